@@ -1,0 +1,37 @@
+# Each target does all it needs on a fresh machine with Python 3.11+ and make.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint slow clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   all four jobs on real pictures, in minutes: report in demo/evaluation/report.html"
+	@echo "make test   the tests"
+	@echo "make slow   the slow tests as well"
+	@echo "make lint   ruff, mypy, the layers"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/codecnn demo -o demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) demo build dist

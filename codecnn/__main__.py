@@ -1,0 +1,5 @@
+"""`python -m codecnn` and `torchrun -m codecnn`."""
+
+from codecnn.cli import main
+
+main()

@@ -1,0 +1,41 @@
+"""One error tree. Each class also inherits the built-in that fits, so callers may catch either."""
+
+
+class CodecnnError(Exception):
+    """Base of every error codecnn raises on purpose; its text is one sentence for the user."""
+
+
+class ConfigError(CodecnnError, ValueError):
+    """A recipe, a configuration or an option carries a value that cannot be used."""
+
+
+class FormatError(CodecnnError, ValueError):
+    """A picture or video file does not have the geometry or syntax it should have."""
+
+
+class MissingFileError(CodecnnError, FileNotFoundError):
+    """A file the user named does not exist."""
+
+
+class ToolMissingError(CodecnnError, FileNotFoundError):
+    """An executable or encoder library that the work needs is not here."""
+
+
+class EncoderError(CodecnnError, RuntimeError):
+    """An encoder or decoder failed, or did something other than it was asked to do."""
+
+
+class StoreError(CodecnnError, RuntimeError):
+    """A training-set store is damaged, busy, or lacks what was asked of it."""
+
+
+class ModelError(CodecnnError, ValueError):
+    """A network, its options, its planes or its weights do not fit."""
+
+
+class TableError(CodecnnError, ValueError):
+    """A table of measurements lacks columns or values that an analysis needs."""
+
+
+class DiskFullError(CodecnnError, OSError):
+    """The disk ran out of space; what was being written has been removed."""

@@ -1,0 +1,46 @@
+"""Fixtures that every test file may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of golden vectors and real pictures; CODECNN_TEST_DATA or ../shared/data beside the checkout."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    path = Path(os.environ.get("CODECNN_TEST_DATA", default))
+    if not path.is_dir():
+        pytest.skip(f"golden data not found at {path}: set CODECNN_TEST_DATA")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of three small noisy pictures, one a split, one of them smaller than a CTU and of odd size."""
+    import numpy as np
+    from skimage.io import imsave
+
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(5)
+    for name, (height, width) in {"a": (144, 208), "b": (96, 136), "small": (51, 67)}.items():
+        y, x = np.mgrid[:height, :width]
+        waves = 128 + 60 * np.sin(x / 7) * np.cos(y / 9)
+        picture = waves[..., None] + rng.normal(0, 12, (height, width, 3)) + np.array([0, 20, -20])
+        imsave(folder / f"{name}.png", np.clip(picture, 0, 255).astype(np.uint8), check_contrast=False)
+    recipe = folder / "tiny.yaml"
+    recipe.write_text(
+        "name: tiny\npreset: faster\nqp: [32, 42]\nctu_size: 64\nsequences:\n"
+        "  - {source: a.png, split: train}\n  - {source: b.png, split: val}\n  - {source: small.png, split: test}\n"
+    )
+    return recipe
+
+
+@pytest.fixture(scope="session")
+def tiny_store(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The store of `tiny_recipe`, built once."""
+    from codecnn.config import load_recipe
+    from codecnn.ctu.build import build_store
+
+    return build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path_factory.mktemp("store") / "tiny", jobs=2)
