@@ -1,0 +1,213 @@
+"""Geometry of raw pictures, and what JVET file names tell about it."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from codecnn.errors import FormatError
+
+CHROMA_SUBSAMPLING = {"400": (1, 1), "420": (2, 2), "422": (2, 1), "444": (1, 1)}
+"""Chroma format -> (SubWidthC, SubHeightC), H.266 table 2."""
+
+MIN_BIT_DEPTH, MAX_BIT_DEPTH = 8, 16
+_FFMPEG_DEPTHS = (8, 9, 10, 12, 14, 16)
+_NTSC_RATES = tuple(Fraction(base * 1000, 1001) for base in (24, 30, 48, 60, 120))
+_NTSC_TOLERANCE = Fraction(6, 1000)
+
+
+@dataclass(frozen=True)
+class VideoFormat:
+    """Geometry of planar pictures: luma size in samples, chroma format, bit depth, frame rate in Hz if known.
+
+    Samples are uint8 at 8 bit and little-endian uint16 above, aligned to the least significant bit; odd luma sizes
+    have chroma planes of (n + 1) // 2. Raises FormatError when a value cannot be used.
+    """
+
+    width: int
+    height: int
+    chroma: str = "420"
+    bit_depth: int = 8
+    fps: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("width", self.width), ("height", self.height), ("bit depth", self.bit_depth)):
+            if not isinstance(value, int | np.integer) or isinstance(value, bool):
+                raise FormatError(f"{name} {value!r} is not a whole number")
+        if self.width < 1 or self.height < 1:
+            raise FormatError(f"picture size {self.width}x{self.height} is not positive")
+        if self.chroma not in CHROMA_SUBSAMPLING:
+            raise FormatError(f"unknown chroma format {self.chroma!r}: one of {', '.join(CHROMA_SUBSAMPLING)}")
+        if not MIN_BIT_DEPTH <= self.bit_depth <= MAX_BIT_DEPTH:
+            raise FormatError(f"bit depth {self.bit_depth} is not in {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
+        if self.fps is not None:
+            object.__setattr__(self, "fps", frame_rate(self.fps))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Sample type on disk and in memory: uint8, or little-endian uint16 above 8 bit."""
+        return np.dtype(np.uint8 if self.bit_depth == 8 else "<u2")
+
+    @property
+    def plane_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(height, width) of each plane: one for 400, else three."""
+        luma = (self.height, self.width)
+        if self.chroma == "400":
+            return (luma,)
+        sub_width, sub_height = CHROMA_SUBSAMPLING[self.chroma]
+        chroma = (-(-self.height // sub_height), -(-self.width // sub_width))
+        return (luma, chroma, chroma)
+
+    @property
+    def picture_bytes(self) -> int:
+        """Bytes of one raw picture."""
+        return sum(height * width for height, width in self.plane_shapes) * self.dtype.itemsize
+
+    @property
+    def ffmpeg_pix_fmt(self) -> str:
+        """ffmpeg's name of this sample layout, e.g. yuv420p10le; FormatError where ffmpeg has none (11, 13, 15 bit)."""
+        if self.bit_depth not in _FFMPEG_DEPTHS:
+            raise FormatError(
+                f"ffmpeg has no {self.bit_depth}-bit pixel format: convert to one of "
+                f"{', '.join(map(str, _FFMPEG_DEPTHS))} bit"
+            )
+        depth = "" if self.bit_depth == 8 else f"{self.bit_depth}le"
+        if self.chroma == "400":
+            return f"gray{depth}"
+        return f"yuv{self.chroma}p{depth}"
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height} {self.chroma} {self.bit_depth} bit"
+
+
+class NameFields(TypedDict, total=False):
+    """What a file name tells; absent keys are unknown."""
+
+    width: int
+    height: int
+    chroma: str
+    bit_depth: int
+    fps: Fraction
+    frames: int
+
+
+def frame_rate(value: Fraction | float | str) -> Fraction:
+    """A frame rate in Hz as a fraction; 23.976, 29.97, 59.94 and their like become n·1000/1001.
+
+    Text may be "30", "29.97" or "30000/1001". Raises FormatError unless the rate is finite and positive.
+    """
+    try:
+        rate = Fraction(str(value)).limit_denominator(100_000)
+    except (ValueError, ZeroDivisionError):
+        raise FormatError(f"frame rate {value!r} is not a number such as 50, 59.94 or 60000/1001") from None
+    if rate <= 0:
+        raise FormatError(f"frame rate {value!r} is not positive")
+    return next((ntsc for ntsc in _NTSC_RATES if abs(rate - ntsc) < _NTSC_TOLERANCE), rate)
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Width and height in luma samples from text such as "416x240"; FormatError for anything else."""
+    match = re.fullmatch(r"([1-9]\d{0,5})[xX]([1-9]\d{0,5})", text.strip(), flags=re.ASCII)
+    if match is None:
+        raise FormatError(f"size {text!r} is not of the form WxH, e.g. 416x240")
+    return int(match[1]), int(match[2])
+
+
+_SIZE = re.compile(r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?!\d)", re.ASCII)
+_UNIT_APART = re.compile(r"(?<=\d)[-_ ](?=(?:bits?|fps|hz|frames?)(?:[-_ ]|$))", re.ASCII)
+_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,5})?)(?:fps|hz|p)", re.ASCII)
+_BARE_NUMBER = re.compile(r"\d{1,6}(?:\.\d{1,5})?", re.ASCII)
+_FRAMES = re.compile(r"(\d{1,9})(?:f|frm|frames?)|f(\d{1,9})", re.ASCII)
+_SAMPLES = re.compile(
+    r"(?:(?P<depth>\d{1,2})b(?:its?|pp|pc)?)?"
+    r"(?:(?:yuv|p|i)?(?P<chroma>4(?:00|20|22|44))(?:p(?P<depth_after>\d{1,2})?(?:le)?)?)?",
+    re.ASCII,
+)
+_GREY = re.compile(r"gr[ae]y(?:(?P<depth>\d{1,2})(?:le)?)?", re.ASCII)
+_RATES_WITHOUT_POINT = {"2397": "23.976", "2398": "23.976", "23976": "23.976", "2997": "29.97", "5994": "59.94"}
+_MAX_PLAUSIBLE_FPS = 240
+_RATE_FRACTIONS = (".94", ".97", ".976", ".98", ".88")
+
+
+def parse_name(path: Path | str) -> NameFields:
+    """Read the geometry that JVET-style file names carry, e.g. Tango2_3840x2160_60fps_10bit_420.yuv.
+
+    Only the stem counts (never a folder or the extension), and of it only the tokens from the first WxH on. A bare
+    number is the frame rate only right after the size and up to 240 (`416x240_50`); `80x44p15` is a rate too; `17f`
+    and `f15` count frames; `10bit`, `10b420`, `P420`, `yuv420p10le` and `gray` tell samples. Tokens with no known
+    meaning are passed over, and of two that say the same thing the first holds. A stem without WxH tells nothing.
+    """
+    path = Path(path)
+    # A rate such as _59.94 at the end of a name without extension would pass for an extension.
+    stem = (path.name if path.suffix in _RATE_FRACTIONS else path.stem).lower()
+    size = _SIZE.search(stem)
+    if size is None:
+        return {}
+    fields = NameFields(width=int(size[1]), height=int(size[2]))
+    rest = _UNIT_APART.sub("", stem[size.end() :])
+    if progressive := re.match(r"p(?=[-_ \d]|$)", rest):
+        rest = rest[progressive.end() :]
+    tokens = [token for token in re.split(r"[-_ ]+", rest) if token]
+    for position, token in enumerate(tokens):
+        for key, value in _read_token(token, after_size=position == 0).items():
+            fields.setdefault(key, value)  # type: ignore[misc]
+    return fields
+
+
+def _read_token(token: str, *, after_size: bool) -> NameFields:
+    """What one lower-case token of a file name tells; nothing where its value is not plausible."""
+    if after_size and _BARE_NUMBER.fullmatch(token) and (rate := _plausible_rate(token)):
+        return {"fps": rate}
+    if (match := _RATE.fullmatch(token)) and (rate := _plausible_rate(match[1])):
+        return {"fps": rate}
+    if match := _FRAMES.fullmatch(token):
+        return {"frames": int(match[1] or match[2])}
+    fields: NameFields = {}
+    if match := _GREY.fullmatch(token):
+        fields["chroma"] = "400"
+        depth = match["depth"]
+    elif match := _SAMPLES.fullmatch(token):
+        if match["chroma"]:
+            fields["chroma"] = match["chroma"]
+        depth = match["depth"] or match["depth_after"]
+    else:
+        return {}
+    if depth and MIN_BIT_DEPTH <= int(depth) <= MAX_BIT_DEPTH:
+        fields["bit_depth"] = int(depth)
+    return fields
+
+
+def _plausible_rate(text: str) -> Fraction | None:
+    rate = Fraction(_RATES_WITHOUT_POINT.get(text, text))
+    return frame_rate(rate) if 1 <= rate <= _MAX_PLAUSIBLE_FPS else None
+
+
+def guess_format(
+    path: Path | str,
+    *,
+    size: tuple[int, int] | str | None = None,
+    bit_depth: int | None = None,
+    chroma: str | None = None,
+    fps: Fraction | float | str | None = None,
+) -> VideoFormat:
+    """Geometry of a raw file: an explicit option beats the file's name, the name beats the default (8 bit, 420).
+
+    `size` is (width, height) or "WxH". Raises FormatError when neither the option nor the name tells the size.
+    """
+    named = parse_name(path)
+    if size is not None:
+        width, height = parse_size(size) if isinstance(size, str) else size
+    elif "width" in named:
+        width, height = named["width"], named["height"]
+    else:
+        raise FormatError(f"{path} does not tell its picture size: give it as -s WxH, e.g. -s 416x240")
+    return VideoFormat(
+        width,
+        height,
+        chroma=chroma if chroma is not None else named.get("chroma", "420"),
+        bit_depth=bit_depth if bit_depth is not None else named.get("bit_depth", 8),
+        fps=frame_rate(fps) if fps is not None else named.get("fps"),
+    )

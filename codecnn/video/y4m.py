@@ -1,0 +1,126 @@
+"""Y4M (YUV4MPEG2): the header's tags, and reading by memory map.
+
+Tags as in the yuv4mpeg(5) manual of mjpegtools, with the deeper `C` values that ffmpeg, libvvenc and x265 write.
+"""
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codecnn.errors import FormatError
+from codecnn.video.formats import VideoFormat
+from codecnn.video.raw import Video, map_file
+
+MAGIC = b"YUV4MPEG2"
+FRAME = b"FRAME"
+FRAME_LINE = b"FRAME\n"
+"""What stands before each picture in the files we write."""
+_MAX_LINE = 4096
+_COLOUR = re.compile(r"(420|422|444)(?:jpeg|paldv|mpeg2)?|(420|422|444)p(9|1[0-6])|mono(9|1[0-6])?", re.ASCII)
+
+
+def open_y4m(path: Path | str) -> Video:
+    """Open a Y4M file; its geometry comes from its header.
+
+    Raises FormatError when the header or a FRAME line is broken, or the file ends inside a picture.
+    """
+    path = Path(path)
+    data = map_file(path)
+    line = _line(data, 0)
+    if line is None or not line.startswith(MAGIC):
+        raise FormatError(f"{path} is not a Y4M file: it does not start with a {MAGIC.decode()} line")
+    video_format = parse_header(line, path)
+    return Video(path, video_format, data, _frame_offsets(path, data, len(line) + 1, video_format.picture_bytes))
+
+
+def parse_header(line: bytes, path: Path | str) -> VideoFormat:
+    """Geometry from a Y4M header line without its newline; `path` is for messages.
+
+    W, H, F and C (or X's YSCSS where C is absent) tell the geometry, I, A and other X say nothing about it. Without C
+    it is 420 at 8 bit; F0:0 is an unknown rate. Raises FormatError for a tag that is missing or cannot be used.
+    """
+    try:
+        tags = line.decode("ascii").split(" ")[1:]
+    except UnicodeDecodeError:
+        raise FormatError(f"{path}: the Y4M header is not ASCII text") from None
+    values = {tag[0]: tag[1:] for tag in tags if tag}
+    sizes = {}
+    for key in "WH":
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", values.get(key, ""), flags=re.ASCII):
+            raise FormatError(f"{path}: the Y4M header's {key} is {values.get(key)!r}, not a positive whole number")
+        sizes[key] = int(values[key])
+    subsampling = next((tag[7:].lower() for tag in tags if tag.startswith("XYSCSS=")), "420")
+    chroma, bit_depth = _parse_colour(values.get("C", subsampling), path)
+    return VideoFormat(sizes["W"], sizes["H"], chroma, bit_depth, _parse_rate(values.get("F"), path))
+
+
+def _parse_colour(text: str, path: Path | str) -> tuple[str, int]:
+    match = _COLOUR.fullmatch(text)
+    if match is None:
+        raise FormatError(f"{path}: Y4M colour space C{text[:40]} is none of 420, 422, 444 and mono at 8 to 16 bit")
+    if text.startswith("mono"):
+        return "400", int(match[4] or 8)
+    return match[1] or match[2], int(match[3] or 8)
+
+
+def _parse_rate(text: str | None, path: Path | str) -> Fraction | None:
+    if text is None or text == "0:0":
+        return None
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, flags=re.ASCII)
+    if match is None or int(match[1]) == 0 or int(match[2]) == 0:
+        raise FormatError(f"{path}: the Y4M header's frame rate F{text[:40]} is not a positive ratio such as F50:1")
+    return Fraction(int(match[1]), int(match[2]))
+
+
+def format_header(video_format: VideoFormat) -> bytes:
+    """The Y4M header line, newline included. 420 at 8 bit is written as C420mpeg2: chroma at the left, as in JVET."""
+    rate = video_format.fps or Fraction(0)
+    ratio = f"{rate.numerator}:{rate.denominator if rate else 0}"
+    deep = video_format.bit_depth > 8
+    if video_format.chroma == "400":
+        colour = f"mono{video_format.bit_depth}" if deep else "mono"
+    elif deep:
+        colour = f"{video_format.chroma}p{video_format.bit_depth}"
+    else:
+        colour = {"420": "420mpeg2"}.get(video_format.chroma, video_format.chroma)
+    return f"{MAGIC.decode()} W{video_format.width} H{video_format.height} F{ratio} Ip A1:1 C{colour}\n".encode()
+
+
+def _frame_offsets(path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int) -> Sequence[int]:
+    """Byte offsets of the pictures' samples."""
+    step = len(FRAME_LINE) + picture_bytes
+    if start < data.size and (data.size - start) % step == 0:
+        lines = data[start:].reshape(-1, step)[:, : len(FRAME_LINE)]
+        if np.array_equal(lines, np.broadcast_to(np.frombuffer(FRAME_LINE, np.uint8), lines.shape)):
+            return range(start + len(FRAME_LINE), data.size, step)
+    return _walk_frames(path, data, start, picture_bytes)
+
+
+def _walk_frames(path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int) -> list[int]:
+    """Offsets where FRAME lines carry parameters and so differ in length."""
+    offsets: list[int] = []
+    while start < data.size:
+        line = _line(data, start)
+        whole = f"it holds {len(offsets)} whole frames"
+        if line is None and FRAME.startswith(data[start : start + len(FRAME)].tobytes()):
+            raise FormatError(f"{path} is cut off inside a FRAME line at byte {start}: {whole}")
+        if line is None or (line != FRAME and not line.startswith(FRAME + b" ")):
+            raise FormatError(f"{path} has no FRAME line at byte {start}: {whole} before")
+        first = start + len(line) + 1
+        start = first + picture_bytes
+        if start > data.size:
+            raise FormatError(f"{path} is cut off: {whole} and {data.size - first} of {picture_bytes} bytes of another")
+        offsets.append(first)
+    if not offsets:
+        raise FormatError(f"{path} has a Y4M header but no pictures")
+    return offsets
+
+
+def _line(data: NDArray[np.uint8], start: int) -> bytes | None:
+    """The bytes from `start` up to the next newline, None where there is none within reason."""
+    head, newline, _ = data[start : start + _MAX_LINE].tobytes().partition(b"\n")
+    return head if newline else None
