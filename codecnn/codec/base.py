@@ -1,0 +1,99 @@
+"""What every codec back end takes and gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from codecnn.errors import ConfigError
+from codecnn.video import VideoFormat
+
+CONFIGURATIONS = ("ai", "ra", "ldb")
+MAX_QP = 63
+"""QpBdOffset aside, the largest slice QP of VVC (H.266 clause 7.4.3.8); HEVC ends at 51."""
+QP_SCALE = 64.0
+"""A QP enters a network as q / 64."""
+
+
+@dataclass(frozen=True)
+class CodecSettings:
+    """How a sequence is to be coded. A default of None leaves the choice to the encoder's preset.
+
+    `qp` is the slice QP itself: no perceptual adaptation, rate control, intra offset or temporal pre-filter.
+    `configuration` is "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
+    `loop_filters` False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
+    `params` are further settings in the encoder's own names; they win over ours.
+    """
+
+    qp: int
+    preset: str = "medium"
+    configuration: str = "ai"
+    loop_filters: bool = True
+    ctu_size: int | None = None
+    internal_bit_depth: int = 10
+    threads: int = 1
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.qp <= MAX_QP:
+            raise ConfigError(f"QP {self.qp} is out of range: 0 to {MAX_QP}")
+        if self.configuration not in CONFIGURATIONS:
+            raise ConfigError(f"unknown configuration {self.configuration!r}: one of {', '.join(CONFIGURATIONS)}")
+        if self.ctu_size not in (None, 16, 32, 64, 128):
+            raise ConfigError(f"CTU size {self.ctu_size} is not one of 16, 32, 64, 128")
+        if self.internal_bit_depth not in (8, 10):
+            raise ConfigError(f"internal bit depth {self.internal_bit_depth} is not 8 or 10")
+        if self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, not {self.threads}")
+
+
+@dataclass(frozen=True)
+class CodedPicture:
+    """One picture of the encoder's log: its slice type, slice QP, bits and PSNR (dB, the encoder's own peak)."""
+
+    poc: int
+    slice_type: str
+    qp: int
+    bits: int
+    psnr_y: float
+    psnr_u: float | None
+    psnr_v: float | None
+    md5: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CodedSequence:
+    """A coded sequence on disk: the bitstream, its decoded pictures (raw YUV in output order), log and statistics.
+
+    `block_statistics` is a file that tells the partition where the encoder can write one, else None.
+    `argv` is the command with file names only, without any folder of the machine it ran on.
+    """
+
+    bitstream: Path
+    decoded: Path
+    format: VideoFormat
+    pictures: tuple[CodedPicture, ...]
+    argv: tuple[str, ...]
+    encoder: str
+    log: Path
+    block_statistics: Path | None = None
+
+    @property
+    def bits(self) -> int:
+        """Size of the bitstream file in bits, headers included."""
+        return 8 * self.bitstream.stat().st_size
+
+
+class Codec(Protocol):
+    """A codec back end; `name` is what recipes and the command line call it."""
+
+    name: str
+
+    def identity(self) -> str:
+        """Encoder and decoder with their versions, as results and keys carry them."""
+
+    def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Code the raw YUV file `source` and decode it again; every file goes into `folder`.
+
+        Raises EncoderError when the encoder fails or its log does not prove the settings.
+        """
