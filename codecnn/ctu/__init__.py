@@ -1,0 +1,1 @@
+"""The training set: recipe, CTU grid and halo, build, store, loader."""
