@@ -1,0 +1,18 @@
+"""Networks: named planes in, filtered samples out; registry, cost and weights."""
+
+from codecnn.models import rdn  # noqa: F401 - registers the networks of the file
+from codecnn.models.base import FilterNetwork
+from codecnn.models.complexity import Complexity, complexity
+from codecnn.models.registry import create_model, describe_model, list_models
+from codecnn.models.weights import load_model, save_weights
+
+__all__ = [
+    "Complexity",
+    "FilterNetwork",
+    "complexity",
+    "create_model",
+    "describe_model",
+    "list_models",
+    "load_model",
+    "save_weights",
+]
