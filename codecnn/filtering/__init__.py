@@ -1,0 +1,6 @@
+"""Whole pictures and sequences through a network."""
+
+from codecnn.filtering.frame import DEFAULT_TILE, filter_luma, filter_planes
+from codecnn.filtering.sequence import filter_picture, filter_video
+
+__all__ = ["DEFAULT_TILE", "filter_luma", "filter_picture", "filter_planes", "filter_video"]
