@@ -1,0 +1,112 @@
+"""YAML files as checked values: recipes and training configurations, with dotted overrides."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from codecnn.ctu.recipe import Recipe
+from codecnn.errors import CodecnnError, ConfigError, MissingFileError
+from codecnn.training.settings import TrainingSettings
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class NetworkConfig(BaseModel):
+    """Which network, and its options; `codecnn models` lists them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TrainConfig(BaseModel):
+    """The content of a training configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: str = Field(description="folder that `codecnn dataset build` made")
+    model: NetworkConfig
+    training: TrainingSettings = TrainingSettings()
+
+
+def bundled(name: str) -> Path:
+    """A file of `datasets/` or `configs/`, from a checkout or from an installed package."""
+    package = Path(__file__).parent
+    for root in (package.parent, package / "_bundled"):
+        if (root / name).is_file():
+            return root / name
+    raise MissingFileError(f"codecnn's own file {name} is missing: install codecnn again")
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and check a recipe. Raises MissingFileError or ConfigError that names the file and the key."""
+    return _load(Recipe, path, overrides)
+
+
+def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read and check a training configuration. Raises MissingFileError or ConfigError."""
+    return _load(TrainConfig, path, overrides)
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key.sub=value` texts as nested dictionaries."""
+    value: dict[str, Any] = {}
+    for override in overrides:
+        _apply(value, override)
+    return value
+
+
+def _load(schema: type[Model], path: Path, overrides: Sequence[str]) -> Model:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MissingFileError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder, not a YAML file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} must hold keys and values, as the files in configs/ and datasets/ do")
+    for override in overrides:
+        _apply(value, override)
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_first_problem(error)}") from error
+    except CodecnnError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _apply(value: dict[str, Any], override: str) -> None:
+    """Set `key.sub=value` in nested dictionaries; the value is read as YAML."""
+    key, separator, text = override.partition("=")
+    parts = key.split(".")
+    if not separator or not all(parts):
+        raise ConfigError(f"override {override!r} is not of the form key.sub=value")
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML") from error
+    for part in parts[:-1]:
+        value = value.setdefault(part, {})
+        if not isinstance(value, dict):
+            raise ConfigError(f"override {override!r}: {part} is a single value and has no keys below it")
+    value[parts[-1]] = parsed
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {where!r}"
+    if problem["type"] == "missing":
+        return f"the key {where!r} is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(problem["input"], dict) else f", not {problem['input']!r}"
+    return f"{where}: {message[0].lower() + message[1:]}{given}" if where else message

@@ -1,0 +1,33 @@
+"""What a training run is asked to do; the `training` part of a configuration."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TrainingSettings(BaseModel):
+    """Every number of the training loop. The defaults are what worked on finished VVC pictures."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: int = Field(default=20_000, ge=1, description="optimiser steps")
+    batch: int = Field(default=16, ge=1, description="patches a step")
+    patch: int = Field(default=128, ge=8, description="side of a target patch in samples, a multiple of 8")
+    positions: Literal["ctu", "random"] = Field(default="random", description="patches on the CTU grid, or anywhere")
+    augment: bool = Field(default=True, description="flips and transposes")
+    learning_rate: float = Field(default=1e-3, gt=0, description="AdamW, at the end of the warm-up")
+    weight_decay: float = Field(default=1e-4, ge=0)
+    warmup: int = Field(default=200, ge=0, description="steps of linear warm-up; a cosine to zero follows")
+    clip: float = Field(default=0.5, gt=0, description="largest gradient norm")
+    ema: float = Field(default=0.999, ge=0, lt=1, description="decay of the averaged weights that are kept; 0 for none")
+    weighting: Literal["picture", "none"] = Field(
+        default="picture", description="divide the squared error by that of the whole decoded picture, or by nothing"
+    )
+    validate_every: int = Field(default=1000, ge=1, description="steps between validations, each with a checkpoint")
+    validation_pictures: int | None = Field(
+        default=None, ge=1, description="pictures a QP to validate on; null for all"
+    )
+    workers: int = Field(default=0, ge=0, description="processes that cut patches; 0 cuts them in the loop")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads; null leaves the choice to torch")
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    seed: int = Field(default=0, ge=0)

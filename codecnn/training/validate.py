@@ -1,0 +1,38 @@
+"""Validation as evaluation measures it: whole pictures, PSNR gain in dB by QP."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from codecnn.ctu.store import Unit
+from codecnn.filtering import filter_luma
+from codecnn.models import FilterNetwork
+
+
+def limit_pictures(units: Sequence[Unit], pictures: int | None) -> list[Unit]:
+    """The first units of each QP, at most `pictures` of them; None keeps all."""
+    kept: dict[int, list[Unit]] = defaultdict(list)
+    for unit in units:
+        if pictures is None or len(kept[unit.qp]) < pictures:
+            kept[unit.qp].append(unit)
+    return [unit for qp in sorted(kept) for unit in kept[qp]]
+
+
+def psnr_gain(model: FilterNetwork, units: Sequence[Unit], device: str | torch.device) -> dict[int, float]:
+    """Luma PSNR gain in dB by QP: the mean over pictures of PSNR(filtered) - PSNR(decoded), after rounding.
+
+    The gain does not depend on PSNR's peak. A picture coded without any error has none and is left out.
+    """
+    gains: dict[int, list[float]] = defaultdict(list)
+    for unit in units:
+        with unit.originals() as originals, unit.decoded() as decoded:
+            for coded, original, output in zip(unit.record["pictures"], originals, decoded, strict=True):
+                source = original.y.astype(np.float64)
+                filtered = filter_luma(model, output.y, coded["qp"], output.bit_depth, device=device)
+                before = np.mean((source - output.y) ** 2)
+                after = np.mean((source - filtered) ** 2)
+                if before > 0 and after > 0:
+                    gains[unit.qp].append(float(10 * np.log10(before / after)))
+    return {qp: float(np.mean(values)) for qp, values in sorted(gains.items())}
