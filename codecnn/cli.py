@@ -1,0 +1,462 @@
+"""The command line: thin functions over the library. Only this file prints and exits."""
+
+import contextlib
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from codecnn import __version__
+from codecnn.errors import CodecnnError, ConfigError
+
+app = typer.Typer(
+    help="Train CNN in-loop filters for VVC and HEVC on what the real encoders leave, and measure what they gain.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+dataset_app = typer.Typer(help="Training sets: build, verify, look at.", no_args_is_help=True)
+app.add_typer(dataset_app, name="dataset")
+out = Console()
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on stdout")]
+Size = Annotated[str | None, typer.Option("-s", "--size", help="WxH of raw YUV, where its name does not tell")]
+BitDepth = Annotated[int | None, typer.Option("--bit-depth", help="of raw YUV, where its name does not tell [8]")]
+Chroma = Annotated[str | None, typer.Option("--chroma", help="400, 420, 422 or 444 [420]")]
+Rate = Annotated[float | None, typer.Option("-r", "--rate", help="pictures a second")]
+Frames = Annotated[int | None, typer.Option("-f", "--frames", min=1, help="only the first so many pictures")]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="encoders at a time")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="values instead of the file's")
+]
+Tile = Annotated[
+    int, typer.Option("--tile", min=16, help="side of the tiles in samples; the result does not depend on it")
+]
+Model = Annotated[Path, typer.Option("--model", "-m", help="weights, .safetensors with their card beside them")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        out.print(f"codecnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for everything that the demo makes")] = Path(
+        "demo"
+    ),
+    jobs: Jobs = 2,
+) -> None:
+    """All four jobs on the pictures that scikit-image brings: build, train, evaluate, correlate. Minutes on two cores.
+
+    Run it again after an interruption and it goes on where it was.
+    """
+    from codecnn.demo import run_demo
+
+    results = run_demo(output, jobs=jobs, say=err.print, progress=_progress)
+    _print_gains(results["evaluation"])
+    correlation = results["correlation"]
+    out.print(
+        f"Correlation with the codec's error (x265, {correlation['n']} CTUs): "
+        f"QP {correlation['pearson']['qp']:.3f}, depth {correlation['pearson']['depth']:.3f}, "
+        f"a·QP + b·depth {correlation['bayes']['r']:.3f}"
+    )
+    out.print(f"Report: {output / 'evaluation' / 'report.html'}")
+    out.print(f"Correlation: {output / 'correlation' / 'correlation.md'}")
+
+
+@app.command()
+def info(
+    file: Annotated[Path, typer.Argument(help="YUV, Y4M, a picture or a bitstream")],
+    size: Size = None,
+    bit_depth: BitDepth = None,
+    chroma: Chroma = None,
+    rate: Rate = None,
+    as_json: Json = False,
+) -> None:
+    """Geometry and number of pictures of a file."""
+    from codecnn.video import open_video
+
+    with open_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate) as video:
+        form = video.format
+        facts: dict[str, Any] = {
+            "file": str(file),
+            "width": form.width,
+            "height": form.height,
+            "chroma": form.chroma,
+            "bit_depth": form.bit_depth,
+            "fps": None if form.fps is None else float(form.fps),
+            "pictures": len(video),
+        }
+    _print_facts(facts, as_json)
+
+
+@dataset_app.command("build")
+def dataset_build(
+    recipe: Annotated[Path, typer.Argument(help="a recipe such as datasets/demo.yaml")],
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="the store: a folder, made or continued")] = ...,  # type: ignore[assignment]
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Code the pictures of a recipe at its QPs and index their CTUs.
+
+    A build that was interrupted goes on where it was. A store holds what its recipe says: build it again with other
+    QPs or pictures and what they have in common is kept, the rest coded or removed.
+    """
+    from codecnn.config import load_recipe
+    from codecnn.ctu.build import build_store
+
+    loaded = load_recipe(recipe, overrides or ())
+    with _progress("coding", "unit") as report:
+        store = build_store(loaded, recipe.parent, output, jobs=jobs, progress=report)
+    facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
+    _print_facts(facts, as_json)
+
+
+@dataset_app.command("verify")
+def dataset_verify(
+    store: Annotated[Path, typer.Argument(help="a store")],
+    as_json: Json = False,
+) -> None:
+    """Hash every file of a store again; exit 1 and a list where something is damaged."""
+    from codecnn.ctu.store import open_store, verify_store
+
+    checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
+    damaged = {name: problem for name, problem in checked if problem is not None}
+    if as_json:
+        _print_json({"store": str(store), "files": len(checked), "damaged": damaged})
+    else:
+        for name, problem in damaged.items():
+            out.print(f"{store / name} {problem}", soft_wrap=True, markup=False, highlight=False)
+        out.print(f"{len(checked)} files, {len(damaged)} damaged")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@dataset_app.command("stats")
+def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_json: Json = False) -> None:
+    """What a store holds: pictures, CTUs, bits and PSNR by split and QP."""
+    from codecnn.ctu.stats import store_stats
+    from codecnn.ctu.store import open_store
+
+    stats = store_stats(open_store(store))
+    if as_json:
+        _print_json(stats)
+        return
+    table = Table("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y dB", "depth")
+    for row in stats["rows"]:
+        depth = "-" if row["depth_mean"] is None else f"{row['depth_mean']:.2f}"
+        rate, psnr = f"{row['bits_per_sample']:.3f}", f"{row['psnr_y']:.2f}"
+        counts = (str(row[name]) for name in ("qp", "sequences", "pictures", "ctus"))
+        table.add_row(row["split"], *counts, rate, psnr, depth)
+    out.print(table)
+    out.print(f"{stats['encoder']}, {stats['codec']} {stats['preset']} {stats['configuration']}")
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="a configuration such as configs/demo.yaml")],
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="the run's folder [runs/NAME of the config]")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on from the run's last checkpoint")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a network on a store; the weights that do best on its validation pictures are kept."""
+    from codecnn.config import load_train_config
+    from codecnn.ctu.store import open_store
+    from codecnn.training import train as run_training
+
+    loaded = load_train_config(config, overrides or ())
+    run = output or Path("runs") / config.stem
+    store = open_store(loaded.store)
+    last = run_training(
+        store, loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
+    )
+    if as_json:
+        _print_json(last | {"weights": str(run / "best.safetensors")})
+        return
+    out.print(f"Best mean gain on the validation pictures: {last['best_gain']:+.4f} dB")
+    out.print(f"Weights: {run / 'best.safetensors'}", soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="videos or pictures to code, or one store")],
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, results.csv, report.html")],
+    qp: Annotated[str, typer.Option("-q", "--qp", help="QPs to code at")] = "22,27,32,37,42",
+    codec: Annotated[str, typer.Option("--codec", help="vvc or hevc")] = "vvc",
+    preset: Annotated[str, typer.Option("--preset", help="of the encoder")] = "medium",
+    split: Annotated[str, typer.Option("--split", help="of a store: train, val or test")] = "test",
+    size: Size = None,
+    bit_depth: BitDepth = None,
+    chroma: Chroma = None,
+    rate: Rate = None,
+    frames: Frames = None,
+    jobs: Jobs = 1,
+    tile: Tile = 512,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate."""
+    from codecnn.ctu.build import build_store
+    from codecnn.ctu.recipe import Recipe
+    from codecnn.ctu.store import open_store
+    from codecnn.evaluation.sweep import evaluate as run_evaluation
+    from codecnn.models import load_model
+    from codecnn.training import pick_device
+
+    network, card = load_model(model)
+    where = pick_device(device)
+    if len(sequences) == 1 and Path(sequences[0]).is_dir():
+        store = open_store(sequences[0])
+    else:
+        spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames, "split": split}
+        recipe = Recipe.model_validate(
+            {
+                "name": "evaluation",
+                "codec": codec,
+                "preset": preset,
+                "qp": _qps(qp),
+                "ctu_size": 64 if codec == "hevc" else 128,
+                "sequences": [spec | {"source": str(source)} for source in sequences],
+            }
+        )
+        with _progress("coding", "unit") as report:
+            store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=report)
+    with _progress("filtering", "unit") as report:
+        results = run_evaluation(
+            network.to(where), card, store, split, output, tile=tile, device=where, progress=report
+        )
+    if as_json:
+        _print_json(results)
+        return
+    _print_gains(results)
+    out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
+
+
+@app.command("filter")
+def filter_command(
+    model: Model,
+    source: Annotated[Path, typer.Option("-i", "--input", help="decoded pictures: YUV, Y4M, or a bitstream")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="filtered pictures: raw YUV, or Y4M by its suffix")],
+    qp: Annotated[str, typer.Option("-q", "--qp", help="slice QP of all pictures, or a comma list with one a picture")],
+    size: Size = None,
+    bit_depth: BitDepth = None,
+    chroma: Chroma = None,
+    rate: Rate = None,
+    frames: Frames = None,
+    tile: Tile = 512,
+    device: Device = "auto",
+) -> None:
+    """Filter decoded pictures; the output has the format of the input."""
+    from codecnn.filtering import filter_video
+    from codecnn.models import load_model
+    from codecnn.training import pick_device
+    from codecnn.video import open_video
+
+    if output.resolve() == source.resolve():
+        raise ConfigError(f"input and output are the same file, {output}")
+    network, _ = load_model(model)
+    where = pick_device(device)
+    with (
+        open_video(source, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, frames=frames) as video,
+        tqdm(total=len(video), desc="filtering", unit="picture", disable=None) as bar,
+    ):
+        filter_video(
+            network.to(where), video, _qps(qp), output, tile=tile, device=where, progress=lambda _done: bar.update()
+        )
+
+
+@app.command()
+def correlate(
+    source: Annotated[Path, typer.Argument(metavar="STORE|TABLE", help="a store, or a table .parquet or .csv")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for correlation.json, tables and plots")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of the search and the bootstrap")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How QP and CU depth relate to the error the codec leaves: Pearson, and the best a·QP + b·depth."""
+    from codecnn.analysis import correlate as run_correlation
+    from codecnn.analysis import load_table, write_correlation
+
+    columns = load_table(source)
+    result = run_correlation(columns, seed=seed)
+    write_correlation(output, result, columns)
+    if as_json:
+        _print_json(result)
+    else:
+        out.print((output / "correlation.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """The networks that `train` and `complexity` know."""
+    from codecnn.models import describe_model, list_models
+
+    if as_json:
+        _print_json([{"name": name, "description": describe_model(name)} for name in list_models()])
+        return
+    table = Table("name", "network")
+    for name in list_models():
+        table.add_row(name, describe_model(name))
+    out.print(table)
+
+
+@app.command()
+def complexity(
+    model: Annotated[str, typer.Argument(help="a network's name, or weights .safetensors")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="options of the network")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What a network costs: kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field."""
+    from codecnn.config import parse_overrides
+    from codecnn.models import complexity as count
+    from codecnn.models import create_model, load_model
+
+    options = parse_overrides(overrides or ())
+    if model.endswith(".safetensors"):
+        if options:
+            raise ConfigError("weights bring their own options; give none")
+        network = load_model(model)[0]
+    else:
+        network = create_model(model, **options)
+    _print_facts({"model": model} | count(network).as_dict(), as_json)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What is here and what is missing: ffmpeg, encoders, torch, GPU. Exit 1 when something needed is missing."""
+    from codecnn.doctor import examine
+
+    findings = examine()
+    if as_json:
+        _print_json(findings)
+    else:
+        table = Table("what", "found", "")
+        for finding in findings:
+            table.add_row(finding["what"], finding["found"], "ok" if finding["ok"] else "missing")
+        out.print(table)
+    if not all(finding["ok"] or finding["optional"] for finding in findings):
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _progress(description: str, unit: str) -> Iterator[Any]:
+    """A progress bar on a terminal, as a function of (done, total)."""
+    with tqdm(desc=description, unit=unit, disable=None) as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield report
+
+
+def _qps(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"QP {text!r} is not a whole number or a comma list of them, such as 22,27,32,37") from None
+
+
+def _print_gains(results: dict[str, Any]) -> None:
+    qps = [qp for qp in results["gain_db"]["y"] if qp != "mean"]
+    table = Table("PSNR Y gain, dB", *(f"QP {qp}" for qp in qps), "mean", "BD-rate Y")
+    rows: dict[str, dict[str, float]] = {row["name"]: {} for row in results["sequences"]}
+    for row in results["sequences"]:
+        rows[row["name"]][str(row["qp"])] = row["psnr_y_filtered"] - row["psnr_y"]
+    for name, gains in rows.items():
+        mean = sum(gains.values()) / len(gains)
+        table.add_row(
+            name,
+            *(f"{gains[qp]:+.3f}" for qp in qps),
+            f"{mean:+.3f}",
+            _percent(results["bd_rate_per_sequence"][name]["y"]),
+        )
+    means = results["gain_db"]["y"]
+    table.add_section()
+    table.add_row(
+        "mean", *(f"{means[qp]:+.3f}" for qp in qps), f"{means['mean']:+.3f}", _percent(results["bd_rate"]["y"])
+    )
+    out.print(table)
+    out.print(
+        f"{results['model']}, {results['kmac_per_pixel']:.1f} kMAC/pixel, {results['codec']} "
+        f"{results['settings']['preset']} {results['settings']['configuration'].upper()}, {results['label']}"
+    )
+    for note in results["notes"]:
+        out.print(note, markup=False)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f} %"
+
+
+def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(facts)
+        return
+    for name, value in facts.items():
+        text = f"{value:.3f}" if isinstance(value, float) else str(value)
+        out.print(f"{name.replace('_', ' '):24} {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def main() -> None:
+    """Entry point: runs the command and turns what happens into one sentence and an exit status.
+
+    0 done, 1 failed, 2 usage, 130 interrupted.
+    """
+    debug = "--debug" in sys.argv
+    try:
+        app(standalone_mode=True)
+    except CodecnnError as error:
+        _fail(error, str(error), 1, debug)
+    except KeyboardInterrupt:
+        _fail(KeyboardInterrupt(), "interrupted", 130, debug)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        text = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        _fail(error, f"{error.filename}: {text}" if error.filename else text, 1, debug)
+    except Exception as error:
+        if debug:
+            raise
+        kind = type(error).__name__
+        _fail(error, f"unexpected {kind}: {error} (this is a fault of codecnn; --debug shows where)", 1, debug)
+
+
+def _fail(error: BaseException, sentence: str, status: int, debug: bool) -> None:
+    if debug:
+        raise error
+    err.print(f"codecnn: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(status)

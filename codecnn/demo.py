@@ -1,0 +1,49 @@
+"""The demo: all four jobs on the pictures that come with scikit-image."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from codecnn.analysis import correlate, load_table, write_correlation
+from codecnn.config import bundled, load_recipe, load_train_config
+from codecnn.ctu.build import build_store
+from codecnn.ctu.store import Store
+from codecnn.evaluation.sweep import evaluate
+from codecnn.models import load_model
+from codecnn.training import train
+from codecnn.training.loop import CHECKPOINT
+
+
+def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: Callable[..., Any]) -> dict[str, Any]:
+    """Build, train, evaluate and correlate below `output`; what an earlier run finished is kept.
+
+    `say` gets a line a step; `progress(description, unit)` is a context manager that gives a function of
+    (done, total). Returns {"evaluation": results.json, "correlation": correlation.json}.
+    """
+    say("1/4 Training set: real pictures coded by libvvenc at five QPs")
+    store = _build("demo", output, jobs, progress)
+    say("2/4 Training: an RDN on those pictures")
+    weights = _train(output, store)
+    say("3/4 Evaluation: pictures that the network never saw")
+    network, card = load_model(weights)
+    with progress("filtering", "unit") as report:
+        results = evaluate(network, card, store, "test", output / "evaluation", progress=report)
+    say("4/4 Correlation: QP and CU depth against the error that x265 leaves")
+    columns = load_table(_build("demo_hevc", output, jobs, progress).folder)
+    correlation = correlate(columns)
+    write_correlation(output / "correlation", correlation, columns)
+    return {"evaluation": results, "correlation": correlation}
+
+
+def _build(name: str, output: Path, jobs: int, progress: Callable[..., Any]) -> Store:
+    recipe = bundled(f"datasets/{name}.yaml")
+    with progress("coding", "unit") as report:
+        return build_store(load_recipe(recipe), recipe.parent, output / "stores" / name, jobs=jobs, progress=report)
+
+
+def _train(output: Path, store: Store) -> Path:
+    config = load_train_config(bundled("configs/demo.yaml"))
+    run = output / "runs" / "demo"
+    resume = (run / CHECKPOINT).exists()
+    train(store, config.model.name, config.model.options, config.training, run, resume=resume, progress=True)
+    return run / "best.safetensors"

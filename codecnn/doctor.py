@@ -1,0 +1,37 @@
+"""What is here and what is missing."""
+
+import contextlib
+import os
+from typing import Any
+
+from codecnn.errors import CodecnnError
+from codecnn.video.process import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path
+
+
+def examine() -> list[dict[str, Any]]:
+    """Findings as {"what", "found", "ok", "optional"}; optional ones may be missing without harm."""
+    findings: list[dict[str, Any]] = []
+
+    def add(what: str, found: str | None, optional: bool = False) -> None:
+        ok = found is not None
+        findings.append({"what": what, "found": found if ok else "not found", "ok": ok, "optional": optional})
+
+    ffmpeg = identity = None
+    encoders: frozenset[str] = frozenset()
+    with contextlib.suppress(CodecnnError):
+        ffmpeg = ffmpeg_path()
+        identity = ffmpeg_identity(ffmpeg)
+        encoders = ffmpeg_encoders(ffmpeg)
+    add("ffmpeg", identity)
+    add("VVC encoder", "libvvenc" if "libvvenc" in encoders else None)
+    add("HEVC encoder", "libx265" if "libx265" in encoders else None)
+
+    import torch
+
+    add("torch", torch.__version__)
+    gpu = None
+    if torch.cuda.is_available():
+        gpu = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+    add("GPU", gpu, optional=True)
+    add("CPU threads", f"{torch.get_num_threads()} of {os.cpu_count()}")
+    return findings
