@@ -223,6 +223,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate."""
+    from codecnn.config import checked
     from codecnn.ctu.build import build_store
     from codecnn.ctu.recipe import Recipe
     from codecnn.ctu.store import open_store
@@ -236,16 +237,15 @@ def evaluate(
         store = open_store(sequences[0])
     else:
         spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames, "split": split}
-        recipe = Recipe.model_validate(
-            {
-                "name": "evaluation",
-                "codec": codec,
-                "preset": preset,
-                "qp": _qps(qp),
-                "ctu_size": 64 if codec == "hevc" else 128,
-                "sequences": [spec | {"source": str(source)} for source in sequences],
-            }
-        )
+        values = {
+            "name": "evaluation",
+            "codec": codec,
+            "preset": preset,
+            "qp": _qps(qp),
+            "ctu_size": 64 if codec == "hevc" else 128,
+            "sequences": [spec | {"source": str(source)} for source in sequences],
+        }
+        recipe = checked(Recipe, values, "evaluate")
         with _progress("coding", "unit") as report:
             store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=report)
     with _progress("filtering", "unit") as report:
@@ -302,14 +302,19 @@ def correlate(
     """How QP and CU depth relate to the error the codec leaves: Pearson, and the best a·QP + b·depth."""
     from codecnn.analysis import correlate as run_correlation
     from codecnn.analysis import load_table, write_correlation
+    from codecnn.ctu.store import open_store
 
+    if source.is_dir():
+        open_store(source)  # says what is wrong with an unfinished one
     columns = load_table(source)
     result = run_correlation(columns, seed=seed)
     write_correlation(output, result, columns)
     if as_json:
         _print_json(result)
     else:
-        out.print((output / "correlation.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+        out.print(
+            (output / "correlation.md").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True
+        )
 
 
 @app.command()

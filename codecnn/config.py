@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from codecnn.ctu.recipe import Recipe
-from codecnn.errors import CodecnnError, ConfigError, MissingFileError
+from codecnn.errors import ConfigError, MissingFileError
 from codecnn.training.settings import TrainingSettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -75,12 +75,15 @@ def _load(schema: type[Model], path: Path, overrides: Sequence[str]) -> Model:
         raise ConfigError(f"{path} must hold keys and values, as the files in configs/ and datasets/ do")
     for override in overrides:
         _apply(value, override)
+    return checked(schema, value, str(path))
+
+
+def checked(schema: type[Model], value: dict[str, Any], where: str) -> Model:
+    """`value` as a `schema`; ConfigError that begins with `where` and names the key when it is none."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_first_problem(error)}") from error
-    except CodecnnError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{where}: {_first_problem(error)}") from error
 
 
 def _apply(value: dict[str, Any], override: str) -> None:

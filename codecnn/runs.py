@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from codecnn import __version__
-from codecnn.errors import CodecnnError, DiskFullError, MissingFileError
+from codecnn.errors import CodecnnError, ConfigError, DiskFullError, MissingFileError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -34,9 +34,16 @@ def disk_errors(path: Path) -> Iterator[None]:
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a `.part` path beside `path`; on success it replaces `path`, on any error it is removed.
 
-    The process id is in the name, so a killed writer's leftovers never mix with a later writer's.
+    The process id is in the name, so a killed writer's leftovers never mix with a later writer's. A device or a pipe,
+    such as /dev/stdout, cannot be replaced and is written to as it is. Raises ConfigError when `path` is a folder.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder, not a file that can be written")
+    if path.exists() and not path.is_file():
+        with disk_errors(path):
+            yield path
+        return
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
         with disk_errors(path):

@@ -185,3 +185,18 @@ def test_a_folder_that_is_no_store(tmp_path):
         open_store(tmp_path / "none")
     with pytest.raises(StoreError, match="not a store"):
         open_store(tmp_path)
+
+
+def test_a_sequence_at_two_sizes(tiny_recipe, tmp_path):
+    recipe = tiny_recipe.with_name("scales.yaml")
+    recipe.write_text("name: s\npreset: faster\nqp: [42]\nsequences:\n  - {source: a.png, scales: [1, 0.5]}\n")
+    store = build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
+    assert [unit.name for unit in store.units] == ["a", "a_x0.5"]
+    assert {unit.record["group"] for unit in store.units} == {"a"}
+    with store.units[0].originals() as full, store.units[1].originals() as half:
+        assert half[0].y.shape == (72, 104)
+        means = full[0].y.reshape(72, 2, 104, 2).mean(axis=(1, 3))
+        assert np.abs(half[0].y - means).mean() < 10 < np.abs(means - means.mean()).mean()
+    assert set(store.ctus()["group"].to_pylist()) == {"a"}
+    with pytest.raises(ConfigError, match="scales"):
+        load_recipe(recipe, ["sequences=[{source: a.png, scales: [2]}]"])

@@ -44,9 +44,9 @@ def test_one_batch_can_be_fitted_and_swapping_original_and_decoded_is_seen(tiny_
     torch.manual_seed(0)
     model = create_model("rdn", **SMALL)
     batch = _batch(tiny_store, model)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     first = filter_loss(model, batch, "picture").item()
-    for _ in range(150):
+    for _ in range(200):
         optimiser.zero_grad()
         loss = filter_loss(model, batch, "picture")
         loss.backward()

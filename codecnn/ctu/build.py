@@ -51,7 +51,7 @@ from codecnn.runs import (
     write_json,
     write_jsonl,
 )
-from codecnn.video import Picture, VideoFormat, convert, create_video, open_video, pad_to_even, read_still
+from codecnn.video import Picture, VideoFormat, convert, create_video, downscale, open_video, pad_to_even, read_still
 from codecnn.video.stills import STILL_SUFFIXES
 
 Progress = Callable[[int, int], None]
@@ -144,6 +144,7 @@ def _original(recipe: Recipe, source: Source, store: Path) -> tuple[str, str, Vi
         "bit_depth": recipe.internal_bit_depth,
         "chroma": recipe.chroma,
         **{key: getattr(spec, key) for key in ("size", "bit_depth", "chroma", "fps", "frames")},
+        "scale": source.scale,
         "schema": SCHEMA,
     }
     name = f"{ORIGINALS}/{source.name}_{sha256_json(how)[:12]}.yuv"
@@ -167,7 +168,10 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
             source.path, size=spec.size, bit_depth=spec.bit_depth, chroma=spec.chroma, fps=spec.fps, frames=spec.frames
         )
         pictures, chroma, fps = video, video.format.chroma, video.format.fps
-    converted = (convert(pad_to_even(picture, chroma), recipe.internal_bit_depth) for picture in pictures)
+    converted = (
+        pad_to_even(downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale), chroma)
+        for picture in pictures
+    )
     first = next(iter(converted))
     height, width = first.y.shape
     form = VideoFormat(width, height, chroma, recipe.internal_bit_depth, fps)

@@ -3,7 +3,7 @@
 import glob
 from collections import defaultdict
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -31,6 +31,9 @@ class SequenceSpec(BaseModel):
     chroma: str | None = None
     fps: float | None = None
     frames: int | None = Field(default=None, ge=1, description="only the first so many pictures")
+    scales: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+        default=[1], min_length=1, description="also at these sizes: 0.5 is half the width and height"
+    )
 
     @field_validator("chroma", mode="before")
     @classmethod
@@ -103,6 +106,7 @@ class Source(BaseModel):
     group: str
     path: Path
     spec: SequenceSpec
+    scale: float = 1
 
 
 def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
@@ -119,7 +123,9 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
             raise ConfigError(f"{spec.source} matches {len(paths)} files, which cannot all be named {spec.name!r}")
         for path in paths:
             name = spec.name or path.stem
-            sources.append(Source(name=name, group=spec.group or name, path=path, spec=spec))
+            for scale in spec.scales:
+                scaled = name if scale == 1 else f"{name}_x{scale:g}"
+                sources.append(Source(name=scaled, group=spec.group or name, path=path, spec=spec, scale=scale))
     _check(sources)
     return sources
 

@@ -4,7 +4,7 @@ from codecnn.video.colour import rgb_to_ycbcr, ycbcr_to_rgb
 from codecnn.video.ffmpeg import StreamInfo, open_stream, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, guess_format, parse_name, parse_size
 from codecnn.video.open import open_video
-from codecnn.video.picture import Picture, convert, pad_to_even
+from codecnn.video.picture import Picture, convert, downscale, pad_to_even
 from codecnn.video.raw import Video, open_raw
 from codecnn.video.stills import STILL_SUFFIXES, read_still
 from codecnn.video.writer import VideoWriter, create_video
@@ -19,6 +19,7 @@ __all__ = [
     "VideoWriter",
     "convert",
     "create_video",
+    "downscale",
     "frame_rate",
     "guess_format",
     "open_raw",

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from pathlib import Path
 
-from codecnn.errors import FormatError
+from codecnn.errors import FormatError, MissingFileError
 from codecnn.video.ffmpeg import open_stream
 from codecnn.video.formats import VideoFormat, frame_rate, guess_format, parse_size
 from codecnn.video.raw import Video, open_raw
@@ -31,6 +31,8 @@ def open_video(
     it is a FormatError; `fps` beats what the file tells.
     """
     path = Path(path)
+    if not path.exists():
+        raise MissingFileError(f"{path} does not exist")
     suffix = path.suffix.lower()
     if suffix in RAW_SUFFIXES:
         video = open_raw(path, guess_format(path, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps))

@@ -84,3 +84,23 @@ def pad_to_even(picture: Picture, chroma: str) -> Picture:
         for plane, (h, w) in zip(picture.planes, even.plane_shapes, strict=True)
     )
     return Picture(planes, picture.bit_depth)
+
+
+def downscale(picture: Picture, chroma: str, scale: float) -> Picture:
+    """The picture at `scale` times its width and height, 0 < scale <= 1, rounded to whole samples, at least one.
+
+    Cubic interpolation after a Gaussian that keeps aliasing away (skimage.transform.resize), plane by plane.
+    """
+    from skimage.transform import resize
+
+    if not 0 < scale <= 1:
+        raise FormatError(f"scale {scale} is not above 0 and at most 1")
+    if scale == 1:
+        return picture
+    height, width = (max(round(extent * scale), 1) for extent in picture.y.shape)
+    small = VideoFormat(width, height, chroma=chroma, bit_depth=picture.bit_depth)
+    planes = []
+    for plane, shape in zip(picture.planes, small.plane_shapes, strict=True):
+        samples = resize(plane.astype(np.float64), shape, order=3, mode="edge", anti_aliasing=True, preserve_range=True)
+        planes.append(np.clip(np.rint(samples), 0, (1 << picture.bit_depth) - 1).astype(small.dtype))
+    return Picture(tuple(planes), picture.bit_depth)
