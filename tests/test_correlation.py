@@ -227,7 +227,7 @@ def test_what_counts_as_a_picture(quick):
     assert correlate(table | {"unit": units})["ci95"]["by_picture"]["pictures"] == 4
     nameless = correlate({key: table[key] for key in ("qp", "depth_mean", "mse_y")})
     assert nameless["ci95"]["by_picture"] is None
-    assert any("none of the columns picture, sequence, unit" in note for note in nameless["notes"])
+    assert any("none of the columns picture, group, sequence, unit" in note for note in nameless["notes"])
     assert correlate(_table(pictures=2))["ci95"]["by_picture"] is None
 
 

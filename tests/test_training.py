@@ -40,7 +40,7 @@ def test_the_loss_counts_only_samples_of_the_picture(tiny_store):
     assert torch.equal(filter_loss(model, spoiled, "none"), before)
 
 
-def test_one_batch_can_be_fitted_and_swapping_original_and_decoded_is_seen(tiny_store):
+def test_one_batch_can_be_fitted(tiny_store):
     torch.manual_seed(0)
     model = create_model("rdn", **SMALL)
     batch = _batch(tiny_store, model)
@@ -52,12 +52,6 @@ def test_one_batch_can_be_fitted_and_swapping_original_and_decoded_is_seen(tiny_
         loss.backward()
         optimiser.step()
     assert 10 * np.log10(first / loss.item()) > 0.3
-    halo = model.halo
-    swapped = batch | {
-        "rec_y": torch.nn.functional.pad(batch["orig_y"], (halo,) * 4, mode="replicate"),
-        "orig_y": batch["rec_y"][:, :, halo:-halo, halo:-halo],
-    }
-    assert filter_loss(model, swapped, "picture").item() > first
 
 
 def test_gain_is_that_of_the_filtered_picture(tiny_store):

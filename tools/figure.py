@@ -27,7 +27,8 @@ def draw(results: dict, output: Path) -> None:
     axes.set_xticks(range(len(qps)), [f"QP {qp}" for qp in qps])
     axes.set_ylabel("PSNR Y gain, dB")
     axes.set_title(
-        f"{results['model'].upper()} at {results['kmac_per_pixel']:.1f} kMAC/pixel over finished VVC pictures, unseen in training",
+        f"{results['model'].upper()} at {results['kmac_per_pixel']:.1f} kMAC/pixel over finished VVC pictures "
+        "that it never saw",
         fontsize=9.5,
     )
     axes.spines[["top", "right"]].set_visible(False)

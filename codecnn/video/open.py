@@ -3,10 +3,10 @@
 from fractions import Fraction
 from pathlib import Path
 
-from codecnn.errors import FormatError, MissingFileError
+from codecnn.errors import FormatError
 from codecnn.video.ffmpeg import open_stream
 from codecnn.video.formats import VideoFormat, frame_rate, guess_format, parse_size
-from codecnn.video.raw import Video, open_raw
+from codecnn.video.raw import Video, map_file, open_raw
 from codecnn.video.stills import STILL_SUFFIXES, open_still
 from codecnn.video.y4m import open_y4m
 
@@ -31,10 +31,9 @@ def open_video(
     it is a FormatError; `fps` beats what the file tells.
     """
     path = Path(path)
-    if not path.exists():
-        raise MissingFileError(f"{path} does not exist")
     suffix = path.suffix.lower()
     if suffix in RAW_SUFFIXES:
+        map_file(path)  # a missing file is told before a missing size
         video = open_raw(path, guess_format(path, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps))
         return video.select(frames=frames)
     if suffix in STILL_SUFFIXES:

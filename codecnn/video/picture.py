@@ -101,6 +101,6 @@ def downscale(picture: Picture, chroma: str, scale: float) -> Picture:
     small = VideoFormat(width, height, chroma=chroma, bit_depth=picture.bit_depth)
     planes = []
     for plane, shape in zip(picture.planes, small.plane_shapes, strict=True):
-        samples = resize(plane.astype(np.float64), shape, order=3, mode="edge", anti_aliasing=True, preserve_range=True)
+        samples = resize(plane.astype(np.float64), shape, order=3, mode="edge", anti_aliasing=True, preserve_range=True)  # type: ignore[no-untyped-call]
         planes.append(np.clip(np.rint(samples), 0, (1 << picture.bit_depth) - 1).astype(small.dtype))
     return Picture(tuple(planes), picture.bit_depth)
