@@ -33,7 +33,6 @@ from codecnn.ctu.store import (
     UNIT_SCHEMA,
     UNITS,
     Store,
-    Unit,
     format_from_json,
     format_to_json,
     open_store,
@@ -51,7 +50,17 @@ from codecnn.runs import (
     write_json,
     write_jsonl,
 )
-from codecnn.video import Picture, VideoFormat, convert, create_video, downscale, open_video, pad_to_even, read_still
+from codecnn.video import (
+    Picture,
+    VideoFormat,
+    convert,
+    create_video,
+    downscale,
+    open_raw,
+    open_video,
+    pad_to_even,
+    read_still,
+)
 from codecnn.video.stills import STILL_SUFFIXES
 
 Progress = Callable[[int, int], None]
@@ -279,13 +288,12 @@ def _record(plan: _Plan, sequence: CodedSequence, identity: str) -> dict[str, An
 def _measure(plan: _Plan, recipe: Recipe, store: Path, sequence: CodedSequence) -> pa.Table:
     """The rows of ctus.parquet for one unit; see UNIT_SCHEMA for what each column is."""
     form = sequence.format
-    probe = Unit(store, {"format": format_to_json(form), "original": plan.original, "decoded": str(sequence.decoded)})
     blocks = block_table(sequence)
     grid = ctu_grid(form.width, form.height, recipe.ctu_size)
     area = (grid[:, 2] * grid[:, 3]).astype(np.float64)
     peak = 255.0 * 2 ** (form.bit_depth - 8)
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in UNIT_SCHEMA.names}
-    with probe.originals() as originals, probe.decoded() as decoded:
+    with open_raw(store / plan.original, form) as originals, open_raw(sequence.decoded, form) as decoded:
         for coded, original, output in zip(sequence.pictures, originals, decoded, strict=True):
             source = original.y.astype(np.float64)
             mse = ctu_sums((source - output.y.astype(np.float64)) ** 2, recipe.ctu_size) / area
