@@ -238,7 +238,8 @@ def prove_psnr(
                 raise EncoderError(
                     f"{name} POC {coded.poc}: PSNR {'YUV'[index]} is {ours:.4f} dB, x265 states {stated[index]:.3f}"
                 )
-            psnr.append(_psnr(_sse(plane, output.planes[index]) / plane.size, peak))
+            error = _sse(plane, output.planes[index])
+            psnr.append(_psnr(error / plane.size, peak) if error else math.inf)
         chroma = (psnr[1], psnr[2]) if len(psnr) == 3 else (None, None)
         proven.append(replace(coded, psnr_y=psnr[0], psnr_u=chroma[0], psnr_v=chroma[1]))
     return tuple(proven)
