@@ -62,14 +62,14 @@ def read_planes(path: Path, video_format: VideoFormat) -> list[list[np.ndarray]]
 
 
 def numpy_psnr(source: Path, source_format: VideoFormat, sequence: CodedSequence) -> list[list[float]]:
-    """PSNR by picture and plane from the raw files alone, 99.99 dB (x265's word) where nothing differs."""
+    """PSNR by picture and plane from the raw files alone, infinite where nothing differs."""
     shift, peak = sequence.format.bit_depth - source_format.bit_depth, 255 * 2 ** (sequence.format.bit_depth - 8)
     values = []
     for original, decoded in zip(
         read_planes(source, source_format), read_planes(sequence.decoded, sequence.format), strict=True
     ):
         errors = [np.mean((a.astype(float) * 2**shift - b) ** 2) for a, b in zip(original, decoded, strict=True)]
-        values.append([20 * math.log10(peak) - 10 * math.log10(mse) if mse else 99.99 for mse in errors])
+        values.append([20 * math.log10(peak) - 10 * math.log10(mse) if mse else math.inf for mse in errors])
     return values
 
 
