@@ -1,20 +1,17 @@
-"""The command line: thin functions over the library. Only this file prints and exits."""
+"""The command line: thin functions over the library. Only this file exits; console.py prints."""
 
-import contextlib
 import errno
-import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
 from codecnn import __version__
+from codecnn.console import err, out, print_facts, print_gains, print_json, progress
 from codecnn.errors import CodecnnError, ConfigError
 
 app = typer.Typer(
@@ -25,8 +22,6 @@ app = typer.Typer(
 )
 dataset_app = typer.Typer(help="Training sets: build, verify, look at.", no_args_is_help=True)
 app.add_typer(dataset_app, name="dataset")
-out = Console()
-err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on stdout")]
 Size = Annotated[str | None, typer.Option("-s", "--size", help="WxH of raw YUV, where its name does not tell")]
@@ -74,8 +69,8 @@ def demo(
     """
     from codecnn.demo import run_demo
 
-    results = run_demo(output, jobs=jobs, say=err.print, progress=_progress)
-    _print_gains(results["evaluation"])
+    results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
+    print_gains(results["evaluation"])
     correlation = results["correlation"]
     out.print(
         f"Correlation with the codec's error (x265, {correlation['n']} CTUs): "
@@ -109,7 +104,7 @@ def info(
             "fps": None if form.fps is None else float(form.fps),
             "pictures": len(video),
         }
-    _print_facts(facts, as_json)
+    print_facts(facts, as_json)
 
 
 @dataset_app.command("build")
@@ -129,10 +124,10 @@ def dataset_build(
     from codecnn.ctu.build import build_store
 
     loaded = load_recipe(recipe, overrides or ())
-    with _progress("coding", "unit") as report:
+    with progress("coding", "unit") as report:
         store = build_store(loaded, recipe.parent, output, jobs=jobs, progress=report)
     facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
-    _print_facts(facts, as_json)
+    print_facts(facts, as_json)
 
 
 @dataset_app.command("verify")
@@ -146,7 +141,7 @@ def dataset_verify(
     checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
     damaged = {name: problem for name, problem in checked if problem is not None}
     if as_json:
-        _print_json({"store": str(store), "files": len(checked), "damaged": damaged})
+        print_json({"store": str(store), "files": len(checked), "damaged": damaged})
     else:
         for name, problem in damaged.items():
             out.print(f"{store / name} {problem}", soft_wrap=True, markup=False, highlight=False)
@@ -163,7 +158,7 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_jso
 
     stats = store_stats(open_store(store))
     if as_json:
-        _print_json(stats)
+        print_json(stats)
         return
     table = Table("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y dB", "depth")
     for row in stats["rows"]:
@@ -197,7 +192,7 @@ def train(
         store, loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
     )
     if as_json:
-        _print_json(last | {"weights": str(run / "best.safetensors")})
+        print_json(last | {"weights": str(run / "best.safetensors")})
         return
     out.print(f"Best mean gain on the validation pictures: {last['best_gain']:+.4f} dB")
     out.print(f"Weights: {run / 'best.safetensors'}", soft_wrap=True)
@@ -246,16 +241,16 @@ def evaluate(
             "sequences": [spec | {"source": str(source)} for source in sequences],
         }
         recipe = checked(Recipe, values, "evaluate")
-        with _progress("coding", "unit") as report:
+        with progress("coding", "unit") as report:
             store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=report)
-    with _progress("filtering", "unit") as report:
+    with progress("filtering", "unit") as report:
         results = run_evaluation(
             network.to(where), card, store, split, output, tile=tile, device=where, progress=report
         )
     if as_json:
-        _print_json(results)
+        print_json(results)
         return
-    _print_gains(results)
+    print_gains(results)
     out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
 
 
@@ -310,7 +305,7 @@ def correlate(
     result = run_correlation(columns, seed=seed)
     write_correlation(output, result, columns)
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
         out.print(
             (output / "correlation.md").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True
@@ -323,7 +318,7 @@ def models(as_json: Json = False) -> None:
     from codecnn.models import describe_model, list_models
 
     if as_json:
-        _print_json([{"name": name, "description": describe_model(name)} for name in list_models()])
+        print_json([{"name": name, "description": describe_model(name)} for name in list_models()])
         return
     table = Table("name", "network")
     for name in list_models():
@@ -351,7 +346,7 @@ def complexity(
         network = load_model(model)[0]
     else:
         network = create_model(model, **options)
-    _print_facts({"model": model} | count(network).as_dict(), as_json)
+    print_facts({"model": model} | count(network).as_dict(), as_json)
 
 
 @app.command()
@@ -361,7 +356,7 @@ def doctor(as_json: Json = False) -> None:
 
     findings = examine()
     if as_json:
-        _print_json(findings)
+        print_json(findings)
     else:
         table = Table("what", "found", "")
         for finding in findings:
@@ -371,68 +366,11 @@ def doctor(as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _progress(description: str, unit: str) -> Iterator[Any]:
-    """A progress bar on a terminal, as a function of (done, total)."""
-    with tqdm(desc=description, unit=unit, disable=None) as bar:
-
-        def report(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield report
-
-
 def _qps(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"QP {text!r} is not a whole number or a comma list of them, such as 22,27,32,37") from None
-
-
-def _print_gains(results: dict[str, Any]) -> None:
-    qps = [qp for qp in results["gain_db"]["y"] if qp != "mean"]
-    table = Table("PSNR Y gain, dB", *(f"QP {qp}" for qp in qps), "mean", "BD-rate Y")
-    rows: dict[str, dict[str, float]] = {row["name"]: {} for row in results["sequences"]}
-    for row in results["sequences"]:
-        rows[row["name"]][str(row["qp"])] = row["psnr_y_filtered"] - row["psnr_y"]
-    for name, gains in rows.items():
-        mean = sum(gains.values()) / len(gains)
-        table.add_row(
-            name,
-            *(f"{gains[qp]:+.3f}" for qp in qps),
-            f"{mean:+.3f}",
-            _percent(results["bd_rate_per_sequence"][name]["y"]),
-        )
-    means = results["gain_db"]["y"]
-    table.add_section()
-    table.add_row(
-        "mean", *(f"{means[qp]:+.3f}" for qp in qps), f"{means['mean']:+.3f}", _percent(results["bd_rate"]["y"])
-    )
-    out.print(table)
-    out.print(
-        f"{results['model']}, {results['kmac_per_pixel']:.1f} kMAC/pixel, {results['codec']} "
-        f"{results['settings']['preset']} {results['settings']['configuration'].upper()}, {results['label']}"
-    )
-    for note in results["notes"]:
-        out.print(note, markup=False)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.2f} %"
-
-
-def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        _print_json(facts)
-        return
-    for name, value in facts.items():
-        text = f"{value:.3f}" if isinstance(value, float) else str(value)
-        out.print(f"{name.replace('_', ' '):24} {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def main() -> None:

@@ -100,3 +100,21 @@ def test_bd_rate_counts_flag_bits_and_is_averaged_over_sequences(tiny_store):
 def test_random_access_is_labelled_post_filter(tiny_store):
     recipe = tiny_store.manifest["recipe"] | {"configuration": "ra"}
     assert sweep._label(recipe).startswith("post-filter")
+
+
+def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
+    from skimage.io import imsave
+
+    from codecnn.config import load_recipe
+    from codecnn.console import print_gains
+    from codecnn.ctu.build import build_store
+
+    imsave(tmp_path / "black.png", np.zeros((64, 64, 3), np.uint8), check_contrast=False)
+    recipe = tmp_path / "black.yaml"
+    recipe.write_text("name: b\npreset: faster\nqp: [22]\nsequences: [{source: black.png, split: test}]\n")
+    store = build_store(load_recipe(recipe), tmp_path, tmp_path / "store")
+    identity = (create_model("rdn", **SMALL), weights[1])
+    results = evaluate(*identity, store, "test", tmp_path / "out")
+    assert results["sequences"][0]["psnr_y"] is None
+    print_gains(results)
+    assert "black" in capsys.readouterr().out

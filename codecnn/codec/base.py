@@ -1,7 +1,7 @@
 """What every codec back end takes and gives."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +45,11 @@ class CodecSettings:
             raise ConfigError(f"internal bit depth {self.internal_bit_depth} is not 8 or 10")
         if self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads}")
+
+
+def coded_format(source_format: VideoFormat, settings: CodecSettings) -> VideoFormat:
+    """The format of the decoded pictures: that of the source at the internal bit depth."""
+    return replace(source_format, bit_depth=settings.internal_bit_depth)
 
 
 @dataclass(frozen=True)

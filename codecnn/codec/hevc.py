@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence
+from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.blockstats import BlockTable
 from codecnn.codec.decode import decode_stream
 from codecnn.codec.x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
@@ -119,7 +119,7 @@ def hevc_encode_argv(
         *(ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "info", "-nostats", "-f", "rawvideo"),
         *("-pix_fmt", source_format.ffmpeg_pix_fmt, "-s", f"{source_format.width}x{source_format.height}"),
         *("-r", str(source_format.fps or 30), "-i", source, "-fps_mode", "passthrough", *shift),
-        *("-pix_fmt", _coded_format(source_format, settings).ffmpeg_pix_fmt),
+        *("-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt),
         *("-c:v", "libx265", "-preset", settings.preset),
         *("-x265-params", _joined(params), "-f", "hevc", output),
     ]
@@ -127,16 +127,6 @@ def hevc_encode_argv(
 
 def _joined(params: Mapping[str, str]) -> str:
     return ":".join(f"{key}={value}" for key, value in params.items())
-
-
-def _coded_format(source_format: VideoFormat, settings: CodecSettings) -> VideoFormat:
-    return VideoFormat(
-        source_format.width,
-        source_format.height,
-        source_format.chroma,
-        settings.internal_bit_depth,
-        source_format.fps,
-    )
 
 
 def parse_statistics(lines: Iterable[str], chroma: str) -> tuple[CodedPicture, ...]:
@@ -255,14 +245,14 @@ def _psnr(mse: float, peak: float) -> float:
 
 @contextlib.contextmanager
 def _uncropped(
-    ffmpeg: str, bitstream: Path, decoded: Path, coded_format: VideoFormat, size: tuple[int, int]
+    ffmpeg: str, bitstream: Path, decoded: Path, output_format: VideoFormat, size: tuple[int, int]
 ) -> Iterator[Video]:
     """The decoded pictures in the size they are coded in, padded to whole CUs; mostly that is `decoded` itself."""
-    if size == (coded_format.width, coded_format.height):
-        with open_raw(decoded, coded_format) as video:
+    if size == (output_format.width, output_format.height):
+        with open_raw(decoded, output_format) as video:
             yield video
         return
-    padded_format = replace(coded_format, width=size[0], height=size[1])
+    padded_format = replace(output_format, width=size[0], height=size[1])
     path = decoded.with_name("uncropped.yuv")
     try:
         argv = [
@@ -327,7 +317,7 @@ class HevcCodec:
         name = f"{source.stem} at QP {settings.qp}"
         bitstream, decoded, log = folder / "bitstream.265", folder / "decoded.yuv", folder / "log.txt"
         analysis, statistics = folder / "analysis.dat", folder / "x265.csv"
-        coded_format = _coded_format(source_format, settings)
+        output_format = coded_format(source_format, settings)
         outputs = (bitstream.name, analysis.name, statistics.name)
         argv = hevc_encode_argv(ffmpeg, f"file:{source.resolve()}", source_format, settings, *outputs)
         folder.mkdir(parents=True, exist_ok=True)
@@ -346,10 +336,10 @@ class HevcCodec:
             prove_slice_qp(stated, settings, name)
             prove_bits(bitstream.read_bytes(), stated, name)
             clear_stale_entries(analysis)
-            decode_stream(ffmpeg, bitstream, decoded, coded_format)
+            decode_stream(ffmpeg, bitstream, decoded, output_format)
             with (
-                open_raw(decoded, coded_format) as pictures,
-                _uncropped(ffmpeg, bitstream, decoded, coded_format, coded_size(analysis)) as padded,
+                open_raw(decoded, output_format) as pictures,
+                _uncropped(ffmpeg, bitstream, decoded, output_format, coded_size(analysis)) as padded,
             ):
                 proven = prove_psnr(originals, pictures, padded, stated, name)
         params = x265_params(settings, analysis.name, statistics.name)
@@ -357,7 +347,7 @@ class HevcCodec:
         return CodedSequence(
             bitstream=bitstream,
             decoded=decoded,
-            format=coded_format,
+            format=output_format,
             pictures=proven,
             argv=tuple(hevc_encode_argv("ffmpeg", source.name, source_format, settings, *outputs)),
             encoder=self.identity(),

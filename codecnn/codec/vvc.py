@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence
+from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.decode import check_decoded, decode_stream
 from codecnn.errors import ConfigError, EncoderError, FormatError
 from codecnn.runs import write_text
@@ -172,20 +172,14 @@ class VvcCodec:
         done = run(argv, what=f"coding {name}", cwd=folder)
         pictures = parse_log(done.stdout)
         prove_slice_qp(pictures, settings, name)
-        coded_format = VideoFormat(
-            source_format.width,
-            source_format.height,
-            source_format.chroma,
-            settings.internal_bit_depth,
-            source_format.fps,
-        )
-        decode_stream(ffmpeg, bitstream, decoded, coded_format)
-        check_decoded(name, source, source_format, decoded, coded_format, pictures)
+        output_format = coded_format(source_format, settings)
+        decode_stream(ffmpeg, bitstream, decoded, output_format)
+        check_decoded(name, source, source_format, decoded, output_format, pictures)
         write_text(log, normalised_log(done.stdout, done.stderr))
         return CodedSequence(
             bitstream=bitstream,
             decoded=decoded,
-            format=coded_format,
+            format=output_format,
             pictures=pictures,
             argv=tuple(encode_argv("ffmpeg", source.name, source_format, settings, bitstream.name)),
             encoder=self.identity(),
