@@ -269,6 +269,7 @@ def filter_command(
     device: Device = "auto",
 ) -> None:
     """Filter decoded pictures; the output has the format of the input."""
+    from codecnn.evaluation.sweep import untrained_qp
     from codecnn.filtering import filter_video
     from codecnn.models import load_model
     from codecnn.training import pick_device
@@ -276,8 +277,11 @@ def filter_command(
 
     if output.resolve() == source.resolve():
         raise ConfigError(f"input and output are the same file, {output}")
-    network, _ = load_model(model)
+    network, card = load_model(model)
     where = pick_device(device)
+    for value in sorted(set(_qps(qp))):
+        if note := untrained_qp(card, value):
+            err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
     with (
         open_video(source, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, frames=frames) as video,
         tqdm(total=len(video), desc="filtering", unit="picture", disable=None) as bar,

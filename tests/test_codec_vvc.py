@@ -211,3 +211,10 @@ def test_grey_pictures_reach_the_encoder_as_they_are(tmp_path, bit_depth):
         expected = samples.astype(int) * (4 if bit_depth == 8 else 1)
         assert np.abs(video[0].y.astype(int) - expected).max() <= 8
     assert sequence.pictures[0].psnr_u is None
+
+
+def test_a_picture_that_outgrows_ffmpegs_buffer_is_said(tmp_path):
+    source = tmp_path / "noise.yuv"
+    np.random.default_rng(0).integers(0, 1024, 64 * 64 * 3 // 2).astype("<u2").tofile(source)
+    with pytest.raises(EncoderError, match="very low QPs"):
+        get_codec("vvc").encode(source, SMALL, CodecSettings(0, preset="faster"), tmp_path)

@@ -118,3 +118,12 @@ def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
     assert results["sequences"][0]["psnr_y"] is None
     print_gains(results)
     assert "black" in capsys.readouterr().out
+
+
+def test_a_qp_that_was_not_trained_is_noted(tiny_store, weights, tmp_path):
+    card = weights[1] | {"qps": [22, 37]}
+    notes = summarise([], card, tiny_store, "test")["notes"]
+    assert notes == []
+    results = evaluate(weights[0], card, tiny_store, "test", tmp_path)
+    assert [note for note in results["notes"] if note.startswith("QP 42 lies outside of 22 to 37")]
+    assert not [note for note in results["notes"] if note.startswith("QP 32")]

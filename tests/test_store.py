@@ -202,3 +202,17 @@ def test_a_sequence_at_two_sizes(tiny_recipe, tmp_path):
     assert set(store.ctus()["group"].to_pylist()) == {"a"}
     with pytest.raises(ConfigError, match="scales"):
         load_recipe(recipe, ["sequences=[{source: a.png, scales: [2]}]"])
+
+
+@pytest.mark.parametrize("size", [(1, 1), (9, 17), (40, 4)])
+def test_pictures_far_smaller_than_a_ctu(tmp_path, size):
+    from skimage.io import imsave
+
+    picture = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
+    imsave(tmp_path / "p.png", picture, check_contrast=False)
+    (tmp_path / "r.yaml").write_text("name: p\npreset: faster\nqp: [22]\nsequences: [{source: p.png}]\n")
+    store = build_store(load_recipe(tmp_path / "r.yaml"), tmp_path, tmp_path / "s")
+    assert store.units[0].format.width == max(32, size[1] + size[1] % 2)
+    with store.units[0].originals() as originals:
+        luma = originals[0].y
+        assert (luma[size[0] :] == luma[size[0] - 1]).all()

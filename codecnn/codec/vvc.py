@@ -169,7 +169,15 @@ class VvcCodec:
         name = f"{source.stem} at QP {settings.qp}"
         bitstream, decoded, log = folder / "bitstream.266", folder / "decoded.yuv", folder / "log.txt"
         argv = encode_argv(ffmpeg, f"file:{source.resolve()}", source_format, settings, f"file:{bitstream.name}")
-        done = run(argv, what=f"coding {name}", cwd=folder)
+        try:
+            done = run(argv, what=f"coding {name}", cwd=folder)
+        except EncoderError as error:
+            if "external library" not in str(error):
+                raise
+            size = source_format.width * source_format.height
+            raise EncoderError(
+                f"coding {name} failed in libvvenc: ffmpeg gives it {size} bytes a picture, which very low QPs exceed"
+            ) from error
         pictures = parse_log(done.stdout)
         prove_slice_qp(pictures, settings, name)
         output_format = coded_format(source_format, settings)

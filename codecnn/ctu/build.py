@@ -66,6 +66,9 @@ from codecnn.video.stills import STILL_SUFFIXES
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all) after every unit, from the thread that started the build."""
 
+SMALLEST = 32
+"""Width and height that smaller pictures are padded to: ffmpeg gives libvvenc a byte a luma sample, headers and all."""
+
 CODED, ORIGINALS, LOCK = "coded", "originals", ".lock"
 _WORK_PREFIX = ".work-"
 
@@ -178,7 +181,7 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
         )
         pictures, chroma, fps = video, video.format.chroma, video.format.fps
     converted = (
-        pad_to_even(downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale), chroma)
+        pad_to_even(downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale), chroma, SMALLEST)
         for picture in pictures
     )
     first = next(iter(converted))

@@ -102,6 +102,7 @@ def summarise(rows: Sequence[dict[str, Any]], card: dict[str, Any], store: Store
         if by_qp:
             gains[plane] = {str(qp): float(np.mean(values)) for qp, values in sorted(by_qp.items())}
             gains[plane]["mean"] = float(np.mean(list(gains[plane].values())))
+    notes += [note for qp in {row["qp"] for row in rows} if (note := untrained_qp(card, qp))]
     per_sequence = {name: _bd_rates([row for row in rows if row["name"] == name], notes) for name in _names(rows)}
     bd: dict[str, float | None] = {}
     for plane in PLANES:
@@ -130,6 +131,14 @@ def summarise(rows: Sequence[dict[str, Any]], card: dict[str, Any], store: Store
         "notes": sorted(set(notes)),
         "provenance": provenance({"data_key": store.data_key}),
     }
+
+
+def untrained_qp(card: dict[str, Any], qp: int) -> str | None:
+    """A sentence where `qp` lies outside of the QPs that the weights of `card` were trained at, else None."""
+    qps = card.get("qps")
+    if not qps or min(qps) <= qp <= max(qps):
+        return None
+    return f"QP {qp} lies outside of {min(qps)} to {max(qps)}, which the network was trained at: it may do harm there"
 
 
 def _label(recipe: dict[str, Any]) -> str:

@@ -56,7 +56,8 @@ def train(
 
     config = {"network": network, "options": options, "training": settings.model_dump(), "data_key": store.data_key}
     start, best = _prepare(run, config, model, averaged, optimiser, schedule, resume)
-    card = {"data_key": store.data_key, "training": settings.model_dump(), "provenance": provenance()}
+    qps = sorted({unit.qp for unit in units})
+    card = {"data_key": store.data_key, "qps": qps, "training": settings.model_dump(), "provenance": provenance()}
 
     data = TrainingBatches(
         units,

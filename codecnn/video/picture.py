@@ -64,19 +64,20 @@ def convert(picture: Picture, bit_depth: int) -> Picture:
     return Picture(tuple(planes), bit_depth)
 
 
-def pad_to_even(picture: Picture, chroma: str) -> Picture:
-    """Make the luma size even by replicating the last column and row; encoders refuse odd sizes in 420 and 422.
+def pad_to_even(picture: Picture, chroma: str, minimum: int = 2) -> Picture:
+    """Make the luma size even, and at least `minimum`, by replicating the last column and row.
 
-    A picture whose size is even already comes back as it is. Chroma planes of 420 have (n + 1) // 2 samples and so
-    fit the padded size unchanged; those of 422 grow by a row, those of 444 by what luma grows. Raises FormatError
-    when the planes are not of the chroma format.
+    Encoders refuse odd sizes in 420 and 422. A picture whose size fits already comes back as it is. Chroma planes of
+    420 have (n + 1) // 2 samples and so fit the even size unchanged; those of 422 grow by a row, those of 444 by what
+    luma grows. Raises FormatError when the planes are not of the chroma format.
     """
     height, width = picture.y.shape
     odd = VideoFormat(width, height, chroma=chroma, bit_depth=picture.bit_depth)
     shapes = tuple(plane.shape for plane in picture.planes)
     if shapes != odd.plane_shapes:
         raise FormatError(f"planes of {shapes} are not of chroma format {chroma}: that has {odd.plane_shapes}")
-    even = VideoFormat(width + width % 2, height + height % 2, chroma=chroma, bit_depth=picture.bit_depth)
+    padded_width, padded_height = (max(extent + extent % 2, minimum) for extent in (width, height))
+    even = VideoFormat(padded_width, padded_height, chroma=chroma, bit_depth=picture.bit_depth)
     if even.plane_shapes == odd.plane_shapes:
         return picture
     planes = tuple(

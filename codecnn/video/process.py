@@ -13,7 +13,7 @@ FFMPEG_VARIABLE = "CODECNN_FFMPEG"
 _DISK_FULL_TEXT = "No space left on device"
 _AFTERMATH = re.compile(
     r"Task finished with error code|Terminating thread|Could not open encoder before EOF|Nothing was written into|"
-    r"Conversion failed|Error opening (?:in|out)put file"
+    r"Conversion failed|Error opening (?:in|out)put file|packets read|muxing overhead"
 )
 """What ffmpeg prints after the line that tells what went wrong."""
 
