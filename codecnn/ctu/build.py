@@ -70,6 +70,8 @@ SMALLEST = 32
 """Width and height that smaller pictures are padded to: ffmpeg gives libvvenc a byte a luma sample, headers and all."""
 
 CODED, ORIGINALS, LOCK = "coded", "originals", ".lock"
+LOCK_SECONDS = 3
+"""How long to wait for the lock: a build that was just killed may hold it for the moment its children take to end."""
 _WORK_PREFIX = ".work-"
 
 
@@ -104,7 +106,7 @@ def build_store(
         store.mkdir(parents=True, exist_ok=True)
         (store / CODED).mkdir(exist_ok=True)
     try:
-        with FileLock(store / LOCK, timeout=0):
+        with FileLock(store / LOCK, timeout=LOCK_SECONDS):
             _remove_leftovers(store)
             plans = _plan(recipe, sources, store, identity, jobs)
             done = {str(record["key"]): record for record in read_jsonl(store / UNITS) if _is_whole(record, store)}
