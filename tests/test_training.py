@@ -8,7 +8,7 @@ import torch
 from test_models import SMALL, awaken
 
 from codecnn.ctu.loader import TrainingBatches
-from codecnn.errors import ConfigError, StoreError
+from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.models import create_model, load_model
 from codecnn.training import TrainingSettings, filter_loss, psnr_gain, train, warmup_cosine
 
@@ -129,6 +129,13 @@ def test_a_resumed_run_ends_at_the_same_weights(tiny_store, tmp_path, monkeypatc
     assert a == b
     with pytest.raises(ConfigError, match="training differs"):
         train(tiny_store, "rdn", SMALL, SETTINGS.model_copy(update={"batch": 5}), parted, resume=True)
+
+
+def test_a_loss_that_explodes_is_said(tiny_store, tmp_path):
+    with pytest.raises(CodecnnError, match="no longer finite at step 3"):
+        _train(tiny_store, tmp_path / "run", learning_rate=1e30, warmup=0)
+    # Without a checkpoint the folder is free for another run.
+    _train(tiny_store, tmp_path / "run")
 
 
 def test_what_cannot_be_trained(tiny_store, tmp_path):

@@ -96,6 +96,9 @@ def train(
 
             if step % settings.validate_every and step != settings.steps:
                 continue
+            mean_loss = float(torch.stack(losses).mean())
+            if not np.isfinite(mean_loss):
+                raise CodecnnError(f"the loss is no longer finite at step {step}: lower training.learning_rate")
             kept = averaged.module if settings.ema else model
             assert isinstance(kept, FilterNetwork)
             kept.eval()
@@ -103,15 +106,13 @@ def train(
             now = time.monotonic()
             row = {
                 "step": step,
-                "loss": float(torch.stack(losses).mean()),
+                "loss": mean_loss,
                 "learning_rate": schedule.get_last_lr()[0],
                 "gain_db": {str(qp): value for qp, value in gain.items()},
                 "gain_mean_db": float(np.mean(list(gain.values()))),
                 "patches_per_second": len(losses) * settings.batch / (now - last_report),
                 "seconds": now - started,
             }
-            if not np.isfinite(row["loss"]):
-                raise CodecnnError(f"the loss is no longer finite at step {step}: lower training.learning_rate")
             append_jsonl(run / METRICS, row)
             _write_board(board, row)
             bar.set_postfix(loss=f"{row['loss']:.4f}", gain=f"{row['gain_mean_db']:+.4f} dB")
@@ -182,9 +183,10 @@ def _prepare(
 ) -> tuple[int, float]:
     """Start a run folder, or load the state of the one to continue. Returns the step reached and the best gain."""
     if not resume:
-        if (run / METRICS).exists():
+        if (run / CHECKPOINT).exists():
             raise ConfigError(f"{run} already holds a run: continue it with --resume, or choose another folder with -o")
         run.mkdir(parents=True, exist_ok=True)
+        (run / METRICS).unlink(missing_ok=True)  # of a run that ended before its first checkpoint
         write_json(run / CONFIG, config | {"provenance": provenance()})
         return 0, -np.inf
     if not (run / CHECKPOINT).is_file():
