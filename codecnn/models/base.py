@@ -64,9 +64,10 @@ class FilterNetwork(nn.Module):
 class QpGain(nn.Module):
     """A learned positive factor by QP for the residual, linear in its logarithm between knots at QP 0, 4, ... 64.
 
-    It starts at 2^((QP - 37) / 9), which is how the error that VVC leaves grows with QP: a network's output is then in
-    units of that error, and steps of the optimiser that help at QP 42 do not drown what there is to gain at QP 22. It
-    costs one multiplication a sample and is pointwise, so it does not widen the receptive field.
+    It starts at 2^((QP - 37) / 9), about as the error that VVC leaves grows with QP (on the demo's pictures it doubles
+    every 8.3): a network's output is then in units of that error, meant to keep the optimiser's steps at QP 42 from
+    drowning what there is to gain at QP 22. It costs one multiplication a sample and is pointwise, so it does not
+    widen the receptive field.
     """
 
     SPACING = 4

