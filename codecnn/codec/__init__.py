@@ -1,11 +1,20 @@
 """Real encoders: argv as pure functions, subprocess, log parsing, block statistics."""
 
-from codecnn.codec.base import Codec, CodecSettings, CodedPicture, CodedSequence
+from codecnn.codec.base import Codec, CodecSettings, CodecTools, CodedPicture, CodedSequence
 from codecnn.codec.blockstats import BlockTable
 from codecnn.codec.vvc import VvcCodec
 from codecnn.errors import ConfigError
 
-__all__ = ["CODECS", "Codec", "CodecSettings", "CodedPicture", "CodedSequence", "block_table", "get_codec"]
+__all__ = [
+    "CODECS",
+    "Codec",
+    "CodecSettings",
+    "CodecTools",
+    "CodedPicture",
+    "CodedSequence",
+    "block_table",
+    "get_codec",
+]
 
 CODECS = ("vvc", "hevc")
 

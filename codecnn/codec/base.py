@@ -23,6 +23,7 @@ class CodecSettings:
     `configuration` is "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
     `loop_filters` False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
     `params` are further settings in the encoder's own names; they win over ours.
+    `unfiltered` asks for the pictures before the in-loop filters as well, which only all intra has apart from them.
     """
 
     qp: int
@@ -33,6 +34,7 @@ class CodecSettings:
     internal_bit_depth: int = 10
     threads: int = 1
     params: Mapping[str, str] = field(default_factory=dict)
+    unfiltered: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.qp <= MAX_QP:
@@ -45,6 +47,24 @@ class CodecSettings:
             raise ConfigError(f"internal bit depth {self.internal_bit_depth} is not 8 or 10")
         if self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads}")
+        if self.unfiltered and (self.configuration != "ai" or not self.loop_filters):
+            raise ConfigError("unfiltered pictures need the configuration ai and loop_filters on")
+
+
+@dataclass(frozen=True)
+class CodecTools:
+    """The user's own programs, for the back ends that need them; None stands for the usual name, looked up in PATH.
+
+    `cfg` are the encoder's configuration files, in order. `prediction` are further arguments for a decoder that can
+    write its prediction signal; {output} in them becomes the raw YUV file to write. `trace` asks the decoder for its
+    block statistics, which it must have been built with.
+    """
+
+    encoder: str | None = None
+    decoder: str | None = None
+    cfg: tuple[Path, ...] = ()
+    prediction: tuple[str, ...] = ()
+    trace: bool = False
 
 
 def coded_format(source_format: VideoFormat, settings: CodecSettings) -> VideoFormat:
@@ -70,7 +90,8 @@ class CodedPicture:
 class CodedSequence:
     """A coded sequence on disk: the bitstream, its decoded pictures (raw YUV in output order), log and statistics.
 
-    `block_statistics` is a file that tells the partition where the encoder can write one, else None.
+    `block_statistics` is a file that tells the partition where one can be had, else None. `unfiltered` holds the
+    pictures before the codec's in-loop filters, `prediction` those that the residual is added to; raw YUV of `format`.
     `argv` is the command with file names only, without any folder of the machine it ran on.
     """
 
@@ -82,6 +103,8 @@ class CodedSequence:
     encoder: str
     log: Path
     block_statistics: Path | None = None
+    unfiltered: Path | None = None
+    prediction: Path | None = None
 
     @property
     def bits(self) -> int:
