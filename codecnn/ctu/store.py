@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -87,6 +89,27 @@ class Unit:
     def decoded(self) -> Video:
         """The decoded pictures, read by memmap."""
         return open_raw(self.folder / self.record["decoded"], self.format)
+
+    def unfiltered(self) -> Video | None:
+        """The pictures before the codec's in-loop filters, where the recipe asked for them."""
+        return self._optional("unfiltered")
+
+    def prediction(self) -> Video | None:
+        """The prediction signal, where the decoder could write it."""
+        return self._optional("prediction")
+
+    def _optional(self, name: str) -> Video | None:
+        path = self.record.get(name)
+        return None if path is None else open_raw(self.folder / path, self.format)
+
+    def block_planes(self) -> npt.NDArray[np.int8] | None:
+        """What each 4x4 block of the pictures belongs to, by memmap: (pictures, planes, ceil(h/4), ceil(w/4)).
+
+        The planes are those of `codecnn.codec.planes.BLOCK_PLANES`; -1 where the source does not tell. None where the
+        codec's partition is not known.
+        """
+        path = self.record.get("block_planes")
+        return None if path is None else np.load(self.folder / path, mmap_mode="r")
 
 
 @dataclass(frozen=True)
