@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -113,19 +113,38 @@ def dataset_build(
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="the store: a folder, made or continued")] = ...,  # type: ignore[assignment]
     jobs: Jobs = 1,
+    shard: Annotated[
+        str, typer.Option("--shard", metavar="I/N", help="code every N-th unit only, from the I-th")
+    ] = "1/1",
+    backend: Annotated[Literal["local", "dask"], typer.Option("--backend", help="who runs the encoders")] = "local",
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", help="of dask, such as tcp://host:8786; its workers code")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Code the pictures of a recipe at its QPs and index their CTUs.
 
     A build that was interrupted goes on where it was. A store holds what its recipe says: build it again with other
     QPs or pictures and what they have in common is kept, the rest coded or removed.
+
+    For an array job run N builds of one recipe into one store, each with its own --shard I/N, at once or one after
+    another: the last to end completes the store. With --backend dask the workers of a cluster code; they must see
+    store, pictures and encoder under the same paths.
     """
     from codecnn.config import load_recipe
-    from codecnn.ctu.build import build_store
+    from codecnn.ctu.build import build_shard, parse_shard
+    from codecnn.ctu.store import open_store
 
-    loaded = load_recipe(recipe, overrides or ())
+    if (backend == "dask") != (scheduler is not None):
+        raise ConfigError("--backend dask and --scheduler ADDRESS need each other")
+    loaded, part = load_recipe(recipe, overrides or ()), parse_shard(shard)
     with progress("coding", "unit") as report:
-        store = build_store(loaded, recipe.parent, output, jobs=jobs, progress=report)
+        whole = build_shard(loaded, recipe.parent, output, part, jobs=jobs, scheduler=scheduler, progress=report)
+    if not whole:
+        facts = {"store": str(output), "shard": shard, "complete": False}
+        print_facts(facts, as_json)
+        return
+    store = open_store(output)
     facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
     print_facts(facts, as_json)
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 
 from codecnn.codec.vvc import VvcCodec
 from codecnn.config import load_recipe
-from codecnn.ctu import build
-from codecnn.ctu.build import build_store
+from codecnn.ctu import build, originals
+from codecnn.ctu.build import build_shard, build_store
+from codecnn.ctu.recipe import Recipe, expand
 from codecnn.ctu.stats import store_stats
 from codecnn.ctu.store import open_store, verify_store
 from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
@@ -71,14 +73,14 @@ def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, 
     argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "-o", str(store)]
     process = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not (store / "units.jsonl").exists() and time.monotonic() < deadline and process.poll() is None:
+    while not list(store.glob("coded/*/unit.json")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    # What a kill can leave: half a unit, half a line.
-    (store / "coded" / ".work-orphan").mkdir()
-    with (store / "units.jsonl").open("ab") as file:
-        file.write(b'{"key": "cut of')
+    # What a kill can leave: half a unit, half a file; and what nobody should.
+    (store / "coded" / ".work-1of1-orphan").mkdir()
+    (store / "originals" / "b.yuv.part-1").write_bytes(b"half")
+    next(store.glob("coded/*/unit.json")).write_bytes(b'{"key": "cut of')
     with pytest.raises(StoreError, match="not finished"):
         open_store(store)
     build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store, jobs=2)
@@ -150,9 +152,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(tiny_recipe, tmp_path, monkeypat
     assert list((tmp_path / "s" / "coded").iterdir()) == []
 
 
-def test_two_builds_at_a_time_are_refused(tiny_recipe, tiny_store):
-    with build.FileLock(tiny_store.folder / ".lock"), pytest.raises(StoreError, match="another build"):
-        build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tiny_store.folder)
+def test_two_builds_at_a_time_are_refused(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
+    with build.FileLock(tmp_path / ".lock-1of1"), pytest.raises(StoreError, match="another build"):
+        build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +205,70 @@ def test_a_sequence_at_two_sizes(tiny_recipe, tmp_path):
     assert set(store.ctus()["group"].to_pylist()) == {"a"}
     with pytest.raises(ConfigError, match="scales"):
         load_recipe(recipe, ["sequences=[{source: a.png, scales: [2]}]"])
+
+
+def test_shards_make_the_same_store(tiny_recipe, tiny_store, tmp_path):
+    recipe, store = load_recipe(tiny_recipe), tmp_path / "s"
+    assert not build_shard(recipe, tiny_recipe.parent, store, (2, 3))
+    assert len(list(store.glob("coded/*_qp*"))) == 2
+    with pytest.raises(StoreError, match="not finished"):
+        open_store(store)
+    # The two others at once.
+    argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "-o", str(store), "--shard", "1/3"]
+    other = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    ended = [build_shard(recipe, tiny_recipe.parent, store, (3, 3))]
+    ended.append(b"complete" not in other.communicate()[0])
+    assert other.returncode == 0
+    assert any(ended)
+    assert _hashes(store) == _hashes(tiny_store.folder)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/2"])
+def test_shards_that_are_none(tiny_recipe, tmp_path, text):
+    with pytest.raises(ConfigError, match="shard"):
+        build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s", build.parse_shard(text))
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_second_shard_waits_for_the_original_that_the_first_converts(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    recipe = load_recipe(tiny_recipe)
+    source = expand(recipe, tiny_recipe.parent)[0]
+    name = originals.original_name(recipe, source, tmp_path)
+    converted = []
+    convert = originals._convert
+
+    def slow(*args):
+        converted.append(args[2].name)
+        time.sleep(0.2)
+        return convert(*args)
+
+    monkeypatch.setattr(originals, "_convert", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: originals.convert_original(recipe, source, name, tmp_path), range(4)))
+    assert len(converted) == 1
+    assert len(set(found)) == 1
+    assert found[0].sha256 == sha256_file(tiny_store.folder / tiny_store.units[0].record["original"])
+
+
+def test_folders_patterns_and_series(tmp_path):
+    for folder in ("a/x", "b"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("a/im2.png", "a/im10.png", "a/notes.txt", "a/x/deep.png", "b/.hidden.png", "b/c.tif"):
+        (tmp_path / name).touch()
+
+    def names(**spec):
+        recipe = Recipe(name="r", qp=[32], sequences=[spec])
+        return [str(source.path.relative_to(tmp_path)) for source in expand(recipe, tmp_path)]
+
+    assert names(source="a") == ["a/im10.png", "a/im2.png"]
+    assert names(source="b") == ["b/c.tif"]
+    assert names(source="**/*.png") == ["a/im10.png", "a/im2.png", "a/x/deep.png"]
+    assert names(source="a", series=True) == ["a"]
+    assert names(source="?", series=True) == ["a", "b"]
+    with pytest.raises(MissingFileError, match="folder"):
+        names(source="c", series=True)
+    with pytest.raises(MissingFileError, match=r"a/x/\*"):
+        names(source="a/x/*.jpg")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (9, 17), (40, 4)])

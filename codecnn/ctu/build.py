@@ -1,78 +1,51 @@
 """Build a store from a recipe: convert, code, check, measure. Any kill leaves whole units only; a rerun continues.
 
-A unit is worked on in a folder of its own, which is renamed into place when all its files are whole and checked; then
-its line is appended to units.jsonl. Nothing in a store depends on the time, the machine's paths or the order of work,
-so two builds of one recipe have identical files.
+A unit is worked on in a folder of its own, which is renamed into place when all its files are whole and checked, its
+own line of units.jsonl (unit.json) among them. So a unit is there or it is not, and any number of threads, processes
+and machines may code into one store; whoever finds it complete writes units.jsonl, the table and the manifest.
+Nothing in a store depends on the time, the machine's paths or the order of work: two builds of one recipe are equal
+file by file.
 """
 
+import contextlib
 import math
+import re
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from codecnn.codec import CodecSettings, CodedSequence, block_table, get_codec
-from codecnn.codec.blockstats import ctu_depths
-from codecnn.ctu.grid import ctu_grid, ctu_sums
+from codecnn.codec import CodecSettings, CodecTools, CodedSequence, block_table, get_codec
+from codecnn.ctu.measure import BLOCK_PLANES_FILE, BLOCKS, measure, write_blocks
+from codecnn.ctu.originals import HASHES, ORIGINALS, Original, convert_original, original_name
 from codecnn.ctu.recipe import Recipe, Source, expand
-from codecnn.ctu.store import (
-    CTU_SCHEMA,
-    CTUS,
-    MANIFEST,
-    SCHEMA,
-    UNIT_SCHEMA,
-    UNITS,
-    Store,
-    format_from_json,
-    format_to_json,
-    open_store,
-)
-from codecnn.errors import StoreError
+from codecnn.ctu.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, format_to_json, open_store
+from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.runs import (
-    append_jsonl,
     atomic_path,
     disk_errors,
     read_json,
-    read_jsonl,
     remove_tree,
     sha256_file,
     sha256_json,
     write_json,
     write_jsonl,
 )
-from codecnn.video import (
-    Picture,
-    VideoFormat,
-    convert,
-    create_video,
-    downscale,
-    open_raw,
-    open_video,
-    pad_to_even,
-    read_still,
-)
-from codecnn.video.stills import STILL_SUFFIXES
 
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all) after every unit, from the thread that started the build."""
 
-SMALLEST = 32
-"""Width and height that smaller pictures are padded to: ffmpeg gives libvvenc a byte a luma sample, headers and all."""
-
-CODED, ORIGINALS, LOCK = "coded", "originals", ".lock"
+CODED, UNIT = "coded", "unit.json"
 LOCK_SECONDS = 3
 """How long to wait for the lock: a build that was just killed may hold it for the moment its children take to end."""
-_WORK_PREFIX = ".work-"
 
 
 @dataclass(frozen=True)
@@ -81,8 +54,6 @@ class _Plan:
 
     source: Source
     original: str
-    original_sha256: str
-    format: VideoFormat
     settings: CodecSettings
     key: str
 
@@ -91,272 +62,273 @@ class _Plan:
         return f"{CODED}/{self.source.name}_qp{self.settings.qp}_{self.key[:12]}"
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What a worker needs beside the plan; it is sent to other processes whole."""
+
+    recipe: Recipe
+    tools: CodecTools
+    store: Path
+    identity: str
+    label: str
+
+
 def build_store(
-    recipe: Recipe, recipe_folder: Path, store: Path, *, jobs: int = 1, progress: Progress | None = None
+    recipe: Recipe,
+    recipe_folder: Path,
+    store: Path,
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
 ) -> Store:
     """Build the store `store` from `recipe`, `jobs` units at a time, or finish or update the one that is there.
 
-    Units that the recipe no longer asks for are removed: a store holds what its recipe says. Raises what the pictures,
-    the encoder or the disk give reason for; what was finished by then stays, and a rerun continues from it.
+    `scheduler` is the address of a dask scheduler whose workers code instead of threads here; they must see the store,
+    the pictures and the encoder under the same paths. Units that the recipe no longer asks for are removed: a store
+    holds what its recipe says.
+
+    Raises what the pictures, the encoder or the disk give reason for; what was finished by then stays, and a rerun
+    continues from it.
     """
-    sources = expand(recipe, recipe_folder)
-    codec = get_codec(recipe.codec)
-    identity = codec.identity()
-    with disk_errors(store):
-        store.mkdir(parents=True, exist_ok=True)
-        (store / CODED).mkdir(exist_ok=True)
-    try:
-        with FileLock(store / LOCK, timeout=LOCK_SECONDS):
-            _remove_leftovers(store)
-            plans = _plan(recipe, sources, store, identity, jobs)
-            done = {str(record["key"]): record for record in read_jsonl(store / UNITS) if _is_whole(record, store)}
-            missing = [plan for plan in plans if plan.key not in done]
-            if missing:
-                (store / MANIFEST).unlink(missing_ok=True)
-            done |= _code_all(missing, recipe, store, identity, jobs, progress, len(plans))
-            _finish(recipe, plans, done, store, identity)
-    except Timeout:
-        raise StoreError(f"another build is working on store {store}") from None
+    build_shard(recipe, recipe_folder, store, (1, 1), jobs=jobs, scheduler=scheduler, progress=progress)
     return open_store(store)
 
 
-def _remove_leftovers(store: Path) -> None:
+def build_shard(
+    recipe: Recipe,
+    recipe_folder: Path,
+    store: Path,
+    shard: tuple[int, int],
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> bool:
+    """Code every n-th unit of `recipe` for the shard (i, n), beginning with the i-th; else as `build_store`.
+
+    Shards may run at once, on machines that share the store's folder. The one that completes the store finishes it.
+    Returns whether the store is complete.
+    """
+    index, shards = shard
+    if not 1 <= index <= shards:
+        raise ConfigError(f"shard {index}/{shards} is not one of 1/{shards} to {shards}/{shards}")
+    sources = expand(recipe, recipe_folder)
+    # Workers of a cluster have working folders of their own.
+    store = store.absolute()
+    tools = recipe.tools.found_from(recipe_folder.absolute())
+    work = _Work(recipe, tools, store, get_codec(recipe.codec, tools).identity(), f"{index}of{shards}")
+    with disk_errors(store):
+        (store / CODED).mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
+            _remove_leftovers(store, work.label)
+            plans = _plan(sources, work, jobs)
+            mine = plans[index - 1 :: shards]
+            missing = [plan for plan in mine if _record(plan, store) is None]
+            if missing:
+                (store / MANIFEST).unlink(missing_ok=True)
+            with _executor(jobs, scheduler) as executor:
+                _code_all(missing, work, executor, progress, len(mine))
+            records = [_record(plan, store) for plan in plans]
+            if None in records:
+                return False
+            _finish(plans, [record for record in records if record is not None], work)
+    except Timeout:
+        raise StoreError(f"another build is working on store {store}") from None
+    return True
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """(i, n) from "I/N". Raises ConfigError for anything else."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None:
+        raise ConfigError(f"shard {text!r} is not of the form I/N, such as 1/4")
+    return int(match[1]), int(match[2])
+
+
+@contextlib.contextmanager
+def _executor(jobs: int, scheduler: str | None) -> Iterator[Executor]:
+    if scheduler is None:
+        # Threads, since each job waits for an encoder that is a process of its own.
+        with ThreadPoolExecutor(jobs) as executor:
+            yield executor
+        return
+    try:
+        from distributed import Client
+        from distributed.scheduler import KilledWorker
+    except ImportError:
+        raise ConfigError("a dask scheduler needs the extra `cluster`: pip install 'codecnn[cluster]'") from None
+    try:
+        client = Client(scheduler, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no dask scheduler answers at {scheduler}: {error}") from error
+    with client:
+        try:
+            yield client.get_executor(pure=False)
+        except KilledWorker as error:
+            raise StoreError(f"workers died again and again at the same unit: {error}") from error
+
+
+def _remove_leftovers(store: Path, label: str) -> None:
     """Half-done work of killed builds; each attempt has a folder of its own, so orphaned encoders disturb nothing."""
-    for path in (store / CODED).glob(f"{_WORK_PREFIX}*"):
+    for path in (store / CODED).glob(f"{_work_prefix(label)}*"):
         remove_tree(path)
-    for path in (*store.glob("*.part-*"), *(store / ORIGINALS).glob("*.part-*")):
-        path.unlink()
+    for path in store.glob("*.part-*"):
+        path.unlink(missing_ok=True)
 
 
-def _plan(recipe: Recipe, sources: list[Source], store: Path, identity: str, jobs: int) -> list[_Plan]:
-    plans = []
+def _work_prefix(label: str) -> str:
+    return f".work-{label}-"
+
+
+def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
     with ThreadPoolExecutor(jobs) as pool:
-        originals = list(pool.map(lambda source: _original(recipe, source, store), sources))
-    for source, (name, sha256, form) in zip(sources, originals, strict=True):
-        for qp in recipe.qp:
-            settings = recipe.settings(qp)
+        originals = list(pool.map(lambda source: original_name(work.recipe, source, work.store), sources))
+    plans = []
+    for source, original in zip(sources, originals, strict=True):
+        for qp in work.recipe.qp:
+            settings = work.recipe.settings(qp)
             what = {
                 "schema": SCHEMA,
-                "original": [name, sha256],
-                "format": format_to_json(form),
-                "codec": recipe.codec,
-                "encoder": identity,
+                "original": original,
+                "codec": work.recipe.codec,
+                "encoder": work.identity,
                 "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
+                "decoder_output": [work.tools.trace, *work.tools.prediction],
             }
-            plans.append(_Plan(source, name, sha256, form, settings, sha256_json(what)))
+            plans.append(_Plan(source, original, settings, sha256_json(what)))
     return plans
 
 
-def _original(recipe: Recipe, source: Source, store: Path) -> tuple[str, str, VideoFormat]:
-    """Write the pictures as the encoder gets them, once a sequence: even size, the internal bit depth.
-
-    Returns the file's name in the store, its sha256, and its format.
-    """
-    spec = source.spec
-    how = {
-        "source_sha256": sha256_file(source.path),
-        "bit_depth": recipe.internal_bit_depth,
-        "chroma": recipe.chroma,
-        **{key: getattr(spec, key) for key in ("size", "bit_depth", "chroma", "fps", "frames")},
-        "scale": source.scale,
-        "schema": SCHEMA,
-    }
-    name = f"{ORIGINALS}/{source.name}_{sha256_json(how)[:12]}.yuv"
-    path = store / name
-    form_path = path.with_suffix(".json")
-    if not (path.is_file() and form_path.is_file()):
-        form = _convert(recipe, source, path)
-        write_json(form_path, format_to_json(form))
-    return name, sha256_file(path), format_from_json(read_json(form_path))
+def _record(plan: _Plan, store: Path) -> dict[str, Any] | None:
+    """The unit's record if the unit is done: its key is that of the plan, and its files have the sizes they had."""
+    with contextlib.suppress(CodecnnError, OSError, KeyError, TypeError, AttributeError):
+        record: dict[str, Any] = read_json(store / plan.folder / UNIT)
+        if record["key"] == plan.key and all(
+            (store / name).stat().st_size == size for name, size in record["sizes"].items()
+        ):
+            return record
+    return None
 
 
-def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
-    spec = source.spec
-    if source.path.suffix.lower() in STILL_SUFFIXES:
-        picture = read_still(source.path, chroma=recipe.chroma, bit_depth=recipe.internal_bit_depth)
-        pictures: Iterable[Picture] = [picture]
-        chroma: str = recipe.chroma
-        fps = None
-    else:
-        video = open_video(
-            source.path, size=spec.size, bit_depth=spec.bit_depth, chroma=spec.chroma, fps=spec.fps, frames=spec.frames
-        )
-        pictures, chroma, fps = video, video.format.chroma, video.format.fps
-    converted = (
-        pad_to_even(downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale), chroma, SMALLEST)
-        for picture in pictures
-    )
-    first = next(iter(converted))
-    height, width = first.y.shape
-    form = VideoFormat(width, height, chroma, recipe.internal_bit_depth, fps)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with create_video(path, form) as out:
-        out.write(first)
-        for picture in converted:
-            out.write(picture)
-    return form
-
-
-def _is_whole(record: dict[str, Any], store: Path) -> bool:
-    """A unit is done when its line is there and its files have the sizes they had."""
-    return all(
-        (store / name).is_file() and (store / name).stat().st_size == size for name, size in record["sizes"].items()
-    )
-
-
-def _code_all(
-    missing: list[_Plan],
-    recipe: Recipe,
-    store: Path,
-    identity: str,
-    jobs: int,
-    progress: Progress | None,
-    total: int,
-) -> dict[str, dict[str, Any]]:
-    lock = threading.Lock()
-
-    def work(plan: _Plan) -> dict[str, Any]:
-        record = _code(plan, recipe, store, identity)
-        with lock:
-            append_jsonl(store / UNITS, record)
-        return record
-
-    records: dict[str, dict[str, Any]] = {}
+def _code_all(missing: list[_Plan], work: _Work, executor: Executor, progress: Progress | None, total: int) -> None:
+    done = total - len(missing)
     if progress is not None:
-        progress(total - len(missing), total)
-    # Threads, since each job waits for an encoder that is a process of its own.
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work, plan) for plan in missing]
-        try:
-            for future in as_completed(futures):
-                record = future.result()
-                records[record["key"]] = record
-                if progress is not None:
-                    progress(total - len(missing) + len(records), total)
-        except BaseException:
-            # What is being coded is finished and kept; what has not begun is left to the next build.
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return records
-
-
-def _code(plan: _Plan, recipe: Recipe, store: Path, identity: str) -> dict[str, Any]:
-    """Code one unit in a working folder, measure it, move it into place, and return its record."""
-    work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=store / CODED))
+        progress(done, total)
+    futures = [executor.submit(_code, plan, work) for plan in missing]
     try:
-        with disk_errors(store):
-            sequence = get_codec(recipe.codec).encode(store / plan.original, plan.format, plan.settings, work)
-            rows = _measure(plan, recipe, store, sequence)
-            pq.write_table(rows, work / CTUS)
-        names = sorted(path.name for path in work.iterdir())
-        hashes = {f"{plan.folder}/{name}": sha256_file(work / name) for name in names}
-        sizes = {f"{plan.folder}/{name}": (work / name).stat().st_size for name in names}
-        record = _record(plan, sequence, identity)
-        record["files"] = {plan.original: plan.original_sha256} | hashes
-        record["sizes"] = {plan.original: (store / plan.original).stat().st_size} | sizes
-        final = store / plan.folder
-        remove_tree(final)
-        work.chmod(0o755)
-        work.rename(final)
+        for future in as_completed(futures):
+            future.result()
+            done += 1
+            if progress is not None:
+                progress(done, total)
     except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
+        # What is being coded is finished and kept; what has not begun is left to the next build.
+        for future in futures:
+            future.cancel()
         raise
-    return record
 
 
-def _record(plan: _Plan, sequence: CodedSequence, identity: str) -> dict[str, Any]:
+def _code(plan: _Plan, work: _Work) -> None:
+    """Code one unit in a working folder, measure it, describe it, and move it into place."""
+    store = work.store
+    with disk_errors(store):
+        original = convert_original(work.recipe, plan.source, plan.original, store)
+        folder = Path(tempfile.mkdtemp(prefix=_work_prefix(work.label), dir=store / CODED))
+        try:
+            codec = get_codec(work.recipe.codec, work.tools)
+            sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
+            blocks = block_table(sequence)
+            if blocks is not None:
+                write_blocks(folder, blocks, sequence)
+            rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
+            pq.write_table(rows, folder / CTUS)
+            write_json(folder / UNIT, _describe(plan, original, sequence, folder, work.identity))
+            folder.chmod(0o755)
+            _move_into_place(folder, plan, store)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
+    final = store / plan.folder
+    if _record(plan, store) is None:
+        remove_tree(final)
+        try:
+            folder.rename(final)
+        except OSError:
+            # Another writer was faster: its unit is the same.
+            if _record(plan, store) is None:
+                raise
+
+
+def _describe(plan: _Plan, original: Original, sequence: CodedSequence, folder: Path, identity: str) -> dict[str, Any]:
+    """The unit's line of units.jsonl."""
     pictures = [
-        {name: value for name, value in vars(picture).items() if name != "md5"} for picture in sequence.pictures
-    ]
-    for picture in pictures:
         # A plane without any error has no finite PSNR, and JSON no infinity.
-        picture |= {name: None for name, value in picture.items() if value == math.inf}
+        {name: None if value == math.inf else value for name, value in vars(picture).items() if name != "md5"}
+        for picture in sequence.pictures
+    ]
+    files = {f"{plan.folder}/{path.name}": path for path in sorted(folder.iterdir())}
     record: dict[str, Any] = {
         "key": plan.key,
         "sequence": plan.source.name,
         "qp": plan.settings.qp,
-        "split": plan.source.spec.split,
-        "group": plan.source.group,
         "encoder": identity,
         "format": format_to_json(sequence.format),
-        "original": plan.original,
+        "original": original.name,
         "bitstream": f"{plan.folder}/{sequence.bitstream.name}",
         "decoded": f"{plan.folder}/{sequence.decoded.name}",
         "bits": sequence.bits,
     }
+    optional = {"unfiltered": sequence.unfiltered, "prediction": sequence.prediction}
+    optional |= {"blocks": folder / BLOCKS, "block_planes": folder / BLOCK_PLANES_FILE}
+    record |= {name: f"{plan.folder}/{path.name}" for name, path in optional.items() if path and path.exists()}
     for plane in ("psnr_y", "psnr_u", "psnr_v"):
         values = [picture[plane] for picture in pictures]
         record[plane] = None if None in values else float(np.mean(values))
-    return record | {"pictures": pictures, "argv": list(sequence.argv)}
+    record |= {"pictures": pictures, "argv": list(sequence.argv)}
+    record["files"] = {original.name: original.sha256} | {name: sha256_file(path) for name, path in files.items()}
+    record["sizes"] = {original.name: original.bytes} | {name: path.stat().st_size for name, path in files.items()}
+    return record
 
 
-def _measure(plan: _Plan, recipe: Recipe, store: Path, sequence: CodedSequence) -> pa.Table:
-    """The rows of ctus.parquet for one unit; see UNIT_SCHEMA for what each column is."""
-    form = sequence.format
-    blocks = block_table(sequence)
-    grid = ctu_grid(form.width, form.height, recipe.ctu_size)
-    area = (grid[:, 2] * grid[:, 3]).astype(np.float64)
-    peak = 255.0 * 2 ** (form.bit_depth - 8)
-    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in UNIT_SCHEMA.names}
-    with open_raw(store / plan.original, form) as originals, open_raw(sequence.decoded, form) as decoded:
-        for coded, original, output in zip(sequence.pictures, originals, decoded, strict=True):
-            source = original.y.astype(np.float64)
-            mse = ctu_sums((source - output.y.astype(np.float64)) ** 2, recipe.ctu_size) / area
-            mean = ctu_sums(source, recipe.ctu_size) / area
-            with np.errstate(divide="ignore"):
-                psnr = 10 * np.log10(peak**2 / mse)
-            unknown = np.full(len(grid), np.nan)
-            depth_mean, depth_max = (
-                (unknown, unknown)
-                if blocks is None
-                else ctu_depths(blocks, coded.poc, form.width, form.height, recipe.ctu_size)
-            )
-            values = {
-                "unit": np.full(len(grid), plan.key),
-                "sequence": np.full(len(grid), plan.source.name),
-                "poc": np.full(len(grid), coded.poc),
-                **{name: grid[:, index] for index, name in enumerate(("x", "y", "w", "h"))},
-                "qp": np.full(len(grid), coded.qp),
-                "mse_y": mse,
-                "psnr_y": psnr,
-                "depth_mean": depth_mean,
-                "depth_max": depth_max,
-                "variance": np.maximum(ctu_sums(source**2, recipe.ctu_size) / area - mean**2, 0),
-                "bits": unknown,
-            }
-            for name, value in values.items():
-                columns[name].append(value)
-    arrays = [
-        pa.array(np.concatenate(columns[field.name]), type=field.type, from_pandas=pa.types.is_floating(field.type))
-        for field in UNIT_SCHEMA
+def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> None:
+    """Write the lines, the table and last the manifest in the recipe's order, and remove what no line names.
+
+    Two shards that end at once both do this, and write the same.
+    """
+    store = work.store
+    lines = [
+        record | {"split": plan.source.spec.split, "group": plan.source.group, "class": plan.source.spec.class_}
+        for plan, record in zip(plans, records, strict=True)
     ]
-    return pa.Table.from_arrays(arrays, schema=UNIT_SCHEMA)
-
-
-def _finish(recipe: Recipe, plans: list[_Plan], done: dict[str, Any], store: Path, identity: str) -> None:
-    """Write the lines, the table and last the manifest in the recipe's order, and remove what no line names."""
-    records = [done[plan.key] | {"split": plan.source.spec.split, "group": plan.source.group} for plan in plans]
-    write_jsonl(store / UNITS, records)
+    write_jsonl(store / UNITS, lines)
     with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
         for plan in plans:
             rows = pq.read_table(store / plan.folder / CTUS)
             for name, value in (("group", plan.source.group), ("split", plan.source.spec.split)):
                 rows = rows.append_column(CTU_SCHEMA.field(name), pa.array([value] * rows.num_rows, pa.string()))
             writer.write_table(rows.cast(CTU_SCHEMA))
-    wanted = {Path(name).parts[1] for record in records for name in record["files"] if name.startswith(f"{CODED}/")}
+    units = {Path(plan.folder).name for plan in plans}
     for path in (store / CODED).iterdir():
-        if path.name not in wanted:
+        # Working folders of others are left to them.
+        if path.name not in units and not path.name.startswith(".work-"):
             remove_tree(path)
     originals = {Path(plan.original).stem for plan in plans}
     for path in (store / ORIGINALS).iterdir():
-        if path.stem not in originals:
-            path.unlink()
+        if path.stem not in originals or path.suffix not in (".yuv", ".json"):
+            path.unlink(missing_ok=True)
+    remove_tree(store / HASHES)
+    for lock in store.glob(".lock-*"):
+        lock.unlink(missing_ok=True)
     manifest = {
         "schema": SCHEMA,
-        "recipe": recipe.model_dump(by_alias=True, exclude={"root"}),
-        "encoder": identity,
-        "units": len(records),
-        "data_key": sha256_json(sorted(plan.key for plan in plans)),
+        "recipe": work.recipe.model_dump(by_alias=True, exclude={"root", "tools"}),
+        "encoder": work.identity,
+        "units": len(lines),
+        "data_key": sha256_json(sorted([line["key"], line["files"][line["original"]]] for line in lines)),
         "ctus_sha256": sha256_file(store / CTUS),
     }
     write_json(store / MANIFEST, manifest)

@@ -2,35 +2,49 @@
 
 import glob
 from collections import defaultdict
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from codecnn.codec import CODECS, CodecSettings
+from codecnn.codec import CODECS, CodecSettings, CodecTools
 from codecnn.errors import ConfigError, MissingFileError
+from codecnn.video import STILL_SUFFIXES
 
 Split = Literal["train", "val", "test"]
 SKIMAGE_PREFIX = "skimage:"
 
 
 class SequenceSpec(BaseModel):
-    """A source of pictures: a video, a still picture, or a pattern of them, with what its file does not say itself.
+    """A source of pictures: a video, a still, a folder of stills, or a pattern, with what its file does not say itself.
 
     Sequences of one `group` show the same scene (a stereo pair, shots of one film) and never part into two splits.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: str = Field(description="path, glob pattern, or skimage:NAME for a picture that scikit-image brings")
+    source: str = Field(
+        description="path, folder of stills, pattern (** for any folders), or skimage:NAME that scikit-image brings"
+    )
+    exclude: list[str] = Field(default=[], description="patterns of file names that the source shall not take in")
     split: Split = "train"
+    class_: str | None = Field(default=None, alias="class", description="as JVET sorts its sequences: A1, B, ...")
     name: str | None = Field(default=None, description="default: the file's stem")
     group: str | None = Field(default=None, description="default: the name")
     size: str | None = Field(default=None, description="WxH of a raw YUV whose name does not tell")
     bit_depth: int | None = None
     chroma: str | None = None
     fps: float | None = None
-    frames: int | None = Field(default=None, ge=1, description="only the first so many pictures")
+    start: int = Field(default=0, ge=0, description="pictures to pass over")
+    frames: int | None = Field(default=None, ge=1, description="at most so many pictures")
+    step: int = Field(default=1, ge=1, description="every so-many-th picture; 8 is JVET's habit for all intra")
+    packing: Literal["p010"] | None = Field(
+        default=None, description="p010: 10 bit in the upper bits, U and V by turns"
+    )
+    matrix: Literal["bt601", "bt709", "bt2020"] = Field(default="bt709", description="RGB to Y'CbCr of stills")
+    full_range: bool = Field(default=False, description="full instead of limited range for stills")
+    series: bool = Field(default=False, description="a folder of stills is one video, in the order of its numbers")
     scales: list[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=[1], min_length=1, description="also at these sizes: 0.5 is half the width and height"
     )
@@ -41,6 +55,34 @@ class SequenceSpec(BaseModel):
         return str(value) if isinstance(value, int) else value
 
 
+class ToolsSpec(BaseModel):
+    """The user's own programs for the codecs vtm, hm and vvencapp; relative paths start from the recipe's folder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoder: str | None = Field(default=None, description="path, or a name that PATH knows")
+    decoder: str | None = None
+    cfg: list[str] = Field(default=[], description="the encoder's configuration files, in order")
+    prediction: list[str] = Field(
+        default=[], description="arguments that make the decoder write its prediction signal to {output}"
+    )
+    trace: bool = Field(default=False, description="take block statistics from the decoder's trace")
+
+    def found_from(self, folder: Path) -> CodecTools:
+        """The same with its paths found from `folder`; a bare program name is left to PATH."""
+
+        def program(name: str | None) -> str | None:
+            return name if name is None or Path(name).name == name else str(folder / Path(name).expanduser())
+
+        return CodecTools(
+            encoder=program(self.encoder),
+            decoder=program(self.decoder),
+            cfg=tuple(folder / Path(name).expanduser() for name in self.cfg),
+            prediction=tuple(self.prediction),
+            trace=self.trace,
+        )
+
+
 class Recipe(BaseModel):
     """The content of a recipe file; unknown keys are errors."""
 
@@ -49,6 +91,7 @@ class Recipe(BaseModel):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: str
     sequences: list[SequenceSpec] = Field(min_length=1)
+    classes: list[str] | None = Field(default=None, description="only the sequences of these classes")
     root: str = Field(default=".", description="folder that relative sources start from; itself relative to the recipe")
     codec: str = "vvc"
     preset: str = "medium"
@@ -61,6 +104,8 @@ class Recipe(BaseModel):
         default="420", description="chroma format that still pictures are turned into"
     )
     params: dict[str, str] = Field(default_factory=dict, description="further settings in the encoder's own names")
+    unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
+    tools: ToolsSpec = ToolsSpec()
 
     @field_validator("chroma", mode="before")
     @classmethod
@@ -94,6 +139,7 @@ class Recipe(BaseModel):
             ctu_size=self.ctu_size,
             internal_bit_depth=self.internal_bit_depth,
             params=self.params,
+            unfiltered=self.unfiltered,
         )
 
 
@@ -117,8 +163,14 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
     """
     root = recipe_folder / Path(recipe.root).expanduser()
     sources = []
-    for spec in recipe.sequences:
-        paths = _find(spec.source, root)
+    chosen = [spec for spec in recipe.sequences if recipe.classes is None or spec.class_ in recipe.classes]
+    if not chosen:
+        raise ConfigError(f"recipe {recipe.name!r} has no sequence of the classes {', '.join(recipe.classes or [])}")
+    for spec in chosen:
+        found = _find(spec.source, root, spec.series)
+        paths = [path for path in found if not any(fnmatch(path.name, pattern) for pattern in spec.exclude)]
+        if not paths:
+            raise ConfigError(f"{spec.source}: every file that matches is excluded")
         if spec.name is not None and len(paths) > 1:
             raise ConfigError(f"{spec.source} matches {len(paths)} files, which cannot all be named {spec.name!r}")
         for path in paths:
@@ -130,7 +182,7 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
     return sources
 
 
-def _find(source: str, root: Path) -> list[Path]:
+def _find(source: str, root: Path, series: bool) -> list[Path]:
     if source.startswith(SKIMAGE_PREFIX):
         import skimage
 
@@ -141,10 +193,19 @@ def _find(source: str, root: Path) -> list[Path]:
     path = root / Path(source).expanduser()
     if path.is_file():
         return [path]
-    matches = sorted(Path(match) for match in glob.glob(str(path)) if Path(match).is_file())  # noqa: PTH207 - may be absolute
-    if not matches:
-        raise MissingFileError(f"no file matches {path}")
-    return matches
+    if path.is_dir():
+        found = [path] if series else _stills(path)
+    else:
+        # glob of Path takes no absolute patterns.
+        matches = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
+        found = [match for match in matches if (match.is_dir() if series else match.is_file())]
+    if not found:
+        raise MissingFileError(f"no {'folder' if series else 'file of pictures'} matches {path}")
+    return found
+
+
+def _stills(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in STILL_SUFFIXES and file.name[0] != ".")
 
 
 def _check(sources: list[Source]) -> None:

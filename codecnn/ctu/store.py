@@ -1,7 +1,7 @@
 """What a training set is on disk, and reading it.
 
 manifest.json   schema version, recipe, encoder; written last, so its presence means that the store is whole
-units.jsonl     one line a coded unit (sequence x QP): key, files with sha256, bits, PSNR, argv
+units.jsonl     one line a coded unit (sequence x QP), from the unit.json in its folder: key, files, bits, PSNR, argv
 ctus.parquet    one row a CTU
 originals/      the pictures as the encoder got them, raw YUV
 coded/          a folder a unit: bitstream, decoded pictures, log, its rows of the table
@@ -21,7 +21,7 @@ from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import Video, VideoFormat, open_raw
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST, UNITS, CTUS = "manifest.json", "units.jsonl", "ctus.parquet"
 
 UNIT_SCHEMA = pa.schema(
