@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from codecnn.errors import MissingFileError, TableError
+from codecnn.errors import FormatError, MissingFileError, TableError
 from codecnn.runs import atomic_path
 
 LUMA, CHROMA = 0, 1
@@ -108,15 +108,26 @@ def _int_column(name: str, values: npt.ArrayLike) -> IntColumn:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
+_VTM_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
+
+
 def read_table(path: Path | str) -> BlockTable:
-    """Read block statistics from `.parquet`, `.csv` or `.csv.gz`.
+    """Read block statistics from `.parquet`, `.csv`, `.csv.gz`, or a VTM trace in `.vtmbmsstats` or `.vtmbmsstats.gz`.
 
     Raises MissingFileError for an absent file, TableError for another name or for content that is no such table.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    suffix = _table_suffix(path, (".parquet", ".csv", ".csv.gz"))
+    suffix = _table_suffix(path, (".parquet", ".csv", ".csv.gz", *_VTM_SUFFIXES))
+    if suffix in _VTM_SUFFIXES:
+        # Its module builds on this one.
+        from codecnn.codec.vtm_stats import read_vtm_stats
+
+        try:
+            return read_vtm_stats(path)
+        except FormatError as error:
+            raise TableError(str(error)) from error
     try:
         table = pq.read_table(path) if suffix == ".parquet" else pacsv.read_csv(path)
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -129,9 +140,17 @@ def read_table(path: Path | str) -> BlockTable:
 
 
 def write_table(path: Path | str, table: BlockTable) -> None:
-    """Write block statistics as `.parquet` or `.csv`, by the name; the file appears whole or not at all."""
+    """Write block statistics by the name as `.parquet`, `.csv`, or as a VTM trace, `.vtmbmsstats[.gz]`, for YUView.
+
+    The file appears whole or not at all. Of a VTM trace `codecnn.codec.vtm_writer` tells what it holds and refuses.
+    """
     path = Path(path)
-    suffix = _table_suffix(path, (".parquet", ".csv"))
+    suffix = _table_suffix(path, (".parquet", ".csv", *_VTM_SUFFIXES))
+    if suffix in _VTM_SUFFIXES:
+        from codecnn.codec.vtm_writer import write_vtm_stats
+
+        write_vtm_stats(path, table)
+        return
     arrow = table.to_arrow()
     with atomic_path(path) as part:
         if suffix == ".parquet":

@@ -11,9 +11,9 @@ import numpy as np
 from codecnn.codec.blockstats import CHROMA, LUMA, UNKNOWN, BlockTable
 from codecnn.errors import FormatError, MissingFileError
 
-_VALUES = ("depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
+VALUES = ("depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
 
-_STATISTICS = {
+STATISTICS = {
     "Depth": (LUMA, 0),
     "QT_Depth": (LUMA, 1),
     "MT_Depth": (LUMA, 2),
@@ -25,7 +25,7 @@ _STATISTICS = {
     "MT_Depth_Chroma": (CHROMA, 2),
     "QP_Chroma": (CHROMA, 5),
 }
-"""VTM's name -> channel and index into `_VALUES`; every other name is passed over."""
+"""VTM's name -> channel and index into `VALUES`; every other name is passed over."""
 
 _TEXT_LINE = re.compile(
     r"BlockStat: POC (\d{1,9}) @\( *(\d{1,9}), *(\d{1,9})\) \[ *(\d{1,9})x *(\d{1,9})\] \w+=(-?\d{1,9})\s*"
@@ -62,11 +62,11 @@ def read_vtm_stats(path: Path | str) -> BlockTable:
     places = np.array(list(cus), np.int32).T
     values = np.array(list(cus.values()), np.int32).T
     columns = dict(zip(("poc", "channel", "x", "y", "w", "h"), places, strict=True))
-    return BlockTable(**columns, **dict(zip(_VALUES, values, strict=True)))
+    return BlockTable(**columns, **dict(zip(VALUES, values, strict=True)))
 
 
 def _parse(lines: Iterable[str]) -> dict[Cu, list[int]]:
-    """CUs with their values in the order of `_VALUES`. Raises FormatError naming the line."""
+    """CUs with their values in the order of `VALUES`. Raises FormatError naming the line."""
     cus: dict[Cu, list[int]] = {}
     size = None
     line = "\n"
@@ -78,8 +78,8 @@ def _parse(lines: Iterable[str]) -> dict[Cu, list[int]]:
                 continue
             if size is not None and (x + w > size[0] or y + h > size[1]):
                 raise FormatError(f"line {number}: a CU of {w}x{h} at ({x}, {y}) leaves the picture of {size}")
-            channel, index = _STATISTICS[name]
-            row = cus.setdefault((poc, channel, x, y, w, h), [UNKNOWN] * len(_VALUES))
+            channel, index = STATISTICS[name]
+            row = cus.setdefault((poc, channel, x, y, w, h), [UNKNOWN] * len(VALUES))
             if row[index] not in (UNKNOWN, value):
                 raise FormatError(f"line {number}: {name} of POC {poc} at ({x}, {y}) is {row[index]} and {value}")
             row[index] = value
@@ -101,7 +101,7 @@ def _statistic(line: str, number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         name, pattern = "".join(line.split(";", 7)[6:7]).strip(), _CSV_LINE
     else:
         return
-    if name not in _STATISTICS:
+    if name not in STATISTICS:
         return
     match = pattern.fullmatch(line)
     if match is None:
