@@ -231,9 +231,9 @@ def test_hevc_picture_hashes_are_verified(tmp_path: Path) -> None:
         open_video(tmp_path / "a.265")
 
 
-@pytest.mark.parametrize("second", [(64, 128), (32, 32)])
-def test_changing_picture_size(tmp_path: Path, second: tuple[int, int]) -> None:
-    """Also where the bytes would still add up to whole pictures of the first size."""
+@pytest.mark.parametrize("second", [(64, 128), (32, 32), (128, 32), (64, 64, "422"), (64, 64, "420", 10)], ids=str)
+def test_changing_pictures(tmp_path: Path, second: tuple[int, int]) -> None:
+    """Also where the bytes would still add up to whole pictures of the first format."""
     options = ["-c:v", "libx265", "-x265-params", "log-level=none"]
     encode(tmp_path, "one.265", VideoFormat(64, 64), options, count=2)
     encode(tmp_path, "two.265", VideoFormat(*second), options, count=4)
