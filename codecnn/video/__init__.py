@@ -5,8 +5,9 @@ from codecnn.video.ffmpeg import StreamInfo, open_stream, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, guess_format, parse_name, parse_size
 from codecnn.video.open import open_video
 from codecnn.video.picture import Picture, convert, downscale, pad_to_even
-from codecnn.video.raw import Video, open_raw
+from codecnn.video.raw import open_raw
 from codecnn.video.stills import STILL_SUFFIXES, read_still
+from codecnn.video.video import Video
 from codecnn.video.writer import VideoWriter, create_video
 from codecnn.video.y4m import open_y4m
 

@@ -34,7 +34,7 @@ def rgb_to_ycbcr(
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype not in (np.uint8, np.uint16):
         raise FormatError(f"R'G'B' of shape {rgb.shape} and type {rgb.dtype} is not (h, w, 3) of uint8 or uint16")
     video_format = VideoFormat(rgb.shape[1], rgb.shape[0], chroma=chroma, bit_depth=bit_depth)
-    kr, kb = _coefficients(matrix)
+    kr, kb = coefficients(matrix)
     red, green, blue = np.moveaxis(rgb.astype(np.float64) / np.iinfo(rgb.dtype).max, 2, 0)
     luma = kr * red + (1 - kr - kb) * green + kb * blue
     planes = [quantise_luma(luma, bit_depth, full_range)]
@@ -49,7 +49,7 @@ def ycbcr_to_rgb(picture: Picture, *, matrix: str = "bt709", full_range: bool = 
 
     Chroma is interpolated bilinearly from location type 0 with the edge replicated; a picture without chroma is grey.
     """
-    kr, kb = _coefficients(matrix)
+    kr, kb = coefficients(matrix)
     scale_y, offset_y, scale_c, offset_c = _ranges(picture.bit_depth, full_range)
     luma = (picture.y.astype(np.float64) - offset_y) / scale_y
     if picture.u is None or picture.v is None:
@@ -101,7 +101,8 @@ def _round_clip(values: Real, bit_depth: int) -> Real:
     return rounded
 
 
-def _coefficients(matrix: str) -> tuple[float, float]:
+def coefficients(matrix: str) -> tuple[float, float]:
+    """KR and KB of a matrix; ConfigError for one that does not exist."""
     if matrix not in MATRICES:
         raise ConfigError(f"unknown colour matrix {matrix!r}: one of {', '.join(MATRICES)}")
     return MATRICES[matrix]

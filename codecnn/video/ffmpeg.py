@@ -10,7 +10,8 @@ from pathlib import Path
 from codecnn.errors import EncoderError, FormatError
 from codecnn.video.formats import VideoFormat, frame_rate
 from codecnn.video.process import ffmpeg_path, run
-from codecnn.video.raw import Video, check_frames, map_file
+from codecnn.video.raw import map_file
+from codecnn.video.video import Video, check_selection, planes_at
 
 _PLANAR = re.compile(r"(?:yuv(?P<j>j?)a?(?P<chroma>420|422|444)p|gray)(?P<depth>9|10|12|14|16)?(?:le|be)?", re.ASCII)
 _SEMIPLANAR = {
@@ -24,6 +25,11 @@ _SEMIPLANAR = {
 _STREAM_LINE = re.compile(
     r"^  Stream #0:0.*?: Video: (?P<codec>\w+)(?: \([^()\n]*\))*, (?P<pix_fmt>\w+)(?:\([^()\n]*\))?, "
     r"(?P<width>\d{1,6})x(?P<height>\d{1,6})(?P<rest>[^\n]*)",
+    re.MULTILINE | re.ASCII,
+)
+_CHANGE_LINE = re.compile(
+    r"^\[vf#\S+ @ \S+\] Reconfiguring filter graph because video parameters changed to (\w+)(?:\([^()\n]*\))?, "
+    r"(\d+)x(\d+)",
     re.MULTILINE | re.ASCII,
 )
 _MAX_RATE = 1000
@@ -69,45 +75,66 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
     """Decode a stream, or its first `frames` pictures, and map the result; every coded picture comes once.
 
     The raw pictures lie in the folder for temporary files (TMPDIR), and are gone when the video and its pictures are.
-    Raises FormatError when the file is no video or its pictures change in size, EncoderError when decoding fails: any
-    damage that the decoder notices counts, picture hashes of HEVC included.
+    Raises FormatError when the file is no video or its pictures change in size or samples, EncoderError when decoding
+    fails: any damage that the decoder notices counts, picture hashes of HEVC included.
     """
     path = Path(path)
-    check_frames(path, frames)
+    check_selection(path, frames=frames)
     info = probe_stream(path)
     _, _, pix_fmt = _layout(info.pix_fmt, path)
     limit = () if frames is None else ("-frames:v", str(frames))
     with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
         decoded = Path(folder) / "decoded.yuv"
-        count = decode(path, pix_fmt, decoded, limit)
+        count = decode(path, pix_fmt, decoded, limit, info=info)
         # The mapping keeps the pictures readable although their file loses its name here.
         data = map_file(decoded)
     if data.size != count * info.format.picture_bytes:
         raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
-    return Video(path, info.format, data, range(0, data.size, info.format.picture_bytes))
+    starts = range(0, data.size, info.format.picture_bytes)
+    return Video(path, info.format, planes_at(data, starts, info.format), count)
 
 
-def decode(path: Path, pix_fmt: str, output: Path, options: Sequence[str] = (), demuxer: str | None = None) -> int:
+def decode(
+    path: Path,
+    pix_fmt: str,
+    output: Path,
+    options: Sequence[str] = (),
+    *,
+    demuxer: str | None = None,
+    info: StreamInfo | None = None,
+) -> int:
     """Decode the first video stream of `path` into the raw file `output` in ffmpeg's `pix_fmt`, every picture once.
 
     `options` are further ffmpeg output options. Nothing is scaled or rotated. Returns the number of pictures; raises
-    EncoderError on any damage.
+    EncoderError on any damage, FormatError when a picture is not of the size and pixel format of `info`, if given.
     """
     forced = () if demuxer is None else ("-f", demuxer)
     argv = [
-        *(ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error", "-xerror"),
+        *(ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"),
         *("-err_detect", "crccheck+explode", "-noautorotate", *forced, *_input(path)),
         *("-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options),
         *("-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", _url(output)),
     ]
     try:
-        progress = run(argv, what=f"decoding {path}").stdout
+        done = run(argv, what=f"decoding {path}")
     except EncoderError as error:
         raise EncoderError(f"decoding {path} failed: {_reason(error)}") from error
-    counts = re.findall(r"^frame=\s*(\d+)$", progress, flags=re.MULTILINE | re.ASCII)
+    if info is not None:
+        _check_constant(path, done.stderr, info)
+    counts = re.findall(r"^frame=\s*(\d+)$", done.stdout, flags=re.MULTILINE | re.ASCII)
     if not counts:
         raise EncoderError(f"decoding {path} failed: ffmpeg did not tell how many pictures it wrote")
     return int(counts[-1])
+
+
+def _check_constant(path: Path, told: str, info: StreamInfo) -> None:
+    """Raise FormatError where ffmpeg tells of a change: it would convert samples, and sizes may have equal areas."""
+    for pix_fmt, width, height in _CHANGE_LINE.findall(told, told.rfind("\nOutput #0, rawvideo")):
+        size = (info.format.width, info.format.height)
+        if pix_fmt != info.pix_fmt or (int(width), int(height)) != size:
+            raise FormatError(
+                f"{path} is a stream of {info.format} whose pictures change to {width}x{height} {pix_fmt}"
+            )
 
 
 def _url(path: Path) -> str:

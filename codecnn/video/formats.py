@@ -13,7 +13,17 @@ from codecnn.errors import FormatError
 CHROMA_SUBSAMPLING = {"400": (1, 1), "420": (2, 2), "422": (2, 1), "444": (1, 1)}
 """Chroma format -> (SubWidthC, SubHeightC), H.266 table 2."""
 
+PLANAR = "planar"
+PACKINGS = {
+    f"p{layout}1{depth}": (chroma, bit_depth)
+    for layout, chroma in ((0, "420"), (2, "422"), (4, "444"))
+    for depth, bit_depth in ((0, 10), (2, 12), (6, 16))
+}
+"""Name of a semi-planar packing of raw files, p010 to p416 -> chroma format and bit depth; see `packing.py`."""
+
 MIN_BIT_DEPTH, MAX_BIT_DEPTH = 8, 16
+_MAX_RATIO = 10**9 - 1
+"""Of a frame rate's numerator and denominator: what Y4M headers are read with."""
 _FFMPEG_DEPTHS = (8, 9, 10, 12, 14, 16)
 _NTSC_RATES = tuple(Fraction(base * 1000, 1001) for base in (24, 30, 48, 60, 120))
 _NTSC_TOLERANCE = Fraction(6, 1000)
@@ -43,7 +53,7 @@ class VideoFormat:
             raise FormatError(f"unknown chroma format {self.chroma!r}: one of {', '.join(CHROMA_SUBSAMPLING)}")
         if not MIN_BIT_DEPTH <= self.bit_depth <= MAX_BIT_DEPTH:
             raise FormatError(f"bit depth {self.bit_depth} is not in {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
-        if self.fps is not None:
+        if self.fps is not None and not (isinstance(self.fps, Fraction) and self.fps > 0):
             object.__setattr__(self, "fps", frame_rate(self.fps))
 
     @property
@@ -92,19 +102,25 @@ class NameFields(TypedDict, total=False):
     bit_depth: int
     fps: Fraction
     frames: int
+    packing: str
 
 
 def frame_rate(value: Fraction | float | str) -> Fraction:
     """A frame rate in Hz as a fraction; 23.976, 29.97, 59.94 and their like become n·1000/1001.
 
-    Text may be "30", "29.97" or "30000/1001". Raises FormatError unless the rate is finite and positive.
+    Text may be "30", "29.97" or "30000/1001", whose ratio stays exact. Raises FormatError unless the rate is positive
+    and of a sensible length.
     """
+    text = str(value)
     try:
-        rate = Fraction(str(value)).limit_denominator(100_000)
+        # An exponent of many digits would keep Fraction busy for ever.
+        rate = Fraction(text if len(text) <= 40 and not re.search(r"[eE][-+]?\d{4}", text) else "")
+        if "/" not in text:
+            rate = rate.limit_denominator(100_000)
     except (ValueError, ZeroDivisionError):
         raise FormatError(f"frame rate {value!r} is not a number such as 50, 59.94 or 60000/1001") from None
-    if rate <= 0:
-        raise FormatError(f"frame rate {value!r} is not positive")
+    if rate <= 0 or max(rate.as_integer_ratio()) > _MAX_RATIO:
+        raise FormatError(f"frame rate {value!r} is not positive, or not a ratio of numbers up to {_MAX_RATIO}")
     return next((ntsc for ntsc in _NTSC_RATES if abs(rate - ntsc) < _NTSC_TOLERANCE), rate)
 
 
@@ -137,8 +153,9 @@ def parse_name(path: Path | str) -> NameFields:
 
     Only the stem counts (never a folder or the extension), and of it only the tokens from the first WxH on. A bare
     number is the frame rate only right after the size and up to 240 (`416x240_50`); `80x44p15` is a rate too; `17f`
-    and `f15` count frames; `10bit`, `10b420`, `P420`, `yuv420p10le` and `gray` tell samples. Tokens with no known
-    meaning are passed over, and of two that say the same thing the first holds. A stem without WxH tells nothing.
+    and `f15` count frames; `10bit`, `10b420`, `P420`, `yuv420p10le` and `gray` tell samples, `p010` tells samples and
+    their packing. Tokens with no known meaning are passed over, and of two that say the same thing the first holds. A
+    stem without WxH tells nothing.
     """
     path = Path(path)
     # A rate such as _59.94 at the end of a name without extension would pass for an extension.
@@ -165,6 +182,9 @@ def _read_token(token: str, *, after_size: bool) -> NameFields:
         return {"fps": rate}
     if match := _FRAMES.fullmatch(token):
         return {"frames": int(match[1] or match[2])}
+    if (packing := token.removesuffix("le")) in PACKINGS:
+        chroma, bit_depth = PACKINGS[packing]
+        return {"packing": packing, "chroma": chroma, "bit_depth": bit_depth}
     fields: NameFields = {}
     if match := _GREY.fullmatch(token):
         fields["chroma"] = "400"
@@ -193,7 +213,7 @@ def guess_format(
     chroma: str | None = None,
     fps: Fraction | float | str | None = None,
 ) -> VideoFormat:
-    """Geometry of a raw file: an explicit option beats the file's name, the name beats the default (8 bit, 420).
+    """Geometry of a raw file's pictures: an explicit option beats the file's name, the name the default (8 bit, 420).
 
     `size` is (width, height) or "WxH". Raises FormatError when neither the option nor the name tells the size.
     """

@@ -1,13 +1,15 @@
 """Open a video of any kind by its file name."""
 
+import os
 from fractions import Fraction
 from pathlib import Path
 
-from codecnn.errors import FormatError
+from codecnn.errors import ConfigError, FormatError
 from codecnn.video.ffmpeg import open_stream
-from codecnn.video.formats import VideoFormat, frame_rate, guess_format, parse_size
-from codecnn.video.raw import Video, map_file, open_raw
-from codecnn.video.stills import STILL_SUFFIXES, open_still
+from codecnn.video.formats import VideoFormat, frame_rate, parse_size
+from codecnn.video.packing import open_packed
+from codecnn.video.stills import STILL_SUFFIXES, open_still, open_still_folder
+from codecnn.video.video import Video, check_selection
 from codecnn.video.y4m import open_y4m
 
 RAW_SUFFIXES = frozenset((".yuv", ".raw"))
@@ -20,30 +22,55 @@ def open_video(
     bit_depth: int | None = None,
     chroma: str | None = None,
     fps: Fraction | float | str | None = None,
+    start: int = 0,
     frames: int | None = None,
+    step: int = 1,
+    packing: str | None = None,
+    matrix: str = "bt709",
+    full_range: bool = False,
 ) -> Video:
-    """Open raw YUV (.yuv, .raw), Y4M, a still picture, or whatever else ffmpeg decodes, by the file's extension.
+    """Open raw YUV (.yuv, .raw), Y4M, a still picture or a folder of them, or whatever else ffmpeg decodes.
 
-    The video has a length, and its pictures by index and in turn, each with planes y, u, v of (h, w) samples; `format`
-    is the geometry of all. `size` is (width, height) or "WxH" in luma samples; `frames` keeps the first n pictures.
-    For raw files the options beat the file's name (see `guess_format`). For stills `chroma` and `bit_depth` say what
-    to convert to (see `read_still`; 10 bit). Anything else tells its geometry itself, and an option that contradicts
-    it is a FormatError; `fps` beats what the file tells.
+    The extension tells which. The video has a length, and its pictures by index and in turn, each with planes y, u, v
+    of (h, w) samples; `format` is the geometry of all. `size` is (width, height) or "WxH" in luma samples.
+
+    `start` pictures are skipped, of the rest every `step`-th is taken, and `frames` of these at most (`step` 8 and all
+    intra is the JVET habit). `fps` is the rate of the file, in Hz, and beats what it tells itself; the video's own rate
+    is the `step`-th part of it.
+
+    For raw files the options beat the file's name (see `guess_format`), and `packing` is planar or a semi-planar form
+    such as p010 (see `PACKINGS`), whose pictures come as planar samples aligned to the least significant bit. For
+    stills `chroma`, `bit_depth` (10), `matrix` and `full_range` say what to convert to (see `read_still`; folders:
+    `open_still_folder`). Anything else tells its geometry itself.
+
+    Raises MissingFileError, FormatError when the file is damaged or an option contradicts what it tells of itself, and
+    ConfigError for an option that cannot be used with it.
     """
     path = Path(path)
+    check_selection(path, start=start, frames=frames, step=step)
+    rate = None if fps is None else frame_rate(fps)
     suffix = path.suffix.lower()
-    if suffix in RAW_SUFFIXES:
-        map_file(path)  # a missing file is told before a missing size
-        video = open_raw(path, guess_format(path, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps))
-        return video.select(frames=frames)
-    if suffix in STILL_SUFFIXES:
-        video = open_still(path, chroma=chroma, bit_depth=bit_depth)
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it takes names that are too long
+    is_still = is_folder or suffix in STILL_SUFFIXES
+    is_raw = suffix in RAW_SUFFIXES and not is_folder
+    if packing is not None and not is_raw:
+        raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
+    if (matrix, full_range) != ("bt709", False) and not is_still:
+        raise ConfigError(f"{path} holds YCbCr already: matrix and full range are for still pictures")
+    if is_raw:
+        video = open_packed(path, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps)
+        return video.select(start=start, frames=frames, step=step)
+    if is_still:
+        depth = 10 if bit_depth is None else bit_depth
+        open_stills = open_still_folder if is_folder else open_still
+        video = open_stills(path, chroma=chroma, bit_depth=depth, matrix=matrix, full_range=full_range)
     elif suffix == ".y4m":
         video = open_y4m(path)
     else:
-        video = open_stream(path, frames=frames)
+        # Nothing beyond the last picture taken is decoded.
+        video = open_stream(path, frames=None if frames is None else start + (frames - 1) * step + 1)
     _check(path, video.format, size, bit_depth, chroma)
-    return video.select(frames=frames, fps=None if fps is None else frame_rate(fps))
+    return video.select(start=start, frames=frames, step=step, fps=rate)
 
 
 def _check(

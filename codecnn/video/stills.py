@@ -1,18 +1,21 @@
-"""Still pictures (PNG, JPEG, TIFF, BMP, WebP) as Y'CbCr."""
+"""Still pictures (PNG, JPEG, TIFF, BMP, WebP), or folders of them, as Y'CbCr."""
 
+import re
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codecnn.errors import EncoderError, FormatError
-from codecnn.video.colour import neutral_chroma, quantise_luma, rgb_to_ycbcr
+from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.video.colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
 from codecnn.video.ffmpeg import decode
 from codecnn.video.formats import VideoFormat
-from codecnn.video.picture import Picture
-from codecnn.video.raw import Video, map_file
+from codecnn.video.picture import Picture, Plane
+from codecnn.video.raw import map_file
+from codecnn.video.video import Video
 
 _SIGNATURES = {
     ".png": (b"\x89PNG\r\n\x1a\n",),
@@ -42,9 +45,11 @@ def read_still(
     Colour is converted as `rgb_to_ycbcr` tells, from all bits the file has (16-bit PNG and TIFF too). A grey picture
     gets neutral chroma where a chroma format other than 400 is asked for. Palettes are expanded. Alpha is dropped
     without compositing: the colour that is stored under it is taken. Rotation tags and colour profiles are not applied.
-    Raises FormatError when the file is damaged, holds several pictures, or CMYK or float samples.
+    Raises FormatError when the file is damaged, holds several pictures, or CMYK or float samples, ConfigError for a
+    matrix that does not exist.
     """
     path = Path(path)
+    coefficients(matrix)  # a grey picture does not ask for them
     samples = _without_alpha(_read_samples(path), path)
     if samples.ndim == 3:
         return rgb_to_ycbcr(samples, chroma=chroma or "420", bit_depth=bit_depth, matrix=matrix, full_range=full_range)
@@ -55,17 +60,100 @@ def read_still(
     return Picture(planes if video_format.chroma == "400" else planes + neutral_chroma(video_format), bit_depth)
 
 
-def open_still(path: Path | str, *, chroma: str | None = None, bit_depth: int | None = None) -> Video:
-    """A still picture as a video of one picture, converted as `read_still` does by default."""
+def open_still(
+    path: Path | str,
+    *,
+    chroma: str | None = None,
+    bit_depth: int = 10,
+    matrix: str = "bt709",
+    full_range: bool = False,
+) -> Video:
+    """A still picture as a video of one picture, read and converted at once, as `read_still` does."""
     path = Path(path)
-    picture = read_still(path, chroma=chroma, bit_depth=10 if bit_depth is None else bit_depth)
+    picture = read_still(path, chroma=chroma, bit_depth=bit_depth, matrix=matrix, full_range=full_range)
+    return Video(path, _format_of(picture, chroma), lambda _: picture.planes, 1)
+
+
+def open_still_folder(
+    folder: Path | str,
+    *,
+    chroma: str | None = None,
+    bit_depth: int = 10,
+    matrix: str = "bt709",
+    full_range: bool = False,
+) -> Video:
+    """The still pictures of a folder as one video, in natural order of their names: im2.png stands before im10.png.
+
+    A picture is read and converted, as `read_still` does, each time it is asked for, so memory holds one at a time.
+    Hidden files, folders and names that do not end as a still picture's are passed over; the first picture tells size
+    and, where `chroma` does not, the chroma format. Raises FormatError when there is no picture or one of another
+    size, and, once it is read, for a picture that is damaged or of another chroma format; MissingFileError when the
+    folder may not be read.
+    """
+    folder = Path(folder)
+    paths = _stills_in(folder)
+
+    def read_one(path: Path) -> Picture:
+        return read_still(path, chroma=chroma, bit_depth=bit_depth, matrix=matrix, full_range=full_range)
+
+    video_format = _format_of(read_one(paths[0]), chroma)
+    size = f"{video_format.width}x{video_format.height}"
+    for path in paths:
+        _check_same(path, _stored_size(path), paths[0], size)
+
+    def read(number: int) -> tuple[Plane, ...]:
+        picture = read_one(paths[number])
+        _check_same(paths[number], str(_format_of(picture, chroma)), paths[0], str(video_format))
+        return picture.planes
+
+    return Video(folder, video_format, read, len(paths))
+
+
+def _stills_in(folder: Path) -> list[Path]:
+    try:
+        paths = [
+            path
+            for path in folder.iterdir()
+            if path.suffix.lower() in STILL_SUFFIXES and not path.name.startswith(".") and path.is_file()
+        ]
+    except OSError as error:
+        raise MissingFileError(f"{folder} cannot be read: {error.strerror}") from error
+    if not paths:
+        kinds = ", ".join(sorted(STILL_SUFFIXES))
+        raise FormatError(f"{folder} is a directory without still pictures ({kinds}), not a file of pictures")
+    return sorted(paths, key=lambda path: _natural(path.name))
+
+
+def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Sorts numbers in names by value; the name itself decides between im1 and im01."""
+    parts = re.split(r"(\d+)", name.lower(), flags=re.ASCII)
+    # Texts stand at even places and numbers at odd ones, so two names compare like with like. A number without leading
+    # zeros is the larger the longer it is: this does not end in int(), which refuses thousands of digits.
+    keys = [(len(digits := part.lstrip("0")), digits) if place % 2 else (0, part) for place, part in enumerate(parts)]
+    return keys, name
+
+
+def _stored_size(path: Path) -> str:
+    """WxH from a still's header, without reading its samples."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            # A picture that is merely large is told when it is read.
+            warnings.simplefilter("ignore")
+            return f"{image.width}x{image.height}"
+    except Exception as error:  # the readers' own errors are of any type
+        raise FormatError(f"{path} cannot be read as a picture") from error
+
+
+def _check_same(path: Path, found: str, first: Path, wanted: str) -> None:
+    if found != wanted:
+        raise FormatError(f"{path} is {found}, but {first.name}, the first of its folder, is {wanted}")
+
+
+def _format_of(picture: Picture, chroma: str | None) -> VideoFormat:
     height, width = picture.y.shape
-    if chroma is None:
-        chroma = "400" if picture.u is None else "420"
-    video_format = VideoFormat(width, height, chroma=chroma, bit_depth=picture.bit_depth)
-    data = np.concatenate([plane.reshape(-1).view(np.uint8) for plane in picture.planes])
-    data.flags.writeable = False
-    return Video(path, video_format, data, [0])
+    return VideoFormat(width, height, chroma or ("400" if picture.u is None else "420"), picture.bit_depth)
 
 
 def _read_samples(path: Path) -> NDArray[Any]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
-from codecnn.video.formats import VideoFormat
-from codecnn.video.raw import Video, map_file
+from codecnn.video.formats import VideoFormat, frame_rate
+from codecnn.video.raw import map_file
+from codecnn.video.video import Video, planes_at
 
 MAGIC = b"YUV4MPEG2"
 FRAME = b"FRAME"
@@ -34,7 +35,8 @@ def open_y4m(path: Path | str) -> Video:
     if line is None or not line.startswith(MAGIC):
         raise FormatError(f"{path} is not a Y4M file: it does not start with a {MAGIC.decode()} line")
     video_format = parse_header(line, path)
-    return Video(path, video_format, data, _frame_offsets(path, data, len(line) + 1, video_format.picture_bytes))
+    starts = _frame_offsets(path, data, len(line) + 1, video_format.picture_bytes)
+    return Video(path, video_format, planes_at(data, starts, video_format), len(starts))
 
 
 def parse_header(line: bytes, path: Path | str) -> VideoFormat:
@@ -73,7 +75,7 @@ def _parse_rate(text: str | None, path: Path | str) -> Fraction | None:
     match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text, flags=re.ASCII)
     if match is None or int(match[1]) == 0 or int(match[2]) == 0:
         raise FormatError(f"{path}: the Y4M header's frame rate F{text[:40]} is not a positive ratio such as F50:1")
-    return Fraction(int(match[1]), int(match[2]))
+    return frame_rate(Fraction(int(match[1]), int(match[2])))
 
 
 def format_header(video_format: VideoFormat) -> bytes:

@@ -1,0 +1,361 @@
+"""What open_video takes of a file: start, step and frames, packed raw files, colour of stills, folders of stills."""
+
+import subprocess
+import tracemalloc
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from skimage.io import imsave
+
+from codecnn.errors import ConfigError, FormatError
+from codecnn.video import (
+    VideoFormat,
+    create_video,
+    ffmpeg,
+    guess_format,
+    open_video,
+    parse_name,
+    read_still,
+    rgb_to_ycbcr,
+)
+from codecnn.video.process import ffmpeg_path
+
+FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
+COUNT = 11
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same eleven pictures in every kind of file; all samples of a picture are its number (plus 16)."""
+    folder = tmp_path_factory.mktemp("numbered")
+    form = VideoFormat(18, 10, "420", 8, Fraction(60000, 1001))
+    paths = {kind: folder / f"n_18x10_59.94fps.{kind}" for kind in ("yuv", "y4m", "mkv")}
+    for kind in ("yuv", "y4m"):
+        with create_video(paths[kind], form) as out:
+            for number in range(COUNT):
+                out.write([np.full(shape, number + 16, np.uint8) for shape in form.plane_shapes])
+    subprocess.run([*FFMPEG, "-i", paths["y4m"], "-c:v", "ffv1", paths["mkv"]], check=True)
+    paths["folder"] = folder / "stills"
+    paths["folder"].mkdir()
+    for number in range(COUNT):
+        grey = np.full((10, 18, 3), number + 16, np.uint8)
+        imsave(paths["folder"] / f"im{number}.png", grey, check_contrast=False)
+    return paths
+
+
+def options_of(kind: str) -> dict[str, Any]:
+    return {"bit_depth": 8, "full_range": True, "fps": "60000/1001"} if kind == "folder" else {}
+
+
+@pytest.mark.parametrize("kind", ["yuv", "y4m", "mkv", "folder"])
+@pytest.mark.parametrize(
+    ("start", "step", "frames"), [(0, 1, None), (3, 1, 2), (0, 8, None), (2, 4, 2), (10, 8, 5), (1, 3, 3), (0, 101, 1)]
+)
+def test_start_step_and_frames(numbered: dict[str, Path], kind: str, start: int, step: int, frames: int | None) -> None:
+    wanted = list(range(COUNT))[start::step][:frames]
+    with open_video(numbered[kind], start=start, step=step, frames=frames, **options_of(kind)) as video:
+        assert [int(picture.y[0, 0]) - 16 for picture in video] == wanted
+        assert int(video[-1].y[-1, -1]) - 16 == wanted[-1]
+        assert video.format.fps == Fraction(60000, 1001 * step)
+        # What was taken may be thinned out again.
+        assert [int(picture.y[0, 0]) - 16 for picture in video.select(step=2)] == wanted[::2]
+
+
+@pytest.mark.parametrize("kind", ["yuv", "y4m", "mkv", "folder"])
+def test_selections_that_cannot_be(numbered: dict[str, Path], kind: str) -> None:
+    for bad in ({"start": 11}, {"start": 500, "frames": 2}, {"start": 11, "step": 8}):
+        with pytest.raises(ConfigError, match=f"{numbered[kind].name} has 11 pictures"):
+            open_video(numbered[kind], **options_of(kind), **bad)
+    for bad, message in (({"start": -1}, "start -1"), ({"step": 0}, "step 0"), ({"frames": 0}, "0 frames")):
+        with pytest.raises(ConfigError, match=message):
+            open_video(numbered[kind], **options_of(kind), **bad)
+
+
+def test_a_given_rate_is_the_files(numbered: dict[str, Path]) -> None:
+    for kind in ("yuv", "y4m", "mkv"):
+        assert open_video(numbered[kind], fps=50, step=8).format.fps == Fraction(25, 4)
+    assert open_video(numbered["folder"], step=2).format.fps is None
+
+
+def test_selection_copies_nothing(tmp_path: Path) -> None:
+    """Ten pictures of 8 MB: whoever copied one would be seen."""
+    path = tmp_path / "big_4096x2048_400.yuv"
+    with path.open("wb") as file:
+        file.truncate(10 * 4096 * 2048)
+    tracemalloc.start()
+    try:
+        with open_video(path, start=1, step=3) as video:
+            pictures = list(video)
+        assert len(pictures) == 3
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_more_pictures_of_a_stream_are_decoded_than_needed(
+    numbered: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    decode = ffmpeg.decode
+    monkeypatch.setattr(ffmpeg, "decode", lambda *args, **kwargs: counts.append(decode(*args, **kwargs)) or counts[-1])
+    assert len(open_video(numbered["mkv"], start=1, step=3, frames=2)) == 2
+    assert len(open_video(numbered["mkv"], start=1, step=3)) == 4
+    assert counts == [5, 11]
+
+
+PACKED = [
+    ("p010", VideoFormat(18, 10, "420", 10)),
+    ("p010", VideoFormat(17, 9, "420", 10)),
+    ("p012", VideoFormat(18, 10, "420", 12)),
+    ("p016", VideoFormat(17, 9, "420", 16)),
+    ("p210", VideoFormat(17, 9, "422", 10)),
+    ("p212", VideoFormat(18, 10, "422", 12)),
+    ("p216", VideoFormat(18, 10, "422", 16)),
+    ("p410", VideoFormat(17, 9, "444", 10)),
+    ("p412", VideoFormat(18, 10, "444", 12)),
+    ("p416", VideoFormat(18, 10, "444", 16)),
+]
+
+
+def make_packed(folder: Path, packing: str, form: VideoFormat, count: int = 3) -> tuple[Path, bytes]:
+    """A packed file of random samples and the planar bytes that went in; ffmpeg packs those of even size.
+
+    Of odd widths ffmpeg's packer loses the last chroma column.
+    """
+    rng = np.random.default_rng(1)
+    planar = rng.integers(0, 1 << form.bit_depth, count * form.picture_bytes // 2).astype("<u2").tobytes()
+    (folder / "planar.yuv").write_bytes(planar)
+    packed = folder / f"a_{form.width}x{form.height}.yuv"
+    if form.width % 2:
+        packed.write_bytes(packed_by_hand(planar, form))
+        return packed, planar
+    given = ["-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}"]
+    wanted = ["-f", "rawvideo", "-pix_fmt", f"{packing}le"]
+    subprocess.run([*FFMPEG, *given, "-i", folder / "planar.yuv", *wanted, packed], check=True)
+    return packed, planar
+
+
+def packed_by_hand(planar: bytes, form: VideoFormat) -> bytes:
+    samples = iter(np.frombuffer(planar, "<u2").tolist())
+    words: list[int] = []
+    sizes = [height * width for height, width in form.plane_shapes]
+    for _ in range(len(planar) // form.picture_bytes):
+        y, u, v = ([next(samples) for _ in range(size)] for size in sizes)
+        words += y + [sample for pair in zip(u, v, strict=True) for sample in pair]
+    return b"".join((word * 2 ** (16 - form.bit_depth)).to_bytes(2, "little") for word in words)
+
+
+@pytest.mark.parametrize(("packing", "form"), PACKED, ids=lambda value: str(value).replace(" ", "_"))
+def test_packed_files_hold_what_ffmpeg_packed(tmp_path: Path, packing: str, form: VideoFormat) -> None:
+    packed, planar = make_packed(tmp_path, packing, form)
+    assert packed.read_bytes() != planar
+    named = packed.rename(packed.with_name(f"a_{form.width}x{form.height}_25_{packing}.yuv"))
+    for options in ({}, {"packing": packing}, {"bit_depth": form.bit_depth, "chroma": form.chroma}):
+        with open_video(named, **options) as video:  # type: ignore[arg-type]
+            assert video.format == VideoFormat(form.width, form.height, form.chroma, form.bit_depth, Fraction(25))
+            assert b"".join(plane.tobytes() for picture in video for plane in picture.planes) == planar
+            assert all(plane.dtype == "<u2" and not plane.flags.writeable for plane in video[0].planes)
+            assert [plane.shape for plane in video[1].planes] == list(form.plane_shapes)
+    with open_video(named, start=1, step=2) as video:
+        assert video[0].y.tobytes() == planar[form.picture_bytes :][: 2 * form.width * form.height]
+
+
+def test_lsb_aligned_samples_are_never_taken_for_packed_ones_nor_the_other_way(tmp_path: Path) -> None:
+    form = VideoFormat(18, 10, "420", 10)
+    packed, planar = make_packed(tmp_path, "p010", form)
+    aligned = tmp_path / "lsb_18x10_10bit.yuv"
+    aligned.write_bytes(planar)
+    with (
+        open_video(aligned, packing="p010") as video,
+        pytest.raises(FormatError, match=r"lsb_18x10_10bit\.yuv: picture 0 .* lower 6 bits"),
+    ):
+        video[0]
+    with open_video(packed, bit_depth=10) as video, pytest.raises(FormatError, match="upper bits"):
+        video[0]
+    # One wrong word in the last chroma sample is enough.
+    words = np.frombuffer(packed.read_bytes(), "<u2").copy()
+    words[-1] |= 1
+    packed.write_bytes(words.tobytes())
+    with open_video(packed, packing="p010") as video:
+        assert video[1].y.shape == (10, 18)
+        with pytest.raises(FormatError, match="picture 2"):
+            video[2]
+
+
+def test_packings_that_do_not_fit(tmp_path: Path, numbered: dict[str, Path]) -> None:
+    packed, planar = make_packed(tmp_path, "p010", VideoFormat(18, 10, "420", 10))
+    with pytest.raises(ConfigError, match="unknown packing 'p011'"):
+        open_video(packed, packing="p011")
+    for options in ({"bit_depth": 8}, {"chroma": "422"}):
+        with pytest.raises(FormatError, match="packing p010"):
+            open_video(packed, packing="p010", **options)  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match="pictures of 20x10"):
+        open_video(packed, packing="p010", size="20x10")
+    for kind in ("y4m", "mkv", "folder"):
+        with pytest.raises(ConfigError, match="not raw"):
+            open_video(numbered[kind], packing="p010")
+    contradicting = packed.rename(tmp_path / "a_18x10_8bit_p010.yuv")
+    with pytest.raises(FormatError, match="packing p010"):
+        open_video(contradicting)
+    assert open_video(contradicting, packing="p010").format.bit_depth == 10
+    lying = tmp_path / "b_18x10_p010.yuv"
+    lying.write_bytes(planar)
+    assert open_video(lying, packing="planar")[0].y.tobytes() == planar[:360]
+
+
+def test_packing_in_names() -> None:
+    assert parse_name("x_416x240_50_P010.yuv") == {
+        "width": 416,
+        "height": 240,
+        "fps": 50,
+        "packing": "p010",
+        "chroma": "420",
+        "bit_depth": 10,
+    }
+    assert parse_name("x_416x240_p216le.yuv")["chroma"] == "422"
+    assert "packing" not in parse_name("x_416x240p010.yuv") | parse_name("p010_416x240.yuv")
+    assert guess_format("x_416x240_p012.yuv") == VideoFormat(416, 240, "420", 12)
+
+
+def random_rgb(seed: int, height: int = 6, width: int = 8, dtype: type = np.uint8) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, np.iinfo(dtype).max, (height, width, 3), endpoint=True).astype(dtype)
+
+
+@pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt2020"])
+@pytest.mark.parametrize("full_range", [False, True])
+def test_matrix_and_range_reach_stills(tmp_path: Path, matrix: str, full_range: bool) -> None:
+    rgb = random_rgb(0)
+    imsave(tmp_path / "a.png", rgb, check_contrast=False)
+    wanted = rgb_to_ycbcr(rgb, matrix=matrix, full_range=full_range)
+    for path in (tmp_path / "a.png", tmp_path):
+        with open_video(path, matrix=matrix, full_range=full_range) as video:
+            for got, plane in zip(video[0].planes, wanted.planes, strict=True):
+                np.testing.assert_array_equal(got, plane)
+
+
+def test_matrix_and_range_are_for_stills(numbered: dict[str, Path], tmp_path: Path) -> None:
+    for kind in ("yuv", "y4m", "mkv"):
+        for options in ({"matrix": "bt601"}, {"full_range": True}):
+            with pytest.raises(ConfigError, match="still"):
+                open_video(numbered[kind], **options)  # type: ignore[arg-type]
+    imsave(tmp_path / "grey.png", np.zeros((4, 4), np.uint8), check_contrast=False)
+    with pytest.raises(ConfigError, match="bt470"):
+        open_video(tmp_path / "grey.png", matrix="bt470")
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "deep.png", "deep.tif", "grey.png", "grey.jpg", "g16.tif"])
+def test_every_kind_of_still(tmp_path: Path, name: str) -> None:
+    """The samples as Pillow or tifffile read them, converted by the formula that test_video_stills.py checks."""
+    dtype = np.uint16 if name.startswith(("deep", "g16")) else np.uint8
+    samples = random_rgb(3, 7, 9, dtype)
+    if name.startswith("g"):
+        samples = samples[:, :, 0]
+    if name == "deep.png":
+        rows = np.frombuffer(samples.astype(">u2").tobytes(), np.uint8).reshape(7, 9, 6)
+        write_deep_png(tmp_path / name, rows)
+    else:
+        imsave(tmp_path / name, samples, check_contrast=False)
+    if name.endswith("jpg"):
+        with Image.open(tmp_path / name) as opened:
+            samples = np.asarray(opened)
+    with open_video(tmp_path / name, bit_depth=8) as video:
+        assert (len(video), video.format.width, video.format.height) == (1, 9, 7)
+        if samples.ndim == 3:
+            np.testing.assert_array_equal(video[0].y, rgb_to_ycbcr(samples, bit_depth=8).y)
+            assert video.format.chroma == "420"
+        else:
+            scaled = 219.0 * samples / np.iinfo(samples.dtype).max + 16
+            np.testing.assert_array_equal(video[0].y, np.floor(scaled + 0.5))
+            assert video.format.chroma == "400"
+
+
+def write_deep_png(path: Path, rows: np.ndarray) -> None:
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", rows.shape[1], rows.shape[0], 16, 2, 0, 0, 0)
+    body = b"".join(b"\0" + row.tobytes() for row in rows)
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(body)) + chunk(b"IEND", b"")
+    )
+
+
+def test_a_folder_is_read_in_natural_order(tmp_path: Path) -> None:
+    names = ["im1.png", "im2.png", "im02.PNG", "im10.png", "im10b.tif", "im 9.png", "x" * 5 + "9" * 30 + ".png"]
+    for index, name in enumerate(names):
+        imsave(tmp_path / name, np.full((5, 7), index, np.uint8), check_contrast=False)
+    for ignored in ("Thumbs.db", "readme.txt", ".hidden.png", "im3.png.part", ".DS_Store"):
+        (tmp_path / ignored).write_bytes(b"no picture")
+    (tmp_path / "folder.png").mkdir()
+    with open_video(tmp_path, bit_depth=8, full_range=True, fps=25) as video:
+        order = [int(picture.y[0, 0]) for picture in video]
+        assert video.format == VideoFormat(7, 5, "400", 8, Fraction(25))
+        assert video.path == tmp_path
+    assert [names[index] for index in order] == [
+        "im1.png",
+        "im02.PNG",
+        "im2.png",
+        "im10.png",
+        "im10b.tif",
+        "im 9.png",
+        names[-1],
+    ]
+
+
+def test_folders_of_pictures_that_differ(tmp_path: Path) -> None:
+    for number in range(12):
+        imsave(tmp_path / f"im{number}.png", random_rgb(number), check_contrast=False)
+    imsave(tmp_path / "im11.png", random_rgb(11, 6, 10), check_contrast=False)
+    imsave(tmp_path / "im10.png", random_rgb(11, 8, 8), check_contrast=False)
+    with pytest.raises(FormatError, match=r"im10\.png is 8x8, but im0\.png.* is 8x6"):
+        open_video(tmp_path)
+    for number, content in ((10, random_rgb(10)[:, :, 0]), (11, random_rgb(11))):
+        imsave(tmp_path / f"im{number}.png", content, check_contrast=False)
+    with open_video(tmp_path) as video:
+        assert len(video) == 12
+        with pytest.raises(FormatError, match=r"im10\.png is 8x6 400 10 bit.*420"):
+            list(video)
+    with open_video(tmp_path, chroma="420") as video:
+        assert len(list(video)) == 12
+    (tmp_path / "im5.png").write_bytes((tmp_path / "im5.png").read_bytes()[:60])
+    with open_video(tmp_path) as video, pytest.raises(FormatError, match=r"im5\.png"):
+        list(video)
+    (tmp_path / "im5.png").write_bytes(b"no picture")
+    with pytest.raises(FormatError, match=r"im5\.png"):
+        open_video(tmp_path)
+    (tmp_path / "im5.png").unlink()
+    with pytest.raises(FormatError, match=r"width 8 .* 10"):
+        open_video(tmp_path, size="10x6")
+
+
+def test_folders_without_pictures(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="without still pictures"):
+        open_video(tmp_path)
+    (tmp_path / "a.yuv").write_bytes(bytes(10))
+    (tmp_path / ".a.png").write_bytes(bytes(10))
+    with pytest.raises(FormatError, match="without still pictures"):
+        open_video(tmp_path)
+
+
+def test_a_folder_takes_the_memory_of_one_picture(tmp_path: Path) -> None:
+    """Sixteen pictures of 1 MB each as 10 bit samples, read in turn."""
+    for number in range(16):
+        imsave(tmp_path / f"im{number}.png", np.full((512, 1024), number, np.uint8), check_contrast=False)
+    with open_video(tmp_path, start=1, step=2, chroma="400") as video:
+        next(iter(video))
+        tracemalloc.start()
+        try:
+            first = [int(picture.y[0, 0]) for picture in video]
+            # float64 samples while one picture is converted take 4 MB each
+            assert tracemalloc.get_traced_memory()[0] < 1_000_000
+        finally:
+            tracemalloc.stop()
+    assert first == [int(read_still(tmp_path / f"im{n}.png").y[0, 0]) for n in range(1, 16, 2)]
