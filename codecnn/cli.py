@@ -28,6 +28,7 @@ Size = Annotated[str | None, typer.Option("-s", "--size", help="WxH of raw YUV, 
 BitDepth = Annotated[int | None, typer.Option("--bit-depth", help="of raw YUV, where its name does not tell [8]")]
 Chroma = Annotated[str | None, typer.Option("--chroma", help="400, 420, 422 or 444 [420]")]
 Rate = Annotated[float | None, typer.Option("-r", "--rate", help="pictures a second")]
+Packing = Annotated[str | None, typer.Option("--packing", help="of raw YUV, such as p010 [planar]")]
 Frames = Annotated[int | None, typer.Option("-f", "--frames", min=1, help="only the first so many pictures")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="encoders at a time")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
@@ -83,17 +84,18 @@ def demo(
 
 @app.command()
 def info(
-    file: Annotated[Path, typer.Argument(help="YUV, Y4M, a picture or a bitstream")],
+    file: Annotated[Path, typer.Argument(help="YUV, Y4M, a picture, a bitstream, or a folder of pictures")],
     size: Size = None,
     bit_depth: BitDepth = None,
     chroma: Chroma = None,
     rate: Rate = None,
+    packing: Packing = None,
     as_json: Json = False,
 ) -> None:
-    """Geometry and number of pictures of a file."""
+    """Geometry and number of pictures of a file, or of a folder of stills."""
     from codecnn.video import open_video
 
-    with open_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate) as video:
+    with open_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing) as video:
         form = video.format
         facts: dict[str, Any] = {
             "file": str(file),
@@ -225,36 +227,46 @@ def evaluate(
     qp: Annotated[str, typer.Option("-q", "--qp", help="QPs to code at")] = "22,27,32,37,42",
     codec: Annotated[str, typer.Option("--codec", help="vvc or hevc")] = "vvc",
     preset: Annotated[str, typer.Option("--preset", help="of the encoder")] = "medium",
+    configuration: Annotated[
+        Literal["ai", "ra", "ldb"], typer.Option("--configuration", help="all intra, random access, low delay B")
+    ] = "ai",
     split: Annotated[str, typer.Option("--split", help="of a store: train, val or test")] = "test",
     size: Size = None,
     bit_depth: BitDepth = None,
     chroma: Chroma = None,
     rate: Rate = None,
     frames: Frames = None,
+    step: Annotated[int, typer.Option("--step", min=1, help="every so-many-th picture; JVET's all intra takes 8")] = 1,
+    packing: Packing = None,
     jobs: Jobs = 1,
     tile: Tile = 512,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate."""
+    """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate.
+
+    A sequence is a video, a picture, or a folder of pictures that are coded one by one.
+    """
     from codecnn.config import checked
     from codecnn.ctu.build import build_store
     from codecnn.ctu.recipe import Recipe
-    from codecnn.ctu.store import open_store
+    from codecnn.ctu.store import is_store, open_store
     from codecnn.evaluation.sweep import evaluate as run_evaluation
     from codecnn.models import load_model
     from codecnn.training import pick_device
 
     network, card = load_model(model)
     where = pick_device(device)
-    if len(sequences) == 1 and Path(sequences[0]).is_dir():
+    if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
     else:
-        spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames, "split": split}
+        spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
+        spec |= {"step": step, "packing": packing, "split": split}
         values = {
             "name": "evaluation",
             "codec": codec,
             "preset": preset,
+            "configuration": configuration,
             "qp": _qps(qp),
             "ctu_size": 64 if codec == "hevc" else 128,
             "sequences": [spec | {"source": str(source)} for source in sequences],

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from codecnn.config import load_recipe
+from codecnn.ctu import build
 from codecnn.ctu.build import build_store
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.runs import sha256_file
@@ -71,6 +72,7 @@ def test_an_error_on_a_worker_is_the_same_error_here(tiny_recipe, tmp_path, clus
         build_store(recipe, tiny_recipe.parent, tmp_path / "s", scheduler=cluster[0])
 
 
-def test_no_scheduler_at_the_address(tiny_recipe, tmp_path):
+def test_no_scheduler_at_the_address(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SCHEDULER_TIMEOUT", "1s")
     with pytest.raises(ConfigError, match=r"no dask scheduler answers at tcp://127\.0\.0\.1:9"):
         build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s", scheduler="tcp://127.0.0.1:9")

@@ -47,6 +47,8 @@ CODED, UNIT = "coded", "unit.json"
 LOCK_SECONDS = 3
 """How long to wait for the lock: a build that was just killed may hold it for the moment its children take to end."""
 
+SCHEDULER_TIMEOUT = "10s"
+
 
 @dataclass(frozen=True)
 class _Plan:
@@ -160,7 +162,7 @@ def _executor(jobs: int, scheduler: str | None) -> Iterator[Executor]:
     except ImportError:
         raise ConfigError("a dask scheduler needs the extra `cluster`: pip install 'codecnn[cluster]'") from None
     try:
-        client = Client(scheduler, timeout="10s", set_as_default=False)
+        client: Any = Client(scheduler, timeout=SCHEDULER_TIMEOUT, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise ConfigError(f"no dask scheduler answers at {scheduler}: {error}") from error
     with client:
@@ -287,7 +289,7 @@ def _describe(plan: _Plan, original: Original, sequence: CodedSequence, folder: 
     record |= {name: f"{plan.folder}/{path.name}" for name, path in optional.items() if path and path.exists()}
     for plane in ("psnr_y", "psnr_u", "psnr_v"):
         values = [picture[plane] for picture in pictures]
-        record[plane] = None if None in values else float(np.mean(values))
+        record[plane] = None if None in values else float(np.mean(np.array(values, np.float64)))
     record |= {"pictures": pictures, "argv": list(sequence.argv)}
     record["files"] = {original.name: original.sha256} | {name: sha256_file(path) for name, path in files.items()}
     record["sizes"] = {original.name: original.bytes} | {name: path.stat().st_size for name, path in files.items()}

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
-from codecnn.video import Video, VideoFormat, open_raw
+from codecnn.video import STILL_SUFFIXES, Video, VideoFormat, open_raw
 
 SCHEMA = 2
 MANIFEST, UNITS, CTUS = "manifest.json", "units.jsonl", "ctus.parquet"
@@ -135,6 +135,13 @@ class Store:
     def ctus(self) -> pa.Table:
         """The table of CTUs, columns of CTU_SCHEMA."""
         return pq.read_table(self.folder / CTUS)
+
+
+def is_store(folder: Path) -> bool:
+    """Whether `folder` is a store, finished or not; a folder without pictures is taken for one that went wrong."""
+    if not folder.is_dir():
+        return False
+    return (folder / "coded").exists() or not any(path.suffix.lower() in STILL_SUFFIXES for path in folder.iterdir())
 
 
 def open_store(folder: Path | str) -> Store:
