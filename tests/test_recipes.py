@@ -11,7 +11,7 @@ from codecnn.video import guess_format
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
 
-JVET = """
+JVET_FILES = """
 A1/Tango2_3840x2160_60fps_10bit_420 A1/FoodMarket4_3840x2160_60fps_10bit_420
 A1/Campfire_3840x2160_30fps_10bit_420_bt709_videoRange A2/CatRobot1_3840x2160p_60_10b_709_420
 A2/DaylightRoad2_3840x2160_60fps_10bit_420 A2/ParkRunning3_3840x2160_50fps_10bit_420
@@ -21,13 +21,14 @@ C/PartyScene_832x480_50 C/RaceHorsesC_832x480_30 D/BasketballPass_416x240_50 D/B
 D/BlowingBubbles_416x240_50 D/RaceHorses_416x240_30 E/FourPeople_1280x720_60 E/Johnny_1280x720_60
 E/KristenAndSara_1280x720_60 F/ArenaOfValor_1920x1080_60_8bit_420 F/BasketballDrillText_832x480_50
 F/SlideEditing_1280x720_30 F/SlideShow_1280x720_20
-""".split()
-BVI = """
+"""
+BVI_FILES = """
 AAdvertisingMassagesBangkokVidevo_3840x2176_25fps DAdvertisingMassagesBangkokVidevo_480x272_25fps
 BBangkokMarketVidevo_1920x1088_25fps CBangkokMarketVidevo_960x544_25fps ABasketballGoalScoredS1Videvo_3840x2176_25fps
 DBasketballGoalScoredS2Videvo_480x272_25fps ABasketballS1YonseiUniversity_3840x2176_30fps
 DBasketballS1YonseiUniversity_480x272_30fps
-""".split()
+"""
+JVET, BVI = JVET_FILES.split(), BVI_FILES.split()
 
 
 @pytest.fixture
