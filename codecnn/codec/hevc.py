@@ -309,6 +309,7 @@ class HevcCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code `source` into `folder`: bitstream.265, decoded.yuv, log.txt, analysis.dat (the block statistics).
 
+        With `settings.unfiltered` also unfiltered.yuv, the same bitstream decoded without deblocking and SAO.
         Raises ConfigError or FormatError for what cannot be coded, and EncoderError when x265's statistics do not show
         the QP asked for, the bits of the bitstream, or the PSNR of the decoded pictures to their three decimals.
         """
@@ -342,6 +343,11 @@ class HevcCodec:
                 _uncropped(ffmpeg, bitstream, decoded, output_format, coded_size(analysis)) as padded,
             ):
                 proven = prove_psnr(originals, pictures, padded, stated, name)
+        unfiltered = None
+        if settings.unfiltered:
+            # All intra predicts from unfiltered samples of the same picture, so nothing drifts.
+            unfiltered = folder / "unfiltered.yuv"
+            decode_stream(ffmpeg, bitstream, unfiltered, output_format, loop_filters=False)
         params = x265_params(settings, analysis.name, statistics.name)
         write_text(log, log_text(self.identity(), settings.preset, params, stated))
         return CodedSequence(
@@ -353,6 +359,7 @@ class HevcCodec:
             encoder=self.identity(),
             log=log,
             block_statistics=analysis,
+            unfiltered=unfiltered,
         )
 
 

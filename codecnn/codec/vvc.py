@@ -12,6 +12,7 @@ from pathlib import Path
 
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.decode import check_decoded, decode_stream
+from codecnn.codec.unfiltered import code_unfiltered, prove_same_coding
 from codecnn.errors import ConfigError, EncoderError, FormatError
 from codecnn.runs import write_text
 from codecnn.video import VideoFormat
@@ -54,11 +55,23 @@ def vvenc_params(settings: CodecSettings, chroma: str) -> dict[str, str]:
         params["ChromaFormatIDC"] = "400"
     if not settings.loop_filters:
         params |= NO_LOOP_FILTERS
+    if settings.unfiltered:
+        _refuse_filter_params(settings)
+        # Else the encoder weighs its deblocking while it decides, and decides otherwise without.
+        params["EDO"] = "0"
     params |= {str(key): str(value) for key, value in settings.params.items()}
     for key, value in params.items():
         if not re.fullmatch(r"[A-Za-z0-9_]+", key) or not re.fullmatch(r"[A-Za-z0-9_.,+-]+", value):
             raise ConfigError(f"encoder parameter {key}={value!r} is not a plain name and value")
     return params | {"SEIDecodedPictureHash": "md5", "verbosity": "6"}
+
+
+def _refuse_filter_params(settings: CodecSettings) -> None:
+    """The user's parameters win, so one that switches a filter on would do that in the unfiltered stream as well."""
+    off = {key.lower(): value for key, value in NO_LOOP_FILTERS.items()}
+    for key, value in settings.params.items():
+        if off.get(str(key).lower(), str(value)) != str(value):
+            raise ConfigError(f"unfiltered pictures cannot be had with the encoder parameter {key}={value}")
 
 
 def encode_argv(
@@ -161,8 +174,10 @@ class VvcCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code `source` into `folder`: bitstream.266, decoded.yuv, log.txt. The log must prove QP, samples and PSNR.
 
+        With `settings.unfiltered` it codes without EDO and then a second time without loop filters: unfiltered.yuv.
         Raises EncoderError when a slice QP is not the one asked for, when the decoded planes do not have the MD5 that
-        the encoder states, or when our PSNR differs from the encoder's by more than 1e-4 dB.
+        the encoder states, when our PSNR differs from the encoder's by more than 1e-4 dB, or when the second stream
+        was visibly coded in another way.
         """
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libvvenc")
@@ -183,6 +198,10 @@ class VvcCodec:
         output_format = coded_format(source_format, settings)
         decode_stream(ffmpeg, bitstream, decoded, output_format)
         check_decoded(name, source, source_format, decoded, output_format, pictures)
+        unfiltered = None
+        if settings.unfiltered:
+            unfiltered = code_unfiltered(self, source, source_format, settings, folder)
+            prove_same_coding(name, source, source_format, decoded, unfiltered, output_format)
         write_text(log, normalised_log(done.stdout, done.stderr))
         return CodedSequence(
             bitstream=bitstream,
@@ -192,4 +211,5 @@ class VvcCodec:
             argv=tuple(encode_argv("ffmpeg", source.name, source_format, settings, bitstream.name)),
             encoder=self.identity(),
             log=log,
+            unfiltered=unfiltered,
         )
