@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 from typing import Any
 
+from codecnn.codec import EXTERNAL
 from codecnn.errors import CodecnnError
 from codecnn.video.process import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path
 
@@ -25,6 +27,10 @@ def examine() -> list[dict[str, Any]]:
     add("ffmpeg", identity)
     add("VVC encoder", "libvvenc" if "libvvenc" in encoders else None)
     add("HEVC encoder", "libx265" if "libx265" in encoders else None)
+
+    for program in EXTERNAL.values():
+        here = [name for name in program.encoders if shutil.which(name)]
+        add(f"{program.title} encoder", here[0] if here else None, optional=True)
 
     import torch
 

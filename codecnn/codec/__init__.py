@@ -2,11 +2,18 @@
 
 from codecnn.codec.base import Codec, CodecSettings, CodecTools, CodedPicture, CodedSequence
 from codecnn.codec.blockstats import BlockTable
+from codecnn.codec.external import EncoderProgram, ExternalCodec
+from codecnn.codec.hevc import HevcCodec, x265_tables
+from codecnn.codec.hm import HM
+from codecnn.codec.vtm import VTM
+from codecnn.codec.vtm_stats import read_vtm_stats
 from codecnn.codec.vvc import VvcCodec
+from codecnn.codec.vvencapp import VVENC
 from codecnn.errors import ConfigError
 
 __all__ = [
     "CODECS",
+    "EXTERNAL",
     "Codec",
     "CodecSettings",
     "CodecTools",
@@ -16,24 +23,39 @@ __all__ = [
     "get_codec",
 ]
 
-CODECS = ("vvc", "hevc")
+BUNDLED: dict[str, type[VvcCodec] | type[HevcCodec]] = {"vvc": VvcCodec, "hevc": HevcCodec}
+"""Back ends that come with the package."""
+
+EXTERNAL: dict[str, EncoderProgram] = {program.name: program for program in (VTM, HM, VVENC)}
+"""Back ends that take the user's own programs."""
+
+CODECS = (*BUNDLED, *EXTERNAL)
 
 
-def get_codec(name: str) -> Codec:
-    """The back end called `name`. Raises ConfigError for an unknown one."""
-    if name == "vvc":
-        return VvcCodec()
-    if name == "hevc":
-        from codecnn.codec.hevc import HevcCodec
+NO_TOOLS = CodecTools()
 
-        return HevcCodec()
-    raise ConfigError(f"unknown codec {name!r}: one of {', '.join(CODECS)}")
+
+def get_codec(name: str, tools: CodecTools = NO_TOOLS) -> Codec:
+    """The back end called `name`, with the user's own programs for those that take any.
+
+    Raises ConfigError for an unknown back end, and for tools that it does not take.
+    """
+    if name in EXTERNAL:
+        return ExternalCodec(EXTERNAL[name], tools)
+    if name not in BUNDLED:
+        raise ConfigError(f"unknown codec {name!r}: one of {', '.join(CODECS)}")
+    if tools != NO_TOOLS:
+        raise ConfigError(f"{name} takes no tools, it codes with the ffmpeg of imageio-ffmpeg")
+    return BUNDLED[name]()
 
 
 def block_table(sequence: CodedSequence) -> BlockTable | None:
-    """The CUs of a coded sequence where its encoder told them (x265's analysis file), else None."""
+    """The CUs of a coded sequence where its encoder or decoder told them, else None.
+
+    Those are x265's analysis file or VTM's trace of block statistics (.vtmbmsstats, .vtmbmsstats.gz).
+    """
     if sequence.block_statistics is None:
         return None
-    from codecnn.codec.hevc import x265_tables
-
+    if sequence.block_statistics.name.endswith((".vtmbmsstats", ".vtmbmsstats.gz")):
+        return read_vtm_stats(sequence.block_statistics)
     return x265_tables(sequence)

@@ -53,8 +53,10 @@ class CodecSettings:
 
 @dataclass(frozen=True)
 class CodecTools:
-    """The user's own programs, for the back ends that need them; None stands for the usual name, looked up in PATH.
+    """The user's own programs, for the back ends that need them: a file or a name in PATH each.
 
+    Without `encoder` its usual names are looked up in PATH; without `decoder` ffmpeg decodes, unless a trace or the
+    prediction is asked for, when the usual names of the decoder are looked up too.
     `cfg` are the encoder's configuration files, in order. `prediction` are further arguments for a decoder that can
     write its prediction signal; {output} in them becomes the raw YUV file to write. `trace` asks the decoder for its
     block statistics, which it must have been built with.

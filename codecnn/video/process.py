@@ -75,8 +75,14 @@ def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> subproces
     if done.returncode != 0 or _DISK_FULL_TEXT in done.stderr:
         if _DISK_FULL_TEXT in done.stderr:
             raise DiskFullError(f"no space left on the disk while {what}")
-        raise EncoderError(f"{what} failed (exit status {done.returncode}): {_last_line(done.stderr)}")
+        raise EncoderError(f"{what} failed (exit status {done.returncode}): {_last_line(done.stderr or done.stdout)}")
     return done
+
+
+def output_of(argv: Sequence[str]) -> str:
+    """What a program prints on both its channels, whatever its exit status. Raises ToolMissingError."""
+    done = _start(argv)
+    return done.stdout + done.stderr
 
 
 def _start(argv: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -84,7 +90,7 @@ def _start(argv: Sequence[str], cwd: Path | None = None) -> subprocess.Completed
         return subprocess.run(
             list(argv), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
-    except (FileNotFoundError, PermissionError) as error:
+    except OSError as error:
         raise ToolMissingError(f"{argv[0]} cannot be started: {error.strerror}") from error
 
 
