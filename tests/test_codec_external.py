@@ -122,6 +122,13 @@ def test_vvencffapp_arguments():
     assert {"--InputChromaFormat=400", "--ChromaFormatIDC=400"} <= set(grey)
 
 
+@pytest.mark.parametrize("settings", [{"unfiltered": True}, {"loop_filters": False}])
+def test_vvenc_decides_alike_with_and_without_filters(settings):
+    arguments = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", VIDEO, 1, CodecSettings(32, **settings), [])
+    assert "--EDO=0" in arguments
+    assert ("--LoopFilterDisable=1" in arguments) == ("loop_filters" in settings)
+
+
 @pytest.mark.parametrize(
     ("options", "video", "settings", "cfg", "error", "words"),
     [
