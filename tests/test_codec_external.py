@@ -6,7 +6,6 @@ hashes and PSNR are real; the hashes and PSNR they state are computed apart from
 
 import gzip
 import hashlib
-import stat
 import sys
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from standin_programs import write_program
 
 from codecnn.codec import CodecSettings, CodecTools, block_table, get_codec
 from codecnn.codec.hm import hm_arguments
@@ -29,15 +29,18 @@ from codecnn.video.process import ffmpeg_path
 VIDEO = VideoFormat(416, 240, "420", 8, Fraction(50))
 ALWAYS = ("InputFile", "BitstreamFile", "ReconFile", "SourceWidth", "SourceHeight", "FrameRate", "FramesToBeEncoded")
 ALWAYS += ("InputBitDepth", "InternalBitDepth", "OutputBitDepth", "InputChromaFormat", "QP", "SEIDecodedPictureHash")
-VTM_15 = frozenset(
-    (*ALWAYS, "IntraQPOffset", "MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "PerceptQPA", "TemporalFilter")
-    + ("LumaLevelToDeltaQPMode", "FrameSkip", "TemporalSubsampleRatio", "ConformanceWindowMode", "SAO", "ALF", "CCALF")
-    + ("DeblockingFilterDisable", "LMCSEnable", "EncDbOpt", "CTUSize")
-)
-HM_16 = frozenset(
-    (*ALWAYS, "MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "FrameSkip", "ConformanceWindowMode", "SAO")
-    + ("LoopFilterDisable", "MaxCUWidth", "MaxCUHeight", "MaxPartitionDepth", "QuadtreeTULog2MaxSize")
-)
+VTM_15 = frozenset(ALWAYS) | {
+    *("IntraQPOffset", "MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "PerceptQPA", "TemporalFilter"),
+    *("LumaLevelToDeltaQPMode", "FrameSkip", "TemporalSubsampleRatio", "ConformanceWindowMode", "SAO", "ALF", "CCALF"),
+    *("DeblockingFilterDisable", "LMCSEnable", "EncDbOpt", "CTUSize"),
+}
+VTM_10 = (VTM_15 - {"DeblockingFilterDisable"}) | {"LoopFilterDisable"}
+HM_16 = frozenset(ALWAYS) | {
+    *("MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "FrameSkip", "ConformanceWindowMode", "SAO"),
+    *("LoopFilterDisable", "MaxCUWidth", "MaxCUHeight", "MaxPartitionDepth", "QuadtreeTULog2MaxSize"),
+}
+VVENCAPP = ("input", "size", "format", "framerate", "framescale", "frames", "preset", "qp", "qpa", "threads")
+VVENCAPP += ("verbosity", "stats", "output", "additional")
 
 
 def test_vtm_arguments():
@@ -54,26 +57,17 @@ def test_vtm_arguments():
 
 
 def test_hm_arguments():
-    ten = VideoFormat(416, 240, "400", 10, Fraction(30000, 1001))
-    assert (
-        hm_arguments(HM_16, "/v/a.yuv", ten, 1, CodecSettings(22, ctu_size=16, loop_filters=False), ["/c/x.cfg"])
-        == [
-            *("-c", "/c/x.cfg", "--SourceWidth=416", "--SourceHeight=240", "--FrameRate=30", "--FramesToBeEncoded=1"),
-            *(
-                "--InputBitDepth=10",
-                "--InternalBitDepth=10",
-                "--OutputBitDepth=10",
-                "--InputChromaFormat=400",
-                "--QP=22",
-            ),
-            *("--MaxDeltaQP=0", "--DeltaQpRD=0", "--RateControl=0", "--AdaptiveQP=0", "--FrameSkip=0"),
-            *("--ConformanceWindowMode=1", "--LoopFilterDisable=1"),
-            *("--MaxCUWidth=16", "--MaxCUHeight=16", "--MaxPartitionDepth=2", "--QuadtreeTULog2MaxSize=4"),
-            *("--InputFile=/v/a.yuv", "--BitstreamFile=bitstream.265", "--ReconFile=reconstruction.yuv"),
-            "--SEIDecodedPictureHash=1",
-        ]
-        or True
-    )
+    grey = VideoFormat(416, 240, "400", 10, Fraction(30000, 1001))
+    settings = CodecSettings(22, ctu_size=16, loop_filters=False)
+    assert hm_arguments(HM_16, "/v/a.yuv", grey, 1, settings, ["/c/x.cfg"]) == [
+        *("-c", "/c/x.cfg", "--SourceWidth=416", "--SourceHeight=240", "--FrameRate=30", "--FramesToBeEncoded=1"),
+        *("--InputBitDepth=10", "--InternalBitDepth=10", "--OutputBitDepth=10", "--InputChromaFormat=400", "--QP=22"),
+        *("--MaxDeltaQP=0", "--DeltaQpRD=0", "--RateControl=0", "--AdaptiveQP=0", "--FrameSkip=0"),
+        *("--ConformanceWindowMode=1", "--LoopFilterDisable=1", "--SAO=0"),
+        *("--MaxCUWidth=16", "--MaxCUHeight=16", "--MaxPartitionDepth=2", "--QuadtreeTULog2MaxSize=4"),
+        *("--InputFile=/v/a.yuv", "--BitstreamFile=bitstream.265", "--ReconFile=reconstruction.yuv"),
+        "--SEIDecodedPictureHash=1",
+    ]
 
 
 @pytest.mark.parametrize(("ctu", "depth", "transform"), [(64, "4", "5"), (32, "3", "5"), (16, "2", "4")])
@@ -82,15 +76,12 @@ def test_hm_coding_tree_ends_at_8x8(ctu, depth, transform):
     assert {f"--MaxPartitionDepth={depth}", f"--QuadtreeTULog2MaxSize={transform}"} <= set(arguments)
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [(VTM_15, "Deblocking"), ((VTM_15 - {"DeblockingFilterDisable"}) | {"LoopFilterDisable"}, "Loop")],
-)
+@pytest.mark.parametrize(("options", "name"), [(VTM_15, "Deblocking"), (VTM_10, "Loop")])
 def test_vtm_loop_filters_off(options, name):
     on = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32), []))
     off = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32, loop_filters=False), []))
     filters = {"--SAO=0", "--ALF=0", "--CCALF=0", "--LMCSEnable=0", "--EncDbOpt=0"}
-    assert off - on == {f"--{name}{'Filter' if name == 'Deblocking' else 'Filter'}Disable=1", *filters}
+    assert off - on == {f"--{name}FilterDisable=1", *filters}
     unfiltered = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32, unfiltered=True), []))
     assert unfiltered - on == {"--LMCSEnable=0", "--EncDbOpt=0"}
 
@@ -129,6 +120,13 @@ def test_vvencffapp_arguments():
     ]
     grey = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", replace(VIDEO, chroma="400"), 1, settings, [])
     assert {"--InputChromaFormat=400", "--ChromaFormatIDC=400"} <= set(grey)
+
+
+@pytest.mark.parametrize("settings", [{"unfiltered": True}, {"loop_filters": False}])
+def test_vvenc_decides_alike_with_and_without_filters(settings):
+    arguments = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", VIDEO, 1, CodecSettings(32, **settings), [])
+    assert "--EDO=0" in arguments
+    assert ("--LoopFilterDisable=1" in arguments) == ("loop_filters" in settings)
 
 
 @pytest.mark.parametrize(
@@ -236,152 +234,26 @@ def test_hashes_of_another_number_of_planes():
         parse_log(VTM_LOG, 1)
 
 
-FAKE = r"""#!@PYTHON@
-import hashlib, json, math, os, subprocess, sys
-import numpy as np
-FFMPEG, KIND, MODE = @FFMPEG@, @KIND@, @MODE@
-OPTIONS = @OPTIONS@
-BANNER = {
-    "vtm": "VVCSoftware: VTM {}coder Version 23.13 [Linux][GCC 12.2.0][64 bit] [SIMD=AVX2] ",
-    "hm": "HM software: {}coder Version [16.20] (including RExt)[Linux][GCC 12.2.0][64 bit] ",
-    "vvencapp": "vvencapp: VVenC, the Fraunhofer H.266/VVC Encoder, version 1.13.0 [Linux][clang 18][SIMD=AVX2]",
-}[KIND]
-LAYOUT = {"420": "yuv420p", "400": "gray", "422": "yuv422p", "444": "yuv444p"}
-
-def ffmpeg(*arguments):
-    subprocess.run([FFMPEG, "-hide_banner", "-loglevel", "error", "-y", *arguments], check=True)
-
-def pictures(name, chroma, width, height, depth):
-    size = {"420": width * height // 2, "400": 0, "422": width * height, "444": 2 * width * height}[chroma]
-    data = np.fromfile(name, "u1" if depth == 8 else "<u2").reshape(-1, width * height + size)
-    cuts = [width * height, width * height + size // 2] if size else []
-    return [np.split(row, cuts) for row in data]
-
-def layout(chroma, depth):
-    return LAYOUT[chroma] + ("10le" if depth == 10 else "")
-
-print("\n" + BANNER.format("En" if KIND == "vvencapp" or "@ROLE@" == "encoder" else "De"))
-if len(sys.argv) < 2 or sys.argv[1] in ("--help", "--fullhelp"):
-    for name in OPTIONS:
-        print(f"  -x,   --{name}   text that names --Nothing")
-    sys.exit(1)
-values = {}
-rest = iter(sys.argv[1:])
-for part in rest:
-    if part.startswith("--"):
-        name, _, value = part[2:].partition("=")
-        if name not in OPTIONS:
-            sys.exit(f"Unknown option: `{name}' (value:`{value}')")
-        values[name] = value
-    else:
-        values[part] = next(rest)
-"""
-
-ENCODER = r"""
-if KIND == "vvencapp":
-    more = dict(item.split("=") for item in values["additional"].split(":"))
-    width, height = map(int, values["size"].split("x"))
-    values = {"InputFile": values["input"], "BitstreamFile": values["output"], "QP": values["qp"], **more,
-              "InputChromaFormat": "420", "InputBitDepth": "10" if values["format"].endswith("_10") else "8",
-              "FramesToBeEncoded": values["frames"]}
-else:
-    assert values["-c"].startswith("/") and open(values["-c"]).read().startswith("QP : 50"), values["-c"]
-    width, height = int(values["SourceWidth"]), int(values["SourceHeight"])
-chroma, depth = values["InputChromaFormat"], int(values["InputBitDepth"])
-internal = int(values.get("InternalBitDepth", "10"))
-source, stream, qp = values["InputFile"], values["BitstreamFile"], values["QP"]
-if MODE == "fails":
-    print("Error: the picture is not to my liking")
-    sys.exit(1)
-if MODE == "garbage":
-    print("POC POC POC")
-    sys.exit(0)
-shifted = []
-for planes in pictures(source, chroma, width, height, depth)[: int(values["FramesToBeEncoded"])]:
-    shifted.append([plane.astype("<u2") << (internal - depth) for plane in planes])
-kind = "u1" if internal == 8 else "<u2"
-with open("widened.yuv", "wb") as file:
-    for planes in shifted:
-        for plane in planes:
-            file.write(plane.astype(kind).tobytes())
-raw = ("-f", "rawvideo", "-pix_fmt", layout(chroma, internal), "-s", f"{width}x{height}", "-i", "file:widened.yuv")
-plain = "1" in (values.get("DeblockingFilterDisable"), values.get("LoopFilterDisable"))
-if KIND == "hm":
-    params = f"qp={qp}:ipratio=1:keyint=1:aq-mode=0:cutree=0:log-level=none" + (":no-deblock=1:no-sao=1" if plain else "")
-    ffmpeg(*raw, "-c:v", "libx265", "-preset", "ultrafast", "-x265-params", params, "-f", "hevc", stream)
-else:
-    params = "IntraPeriod=1:DecodingRefreshType=idr:IntraQPOffset=0:GOPQPA=0:MCTF=0:BIM=0:LookAhead=0:STA=0:EDO=0"
-    params += ":LoopFilterDisable=1:SAO=0:ALF=0:CCALF=0" if plain else ""
-    ffmpeg(*raw, "-c:v", "libvvenc", "-preset", "faster", "-qp", qp, "-qpa", "0", "-vvenc-params", params, stream)
-os.remove("widened.yuv")
-recon = values.get("ReconFile", "own.yuv")
-ffmpeg("-i", stream, "-f", "rawvideo", "-pix_fmt", layout(chroma, internal), recon)
-decoded = pictures(recon, chroma, width, height, internal)
-if MODE == "reconstruction":
-    with open(recon, "r+b") as file:
-        file.write(b"\x01")
-if MODE == "nostream":
-    os.remove(stream)
-if MODE == "fewer":
-    decoded = decoded[:-1]
-print("Input          File          : " + source)
-print("TOOL CFG: IBD:1 " + ("HAD:1"))
-print(" started @ Sat Jul 29 22:33:37 2023")
-for poc, (planes, originals) in enumerate(zip(decoded, shifted)):
-    psnr = []
-    for a, b in zip(planes, originals):
-        mse = np.mean((a.astype(float) - b.astype(float)) ** 2)
-        psnr.append(20 * math.log10(255 * 2 ** (internal - 8)) - 10 * math.log10(mse) if mse else 999.99)
-    hashes = [hashlib.md5(plane.tobytes()).hexdigest() for plane in planes]
-    if MODE == "md5":
-        hashes[-1] = "0" * 32
-    if MODE == "psnr":
-        psnr[0] += 0.001
-    psnr += [0.0] * (3 - len(psnr))
-    head = {"vtm": "LId:  0 TId: 0 ( IDR_N_LP, ", "hm": "TId: 0 ( ", "vvencapp": "TId: 0 (  IDR_N_LP, "}[KIND]
-    stated = int(qp) - 1 if MODE == "qp" else int(qp)
-    bits = 8 * os.path.getsize(stream) // len(decoded) if os.path.exists(stream) else 0
-    line = f"POC {poc:4d} {head}I-SLICE, QP {stated} ) {bits:10d} bits"
-    line += " [Y {:6.4f} dB    U {:6.4f} dB    V {:6.4f} dB]".format(*psnr) + f" [ET {os.getpid():5.0f} ] [L0] [L1]"
-    print(line + ("" if MODE == "nohash" else f" [MD5:{','.join(hashes)}]"))
-"""
-
-DECODER = r"""
-def decode(output):
-    ffmpeg("-i", values["-b"], "-f", "rawvideo", output)
-
-if "-o" in values:
-    decode(values["-o"])
-if "TraceFile" in values:
-    assert values["TraceRule"] == "D_BLOCK_STATISTICS_ALL:poc>=0"
-    with open(values["TraceFile"], "w") as file:
-        if MODE != "notrace":
-            file.write("# VTMBMS Block Statistics\n# Sequence size: [64x 64]\n")
-            for name, value in (("Depth", 1), ("QT_Depth", 1), ("MT_Depth", 0), ("PredMode", 1), ("QP", 37)):
-                file.write(f"BlockStat: POC 0 @(  32,   0) [32x32] {name}={value}\n")
-if "prediction" in values and MODE != "noprediction":
-    decode("whole.yuv")
-    data = open("whole.yuv", "rb").read()
-    os.remove("whole.yuv")
-    with open(values["prediction"], "wb") as file:
-        file.write(data[: {"short": -1, "fewer": -len(data) // 2}.get(MODE, len(data))])
-"""
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """What the stand-ins coded before."""
+    return str(tmp_path_factory.mktemp("coded"))
 
 
-def _program(folder, name, kind="vtm", mode="", options=VTM_15, role="encoder"):
-    """An executable that behaves as the real program of `kind` does, but for what `mode` breaks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = FAKE + (ENCODER if role == "encoder" else DECODER)
-    for key, value in {"FFMPEG": ffmpeg_path(), "KIND": kind, "MODE": mode, "OPTIONS": sorted(options)}.items():
-        text = text.replace(f"@{key}@", repr(value))
-    path = folder / name
-    path.write_text(text.replace("@PYTHON@", sys.executable).replace("@ROLE@", role))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
+@pytest.fixture
+def make(tmp_path, cache):
+    """Makes the back end `name` with a stand-in for its encoder."""
+
+    def codec(name="vtm", mode="", options=VTM_15, **tools):
+        setup = {"kind": name, "mode": mode, "options": sorted(options), "ffmpeg": ffmpeg_path(), "cache": cache}
+        encoder = write_program(tmp_path / "bin" / f"{name} {mode}", "encoder", **setup)
+        return get_codec(name, CodecTools(encoder=encoder, **tools))
+
+    return codec
 
 
-def _decoder(folder, mode="", options=("TraceFile", "TraceRule", "prediction"), name="Decoder"):
-    return _program(folder, name, mode=mode, options=options, role="decoder")
+def _decoder(path, mode="", options=("TraceFile", "TraceRule", "prediction")):
+    return write_program(path, "decoder", mode=mode, options=options, ffmpeg=ffmpeg_path())
 
 
 def _source(folder, video, frames=2, name="a.yuv"):
@@ -399,55 +271,48 @@ def _source(folder, video, frames=2, name="a.yuv"):
 
 @pytest.fixture
 def cfg(tmp_path):
+    """A configuration file whose QP ours must overrule."""
     path = tmp_path / "cfg" / "encoder_intra_vtm.cfg"
     path.parent.mkdir()
-    path.write_text("QP : 50  # ours must win\n")
-    return path
-
-
-def _codec(tmp_path, cfg, name="vtm", mode="", options=VTM_15, **tools):
-    encoder = _program(tmp_path / "bin", f"{name} {mode}", name, mode, options)
-    return get_codec(name, CodecTools(encoder=encoder, cfg=(cfg,) if cfg else (), **tools))
+    path.write_text("QP : 50\n")
+    return (path,)
 
 
 SMALL = VideoFormat(64, 64, "420", 8)
+AT_37 = CodecSettings(37)
 
 
-def test_vtm_codes_with_names_of_every_kind(tmp_path, cfg):
+def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
     source = _source(tmp_path / "-my videos", SMALL, name="-a 64x64.yuv")
-    codec = _codec(tmp_path, cfg)
-    sequence = codec.encode(source, SMALL, CodecSettings(37), tmp_path / "out put")
+    sequence = make(cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "-out put")
     assert sequence.format == VideoFormat(64, 64, "420", 10)
-    assert [(picture.poc, picture.slice_type, picture.qp) for picture in sequence.pictures] == [
-        (0, "I", 37),
-        (1, "I", 37),
-    ]
+    assert [(each.poc, each.slice_type, each.qp) for each in sequence.pictures] == [(0, "I", 37), (1, "I", 37)]
     with open_raw(sequence.decoded, sequence.format) as decoded:
         assert hashlib.md5(decoded[1].planes[2].tobytes()).hexdigest() == sequence.pictures[1].md5[2]
-    digest = hashlib.sha256(cfg.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(cfg[0].read_bytes()).hexdigest()[:12]
     assert sequence.encoder.startswith(f"VTM 23.13, cfg {digest}, ffmpeg ")
     assert sequence.argv[:3] == ("vtm ", "-c", "encoder_intra_vtm.cfg")
     assert "--InputFile=-a 64x64.yuv" in sequence.argv
     assert not any("/" in part for part in sequence.argv)
-    assert sorted(path.name for path in (tmp_path / "out put").iterdir()) == ["bitstream.266", "decoded.yuv", "log.txt"]
+    files = sorted(path.name for path in (tmp_path / "-out put").iterdir())
+    assert files == ["bitstream.266", "decoded.yuv", "log.txt"]
     assert block_table(sequence) is None
 
 
-def test_the_log_is_the_same_every_time(tmp_path, cfg):
-    codec, source = _codec(tmp_path, cfg), _source(tmp_path, SMALL)
-    logs = [codec.encode(source, SMALL, CodecSettings(37), tmp_path / name).log.read_text() for name in ("one", "two")]
+def test_the_log_is_the_same_every_time(tmp_path, make, cfg):
+    codec, source = make(cfg=cfg), _source(tmp_path, SMALL)
+    logs = [codec.encode(source, SMALL, AT_37, tmp_path / name).log.read_text() for name in ("one", "two")]
     assert logs[0] == logs[1]
     assert "TOOL CFG: IBD:1" in logs[0]
     assert "I-SLICE, QP 37" in logs[0]
     assert not any(word in logs[0] for word in (str(tmp_path), "SIMD", "started", "[ET"))
 
 
-@pytest.mark.parametrize("chroma", ["400", "420"])
-@pytest.mark.parametrize(("depth", "internal"), [(8, 8), (8, 10), (10, 10)])
-def test_hm_codes_every_depth(tmp_path, cfg, chroma, depth, internal):
+@pytest.mark.parametrize(("chroma", "depth", "internal"), [("420", 8, 8), ("420", 8, 10), ("400", 10, 10)])
+def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
     video = VideoFormat(72, 56, chroma, depth)
-    codec = _codec(tmp_path, cfg, "hm", options=HM_16)
     settings = CodecSettings(30, internal_bit_depth=internal)
+    codec = make("hm", options=HM_16, cfg=cfg)
     sequence = codec.encode(_source(tmp_path, video), video, settings, tmp_path / "o")
     assert sequence.bitstream.name == "bitstream.265"
     assert sequence.encoder.startswith("HM 16.20, cfg ")
@@ -455,47 +320,25 @@ def test_hm_codes_every_depth(tmp_path, cfg, chroma, depth, internal):
     assert len(sequence.pictures[0].md5) == len(video.plane_shapes)
 
 
-def test_vvencapp_codes_as_libvvenc_does(tmp_path):
-    codec = _codec(
-        tmp_path,
-        None,
-        "vvencapp",
-        options=(
-            "additional",
-            "input",
-            "size",
-            "format",
-            "framerate",
-            "framescale",
-            "frames",
-            "preset",
-            "qp",
-            "qpa",
-            "threads",
-            "verbosity",
-            "output",
-        ),
-    )
+def test_vvencapp_codes_as_libvvenc_does(tmp_path, make):
     source = _source(tmp_path, SMALL)
     settings = CodecSettings(37, preset="faster", params={"EDO": "0"})
-    sequence = codec.encode(source, SMALL, settings, tmp_path / "o")
-    bundled = VvcCodec().encode(source, SMALL, settings, _made(tmp_path / "b"))
+    sequence = make("vvencapp", options=VVENCAPP).encode(source, SMALL, settings, tmp_path / "o")
+    (tmp_path / "b").mkdir()
+    bundled = VvcCodec().encode(source, SMALL, settings, tmp_path / "b")
     assert sequence.decoded.read_bytes() == bundled.decoded.read_bytes()
     assert sequence.encoder.startswith("vvenc 1.13.0, ffmpeg ")
 
 
-def _made(folder):
-    folder.mkdir()
-    return folder
-
-
-@pytest.mark.parametrize(("name", "options"), [("vtm", VTM_15), ("hm", HM_16)])
-def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, cfg, name, options):
-    codec, source = _codec(tmp_path, cfg, name, options=options), _source(tmp_path, SMALL)
-    both = codec.encode(source, SMALL, CodecSettings(42, unfiltered=True), tmp_path / "both")
-    plain = codec.encode(source, SMALL, CodecSettings(42, loop_filters=False), tmp_path / "plain")
+@pytest.mark.parametrize(("name", "options"), [("vtm", VTM_10), ("hm", HM_16)])
+def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, make, cfg, name, options):
+    video = VideoFormat(136, 72, "420", 8)
+    codec, source = make(name, options=options, cfg=cfg), _source(tmp_path, video, frames=1)
+    both = codec.encode(source, video, CodecSettings(42, unfiltered=True), tmp_path / "both")
+    plain = codec.encode(source, video, CodecSettings(42, loop_filters=False), tmp_path / "plain")
     assert both.unfiltered == tmp_path / "both" / "unfiltered.yuv"
-    assert both.unfiltered.read_bytes() == plain.decoded.read_bytes() != both.decoded.read_bytes()
+    assert both.unfiltered.read_bytes() == plain.decoded.read_bytes()
+    assert both.unfiltered.read_bytes() != both.decoded.read_bytes()
     assert plain.unfiltered is None
     assert not [path for path in (tmp_path / "both").iterdir() if path.is_dir()]
 
@@ -513,32 +356,28 @@ def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, cf
         ("fewer", "2 pictures, the encoder's log 1"),
     ],
 )
-def test_an_encoder_that_does_or_states_something_else(tmp_path, cfg, mode, words):
-    codec = _codec(tmp_path, cfg, mode=mode)
+def test_an_encoder_that_does_or_states_something_else(tmp_path, make, cfg, mode, words):
     with pytest.raises(EncoderError, match=words) as error:
-        codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(37), tmp_path / "o")
+        make(mode=mode, cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "o" / "reconstruction.yuv").exists()
 
 
-def test_without_hashes_the_pictures_still_prove_themselves(tmp_path, cfg):
-    sequence = _codec(tmp_path, cfg, mode="nohash").encode(
-        _source(tmp_path, SMALL), SMALL, CodecSettings(37), tmp_path / "o"
-    )
+def test_without_hashes_the_pictures_still_prove_themselves(tmp_path, make, cfg):
+    source = _source(tmp_path, SMALL)
+    sequence = make(mode="nohash", cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "o")
     assert sequence.pictures[0].md5 == ()
 
 
-def test_an_option_that_the_program_does_not_know(tmp_path, cfg):
+def test_an_option_that_the_program_does_not_know(tmp_path, make, cfg):
     with pytest.raises(EncoderError, match="Unknown option: `Wrong'"):
-        _codec(tmp_path, cfg).encode(
-            _source(tmp_path, SMALL), SMALL, CodecSettings(37, params={"Wrong": "1"}), tmp_path / "o"
-        )
+        make(cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, CodecSettings(37, params={"Wrong": "1"}), tmp_path / "o")
 
 
-def test_the_users_decoder_traces_and_predicts(tmp_path, cfg):
-    tools = {"decoder": _decoder(tmp_path / "bin"), "trace": True, "prediction": ("--prediction={output}",)}
-    codec, source = _codec(tmp_path, cfg, **tools), _source(tmp_path, SMALL)
-    one, two = (codec.encode(source, SMALL, CodecSettings(37), tmp_path / name) for name in ("one", "two"))
+def test_the_users_decoder_traces_and_predicts(tmp_path, make, cfg):
+    tools = {"decoder": _decoder(tmp_path / "bin" / "d"), "trace": True, "prediction": ("--prediction={output}",)}
+    codec, source = make(cfg=cfg, **tools), _source(tmp_path, SMALL)
+    one, two = (codec.encode(source, SMALL, AT_37, tmp_path / name) for name in ("one", "two"))
     assert one.encoder.endswith(", VTM Decoder Version 23.13")
     assert one.prediction == tmp_path / "one" / "prediction.yuv"
     with open_raw(one.prediction, one.format) as prediction:
@@ -560,45 +399,49 @@ def test_the_users_decoder_traces_and_predicts(tmp_path, cfg):
         ("fewer", "has 1 pictures, 2 were coded"),
     ],
 )
-def test_a_decoder_that_does_not_do_its_part(tmp_path, cfg, mode, words):
-    tools = {"decoder": _decoder(tmp_path / "bin", mode), "trace": True, "prediction": ("--prediction={output}",)}
+def test_a_decoder_that_does_not_do_its_part(tmp_path, make, cfg, mode, words):
+    decoder = _decoder(tmp_path / "bin" / "d", mode)
+    codec = make(cfg=cfg, decoder=decoder, trace=True, prediction=("--prediction={output}",))
     with pytest.raises(EncoderError, match=words):
-        _codec(tmp_path, cfg, **tools).encode(_source(tmp_path, SMALL), SMALL, CodecSettings(37), tmp_path / "o")
+        codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
 
 
-def test_a_decoder_built_without_tracing(tmp_path, cfg):
-    codec = _codec(tmp_path, cfg, decoder=_decoder(tmp_path / "bin", options=()), trace=True)
+def test_a_decoder_built_without_tracing(tmp_path, make, cfg):
+    codec = make(cfg=cfg, decoder=_decoder(tmp_path / "bin" / "d", options=()), trace=True)
     with pytest.raises(EncoderError, match="no option TraceFile: build it with ENABLE_TRACING"):
-        codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(37), tmp_path / "o")
+        codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
 
 
 @pytest.mark.parametrize(("name", "program"), [("vtm", "EncoderApp"), ("hm", "TAppEncoder"), ("vvencapp", "vvencapp")])
 def test_an_absent_encoder(tmp_path, monkeypatch, cfg, name, program):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolMissingError, match=rf"{program}\b.*not in PATH.*tools: {{encoder: FILE}}.*https://"):
-        get_codec(name, CodecTools(cfg=(cfg,))).identity()
+        get_codec(name, CodecTools(cfg=cfg)).identity()
     with pytest.raises(ToolMissingError, match=r"nowhere, which is not an executable"):
         get_codec(name, CodecTools(encoder="/nowhere")).identity()
 
 
-def test_usual_names_are_looked_up_in_path(tmp_path, monkeypatch, cfg):
-    _program(tmp_path / "bin", "EncoderApp")
-    static = _program(tmp_path / "bin", "EncoderAppStatic")
-    _decoder(tmp_path / "bin", name="DecoderApp")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert find_program(None, ("EncoderAppStatic", "EncoderApp"), "encoder", "vtm", "home") == static
-    traced = get_codec("vtm", CodecTools(cfg=(cfg,), trace=True)).identity()
+def test_usual_names_are_looked_up_in_path(tmp_path, monkeypatch, make, cfg):
+    encoder = Path(make().tools.encoder)
+    for name in ("EncoderApp", "EncoderAppStatic"):
+        (encoder.parent / name).symlink_to(encoder)
+    _decoder(encoder.parent / "DecoderApp")
+    monkeypatch.setenv("PATH", str(encoder.parent))
+    found = find_program(None, ("EncoderAppStatic", "EncoderApp"), "encoder", "vtm", "home")
+    assert found == str(encoder.parent / "EncoderAppStatic")
+    plain, traced = (get_codec("vtm", CodecTools(cfg=cfg, trace=trace)).identity() for trace in (False, True))
+    assert "ffmpeg" in plain
     assert traced.endswith("VTM Decoder Version 23.13")
 
 
 def test_another_program_under_the_name_of_the_encoder(tmp_path, cfg):
     with pytest.raises(ToolMissingError, match="another program"):
-        get_codec("vtm", CodecTools(encoder=sys.executable, cfg=(cfg,))).identity()
+        get_codec("vtm", CodecTools(encoder=sys.executable, cfg=cfg)).identity()
     empty = tmp_path / "empty"
     empty.write_text("not a program")
     empty.chmod(0o755)
     with pytest.raises(ToolMissingError, match="cannot be started"):
-        get_codec("vtm", CodecTools(encoder=str(empty), cfg=(cfg,))).identity()
+        get_codec("vtm", CodecTools(encoder=str(empty), cfg=cfg)).identity()
 
 
 @pytest.mark.parametrize(
@@ -618,18 +461,18 @@ def test_test_models_need_their_configuration_files(tmp_path, name, configuratio
         codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(32, configuration=configuration), tmp_path / "o")
 
 
-def test_a_configuration_file_that_is_not_there(tmp_path):
-    codec = _codec(tmp_path, tmp_path / "none.cfg")
+def test_a_configuration_file_that_is_not_there(tmp_path, make):
+    codec = make(cfg=(tmp_path / "none.cfg",))
     with pytest.raises(MissingFileError, match=r"none\.cfg"):
         codec.identity()
     with pytest.raises(MissingFileError, match=r"none\.cfg"):
         codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(32), tmp_path / "o")
 
 
-def test_the_cfg_content_decides_the_identity(tmp_path, cfg):
-    codec = _codec(tmp_path, cfg)
+def test_the_cfg_content_decides_the_identity(make, cfg):
+    codec = make(cfg=cfg)
     before = codec.identity()
-    cfg.write_text("QP : 50\nALF : 0\n")
+    cfg[0].write_text("QP : 50\nALF : 0\n")
     assert codec.identity() != before
 
 
@@ -649,13 +492,14 @@ def test_tools_that_a_back_end_does_not_take():
 
 def test_the_help_of_vvenc_is_read(tmp_path):
     """Lines as vvencFFapp 1.10.0 prints them."""
-    program = Path(_program(tmp_path, "vvencFFapp", options=()))
+    program = tmp_path / "vvencFFapp"
     program.write_text(
         f"#!{sys.executable}\nprint('''vvencFFapp: VVenC, the Fraunhofer H.266/VVC Encoder, version 1.10.0 [Linux]\n"
         "#======== Input Options ================\n  -i,   --InputFile []               Original YUV\n"
         "  -fr,  --FrameRate [0]              Temporal rate\n        --FrameScale [1]             see --Nothing\n"
         "  -c   []                            configuration file name\n''')\n"
     )
+    program.chmod(0o755)
     said = about(str(program), VVENC.help_option, VVENC.version)
     assert said.version == "1.10.0"
     assert said.options == {"InputFile", "FrameRate", "FrameScale"}

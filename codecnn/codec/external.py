@@ -145,9 +145,11 @@ class ExternalCodec:
         if decoder is None:
             decode_stream(ffmpeg_path(), bitstream, decoded, output_format)
             return None
+        # DecoderApp, TAppDecoder and vvdecapp alike; without -d the test models write the bit depth of the stream.
         argv = [decoder, "-b", bitstream.name, "-o", decoded.name]
         trace = bitstream.with_name(TRACE)
         if self.tools.trace:
+            # DecAppCfg.cpp of VTM has the option under #if ENABLE_TRACING only.
             if "TraceFile" not in _about_decoder(decoder).options:
                 raise EncoderError(f"{Path(decoder).name} has no option TraceFile: build it with ENABLE_TRACING")
             argv += [f"--TraceFile={trace.name}", f"--TraceRule={TRACE_RULE}"]
