@@ -203,14 +203,12 @@ def train(
 ) -> None:
     """Train a network on a store; the weights that do best on its validation pictures are kept."""
     from codecnn.config import load_train_config
-    from codecnn.ctu.store import open_store
     from codecnn.training import train as run_training
 
     loaded = load_train_config(config, overrides or ())
     run = output or Path("runs") / config.stem
-    store = open_store(loaded.store)
     last = run_training(
-        store, loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
+        loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
     )
     if as_json:
         print_json(last | {"weights": str(run / "best.safetensors")})

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from codecnn.ctu.recipe import Recipe
+from codecnn.ctu.store import Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.training.settings import TrainingSettings
 
@@ -23,14 +24,35 @@ class NetworkConfig(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+class StoreShare(BaseModel):
+    """One of several stores to train on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: str = Field(description="folder that `codecnn dataset build` made")
+    share: float = Field(gt=0, allow_inf_nan=False, description="share of the patches, relative to the other stores'")
+
+
 class TrainConfig(BaseModel):
     """The content of a training configuration; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: str = Field(description="folder that `codecnn dataset build` made")
+    store: str | None = Field(default=None, description="folder that `codecnn dataset build` made")
+    stores: list[StoreShare] | None = Field(default=None, min_length=1, description="several of them, instead of one")
     model: NetworkConfig
     training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "TrainConfig":
+        if (self.store is None) == (self.stores is None):
+            raise ValueError("give either store, one folder, or stores, a list of store and share")
+        return self
+
+    def mix(self) -> list[tuple[Store, float]]:
+        """The stores, opened, with their shares. Raises what `open_store` raises."""
+        shares = self.stores or [StoreShare(store=str(self.store), share=1)]
+        return [(open_store(part.store), part.share) for part in shares]
 
 
 def bundled(name: str) -> Path:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecnn.ctu.grid import ctu_grid, ctu_sums, cut
-from codecnn.ctu.loader import CtuPatches, Patch, PatchReader, TrainingBatches
+from codecnn.ctu.loader import CtuPatches, TrainingBatches, as_floats, as_tensors
+from codecnn.ctu.patches import Patch, PatchReader
 from codecnn.errors import ConfigError
 
 
@@ -40,6 +41,10 @@ def _luma(unit):
         return np.array(originals[0].y), np.array(decoded[0].y)
 
 
+def _batch(reader, patch, transform):
+    return as_floats(as_tensors(reader.cut([patch], [transform])))
+
+
 def test_ctu_patches_have_the_halo_of_their_neighbours(tiny_store):
     units = tiny_store.split("train")
     patches = CtuPatches(units, size=128, halo=2)
@@ -60,7 +65,7 @@ def test_ctu_patches_have_the_halo_of_their_neighbours(tiny_store):
 def test_planes_carry_the_unit_they_come_from(tiny_store):
     units = tiny_store.split("train")
     for index, unit in enumerate(units):
-        batch = PatchReader(units, 64, 2).batch([Patch(index, 0, 8, 16)], [0])
+        batch = _batch(PatchReader(units, 64, 2), Patch(index, 0, 8, 16), 0)
         assert batch["qp"].shape == (1, 1, 1, 1)
         assert batch["qp"].item() * 64 == unit.record["pictures"][0]["qp"]
         original, decoded = _luma(unit)
@@ -72,10 +77,10 @@ def test_planes_carry_the_unit_they_come_from(tiny_store):
 def test_symmetries_move_input_and_target_together(tiny_store):
     reader = PatchReader(tiny_store.split("train"), 64, 2)
     patch = Patch(0, 0, 8, 16)
-    plain = reader.batch([patch], [0])
+    plain = _batch(reader, patch, 0)
     seen = set()
     for transform in range(8):
-        turned = reader.batch([patch], [transform])
+        turned = _batch(reader, patch, transform)
         np.testing.assert_array_equal(
             turned["rec_y"][0, 0, 2:-2, 2:-2] - turned["orig_y"][0, 0],
             _turn(plain["rec_y"][0, 0, 2:-2, 2:-2] - plain["orig_y"][0, 0], transform),

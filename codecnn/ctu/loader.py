@@ -1,124 +1,70 @@
-"""Patches of a store as tensors: cut from the memory-mapped pictures when they are asked for.
+"""Patches of a store as tensors, cut from the memory-mapped pictures when they are asked for.
 
 Batch number k of a training run is a function of (seed, k) alone, so a resumed run sees the data it would have seen,
 and any number of loading processes gives the same batches.
+
+Loading processes hand over integers: they are a quarter of the bytes, and `as_floats` turns them into what networks
+take on the device itself.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.ctu.grid import ctu_grid, cut
+from codecnn.ctu.grid import ctu_grid
+from codecnn.ctu.patches import CELL_PLANES, QP_PLANE, SAMPLE_PLANES, Patch, PatchReader
+from codecnn.ctu.sampling import ALIGNMENT, Positions, Sampler, Source
 from codecnn.ctu.store import Unit
 from codecnn.errors import ConfigError, StoreError
 
-ALIGNMENT = 8
-"""Random patches start on the 8x8 grid on which VVC and HEVC deblock; flips and transposes keep that grid in place."""
+CELL_SCALES = {"depth": 8.0, "cu_qp": QP_SCALE, "pred_mode": 3.0, "intra_mode": 67.0, "partition": 3.0}
+"""What cells are divided by to be about 0 to 1: eight splits below the CTU, q / 64, four modes of prediction, the 67
+intra modes of VVC, two bits. What is unknown (-1) becomes 0."""
+
+Batch = dict[str, Tensor]
+Layout = list[tuple[str, torch.dtype, tuple[int, ...], int]]
+"""Name, type, shape and first byte of each tensor in a packed batch."""
 
 
-@dataclass(frozen=True)
-class Patch:
-    """Where a patch lies: unit number, picture, and its upper left luma sample (the halo lies outside of it)."""
+def as_floats(batch: Mapping[str, Tensor]) -> Batch:
+    """The tensors that networks and losses take, float32, from the integers of `PatchReader.cut`.
 
-    unit: int
-    picture: int
-    x: int
-    y: int
-
-
-class PatchReader:
-    """Cuts patches of `size` x `size` samples with `halo` samples around from decoded and original pictures.
-
-    The halo is what the neighbouring CTUs really hold; at the picture's edge the nearest sample is repeated.
+    Samples become x / 2^bit_depth, QPs q / 64, cells what CELL_SCALES says, valid (n, 1, S, S) is 1 where a sample lies
+    inside the picture, else 0; picture_mse (n,) stays.
     """
-
-    def __init__(self, units: Sequence[Unit], size: int, halo: int) -> None:
-        if size < 1 or halo < 0:
-            raise ConfigError(f"a patch of size {size} with halo {halo} cannot be cut")
-        self.units = tuple(units)
-        self.size = size
-        self.halo = halo
-        self.bit_depths = [unit.format.bit_depth for unit in self.units]
-        self._decoded = [unit.decoded() for unit in self.units]
-        self._originals = [unit.originals() for unit in self.units]
-
-    def slice_qp(self, patch: Patch) -> int:
-        """The slice QP of the patch's picture."""
-        return int(self.units[patch.unit].record["pictures"][patch.picture]["qp"])
-
-    def picture_mse(self, patch: Patch) -> float:
-        """Luma error of the patch's whole picture in (x / 2^bit_depth)², from its PSNR; 1 where it has no error."""
-        psnr = self.units[patch.unit].record["pictures"][patch.picture]["psnr_y"]
-        return 1.0 if psnr is None else float((255 / 256) ** 2 * 10 ** (-psnr / 10))
-
-    def read(self, patch: Patch) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Decoded luma (size + 2·halo, size + 2·halo) and original luma (size, size), integer samples."""
-        decoded = self._decoded[patch.unit][patch.picture].y
-        original = self._originals[patch.unit][patch.picture].y
-        outer = self.size + 2 * self.halo
-        return (
-            cut(decoded, patch.x - self.halo, patch.y - self.halo, outer, outer),
-            cut(original, patch.x, patch.y, self.size, self.size),
-        )
-
-    def valid(self, patch: Patch) -> npt.NDArray[np.bool_]:
-        """(size, size): which samples of the patch lie inside the picture; the loss counts only those."""
-        form = self.units[patch.unit].format
-        inside = np.arange(self.size)
-        rows, columns = patch.y + inside < form.height, patch.x + inside < form.width
-        return rows[:, None] & columns[None, :]
-
-    def batch(self, patches: Sequence[Patch], transforms: Sequence[int]) -> dict[str, Tensor]:
-        """Tensors of a batch: rec_y (n, 1, P, P), qp (n, 1, 1, 1), orig_y and valid (n, 1, S, S), picture_mse (n,).
-
-        Samples are x / 2^bit_depth, `qp` is q / 64, valid is 0 or 1; float32. transforms[i] is one of the eight flips
-        and transposes of a square (0 leaves the patch as it is).
-        """
-        decoded: list[npt.NDArray[np.float32]] = []
-        original: list[npt.NDArray[np.float32]] = []
-        valid = []
-        for patch, transform in zip(patches, transforms, strict=True):
-            scale = np.float32(2.0 ** -self.bit_depths[patch.unit])
-            for plane, kept in zip(self.read(patch), (decoded, original), strict=True):
-                kept.append(_dihedral(plane, transform).astype(np.float32) * scale)
-            valid.append(_dihedral(self.valid(patch), transform))
-        qps = np.array([self.slice_qp(patch) for patch in patches])
-        return {
-            "rec_y": torch.from_numpy(np.stack(decoded)[:, None]),
-            "orig_y": torch.from_numpy(np.stack(original)[:, None]),
-            "valid": torch.from_numpy(np.stack(valid)[:, None].astype(np.float32)),
-            "qp": torch.from_numpy((qps / QP_SCALE).astype(np.float32)[:, None, None, None]),
-            "picture_mse": torch.tensor([self.picture_mse(patch) for patch in patches], dtype=torch.float32),
-        }
+    floats = {"valid": batch["rows"].float() * batch["columns"].float(), "picture_mse": batch["picture_mse"]}
+    for name, tensor in batch.items():
+        if name in SAMPLE_PLANES:
+            floats[name] = tensor.float().mul_(batch["scale"])
+        elif name in CELL_PLANES:
+            floats[name] = tensor.clamp(min=0).float().div_(CELL_SCALES[name])
+        elif name == QP_PLANE:
+            floats[name] = tensor / QP_SCALE
+    return floats
 
 
-def _dihedral(plane: npt.NDArray[Any], transform: int) -> npt.NDArray[Any]:
-    """One of the eight symmetries of the square: bit 0 transposes, bit 1 flips up-down, bit 2 left-right."""
-    if transform & 1:
-        plane = plane.T
-    if transform & 2:
-        plane = plane[::-1]
-    if transform & 4:
-        plane = plane[:, ::-1]
-    return plane
+def as_tensors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Batch:
+    """The arrays of `PatchReader.cut` as tensors, without copying."""
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-class CtuPatches(Dataset[dict[str, Tensor]]):
+class CtuPatches(Dataset[Batch]):
     """Every CTU of some units once, in order: 128x128 targets with 132x132 inputs by default.
 
-    Item i has the tensors of `PatchReader.batch` for one patch (without the leading n). A CTU that the picture's edge
-    cuts short keeps its full size, with the edge repeated and `valid` 0 outside of the picture.
+    Item i has the tensors of `as_floats` for one patch (without the leading n). A CTU that the picture's edge cuts
+    short keeps its full size, with the edge repeated and `valid` 0 outside of the picture.
     """
 
-    def __init__(self, units: Sequence[Unit], size: int = 128, halo: int = 2) -> None:
-        self.reader = PatchReader(units, size, halo)
+    def __init__(
+        self, units: Sequence[Unit], size: int = 128, halo: int = 2, planes: Sequence[str] = ("rec_y", QP_PLANE)
+    ) -> None:
+        self.reader = PatchReader(units, size, halo, planes)
         self.patches = [
             Patch(index, picture, int(x), int(y))
             for index, unit in enumerate(units)
@@ -129,60 +75,116 @@ class CtuPatches(Dataset[dict[str, Tensor]]):
     def __len__(self) -> int:
         return len(self.patches)
 
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {name: tensor[0] for name, tensor in self.reader.batch([self.patches[index]], [0]).items()}
+    def __getitem__(self, index: int) -> Batch:
+        batch = as_floats(as_tensors(self.reader.cut([self.patches[index]], [0])))
+        return {name: tensor[0] for name, tensor in batch.items()}
 
 
-class TrainingBatches(Dataset[dict[str, Tensor]]):
-    """Item k is the k-th batch of a run: a QP drawn evenly, then a sequence, then a place, then a symmetry.
+class TrainingBatches(Dataset[Batch]):
+    """Item k is the k-th batch of a run: patches that `Sampler` draws, each in one of the eight symmetries.
 
-    Sequences are drawn evenly too, not by their area: one large picture would make up most of a small set.
-
-    `positions` is "ctu" (the CTU grid of `size`) or "random" (anywhere on the 8x8 grid). A QP here is the one that the
-    unit was asked for; pictures of an RA or LDB hierarchy bring their own slice QPs with them.
+    `sources` are units, or [(units, share), ...] to draw from several stores, each by its share. A batch holds the
+    `planes` that are asked for, orig_y, valid and picture_mse; see `as_floats`. `positions` and `error_exponent` are
+    those of `Sampler`.
     """
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        sources: Sequence[Unit] | Sequence[Source],
         *,
         batch: int,
         steps: int,
         size: int = 128,
         halo: int = 2,
-        positions: Literal["ctu", "random"] = "random",
+        planes: Sequence[str] = ("rec_y", QP_PLANE),
+        positions: Positions = "random",
         augment: bool = True,
+        error_exponent: float | None = None,
         seed: int = 0,
     ) -> None:
-        if not units:
+        parts = _with_shares(sources)
+        if not parts or not all(units for units, _ in parts):
             raise StoreError("there are no units to train on")
         if size % ALIGNMENT:
             raise ConfigError(f"patch size {size} is not a multiple of {ALIGNMENT}")
-        self.reader = PatchReader(units, size, halo)
-        self.batch, self.steps, self.size = batch, steps, size
-        self.positions, self.augment, self.seed = positions, augment, seed
-        self.qps = sorted({unit.qp for unit in units})
-        self._by_qp = [[index for index, unit in enumerate(units) if unit.qp == qp] for qp in self.qps]
+        self.reader = PatchReader([unit for units, _ in parts for unit in units], size, halo, planes)
+        self.sampler = Sampler(parts, size, positions, error_exponent)
+        self.batch, self.steps, self.augment, self.seed = batch, steps, augment, seed
 
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, step: int) -> dict[str, Tensor]:
+    def __getitem__(self, step: int) -> Batch:
+        return as_floats(self.integers(step))
+
+    def integers(self, step: int) -> Batch:
+        """The batch before `as_floats`."""
+        return as_tensors(self.reader.cut(*self.draw(step)))
+
+    def draw(self, step: int) -> tuple[list[Patch], npt.NDArray[np.int64]]:
+        """The patches of batch `step`, and the symmetry that each is taken in."""
         rng = np.random.default_rng([self.seed, step])
-        patches = [self._draw(rng) for _ in range(self.batch)]
+        patches = self.sampler.draw(rng, self.batch)
         transforms = rng.integers(8, size=self.batch) if self.augment else np.zeros(self.batch, dtype=np.int64)
-        return self.reader.batch(patches, [int(transform) for transform in transforms])
+        return patches, transforms
 
-    def _draw(self, rng: np.random.Generator) -> Patch:
-        which = int(rng.integers(len(self.qps)))
-        index = int(rng.choice(self._by_qp[which]))
-        unit = self.reader.units[index]
-        picture = int(rng.integers(len(unit.record["pictures"])))
-        step = self.size if self.positions == "ctu" else ALIGNMENT
-        x, y = (self._start(rng, extent, step) for extent in (unit.format.width, unit.format.height))
-        return Patch(index, picture, x, y)
 
-    def _start(self, rng: np.random.Generator, extent: int, step: int) -> int:
-        """A start on the grid: any CTU, or any place at which the patch lies inside the picture, if it fits at all."""
-        last = extent - 1 if self.positions == "ctu" else max(extent - self.size, 0)
-        return int(rng.integers(last // step + 1)) * step
+def _with_shares(sources: Sequence[Unit] | Sequence[Source]) -> list[Source]:
+    units = [source for source in sources if isinstance(source, Unit)]
+    return [(units, 1.0)] if units else [source for source in sources if not isinstance(source, Unit)]
+
+
+class PackedBatches(Dataset[tuple[Tensor, Layout]]):
+    """The integer batches of `data`, each packed into one tensor: handing over a tensor costs more than its bytes do.
+
+    Pickled, as a worker process that is spawned gets it, it holds paths and geometry.
+    """
+
+    def __init__(self, data: TrainingBatches) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, step: int) -> tuple[Tensor, Layout]:
+        return pack(self.data.integers(step))
+
+
+def pack(batch: Batch) -> tuple[Tensor, Layout]:
+    """The bytes of all tensors behind each other, (n,) uint8, and what `unpack` needs to find them again."""
+    sizes = [-(-tensor.nbytes // 16) * 16 for tensor in batch.values()]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    packed = torch.empty(sum(sizes), dtype=torch.uint8)
+    layout = []
+    for (name, tensor), start in zip(batch.items(), starts, strict=True):
+        packed[start : start + tensor.nbytes] = tensor.contiguous().flatten().view(torch.uint8)
+        layout.append((name, tensor.dtype, tuple(tensor.shape), start))
+    return packed, layout
+
+
+def unpack(packed: Tensor, layout: Layout) -> Batch:
+    """The inverse of `pack`, without copying, on the device of `packed`."""
+    batch = {}
+    for name, dtype, shape, start in layout:
+        count = math.prod(shape) * dtype.itemsize
+        batch[name] = packed[start : start + count].view(dtype).view(shape)
+    return batch
+
+
+def iterate(
+    data: TrainingBatches, steps: range, *, workers: int = 0, device: str | torch.device = "cpu"
+) -> Iterator[Batch]:
+    """The batches `steps` of `data` on `device`, cut by `workers` processes, which live until the last batch.
+
+    Which process cuts a batch does not change what is in it.
+    """
+    if workers == 0:
+        for step in steps:
+            yield {name: tensor.to(device) for name, tensor in data[step].items()}
+        return
+    pin = torch.device(device).type == "cuda"
+    # The sampler is the range of steps, so that a resumed run cuts nothing twice.
+    for packed, layout in DataLoader(
+        PackedBatches(data), batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin
+    ):
+        yield as_floats(unpack(packed.to(device, non_blocking=True), layout))

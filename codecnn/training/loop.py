@@ -1,7 +1,7 @@
 """The training loop, from top to bottom."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from codecnn.ctu.loader import TrainingBatches
+from codecnn.ctu.loader import TrainingBatches, iterate
+from codecnn.ctu.resident import ResidentBatches
+from codecnn.ctu.sampling import Source
 from codecnn.ctu.store import Store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.models import FilterNetwork, create_model, save_weights
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
+from codecnn.training.mix import Mix, data_key, validation_units
 from codecnn.training.settings import TrainingSettings
 from codecnn.training.validate import limit_pictures, psnr_gain
 
@@ -26,7 +28,7 @@ CHECKPOINT, METRICS, CONFIG = "checkpoint.pt", "metrics.jsonl", "config.json"
 
 
 def train(
-    store: Store,
+    data: Store | Mix,
     network: str,
     options: dict[str, Any],
     settings: TrainingSettings,
@@ -35,7 +37,7 @@ def train(
     resume: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Train `network` on the split "train" of `store` and keep the weights that do best on its split "val".
+    """Train `network` on the split "train" of a store, or of a mix of several, and keep what does best on their "val".
 
     The folder `run` gets config.json, metrics.jsonl (a line a validation), best.safetensors and last.safetensors with
     their cards, checkpoint.pt and TensorBoard's events. Returns the last line of metrics.jsonl with the best mean gain
@@ -45,8 +47,9 @@ def train(
     torch.manual_seed(settings.seed)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    units = store.split("train")
-    validation = limit_pictures(store.split("val"), settings.validation_pictures)
+    mix = [(data, 1.0)] if isinstance(data, Store) else data
+    sources = [(store.split("train"), share) for store, share in mix]
+    validation = limit_pictures(validation_units(mix), settings.validation_pictures)
 
     model = create_model(network, **options).to(device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -54,22 +57,12 @@ def train(
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     schedule = warmup_cosine(optimiser, settings)
 
-    config = {"network": network, "options": options, "training": settings.model_dump(), "data_key": store.data_key}
+    config = {"network": network, "options": options, "training": settings.model_dump(), "data_key": data_key(mix)}
     start, best = _prepare(run, config, model, averaged, optimiser, schedule, resume)
-    qps = sorted({unit.qp for unit in units})
-    card = {"data_key": store.data_key, "qps": qps, "training": settings.model_dump(), "provenance": provenance()}
+    qps = sorted({unit.qp for units, _ in sources for unit in units})
+    card = {"data_key": config["data_key"], "qps": qps, "training": settings.model_dump(), "provenance": provenance()}
 
-    data = TrainingBatches(
-        units,
-        batch=settings.batch,
-        steps=settings.steps,
-        size=settings.patch,
-        halo=model.halo,
-        positions=settings.positions,
-        augment=settings.augment,
-        seed=settings.seed,
-    )
-    batches = _batches(data, range(start, settings.steps), settings.workers)
+    batches = _batches(sources, model, settings, range(start, settings.steps), device)
     started, last_report, losses = time.monotonic(), time.monotonic(), []
     row: dict[str, Any] = {}
     with (
@@ -84,7 +77,6 @@ def train(
         ) as bar,
     ):
         for step, batch in enumerate(bar, start=start + 1):
-            batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
             loss = filter_loss(model, batch, settings.weighting)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -163,13 +155,25 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _batches(data: TrainingBatches, steps: range, workers: int) -> Iterator[dict[str, Tensor]]:
-    if workers == 0:
-        return (data[step] for step in steps)
-    # The sampler is the range of steps: which process cuts a batch does not change what is in it.
-    return iter(
-        DataLoader(data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=torch.cuda.is_available())
+def _batches(
+    sources: Sequence[Source], model: FilterNetwork, settings: TrainingSettings, steps: range, device: torch.device
+) -> Iterator[dict[str, Tensor]]:
+    data = TrainingBatches(
+        sources,
+        batch=settings.batch,
+        steps=settings.steps,
+        size=settings.patch,
+        halo=model.halo,
+        planes=model.planes,
+        positions=settings.positions,
+        augment=settings.augment,
+        error_exponent=settings.error_exponent,
+        seed=settings.seed,
     )
+    if settings.resident:
+        resident = ResidentBatches(data, device)
+        return (resident[step] for step in steps)
+    return iterate(data, steps, workers=settings.workers, device=device)
 
 
 def _prepare(

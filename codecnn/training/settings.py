@@ -15,6 +15,11 @@ class TrainingSettings(BaseModel):
     patch: int = Field(default=128, ge=8, description="side of a target patch in samples, a multiple of 8")
     positions: Literal["ctu", "random"] = Field(default="random", description="patches on the CTU grid, or anywhere")
     augment: bool = Field(default=True, description="flips and transposes")
+    error_exponent: float | None = Field(
+        default=None,
+        ge=0,
+        description="within a QP, draw a CTU by its area times this power of its MSE; null draws sequences evenly",
+    )
     learning_rate: float = Field(default=1e-3, gt=0, description="AdamW, at the end of the warm-up")
     weight_decay: float = Field(default=1e-4, ge=0)
     warmup: int = Field(default=200, ge=0, description="steps of linear warm-up; a cosine to zero follows")
@@ -28,6 +33,9 @@ class TrainingSettings(BaseModel):
         default=None, ge=1, description="pictures a QP to validate on; null for all"
     )
     workers: int = Field(default=0, ge=0, description="processes that cut patches; 0 cuts them in the loop")
+    resident: bool = Field(
+        default=False, description="hold all training pictures in the device's memory and cut there, without workers"
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; null leaves the choice to torch")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     seed: int = Field(default=0, ge=0)
