@@ -357,6 +357,8 @@ def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, ma
     ],
 )
 def test_an_encoder_that_does_or_states_something_else(tmp_path, make, cfg, mode, words):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "bitstream.266").write_text("left by an earlier run")
     with pytest.raises(EncoderError, match=words) as error:
         make(mode=mode, cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
     assert "\n" not in str(error.value)
@@ -402,6 +404,8 @@ def test_the_users_decoder_traces_and_predicts(tmp_path, make, cfg):
 def test_a_decoder_that_does_not_do_its_part(tmp_path, make, cfg, mode, words):
     decoder = _decoder(tmp_path / "bin" / "d", mode)
     codec = make(cfg=cfg, decoder=decoder, trace=True, prediction=("--prediction={output}",))
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "prediction.yuv").write_bytes(bytes(2 * 64 * 64 * 3))
     with pytest.raises(EncoderError, match=words):
         codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
 

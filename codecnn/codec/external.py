@@ -22,6 +22,7 @@ from codecnn.video.process import ffmpeg_identity, ffmpeg_path, run
 DECODER_VERSION = r"(\w+(?: software:)? Decoder Version \[?[\w.-]+\]?|[Vv][Vv]de[cC]\w*\b.*? version:? +v?\d\S*)"
 """The banners of DecoderApp, TAppDecoder and vvdecapp."""
 
+PREDICTION = "prediction.yuv"
 TRACE = "blocks.vtmbmsstats"
 TRACE_RULE = "D_BLOCK_STATISTICS_ALL:poc>=0"
 
@@ -67,10 +68,11 @@ class ExternalCodec:
 
     def identity(self) -> str:
         """For example "VTM 23.13, cfg 5feceb66ffc8, ffmpeg n9.0.2": versions, and the sha256 of each cfg file."""
+        encoder = f"{self.program.title} {self._about_encoder()[1].version}"
         digest = f", cfg {cfg_digest(self.tools.cfg)}" if self.tools.cfg else ""
         decoder = self._decoder()
         decoded_by = _about_decoder(decoder).version if decoder else ffmpeg_identity(ffmpeg_path())
-        return f"{self.program.title} {self._about_encoder()[1].version}{digest}, {decoded_by}"
+        return f"{encoder}{digest}, {decoded_by}"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code `source` into `folder`: the bitstream, decoded.yuv, log.txt, and the planes that are asked for.
@@ -92,6 +94,8 @@ class ExternalCodec:
         output_format = coded_format(source_format, settings)
         bitstream, decoded, log = folder / self.program.bitstream, folder / "decoded.yuv", folder / "log.txt"
         reconstruction = folder / RECONSTRUCTION
+        for stale in (bitstream, decoded, reconstruction, folder / PREDICTION, folder / TRACE):
+            stale.unlink(missing_ok=True)
         try:
             done = run(argv, what=f"coding {name}", cwd=folder)
             pictures = parse_log(done.stdout, len(output_format.plane_shapes))
@@ -168,7 +172,7 @@ class ExternalCodec:
         decoder = self._decoder()
         if decoder is None or not self.tools.prediction:
             return None
-        prediction = bitstream.with_name("prediction.yuv")
+        prediction = bitstream.with_name(PREDICTION)
         extra = [part.replace("{output}", prediction.name) for part in self.tools.prediction]
         run([decoder, "-b", bitstream.name, *extra], what=f"predicting {name}", cwd=bitstream.parent)
         if not prediction.is_file():
