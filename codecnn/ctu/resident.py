@@ -27,7 +27,7 @@ class ResidentBatches:
     def __init__(self, data: TrainingBatches, device: str | torch.device, memory_share: float = MEMORY_SHARE) -> None:
         self.data, self.device = data, torch.device(device)
         reader = data.reader
-        self._bases, places, sizes = _layout(reader)
+        self._lies, places, sizes = _layout(reader)
         dtypes = {"samples": torch.uint8 if reader.dtype == np.uint8 else torch.int16, "cells": torch.int8}
         need = sum(size * dtypes[name].itemsize for name, size in sizes.items())
         free = free_memory(self.device)
@@ -49,7 +49,7 @@ class ResidentBatches:
         reader = self.data.reader
         batch = {name: tensor.to(self.device) for name, tensor in as_tensors(reader.facts(patches, transforms)).items()}
         for cut in reader.cuts:
-            terms = _index_terms(reader, cut, self._bases[cut.name], patches, transforms)
+            terms = _index_terms(cut, self._lies[cut.name], patches, transforms)
             memory = self._memory[_memory_of(cut)]
             narrow = torch.int32 if memory.numel() < 2**31 else torch.int64
             rows, columns = (torch.from_numpy(term).to(self.device, narrow) for term in terms)
@@ -79,12 +79,12 @@ def _memory_of(cut: PlaneCut) -> str:
 def _layout(reader: PatchReader) -> tuple[dict[str, IntArray], list[tuple[PlaneCut, int, int]], dict[str, int]]:
     """Where everything goes in the memories "samples" and "cells".
 
-    By plane, the start of each unit's first picture, (units,); what to load, as (plane, unit, start); the sizes in
-    samples and cells. What several units share, such as the originals of all QPs, is there once.
+    By plane, start of the first picture, height and width for each unit, (3, units); what to load, as (plane, unit,
+    start); the sizes in samples and cells. What several units share, such as the originals of all QPs, is there once.
     """
     starts: dict[tuple[Path, int], int] = {}
     places = []
-    bases = {}
+    lies = {}
     sizes = dict.fromkeys(map(_memory_of, reader.cuts), 0)
     for cut in reader.cuts:
         for unit, path in enumerate(reader.files.paths[cut.file]):
@@ -94,8 +94,10 @@ def _layout(reader: PatchReader) -> tuple[dict[str, IntArray], list[tuple[PlaneC
                 places.append((cut, unit, sizes[memory]))
                 height, width = _stored_shape(reader, cut, unit)
                 sizes[memory] += reader.files.counts[unit] * height * width
-        bases[cut.name] = np.array([starts[path, cut.index] for path in reader.files.paths[cut.file]])
-    return bases, places, sizes
+        shapes = [_stored_shape(reader, cut, unit) for unit in range(len(reader.units))]
+        first = [starts[path, cut.index] for path in reader.files.paths[cut.file]]
+        lies[cut.name] = np.array([first, *zip(*shapes, strict=True)])
+    return lies, places, sizes
 
 
 def _stored_shape(reader: PatchReader, cut: PlaneCut, unit: int) -> tuple[int, int]:
@@ -117,7 +119,7 @@ def _whole_plane(reader: PatchReader, cut: PlaneCut, unit: int) -> npt.NDArray[n
 
 
 def _index_terms(
-    reader: PatchReader, cut: PlaneCut, bases: IntArray, patches: Sequence[Patch], transforms: IntArray
+    cut: PlaneCut, lies: IntArray, patches: Sequence[Patch], transforms: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Two (n, side): the index into the memory of sample (r, c) of transformed patch i is rows[i, r] + columns[i, c].
 
@@ -125,8 +127,7 @@ def _index_terms(
     """
     where, symmetry = np.array(patches), np.asarray(transforms)[:, None]
     unit, picture, x, y = where.T
-    shapes = np.array([_stored_shape(reader, cut, number) for number in unit.tolist()])
-    heights, widths = shapes[:, :1], shapes[:, 1:]
+    first, heights, widths = lies[:, unit, None]
     cell = BLOCK_SIZE if cut.file == BLOCK_FILE else 1
     forward = np.arange(cut.side)
     along_rows = np.where(symmetry & 2, forward[::-1], forward)
@@ -135,4 +136,4 @@ def _index_terms(
     down = np.clip(((y // cut.factor - cut.halo)[:, None] + down) // cell, 0, heights - 1) * widths
     across = np.clip(((x // cut.factor - cut.halo)[:, None] + across) // cell, 0, widths - 1)
     rows, columns = np.where(symmetry & 1, across, down), np.where(symmetry & 1, down, across)
-    return rows + (bases[unit] + picture * heights[:, 0] * widths[:, 0])[:, None], columns
+    return rows + first + picture[:, None] * heights * widths, columns

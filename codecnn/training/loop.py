@@ -170,7 +170,8 @@ def _batches(
         error_exponent=settings.error_exponent,
         seed=settings.seed,
     )
-    if settings.resident:
+    # In the CPU's memory the page cache holds the pictures already, and copying rows is faster than gathering there.
+    if settings.resident and device.type != "cpu":
         resident = ResidentBatches(data, device)
         return (resident[step] for step in steps)
     return iterate(data, steps, workers=settings.workers, device=device)

@@ -34,7 +34,7 @@ class TrainingSettings(BaseModel):
     )
     workers: int = Field(default=0, ge=0, description="processes that cut patches; 0 cuts them in the loop")
     resident: bool = Field(
-        default=False, description="hold all training pictures in the device's memory and cut there, without workers"
+        default=False, description="hold all training pictures in the GPU's memory and cut there, without workers"
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; null leaves the choice to torch")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
