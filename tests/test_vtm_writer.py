@@ -134,7 +134,11 @@ def test_yuview_finds_every_value_of_pictures_out_of_order(tmp_path):
 
 def test_the_size_in_the_header_can_be_made_larger_but_never_too_small(tmp_path):
     table = make_table(poc=[0], x=[16], y=[8])
-    for given_size, written in (({}, "[24x 16]"), ({"width": 178, "height": 8}, "[178x 16]")):
+    for given_size, written in (
+        ({}, "[24x 16]"),
+        ({"width": 178, "height": 8}, "[178x 16]"),
+        ({"width": 8, "height": 130}, "[24x 130]"),
+    ):
         write_vtm_stats(tmp_path / "t.vtmbmsstats", table, **given_size)
         assert f"Sequence size: {written}\n" in (tmp_path / "t.vtmbmsstats").read_text()
         assert len(read_vtm_stats(tmp_path / "t.vtmbmsstats")) == 1
@@ -146,6 +150,7 @@ def test_equal_tables_give_equal_bytes_and_no_other_file(tmp_path):
         write_table(tmp_path / folder / f"{folder}.vtmbmsstats.gz", table)
     a, b = ((tmp_path / folder / f"{folder}.vtmbmsstats.gz").read_bytes() for folder in "ab")
     assert a == b
+    assert a[4:8] == b"\0" * 4, "the time of RFC 1952, clause 2.3.1"
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["a.vtmbmsstats.gz"]
 
 
