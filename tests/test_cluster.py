@@ -68,7 +68,7 @@ def test_two_workers_make_the_same_store_and_one_may_die(tiny_recipe, tiny_store
 
 def test_an_error_on_a_worker_is_the_same_error_here(tiny_recipe, tmp_path, cluster):
     recipe = load_recipe(tiny_recipe, ["params={IntraQPOffset: 2}"])
-    with pytest.raises(EncoderError, match="at QP [34]4"):
+    with pytest.raises(EncoderError, match=r"at QP [34]4"):
         build_store(recipe, tiny_recipe.parent, tmp_path / "s", scheduler=cluster[0])
 
 

@@ -1,0 +1,73 @@
+"""Building a store against the bare encodes of the same pictures: what checks, measures and hashes cost on top.
+
+The peer is what one would type: ffmpeg with libvvenc and the same settings, the same number at a time, from raw YUV
+that lies ready. Both take turns, and each time is that of the whole process. Files are in the page cache.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from codecnn.config import checked
+from codecnn.ctu.build import build_store
+from codecnn.ctu.recipe import Recipe
+from codecnn.runs import write_text
+from codecnn.video.process import ffmpeg_path
+
+
+def main(argv: list[str]) -> None:
+    """Measure and print; --json for figures alone."""
+    parser = argparse.ArgumentParser(prog="benchmark.py build", description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="+", type=Path, help="pictures or videos to code")
+    parser.add_argument("--preset", default="medium")
+    parser.add_argument("-q", "--qp", default="22,27,32,37,42")
+    parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3, help="turns that each takes [3]")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        recipe = {
+            "name": "benchmark",
+            "preset": options.preset,
+            "qp": [int(qp) for qp in options.qp.split(",")],
+            "sequences": [{"source": str(path.resolve())} for path in options.pictures],
+        }
+        write_text(folder / "recipe.yaml", json.dumps(recipe))
+        # Built once to have the pictures as YUV and the encoder's arguments, and everything in the page cache.
+        store = build_store(checked(Recipe, recipe, "benchmark"), folder, folder / "first", jobs=options.jobs)
+        commands = []
+        for number, unit in enumerate(store.units):
+            words = [ffmpeg_path(), *unit.record["argv"][1:-1], str(folder / f"{number}.266")]
+            words[words.index("-i") + 1] = str(store.folder / unit.record["original"])
+            commands.append(shlex.join(words))
+        bare = ["xargs", "-d", "\\n", "-P", str(options.jobs), "-I", "{}", "sh", "-c", "{} >/dev/null 2>&1"]
+        build = [sys.executable, "-m", "codecnn", "dataset", "build", str(folder / "recipe.yaml")]
+        build += ["-j", str(options.jobs), "-o"]
+        times: dict[str, list[float]] = {"bare encodes": [], "dataset build": []}
+        for turn in range(options.rounds):
+            times["bare encodes"].append(_seconds(bare, "\n".join(commands)))
+            times["dataset build"].append(_seconds([*build, str(folder / f"store{turn}")], ""))
+    ratios = [built / plain for plain, built in zip(*times.values(), strict=True)]
+    result = {"encodes": len(commands), "preset": options.preset, "jobs": options.jobs, "seconds": times}
+    result |= {"ratios": ratios, "ratio_of_minima": min(times["dataset build"]) / min(times["bare encodes"])}
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{len(commands)} encodes, preset {options.preset}, {options.jobs} at a time")
+    for what, seconds in times.items():
+        print(f"{what:14} {min(seconds):8.2f} s at best of {', '.join(f'{value:.2f}' for value in seconds)}")
+    print(
+        f"ratio {result['ratio_of_minima']:.3f} of the best; by turns {', '.join(f'{ratio:.3f}' for ratio in ratios)}"
+    )
+
+
+def _seconds(argv: list[str], text: str) -> float:
+    started = time.perf_counter()
+    subprocess.run(argv, input=text, text=True, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
