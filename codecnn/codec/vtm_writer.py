@@ -65,7 +65,10 @@ def write_block_values(
     """Write whole numbers of any blocks for YUView, for instance what a filter decided and gained in each CTU.
 
     `columns` are arrays of shape (n,): poc, x, y, w, h in luma samples, and the statistics that `ranges` names with
-    the values where the scale of colours begins and ends. Sizes, order and errors as in `write_vtm_stats`.
+    the values where the scale of colours begins and ends. Sizes and order are as in `write_vtm_stats`.
+
+    Raises TableError for a missing column, one that does not hold whole numbers, a name that is more than letters,
+    digits and _, and a place that no picture has.
     """
     lines = block_value_lines(columns, ranges, width=width, height=height)
     try:
