@@ -14,6 +14,9 @@ from codecnn.training.settings import TrainingSettings
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_MAX_VALUES = 100_000
+"""In a YAML file; recipes have some dozens."""
+
 
 class NetworkConfig(BaseModel):
     """Which network, and its options; `codecnn models` lists them."""
@@ -84,15 +87,16 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _load(schema: type[Model], path: Path, overrides: Sequence[str]) -> Model:
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise MissingFileError(f"{path} does not exist") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder, not a YAML file") from None
+    except OSError as error:
+        raise MissingFileError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a text file") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    value = _parse_yaml(text, str(path))
     if not isinstance(value, dict):
         raise ConfigError(f"{path} must hold keys and values, as the files in configs/ and datasets/ do")
     for override in overrides:
@@ -113,16 +117,45 @@ def _apply(value: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     parts = key.split(".")
     if not separator or not all(parts):
-        raise ConfigError(f"override {override!r} is not of the form key.sub=value")
-    try:
-        parsed = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not valid YAML") from error
+        raise ConfigError(f"override {_shown(override)} is not of the form key.sub=value")
+    parsed = _parse_yaml(text, f"override {_shown(override)}")
     for part in parts[:-1]:
         value = value.setdefault(part, {})
         if not isinstance(value, dict):
-            raise ConfigError(f"override {override!r}: {part} is a single value and has no keys below it")
+            raise ConfigError(f"override {_shown(override)}: {part} is a single value and has no keys below it")
     value[parts[-1]] = parsed
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    """The value of a YAML text; ConfigError that begins with `where` for one that is none or is out of all measure."""
+    try:
+        value = yaml.safe_load(text)
+        _count(value, {})
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+    except RecursionError:
+        raise ConfigError(f"{where} is not valid YAML: it is nested too deep") from None
+    except ValueError as error:  # dates that do not exist, numbers of thousands of digits, and _count
+        raise ConfigError(f"{where} is not valid YAML: {error}") from error
+    return value
+
+
+def _count(value: Any, counts: dict[int, int]) -> int:
+    """How many values there are when every alias is written out: a few lines can stand for billions of them."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = _MAX_VALUES  # until it is known: an alias to what it stands in has no end
+        children = [*value, *value.values()] if isinstance(value, dict) else value
+        counts[id(value)] = 1 + sum(_count(child, counts) for child in children)
+    if counts[id(value)] >= _MAX_VALUES:
+        raise ValueError(f"its aliases stand for more than {_MAX_VALUES} values")
+    return counts[id(value)]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -133,5 +166,5 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"the key {where!r} is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(problem["input"], dict) else f", not {problem['input']!r}"
+    given = "" if isinstance(problem["input"], dict) else f", not {_shown(problem['input'])}"
     return f"{where}: {message[0].lower() + message[1:]}{given}" if where else message

@@ -16,6 +16,8 @@ from typing import Any
 from codecnn import __version__
 from codecnn.errors import CodecnnError, ConfigError, DiskFullError, MissingFileError
 
+_NOT_JSON = (ValueError, RecursionError)
+"""What json raises: malformed text, undecodable bytes, numbers of thousands of digits; brackets nested too deep."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -74,13 +76,15 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file; a missing or malformed one is an error that names it."""
+    """Read a JSON file; MissingFileError when there is none to read, CodecnnError for a malformed one, naming it."""
     path = Path(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MissingFileError(f"{path} does not exist") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise MissingFileError(f"{path} cannot be read: {error.strerror}") from error
+    except _NOT_JSON as error:
         raise CodecnnError(f"{path} is not valid JSON: {error}") from error
 
 
@@ -101,16 +105,16 @@ def append_jsonl(path: Path | str, value: Any) -> None:
         os.fsync(file.fileno())
 
 
-def read_jsonl(path: Path | str) -> list[Any]:
-    """Read JSON lines; an absent file has none, and a line a kill left incomplete is passed over."""
+def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
+    """Read lines of JSON objects; an absent file has none, and a line that is none, as a kill leaves, is ignored."""
     path = Path(path)
     if not path.exists():
         return []
     values = []
     for line in path.read_bytes().splitlines():
-        with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError):
+        with contextlib.suppress(*_NOT_JSON):
             values.append(json.loads(line))
-    return values
+    return [value for value in values if isinstance(value, dict)]
 
 
 def write_jsonl(path: Path | str, values: list[Any]) -> None:

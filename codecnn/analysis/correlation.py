@@ -53,8 +53,8 @@ def load_table(path: Path | str) -> dict[str, NDArray[Any]]:
             table = pa.csv.read_csv(file)
         else:
             raise TableError(f"{path} is not a table: give a store, a .parquet or a .csv file")
-    except pa.ArrowInvalid as error:
-        raise TableError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from None
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{path} cannot be read as a table: {str(error).splitlines()[0][:200]}") from None
     columns: dict[str, NDArray[Any]] = {
         name: _numbers(name, table[name]) for name in REQUIRED if name in table.column_names
     }

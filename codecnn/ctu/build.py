@@ -332,5 +332,6 @@ def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> N
         "units": len(lines),
         "data_key": sha256_json(sorted([line["key"], line["files"][line["original"]]] for line in lines)),
         "ctus_sha256": sha256_file(store / CTUS),
+        "units_sha256": sha256_file(store / UNITS),
     }
     write_json(store / MANIFEST, manifest)

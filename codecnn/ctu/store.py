@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from codecnn.ctu.records import check_manifest, check_unit
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import STILL_SUFFIXES, Video, VideoFormat, open_raw
@@ -108,8 +109,15 @@ class Unit:
         The planes are those of `codecnn.codec.planes.BLOCK_PLANES`; -1 where the source does not tell. None where the
         codec's partition is not known.
         """
-        path = self.record.get("block_planes")
-        return None if path is None else np.load(self.folder / path, mmap_mode="r")
+        name = self.record.get("block_planes")
+        if name is None:
+            return None
+        path = self.folder / name
+        try:
+            planes: npt.NDArray[np.int8] = np.load(path, mmap_mode="r")
+        except Exception as error:  # a damaged header is evaluated as Python text, so its errors are of any type
+            raise StoreError(f"{path} is not a readable array: build the store again") from error
+        return planes
 
 
 @dataclass(frozen=True)
@@ -133,8 +141,12 @@ class Store:
         return str(self.manifest["data_key"])
 
     def ctus(self) -> pa.Table:
-        """The table of CTUs, columns of CTU_SCHEMA."""
-        return pq.read_table(self.folder / CTUS)
+        """The table of CTUs, columns of CTU_SCHEMA. Raises StoreError when it is damaged."""
+        path = self.folder / CTUS
+        try:
+            return pq.read_table(path)
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(f"{path} is not a readable table: build the store again") from error
 
 
 def is_store(folder: Path) -> bool:
@@ -157,7 +169,10 @@ def open_store(folder: Path | str) -> Store:
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         found = manifest.get("schema") if isinstance(manifest, dict) else None
         raise StoreError(f"store {folder} has schema {found}, this codecnn reads schema {SCHEMA}: build it again")
+    check_manifest(folder / MANIFEST, manifest)
     units = tuple(Unit(folder, record) for record in read_jsonl(folder / UNITS))
+    for unit in units:
+        check_unit(folder / UNITS, unit.record)
     if len(units) != manifest.get("units"):
         raise StoreError(f"store {folder} lists {len(units)} units, its manifest says {manifest.get('units')}")
     return Store(folder, manifest, units)
@@ -165,7 +180,7 @@ def open_store(folder: Path | str) -> Store:
 
 def verify_store(store: Store) -> Iterator[tuple[str, str | None]]:
     """Hash every file again: yields (relative path, None) for a good file, (path, what is wrong) for a bad one."""
-    expected = {CTUS: str(store.manifest["ctus_sha256"])}
+    expected = {CTUS: store.manifest["ctus_sha256"], UNITS: store.manifest["units_sha256"]}
     for unit in store.units:
         expected |= unit.files
     for name, sha256 in sorted(expected.items()):

@@ -39,7 +39,7 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
     try:
         return builder(**options)
     except TypeError as error:
-        raise ModelError(f"network {name!r} does not take these options: {error}") from error
+        raise ModelError(f"network {name!r} does not take these options: {str(error).splitlines()[0]}") from error
 
 
 def _network(name: str) -> Callable[..., FilterNetwork]:

@@ -118,9 +118,9 @@ def frame_rate(value: Fraction | float | str) -> Fraction:
         if "/" not in text:
             rate = rate.limit_denominator(100_000)
     except (ValueError, ZeroDivisionError):
-        raise FormatError(f"frame rate {value!r} is not a number such as 50, 59.94 or 60000/1001") from None
+        raise FormatError(f"frame rate {text[:40]!r} is not a number such as 50, 59.94 or 60000/1001") from None
     if rate <= 0 or max(rate.as_integer_ratio()) > _MAX_RATIO:
-        raise FormatError(f"frame rate {value!r} is not positive, or not a ratio of numbers up to {_MAX_RATIO}")
+        raise FormatError(f"frame rate {text!r} is not positive, or not a ratio of numbers up to {_MAX_RATIO}")
     return next((ntsc for ntsc in _NTSC_RATES if abs(rate - ntsc) < _NTSC_TOLERANCE), rate)
 
 

@@ -1,5 +1,6 @@
 """Still pictures (PNG, JPEG, TIFF, BMP, WebP), or folders of them, as Y'CbCr."""
 
+import math
 import re
 import tempfile
 import warnings
@@ -167,6 +168,8 @@ def _read_samples(path: Path) -> NDArray[Any]:
     from skimage.io import imread
 
     try:
+        if path.suffix.lower() in (".tif", ".tiff"):
+            _check_tiff(path)
         samples: NDArray[Any] = imread(str(path.absolute()))
     except Exception as error:  # the readers' own errors are of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -176,6 +179,20 @@ def _read_samples(path: Path) -> NDArray[Any]:
     if samples.dtype not in (np.uint8, np.uint16):
         raise FormatError(f"{path} has samples of type {samples.dtype}: only 8 and 16 bit integers can be read")
     return samples
+
+
+def _check_tiff(path: Path) -> None:
+    """Raise ValueError where strips or tiles are missing: the reader would fill them with zeros, a billion of them."""
+    from tifffile import TiffFile
+
+    with TiffFile(path) as file:
+        size = path.stat().st_size
+        for page in file.pages:
+            parts = list(zip(page.dataoffsets, page.databytecounts, strict=True))
+            if len(parts) != math.prod(page.chunked) or any(
+                count == 0 or start + count > size for start, count in parts
+            ):
+                raise ValueError("strips or tiles are missing")
 
 
 def _read_deep_png(path: Path, head: bytes) -> NDArray[Any]:
