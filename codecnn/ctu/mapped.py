@@ -78,8 +78,8 @@ class MappedUnits:
         path, form, count = self.paths[BLOCK_FILE][unit], self.formats[unit], self.counts[unit]
         try:
             cells = np.asarray(np.load(path, mmap_mode="r"))
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{path} cannot be read as block planes: {error}") from error
+        except Exception as error:  # a damaged header is evaluated as Python text, so its errors are of any type
+            raise StoreError(f"{path} is not a readable array: build the store again") from error
         shape = (count, len(BLOCK_PLANES), -(-form.height // 4), -(-form.width // 4))
         if cells.shape != shape or cells.dtype != np.int8:
             raise StoreError(f"{path} holds {cells.dtype} {cells.shape}, its unit asks for int8 {shape}")
