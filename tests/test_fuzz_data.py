@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzzing import damage_json, fuzz, mutate, pick
+from fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from safetensors.torch import load_file, save_file
 
 from codecnn.analysis.correlation import load_table
@@ -23,6 +23,7 @@ from codecnn.codec.vtm_stats import read_vtm_stats
 from codecnn.codec.x265_analysis import coded_size, read_x265_analysis
 from codecnn.config import bundled, load_recipe, load_train_config
 from codecnn.ctu.store import open_store, verify_store
+from codecnn.errors import ModelError
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.runs import sha256_file
 
@@ -309,3 +310,6 @@ def test_damaged_cards(weights: Path, tmp_path: Path) -> None:
 
     outcomes = fuzz("cards", case)
     assert outcomes["error"] > 20
+    # Building it would take minutes, and its memory.
+    with time_limit(), pytest.raises(ModelError, match="does not fit its card"):
+        check_model(tmp_path / "a.safetensors", card | {"options": card["options"] | {"blocks": 1_000_000}})
