@@ -260,7 +260,7 @@ def test_folders_patterns_and_series(tmp_path):
         recipe = Recipe(name="r", qp=[32], sequences=[spec])
         return [str(source.path.relative_to(tmp_path)) for source in expand(recipe, tmp_path)]
 
-    assert names(source="a") == ["a/im10.png", "a/im2.png"]
+    assert names(source="a") == ["a/im2.png", "a/im10.png"]
     assert names(source="b") == ["b/c.tif"]
     assert names(source="**/*.png") == ["a/im10.png", "a/im2.png", "a/x/deep.png"]
     assert names(source="a", series=True) == ["a"]

@@ -21,6 +21,7 @@ from codecnn.video import (
     downscale,
     open_video,
     pad_to_even,
+    stills_in,
 )
 
 ORIGINALS, HASHES = "originals", ".hashes"
@@ -113,8 +114,7 @@ def _open(recipe: Recipe, source: Source) -> Video:
 def _source_sha256(path: Path, store: Path) -> str:
     """sha256 of a source; of a folder, that of its files. Kept until the build is whole, so no rerun hashes again."""
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in STILL_SUFFIXES)
-        return sha256_json([[file.name, _source_sha256(file, store)] for file in files])
+        return sha256_json([[file.name, _source_sha256(file, store)] for file in stills_in(path)])
     status = path.stat()
     state = [str(path.resolve()), status.st_size, status.st_mtime_ns]
     kept = store / HASHES / f"{sha256_json(state)}.json"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from codecnn.codec import CODECS, CodecSettings, CodecTools
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.video import STILL_SUFFIXES
+from codecnn.video import stills_in
 
 Split = Literal["train", "val", "test"]
 SKIMAGE_PREFIX = "skimage:"
@@ -194,7 +194,7 @@ def _find(source: str, root: Path, series: bool) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = [path] if series else _stills(path)
+        found = [path] if series else stills_in(path)
     else:
         # glob of Path takes no absolute patterns.
         matches = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
@@ -202,10 +202,6 @@ def _find(source: str, root: Path, series: bool) -> list[Path]:
     if not found:
         raise MissingFileError(f"no {'folder' if series else 'file of pictures'} matches {path}")
     return found
-
-
-def _stills(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in STILL_SUFFIXES and file.name[0] != ".")
 
 
 def _check(sources: list[Source]) -> None:

@@ -6,7 +6,7 @@ from codecnn.video.formats import VideoFormat, frame_rate, guess_format, parse_n
 from codecnn.video.open import open_video
 from codecnn.video.picture import Picture, convert, downscale, pad_to_even
 from codecnn.video.raw import open_raw
-from codecnn.video.stills import STILL_SUFFIXES, read_still
+from codecnn.video.stills import STILL_SUFFIXES, read_still, stills_in
 from codecnn.video.video import Video
 from codecnn.video.writer import VideoWriter, create_video
 from codecnn.video.y4m import open_y4m
@@ -33,5 +33,6 @@ __all__ = [
     "probe_stream",
     "read_still",
     "rgb_to_ycbcr",
+    "stills_in",
     "ycbcr_to_rgb",
 ]

@@ -92,7 +92,7 @@ def open_still_folder(
     folder may not be read.
     """
     folder = Path(folder)
-    paths = _stills_in(folder)
+    paths = stills_in(folder)
 
     def read_one(path: Path) -> Picture:
         return read_still(path, chroma=chroma, bit_depth=bit_depth, matrix=matrix, full_range=full_range)
@@ -110,7 +110,7 @@ def open_still_folder(
     return Video(folder, video_format, read, len(paths))
 
 
-def _stills_in(folder: Path) -> list[Path]:
+def stills_in(folder: Path) -> list[Path]:
     try:
         paths = [
             path
