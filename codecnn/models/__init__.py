@@ -3,16 +3,21 @@
 from codecnn.models import rdn  # noqa: F401 - registers the networks of the file
 from codecnn.models.base import FilterNetwork
 from codecnn.models.complexity import Complexity, complexity
+from codecnn.models.modes import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model, describe_model, list_models
-from codecnn.models.weights import load_model, save_weights
+from codecnn.models.weights import convert_checkpoint, load_mode_network, load_model, save_weights
 
 __all__ = [
     "Complexity",
     "FilterNetwork",
+    "ModeNetwork",
     "complexity",
+    "convert_checkpoint",
+    "create_mode_network",
     "create_model",
     "describe_model",
     "list_models",
+    "load_mode_network",
     "load_model",
     "save_weights",
 ]
