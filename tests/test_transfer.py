@@ -12,6 +12,7 @@ from torch import nn
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models import (
     convert_checkpoint,
+    create_mode_network,
     create_model,
     freeze,
     load_model,
@@ -170,7 +171,9 @@ def test_added_and_moved_planes_change_nothing(tmp_path, before, after, shuffle)
     new = network(after, seed=1, shuffle=shuffle)
     with pytest.raises(ModelError, match="adapt_first"):
         load_partial(new, tmp_path / "w.safetensors")
+    state = torch.get_rng_state()
     report = load_partial(new, tmp_path / "w.safetensors", adapt_first=True)
+    assert torch.equal(torch.get_rng_state(), state)
     assert report.names("adapted") == ["head.weight", "gain.log_gain"][: 1 + ("qp" not in before)]
     assert not report.names("missing")
 
@@ -211,6 +214,17 @@ def test_a_plane_that_would_be_lost_is_an_error():
     report = load_partial(kept, old.state_dict(), planes=old.planes, partial=True)
     assert report.names("skipped") == ["head.weight"]
     assert torch.equal(kept.head.weight, network(["rec_y"], seed=2).head.weight)
+
+
+def test_a_mode_network_from_its_file(tmp_path):
+    options = {"features": 4, "blocks": 1, "layers": 1, "growth": 2, "hidden": 5}
+    torch.manual_seed(0)
+    old = create_mode_network(**options)
+    save_weights(tmp_path / "m.safetensors", old, "modes", {})
+    new = create_mode_network(**options | {"modes": 35})
+    report = load_partial(new, tmp_path / "m.safetensors", adapt_first=True, partial=True)
+    assert report.names("skipped") == ["tail.weight", "tail.bias"]
+    assert torch.equal(new.hidden.weight, old.hidden.weight)
 
 
 def test_channels_follow_their_planes():

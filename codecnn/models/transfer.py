@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from codecnn.errors import ModelError
 from codecnn.models.base import FilterNetwork, QpGain
+from codecnn.models.registry import create_model
 from codecnn.models.weights import read_tensors
 
 STATUSES = ("loaded", "renamed", "adapted", "skipped", "missing", "unexpected")
@@ -77,10 +78,10 @@ def load_partial(
 
     rename       before comparing, in order: {old: new} for a tensor or all below a module, or pairs
                  (regular expression, replacement) as `re.sub` takes them
-    planes       input planes of the source's network; by default those that the file's card names
+    planes       input planes of the source's first convolution; by default those of the network on the file's card
     adapt_first  let the first convolution follow when the network's planes are others: what was learned for a plane
-                 goes where the network has that plane, added planes start at zero weight, and a `QpGain` that came with
-                 the plane `qp` at a factor of 1, so that the network computes what it did. True finds the one 2-D
+                 goes where the network has that plane, added planes start at zero weight, and a `QpGain` that the
+                 source has not at a factor of 1, so that the network computes what it did. True finds the one 2-D
                  convolution that the network defines first; several, or another, are given by their modules' names.
     partial      load what fits. Without it every tensor of both sides must have its partner.
 
@@ -93,11 +94,11 @@ def load_partial(
         tensors = dict(source)
     else:
         tensors, card = read_tensors(source)
-        planes = planes or (card["options"].get("planes") if card else None)
+        planes = planes or _planes_of_card(card)
     found = _rename(strip_wrappers(tensors, label), rename, label)
     target = strip_wrappers(model.state_dict(keep_vars=True), "the network")
     old = tuple(planes or ())
-    new = next((module.planes for module in model.modules() if isinstance(module, FilterNetwork)), ())
+    new = _planes_of(model)
     changed = bool(old and new) and old != new
     if changed and not adapt_first and not partial:
         raise ModelError(
@@ -109,7 +110,7 @@ def load_partial(
     reports, copies = [], {}
     for name, own in target.items():
         if name not in found:
-            if changed and adapt_first and "qp" not in old and name in _gains(model):
+            if adapt_first and name in _gains(model):
                 copies[name] = torch.zeros_like(own)
                 reports.append(TensorReport(name, "adapted", "a factor of 1 at every QP"))
             else:
@@ -205,6 +206,20 @@ def _put(table: dict[str, Value], name: str, value: Value, label: str) -> None:
     if name in table:
         raise ModelError(f"two tensors of {label} have the name {name!r} after renaming")
     table[name] = value
+
+
+def _planes_of(model: nn.Module) -> tuple[str, ...]:
+    """Planes that are channels of the first convolution; none for a network that declares no planes."""
+    network = next((module for module in model.modules() if isinstance(module, FilterNetwork)), None)
+    # A network that is told a plane by other means than a channel declares its channels apart.
+    return () if network is None else tuple(getattr(network, "channels", network.planes))
+
+
+def _planes_of_card(card: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if card is None or card.get("task", "filter") != "filter":
+        return ()
+    with torch.random.fork_rng(devices=[]):  # its random start is not to move that of the training
+        return _planes_of(create_model(str(card.get("network")), **card["options"]))
 
 
 def _first_convolutions(model: nn.Module, adapt_first: bool | Sequence[str]) -> set[str]:
