@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from codecnn.errors import MissingFileError, ModelError
@@ -264,8 +265,7 @@ def test_a_pickle_is_refused_and_never_runs(tmp_path, suffix):
 
 def test_a_checkpoint_of_plain_tensors_is_converted(tmp_path):
     old, new = network(), network(seed=1)
-    tied = old.head.bias
-    state = {f"module.{name}": tensor for name, tensor in old.state_dict().items()} | {"module.head.bias": tied}
+    state = {f"module.{name}": tensor for name, tensor in old.state_dict().items()}
     torch.save({"epoch": 3, "nested": {"state": state}, "lr": 0.1}, tmp_path / "run.ckpt")
     target = tmp_path / "w.safetensors"
     with pytest.raises(ModelError, match="tables within it: nested"):
@@ -280,6 +280,10 @@ def test_a_checkpoint_of_plain_tensors_is_converted(tmp_path):
     assert same(old.state_dict(), new.state_dict())
     with pytest.raises(MissingFileError, match=r"w\.json"):
         load_model(target)
+    whole = torch.arange(3)
+    torch.save({"whole": whole, "part": whole[1:]}, tmp_path / "tied.pt")
+    assert convert_checkpoint(tmp_path / "tied.pt", target) == ["whole", "part"]
+    assert load_file(target)["part"].tolist() == [1, 2]
     for content in (b"", b"no pickle at all"):
         (tmp_path / "bad.pt").write_bytes(content)
         with pytest.raises(ModelError, match=r"bad\.pt is refused"):
