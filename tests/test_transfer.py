@@ -235,8 +235,9 @@ def test_channels_follow_their_planes():
     expected[:, 4:8] = weight[:, 4:8]
     expected[:, 8:12] = weight[:, 0:4]
     np.testing.assert_array_equal(adapted.numpy(), expected)
-    with pytest.raises(ModelError, match=r"head.weight \(2, 8, 3, 3\) is no convolution of the 3 planes"):
-        adapt_planes(weight, ["a", "b", "c"], ["a"], name="head.weight")
+    for planes in (["a", "b", "c"], ["a", "b", "c", "d"]):
+        with pytest.raises(ModelError, match=rf"head.weight \(2, 8, 3, 3\) has not .* planes {', '.join(planes)}$"):
+            adapt_planes(weight, planes, planes, name="head.weight")
 
 
 class Canary:

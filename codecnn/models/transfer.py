@@ -1,5 +1,6 @@
 """Weights of one network into another: by name and shape, with a report on every tensor."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -148,8 +149,8 @@ def adapt_planes(weight: Tensor, old: Sequence[str], new: Sequence[str], *, name
     fit `old`, and for a plane that `new` has not unless `drop`.
     """
     channels, rest = divmod(weight.shape[1] if weight.dim() == 4 else 1, len(old))
-    if rest or not channels:
-        raise ModelError(f"{name} {_form(weight)} is no convolution of the {len(old)} planes {', '.join(old)}")
+    if rest or not channels or math.isqrt(channels) ** 2 != channels:
+        raise ModelError(f"{name} {_form(weight)} has not s x s channels for each of the planes {', '.join(old)}")
     lost = [plane for plane in old if plane not in new]
     if lost and not drop:
         raise ModelError(f"{name} has learned from the plane {lost[0]!r}, which the network has not (partial drops it)")
