@@ -3,9 +3,9 @@
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -16,10 +16,12 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models.base import FilterNetwork
 from codecnn.models.complexity import complexity
+from codecnn.models.modes import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 
 CARD_SCHEMA = 1
+_READERS = {"filter": "load_model", "modes": "load_mode_network"}
 
 
 def card_path(weights: Path | str) -> Path:
@@ -27,19 +29,20 @@ def card_path(weights: Path | str) -> Path:
     return Path(weights).with_suffix(".json")
 
 
-def save_weights(path: Path | str, model: FilterNetwork, network: str, card: dict[str, Any]) -> None:
+def save_weights(path: Path | str, model: FilterNetwork | ModeNetwork, network: str, card: dict[str, Any]) -> None:
     """Write `model` to `path` (.safetensors) and its card beside it.
 
-    The card gets the network's name and options, its complexity and the file's sha256 in addition to what `card` says.
+    The card gets the network's task ("filter" or "modes"), name and options, its complexity (of a mode network the
+    parameters alone) and the file's sha256 in addition to what `card` says.
     """
     path = Path(path)
-    if path.suffix != ".safetensors":
-        raise ModelError(f"{path}: weights are written as .safetensors")
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with atomic_path(path) as part:
-        save_file(tensors, part)
-    base = {"schema": CARD_SCHEMA, "network": network, "options": getattr(model, "options", {})}
-    write_json(card_path(path), base | complexity(model).as_dict() | {"sha256": sha256_file(path)} | card)
+    _write_tensors(path, model.state_dict())
+    if isinstance(model, ModeNetwork):
+        task, cost = "modes", {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    else:
+        task, cost = "filter", complexity(model).as_dict()
+    base = {"schema": CARD_SCHEMA, "task": task, "network": network, "options": getattr(model, "options", {})}
+    write_json(card_path(path), base | cost | {"sha256": sha256_file(path)} | card)
 
 
 @contextlib.contextmanager
@@ -65,31 +68,118 @@ def _no_larger_than(tensors: Mapping[str, Tensor], path: Path) -> Iterator[None]
 
 
 def load_model(path: Path | str) -> tuple[FilterNetwork, dict[str, Any]]:
-    """The network of a weights file, in evaluation mode on the CPU, and its card.
+    """The filter network of a weights file, in evaluation mode on the CPU, and its card.
 
     Raises MissingFileError without file or card, ModelError when the file is not what its card says.
+    """
+    tensors, card = _read_with_card(Path(path), "filter")
+    network = str(card.get("network"))[:80]
+    model = _filled(lambda: create_model(network, **card["options"]), tensors, path)
+    return model.eval(), card
+
+
+def load_mode_network(path: Path | str) -> tuple[ModeNetwork, dict[str, Any]]:
+    """The mode network of a weights file, in evaluation mode on the CPU, and its card; raises as `load_model` does."""
+    tensors, card = _read_with_card(Path(path), "modes")
+    model = _filled(lambda: create_mode_network(**card["options"]), tensors, path)
+    return model.eval(), card
+
+
+def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+    """The tensors of a .safetensors file by name, all finite, and its card, or None where no card lies beside it.
+
+    Raises MissingFileError for a file that does not exist, ModelError for a pickle, a damaged file, a card of another
+    schema or of another file, and values that are not finite.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
     if path.suffix != ".safetensors":
-        raise ModelError(f"{path} is not a .safetensors file; pickled weights are not read, since they can run code")
-    card = read_json(card_path(path))
-    if not isinstance(card, dict) or card.get("schema") != CARD_SCHEMA or not isinstance(card.get("options"), dict):
-        raise ModelError(f"{card_path(path)} is not a card of schema {CARD_SCHEMA}")
-    if sha256_file(path) != card.get("sha256"):
-        raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
-    network = str(card.get("network"))[:80]
+        raise ModelError(
+            f"{path} is not a .safetensors file; pickled weights are not read, since they can run code: convert a "
+            "checkpoint first with codecnn.models.convert_checkpoint, which reads tensors and nothing else"
+        )
+    card = read_json(card_path(path)) if card_path(path).is_file() else None
+    if card is not None:
+        if not isinstance(card, dict) or card.get("schema") != CARD_SCHEMA or not isinstance(card.get("options"), dict):
+            raise ModelError(f"{card_path(path)} is not a card of schema {CARD_SCHEMA}")
+        if sha256_file(path) != card.get("sha256"):
+            raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
     try:
-        tensors = load_file(path)
-        with _no_larger_than(tensors, path):
-            model = create_model(network, **card["options"])
+        tensors: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
+        reason = str(error).splitlines()[0][:300]
+        raise ModelError(f"{path} is not a whole .safetensors file: {reason}") from error
+    for name, tensor in tensors.items():
+        counter = name.endswith("num_batches_tracked") and tensor.dtype == torch.int64  # of batch norm
+        if not (counter or (tensor.is_floating_point() and bool(torch.isfinite(tensor).all()))):
+            raise ModelError(f"{path} holds weights that are not finite real numbers, in {name}")
+    return tensors, card
+
+
+def convert_checkpoint(source: Path | str, target: Path | str, *, key: str | None = None) -> list[str]:
+    """Write the tensors of a PyTorch checkpoint (.pt, .pth, .ckpt) as .safetensors, and return their names.
+
+    The checkpoint is read by torch's restricted reader (`weights_only`), which builds tensors and plain containers and
+    refuses everything that could run code. Where the tensors lie deeper, as in {"epoch": ..., "state_dict": ...},
+    `key` says where ("state_dict"; "a.b" for two levels). No card is written: only who trained it could fill one.
+
+    Raises MissingFileError, and ModelError for a file that needs more than tensors or has none at `key`.
+    """
+    source = Path(source)
+    if not source.is_file():
+        raise MissingFileError(f"{source} does not exist")
+    try:
+        state = torch.load(source, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # bytes that are no checkpoint can break the reader anywhere
+        raise ModelError(
+            f"{source} is refused: it is no checkpoint of plain tensors, and reading anything else of a pickle could "
+            f"run code ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+        ) from error
+    for part in key.split(".") if key else ():
+        if not isinstance(state, Mapping) or part not in state:
+            raise ModelError(f"{source} has nothing at {key!r}")
+        state = state[part]
+    where = f" at {key!r}" if key else ""
+    if not isinstance(state, Mapping) or not state:
+        raise ModelError(f"{source} is not a table of tensors{where}")
+    if not all(isinstance(value, Tensor) for value in state.values()):
+        nested = [str(name) for name, value in state.items() if isinstance(value, Mapping)]
+        raise ModelError(f"{source} holds more than tensors{where}; tables within it: {', '.join(nested) or 'none'}")
+    _write_tensors(Path(target), {str(name): tensor.clone() for name, tensor in state.items()})
+    return [str(name) for name in state]
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    if path.suffix != ".safetensors":
+        raise ModelError(f"{path}: weights are written as .safetensors")
+    with atomic_path(path) as part:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, part)
+
+
+def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, card = read_tensors(path)
+    if card is None:
+        raise MissingFileError(f"{card_path(path)} does not exist")
+    found = card.get("task", "filter")  # cards before there were mode networks do not say
+    if found != task:
+        raise ModelError(f"{path} holds a network for {found!r}, not for {task!r}: {_READERS.get(found, '?')} reads it")
+    return tensors, card
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def _filled(build: Callable[[], Network], tensors: dict[str, Tensor], path: Path | str) -> Network:
+    """The network that `build` makes, no larger than the file, with the file's tensors in it."""
+    try:
+        with _no_larger_than(tensors, Path(path)):
+            model = build()
         model.load_state_dict(tensors)
     except ModelError:
         raise
-    except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
-        reason = str(error).splitlines()[0][:300]
-        raise ModelError(f"{path} does not fit network {network!r}: {reason}") from error
-    if not all(tensor.is_floating_point() and bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
-        raise ModelError(f"{path} holds weights that are not finite real numbers")
-    return model.eval(), card
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"{path} does not fit its card's network: {str(error).splitlines()[0][:300]}") from error
+    return model

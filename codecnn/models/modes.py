@@ -1,0 +1,159 @@
+"""The mode classifier: which intra mode predicts a block best, told from the block and its reference samples.
+
+What an encoder's search compares is the block and what each mode makes of the reference row and column. So those are
+the network's planes, at the block's own size: the block, and the reference laid over the block along the five
+directions that need no interpolation. A window of the picture around the block would give a convolution the reference
+at the block's edges alone, and most of a window that holds 2N samples above and left is not known when the block is
+predicted. The planes are exactly what the labels depend on: substituted references, no samples beyond.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from codecnn.codec.base import QP_SCALE
+from codecnn.errors import ModelError
+from codecnn.models.rdn import RDB
+
+MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")
+"""Planes of `mode_image`; the directions are the modes 2, 18, 34, 50 and 66 of VVC, 2, 10, 18, 26 and 34 of HEVC."""
+SIDE = ("qp", "log2_width", "log2_height")
+"""Columns of `mode_side`."""
+MAX_LOG2_SIZE = 6
+GRID = 4
+"""The features of a block are averaged over GRID x GRID cells; the smallest block has one sample a cell."""
+FLAT = 2.0**-10
+"""Contrast, in units of full scale, below which a block counts as flat: one step of a 10-bit sample."""
+
+
+class ModeNetwork(nn.Module):
+    """RDBs on the planes of a block of any size, averages over 4 x 4 cells, fully connected layers with the side.
+
+    image (n, 6, h, w) -> contrast 1 -> 3x3 -> RDB ... RDB -> 4 x 4 means -> (side, contrast) -> FC -> ReLU -> FC
+
+    One network for every size: the convolutions see samples as they are (nothing is resampled), the cells grow with
+    the block, and its width and height enter with the QP. `modes` is 67 for VVC, 35 for HEVC. An untrained network
+    gives every mode the same probability.
+    """
+
+    def __init__(
+        self,
+        features: int = 32,
+        blocks: int = 2,
+        layers: int = 3,
+        growth: int = 16,
+        hidden: int = 128,
+        modes: int = 67,
+    ) -> None:
+        self.options = {
+            "features": features,
+            "blocks": blocks,
+            "layers": layers,
+            "growth": growth,
+            "hidden": hidden,
+            "modes": modes,
+        }
+        for name, value in self.options.items():
+            if not isinstance(value, int) or value < 1:
+                raise ModelError(f"mode network option {name} must be a whole number of at least 1, not {value!r}")
+        super().__init__()
+        self.head = nn.Conv2d(len(MODE_PLANES), features, 3, padding=1)
+        self.blocks = nn.Sequential(*(RDB(features, layers, growth) for _ in range(blocks)))
+        self.hidden = nn.Linear(features * GRID**2 + len(SIDE) + 1, hidden)
+        self.tail = nn.Linear(hidden, modes)
+        nn.init.zeros_(self.tail.weight)
+        nn.init.zeros_(self.tail.bias)
+
+    def forward(self, image: Tensor, side: Tensor) -> Tensor:
+        """Logits (n, modes) of blocks of one size, from `mode_image` (n, 6, h, w) and `mode_side` (n, 3).
+
+        The image's mean is taken away and its contrast brought to 1, since neither an offset nor a factor changes
+        which mode predicts best; what a factor does change, beside a QP, is told by the contrast's logarithm.
+        Raises ModelError for shapes that do not fit.
+        """
+        if image.dim() != 4 or image.shape[1] != len(MODE_PLANES) or min(image.shape[2:]) < GRID:
+            raise ModelError(
+                f"the image has shape {tuple(image.shape)}, not (n, {len(MODE_PLANES)}, h, w) of at least {GRID}x{GRID}"
+            )
+        if side.shape != (image.shape[0], len(SIDE)):
+            raise ModelError(f"the side has shape {tuple(side.shape)}, not {(image.shape[0], len(SIDE))}")
+        centred = image - image.mean(dim=(1, 2, 3), keepdim=True)
+        contrast = (centred.square().mean(dim=(1, 2, 3), keepdim=True) + FLAT**2).sqrt()
+        features = self.blocks(self.head(centred / contrast))
+        cells = F.adaptive_avg_pool2d(features, GRID).flatten(1)
+        told = torch.cat([cells, side, contrast.flatten(1).log2() / 10], dim=1)
+        logits: Tensor = self.tail(F.relu(self.hidden(told)))
+        return logits
+
+
+def create_mode_network(**options: Any) -> ModeNetwork:
+    """Build an untrained mode network from features, blocks, layers, growth, hidden, modes; ModelError for others."""
+    try:
+        return ModeNetwork(**options)
+    except TypeError as error:
+        raise ModelError(f"the mode network does not take these options: {error}") from error
+
+
+def mode_image(corner: Tensor, top: Tensor, left: Tensor, block: Tensor, bit_depth: int) -> Tensor:
+    """Planes (n, 6, h, w) in units of full scale from blocks (n, h, w) and their reference samples.
+
+    corner (n,) is p[-1][-1], top (n, 2w) is p[0 .. 2w-1][-1] and left (n, 2h) is p[-1][0 .. 2h-1], in the order and
+    after the substitution of H.266 8.4.5.2.8 (H.265 8.4.4.2.2). Along the outer directions of a block that is not
+    square the last sample of the shorter reference is repeated. Raises ModelError for shapes that do not fit.
+    """
+    n, height, width = block.shape
+    if corner.shape != (n,) or top.shape != (n, 2 * width) or left.shape != (n, 2 * height):
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (corner, top, left))
+        raise ModelError(f"corner, top, left of shapes {shapes} do not fit blocks of shape {tuple(block.shape)}")
+    # One line from the lowest sample on the left over the corner to the last on the right: directions are offsets.
+    line = torch.cat([left.flip(1), corner[:, None], top], dim=1)
+    y = torch.arange(height, device=block.device)[:, None]
+    x = torch.arange(width, device=block.device)[None, :]
+    centre = 2 * height
+    below_left = centre - 1 - (x + y + 1).clamp(max=2 * height - 1)
+    above_right = centre + 1 + (x + y + 1).clamp(max=2 * width - 1)
+    directions = (below_left, centre - 1 - y + 0 * x, centre + x - y, centre + 1 + x + 0 * y, above_right)
+    planes = torch.stack([block, *(line[:, index] for index in directions)], dim=1)
+    return planes.float() * 2.0**-bit_depth
+
+
+def mode_side(qp: Tensor, width: int, height: int) -> Tensor:
+    """What is told of blocks beside their samples: (n, 3), QP / 64 and the binary logarithms of the size / 6."""
+    size = torch.tensor([width, height], device=qp.device).log2() / MAX_LOG2_SIZE
+    return torch.cat([qp[:, None].float() / QP_SCALE, size.expand(len(qp), 2)], dim=1)
+
+
+def mode_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross entropy, in nats, of logits (n, modes) against the best modes (n,)."""
+    return F.cross_entropy(logits, labels.long())
+
+
+def expected_cost(logits: Tensor, costs: Tensor) -> Tensor:
+    """Expected excess of a mode drawn by the network's probabilities: a loss that knows how wrong a wrong mode is.
+
+    logits and costs (n, modes): sum(softmax(logits) · (costs - best)) / sum(best), the best of each block. The sums
+    run over the blocks together, since the ratio of a block that is predicted perfectly has no bound. The costs'
+    unit (SATD, bits) cancels. From scratch it learns far more slowly than `mode_loss`: it is for what comes after.
+    """
+    best = costs.amin(dim=1, keepdim=True)
+    scale = best.sum(dtype=torch.float64).clamp(min=1.0)
+    excess = ((costs - best) / scale).to(logits.dtype)
+    return (logits.softmax(dim=1) * excess).sum()
+
+
+def excess_cost(logits: Tensor, costs: Tensor) -> Tensor:
+    """How much more the chosen modes cost than the best, relative: sum(chosen) / sum(best) - 1, a float64 scalar.
+
+    logits and costs (n, modes). Of equal logits the first mode is chosen. Infinite where the best cost nothing and
+    the chosen do.
+    """
+    chosen = costs.gather(1, logits.argmax(dim=1, keepdim=True)).sum(dtype=torch.float64)
+    best = costs.amin(dim=1).sum(dtype=torch.float64)
+    return (chosen - best) / best.clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def top_k(logits: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Share of blocks whose label (n,) is among the k modes of largest logit (n, modes), a float64 scalar."""
+    return (logits.topk(k, dim=1).indices == labels.long()[:, None]).any(dim=1).double().mean()
