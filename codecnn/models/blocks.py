@@ -43,7 +43,7 @@ def initialise(network: nn.Module, head: nn.Conv2d, spans: Iterable[slice], tail
     """
     for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-            nn.init.kaiming_normal_(module.weight, nonlinearity="relu" if ".layers." in name else "linear")
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu" if "layers" in name.split(".") else "linear")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     with torch.no_grad():
