@@ -237,7 +237,7 @@ def evaluate(
     step: Annotated[int, typer.Option("--step", min=1, help="every so-many-th picture; JVET's all intra takes 8")] = 1,
     packing: Packing = None,
     jobs: Jobs = 1,
-    tile: Tile = 512,
+    tile: Tile = 384,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -294,7 +294,7 @@ def filter_command(
     chroma: Chroma = None,
     rate: Rate = None,
     frames: Frames = None,
-    tile: Tile = 512,
+    tile: Tile = 384,
     device: Device = "auto",
 ) -> None:
     """Filter decoded pictures; the output has the format of the input."""
@@ -361,17 +361,25 @@ def models(as_json: Json = False) -> None:
 
 @app.command()
 def complexity(
-    model: Annotated[str, typer.Argument(help="a network's name, or weights .safetensors")],
+    model: Annotated[str | None, typer.Argument(help="a network's name, or weights .safetensors")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="options of the network")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="all networks, as a table in Markdown")] = False,
     as_json: Json = False,
 ) -> None:
-    """What a network costs: kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field."""
+    """What a network costs: kMAC/pixel without and with the halo of a 128x128 CTU, parameters, reach, peak memory."""
     from codecnn.config import parse_overrides
-    from codecnn.models import complexity as count
-    from codecnn.models import create_model, load_model
+    from codecnn.models import complexity_table, create_model, full_cost, list_models, load_model
 
+    if every == (model is not None):
+        raise typer.BadParameter("give the name of a network, or --all")
+    if model is None:
+        if as_json:
+            print_json([{"model": name} | full_cost(create_model(name)) for name in list_models()])
+        else:
+            out.print(complexity_table(), markup=False, highlight=False, soft_wrap=True)
+        return
     options = parse_overrides(overrides or ())
     if model.endswith(".safetensors"):
         if options:
@@ -379,7 +387,7 @@ def complexity(
         network = load_model(model)[0]
     else:
         network = create_model(model, **options)
-    print_facts({"model": model} | count(network).as_dict(), as_json)
+    print_facts({"model": model} | full_cost(network), as_json)
 
 
 @app.command()

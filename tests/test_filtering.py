@@ -1,14 +1,36 @@
 """Tiles equal the picture in one piece; rounding, clipping, format."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from test_models import SMALL, awaken
+from test_models import SMALL, awaken, random_picture
 
-from codecnn.errors import ConfigError
-from codecnn.filtering import filter_luma, filter_planes, filter_video
+from codecnn.codec.planes import BLOCK_PLANES
+from codecnn.errors import ConfigError, ModelError, StoreError
+from codecnn.evaluation.sweep import measure
+from codecnn.filtering import (
+    filter_components,
+    filter_luma,
+    filter_outputs,
+    filter_picture,
+    filter_planes,
+    filter_video,
+    unit_planes,
+)
 from codecnn.models import create_model
-from codecnn.video import VideoFormat, create_video, open_video
+from codecnn.training import filter_loss, psnr_gain
+from codecnn.video import Picture, VideoFormat, create_video, open_video
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """These pictures are too small to share."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def _picture(height, width, bit_depth=10):
@@ -99,3 +121,125 @@ def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
             np.testing.assert_array_equal(result.y, filter_luma(model, picture[0], qp, 10))
             np.testing.assert_array_equal(result.u, picture[1])
             np.testing.assert_array_equal(result.v, picture[2])
+
+
+@pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
+@pytest.mark.parametrize("tile", [16, 33])
+@pytest.mark.parametrize("size", [(37, 51), (64, 48), (5, 3)])
+def test_tiles_equal_the_whole_picture_with_chroma(name, tile, size):
+    model = awaken(create_model(name, **SMALL, planes=["rec_y", "rec_u", "rec_v", "qp"]))
+    picture = random_picture(model, *size)
+    with torch.inference_mode():
+        whole, tiled = filter_outputs(model, picture, None), filter_outputs(model, picture, tile)
+    assert tuple(whole) == model.outputs
+    for output, plane in whole.items():
+        assert plane.shape == picture[f"rec_{output}"].shape
+        assert (plane - picture[f"rec_{output}"]).abs().mean() > 1e-3
+        assert (plane - tiled[output]).abs().max() <= 1e-5
+
+
+def test_the_default_path_is_the_plain_one_to_a_rounding():
+    """filter_luma goes through the prepared network; before rounding the two are within 1e-5 of full scale."""
+    model = awaken(create_model("rdn", **SMALL | {"growth": 16}), std=0.1)
+    luma = _picture(70, 90)
+    plain = filter_planes(
+        model, {"rec_y": torch.from_numpy(luma / np.float32(1024))[None, None], "qp": torch.full((1, 1, 1, 1), 0.5)}
+    )
+    samples = plain[0, 0].detach().numpy() * 1024
+    filtered = filter_luma(model, luma, 32, 10)
+    assert (filtered != luma).mean() > 0.5
+    assert np.abs(np.clip(samples, 0, 1023) - filtered).max() <= 0.5 + 1e-5 * 1024
+
+
+def test_a_yuv_network_filters_chroma_as_well():
+    model = awaken(create_model("rdn_yuv", **SMALL))
+    planes = (_picture(34, 46), _picture(17, 23), _picture(17, 23))
+    filtered = filter_picture(model, Picture(planes, 10), 32)
+    again = filter_components(model, dict(zip(("rec_y", "rec_u", "rec_v"), planes, strict=True)), 32, 10)
+    for plane, new, name in zip(planes, filtered.planes, "yuv", strict=True):
+        assert new.shape == plane.shape
+        assert new.dtype == plane.dtype
+        assert (new != plane).any()
+        np.testing.assert_array_equal(new, again[name])
+    with pytest.raises(ModelError, match="46x34, 46x34, 46x34"):
+        filter_picture(model, Picture((planes[0],) * 3, 10), 32)
+    with pytest.raises(ModelError, match=r"the picture's planes are 46x34$"):
+        filter_picture(model, Picture(planes[:1], 10), 32)
+
+
+def test_further_planes_reach_the_network_scaled():
+    model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "unf_y", "depth", "qp"]))
+    luma, unfiltered = _picture(20, 30), _picture(20, 30)[::-1].copy()
+    depth = np.random.default_rng(3).random((20, 30), dtype=np.float32)
+    filtered = filter_luma(model, luma, 32, 10, planes={"unf_y": unfiltered, "depth": depth})
+    tensors = {
+        "rec_y": torch.from_numpy(luma / np.float32(1024))[None, None],
+        "unf_y": torch.from_numpy(unfiltered / np.float32(1024))[None, None],
+        "depth": torch.from_numpy(depth)[None, None],
+        "qp": torch.full((1, 1, 1, 1), 0.5),
+    }
+    expected = filter_planes(model, tensors)[0, 0].detach().numpy() * 1024
+    assert np.abs(np.clip(expected, 0, 1023) - filtered).max() <= 0.52
+    with pytest.raises(ModelError, match="needs the plane 'unf_y'"):
+        filter_luma(model, luma, 32, 10, planes={"depth": depth})
+    with pytest.raises(ModelError, match=r"'depth' has shape \(1, 1, 19, 30\)"):
+        filter_luma(model, luma, 32, 10, planes={"depth": depth[1:], "unf_y": unfiltered})
+
+
+def with_files(unit, **files):
+    """The unit with further files; its originals do for pictures before the codec's filters."""
+    return replace(unit, record=unit.record | files)
+
+
+def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
+    (unit, *_) = tiny_store.split("test")
+    height, width = unit.format.height, unit.format.width
+    cells = np.full((1, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), -1, np.int8)
+    cells[0, BLOCK_PLANES.index("depth"), 2, 3] = 4
+    cells[0, BLOCK_PLANES.index("qp"), 2, 3] = 32
+    np.save(tmp_path / "cells.npy", cells)
+    complete = with_files(unit, block_planes=str(tmp_path / "cells.npy"), unfiltered=unit.record["original"])
+    planes = unit_planes(complete, 0, ["rec_y", "qp", "depth", "cu_qp", "unf_y"])
+    assert set(planes) == {"depth", "cu_qp", "unf_y"}
+    expected = np.zeros((height, width), np.float32)
+    expected[8:12, 12:16] = 0.5
+    np.testing.assert_array_equal(planes["depth"], expected)
+    np.testing.assert_array_equal(planes["cu_qp"], expected)
+    with unit.originals() as originals:
+        np.testing.assert_array_equal(planes["unf_y"], originals[0].y)
+    for name in ("depth", "unf_y", "pred_y"):
+        with pytest.raises(StoreError, match=f"small at QP {unit.qp} has no plane '{name}'"):
+            unit_planes(unit, 0, [name])
+
+
+def test_evaluation_and_validation_supply_what_a_network_declares(tiny_store):
+    (unit, *_) = tiny_store.split("test")
+    model = create_model("rdn_yuv", **SMALL, planes=["rec_y", "rec_u", "rec_v", "unf_y", "qp"])
+    with_unfiltered = with_files(unit, unfiltered=unit.record["original"])
+    row = measure(model, with_unfiltered)
+    assert row["psnr_u_filtered"] == row["psnr_u"]
+    assert psnr_gain(model, [with_unfiltered], "cpu") == {unit.qp: 0.0}
+    awaken(model)
+    assert measure(model, with_unfiltered)["psnr_v_filtered"] < row["psnr_v"]
+    with pytest.raises(StoreError, match="'unf_y'"):
+        measure(model, unit)
+
+
+def test_the_loss_of_a_yuv_network_weighs_its_components():
+    model = create_model("rdn_yuv", **SMALL)
+    n, size, halo = 2, 16, model.halo
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(side):
+        return torch.rand(n, 1, side, side, generator=generator)
+
+    batch = {"rec_y": draw(size + 2 * halo), "orig_y": draw(size), "qp": torch.full((n, 1, 1, 1), 0.5)}
+    batch |= {f"rec_{c}": draw(size // 2 + halo) for c in "uv"} | {f"orig_{c}": draw(size // 2) for c in "uv"}
+    batch |= {"valid": torch.ones(n, 1, size, size), "picture_mse": torch.tensor([0.5, 2.0])}
+    batch["valid"][1, :, 10:] = 0
+    expected = 0.0
+    for c, weight, h in (("y", 6, halo), ("u", 1, halo // 2), ("v", 1, halo // 2)):
+        error = (batch[f"rec_{c}"][:, :, h:-h, h:-h] - batch[f"orig_{c}"]).square().numpy()[:, 0]
+        rows = 10 if c == "y" else 5
+        expected += weight / 8 * (error[0].mean() / 0.5 + error[1, :rows].mean() / 2.0) / 2
+    assert filter_loss(model, batch, "picture").item() == pytest.approx(expected, rel=1e-5)

@@ -23,7 +23,6 @@ from codecnn.ctu.loader import (
     TrainingBatches,
     as_tensors,
     iterate,
-    picture_planes,
     unpack,
 )
 from codecnn.ctu.patches import CELL_PLANES, LOADER_PLANES, Patch, PatchReader, copy_window
@@ -170,15 +169,6 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
             inside = np.zeros((64, 64))
             inside[: max(unit.format.height - patch.y, 0), : max(unit.format.width - patch.x, 0)] = 1
             np.testing.assert_array_equal(batch["valid"][i, 0], _turn(inside, transform))
-
-
-def test_whole_pictures_have_the_same_planes(units):
-    for unit, picture in ((units[0], 2), (units[3], 1)):
-        planes = picture_planes(unit, picture, LOADER_PLANES)
-        assert list(planes) == list(LOADER_PLANES)
-        assert planes.pop("qp").item() * QP_SCALE == unit.qp + picture
-        for name, plane in planes.items():
-            np.testing.assert_allclose(plane[0, 0], _plane(unit, picture, name), rtol=1e-6, err_msg=name)
 
 
 def test_every_block_plane_has_a_scale():

@@ -17,9 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.codec.planes import BLOCK_SIZE
 from codecnn.ctu.grid import ctu_grid
-from codecnn.ctu.mapped import BLOCK_FILE
 from codecnn.ctu.patches import CELL_PLANES, QP_PLANE, SAMPLE_PLANES, Patch, PatchReader
 from codecnn.ctu.sampling import ALIGNMENT, Positions, Sampler, Source
 from codecnn.ctu.store import Unit
@@ -54,24 +52,6 @@ def as_floats(batch: Mapping[str, Tensor]) -> Batch:
 def as_tensors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Batch:
     """The arrays of `PatchReader.cut` as tensors, without copying."""
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def picture_planes(unit: Unit, picture: int, planes: Sequence[str]) -> Batch:
-    """Whole `planes` of a picture as `as_floats` scales them: (1, 1, h, w), chroma at its own size, qp (1, 1, 1, 1).
-
-    Raises StoreError for a plane that the unit lacks, ConfigError for one that is unknown.
-    """
-    reader = PatchReader([unit], 2, 0, planes)
-    arrays = reader.facts([Patch(0, picture, 0, 0)], [0])
-    form = unit.format
-    for cut in reader.cuts:
-        plane = reader.files.plane(cut.file, 0, picture, cut.index)
-        if cut.file == BLOCK_FILE:
-            samples = plane.repeat(BLOCK_SIZE, axis=0).repeat(BLOCK_SIZE, axis=1)
-            plane = samples[: form.height, : form.width]
-        arrays[cut.name] = np.array(plane)[None, None]
-    floats = as_floats(as_tensors(arrays))
-    return {name: floats[name] for name in planes}
 
 
 class CtuPatches(Dataset[Batch]):

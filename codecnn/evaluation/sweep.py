@@ -13,7 +13,7 @@ from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.bdrate import bd_rate
 from codecnn.evaluation.metrics import psnr
 from codecnn.evaluation.report import Crop, write_csv, write_report
-from codecnn.filtering import filter_picture
+from codecnn.filtering import DEFAULT_TILE, filter_picture, unit_planes
 from codecnn.models import FilterNetwork
 from codecnn.runs import append_jsonl, provenance, read_jsonl, sha256_json, write_json
 
@@ -31,7 +31,7 @@ def evaluate(
     split: str,
     output: Path,
     *,
-    tile: int | None = None,
+    tile: int | None = DEFAULT_TILE,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -65,14 +65,16 @@ def evaluate(
 
 
 def measure(
-    model: FilterNetwork, unit: Unit, *, tile: int | None = None, device: str | torch.device = "cpu"
+    model: FilterNetwork, unit: Unit, *, tile: int | None = DEFAULT_TILE, device: str | torch.device = "cpu"
 ) -> dict[str, Any]:
     """One row of the results: name, qp, bits, and PSNR of each plane before and after, dB."""
     before: dict[str, list[float]] = defaultdict(list)
     after: dict[str, list[float]] = defaultdict(list)
     with unit.originals() as originals, unit.decoded() as decoded:
-        for coded, original, output in zip(unit.record["pictures"], originals, decoded, strict=True):
-            filtered = filter_picture(model, output, coded["qp"], tile=tile, device=device)
+        pictures = zip(unit.record["pictures"], originals, decoded, strict=True)
+        for index, (coded, original, output) in enumerate(pictures):
+            beside = unit_planes(unit, index, model.planes)
+            filtered = filter_picture(model, output, coded["qp"], planes=beside, tile=tile, device=device)
             for plane, a, b, c in zip(PLANES, original.planes, output.planes, filtered.planes, strict=False):
                 before[plane].append(psnr(a, b, output.bit_depth))
                 after[plane].append(before[plane][-1] if c is b else psnr(a, c, output.bit_depth))
@@ -179,7 +181,8 @@ def _crop(model: FilterNetwork, unit: Unit, tile: int | None, device: str | torc
     """Original, decoded and filtered luma of the first picture, where the filter changes most."""
     with unit.originals() as originals, unit.decoded() as decoded:
         original, output = originals[0], decoded[0]
-        filtered = filter_picture(model, output, unit.record["pictures"][0]["qp"], tile=tile, device=device)
+        qp, beside = unit.record["pictures"][0]["qp"], unit_planes(unit, 0, model.planes)
+        filtered = filter_picture(model, output, qp, planes=beside, tile=tile, device=device)
         planes = [np.array(picture.y) for picture in (original, output, filtered)]
     y, x = _busiest(planes[2].astype(np.float64) - planes[1], CROP_SIZE)
     windows = [plane[y : y + CROP_SIZE, x : x + CROP_SIZE] for plane in planes]

@@ -11,93 +11,169 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from codecnn.codec.base import MAX_QP, QP_SCALE
-from codecnn.errors import ConfigError
-from codecnn.models import FilterNetwork
+from codecnn.errors import ConfigError, ModelError
+from codecnn.models import FilterNetwork, named_outputs, prepare
+from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 
-DEFAULT_TILE = 512
-"""Side of a tile in samples: large enough that the context around it costs little, small enough for any memory."""
+DEFAULT_TILE = 384
+"""Largest side of a tile in luma samples. With its context a tile's tensors of 48 features stay below the 32 MiB up to
+which glibc's allocator gives memory back to the next layer instead of to the system."""
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """Samples [top, bottom) x [left, right) that the tile contributes, and the window that the network computes."""
+class _Span:
+    """Samples [start, stop) that a tile contributes in one direction, and [first, last) that the network computes."""
 
-    top: int
-    bottom: int
-    left: int
-    right: int
-    window: tuple[int, int, int, int]
+    start: int
+    stop: int
+    first: int
+    last: int
 
 
 def filter_planes(model: FilterNetwork, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE) -> Tensor:
     """Filtered luma (1, 1, h, w) of the planes (1, 1, h, w) or constant (1, 1, 1, 1) of one picture, before rounding.
 
-    `tile` is the side of the tiles, None the picture in one piece; the result is the same to float rounding. Each tile
-    is computed with the context that the network's radius asks for, taken from the picture; where that context would
-    leave the picture, the tile's window ends at the picture's edge just as the whole picture does.
+    As `filter_outputs`, for what of a network's outputs is luma.
     """
-    height, width = planes["rec_y"].shape[2:]
+    return filter_outputs(model, planes, tile)["y"]
+
+
+def filter_outputs(
+    model: FilterNetwork, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE
+) -> dict[str, Tensor]:
+    """Each output of `model` for the planes of one picture, at its own resolution, before rounding.
+
+    Planes are (1, 1, h, w), of 4:2:0 chroma (1, 1, (h + 1) // 2, (w + 1) // 2), or constant (1, 1, 1, 1). `tile` is
+    the largest side of the tiles, None the picture in one piece; the result is the same to float rounding. Each tile is
+    computed with the context that the network's radius asks for, taken from the picture; where that context would leave
+    the picture, the tile's window ends at the picture's edge just as the whole picture does. Raises ModelError for a
+    plane that is missing or of another size.
+    """
     if tile is not None and tile < 1:
         raise ConfigError(f"tile size must be positive, not {tile}")
-    # The unpadded head and the stride want samples beyond the edge: the nearest one is repeated.
-    right, bottom = -width % model.stride, -height % model.stride
-    pad = (model.halo, model.halo + right, model.halo, model.halo + bottom)
-    padded = {
-        name: plane if plane.shape[2:] == (1, 1) else F.pad(plane, pad, mode="replicate")
-        for name, plane in planes.items()
+    missing = [name for name in model.planes if name not in planes]
+    if missing:
+        raise ModelError(f"the network needs the plane {missing[0]!r}, which is missing")
+    height, width = planes["rec_y"].shape[2:]
+    padded = {name: _padded(planes[name], name, (height, width), model) for name in model.planes}
+    output = {
+        name: planes["rec_y" if name == "y" else f"rec_{name}"].new_empty(1, 1, *_size((height, width), name))
+        for name in model.outputs
     }
-    output = torch.empty_like(planes["rec_y"])
-    for part in _tiles(height, width, tile, model):
-        y0, y1, x0, x1 = part.window
-        inputs = {
-            name: plane
-            if plane.shape[2:] == (1, 1)
-            else plane[:, :, y0 : y1 + 2 * model.halo, x0 : x1 + 2 * model.halo]
-            for name, plane in padded.items()
-        }
-        result = model(inputs)
-        inner = result[:, :, part.top - y0 : part.bottom - y0, part.left - x0 : part.right - x0]
-        output[:, :, part.top : part.bottom, part.left : part.right] = inner
+    for rows in _spans(height, tile, model):
+        for columns in _spans(width, tile, model):
+            made = named_outputs(
+                model({name: _window(plane, name, rows, columns, model.halo) for name, plane in padded.items()})
+            )
+            for name, plane in made.items():
+                factor = 1 if name == "y" else 2
+                target, source = _cut(rows, factor), _cut(columns, factor)
+                output[name][:, :, target[0], source[0]] = plane[:, :, target[1], source[1]]
     return output
 
 
-def _tiles(height: int, width: int, tile: int | None, model: FilterNetwork) -> Iterator[_Tile]:
+def _size(luma: tuple[int, int], name: str) -> tuple[int, int]:
+    """Height and width of a plane or an output in a picture of `luma` samples."""
+    if name in CHROMA_PLANES or name in ("u", "v"):
+        return (luma[0] + 1) // 2, (luma[1] + 1) // 2
+    return luma
+
+
+def _padded(plane: Tensor, name: str, luma: tuple[int, int], model: FilterNetwork) -> Tensor:
+    """The unpadded head and the stride want samples beyond the edge: the nearest one is repeated."""
+    if plane.shape[2:] == (1, 1) and name not in SAMPLE_PLANES:
+        return plane
+    size = _size(luma, name)
+    if tuple(plane.shape) != (1, 1, *size):
+        raise ModelError(f"plane {name!r} has shape {tuple(plane.shape)}, the picture {(1, 1, *size)}")
+    factor = 2 if name in CHROMA_PLANES else 1
+    halo = model.halo // factor
+    bottom, right = ((extent + -extent % model.stride) // factor - own for extent, own in zip(luma, size, strict=True))
+    if halo == bottom == right == 0:
+        return plane
+    return F.pad(plane, (halo, halo + right, halo, halo + bottom), mode="replicate")
+
+
+def _window(plane: Tensor, name: str, rows: _Span, columns: _Span, halo: int) -> Tensor:
+    if plane.shape[2:] == (1, 1) and name not in SAMPLE_PLANES:
+        return plane
+    f = 2 if name in CHROMA_PLANES else 1
+    return plane[
+        :, :, rows.first // f : (rows.last + 2 * halo) // f, columns.first // f : (columns.last + 2 * halo) // f
+    ]
+
+
+def _cut(span: _Span, factor: int) -> tuple[slice, slice]:
+    """Where a tile's samples go in the output, and where they are in what the network made of its window."""
+    start, stop, first = span.start // factor, -(-span.stop // factor), span.first // factor
+    return slice(start, stop), slice(start - first, stop - first)
+
+
+def _spans(size: int, tile: int | None, model: FilterNetwork) -> Iterator[_Span]:
+    """Tiles of about equal size along one direction, starting at multiples of the stride."""
     context = model.radius - model.halo
-
-    def spans(size: int) -> Iterator[tuple[int, int, int, int]]:
-        end = size + -size % model.stride
-        step = tile or size
-        for start in range(0, size, step):
-            stop = min(start + step, size)
-            first = max(start - context, 0) // model.stride * model.stride
-            last = min(stop + context, end)
-            yield start, stop, first, last + -last % model.stride
-
-    for top, bottom, y0, y1 in spans(height):
-        for left, right, x0, x1 in spans(width):
-            yield _Tile(top, bottom, left, right, (y0, y1, x0, x1))
+    count = 1 if tile is None else -(-size // tile)
+    step = -(-size // count)
+    step += -step % model.stride
+    end = size + -size % model.stride
+    for start in range(0, size, step):
+        stop = min(start + step, size)
+        last = min(stop + context, end)
+        yield _Span(start, stop, max(start - context, 0) // model.stride * model.stride, last + -last % model.stride)
 
 
 @torch.inference_mode()
-def filter_luma(
+def filter_components(
     model: FilterNetwork,
-    decoded: npt.NDArray[Any],
+    components: Mapping[str, Array],
     qp: int,
     bit_depth: int,
     *,
     tile: int | None = DEFAULT_TILE,
     device: str | torch.device = "cpu",
-) -> npt.NDArray[Any]:
-    """Filter the decoded luma plane (h, w) of a picture coded at slice QP `qp`; same shape and type.
+) -> dict[str, Array]:
+    """Filter one picture coded at slice QP `qp`: {"y": (h, w), ...} of each output, in the type of its decoded plane.
 
-    Rounded to the nearest integer and clipped to [0, 2^bit_depth - 1]. Raises ConfigError for a QP out of range.
+    `components` holds the declared planes by name, but for `qp`: samples as integers, other planes as the loader
+    scales them, all of luma's size (h, w) but 4:2:0 chroma. Results are rounded to the nearest integer and clipped to
+    [0, 2^bit_depth - 1]. Raises ConfigError for a QP out of range, ModelError for planes that are missing
+    or do not fit.
     """
     if not 0 <= qp <= MAX_QP:
         raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
     full_scale = 2**bit_depth
-    rec = torch.from_numpy(decoded.astype(np.float32)).to(device) / full_scale
-    planes = {"rec_y": rec[None, None], "qp": torch.full((1, 1, 1, 1), qp / QP_SCALE, device=device)}
-    filtered = filter_planes(model, planes, tile)[0, 0]
-    samples = (filtered * full_scale).round_().clamp_(0, full_scale - 1)
-    result: npt.NDArray[Any] = samples.cpu().numpy().astype(decoded.dtype)
-    return result
+    planes = {"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE, device=device)}
+    for name in model.planes:
+        if name in components:
+            plane = torch.from_numpy(components[name].astype(np.float32)).to(device)
+            planes[name] = (plane.div_(full_scale) if name in SAMPLE_PLANES else plane)[None, None]
+    filtered = filter_outputs(prepare(model), planes, tile)
+    return {
+        name: _samples(plane[0, 0], full_scale, components[f"rec_{name}"].dtype) for name, plane in filtered.items()
+    }
+
+
+def _samples(plane: Tensor, full_scale: int, dtype: np.dtype[Any]) -> Array:
+    rounded = plane.mul_(full_scale).round_().clamp_(0, full_scale - 1)
+    samples: Array = rounded.cpu().numpy().astype(dtype)
+    return samples
+
+
+def filter_luma(
+    model: FilterNetwork,
+    decoded: Array,
+    qp: int,
+    bit_depth: int,
+    *,
+    planes: Mapping[str, Array] | None = None,
+    tile: int | None = DEFAULT_TILE,
+    device: str | torch.device = "cpu",
+) -> Array:
+    """Filter the decoded luma plane (h, w) of a picture coded at slice QP `qp`; same shape and type.
+
+    `planes` holds what else the network declares; see `filter_components`, which this is for luma.
+    """
+    components = {**(planes or {}), "rec_y": decoded}
+    return filter_components(model, components, qp, bit_depth, tile=tile, device=device)["y"]

@@ -1,13 +1,14 @@
 """A whole sequence through a network, picture by picture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from codecnn.errors import ConfigError
-from codecnn.filtering.frame import DEFAULT_TILE, filter_luma
+from codecnn.errors import ConfigError, ModelError
+from codecnn.filtering.frame import DEFAULT_TILE, Array, filter_components
 from codecnn.models import FilterNetwork
+from codecnn.models.base import CHROMA_PLANES
 from codecnn.video import Picture, Video, create_video
 
 
@@ -16,12 +17,26 @@ def filter_picture(
     picture: Picture,
     qp: int,
     *,
+    planes: Mapping[str, Array] | None = None,
     tile: int | None = DEFAULT_TILE,
     device: str | torch.device = "cpu",
 ) -> Picture:
-    """The picture with its luma filtered; chroma planes are passed on as they are."""
-    luma = filter_luma(model, picture.y, qp, picture.bit_depth, tile=tile, device=device)
-    return Picture((luma, *picture.planes[1:]), picture.bit_depth)
+    """The picture with the components filtered that the network filters; the others are passed on as they are.
+
+    `planes` holds what the network declares beyond the decoded components and the QP, see `filter_components`. Raises
+    ModelError where it needs chroma and the picture's is not 4:2:0.
+    """
+    components = {**(planes or {}), "rec_y": picture.y}
+    if any(name in CHROMA_PLANES for name in model.planes):
+        height, width = picture.y.shape
+        if len(picture.planes) != 3 or picture.planes[1].shape != ((height + 1) // 2, (width + 1) // 2):
+            shapes = ", ".join(f"{plane.shape[1]}x{plane.shape[0]}" for plane in picture.planes)
+            raise ModelError(f"the network needs 4:2:0 chroma, and the picture's planes are {shapes}")
+        components |= {"rec_u": picture.planes[1], "rec_v": picture.planes[2]}
+    filtered = filter_components(model, components, qp, picture.bit_depth, tile=tile, device=device)
+    return Picture(
+        tuple(filtered.get(name, plane) for name, plane in zip("yuv", picture.planes, strict=False)), picture.bit_depth
+    )
 
 
 def filter_video(

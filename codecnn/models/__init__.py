@@ -1,9 +1,10 @@
 """Networks: named planes in, filtered samples out; registry, cost and weights."""
 
-from codecnn.models import rdn  # noqa: F401 - registers the networks of the file
-from codecnn.models.base import FilterNetwork
-from codecnn.models.complexity import Complexity, complexity
+from codecnn.models import baselines, low_cost, rdn, trunks, yuv  # noqa: F401 - registers the networks of the files
+from codecnn.models.base import FilterNetwork, named_outputs
+from codecnn.models.complexity import Complexity, complexity, complexity_table, full_cost, peak_memory
 from codecnn.models.finetune import freeze, parameter_groups
+from codecnn.models.inference import fold, prepare
 from codecnn.models.modes import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model, describe_model, list_models
 from codecnn.models.transfer import TransferReport, load_partial
@@ -15,15 +16,21 @@ __all__ = [
     "ModeNetwork",
     "TransferReport",
     "complexity",
+    "complexity_table",
     "convert_checkpoint",
     "create_mode_network",
     "create_model",
     "describe_model",
+    "fold",
     "freeze",
+    "full_cost",
     "list_models",
     "load_mode_network",
     "load_model",
     "load_partial",
+    "named_outputs",
     "parameter_groups",
+    "peak_memory",
+    "prepare",
     "save_weights",
 ]

@@ -1,4 +1,4 @@
-"""What every filter network is: named planes in, the filtered plane out."""
+"""What every filter network is: named planes in, the filtered plane or planes out."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,36 +9,67 @@ from torch import Tensor, nn
 from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
 
-KNOWN_PLANES = ("rec_y", "qp")
-"""Planes that the loader and the picture filter can supply; `qp` may be constant, of shape (n, 1, 1, 1)."""
+SAMPLE_PLANES = ("rec_y", "rec_u", "rec_v", "unf_y", "pred_y")
+"""Planes of samples x / 2^bit_depth: decoded, before the codec's loop filters, and the codec's prediction."""
+CHROMA_PLANES = ("rec_u", "rec_v")
+"""Planes that come at the resolution of 4:2:0 chroma, half of luma's height and width, and so with half the halo."""
+KNOWN_PLANES = (*SAMPLE_PLANES, "qp", "depth", "cu_qp", "pred_mode", "intra_mode", "partition")
+"""Planes that a network may declare; all but chroma's have luma's size, and `qp` may be constant, (n, 1, 1, 1)."""
+
+RESIDUAL_SCALE = 0.02
+"""Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37."""
+
+Filtered = Tensor | dict[str, Tensor]
+"""What a network returns: the filtered luma, or for several outputs each of them by name."""
 
 
 class FilterNetwork(nn.Module):
     """Base of the filter networks.
 
-    planes   names of the input planes, in the order of the first convolution's channels; `rec_y` is among them
-    halo     input samples that the unpadded convolutions take away on each side (132 -> 128 is halo 2)
-    radius   how far, in samples, an output sample looks into the input on each side; the context a tile needs
+    planes   names of the input planes; all but those `beside` are channels of the first convolution, in this order
+    outputs  the filtered components: ("y",), or ("y", "u", "v") with chroma at its own resolution
+    halo     luma samples that the unpadded convolutions take away on each side (132 -> 128 is halo 2)
+    radius   how far, in luma samples, an output sample looks into the input on each side; the context a tile needs
     stride   input height and width less twice the halo must be a multiple of it
+    gain     where the QP is known, what the residual is multiplied by
     """
 
-    def __init__(self, planes: Sequence[str], *, halo: int, radius: int, stride: int) -> None:
+    def __init__(
+        self,
+        planes: Sequence[str],
+        *,
+        halo: int,
+        radius: int,
+        stride: int,
+        outputs: Sequence[str] = ("y",),
+        beside: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         unknown = [name for name in planes if name not in KNOWN_PLANES]
         if unknown:
             raise ModelError(f"unknown plane {unknown[0]!r}: known are {', '.join(KNOWN_PLANES)}")
-        if "rec_y" not in planes or len(set(planes)) != len(planes):
-            raise ModelError(f"planes must name rec_y, and each plane once; got {', '.join(planes) or 'none'}")
+        needed = ["rec_y", *(f"rec_{name}" for name in outputs if name != "y"), *beside]
+        if len(set(planes)) != len(planes):
+            raise ModelError(f"each plane may be named once; got {', '.join(planes)}")
+        for name in needed:
+            if name not in planes:
+                raise ModelError(f"planes must name {name}; got {', '.join(planes) or 'none'}")
         self.planes = tuple(planes)
+        self.outputs = tuple(outputs)
+        self.channels = tuple(name for name in planes if name not in beside)
         self.halo = halo
         self.radius = radius
         self.stride = stride
+        self.gain: QpGain | None = None
+        if any(name in CHROMA_PLANES for name in planes):
+            if halo % 2:
+                raise ModelError(f"a halo of {halo} luma samples has no half: planes of 4:2:0 chroma need an even one")
+            self.stride = math.lcm(stride, 2)
+            # Upsampling looks one chroma sample further, of which the farther luma sample is two away.
+            self.radius = radius + 2
 
-    def stack(self, planes: Mapping[str, Tensor]) -> Tensor:
-        """The declared planes as one tensor (n, len(planes), h, w), centred and scaled to about [-2, 2].
-
-        Raises ModelError that names a plane that is missing or has another shape than `rec_y` (n, 1, h, w).
-        """
+    def check(self, planes: Mapping[str, Tensor]) -> None:
+        """Raise ModelError that names a plane that is missing or does not fit `rec_y` (n, 1, h, w)."""
         for name in self.planes:
             if name not in planes:
                 raise ModelError(f"the network needs the plane {name!r}, which is missing")
@@ -48,17 +79,60 @@ class FilterNetwork(nn.Module):
                 f"rec_y of shape {tuple(shape)} does not fit: (n, 1, h, w) with h and w less {2 * self.halo} "
                 f"a positive multiple of {self.stride}"
             )
+        chroma = (shape[0], 1, shape[2] // 2, shape[3] // 2)
         for name in self.planes:
-            if planes[name].shape not in (shape, (shape[0], 1, 1, 1)):
+            fitting = chroma if name in CHROMA_PLANES else shape
+            if planes[name].shape not in (fitting, (shape[0], 1, 1, 1)):
                 raise ModelError(f"plane {name!r} has shape {tuple(planes[name].shape)}, rec_y {tuple(shape)}")
-        stacked = torch.cat([planes[name].expand(shape) for name in self.planes], dim=1)
-        return (stacked - 0.5) * 4.0
+
+    def stack(self, planes: Mapping[str, Tensor]) -> Tensor:
+        """The channels as one tensor (n, len(channels), h, w), centred and scaled to about [-2, 2].
+
+        Chroma is upsampled to luma's size. Raises ModelError as `check` does.
+        """
+        self.check(planes)
+        shape = planes["rec_y"].shape
+        full = [
+            upsample_chroma(planes[name]) if name in CHROMA_PLANES else planes[name].expand(shape)
+            for name in self.channels
+        ]
+        return centred(torch.cat(full, dim=1))
 
     def crop(self, plane: Tensor) -> Tensor:
         """`plane` (n, 1, h, w) without the halo: (n, 1, h - 2·halo, w - 2·halo); a constant plane stays as it is."""
         if self.halo == 0 or plane.shape[2:] == (1, 1):
             return plane
         return plane[:, :, self.halo : -self.halo, self.halo : -self.halo]
+
+    def repaired(self, planes: Mapping[str, Tensor], residual: Tensor) -> Tensor:
+        """Cropped `rec_y` and the last convolution's output (n, 1, h, w), scaled and multiplied by the QP's gain."""
+        residual = residual * RESIDUAL_SCALE
+        if self.gain is not None:
+            residual = residual * self.gain(self.crop(planes["qp"]))
+        return self.crop(planes["rec_y"]) + residual
+
+
+def centred(samples: Tensor) -> Tensor:
+    """Samples of [0, 1] in [-2, 2], the scale of the first convolution's input."""
+    return (samples - 0.5) * 4.0
+
+
+def named_outputs(filtered: Filtered) -> dict[str, Tensor]:
+    """What a network returned, by component; luma alone is {"y": ...}."""
+    return {"y": filtered} if isinstance(filtered, Tensor) else filtered
+
+
+def upsample_chroma(plane: Tensor) -> Tensor:
+    """4:2:0 chroma (n, 1, h, w) at luma's size (n, 1, 2h, 2w), bilinear, beyond the edge the nearest sample.
+
+    The phase is that of chroma sample location type 0 (H.266 and H.265 Annex E, VUI), the default of both standards:
+    horizontally on every other luma sample, vertically half-way between two luma rows.
+    """
+    right = torch.cat([plane[..., 1:], plane[..., -1:]], dim=3)
+    wide = torch.stack([plane, (plane + right) / 2], dim=4).flatten(3)
+    above = torch.cat([wide[:, :, :1], wide[:, :, :-1]], dim=2)
+    below = torch.cat([wide[:, :, 1:], wide[:, :, -1:]], dim=2)
+    return torch.stack([0.75 * wide + 0.25 * above, 0.75 * wide + 0.25 * below], dim=3).flatten(2, 3)
 
 
 class QpGain(nn.Module):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
-from codecnn.models.rdn import RDB
+from codecnn.models.blocks import RDB
 
 MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")
 """Planes of `mode_image`; the directions are the modes 2, 18, 34, 50 and 66 of VVC, 2, 10, 18, 26 and 34 of HEVC."""

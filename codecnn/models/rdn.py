@@ -1,44 +1,20 @@
-"""RDN: residual dense networks for luma.
+"""RDN: residual dense networks, in the three forms of the notebook and with what there is to take away from them.
 
 Source: Zhang et al., "Residual Dense Network for Image Super-Resolution", CVPR 2018, without the up-scaling, with an
 unpadded head (132 -> 128), and with the network's output added to the decoded picture.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from codecnn.errors import ModelError
-from codecnn.models.base import FilterNetwork, QpGain
+from codecnn.models.base import SAMPLE_PLANES, Filtered, FilterNetwork, QpGain
+from codecnn.models.blocks import RDB, Haar, InverseHaar, check_choice, check_counts, initialise
+from codecnn.models.conditioning import CONDITIONING, QpModulation
 from codecnn.models.registry import register
-
-RESIDUAL_SCALE = 0.02
-"""Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37."""
-DETAIL_GAIN = 4.0
-"""How much more the first convolution weighs detail than its usual start would."""
-
-
-class RDB(nn.Module):
-    """Residual dense block: `layers` 3x3 convolutions of `growth` features, each on everything before, 1x1 fusion.
-
-    (n, features, h, w) in and out; the block's input is added to its output (local residual).
-    """
-
-    def __init__(self, features: int, layers: int, growth: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Conv2d(features + index * growth, growth, 3, padding=1) for index in range(layers)
-        )
-        self.fusion = nn.Conv2d(features + layers * growth, features, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        dense = x
-        for layer in self.layers:
-            dense = torch.cat([dense, F.relu(layer(dense))], dim=1)
-        fused: Tensor = self.fusion(dense)
-        return x + fused
 
 
 class RDN(FilterNetwork):
@@ -50,7 +26,18 @@ class RDN(FilterNetwork):
 
     With shuffle s the trunk works on 1/s of the height and width, and the head takes 2·s samples on each side away.
     The last convolution starts at zero: an untrained network returns the decoded picture.
+
+    conditioning      "plane": QP is a channel; "film", "se": it scales every block's features (`QpModulation`)
+    global_residual   the first features are added behind the blocks
+    local_residual    each block's input is added to its output
+    output            "residual"; or "picture": the network makes the samples themselves, so there is no zero start
+    head              "3x3": two unpadded convolutions, the first features between them; or "5x5": one, of equal halo
+    upsampling        "shuffle"; or "transposed": a transposed convolution of the same support and cost
+    transform         "unshuffle"; or "haar": the 2x2 DCT in front and behind, shuffle 2 only
+    checkpoint        training computes each block again in the backward pass and keeps only its input
     """
+
+    OUTPUTS: tuple[str, ...] = ("y",)
 
     def __init__(
         self,
@@ -60,66 +47,122 @@ class RDN(FilterNetwork):
         growth: int = 16,
         shuffle: int = 1,
         planes: Sequence[str] = ("rec_y", "qp"),
+        conditioning: str = "plane",
+        global_residual: bool = True,
+        local_residual: bool = True,
+        output: str = "residual",
+        head: str = "3x3",
+        upsampling: str = "shuffle",
+        transform: str = "unshuffle",
+        checkpoint: bool = False,
     ) -> None:
-        options = {"features": features, "blocks": blocks, "layers": layers, "growth": growth, "shuffle": shuffle}
-        for name, value in options.items():
-            if not isinstance(value, int) or value < 1:
-                raise ModelError(f"RDN option {name} must be a whole number of at least 1, not {value!r}")
+        options: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        check_counts("RDN", features=features, blocks=blocks, layers=layers, growth=growth, shuffle=shuffle)
+        check_choice("RDN", "conditioning", conditioning, CONDITIONING)
+        check_choice("RDN", "output", output, ("residual", "picture"))
+        check_choice("RDN", "head", head, ("3x3", "5x5"))
+        check_choice("RDN", "upsampling", upsampling, ("shuffle", "transposed"))
+        check_choice("RDN", "transform", transform, ("unshuffle", "haar"))
+        if transform == "haar" and (shuffle != 2 or upsampling != "shuffle"):
+            raise ModelError("RDN option transform: haar needs shuffle 2 and upsampling by shuffle")
         # 3x3 convolutions on the longest way: two in the head, all of every block, two in the tail. A sample of an
         # s x s cell sees whole cells, at most s - 1 samples more than the cells' distance.
         cells = 2 + blocks * layers + 2
-        super().__init__(planes, halo=2 * shuffle, radius=cells * shuffle + shuffle - 1, stride=shuffle)
+        super().__init__(
+            planes,
+            halo=2 * shuffle,
+            radius=cells * shuffle + shuffle - 1,
+            stride=shuffle,
+            outputs=self.OUTPUTS,
+            beside=() if conditioning == "plane" else ("qp",),
+        )
         self.options = {**options, "planes": list(planes)}
-        self.unshuffle = nn.PixelUnshuffle(shuffle)
-        self.head = nn.Conv2d(len(self.planes) * shuffle**2, features, 3)
-        self.head2 = nn.Conv2d(features, features, 3)
-        self.blocks = nn.ModuleList(RDB(features, layers, growth) for _ in range(blocks))
+        self.predicts_picture = output == "picture"
+        self.global_residual = global_residual
+        self.unshuffle = Haar() if transform == "haar" else nn.PixelUnshuffle(shuffle)
+        inputs = self._inputs(shuffle)
+        if head == "3x3":
+            self.head = nn.Conv2d(inputs, features, 3)
+            self.head2: nn.Conv2d | None = nn.Conv2d(features, features, 3)
+        else:
+            self.head = nn.Conv2d(inputs, features, 5)
+            self.head2 = None
+        self.blocks = nn.ModuleList(
+            RDB(features, layers, growth, local_residual=local_residual, checkpoint=checkpoint) for _ in range(blocks)
+        )
         self.fusion = nn.Conv2d(blocks * features, features, 1)
         self.fusion2 = nn.Conv2d(features, features, 3, padding=1)
-        self.tail = nn.Conv2d(features, shuffle**2, 3, padding=1)
-        self.shuffle = nn.PixelShuffle(shuffle)
-        self.gain = QpGain() if "qp" in self.planes else None
-        self._initialise()
+        self.tail: nn.Conv2d | nn.ConvTranspose2d
+        self.shuffle: nn.Module
+        if upsampling == "shuffle":
+            self.tail = nn.Conv2d(features, self._tail_channels(shuffle), 3, padding=1)
+            self.shuffle = InverseHaar() if transform == "haar" else nn.PixelShuffle(shuffle)
+        else:
+            self.tail = nn.ConvTranspose2d(features, 1, 3 * shuffle, stride=shuffle, padding=shuffle)
+            self.shuffle = nn.Identity()
+        self.gain = QpGain() if "qp" in self.planes and not self.predicts_picture else None
+        initialise(self, self.head, self._sample_channels(), None if self.predicts_picture else self.tail)
+        self.modulations = (
+            None
+            if conditioning == "plane"
+            else nn.ModuleList(QpModulation(features, conditioning) for _ in range(blocks))
+        )
 
-    def _initialise(self) -> None:
-        """Kaiming's start, a head that does not see the mean of its window, and a last convolution of zeros.
+    def _inputs(self, shuffle: int) -> int:
+        return len(self.channels) * shuffle**2
 
-        The error that a codec leaves depends on local detail, which is some hundredths of the brightness around it.
-        With torch's default start the features, and what ReLU makes of them, follow the brightness: on the demo's
-        pictures, 64x64 patches and batch 8, the training gain was 0.0007 dB after 1,442 steps, and 0.0116 dB after 917
-        steps with this start (0.0015 dB after 853 with Kaiming's alone).
-        """
-        for name, module in self.named_modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu" if ".layers." in name else "linear")
-                assert module.bias is not None
-                nn.init.zeros_(module.bias)
-        with torch.no_grad():
-            for index, plane in enumerate(self.planes):
-                if plane != "qp":
-                    weight = self.head.weight[:, index * self.stride**2 : (index + 1) * self.stride**2]
-                    weight -= weight.mean(dim=(1, 2, 3), keepdim=True)
-                    weight *= DETAIL_GAIN
-        nn.init.zeros_(self.tail.weight)
+    def _tail_channels(self, shuffle: int) -> int:
+        return shuffle**2
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Tensor:
-        """Filtered luma (n, 1, h - 2·halo, w - 2·halo), in the scale of `rec_y` (x / 2^bit_depth), not clipped."""
-        first = self.head(self.unshuffle(self.stack(planes)))
-        x = self.head2(first)
+    def _sample_channels(self) -> Iterator[slice]:
+        """Channels of the head that hold samples: those of a plane together, but each band of a transform apart."""
+        cells = self.head.in_channels // len(self.channels)
+        step = 1 if isinstance(self.unshuffle, Haar) else cells
+        for index, plane in enumerate(self.channels):
+            if plane in SAMPLE_PLANES:
+                for start in range(index * cells, (index + 1) * cells, step):
+                    yield slice(start, start + step)
+
+    def features(self, x: Tensor, planes: Mapping[str, Tensor]) -> Tensor:
+        """From the head to the last convolution: channels (n, c, h, w) -> features (n, f, h - 4, w - 4)."""
+        first = self.head(x)
+        x = first if self.head2 is None else self.head2(first)
         outputs = []
-        for block in self.blocks:
+        for index, block in enumerate(self.blocks):
             x = block(x)
+            if self.modulations is not None:
+                x = self.modulations[index](x, planes["qp"])
             outputs.append(x)
         x = self.fusion2(self.fusion(torch.cat(outputs, dim=1)))
-        x = x + first[:, :, 1:-1, 1:-1]
-        residual = self.shuffle(self.tail(x)) * RESIDUAL_SCALE
-        if self.gain is not None:
-            residual = residual * self.gain(self.crop(planes["qp"]))
-        filtered: Tensor = self.crop(planes["rec_y"]) + residual
-        return filtered
+        if self.global_residual:
+            x = x + (first if self.head2 is None else first[:, :, 1:-1, 1:-1])
+        return x
+
+    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+        """Filtered luma (n, 1, h - 2·halo, w - 2·halo), in the scale of `rec_y` (x / 2^bit_depth), not clipped."""
+        made = self.shuffle(self.tail(self.features(self.unshuffle(self.stack(planes)), planes)))
+        return made / 4.0 + 0.5 if self.predicts_picture else self.repaired(planes, made)
 
 
 @register("rdn")
-def rdn(**options: object) -> RDN:
-    """RDN with the options features, blocks, layers, growth, shuffle, planes; the default is RDN(32, 3, 6, 16)."""
-    return RDN(**options)  # type: ignore[arg-type]
+def rdn(**options: Any) -> RDN:
+    """RDN with any of its options; the default is RDN(32, 3, 6, 16)."""
+    return RDN(**options)
+
+
+@register("rdn_32_3_6_16")
+def rdn_32_3_6_16(**options: Any) -> RDN:
+    """The notebook's small RDN: 32 features, 3 blocks of 6 layers, growth 16; 221 kMAC/pixel."""
+    return RDN(**{"features": 32, "blocks": 3, "layers": 6, "growth": 16} | options)
+
+
+@register("rdn_32_4_6_24")
+def rdn_32_4_6_24(**options: Any) -> RDN:
+    """The notebook's large RDN: 32 features, 4 blocks of 6 layers, growth 24; 523 kMAC/pixel."""
+    return RDN(**{"features": 32, "blocks": 4, "layers": 6, "growth": 24} | options)
+
+
+@register("rdn_64_4_6_24_shuffle")
+def rdn_64_4_6_24_shuffle(**options: Any) -> RDN:
+    """The notebook's down/up RDN: PixelUnshuffle, 64 features, 4 blocks of 6 layers, growth 24; 198 kMAC/pixel."""
+    return RDN(**{"features": 64, "blocks": 4, "layers": 6, "growth": 24, "shuffle": 2} | options)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from codecnn.ctu.store import Unit
-from codecnn.filtering import filter_luma
+from codecnn.filtering import filter_picture, unit_planes
 from codecnn.models import FilterNetwork
 
 
@@ -28,9 +28,11 @@ def psnr_gain(model: FilterNetwork, units: Sequence[Unit], device: str | torch.d
     gains: dict[int, list[float]] = defaultdict(list)
     for unit in units:
         with unit.originals() as originals, unit.decoded() as decoded:
-            for coded, original, output in zip(unit.record["pictures"], originals, decoded, strict=True):
+            pictures = zip(unit.record["pictures"], originals, decoded, strict=True)
+            for index, (coded, original, output) in enumerate(pictures):
                 source = original.y.astype(np.float64)
-                filtered = filter_luma(model, output.y, coded["qp"], output.bit_depth, device=device)
+                beside = unit_planes(unit, index, model.planes)
+                filtered = filter_picture(model, output, coded["qp"], planes=beside, device=device).y
                 before = np.mean((source - output.y) ** 2)
                 after = np.mean((source - filtered) ** 2)
                 if before > 0 and after > 0:

@@ -1,0 +1,144 @@
+"""Known networks to compare with, for luma, under the contract of all others.
+
+Their layers are those of the papers: padded, at full resolution, on the decoded plane alone (further planes are an
+option). The start, the scale of the residual and the zero last layer are this package's, so that what is compared is
+the architecture.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from codecnn.models.base import SAMPLE_PLANES, Filtered, FilterNetwork, QpGain
+from codecnn.models.blocks import check_counts, initialise
+from codecnn.models.registry import register
+
+
+class Baseline(FilterNetwork):
+    """Padded convolutions from the stacked planes to a residual; `radius` is the sum of the kernels' half widths."""
+
+    def __init__(self, planes: Sequence[str], radius: int) -> None:
+        super().__init__(planes, halo=0, radius=radius, stride=1)
+        self.gain = QpGain() if "qp" in self.planes else None
+
+    def start(self, head: nn.Conv2d, tail: nn.Conv2d) -> None:
+        """Initialise all convolutions of the finished network."""
+        spans = [slice(i, i + 1) for i, name in enumerate(self.channels) if name in SAMPLE_PLANES]
+        initialise(self, head, spans, tail)
+
+
+class Chain(Baseline):
+    """Convolutions with ReLU between them; with `norm` batch normalisation before every ReLU but the first."""
+
+    def __init__(
+        self,
+        kernels: Sequence[int],
+        widths: Sequence[int],
+        planes: Sequence[str],
+        *,
+        norm: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(planes, sum(size // 2 for size in kernels))
+        self.options = {**options, "planes": list(planes)}
+        channels = list(pairwise((len(self.channels), *widths, 1)))
+        plain = [not norm or index in (0, len(kernels) - 1) for index in range(len(kernels))]
+        self.layers = nn.ModuleList(
+            nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=bias)
+            for (inputs, outputs), size, bias in zip(channels, kernels, plain, strict=True)
+        )
+        self.norms = nn.ModuleList(
+            nn.Identity() if bias else nn.BatchNorm2d(outputs)
+            for (_, outputs), bias in zip(channels, plain, strict=True)
+        )
+        head, tail = self.layers[0], self.layers[-1]
+        assert isinstance(head, nn.Conv2d)
+        assert isinstance(tail, nn.Conv2d)
+        self.start(head, tail)
+
+    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+        """Filtered luma of the size of `rec_y`, not clipped."""
+        x = self.stack(planes)
+        for layer, norm in zip(self.layers[:-1], self.norms[:-1], strict=True):
+            x = F.relu(norm(layer(x)))
+        return self.repaired(planes, self.layers[-1](x))
+
+
+class VRCNN(Baseline):
+    """Two layers of two kernel sizes side by side between a 5x5 and a 3x3 layer."""
+
+    def __init__(self, planes: Sequence[str] = ("rec_y",)) -> None:
+        super().__init__(planes, radius=2 + 2 + 1 + 1)
+        self.options = {"planes": list(planes)}
+        self.first = nn.Conv2d(len(self.channels), 64, 5, padding=2)
+        self.second = nn.ModuleList([nn.Conv2d(64, 16, 5, padding=2), nn.Conv2d(64, 32, 3, padding=1)])
+        self.third = nn.ModuleList([nn.Conv2d(48, 16, 3, padding=1), nn.Conv2d(48, 32, 1)])
+        self.last = nn.Conv2d(48, 1, 3, padding=1)
+        self.start(self.first, self.last)
+
+    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+        """Filtered luma of the size of `rec_y`, not clipped."""
+        x = F.relu(self.first(self.stack(planes)))
+        for pair in (self.second, self.third):
+            x = F.relu(torch.cat([layer(x) for layer in pair], dim=1))
+        return self.repaired(planes, self.last(x))
+
+
+class EDSR(Baseline):
+    """EDSR without its up-scaling: residual blocks without normalisation, scaled by 0.1, and a skip over them all."""
+
+    SCALE = 0.1
+    """Of section 3.3; without it the features' variance doubles with every block."""
+
+    def __init__(self, features: int = 64, blocks: int = 16, planes: Sequence[str] = ("rec_y",)) -> None:
+        check_counts("EDSR", features=features, blocks=blocks)
+        super().__init__(planes, radius=1 + 2 * blocks + 1 + 1)
+        self.options = {"features": features, "blocks": blocks, "planes": list(planes)}
+
+        def conv(inputs: int, outputs: int) -> nn.Conv2d:
+            return nn.Conv2d(inputs, outputs, 3, padding=1)
+
+        self.head = conv(len(self.channels), features)
+        self.layers = nn.ModuleList(conv(features, features) for _ in range(blocks))
+        self.seconds = nn.ModuleList(conv(features, features) for _ in range(blocks))
+        self.body = conv(features, features)
+        self.tail = conv(features, 1)
+        self.start(self.head, self.tail)
+
+    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+        """Filtered luma of the size of `rec_y`, not clipped."""
+        first = self.head(self.stack(planes))
+        x = first
+        for layer, second in zip(self.layers, self.seconds, strict=True):
+            x = x + second(F.relu(layer(x))) * self.SCALE
+        return self.repaired(planes, self.tail(first + self.body(x)))
+
+
+@register("vrcnn")
+def vrcnn(**options: Any) -> VRCNN:
+    """VRCNN, 4 layers of varied kernel sizes (Dai, Liu, Wu, MMM 2017); 55 kMAC/pixel."""
+    return VRCNN(**options)
+
+
+@register("arcnn")
+def arcnn(planes: Sequence[str] = ("rec_y",)) -> Chain:
+    """AR-CNN, 9-7-1-5 (Dong et al., ICCV 2015); 106 kMAC/pixel."""
+    return Chain((9, 7, 1, 5), (64, 32, 16), planes, norm=False, options={})
+
+
+@register("dncnn")
+def dncnn(features: int = 64, layers: int = 17, planes: Sequence[str] = ("rec_y",)) -> Chain:
+    """DnCNN-S, 17 layers of 64 features with batch normalisation (Zhang et al., IEEE TIP 2017); 554 kMAC/pixel."""
+    check_counts("DnCNN", features=features, layers=layers - 1)
+    options = {"features": features, "layers": layers}
+    return Chain((3,) * layers, (features,) * (layers - 1), planes, norm=True, options=options)
+
+
+@register("edsr")
+def edsr(**options: Any) -> EDSR:
+    """EDSR baseline, 16 residual blocks of 64 features (Lim et al., CVPR Workshops 2017); 1217 kMAC/pixel."""
+    return EDSR(**options)

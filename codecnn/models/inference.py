@@ -1,0 +1,131 @@
+"""A network made ready to filter: folded, without gradients, laid out as the convolutions of its device want it."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from codecnn.models.base import FilterNetwork
+from codecnn.models.baselines import Chain
+from codecnn.models.blocks import RDB, Branches
+
+GROUP_WIDTH = 48
+"""Features that `GroupedRDB` makes in one convolution: three vectors of 16 floats, where 24 leave half of one idle."""
+
+ACCUMULATES = hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
+"""Whether oneDNN's convolution that adds to its output is here; without it the sum is an operation of its own."""
+
+
+class GroupedRDB(nn.Module):
+    """An RDB for inference on the CPU: no concatenation, and convolutions of several layers' features at once.
+
+    A convolution over concatenated features is the sum of convolutions over each of them. The layers are taken in
+    groups of about GROUP_WIDTH features. Each group is one tensor of sums: what the block's input and the groups before
+    it contribute to all its layers comes in one wide convolution each, and only what layers of the group contribute to
+    one another is left for narrow ones. The local residual is part of the fusion's weights.
+    """
+
+    def __init__(self, block: RDB) -> None:
+        super().__init__()
+        first, growth = block.fusion.out_channels, block.fusion.in_channels - block.fusion.out_channels
+        count = len(block.layers)
+        self.growth = growth // count
+        size = max(1, round(GROUP_WIDTH / self.growth))
+        groups = [range(start, min(start + size, count)) for start in range(0, count, size)]
+        weights = [_weight(layer) for layer in block.layers]
+        biases = [_bias(layer) for layer in block.layers]
+
+        def columns(layers: range) -> slice:
+            return slice(first + layers.start * self.growth, first + layers.stop * self.growth)
+
+        def stacked(layers: range, source: slice) -> Tensor:
+            return _laid_out(torch.cat([weights[index][:, source] for index in layers]))
+
+        self.sizes = [len(group) for group in groups]
+        self.from_input = [stacked(group, slice(first)) for group in groups]
+        self.biases = [torch.cat([biases[index] for index in group]) for group in groups]
+        self.from_groups = [
+            [stacked(group, columns(before)) for before in groups[:i]] for i, group in enumerate(groups)
+        ]
+        self.within = [
+            [stacked(range(index + 1, group.stop), columns(range(index, index + 1))) for index in group[:-1]]
+            for group in groups
+        ]
+        fusion = _weight(block.fusion)
+        through = fusion[:, :first].clone()
+        if block.local_residual:
+            through += torch.eye(first, dtype=fusion.dtype)[:, :, None, None]
+        self.fusion_input = _laid_out(through)
+        self.fusion_bias = _bias(block.fusion)
+        self.fusion_groups = [_laid_out(fusion[:, columns(group)]) for group in groups]
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.conv2d(x, self.fusion_input, self.fusion_bias)
+        done: list[Tensor] = []
+        for group, size in enumerate(self.sizes):
+            sums = F.conv2d(x, self.from_input[group], self.biases[group], padding=1)
+            for before, weight in zip(done, self.from_groups[group], strict=True):
+                _add_convolution(sums, before, weight)
+            for index in range(size - 1):
+                start, stop = index * self.growth, (index + 1) * self.growth
+                sums[:, stop:] += F.conv2d(sums[:, start:stop].relu(), self.within[group][index], padding=1)
+            done.append(sums.relu_())
+            _add_convolution(out, sums, self.fusion_groups[group])
+        return out
+
+
+def _add_convolution(sums: Tensor, x: Tensor, weight: Tensor) -> None:
+    """Add the convolution of `x`, padded to keep its size, to `sums` in place."""
+    padding = [weight.shape[2] // 2, weight.shape[3] // 2]
+    if ACCUMULATES and sums.dtype == torch.float32:
+        torch.ops.mkldnn._convolution_pointwise_.binary(
+            sums, x, weight, None, padding, [1, 1], [1, 1], 1, "add", 1.0, None, [], None
+        )
+    else:
+        sums += F.conv2d(x, weight, padding=padding)
+
+
+def _weight(layer: nn.Module) -> Tensor:
+    assert isinstance(layer, nn.Conv2d)
+    return layer.weight.detach()
+
+
+def _bias(layer: nn.Module) -> Tensor:
+    assert isinstance(layer, nn.Conv2d)
+    assert layer.bias is not None
+    return layer.bias.detach()
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    return weight.contiguous(memory_format=torch.channels_last)
+
+
+def fold(model: FilterNetwork) -> FilterNetwork:
+    """A copy in evaluation mode in which branches and batch normalisation have become part of the convolutions."""
+    folded = copy.deepcopy(model).eval()
+    for module in list(folded.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Branches):
+                setattr(module, name, child.folded())
+        if isinstance(module, Chain):
+            for index, norm in enumerate(module.norms):
+                layer = module.layers[index]
+                if isinstance(norm, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d):
+                    module.layers[index] = torch.nn.utils.fuse_conv_bn_eval(layer, norm)
+                    module.norms[index] = nn.Identity()
+    return folded
+
+
+def prepare(model: FilterNetwork) -> FilterNetwork:
+    """`model` ready to filter on the device it is on; the result is that of `model` to float rounding.
+
+    A copy: later changes of `model` do not reach it.
+    """
+    ready = fold(model)
+    if next(ready.parameters()).device.type == "cpu":
+        for module in list(ready.modules()):
+            for name, child in list(module.named_children()):
+                if isinstance(child, RDB):
+                    setattr(module, name, GroupedRDB(child))
+    return ready.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
