@@ -173,7 +173,7 @@ def _batches(
         steps=settings.steps,
         size=settings.patch,
         halo=model.halo,
-        planes=model.planes,
+        planes=(*model.planes, *(f"orig_{name}" for name in model.outputs)),
         positions=settings.positions,
         augment=settings.augment,
         error_exponent=settings.error_exponent,
