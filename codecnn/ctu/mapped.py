@@ -21,7 +21,7 @@ OPEN_FILES = 256
 class MappedUnits:
     """Read-only planes of units by number; `files` are "decoded", "original", "unfiltered", "prediction", BLOCK_FILE.
 
-    Maps are opened when they are first read, and the least recently used one of more than OPEN_FILES is let go. What
+    Maps are opened when they are first read, and the one that was opened first of more than OPEN_FILES is let go. What
     is pickled are paths and geometry, so that a worker process opens its own.
     """
 
@@ -30,9 +30,10 @@ class MappedUnits:
         self.counts = [len(unit.record["pictures"]) for unit in units]
         self.paths = {file: [unit.folder / unit.record[file] for unit in units] for file in files}
         self._open: dict[tuple[str, int], npt.NDArray[Any]] = {}
+        self._planes: dict[tuple[str, int, int, int], npt.NDArray[Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": {}}
+        return self.__dict__ | {"_open": {}, "_planes": {}}
 
     def pictures(self, file: str, unit: int) -> npt.NDArray[Any]:
         """(pictures, samples of a picture) of a file of samples, (pictures, planes, h/4, w/4) of BLOCK_FILE.
@@ -40,22 +41,28 @@ class MappedUnits:
         Raises MissingFileError or StoreError for a file that is not there or has another size than it should have.
         """
         key = (file, unit)
-        found = self._open.pop(key, None)
+        found = self._open.get(key)
         if found is None:
             found = self._map_cells(unit) if file == BLOCK_FILE else self._map_samples(file, unit)
             if len(self._open) >= OPEN_FILES:
                 del self._open[next(iter(self._open))]
+                self._planes.clear()  # a view of the file would keep it open
         self._open[key] = found
         return found
 
     def plane(self, file: str, unit: int, picture: int, index: int) -> npt.NDArray[Any]:
         """(h, w): component `index` of a picture, or one of its block planes."""
-        pictures = self.pictures(file, unit)
-        if file == BLOCK_FILE:
-            plane: npt.NDArray[Any] = pictures[picture, index]
-            return plane
-        start, (height, width) = self.extent(unit, index)
-        return pictures[picture, start : start + height * width].reshape(height, width)
+        key = (file, unit, picture, index)
+        plane = self._planes.get(key)
+        if plane is None:
+            pictures = self.pictures(file, unit)
+            if file == BLOCK_FILE:
+                plane = pictures[picture, index]
+            else:
+                start, (height, width) = self.extent(unit, index)
+                plane = pictures[picture, start : start + height * width].reshape(height, width)
+            self._planes[key] = plane
+        return plane
 
     def extent(self, unit: int, component: int) -> tuple[int, tuple[int, int]]:
         """Where a component starts within a picture, in samples, and its (height, width)."""
