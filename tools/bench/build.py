@@ -6,6 +6,7 @@ that lies ready. Both take turns, and each time is that of the whole process. Fi
 
 import argparse
 import json
+import resource
 import shlex
 import subprocess
 import sys
@@ -21,14 +22,13 @@ from codecnn.video.process import ffmpeg_path
 
 
 def main(argv: list[str]) -> None:
-    """Measure and print; --json for figures alone."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="benchmark.py build", description=__doc__.splitlines()[0])
     parser.add_argument("pictures", nargs="+", type=Path, help="pictures or videos to code")
     parser.add_argument("--preset", default="medium")
     parser.add_argument("-q", "--qp", default="22,27,32,37,42")
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="turns that each takes [3]")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -49,25 +49,20 @@ def main(argv: list[str]) -> None:
         bare = ["xargs", "-d", "\\n", "-P", str(options.jobs), "-I", "{}", "sh", "-c", "{} >/dev/null 2>&1"]
         build = [sys.executable, "-m", "codecnn", "dataset", "build", str(folder / "recipe.yaml")]
         build += ["-j", str(options.jobs), "-o"]
-        times: dict[str, list[float]] = {"bare encodes": [], "dataset build": []}
+        plain, built = [], []
         for turn in range(options.rounds):
-            times["bare encodes"].append(_seconds(bare, "\n".join(commands)))
-            times["dataset build"].append(_seconds([*build, str(folder / f"store{turn}")], ""))
-    ratios = [built / plain for plain, built in zip(*times.values(), strict=True)]
-    result = {"encodes": len(commands), "preset": options.preset, "jobs": options.jobs, "seconds": times}
-    result |= {"ratios": ratios, "ratio_of_minima": min(times["dataset build"]) / min(times["bare encodes"])}
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
+            plain.append(_seconds(bare, "\n".join(commands)))
+            built.append(_seconds([*build, str(folder / f"store{turn}")], ""))
     print(f"{len(commands)} encodes, preset {options.preset}, {options.jobs} at a time")
-    for what, seconds in times.items():
-        print(f"{what:14} {min(seconds):8.2f} s at best of {', '.join(f'{value:.2f}' for value in seconds)}")
-    print(
-        f"ratio {result['ratio_of_minima']:.3f} of the best; by turns {', '.join(f'{ratio:.3f}' for ratio in ratios)}"
-    )
+    for index, kind in enumerate(("wall", "CPU")):
+        a, b = ([turn[index] for turn in turns] for turns in (plain, built))
+        ratios = ", ".join(f"{build / bare:.3f}" for bare, build in zip(a, b, strict=True))
+        print(f"{kind:5} bare {min(a):8.2f} s, build {min(b):8.2f} s: {min(b) / min(a):.3f} times, by turns {ratios}")
 
 
-def _seconds(argv: list[str], text: str) -> float:
-    started = time.perf_counter()
+def _seconds(argv: list[str], text: str) -> tuple[float, float]:
+    """Wall and CPU seconds of a command with all that it starts; the latter hardly depend on what else runs."""
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(argv, input=text, text=True, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
