@@ -28,7 +28,8 @@ def decode_stream(
     argv = [
         *(ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "error"),
         # Without these ffmpeg repairs a damaged stream as well as it can and says nothing.
-        *("-xerror", *checks, "-i", f"file:{bitstream.resolve()}"),
+        # One thread: units are coded side by side, and more would only get in each other's way.
+        *("-threads", "1", "-xerror", *checks, "-i", f"file:{bitstream.resolve()}"),
         *("-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", video_format.ffmpeg_pix_fmt),
         f"file:{output.resolve()}",
     ]

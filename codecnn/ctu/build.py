@@ -322,6 +322,8 @@ def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> N
     for path in (store / ORIGINALS).iterdir():
         if path.stem not in originals or path.suffix not in (".yuv", ".json"):
             path.unlink(missing_ok=True)
+    # A worker of a cluster that died has left its folder.
+    _remove_leftovers(store, work.label)
     remove_tree(store / HASHES)
     for lock in store.glob(".lock-*"):
         lock.unlink(missing_ok=True)

@@ -113,7 +113,7 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any] | 
     for name, tensor in tensors.items():
         counter = name.endswith("num_batches_tracked") and tensor.dtype == torch.int64  # of batch norm
         if not (counter or (tensor.is_floating_point() and bool(torch.isfinite(tensor).all()))):
-            raise ModelError(f"{path} holds weights that are not finite real numbers, in {name}")
+            raise ModelError(f"{path} holds weights that are not finite real numbers, in {name[:80]}")
     return tensors, card
 
 
