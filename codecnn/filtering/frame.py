@@ -15,9 +15,8 @@ from codecnn.errors import ConfigError, ModelError
 from codecnn.models import FilterNetwork, named_outputs, prepare
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 
-DEFAULT_TILE = 384
-"""Largest side of a tile in luma samples. With its context a tile's tensors of 48 features stay below the 32 MiB up to
-which glibc's allocator gives memory back to the next layer instead of to the system."""
+DEFAULT_TILE = 512
+"""Largest side of a tile in luma samples: larger ones spend less on the context around them, and need more memory."""
 
 Array = npt.NDArray[Any]
 
