@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# Tests run side by side: threads of several torch processes that wait for each other cost minutes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from test_models import SMALL, awaken
 
 from codecnn.ctu.loader import TrainingBatches
@@ -144,6 +145,32 @@ def test_what_cannot_be_trained(tiny_store, tmp_path):
     with pytest.raises(ConfigError, match="'tpu'"):
         _train(tiny_store, tmp_path / "run", device="tpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_training_starts_from_weights_with_parts_of_them_frozen(tiny_store, tmp_path):
+    _train(tiny_store, tmp_path / "first")
+    weights = tmp_path / "first" / "last.safetensors"
+    start = {"weights": str(weights), "freeze": ["blocks.*"]}
+    groups = {"head*": {"lr": 1e-9}}
+    settings = TrainingSettings.model_validate(SETTINGS.model_dump() | {"start": start, "groups": groups, "ema": 0})
+    wider = {**SMALL, "planes": ["rec_y", "qp", "depth"]}
+    with pytest.raises(StoreError, match="depth"):
+        train(tiny_store, "rdn", wider, settings, tmp_path / "second")
+    train(tiny_store, "rdn", SMALL, settings, tmp_path / "second")
+    before, after = load_file(weights), load_file(tmp_path / "second" / "last.safetensors")
+    for name, tensor in before.items():
+        changed = (after[name] - tensor).abs().max()
+        if name.startswith("blocks."):
+            assert changed == 0, name
+        elif name.startswith("head"):
+            assert changed < 1e-7, name
+        elif name.startswith("tail"):
+            assert changed > 1e-5, name
+    report = json.loads((tmp_path / "second" / "transfer.json").read_text())
+    assert {entry["status"] for entry in report["tensors"]} == {"loaded"}
+    whole = (tmp_path / "second" / "last.safetensors").read_bytes()
+    train(tiny_store, "rdn", SMALL, settings, tmp_path / "second", resume=True)
+    assert (tmp_path / "second" / "last.safetensors").read_bytes() == whole
 
 
 @pytest.mark.gpu

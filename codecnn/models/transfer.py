@@ -212,8 +212,7 @@ def _put(table: dict[str, Value], name: str, value: Value, label: str) -> None:
 def _planes_of(model: nn.Module) -> tuple[str, ...]:
     """Planes that are channels of the first convolution; none for a network that declares no planes."""
     network = next((module for module in model.modules() if isinstance(module, FilterNetwork)), None)
-    # A network that is told a plane by other means than a channel declares its channels apart.
-    return () if network is None else tuple(getattr(network, "channels", network.planes))
+    return () if network is None else network.channels
 
 
 def _planes_of_card(card: Mapping[str, Any] | None) -> tuple[str, ...]:

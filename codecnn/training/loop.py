@@ -18,14 +18,22 @@ from codecnn.ctu.resident import ResidentBatches
 from codecnn.ctu.sampling import Source
 from codecnn.ctu.store import Store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
-from codecnn.models import FilterNetwork, create_model, named_outputs, save_weights
+from codecnn.models import (
+    FilterNetwork,
+    create_model,
+    freeze,
+    load_partial,
+    named_outputs,
+    parameter_groups,
+    save_weights,
+)
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
 from codecnn.training.mix import Mix, data_key, validation_units
 from codecnn.training.settings import TrainingSettings
 from codecnn.training.validate import limit_pictures, psnr_gain
 
 COMPONENT_WEIGHTS = {"y": 6, "u": 1, "v": 1}
-CHECKPOINT, METRICS, CONFIG = "checkpoint.pt", "metrics.jsonl", "config.json"
+CHECKPOINT, METRICS, CONFIG, TRANSFER = "checkpoint.pt", "metrics.jsonl", "config.json", "transfer.json"
 
 
 def train(
@@ -52,14 +60,21 @@ def train(
     sources = [(store.split("train"), share) for store, share in mix]
     validation = limit_pictures(validation_units(mix), settings.validation_pictures)
 
-    model = create_model(network, **options).to(device)
+    model = create_model(network, **options)
+    transfer = _start_from(model, settings, load=not resume)
+    model.to(device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[no-untyped-call]
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    groups = {pattern: group.model_dump(exclude_none=True) for pattern, group in settings.groups.items()}
+    optimiser = torch.optim.AdamW(
+        parameter_groups(model, groups), lr=settings.learning_rate, weight_decay=settings.weight_decay
+    )
     schedule = warmup_cosine(optimiser, settings)
 
     config = {"network": network, "options": options, "training": settings.model_dump(), "data_key": data_key(mix)}
     start, best = _prepare(run, config, model, averaged, optimiser, schedule, resume)
+    if transfer is not None:
+        write_json(run / TRANSFER, transfer)
     qps = sorted({unit.qp for units, _ in sources for unit in units})
     card = {"data_key": config["data_key"], "qps": qps, "training": settings.model_dump(), "provenance": provenance()}
 
@@ -100,7 +115,7 @@ def train(
             row = {
                 "step": step,
                 "loss": mean_loss,
-                "learning_rate": schedule.get_last_lr()[0],
+                "learning_rate": schedule.get_last_lr()[-1],
                 "gain_db": {str(qp): value for qp, value in gain.items()},
                 "gain_mean_db": float(np.mean(list(gain.values()))),
                 "patches_per_second": len(losses) * settings.batch / (now - last_report),
@@ -118,6 +133,21 @@ def train(
             model.train()
             losses, last_report = [], time.monotonic()
     return (row or read_jsonl(run / METRICS)[-1]) | {"best_gain": best}
+
+
+def _start_from(model: FilterNetwork, settings: TrainingSettings, *, load: bool) -> dict[str, Any] | None:
+    """Load the weights to start from, freeze what is to stay as it is, and return the report on every tensor."""
+    start = settings.start
+    if start is None:
+        return None
+    report = None
+    if load:
+        report = load_partial(
+            model, Path(start.weights), rename=start.rename, adapt_first=start.adapt_first, partial=start.partial
+        ).as_dict()
+    if start.freeze:
+        freeze(model, start.freeze)
+    return report
 
 
 def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str) -> Tensor:

@@ -5,6 +5,27 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
+class GroupSettings(BaseModel):
+    """What the optimiser does differently with some parameters; what is not given stays as it is for all."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lr: float | None = Field(default=None, gt=0, description="learning rate at the end of the warm-up")
+    weight_decay: float | None = Field(default=None, ge=0)
+
+
+class StartSettings(BaseModel):
+    """Weights to start from instead of random ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights: str = Field(description=".safetensors; the report on every tensor is written to transfer.json")
+    rename: dict[str, str] = Field(default={}, description="names in the file that differ: {old: new}")
+    adapt_first: bool = Field(default=True, description="let the first convolution follow where planes were added")
+    partial: bool = Field(default=False, description="load what fits, instead of asking that all does")
+    freeze: list[str] = Field(default=[], description="patterns of parameters that stay as they are, such as blocks.*")
+
+
 class TrainingSettings(BaseModel):
     """Every number of the training loop. The defaults are what worked on finished VVC pictures."""
 
@@ -23,6 +44,10 @@ class TrainingSettings(BaseModel):
     learning_rate: float = Field(default=1e-3, gt=0, description="AdamW, at the end of the warm-up")
     weight_decay: float = Field(default=1e-4, ge=0)
     warmup: int = Field(default=200, ge=0, description="steps of linear warm-up; a cosine to zero follows")
+    groups: dict[str, GroupSettings] = Field(
+        default={}, description="by pattern of the parameters' names, such as head.*: {lr: 0.0001}"
+    )
+    start: StartSettings | None = Field(default=None, description="weights to start from, and what of them is frozen")
     clip: float = Field(default=0.5, gt=0, description="largest gradient norm")
     ema: float = Field(default=0.999, ge=0, lt=1, description="decay of the averaged weights that are kept; 0 for none")
     weighting: Literal["picture", "none"] = Field(
