@@ -213,7 +213,7 @@ def evaluate(
     rate: Rate = None,
     frames: Frames = None,
     jobs: Jobs = 1,
-    tile: Tile = 512,
+    tile: Tile = 640,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -265,7 +265,7 @@ def filter_command(
     chroma: Chroma = None,
     rate: Rate = None,
     frames: Frames = None,
-    tile: Tile = 512,
+    tile: Tile = 640,
     device: Device = "auto",
 ) -> None:
     """Filter decoded pictures; the output has the format of the input."""
