@@ -237,7 +237,7 @@ def evaluate(
     step: Annotated[int, typer.Option("--step", min=1, help="every so-many-th picture; JVET's all intra takes 8")] = 1,
     packing: Packing = None,
     jobs: Jobs = 1,
-    tile: Tile = 512,
+    tile: Tile = 640,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -294,7 +294,7 @@ def filter_command(
     chroma: Chroma = None,
     rate: Rate = None,
     frames: Frames = None,
-    tile: Tile = 512,
+    tile: Tile = 640,
     device: Device = "auto",
 ) -> None:
     """Filter decoded pictures; the output has the format of the input."""

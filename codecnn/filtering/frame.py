@@ -15,7 +15,7 @@ from codecnn.errors import ConfigError, ModelError
 from codecnn.models import FilterNetwork, named_outputs, prepare
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 
-DEFAULT_TILE = 512
+DEFAULT_TILE = 640
 """Largest side of a tile in luma samples: larger ones spend less on the context around them, and need more memory."""
 
 Array = npt.NDArray[Any]

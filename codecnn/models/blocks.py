@@ -106,6 +106,16 @@ class RDB(nn.Module):
         return fused
 
 
+class Fusion(nn.Conv2d):
+    """1x1 convolution over the concatenation of several tensors (n, features, h, w), which come one by one."""
+
+    def __init__(self, blocks: int, features: int) -> None:
+        super().__init__(blocks * features, features, 1)
+
+    def forward(self, parts: Iterable[Tensor]) -> Tensor:
+        return super().forward(torch.cat(list(parts), dim=1))
+
+
 def rdb_macs(features: int, layers: int, growth: int) -> int:
     """Multiply-accumulates a sample of an RDB: 9·g·(n·f + g·n·(n - 1) / 2) + f·(f + n·g).
 

@@ -1,6 +1,7 @@
 """A network made ready to filter: folded, without gradients, laid out as the convolutions of its device want it."""
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch.nn import functional as F
 
 from codecnn.models.base import FilterNetwork
 from codecnn.models.baselines import Chain
-from codecnn.models.blocks import RDB, Branches
+from codecnn.models.blocks import RDB, Branches, Fusion
 
 GROUP_WIDTH = 48
 """Features that `GroupedRDB` makes in one convolution: three vectors of 16 floats, where 24 leave half of one idle."""
@@ -86,6 +87,23 @@ class GroupedRDB(nn.Module):
         return out
 
 
+class SummedFusion(nn.Module):
+    """A `Fusion` that adds what each part contributes as it comes, and so keeps none of them."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        super().__init__()
+        features = fusion.out_channels
+        self.bias = _bias(fusion)
+        self.weights = [_laid_out(part) for part in torch.split(_weight(fusion), features, dim=1)]
+
+    def forward(self, parts: Iterable[Tensor]) -> Tensor:
+        parts = iter(parts)
+        sums = F.conv2d(next(parts), self.weights[0], self.bias)
+        for part, weight in zip(parts, self.weights[1:], strict=True):
+            _add_convolution(sums, part, weight)
+        return sums
+
+
 class Scratch:
     """Tensors (n, channels, h, w) by name, kept as long as the shape stays; their content is whatever was there."""
 
@@ -157,4 +175,6 @@ def prepare(model: FilterNetwork) -> FilterNetwork:
             for name, child in list(module.named_children()):
                 if isinstance(child, RDB):
                     setattr(module, name, GroupedRDB(child, scratch))
+                elif isinstance(child, Fusion):
+                    setattr(module, name, SummedFusion(child))
     return ready.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

@@ -7,12 +7,11 @@ unpadded head (132 -> 128), and with the network's output added to the decoded p
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from codecnn.errors import ModelError
 from codecnn.models.base import SAMPLE_PLANES, Filtered, FilterNetwork, QpGain
-from codecnn.models.blocks import RDB, Haar, InverseHaar, check_choice, check_counts, initialise
+from codecnn.models.blocks import RDB, Fusion, Haar, InverseHaar, check_choice, check_counts, initialise
 from codecnn.models.conditioning import CONDITIONING, QpModulation
 from codecnn.models.registry import register
 
@@ -90,7 +89,7 @@ class RDN(FilterNetwork):
         self.blocks = nn.ModuleList(
             RDB(features, layers, growth, local_residual=local_residual, checkpoint=checkpoint) for _ in range(blocks)
         )
-        self.fusion = nn.Conv2d(blocks * features, features, 1)
+        self.fusion = Fusion(blocks, features)
         self.fusion2 = nn.Conv2d(features, features, 3, padding=1)
         self.tail: nn.Conv2d | nn.ConvTranspose2d
         self.shuffle: nn.Module
@@ -123,17 +122,18 @@ class RDN(FilterNetwork):
                 for start in range(index * cells, (index + 1) * cells, step):
                     yield slice(start, start + step)
 
-    def features(self, x: Tensor, planes: Mapping[str, Tensor]) -> Tensor:
-        """From the head to the last convolution: channels (n, c, h, w) -> features (n, f, h - 4, w - 4)."""
-        first = self.head(x)
-        x = first if self.head2 is None else self.head2(first)
-        outputs = []
+    def _block_outputs(self, x: Tensor, planes: Mapping[str, Tensor]) -> Iterator[Tensor]:
         for index, block in enumerate(self.blocks):
             x = block(x)
             if self.modulations is not None:
                 x = self.modulations[index](x, planes["qp"])
-            outputs.append(x)
-        x = self.fusion2(self.fusion(torch.cat(outputs, dim=1)))
+            yield x
+
+    def features(self, x: Tensor, planes: Mapping[str, Tensor]) -> Tensor:
+        """From the head to the last convolution: channels (n, c, h, w) -> features (n, f, h - 4, w - 4)."""
+        first = self.head(x)
+        x = first if self.head2 is None else self.head2(first)
+        x = self.fusion2(self.fusion(self._block_outputs(x, planes)))
         if self.global_residual:
             x = x + (first if self.head2 is None else first[:, :, 1:-1, 1:-1])
         return x

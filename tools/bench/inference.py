@@ -49,7 +49,10 @@ class EagerRDN(nn.Module):
                 dense = torch.cat([dense, F.relu(layer(dense))], dim=1)
             x = x + block.fusion(dense)
             outputs.append(x)
-        x = model.fusion2(model.fusion(torch.cat(outputs, dim=1))) + first[:, :, 1:-1, 1:-1]
+        x = (
+            model.fusion2(F.conv2d(torch.cat(outputs, dim=1), model.fusion.weight, model.fusion.bias))
+            + first[:, :, 1:-1, 1:-1]
+        )
         return rec[:, :, 2:-2, 2:-2] + model.tail(x) * 0.02 * model.gain(qp[:, :, :1, :1])
 
 
