@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from codecnn.errors import ConfigError
-from codecnn.intra.taps import Taps, line_length, mode_taps
+from codecnn.intra.taps import Taps, mode_taps
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 

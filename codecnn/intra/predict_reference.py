@@ -92,10 +92,7 @@ def _planar(top: Samples, left: Samples, width: int, height: int) -> Samples:
 def _vvc_dc(top: Samples, left: Samples, width: int, height: int) -> Samples:
     """H.266 8.4.5.2.12: the mean of the longer side, or of both where they are equal."""
     above, beside = top[:, :width], left[:, :height]
-    if width == height:
-        used = np.concatenate((above, beside), 1)
-    else:
-        used = above if width > height else beside
+    used = np.concatenate([above] * (width >= height) + [beside] * (height >= width), 1)
     count = used.shape[1]
     mean = (used.sum(1) + count // 2) // count
     return np.broadcast_to(mean[:, None, None], (len(mean), height, width))
@@ -141,25 +138,26 @@ def _pdpc(
         return pred
     if scale < 0:
         return pred
-    weight_t, weight_l = 32 >> ((y << 1) >> scale), 32 >> ((x << 1) >> scale)
+    weight_t: Any = 32 >> ((y << 1) >> scale)
+    weight_l: Any = 32 >> ((x << 1) >> scale)
     ref_t: Any = 0
     ref_l: Any = 0
     if mode in (PLANAR, DC):
         ref_t, ref_l = top[:, None, :width], left[:, :height, None]
     elif mode == 18:
-        ref_t, weight_l = top[:, None, :width] - corner[:, None, None] + pred, np.int64(0)
+        ref_t, weight_l = top[:, None, :width] - corner[:, None, None] + pred, 0
     elif mode == 50:
-        ref_l, weight_t = left[:, :height, None] - corner[:, None, None] + pred, np.int64(0)
+        ref_l, weight_t = left[:, :height, None] - corner[:, None, None] + pred, 0
     elif mode < 18:
         offset = ((y + 1) * inverse_angle(vvc_angle(mode)) + 256) >> 9
         used = y < (3 << scale)
-        ref_t, weight_t, weight_l = top[:, np.where(used, x + offset, 0)], np.where(used, weight_t, 0), np.int64(0)
+        ref_t, weight_t, weight_l = top[:, np.where(used, x + offset, 0)], np.where(used, weight_t, 0), 0
     else:
         offset = ((x + 1) * inverse_angle(vvc_angle(mode)) + 256) >> 9
         used = x < (3 << scale)
-        ref_l, weight_l, weight_t = left[:, np.where(used, y + offset, 0)], np.where(used, weight_l, 0), np.int64(0)
+        ref_l, weight_l, weight_t = left[:, np.where(used, y + offset, 0)], np.where(used, weight_l, 0), 0
     blended = (ref_l * weight_l + ref_t * weight_t + (64 - weight_l - weight_t) * pred + 32) >> 6
-    return np.clip(blended, 0, (1 << bit_depth) - 1)
+    return np.asarray(np.clip(blended, 0, (1 << bit_depth) - 1))
 
 
 def _floor_log2(value: int) -> int:

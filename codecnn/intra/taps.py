@@ -55,7 +55,7 @@ class Taps:
 
     @property
     def blended(self) -> NDArray[np.bool_]:
-        return self.blend_weight.any((1, 2, 3))
+        return np.asarray(self.blend_weight.any((1, 2, 3)))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def row_length(width: int, height: int) -> int:
 
 @cache
 def mode_taps(width: int, height: int, standard: str = "vvc") -> Taps:
-    """Tables of all modes for blocks of `width` x `height`. Raises ConfigError for a size the standard does not have."""
+    """Tables of all modes for blocks of `width` x `height`; ConfigError for a size the standard does not have."""
     check_block(width, height, standard)
     modes = MODE_COUNT[standard]
     shape = (modes, height, width)
@@ -147,7 +147,7 @@ def _lines(
     for y in range(taps.height if vertical else taps.width):
         index, fraction = ((y + 1) * angle) >> 5, ((y + 1) * angle) & 31
         tables = taps.index[number], taps.weight[number]
-        yield y, index, fraction, tuple(t[y] if vertical else t[:, y] for t in tables)  # type: ignore[misc]
+        yield y, index, fraction, tuple(t[y] if vertical else t[:, y] for t in tables)
 
 
 def _reference(rows: _Rows, x: NDArray[np.int64], angle: int, vertical: bool, y: int) -> NDArray[np.int64]:
@@ -235,9 +235,7 @@ def _fill_hevc(taps: Taps, mode: int) -> None:
             taps.blend_shift[mode] = 1
 
 
-def _fill_hevc_dc(
-    rows: _Rows, index: NDArray[np.int32], weight: NDArray[np.int32], keep: NDArray[np.int32]
-) -> None:
+def _fill_hevc_dc(rows: _Rows, index: NDArray[np.int32], weight: NDArray[np.int32], keep: NDArray[np.int32]) -> None:
     """H.265 8.4.4.2.5, the edge filter of DC in quarters."""
     size = np.arange(rows.width)
     keep[:] = 4

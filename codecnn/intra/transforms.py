@@ -5,7 +5,7 @@ frequency, in what the blocks came in.
 """
 
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from codecnn.errors import ConfigError
 
-Array = TypeVar("Array", Tensor, NDArray[Any])
+Array = Any
+"""NumPy array or tensor; functions give back what they take."""
 Kernel = Literal["DCT2", "DST7", "DCT8"]
 
 _DCT2 = (
@@ -40,7 +41,7 @@ _DST7 = {
 def dct_matrix(size: int) -> NDArray[np.float64]:
     """Orthonormal DCT-II, (size, size), a row a frequency."""
     k, i = np.arange(size)[:, None], np.arange(size)
-    matrix = np.sqrt(2 / size) * np.cos(np.pi * (2 * i + 1) * k / (2 * size))
+    matrix: NDArray[np.float64] = np.sqrt(2 / size) * np.cos(np.pi * (2 * i + 1) * k / (2 * size))
     matrix[0] /= np.sqrt(2)
     matrix.flags.writeable = False
     return matrix
@@ -52,6 +53,7 @@ def kernel_matrix(kernel: Kernel, size: int) -> NDArray[np.int64]:
 
     Raises ConfigError unless `kernel` is DCT2 of 2..64 or DST7 or DCT8 of 4..32, powers of two.
     """
+    matrix: NDArray[np.int64]
     k, i = np.arange(size)[:, None], np.arange(size)
     if kernel == "DCT2" and size in (2, 4, 8, 16, 32, 64):
         phase = (2 * i + 1) * k * (64 // size) % 256
@@ -68,7 +70,7 @@ def kernel_matrix(kernel: Kernel, size: int) -> NDArray[np.int64]:
     else:
         raise ConfigError(f"H.266 has no transform {kernel} of {size} samples")
     matrix.flags.writeable = False
-    return matrix.astype(np.int64)
+    return matrix
 
 
 def dct(blocks: Array) -> Array:
@@ -100,7 +102,7 @@ def hadamard(blocks: Array) -> Array:
 def _signed(blocks: Any) -> Any:
     """Samples in a type that holds their sums and differences."""
     if isinstance(blocks, Tensor):
-        return blocks if blocks.is_floating_point() else blocks.to(torch.int32)
+        return blocks if blocks.is_floating_point() else blocks.to(torch.int64)
     return blocks if np.issubdtype(blocks.dtype, np.floating) else blocks.astype(np.int64)
 
 
@@ -119,7 +121,7 @@ def forward_transform(residual: Array, kernel_h: Kernel, kernel_v: Kernel, bit_d
 
 
 def inverse_transform(coefficients: Array, kernel_h: Kernel, kernel_v: Kernel, bit_depth: int) -> Array:
-    """H.266 8.7.4.1: residual of scaled coefficients, int64: columns, shift 7, clip to 16 bit, rows, shift 20 - bit depth.
+    """H.266 8.7.4.1: residual of scaled coefficients, int64, columns first.
 
     Raises ConfigError for a size that a kernel does not have.
     """
