@@ -95,18 +95,17 @@ def test_integer_kernels_are_nearly_orthogonal_and_their_own(side: int) -> None:
 def test_notebook_example_500_100_450() -> None:
     """What docs/labels.md tells: MSE and transform cost judge the same predictions in opposite ways."""
     original = np.full((8, 8), 500)
-    rows, columns = np.mgrid[:8, :8]
-    far, near, textured = np.full((8, 8), 100), np.full((8, 8), 450), 500 + 20 * (-1) ** (rows * columns)
-    residual = original - np.stack((far, near, textured))
+    row, column = np.mgrid[:8, :8]
+    checked = 500 + 20 * (-1) ** (row + column)
+    residual = original - np.stack((np.full((8, 8), 100), np.full((8, 8), 450), checked))
     assert (sse(residual) / 64).tolist() == [160_000, 2_500, 400]
     coefficients = dct(residual)
-    assert np.count_nonzero(abs(coefficients) > 1e-6, axis=(1, 2)).tolist() == [1, 1, 20]
-    np.testing.assert_allclose(coefficients[:, 0, 0], [3200, 400, -80])
-    np.testing.assert_allclose(satd(residual, "dct"), [3200, 400, 704.6], atol=0.05)
-    assert satd(residual).tolist() == [1600, 200, 580]
-    costs = rate_cost(residual, 22, 10)
-    assert costs.argmin() == 1
-    assert (sse(residual)).argmin() == 2
+    assert np.count_nonzero(abs(coefficients) > 1e-6, axis=(1, 2)).tolist() == [1, 1, 16]
+    np.testing.assert_allclose(coefficients[:, 0, 0], [3200, 400, 0], atol=1e-9)
+    np.testing.assert_allclose(satd(residual, "dct"), [3200, 400, 418.435], atol=1e-3)
+    assert satd(residual).tolist() == [1600, 200, 320]
+    np.testing.assert_allclose(rate_cost(residual, 22, 10), [1378.86, 1083.31, 3600.13], atol=0.01)
+    np.testing.assert_allclose(rate_cost(residual, 27, 10), [3843.19, 2043.65, 7833.34], atol=0.01)
 
 
 def test_rate_cost_counts_levels_and_what_they_leave() -> None:
@@ -119,7 +118,7 @@ def test_rate_cost_counts_levels_and_what_they_leave() -> None:
     np.testing.assert_allclose(rate_cost(torch.from_numpy(flat), 20, 8).numpy(), rate_cost(flat, 20, 8))
 
 
-@pytest.mark.parametrize("bit_depth", [8, 10, 12])
+@pytest.mark.parametrize("bit_depth", [8, 12])
 @pytest.mark.parametrize(
     ("width", "height", "standard"), [(4, 4, "vvc"), (8, 8, "hevc"), (16, 16, "vvc"), (16, 8, "vvc"), (4, 16, "vvc")]
 )
