@@ -1,5 +1,7 @@
 """Predictions, costs and transforms against golden vectors from VTM's and libde265's own functions: to the bit."""
 
+import csv
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +11,17 @@ import torch
 from codecnn.intra import forward_transform, inverse_transform, predict_modes, sad, satd, sse
 from codecnn.intra.modes import wide_angle_mode
 from codecnn.intra.predict_reference import predict_modes_reference
+from codecnn.intra.references import reference_lines
 from codecnn.intra.taps import mode_taps
 from codecnn.intra.transforms import kernel_matrix
+from codecnn.video import open_video
 
 SMALL = [("vvc_8bit_small", 8), ("vvc_10bit_small", 10), ("hevc_8bit", 8), ("hevc_10bit", 10)]
 
 
-def _vectors(shared_data: Path, name: str) -> tuple[dict[str, np.ndarray], list[str]]:
-    vectors = dict(np.load(shared_data / "golden" / "intra" / f"{name}.npz"))
-    return vectors, sorted({key.split("_")[0] for key in vectors if key[0].isdigit()})
+def _vectors(shared_data: Path, name: str) -> tuple[np.lib.npyio.NpzFile, list[str]]:
+    vectors = np.load(shared_data / "golden" / "intra" / f"{name}.npz")
+    return vectors, sorted({key.split("_")[0] for key in vectors.files if key[0].isdigit()})
 
 
 def _references(vectors, size):
@@ -60,7 +64,7 @@ def test_tensors_predict_as_arrays_do(shared_data: Path) -> None:
 
 def test_flags_and_wide_angles_of_modes_are_vtms(shared_data: Path) -> None:
     """VTM numbers wide-angle modes below 0 from 1 down, two above the standard's."""
-    vectors, sizes = _vectors(shared_data, "intra_vvc_8bit")
+    vectors, sizes = _vectors(shared_data, "intra_vvc_8bit_small")
     for size in sizes:
         width, height = map(int, size.split("x"))
         info = vectors[f"{size}_info"]
@@ -109,8 +113,8 @@ def test_kernels_are_the_standards(shared_data: Path) -> None:
 @pytest.mark.parametrize(("name", "bit_depth"), [("dct_vvc_8bit", 8), ("dct_vvc_10bit", 10)])
 def test_transforms_are_vtms(shared_data: Path, name: str, bit_depth: int) -> None:
     vectors, _ = _vectors(shared_data, name)
-    forward = [key.split("_") for key in vectors if key.endswith("_coeff")]
-    inverse = [key.split("_") for key in vectors if key.endswith("_inv")]
+    forward = [key.split("_") for key in vectors.files if key.endswith("_coeff")]
+    inverse = [key.split("_") for key in vectors.files if key.endswith("_inv")]
     assert (len(forward), len(inverse)) == (89, 41)
     for size, horizontal, vertical, _ in forward:
         key = f"{size}_{horizontal}_{vertical}"
@@ -121,3 +125,30 @@ def test_transforms_are_vtms(shared_data: Path, name: str, bit_depth: int) -> No
         key = f"{size}_{horizontal}_{vertical}"
         made = inverse_transform(vectors[f"{key}_coeff"], horizontal[:-1], vertical[:-1], bit_depth)
         np.testing.assert_array_equal(made, vectors[f"{key}_inv"], err_msg=key)
+
+
+@pytest.mark.parametrize(("qp", "count"), [(22, 85), (37, 74)])
+def test_blocks_without_residual_decode_to_our_prediction(shared_data: Path, qp: int, count: int) -> None:
+    """A real encoder's CUs of the quadtree: where nothing is coded and no filter works, the picture is the prediction.
+
+    It proves availability and substitution, wherever a CU lies. A further split of the multi-type tree changes what is
+    coded before a block, so only CUs of the quadtree alone are taken.
+    """
+    stream = shared_data / "golden" / "vvc" / f"astronaut_ai_nolf_qp{qp}.266"
+    with open_video(stream) as video:
+        luma = video[0].y
+    with gzip.open(stream.with_suffix(".cu.csv.gz"), "rt") as file:
+        rows = list(csv.DictReader(file))
+    compared = 0
+    for row in rows:
+        x, y, width, height, mode = (int(row[name]) for name in ("x", "y", "w", "h", "intraLumaMode"))
+        other_tool = any(int(row[tool]) > 0 for tool in ("mip", "isp", "mrl", "bdpcm", "mtDepth"))
+        if row["channel"] != "L" or row["cbfY"] != "0" or other_tool or width > 64:
+            continue
+        line = reference_lines(luma, np.array([[x, y]]), width, height, 10)
+        corner = 2 * height
+        references = line[:, corner], line[:, corner + 1 :], line[:, :corner][:, ::-1]
+        predicted = predict_modes(*references, width, height, 10)[0, mode]
+        np.testing.assert_array_equal(predicted, luma[y : y + height, x : x + width], err_msg=f"{x} {y} {width} {mode}")
+        compared += 1
+    assert compared == count
