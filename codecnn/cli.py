@@ -198,12 +198,16 @@ def labels(
     decoded: Annotated[
         Path | None, typer.Option("--decoded", help="the same pictures decoded, to predict from [the originals]")
     ] = None,
-    block_sizes: Annotated[str, typer.Option("--block-sizes", help="sides of squares, or WxH")] = "4,8,16,32,64",
+    block_sizes: Annotated[
+        str | None, typer.Option("--block-sizes", help="sides of squares, or WxH [all squares of the standard]")
+    ] = None,
     cost: Annotated[str, typer.Option("--cost", help="dct, hadamard, sad, sse, or several")] = "dct",
     top: Annotated[int, typer.Option("--top", min=1, help="how many of the best modes to keep")] = 3,
     full: Annotated[bool, typer.Option("--full", help="keep the costs of all modes")] = False,
     standard: Annotated[Literal["vvc", "hevc"], typer.Option("--standard", help="whose modes")] = "vvc",
-    ctu_size: Annotated[int, typer.Option("--ctu-size", help="which decides what neighbours are available")] = 128,
+    ctu_size: Annotated[
+        int | None, typer.Option("--ctu-size", help="which decides what neighbours are available [the largest]")
+    ] = None,
     size: Size = None,
     bit_depth: BitDepth = None,
     chroma: Chroma = None,
@@ -217,11 +221,11 @@ def labels(
 
     See docs/labels.md for what the columns hold and which neighbours count as available.
     """
-    from codecnn.intra.labels import LabelSettings, parse_block_sizes, write_labels
+    from codecnn.intra.labels import label_settings, write_labels
     from codecnn.intra.sources import PictureFiles
     from codecnn.training import pick_device
 
-    settings = LabelSettings(parse_block_sizes(block_sizes), tuple(cost.split(",")), top, full, standard, ctu_size)
+    settings = label_settings(standard, block_sizes, cost, top, full, ctu_size)
     where = pick_device(device)
     pictures = PictureFiles(
         source, decoded, size=size, bit_depth=bit_depth, chroma=chroma, packing=packing, frames=frames

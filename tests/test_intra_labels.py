@@ -1,6 +1,9 @@
 """Labels of pictures: which neighbours they may use, ranking, the table and the command."""
 
 import json
+import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,7 +15,15 @@ from skimage.io import imsave
 from codecnn.cli import main
 from codecnn.errors import ConfigError, FormatError
 from codecnn.intra.blocks import block_costs_reference
-from codecnn.intra.labels import LabelSettings, Source, label_pictures, parse_block_sizes, rank_modes, write_labels
+from codecnn.intra.labels import (
+    LabelSettings,
+    Source,
+    label_pictures,
+    label_settings,
+    parse_block_sizes,
+    rank_modes,
+    write_labels,
+)
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.intra.sources import PictureFiles
 
@@ -208,6 +219,7 @@ def test_folders_pair_with_their_decoded_pictures(tmp_path: Path) -> None:
         assert source.bit_depth == 10
         assert source.references.astype(int).mean() > source.original.mean() + 20
     assert [set(entry) for entry in pictures.inputs()] == [{"picture", "sha256", "decoded", "decoded_sha256"}] * 2
+    assert len(PictureFiles(tmp_path / "in", frames=1)) == 1
     (tmp_path / "out" / "b.png").unlink()
     with pytest.raises(FormatError, match="2 files"):
         PictureFiles(tmp_path / "in", tmp_path / "out")
@@ -250,6 +262,7 @@ def test_the_command_writes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"top": 68}, "top 68"),
         ({"ctu_size": 100}, "CTU size 100"),
         ({"standard": "hevc"}, "64x64"),
+        ({"standard": "hevc", "block_sizes": ((8, 8),)}, "CTU size 128 is not one of hevc's 16, 32, 64"),
     ],
 )
 def test_settings_that_cannot_be_used(values, message: str) -> None:
@@ -257,7 +270,13 @@ def test_settings_that_cannot_be_used(values, message: str) -> None:
         LabelSettings(**values)
 
 
-def test_block_sizes_in_words() -> None:
+def test_settings_in_words() -> None:
+    assert label_settings() == LabelSettings()
+    hevc = label_settings("hevc", cost="dct,sad", top=1)
+    assert (hevc.block_sizes, hevc.ctu_size) == (((4, 4), (8, 8), (16, 16), (32, 32)), 64)
+    assert hevc.costs == ("dct", "sad")
+    with pytest.raises(ConfigError, match="'av1'"):
+        label_settings("av1")
     assert parse_block_sizes("4,16x8") == ((4, 4), (16, 8))
     for text in ("", "4,", "8x8x8", "-4", "x8", "²"):
         with pytest.raises(ConfigError, match="is not a number such as 8"):
@@ -272,3 +291,34 @@ def test_pictures_that_cannot_be_labelled() -> None:
         _rows([_source(_picture(32, 16), _picture(16, 16))], settings)
     with pytest.raises(ConfigError, match="not of 16"):
         _rows([Source("deep", 0, _picture(), _picture(), 16)], settings)
+
+
+@pytest.mark.slow
+def test_a_picture_of_3840x2160_takes_less_than_4_gib(tmp_path: Path) -> None:
+    path = tmp_path / "big_3840x2160_400_10bit.yuv"
+    _picture(3840, 2160).tofile(path)
+    argv = [sys.executable, "-m", "codecnn", "labels", "-i", str(path), "-o", str(tmp_path / "l.parquet")]
+    subprocess.run(argv, check=True)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 * 2**20  # KiB
+    assert pq.read_metadata(tmp_path / "l.parquet").num_rows == sum(
+        (3840 // n) * (2160 // n) for n in (4, 8, 16, 32, 64)
+    )
+
+
+@pytest.mark.gpu
+def test_a_gpu_labels_as_the_cpu_does() -> None:
+    settings = LabelSettings(((4, 4), (16, 16), (64, 64)), ("dct", "hadamard"), ctu_size=64)
+    rows = zip(
+        *(
+            [
+                row
+                for _, batch, _ in label_pictures([_source(_picture(128, 128))], settings, device=device)
+                for row in batch.to_pylist()
+            ]
+            for device in ("cpu", "cuda")
+        ),
+        strict=True,
+    )
+    for ours, theirs in rows:
+        assert ours["mode_hadamard"] == theirs["mode_hadamard"]
+        assert ours["cost_dct"] == pytest.approx(theirs["cost_dct"], rel=1e-5)

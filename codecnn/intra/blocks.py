@@ -19,8 +19,8 @@ Costs = NDArray[np.float64]
 
 _CACHE_FLOATS = 4096
 """Samples of one mode that are worked on together: 16 KiB leave room in a first-level cache."""
-_CHUNK_SAMPLES = {"cpu": 1 << 22, "cuda": 1 << 27}
-"""Predicted samples that are in memory at once where torch works."""
+_CHUNK_SAMPLES, _GPU_CHUNK_SAMPLES = 1 << 22, 1 << 25
+"""Predicted samples that are in memory at once where torch works: some 40 bytes each."""
 
 
 def block_costs(
@@ -44,13 +44,13 @@ def block_costs(
     if device == "cpu" and cost in ("dct", "hadamard"):
         return _on_cpu(lines, original, bit_depth, cost, standard)
     out = np.empty((len(lines), len(taps.shift)))
-    chunk = max(1, _CHUNK_SAMPLES[torch.device(device).type] // taps.keep.size)
+    chunk = max(1, (_CHUNK_SAMPLES if device == "cpu" else _GPU_CHUNK_SAMPLES) // taps.keep.size)
     for start in range(0, len(lines), chunk):
         part = slice(start, start + chunk)
         pred = predict_lines(torch.from_numpy(lines[part]).to(device), taps, bit_depth)
         samples = torch.from_numpy(original[part].astype(np.int32)).to(device)
         residual = (samples[:, None] - pred).reshape(-1, height, width)
-        if cost == "dct" and device != "cpu":
+        if cost == "dct":
             residual = residual.to(torch.float32)
         out[part] = compute(residual).reshape(len(samples), -1).cpu().numpy()
     return out

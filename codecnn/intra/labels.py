@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from codecnn.errors import ConfigError, FormatError
 from codecnn.intra.blocks import block_costs, check_bit_depth
 from codecnn.intra.cost import cost_function
-from codecnn.intra.modes import MODE_COUNT, check_block
-from codecnn.intra.references import CTU_SIZES, block_positions, blocks_at, reference_lines
+from codecnn.intra.modes import CTU_SIZES, MODE_COUNT, SIZES, check_block
+from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.runs import atomic_path, provenance
 
 SCHEMA_VERSION = 1
@@ -59,8 +59,28 @@ class LabelSettings:
             cost_function(cost)
         if not 1 <= self.top <= MODE_COUNT[self.standard]:
             raise ConfigError(f"top {self.top} is not in 1 to {MODE_COUNT[self.standard]}")
-        if self.ctu_size not in CTU_SIZES:
-            raise ConfigError(f"CTU size {self.ctu_size} is not one of {', '.join(map(str, CTU_SIZES))}")
+        sizes = CTU_SIZES[self.standard]
+        if self.ctu_size not in sizes:
+            raise ConfigError(f"CTU size {self.ctu_size} is not one of {self.standard}'s {', '.join(map(str, sizes))}")
+
+
+def label_settings(
+    standard: str = "vvc",
+    block_sizes: str | None = None,
+    cost: str = "dct",
+    top: int = 3,
+    full: bool = False,
+    ctu_size: int | None = None,
+) -> LabelSettings:
+    """Settings from words: sizes as in `parse_block_sizes`, costs as a comma list.
+
+    Left out, the sizes are all squares that the standard predicts, and the CTU its largest. Raises ConfigError.
+    """
+    if standard not in SIZES:
+        raise ConfigError(f"unknown standard {standard!r}: one of {', '.join(SIZES)}")
+    sizes = tuple((side, side) for side in SIZES[standard]) if block_sizes is None else parse_block_sizes(block_sizes)
+    ctu = max(CTU_SIZES[standard]) if ctu_size is None else ctu_size
+    return LabelSettings(sizes, tuple(cost.split(",")), top, full, standard, ctu)
 
 
 def parse_block_sizes(text: str) -> tuple[tuple[int, int], ...]:

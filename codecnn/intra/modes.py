@@ -9,6 +9,9 @@ MODE_COUNT = {"vvc": 67, "hevc": 35}
 SIZES = {"vvc": (4, 8, 16, 32, 64), "hevc": (4, 8, 16, 32)}
 """Widths and heights of blocks that are predicted; HEVC's are square."""
 
+CTU_SIZES = {"vvc": (32, 64, 128), "hevc": (16, 32, 64)}
+"""Sides of CTUs, H.266 7.4.3.4 and H.265 7.4.3.2 (its main profiles)."""
+
 VVC_ANGLES = (
     *(0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 23, 26, 29),
     *(32, 35, 39, 45, 51, 57, 64, 73, 86, 102, 128, 171, 256, 341, 512),

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError
 
-CTU_SIZES = (16, 32, 64, 128)
 UNIT = 4
 """Side of the units in which z-order is counted: the smallest luma block."""
 
@@ -38,11 +37,11 @@ def reference_lines(
 
     From p[-1][2·height-1] up to the corner and on to p[2·width-1][-1]: the order of the substitution process (H.266
     8.4.5.2.9, H.265 8.4.4.2.2), in which an unavailable sample takes the value of the one before it, the first ones
-    that of the first available one, and all of them half the sample range where none is. Raises ConfigError for a
-    CTU size that the standards do not have, or one smaller than the blocks.
+    that of the first available one, and all of them half the sample range where none is. Raises ConfigError unless
+    the CTU size is a power of two that holds the blocks.
     """
-    if ctu_size not in CTU_SIZES or max(width, height) > ctu_size:
-        raise ConfigError(f"blocks of {width}x{height} do not lie in CTUs of {ctu_size} samples (16, 32, 64 or 128)")
+    if ctu_size & (ctu_size - 1) or max(width, height) > ctu_size:
+        raise ConfigError(f"blocks of {width}x{height} do not lie in CTUs of {ctu_size} samples")
     picture_height, picture_width = plane.shape
     line_x, line_y = _offsets(width, height)
     x, y = positions[:, :1] + line_x, positions[:, 1:] + line_y

@@ -15,14 +15,15 @@ class PictureFiles:
     """Pictures of a path, and of the path of their decoded versions where there is one.
 
     A folder is its still pictures by name, each of its own size; its decoded versions then are a folder with as many.
-    Decoded pictures of more bits raise their originals to their own depth. `options` are those of `open_video`, for
-    both. Raises MissingFileError, and FormatError where the two do not hold as many pictures.
+    Of a picture and its decoded version the one of fewer bits is raised to the depth of the other. `options` are those
+    of `open_video`, for both; `frames` of a folder are its first files. Raises MissingFileError, and FormatError where
+    the two do not hold as many pictures.
     """
 
     def __init__(self, path: Path, decoded: Path | None = None, **options: Any) -> None:
         self.options = options
-        self.files = _files(path)
-        self.decoded = None if decoded is None else _files(decoded)
+        self.files = _files(path, options.get("frames"))
+        self.decoded = None if decoded is None else _files(decoded, options.get("frames"))
         if self.decoded is not None and len(self.decoded) != len(self.files):
             raise FormatError(f"{path} holds {len(self.files)} files, {decoded} {len(self.decoded)} decoded ones")
         self.counts = [self._count(file) for file in self.files]
@@ -59,13 +60,15 @@ class PictureFiles:
     def _open(self, file: Path) -> Video:
         # A still has no header that bit depth or size could contradict: the depth is what it is converted to.
         still = file.suffix.lower() in STILL_SUFFIXES
-        options = {key: value for key, value in self.options.items() if not still or key in ("bit_depth", "frames")}
+        options = {key: value for key, value in self.options.items() if not still or key == "bit_depth"}
         return open_video(file, **options)
 
     def _count(self, file: Path) -> int:
+        if file.suffix.lower() in STILL_SUFFIXES and file.is_file():
+            return 1
         with self._open(file) as video:
             return len(video)
 
 
-def _files(path: Path) -> list[Path]:
-    return stills_in(path) if path.is_dir() else [path]
+def _files(path: Path, frames: int | None) -> list[Path]:
+    return stills_in(path)[:frames] if path.is_dir() else [path]
