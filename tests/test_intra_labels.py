@@ -131,6 +131,14 @@ def test_equal_costs_go_to_the_lower_mode() -> None:
     assert rank_modes(costs, 2, exact=True)[0].tolist() == [[2, 1], [0, 1], [3, 1]]
 
 
+def test_only_dct_costs_tie_within_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = np.full((1, 67), 2.0)
+    costs[0, [5, 9]] = 1, 1 - 1e-7
+    monkeypatch.setattr("codecnn.intra.labels.block_costs", lambda *_: costs)
+    (row,) = _rows([_source(_picture(16, 16))], LabelSettings(((16, 16),), ("dct", "sad")))
+    assert (row["mode_dct"], row["mode_sad"]) == (5, 9)
+
+
 def test_a_transposed_picture_has_transposed_labels() -> None:
     """Modes m become 68 - m, planar and DC stay, wherever the same neighbours are available and one mode is best."""
     plane = _picture(64, 64)
