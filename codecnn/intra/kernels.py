@@ -1,0 +1,204 @@
+"""The cost of every mode of every block on a CPU: one mode of some blocks at a time, all inside the cache.
+
+Blocks lie side by side in the last axis ("lanes"), so that every loop below works on whole vectors whatever the block's
+size. Samples are float32, which holds every sum of the prediction exactly up to 12 bit; only the DCT itself rounds.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
+
+MAX_BIT_DEPTH = 12
+"""Beyond it float32 no longer holds Hadamard sums exactly."""
+
+
+@_jit
+def mode_costs(
+    rows: Any,
+    original: Any,
+    index: Any,
+    weight: Any,
+    blend_index: Any,
+    blend_weight: Any,
+    blend_round: Any,
+    peak: Any,
+    matrix_v: Any,
+    matrix_h: Any,
+    tile: Any,
+    lanes: Any,
+    out: Any,
+) -> None:
+    """Fill `out` (n, m) float64 with the cost of m modes of n blocks; all else is float32 but the int32 indices.
+
+    `rows` (n, e) and `original` (n, h, w); the tables of `Taps` with weights already divided by 2^shift: `index`,
+    `weight` (m, h, w, 4), `blend_index` (m, h, w, 2), `blend_weight` (m, h, w, 3) the third of which is what is kept,
+    `blend_round` (m,). A first `tile` of 0 asks for the DCT, by the orthonormal matrices; else it holds height and
+    width of Hadamard tiles.
+    """
+    count, entries = rows.shape
+    _, height, width = original.shape
+    modes = index.shape[0]
+    row = np.empty((entries, lanes), np.float32)
+    wanted = np.empty((height * width, lanes), np.float32)
+    a = np.empty((height, width * lanes), np.float32)
+    b = np.empty((height, width * lanes), np.float32)
+    c = np.empty((width, height * lanes), np.float32)
+    d = np.empty((width, height * lanes), np.float32)
+    sums = np.empty(height * lanes, np.float32)
+    totals = np.empty(lanes, np.float64)
+    for start in range(0, count, lanes):
+        for lane in range(lanes):
+            block = min(start + lane, count - 1)
+            for entry in range(entries):
+                row[entry, lane] = rows[block, entry]
+            for y in range(height):
+                for x in range(width):
+                    wanted[y * width + x, lane] = original[block, y, x]
+        residual = a.reshape(height * width, lanes)
+        for mode in range(modes):
+            _residual(
+                *(row, wanted, index[mode], weight[mode], blend_index[mode], blend_weight[mode]),
+                *(blend_round[mode], peak, residual),
+            )
+            if tile[0] == 0:
+                _dct(a, b, matrix_v)
+                _exchange(a, c, lanes)
+                _dct(c, d, matrix_h)
+                sums[:] = 0
+                for x in range(width):
+                    for r in range(height * lanes):
+                        sums[r] += abs(c[x, r])
+                totals[:] = 0
+                for y in range(height):
+                    for lane in range(lanes):
+                        totals[lane] += sums[y * lanes + lane]
+            else:
+                _hadamard(a, tile[0])
+                _exchange(a, c, lanes)
+                _hadamard(c, tile[1])
+                _tile_sums(c, tile[0], tile[1], lanes, totals)
+            for lane in range(min(lanes, count - start)):
+                out[start + lane, mode] = totals[lane]
+
+
+@_jit
+def _residual(
+    row: Any,
+    wanted: Any,
+    index: Any,
+    weight: Any,
+    blend_index: Any,
+    blend_weight: Any,
+    blend_round: Any,
+    peak: Any,
+    residual: Any,
+) -> None:
+    """Original minus prediction, (h·w, lanes), of one mode."""
+    height, width, _ = index.shape
+    lanes = row.shape[1]
+    half, zero = np.float32(0.5), np.float32(0)
+    for y in range(height):
+        for x in range(width):
+            place = y * width + x
+            i0, i1, i2, i3 = index[y, x, 0], index[y, x, 1], index[y, x, 2], index[y, x, 3]
+            w0, w1, w2, w3 = weight[y, x, 0], weight[y, x, 1], weight[y, x, 2], weight[y, x, 3]
+            j0, j1 = blend_index[y, x, 0], blend_index[y, x, 1]
+            v0, v1, keep = blend_weight[y, x, 0], blend_weight[y, x, 1], blend_weight[y, x, 2]
+            if v0 == zero and v1 == zero:
+                for lane in range(lanes):
+                    total = row[i0, lane] * w0 + row[i1, lane] * w1 + row[i2, lane] * w2 + row[i3, lane] * w3
+                    pred = min(max(np.floor(total + half), zero), peak)
+                    residual[place, lane] = wanted[place, lane] - pred
+            else:
+                for lane in range(lanes):
+                    total = row[i0, lane] * w0 + row[i1, lane] * w1 + row[i2, lane] * w2 + row[i3, lane] * w3
+                    pred = min(max(np.floor(total + half), zero), peak)
+                    total = row[j0, lane] * v0 + row[j1, lane] * v1 + pred * keep + blend_round
+                    pred = min(max(np.floor(total), zero), peak)
+                    residual[place, lane] = wanted[place, lane] - pred
+
+
+@_jit
+def _dct(data: Any, work: Any, matrix: Any) -> None:
+    """DCT-II along the first axis, n = 4, 8, ... 64, in place: even and odd halves apart, as far down as 4."""
+    size, length = data.shape
+    count, stride = size, 1
+    while count > 4:
+        half = count // 2
+        for i in range(half):
+            for r in range(length):
+                first, last = data[i, r], data[count - 1 - i, r]
+                data[i, r] = first + last
+                work[i, r] = first - last
+        # The odd half of `data` is free from here on: the odd frequencies go there, low to high.
+        for k in range(half):
+            m = matrix[(2 * k + 1) * stride]
+            for r in range(length):
+                data[half + k, r] = m[0] * work[0, r] + m[1] * work[1, r] + m[2] * work[2, r] + m[3] * work[3, r]
+            for i in range(4, half, 4):
+                for r in range(length):
+                    data[half + k, r] += (
+                        m[i] * work[i, r]
+                        + m[i + 1] * work[i + 1, r]
+                        + m[i + 2] * work[i + 2, r]
+                        + m[i + 3] * work[i + 3, r]
+                    )
+        count, stride = half, 2 * stride
+    m0, m1, m2, m3 = matrix[0], matrix[stride], matrix[2 * stride], matrix[3 * stride]
+    for r in range(length):
+        even0, even1 = data[0, r] + data[3, r], data[1, r] + data[2, r]
+        odd0, odd1 = data[0, r] - data[3, r], data[1, r] - data[2, r]
+        data[0, r] = m0[0] * (even0 + even1)
+        data[1, r] = m1[0] * odd0 + m1[1] * odd1
+        data[2, r] = m2[0] * (even0 - even1)
+        data[3, r] = m3[0] * odd0 + m3[1] * odd1
+
+
+@_jit
+def _exchange(source: Any, target: Any, lanes: Any) -> None:
+    """(h, w·lanes) to (w, h·lanes)."""
+    height, width = source.shape[0], target.shape[0]
+    for y in range(height):
+        for x in range(width):
+            for lane in range(lanes):
+                target[x, y * lanes + lane] = source[y, x * lanes + lane]
+
+
+@_jit
+def _hadamard(data: Any, tile: Any) -> None:
+    """Walsh-Hadamard along the first axis in tiles, in place."""
+    size, length = data.shape
+    step = 1
+    while step < tile:
+        for i in range(size):
+            if not i & step:
+                for r in range(length):
+                    first, second = data[i, r], data[i + step, r]
+                    data[i, r] = first + second
+                    data[i + step, r] = first - second
+        step *= 2
+
+
+@_jit
+def _tile_sums(data: Any, tile_h: Any, tile_w: Any, lanes: Any, totals: Any) -> None:
+    """VTM's sum of tiles, (w, h·lanes) in: a quarter of the DC terms, normalised and cut to whole numbers."""
+    width, height = data.shape[0], data.shape[1] // lanes
+    tile = np.empty(lanes, np.float32)
+    totals[:] = 0
+    for x0 in range(0, width, tile_w):
+        for y0 in range(0, height, tile_h):
+            for lane in range(lanes):
+                dc = abs(data[x0, y0 * lanes + lane])
+                tile[lane] = np.floor(dc * np.float32(0.25)) - dc
+            for x in range(x0, x0 + tile_w):
+                for y in range(y0, y0 + tile_h):
+                    for lane in range(lanes):
+                        tile[lane] += abs(data[x, y * lanes + lane])
+            for lane in range(lanes):
+                if tile_h == tile_w:
+                    totals[lane] += np.floor((tile[lane] + tile_h // 4) / (tile_h // 2))
+                else:
+                    totals[lane] += np.floor(tile[lane] / np.sqrt(float(tile_h * tile_w)) * 2)

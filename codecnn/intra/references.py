@@ -1,0 +1,84 @@
+"""Reference samples of a picture's blocks: which neighbours are available, and what stands in for the others.
+
+Blocks are coded in CTU raster order and, within a CTU, in z-order: a neighbouring sample is available when it lies in
+the picture and its 4x4 unit comes before the block's first one in that order. For square blocks that is the order of a
+quadtree in H.265 (6.4.1) and H.266 (6.4.4) whose blocks are all coded, in one slice and tile; for others it is
+the order of the 4x4 units that they cover.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codecnn.errors import ConfigError
+
+UNIT = 4
+"""Side of the units in which z-order is counted: the smallest luma block."""
+
+
+def block_positions(picture_width: int, picture_height: int, width: int, height: int) -> NDArray[np.int64]:
+    """(n, 2) x and y of the blocks on the grid of their size that lie wholly inside the picture, row by row."""
+    y, x = np.mgrid[: picture_height // height, : picture_width // width]
+    return np.stack((x.ravel() * width, y.ravel() * height), 1).astype(np.int64)
+
+
+def blocks_at(plane: NDArray[Any], positions: NDArray[np.int64], width: int, height: int) -> NDArray[Any]:
+    """Copies of the blocks at `positions`, (n, height, width)."""
+    windows = np.lib.stride_tricks.sliding_window_view(plane, (height, width))
+    return windows[positions[:, 1], positions[:, 0]]
+
+
+def reference_lines(
+    plane: NDArray[Any], positions: NDArray[np.int64], width: int, height: int, bit_depth: int, ctu_size: int = 128
+) -> NDArray[np.int32]:
+    """References of blocks of `width` x `height` at `positions` (n, 2), (n, 2·height + 1 + 2·width).
+
+    From p[-1][2·height-1] up to the corner and on to p[2·width-1][-1]: the order of the substitution process (H.266
+    8.4.5.2.9, H.265 8.4.4.2.2), in which an unavailable sample takes the value of the one before it, the first ones
+    that of the first available one, and all of them half the sample range where none is. Raises ConfigError unless
+    the CTU size is a power of two that holds the blocks.
+    """
+    if ctu_size & (ctu_size - 1) or max(width, height) > ctu_size:
+        raise ConfigError(f"blocks of {width}x{height} do not lie in CTUs of {ctu_size} samples")
+    picture_height, picture_width = plane.shape
+    line_x, line_y = _offsets(width, height)
+    x, y = positions[:, :1] + line_x, positions[:, 1:] + line_y
+    inside = (x >= 0) & (y >= 0) & (x < picture_width) & (y < picture_height)
+    x, y = np.where(inside, x, 0), np.where(inside, y, 0)
+    across = -(-picture_width // ctu_size)
+    here = _order(positions[:, 0], positions[:, 1], ctu_size, across)
+    available = inside & (_order(x, y, ctu_size, across) < here[:, None])
+    length = line_x.size
+    first = available.argmax(1)
+    nearest = np.maximum.accumulate(np.where(available, np.arange(length), 0), 1)
+    nearest = np.maximum(nearest, first[:, None])
+    lines = np.take_along_axis(plane[y, x].astype(np.int32), nearest, 1)
+    lines[~available.any(1)] = 1 << (bit_depth - 1)
+    return lines
+
+
+@cache
+def _offsets(width: int, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """x and y of the references from the block's first sample, in the order of substitution."""
+    left, top = np.arange(2 * height - 1, -2, -1), np.arange(2 * width)
+    return (
+        np.concatenate((np.full(left.size, -1), top)),
+        np.concatenate((left, np.full(top.size, -1))),
+    )
+
+
+def _order(x: NDArray[np.int64], y: NDArray[np.int64], ctu_size: int, across: int) -> NDArray[np.int64]:
+    """Place of the 4x4 units of samples in the order of coding, `across` CTUs lying in a row."""
+    units = ctu_size // UNIT
+    zscan = _zscan(units)[y % ctu_size // UNIT, x % ctu_size // UNIT]
+    return (y // ctu_size * across + x // ctu_size) * (units * units) + zscan
+
+
+@cache
+def _zscan(units: int) -> NDArray[np.int64]:
+    """Z-order of a square of `units` x `units`: the bits of y and x in turn, y first."""
+    index = np.arange(units)
+    spread = sum(((index >> bit) & 1) << (2 * bit) for bit in range(units.bit_length()))
+    return np.asarray(2 * np.asarray(spread)[:, None] + spread, np.int64)

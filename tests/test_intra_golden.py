@@ -1,0 +1,154 @@
+"""Predictions, costs and transforms against golden vectors from VTM's and libde265's own functions: to the bit."""
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from codecnn.intra import forward_transform, inverse_transform, predict_modes, sad, satd, sse
+from codecnn.intra.modes import wide_angle_mode
+from codecnn.intra.predict_reference import predict_modes_reference
+from codecnn.intra.references import reference_lines
+from codecnn.intra.taps import mode_taps
+from codecnn.intra.transforms import kernel_matrix
+from codecnn.video import open_video
+
+SMALL = [("vvc_8bit_small", 8), ("vvc_10bit_small", 10), ("hevc_8bit", 8), ("hevc_10bit", 10)]
+
+
+def _vectors(shared_data: Path, name: str) -> tuple[np.lib.npyio.NpzFile, list[str]]:
+    vectors = np.load(shared_data / "golden" / "intra" / f"{name}.npz")
+    return vectors, sorted({key.split("_")[0] for key in vectors.files if key[0].isdigit()})
+
+
+def _references(vectors, size):
+    width, height = map(int, size.split("x"))
+    return *(vectors[f"{size}_{part}"] for part in ("corner", "top", "left")), width, height
+
+
+def _compare(shared_data: Path, name: str, bit_depth: int, predict) -> int:
+    vectors, sizes = _vectors(shared_data, f"intra_{name}")
+    standard, compared = name.split("_")[0], 0
+    for size in sizes:
+        for strong in (True, False) if standard == "hevc" else (True,):
+            expected = vectors[f"{size}_pred" if strong else f"{size}_pred_nostrong"]
+            made = predict(*_references(vectors, size), bit_depth, standard, strong_smoothing=strong)
+            np.testing.assert_array_equal(made, expected, err_msg=f"{name} {size} strong {strong}")
+            compared += expected.size
+    return compared
+
+
+@pytest.mark.parametrize(("name", "bit_depth"), SMALL)
+@pytest.mark.parametrize("predict", [predict_modes, predict_modes_reference])
+def test_predictions_are_vtms_and_libde265s(shared_data: Path, name: str, bit_depth: int, predict) -> None:
+    assert _compare(shared_data, name, bit_depth, predict) >= 347_328
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("predict", [predict_modes, predict_modes_reference])
+def test_predictions_of_every_size_are_vtms(shared_data: Path, predict) -> None:
+    assert _compare(shared_data, "vvc_8bit", 8, predict) == 7_211_344
+
+
+def test_tensors_predict_as_arrays_do(shared_data: Path) -> None:
+    vectors, _ = _vectors(shared_data, "intra_vvc_10bit_small")
+    *parts, width, height = _references(vectors, "16x8")
+    tensors = (torch.from_numpy(part.astype(np.int32)) for part in parts)
+    made = predict_modes(*tensors, width, height, 10)
+    assert isinstance(made, torch.Tensor)
+    np.testing.assert_array_equal(made.numpy(), vectors["16x8_pred"])
+
+
+def test_flags_and_wide_angles_of_modes_are_vtms(shared_data: Path) -> None:
+    """VTM numbers wide-angle modes below 0 from 1 down, two above the standard's."""
+    vectors, sizes = _vectors(shared_data, "intra_vvc_8bit_small")
+    for size in sizes:
+        width, height = map(int, size.split("x"))
+        info = vectors[f"{size}_info"]
+        taps = mode_taps(width, height)
+        ours = [wide_angle_mode(mode, width, height) for mode in range(67)]
+        assert [mode + 2 if mode < 0 else mode for mode in ours[2:]] == info[2:, 3].tolist()
+        np.testing.assert_array_equal(taps.blended, info[:, 1] != 0)
+
+
+@pytest.mark.parametrize("name", ["cost_vvc_8bit", "cost_vvc_10bit"])
+def test_satd_sad_and_sse_are_vtms(shared_data: Path, name: str) -> None:
+    vectors, sizes = _vectors(shared_data, name)
+    for size in sizes:
+        residual = vectors[f"{size}_org"].astype(np.int64) - vectors[f"{size}_cur"]
+        for method, cost in (("satd", satd), ("sad", sad), ("sse", sse)):
+            np.testing.assert_array_equal(cost(residual), vectors[f"{size}_{method}"], err_msg=f"{size} {method}")
+            np.testing.assert_array_equal(cost(torch.from_numpy(residual)), vectors[f"{size}_{method}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "costs", "ours", "theirs"),
+    [("vvc_8bit", "vvc_8bit", slice(None), slice(None)), ("vvc_10bit_small", "vvc_10bit", slice(3, 4), slice(6, 7))],
+)
+def test_costs_of_modes_are_vtms(shared_data: Path, name: str, costs: str, ours: slice, theirs: slice) -> None:
+    """Of the small file's samples, only the ramp, its last, is one that VTM's costs are here for."""
+    vectors, sizes = _vectors(shared_data, f"intra_{name}")
+    expected, _ = _vectors(shared_data, f"modecost_{costs}")
+    for size in sizes:
+        original = vectors[f"{size}_orig"][ours, None].astype(np.int64)
+        residual = original - vectors[f"{size}_pred"][ours]
+        blocks, shape = residual.reshape(-1, *residual.shape[2:]), residual.shape[:2]
+        made = {method: cost(blocks).reshape(shape) for method, cost in (("satd", satd), ("sad", sad), ("sse", sse))}
+        made["minsadhad"] = np.minimum(2 * made["sad"], made["satd"])
+        made["best_satd_mode"] = made["satd"].argmin(1)
+        for what, values in made.items():
+            np.testing.assert_array_equal(values, expected[f"{size}_{what}"][theirs], err_msg=f"{size} {what}")
+
+
+def test_kernels_are_the_standards(shared_data: Path) -> None:
+    vectors = np.load(shared_data / "golden" / "intra" / "dct_matrices_vvc.npz")
+    for name in vectors.files:
+        kernel, size = name.split("_")
+        np.testing.assert_array_equal(kernel_matrix(kernel, int(size)), vectors[name])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "bit_depth"), [("dct_vvc_8bit", 8), ("dct_vvc_10bit", 10)])
+def test_transforms_are_vtms(shared_data: Path, name: str, bit_depth: int) -> None:
+    vectors, _ = _vectors(shared_data, name)
+    forward = [key.split("_") for key in vectors.files if key.endswith("_coeff")]
+    inverse = [key.split("_") for key in vectors.files if key.endswith("_inv")]
+    assert (len(forward), len(inverse)) == (89, 41)
+    for size, horizontal, vertical, _ in forward:
+        key = f"{size}_{horizontal}_{vertical}"
+        for residual in (vectors[f"{size}_resid"], torch.from_numpy(vectors[f"{size}_resid"])):
+            made = forward_transform(residual, horizontal[:-1], vertical[:-1], bit_depth)
+            np.testing.assert_array_equal(np.asarray(made), vectors[f"{key}_coeff"], err_msg=key)
+    for size, horizontal, vertical, _ in inverse:
+        key = f"{size}_{horizontal}_{vertical}"
+        made = inverse_transform(vectors[f"{key}_coeff"], horizontal[:-1], vertical[:-1], bit_depth)
+        np.testing.assert_array_equal(made, vectors[f"{key}_inv"], err_msg=key)
+
+
+@pytest.mark.parametrize(("qp", "count"), [(22, 85), (37, 74)])
+def test_blocks_without_residual_decode_to_our_prediction(shared_data: Path, qp: int, count: int) -> None:
+    """A real encoder's CUs of the quadtree: where nothing is coded and no filter works, the picture is the prediction.
+
+    It proves availability and substitution, wherever a CU lies. A further split of the multi-type tree changes what is
+    coded before a block, so only CUs of the quadtree alone are taken.
+    """
+    stream = shared_data / "golden" / "vvc" / f"astronaut_ai_nolf_qp{qp}.266"
+    with open_video(stream) as video:
+        luma = video[0].y
+    with gzip.open(stream.with_suffix(".cu.csv.gz"), "rt") as file:
+        rows = list(csv.DictReader(file))
+    compared = 0
+    for row in rows:
+        x, y, width, height, mode = (int(row[name]) for name in ("x", "y", "w", "h", "intraLumaMode"))
+        other_tool = any(int(row[tool]) > 0 for tool in ("mip", "isp", "mrl", "bdpcm", "mtDepth"))
+        if row["channel"] != "L" or row["cbfY"] != "0" or other_tool or width > 64:
+            continue
+        line = reference_lines(luma, np.array([[x, y]]), width, height, 10)
+        corner = 2 * height
+        references = line[:, corner], line[:, corner + 1 :], line[:, :corner][:, ::-1]
+        predicted = predict_modes(*references, width, height, 10)[0, mode]
+        np.testing.assert_array_equal(predicted, luma[y : y + height, x : x + width], err_msg=f"{x} {y} {width} {mode}")
+        compared += 1
+    assert compared == count

@@ -1,0 +1,92 @@
+"""The prediction of all modes at once against the plain reference, and what both refuse."""
+
+import numpy as np
+import pytest
+import torch
+
+from codecnn.errors import ConfigError
+from codecnn.intra import predict_modes
+from codecnn.intra.predict_reference import predict_modes_reference
+
+SHAPES = [(4, 4), (8, 8), (16, 16), (4, 8), (16, 4), (8, 32), (64, 4), (4, 64)]
+
+
+def references(width: int, height: int, bit_depth: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Corner, top and left of eight blocks: random, extreme, ramps either way, nearly straight and constant."""
+    rng = np.random.default_rng(seed)
+    length, peak = 2 * width + 2 * height + 1, (1 << bit_depth) - 1
+    ramp = np.linspace(0, peak, length)
+    kinds = [
+        *rng.integers(0, peak, (2, length), endpoint=True),
+        *rng.choice((0, peak), (2, length)),
+        *(ramp, ramp[::-1], peak // 2 + rng.integers(-1, 2, length), np.full(length, peak)),
+    ]
+    lines = np.stack(kinds).astype(np.uint8 if bit_depth == 8 else np.uint16)
+    corner = 2 * height
+    return lines[:, corner], lines[:, corner + 1 :], lines[:, :corner][:, ::-1]
+
+
+@pytest.mark.parametrize("bit_depth", [8, 12])
+@pytest.mark.parametrize(("width", "height"), SHAPES)
+def test_vvc_modes_are_the_references(width: int, height: int, bit_depth: int) -> None:
+    parts = references(width, height, bit_depth, seed=width + height)
+    made = predict_modes(*parts, width, height, bit_depth)
+    assert made.shape == (8, 67, height, width)
+    assert made.dtype == parts[0].dtype
+    np.testing.assert_array_equal(made, predict_modes_reference(*parts, width, height, bit_depth))
+
+
+@pytest.mark.parametrize("strong", [True, False])
+@pytest.mark.parametrize("bit_depth", [8, 10])
+@pytest.mark.parametrize("size", [4, 8, 16, 32])
+def test_hevc_modes_are_the_references(size: int, bit_depth: int, strong: bool) -> None:
+    parts = references(size, size, bit_depth, seed=size)
+    made = predict_modes(*parts, size, size, bit_depth, "hevc", strong_smoothing=strong)
+    assert made.shape == (8, 35, size, size)
+    expected = predict_modes_reference(*parts, size, size, bit_depth, "hevc", strong)
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_square_blocks_predict_alike_when_transposed() -> None:
+    """Exchanging top and left exchanges the modes m and 68 - m; planar and DC stay."""
+    corner, top, left = references(16, 16, 10, seed=3)
+    made, turned = predict_modes(corner, top, left, 16, 16, 10), predict_modes(corner, left, top, 16, 16, 10)
+    order = [0, 1, *range(66, 1, -1)]
+    np.testing.assert_array_equal(turned, made[:, order].swapaxes(2, 3))
+
+
+def test_constant_references_predict_themselves() -> None:
+    parts = (np.full(shape, 700, np.uint16) for shape in ((1,), (1, 16), (1, 64)))
+    assert (predict_modes(*parts, 8, 32, 10) == 700).all()
+
+
+@pytest.mark.gpu
+def test_a_gpu_predicts_as_the_cpu_does() -> None:
+    parts = [torch.from_numpy(part.astype(np.int32)) for part in references(32, 16, 10, seed=1)]
+    made = predict_modes(*(part.cuda() for part in parts), 32, 16, 10)
+    torch.testing.assert_close(made.cpu(), predict_modes(*parts, 32, 16, 10), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("size", "standard", "message"),
+    [
+        ((8, 128), "vvc", "vvc does not predict blocks of 8x128"),
+        ((8, 16), "hevc", "hevc does not predict blocks of 8x16"),
+        ((64, 64), "hevc", "hevc does not predict blocks of 64x64"),
+        ((8, 8), "av1", "unknown standard 'av1'"),
+    ],
+)
+def test_sizes_that_a_standard_does_not_have(size, standard: str, message: str) -> None:
+    width, height = size
+    parts = references(width, height, 8, seed=0)
+    for predict in (predict_modes, predict_modes_reference):
+        with pytest.raises(ConfigError, match=message):
+            predict(*parts, width, height, 8, standard)
+
+
+def test_references_of_another_shape_are_refused() -> None:
+    corner, top, left = references(8, 8, 8, seed=0)
+    with pytest.raises(ConfigError, match=r"top \(n, 16\)"):
+        predict_modes(corner, top[:, :8], left, 8, 8, 8)
+    with pytest.raises(ConfigError, match="bit depth 7"):
+        predict_modes(corner, top, left, 8, 8, 7)

@@ -1,0 +1,110 @@
+"""Labels of one picture, all 67 modes by DCT cost, against coding it with libvvenc and against the plain reference.
+
+Labels are made in this process, from samples in memory to rows of a table, with the kernels compiled; the encoder's
+time is that of ffmpeg with libvvenc, preset medium, QP 32, all intra, raw YUV in. Both use as many threads and take
+turns. The plain NumPy reference labels the topmost 128 rows of the picture, on one thread as it is; its ratio is to
+the labels of these rows on one thread, at best, in CPU time.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import skimage.data
+
+from codecnn.codec.base import CodecSettings
+from codecnn.codec.vvc import encode_argv
+from codecnn.intra.blocks import block_costs_reference
+from codecnn.intra.labels import LabelSettings, Source, label_pictures
+from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.video import VideoFormat, open_video
+from codecnn.video.process import ffmpeg_path
+
+REFERENCE_ROWS = 128
+
+
+def main(argv: list[str]) -> None:
+    """Measure and print; --json for figures alone."""
+    parser = argparse.ArgumentParser(prog="benchmark.py labels", description=__doc__.splitlines()[0])
+    parser.add_argument("picture", nargs="?", type=Path, help="whose upper left part is taken [one of scikit-image]")
+    parser.add_argument("--size", default="768x512", help="of that part [768x512]")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; cuda measures pictures a second alone")
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="threads of both [2]")
+    parser.add_argument("--rounds", type=int, default=5, help="turns that each takes [5]")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    luma = _luma(options.picture, *map(int, options.size.split("x")))
+    settings = LabelSettings()
+
+    def labels(rows: int | None = None, jobs: int = options.jobs) -> int:
+        part = luma[:rows]
+        pieces = label_pictures([Source("picture", 0, part, part, 10)], settings, jobs=jobs, device=options.device)
+        return sum(len(batch) for _, batch, _ in pieces)
+
+    blocks = labels()  # compiles, and fills caches
+    result = {"size": options.size, "jobs": options.jobs, "blocks": blocks, "load": os.getloadavg()[0]}
+    times: dict[str, list[float]] = {"labels": [], "libvvenc": []}
+    with tempfile.TemporaryDirectory() as folder:
+        command = _encode(luma, Path(folder), options.jobs) if options.device == "cpu" else []
+        for _ in range(options.rounds):
+            times["labels"].append(_wall(labels))
+            if command:
+                times["libvvenc"].append(_wall(lambda: subprocess.run(command, check=True, capture_output=True)))
+    result["seconds"] = times
+    if command:
+        result["ratio_of_minima"] = min(times["labels"]) / min(times["libvvenc"])
+        ours = min(_cpu(lambda: labels(REFERENCE_ROWS, 1)) for _ in range(options.rounds))
+        result["times_the_reference"] = _cpu(lambda: _reference(luma, settings)) / ours
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{options.size}, {blocks} blocks, {options.jobs} threads, load {result['load']:.1f}")
+    print(f"labels    {min(times['labels']):7.3f} s at best, {1 / min(times['labels']):.2f} pictures/s")
+    if command:
+        print(f"libvvenc  {min(times['libvvenc']):7.3f} s at best; labels take {result['ratio_of_minima']:.3f} of it")
+        print(f"labels are {result['times_the_reference']:.1f} times as fast as the NumPy reference, a thread each")
+
+
+def _luma(path: Path | None, width: int, height: int) -> np.ndarray:
+    """10-bit luma of `width` x `height`, repeated by mirroring where the picture is smaller."""
+    if path is None:
+        plane = skimage.data.coffee().astype(np.uint16).sum(2) * 4 // 3
+    else:
+        with open_video(path) as video:
+            plane = video[0].y
+    pads = [(0, max(0, wanted - have)) for wanted, have in zip((height, width), plane.shape, strict=True)]
+    return np.ascontiguousarray(np.pad(plane, pads, mode="symmetric")[:height, :width]).astype(np.uint16)
+
+
+def _encode(luma: np.ndarray, folder: Path, jobs: int) -> list[str]:
+    form = VideoFormat(luma.shape[1], luma.shape[0], "420", 10)
+    grey = np.full(2 * ((luma.shape[0] + 1) // 2) * ((luma.shape[1] + 1) // 2), 512, np.uint16)
+    np.concatenate((luma.ravel(), grey)).tofile(folder / "in.yuv")
+    settings = CodecSettings(qp=32, preset="medium", configuration="ai", threads=jobs)
+    return encode_argv(ffmpeg_path(), str(folder / "in.yuv"), form, settings, str(folder / "out.266"))
+
+
+def _reference(luma: np.ndarray, settings: LabelSettings) -> None:
+    for width, height in settings.block_sizes:
+        positions = block_positions(luma.shape[1], REFERENCE_ROWS, width, height)
+        lines = reference_lines(luma[:REFERENCE_ROWS], positions, width, height, 10)
+        blocks = blocks_at(luma, positions, width, height)
+        block_costs_reference(lines, blocks, 10, "dct").argmin(1)
+
+
+def _wall(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def _cpu(call: Callable[[], object]) -> float:
+    started = time.process_time()
+    call()
+    return time.process_time() - started
