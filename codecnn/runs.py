@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +37,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a `.part` path beside `path`; on success it replaces `path`, on any error it is removed.
 
-    The process id is in the name, so a killed writer's leftovers never mix with a later writer's. A device or a pipe,
+    Process and thread are in the name, so writers at the same time and leftovers of a killed one never mix. A device or a pipe,
     such as /dev/stdout, cannot be replaced and is written to as it is. Raises ConfigError when `path` is a folder.
     """
     path = Path(path)
@@ -46,7 +47,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         with disk_errors(path):
             yield path
         return
-    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    part = path.with_name(f"{path.name}.part-{os.getpid()}-{threading.get_native_id()}")
     try:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

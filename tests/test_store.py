@@ -250,6 +250,15 @@ def test_a_second_shard_waits_for_the_original_that_the_first_converts(tiny_reci
     assert found[0].sha256 == sha256_file(tiny_store.folder / tiny_store.units[0].record["original"])
 
 
+def test_threads_that_hash_one_source_do_not_disturb_each_other(tiny_recipe, tmp_path):
+    recipe = load_recipe(tiny_recipe)
+    source = expand(recipe, tiny_recipe.parent)[0]
+    for turn in range(20):
+        with ThreadPoolExecutor(8) as pool:
+            names = list(pool.map(lambda _: originals.original_name(recipe, source, tmp_path / str(turn)), range(8)))  # noqa: B023
+        assert len(set(names)) == 1
+
+
 def test_folders_patterns_and_series(tmp_path):
     for folder in ("a/x", "b"):
         (tmp_path / folder).mkdir(parents=True)
