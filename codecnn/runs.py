@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import sys
-import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -37,8 +37,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a `.part` path beside `path`; on success it replaces `path`, on any error it is removed.
 
-    Process and thread are in the name, so writers at the same time and leftovers of a killed one never mix. A device or a pipe,
-    such as /dev/stdout, cannot be replaced and is written to as it is. Raises ConfigError when `path` is a folder.
+    Its name is drawn at random, so writers at the same time, on whatever machine, and leftovers of a killed one never
+    mix. A device or a pipe, such as /dev/stdout, cannot be replaced and is written to as it is. Raises ConfigError when
+    `path` is a folder.
     """
     path = Path(path)
     if path.is_dir():
@@ -47,7 +48,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         with disk_errors(path):
             yield path
         return
-    part = path.with_name(f"{path.name}.part-{os.getpid()}-{threading.get_native_id()}")
+    part = path.with_name(f"{path.name}.part-{uuid.uuid4().hex[:12]}")
     try:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
