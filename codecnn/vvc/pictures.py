@@ -16,9 +16,14 @@ from codecnn.vvc.sps import read_sps
 
 
 class Slice(NamedTuple):
-    """One slice: header, RBSP, where in it the slice data begins (bytes), ALF filters by id, (long-term, POC) of its lists."""
+    """One slice: its headers, its RBSP and where in it (bytes) the slice data begins, the ALF parameter sets by id.
+
+    `references` are (is long-term, POC) of the active entries of L0 and L1.
+    """
 
     header: SimpleNamespace
+    picture_header: SimpleNamespace
+    poc: int
     rbsp: bytes
     start: int
     filters: dict[int, AlfFilters]
@@ -158,7 +163,7 @@ def _slice(state: _Reader, unit: nal.NalUnit) -> Picture | None:
     poc = state.picture.poc
     references = [list_pocs(entries, poc, h.sps.log2_max_poc_lsb, state.decoded) for entries in s.ref_pic_lists]
     references = [entries[:active] for entries, active in zip(references, s.active, strict=True)]
-    state.picture.slices.append(Slice(s, unit.rbsp, r.position // 8, state.filters, references))
+    state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references))
     return done
 
 
@@ -185,11 +190,12 @@ def _start_picture(state: _Reader, unit: nal.NalUnit, h: SimpleNamespace) -> boo
 
 
 def _poc(state: _Reader, h: SimpleNamespace, starts: bool) -> int:
-    """PicOrderCntVal: LSB from the header, MSB from the header or by nearness to the previous picture of TemporalId 0."""
+    """PicOrderCntVal: the LSB from the header, the MSB too or by nearness to the previous picture of TemporalId 0."""
     size = 1 << h.sps.log2_max_poc_lsb
     lsb = int(h.pic_order_cnt_lsb)
     if h.poc_msb_cycle_val is not None:
-        return int(h.poc_msb_cycle_val) * size + lsb
+        msb = int(h.poc_msb_cycle_val) * size
+        return msb + lsb
     if starts:
         return lsb
     previous_lsb = state.previous_poc % size

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from codecnn.errors import FormatError
 from codecnn.vvc.bits import Bits
 
-ADDRESS, FIRST_IN_TILE, FIRST_IN_ROW, ENDS, TILE = range(5)
+ADDRESS, FIRST_IN_ROW, ENDS, TILE = range(4)
 """Columns of `slice_ctus`."""
 
 END_OF_NOTHING, END_OF_SUBSET, END_OF_TILE, END_OF_SLICE = range(4)
@@ -122,7 +122,7 @@ def _read_slices_in_tile(r: Bits, x: int, y: int, top: int, height: int) -> list
 
 
 def slice_ctus(p: SimpleNamespace, address: int, tiles: int, wavefront: bool) -> npt.NDArray[np.int64]:
-    """The CTUs of one slice in decoding order: an int64 array (n, 5), see the column names of this module.
+    """The CTUs of one slice in decoding order: an int64 array (n, 4), see the column names of this module.
 
     `address` is sh_slice_address; raster slices have `tiles` tiles. `wavefront` is
     sps_entropy_coding_sync_enabled_flag: a substream then ends with every row of a tile.
@@ -149,10 +149,8 @@ def _tile_ctus(
     top, bottom = rows or (p.rows[y], p.rows[y + 1])
     left, right = p.columns[x], p.columns[x + 1]
     ys, xs = np.mgrid[top:bottom, left:right]
-    ctus = np.zeros((xs.size, 5), np.int64)
+    ctus = np.zeros((xs.size, 4), np.int64)
     ctus[:, ADDRESS] = (ys * p.ctbs_wide + xs).ravel()
-    # A tile of several slices begins anew with none but its first; a slice begins anew by itself.
-    ctus[0, FIRST_IN_TILE] = top == p.rows[y]
     ctus[:, FIRST_IN_ROW] = (xs == left).ravel()
     if wavefront:
         ctus[:, ENDS] = (xs == right - 1).ravel() * END_OF_SUBSET

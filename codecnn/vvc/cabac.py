@@ -1,0 +1,139 @@
+"""The arithmetic decoder (H.266 clauses 9.3.2.5 and 9.3.4.3)."""
+
+import numpy as np
+
+from codecnn.vvc.compiled import compiled
+from codecnn.vvc.state import END, FAULT, FAULT_END, FAULT_TERMINATE, NEEDED, POSITION, RANGE, VALUE, Work
+
+# VALUE holds the standard's 9 bit ivlOffset and 7 bits read ahead; NEEDED counts from -8 to 0, when a byte must follow.
+
+
+@compiled
+def next_byte(w: Work) -> int:
+    """The next byte of the slice data, 0 behind its end."""
+    n = w.n
+    position = n[POSITION]
+    n[POSITION] = position + 1
+    if position < n[END]:
+        return np.int64(w.data[position])
+    # Bits may be read ahead, and no further: the caller ends at the next CU.
+    if position > n[END] + 2:
+        n[FAULT] = FAULT_END
+    return 0
+
+
+@compiled
+def start_decoder(w: Work) -> None:
+    """Initialise the decoder at the next byte (clause 9.3.2.5)."""
+    n = w.n
+    n[RANGE] = 510
+    n[NEEDED] = -8
+    n[VALUE] = next_byte(w) << 8
+    n[VALUE] |= next_byte(w)
+
+
+@compiled
+def decode_bin(w: Work, context: int) -> int:
+    """One bin with an adaptive probability (clause 9.3.4.3.2)."""
+    n, contexts = w.n, w.contexts
+    state0, state1 = contexts[context, 0], contexts[context, 1]
+    probability = state1 + (state0 << 4)
+    value_mps = probability >> 14
+    scale = (32767 - probability if value_mps else probability) >> 9
+    current = n[RANGE]
+    lps = (((current >> 5) * scale) >> 1) + 4
+    current -= lps
+    value = n[VALUE]
+    if value < current << 7:
+        result = value_mps
+    else:
+        result = 1 - value_mps
+        value -= current << 7
+        current = lps
+    needed = n[NEEDED]
+    while current < 256:
+        current <<= 1
+        value <<= 1
+        needed += 1
+        if needed == 0:
+            value |= next_byte(w)
+            needed = -8
+    n[RANGE], n[VALUE], n[NEEDED] = current, value, needed
+    shift0, shift1 = contexts[context, 2], contexts[context, 3]
+    contexts[context, 0] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
+    contexts[context, 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
+    return result
+
+
+@compiled
+def decode_bypass(w: Work) -> int:
+    """One equiprobable bin (clause 9.3.4.3.4)."""
+    n = w.n
+    value = n[VALUE] << 1
+    n[NEEDED] += 1
+    if n[NEEDED] == 0:
+        value |= next_byte(w)
+        n[NEEDED] = -8
+    scaled = n[RANGE] << 7
+    if value >= scaled:
+        n[VALUE] = value - scaled
+        return 1
+    n[VALUE] = value
+    return 0
+
+
+@compiled
+def decode_bypass_bits(w: Work, count: int) -> int:
+    """`count` equiprobable bins as an unsigned number, fixed length (clause 9.3.3.7)."""
+    value = 0
+    for _ in range(count):
+        value = value << 1 | decode_bypass(w)
+    return value
+
+
+@compiled
+def decode_terminating_one(w: Work) -> None:
+    """A bin before termination (clause 9.3.4.3.5), which must be 1 here; FAULT_TERMINATE where it or the byte ends wrong.
+
+    The decoder's last bit is then the stop bit of the trailing or alignment bits, which zeros must follow up to the
+    next byte, where `start_decoder` may go on.
+    """
+    n = w.n
+    n[RANGE] -= 2
+    if n[VALUE] < n[RANGE] << 7 or n[POSITION] > n[END]:
+        n[FAULT] = FAULT_TERMINATE
+        return
+    last = np.int64(w.data[n[POSITION] - 1])
+    if (last << (8 + n[NEEDED])) & 0xFF != 0x80:
+        n[FAULT] = FAULT_TERMINATE
+
+
+@compiled
+def truncated_binary(w: Work, top: int) -> int:
+    """A bypass value from 0 to `top` in truncated binary (clause 9.3.3.4)."""
+    count = top + 1
+    bits = 0
+    while 1 << (bits + 1) <= count:
+        bits += 1
+    short = (1 << (bits + 1)) - count
+    value = decode_bypass_bits(w, bits)
+    if value >= short:
+        value = (value << 1 | decode_bypass(w)) - short
+    return value
+
+
+@compiled
+def truncated_unary(w: Work, top: int) -> int:
+    """The number of bypass ones before a zero, at most `top`: truncated Rice with parameter 0 (clause 9.3.3.3)."""
+    value = 0
+    while value < top and decode_bypass(w):
+        value += 1
+    return value
+
+
+@compiled
+def limited_exp_golomb(w: Work, order: int, max_prefix: int, escape_bits: int) -> int:
+    """Limited k-th order Exp-Golomb in bypass bins (clause 9.3.3.6)."""
+    prefix = truncated_unary(w, max_prefix)
+    bits = escape_bits if prefix == max_prefix else prefix + order
+    return (((1 << prefix) - 1) << order) + decode_bypass_bits(w, bits)
