@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from codecnn.vvc import state as st
 from codecnn.vvc.compiled import compiled
-from codecnn.vvc.state import END, FAULT, FAULT_END, FAULT_TERMINATE, NEEDED, POSITION, RANGE, VALUE, Work
+from codecnn.vvc.state import Work
 
 # VALUE holds the standard's 9 bit ivlOffset and 7 bits read ahead; NEEDED counts from -8 to 0, when a byte must follow.
 
@@ -12,13 +13,13 @@ from codecnn.vvc.state import END, FAULT, FAULT_END, FAULT_TERMINATE, NEEDED, PO
 def next_byte(w: Work) -> int:
     """The next byte of the slice data, 0 behind its end."""
     n = w.n
-    position = n[POSITION]
-    n[POSITION] = position + 1
-    if position < n[END]:
+    position = n[st.POSITION]
+    n[st.POSITION] = position + 1
+    if position < n[st.END]:
         return np.int64(w.data[position])
     # Bits may be read ahead, and no further: the caller ends at the next CU.
-    if position > n[END] + 2:
-        n[FAULT] = FAULT_END
+    if position > n[st.END] + 2:
+        n[st.FAULT] = st.FAULT_END
     return 0
 
 
@@ -26,31 +27,32 @@ def next_byte(w: Work) -> int:
 def start_decoder(w: Work) -> None:
     """Initialise the decoder at the next byte (clause 9.3.2.5)."""
     n = w.n
-    n[RANGE] = 510
-    n[NEEDED] = -8
-    n[VALUE] = next_byte(w) << 8
-    n[VALUE] |= next_byte(w)
+    n[st.RANGE] = 510
+    n[st.NEEDED] = -8
+    n[st.VALUE] = next_byte(w) << 8
+    n[st.VALUE] |= next_byte(w)
 
 
 @compiled
 def decode_bin(w: Work, context: int) -> int:
     """One bin with an adaptive probability (clause 9.3.4.3.2)."""
-    n, contexts = w.n, w.contexts
-    state0, state1 = contexts[context, 0], contexts[context, 1]
+    n = w.n
+    at = st.CONTEXTS + 4 * context
+    state0, state1 = n[at], n[at + 1]
     probability = state1 + (state0 << 4)
     value_mps = probability >> 14
     scale = (32767 - probability if value_mps else probability) >> 9
-    current = n[RANGE]
+    current = n[st.RANGE]
     lps = (((current >> 5) * scale) >> 1) + 4
     current -= lps
-    value = n[VALUE]
+    value = n[st.VALUE]
     if value < current << 7:
         result = value_mps
     else:
         result = 1 - value_mps
         value -= current << 7
         current = lps
-    needed = n[NEEDED]
+    needed = n[st.NEEDED]
     while current < 256:
         current <<= 1
         value <<= 1
@@ -58,10 +60,10 @@ def decode_bin(w: Work, context: int) -> int:
         if needed == 0:
             value |= next_byte(w)
             needed = -8
-    n[RANGE], n[VALUE], n[NEEDED] = current, value, needed
-    shift0, shift1 = contexts[context, 2], contexts[context, 3]
-    contexts[context, 0] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
-    contexts[context, 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
+    n[st.RANGE], n[st.VALUE], n[st.NEEDED] = current, value, needed
+    shift0, shift1 = n[at + 2], n[at + 3]
+    n[at] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
+    n[at + 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
     return result
 
 
@@ -69,16 +71,16 @@ def decode_bin(w: Work, context: int) -> int:
 def decode_bypass(w: Work) -> int:
     """One equiprobable bin (clause 9.3.4.3.4)."""
     n = w.n
-    value = n[VALUE] << 1
-    n[NEEDED] += 1
-    if n[NEEDED] == 0:
+    value = n[st.VALUE] << 1
+    n[st.NEEDED] += 1
+    if n[st.NEEDED] == 0:
         value |= next_byte(w)
-        n[NEEDED] = -8
-    scaled = n[RANGE] << 7
+        n[st.NEEDED] = -8
+    scaled = n[st.RANGE] << 7
     if value >= scaled:
-        n[VALUE] = value - scaled
+        n[st.VALUE] = value - scaled
         return 1
-    n[VALUE] = value
+    n[st.VALUE] = value
     return 0
 
 
@@ -93,19 +95,19 @@ def decode_bypass_bits(w: Work, count: int) -> int:
 
 @compiled
 def decode_terminating_one(w: Work) -> None:
-    """A bin before termination (clause 9.3.4.3.5), which must be 1 here; FAULT_TERMINATE where it or the byte ends wrong.
+    """A bin before termination (clause 9.3.4.3.5), which must be 1 here: else FAULT_TERMINATE.
 
     The decoder's last bit is then the stop bit of the trailing or alignment bits, which zeros must follow up to the
     next byte, where `start_decoder` may go on.
     """
     n = w.n
-    n[RANGE] -= 2
-    if n[VALUE] < n[RANGE] << 7 or n[POSITION] > n[END]:
-        n[FAULT] = FAULT_TERMINATE
+    n[st.RANGE] -= 2
+    if n[st.VALUE] < n[st.RANGE] << 7 or n[st.POSITION] > n[st.END]:
+        n[st.FAULT] = st.FAULT_TERMINATE
         return
-    last = np.int64(w.data[n[POSITION] - 1])
-    if (last << (8 + n[NEEDED])) & 0xFF != 0x80:
-        n[FAULT] = FAULT_TERMINATE
+    last = np.int64(w.data[n[st.POSITION] - 1])
+    if (last << (8 + n[st.NEEDED])) & 0xFF != 0x80:
+        n[st.FAULT] = st.FAULT_TERMINATE
 
 
 @compiled

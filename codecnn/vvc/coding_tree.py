@@ -1,221 +1,182 @@
 """Coding trees (H.266 clause 7.3.11.4): a stack of nodes instead of recursion, so that its depth is bounded."""
 
+import numpy as np
+import numpy.typing as npt
+
 from codecnn.vvc import contexts as c
+from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
-from codecnn.vvc.coding_unit import coding_unit
+from codecnn.vvc.coding_unit import coding_unit, record
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.neighbours import above_of, left_of
 from codecnn.vvc.quantization import start_group
 from codecnn.vvc.splits import decode_split
-from codecnn.vvc.state import (
-    BT_HOR,
-    BT_VER,
-    CHROMA,
-    CHROMA_QP_CODED,
-    CHROMA_QP_OFFSET,
-    CHROMA_QP_OFFSET_SUBDIV,
-    CU_PRED_MODE,
-    DUAL_CHROMA,
-    DUAL_LUMA,
-    DUAL_TREE,
-    FAULT,
-    FAULT_SPLIT,
-    HEIGHT,
-    IMPLICIT,
-    IS_I,
-    LOG2_CTU,
-    MAX_NODES,
-    MODE_ALL,
-    MODE_INTER,
-    MODE_INTER_ONLY,
-    MODE_INTRA,
-    MODE_INTRA_ONLY,
-    MTT_SPLIT_0,
-    MTT_SPLIT_1,
-    NO_SPLIT,
-    NODE_COLUMNS,
-    NODE_DEPTH_OFFSET,
-    NODE_H,
-    NODE_LAST_SPLIT,
-    NODE_MODE,
-    NODE_MTT_DEPTH,
-    NODE_PART,
-    NODE_QG_CHROMA,
-    NODE_QG_LUMA,
-    NODE_QT_DEPTH,
-    NODE_SUBDIV,
-    NODE_TREE,
-    NODE_W,
-    NODE_X,
-    NODE_Y,
-    QP_DELTA,
-    QP_DELTA_SUBDIV,
-    QT,
-    SINGLE,
-    TT_HOR,
-    TT_VER,
-    WIDTH,
-    Ints,
-    Work,
-)
+from codecnn.vvc.state import Work
 
 
 @compiled
-def coding_tree_of_ctu(w: Work, x: int, y: int) -> None:
-    """The tree or trees of the CTU at (x, y), up to their end or to a fault."""
-    n, nodes = w.n, w.nodes
-    nodes[0, :] = 0
-    nodes[0, NODE_X], nodes[0, NODE_Y] = x, y
-    nodes[0, NODE_W] = nodes[0, NODE_H] = 1 << n[LOG2_CTU]
-    nodes[0, NODE_QG_LUMA] = nodes[0, NODE_QG_CHROMA] = 1
-    nodes[0, NODE_TREE] = IMPLICIT if n[DUAL_TREE] and n[IS_I] else SINGLE
-    node = nodes[MAX_NODES]
+def coding_tree_of_ctu(w: Work, cus: npt.NDArray[np.int32]) -> None:
+    """The tree or trees of the CTU at hand, up to their end or to a fault."""
+    n = w.n
+    n[st.NODE : st.NODE + st.NODE_SIZE] = 0
+    n[st.X], n[st.Y] = n[st.CTB_X], n[st.CTB_Y]
+    n[st.W] = n[st.H] = 1 << n[st.LOG2_CTU]
+    n[st.QG_LUMA] = n[st.QG_CHROMA] = 1
+    n[st.TREE] = st.IMPLICIT if n[st.DUAL_TREE] and n[st.IS_I] else st.SINGLE
+    push(w, 0)
     count = 1
-    while count > 0 and not n[FAULT]:
+    while count > 0 and not n[st.FAULT]:
         count -= 1
-        node[:] = nodes[count]
-        start_groups(w, node)
-        if node[NODE_TREE] == IMPLICIT:
-            if node[NODE_W] > 64:
-                count = push_parts(w, node, count, QT)
-            else:
-                count = push_trees(w, node, count)
+        pop(w, count)
+        start_groups(w)
+        split = st.QT
+        if n[st.TREE] != st.IMPLICIT:
+            split = decode_split(w)
+        elif n[st.W] <= 64:
+            count = push_trees(w, count)
             continue
-        split = decode_split(w, node)
-        if split == NO_SPLIT:
-            if not n[FAULT]:
-                coding_unit(w, node)
-        elif count + 5 > MAX_NODES:
-            n[FAULT] = FAULT_SPLIT
-        else:
-            count = push_split(w, node, count, split)
+        if split != st.NO_SPLIT:
+            count = push_split(w, count, split)
+        elif not n[st.FAULT]:
+            coding_unit(w)
+            record(w, cus)
 
 
 @compiled
-def start_groups(w: Work, node: Ints) -> None:
+def push(w: Work, count: int) -> None:
+    """Put the node at hand on top of `count` others."""
+    n = w.n
+    at = st.NODES + count * st.NODE_SIZE
+    n[at : at + st.NODE_SIZE] = n[st.NODE : st.NODE + st.NODE_SIZE]
+
+
+@compiled
+def pop(w: Work, count: int) -> None:
+    """Make the node on top of `count` others the one at hand."""
+    n = w.n
+    at = st.NODES + count * st.NODE_SIZE
+    n[st.NODE : st.NODE + st.NODE_SIZE] = n[at : at + st.NODE_SIZE]
+
+
+@compiled
+def start_groups(w: Work) -> None:
     """Begin quantization groups where a node is one, for luma QPs and for chroma QP offsets."""
     n = w.n
-    if n[QP_DELTA] and node[NODE_QG_LUMA] and node[NODE_SUBDIV] <= n[QP_DELTA_SUBDIV]:
-        start_group(w, node[NODE_X], node[NODE_Y])
-    if n[CHROMA_QP_OFFSET] and node[NODE_QG_CHROMA] and node[NODE_SUBDIV] <= n[CHROMA_QP_OFFSET_SUBDIV]:
-        n[CHROMA_QP_CODED] = 0
+    if n[st.QP_DELTA] and n[st.QG_LUMA] and n[st.SUBDIV] <= n[st.QP_DELTA_SUBDIV]:
+        start_group(w)
+    if n[st.CHROMA_QP_OFFSET] and n[st.QG_CHROMA] and n[st.SUBDIV] <= n[st.CHROMA_QP_OFFSET_SUBDIV]:
+        n[st.CHROMA_QP_CODED] = 0
 
 
 @compiled
-def push_trees(w: Work, node: Ints, count: int) -> int:
+def push_trees(w: Work, count: int) -> int:
     """The separate trees of luma and chroma of a block of at most 64x64 (dual_tree_implicit_qt_split())."""
-    for tree in (DUAL_CHROMA, DUAL_LUMA):
-        child = w.nodes[count]
-        child[:] = node
-        child[NODE_TREE] = tree
-        child[NODE_QG_LUMA], child[NODE_QG_CHROMA] = int(tree == DUAL_LUMA), int(tree == DUAL_CHROMA)
-        count += 1
-    return count
-
-
-@compiled
-def push_split(w: Work, node: Ints, count: int, split: int) -> int:
-    """Push the parts of a split node, first part on top; below them the chroma block of a local dual tree."""
-    mode = mode_type_of_parts(w, node, split)
-    if split != QT:
-        remember_split(w, node, split)
-    if node[NODE_MODE] == MODE_ALL and mode == MODE_INTRA_ONLY:
-        child = w.nodes[count]
-        child[:] = node
-        child[NODE_QG_LUMA] = 0
-        child[NODE_DEPTH_OFFSET] = child[NODE_PART] = 0
-        child[NODE_LAST_SPLIT] = split
-        child[NODE_TREE], child[NODE_MODE] = DUAL_CHROMA, mode
-        count += 1
-    if mode == MODE_INTRA_ONLY:
-        if node[NODE_TREE] == SINGLE:
-            node[NODE_TREE] = DUAL_LUMA
-        node[NODE_MODE] = mode
-    elif mode == MODE_INTER_ONLY:
-        node[NODE_MODE] = mode
-    return push_parts(w, node, count, split)
-
-
-@compiled
-def push_parts(w: Work, node: Ints, count: int, split: int) -> int:
-    """Push the parts of `node` that begin inside the picture, the last first."""
     n = w.n
-    width, height = node[NODE_W], node[NODE_H]
-    ternary = split == TT_HOR or split == TT_VER
-    if ternary and node[NODE_SUBDIV] + 2 > n[QP_DELTA_SUBDIV]:
-        node[NODE_QG_LUMA] = 0
-    if ternary and node[NODE_SUBDIV] + 2 > n[CHROMA_QP_OFFSET_SUBDIV]:
-        node[NODE_QG_CHROMA] = 0
-    if split == BT_VER and node[NODE_X] + width > n[WIDTH]:
-        node[NODE_DEPTH_OFFSET] += 1
-    if split == BT_HOR and node[NODE_Y] + height > n[HEIGHT]:
-        node[NODE_DEPTH_OFFSET] += 1
-    parts = 4 if split == QT else 3 if ternary else 2
+    n[st.TREE], n[st.QG_LUMA], n[st.QG_CHROMA] = st.DUAL_CHROMA, 0, 1
+    push(w, count)
+    n[st.TREE], n[st.QG_LUMA], n[st.QG_CHROMA] = st.DUAL_LUMA, 1, 0
+    push(w, count + 1)
+    return count + 2
+
+
+@compiled
+def push_split(w: Work, count: int, split: int) -> int:
+    """Push the parts of the node at hand, the first on top; below them the chroma block of a local dual tree."""
+    n = w.n
+    if count + 5 > st.MAX_NODES:
+        n[st.FAULT] = st.FAULT_SPLIT
+        return count
+    mode = mode_type_of_parts(w, split)
+    if split != st.QT:
+        remember_split(w, split)
+    if n[st.MODE_TYPE] == st.MODE_ALL and mode == st.MODE_INTRA_ONLY:
+        # The chroma block is as the node but for these; they are set back, for the luma parts.
+        qg_luma, offset = n[st.QG_LUMA], n[st.DEPTH_OFFSET]
+        n[st.TREE], n[st.MODE_TYPE], n[st.QG_LUMA] = st.DUAL_CHROMA, mode, 0
+        n[st.DEPTH_OFFSET], n[st.PART], n[st.LAST_SPLIT] = 0, 0, split
+        push(w, count)
+        count += 1
+        n[st.TREE], n[st.QG_LUMA], n[st.DEPTH_OFFSET] = st.DUAL_LUMA, qg_luma, offset
+    n[st.MODE_TYPE] = mode
+    return push_parts(w, count, split)
+
+
+@compiled
+def push_parts(w: Work, count: int, split: int) -> int:
+    """Push the parts of the node at hand that begin inside the picture, the last first."""
+    n = w.n
+    x, y, width, height = n[st.X], n[st.Y], n[st.W], n[st.H]
+    subdiv = n[st.SUBDIV]
+    ternary = split == st.TT_HOR or split == st.TT_VER
+    vertical = split == st.BT_VER or split == st.TT_VER
+    if ternary:
+        n[st.QG_LUMA] = int(n[st.QG_LUMA] and subdiv + 2 <= n[st.QP_DELTA_SUBDIV])
+        n[st.QG_CHROMA] = int(n[st.QG_CHROMA] and subdiv + 2 <= n[st.CHROMA_QP_OFFSET_SUBDIV])
+    if split == st.QT:
+        n[st.DEPTH_QT] += 1
+        n[st.DEPTH_MTT] = n[st.DEPTH_OFFSET] = 0
+    else:
+        n[st.DEPTH_MTT] += 1
+    # Splits that the picture's edge forces do not count against the largest depth.
+    if (split == st.BT_VER and x + width > n[st.WIDTH]) or (split == st.BT_HOR and y + height > n[st.HEIGHT]):
+        n[st.DEPTH_OFFSET] += 1
+    n[st.LAST_SPLIT] = split
+    parts = 4 if split == st.QT else 3 if ternary else 2
     for part in range(parts - 1, -1, -1):
-        child = w.nodes[count]
-        child[:] = node
-        child[NODE_PART], child[NODE_LAST_SPLIT] = part, split
-        if split == QT:
-            child[NODE_W], child[NODE_H] = width // 2, height // 2
-            child[NODE_X] += (part & 1) * (width // 2)
-            child[NODE_Y] += (part >> 1) * (height // 2)
-            child[NODE_SUBDIV] += 2
-            child[NODE_QT_DEPTH] += 1
-            child[NODE_MTT_DEPTH] = child[NODE_DEPTH_OFFSET] = 0
+        n[st.PART] = part
+        # Of a ternary split a quarter, a half and a quarter; else halves, of a quadtree split of both sides.
+        quarter = ternary and part != 1
+        n[st.SUBDIV] = subdiv + (2 if quarter or split == st.QT else 1)
+        if split == st.QT:
+            n[st.X], n[st.W] = x + (part & 1) * (width // 2), width // 2
+            n[st.Y], n[st.H] = y + (part >> 1) * (height // 2), height // 2
+        elif vertical:
+            n[st.X], n[st.W] = x + part_offset(part, ternary, width), width // (4 if quarter else 2)
         else:
-            split_side(child, split == BT_VER or split == TT_VER, ternary, part)
-        if child[NODE_X] < n[WIDTH] and child[NODE_Y] < n[HEIGHT]:
+            n[st.Y], n[st.H] = y + part_offset(part, ternary, height), height // (4 if quarter else 2)
+        if n[st.X] < n[st.WIDTH] and n[st.Y] < n[st.HEIGHT]:
+            push(w, count)
             count += 1
     return count
 
 
 @compiled
-def split_side(child: Ints, vertical: bool, ternary: bool, part: int) -> None:
-    """Make part `part` of a binary (1/2, 1/2) or ternary (1/4, 1/2, 1/4) split of what `child` is a copy of."""
-    at, side = (NODE_X, NODE_W) if vertical else (NODE_Y, NODE_H)
-    size = child[side]
+def part_offset(part: int, ternary: bool, size: int) -> int:
+    """Where a part of a binary (1/2, 1/2) or ternary (1/4, 1/2, 1/4) split of `size` samples begins."""
     if not ternary:
-        child[side] = size // 2
-        child[at] += part * (size // 2)
-    elif part == 1:
-        child[side] = size // 2
-        child[at] += size // 4
-    else:
-        child[side] = size // 4
-        child[at] += part // 2 * (size // 2 + size // 4)
-    child[NODE_SUBDIV] += 2 if ternary and part != 1 else 1
-    child[NODE_MTT_DEPTH] += 1
+        return part * (size // 2)
+    return (0, size // 4, size // 4 * 3)[part]
 
 
 @compiled
-def remember_split(w: Work, node: Ints, split: int) -> None:
+def remember_split(w: Work, split: int) -> None:
     """MttSplitMode of the first two levels at corners of 32x32 blocks, which `cclm_enabled` asks for."""
-    x, y = node[NODE_X], node[NODE_Y]
-    if x % 32 == 0 and y % 32 == 0 and node[NODE_MTT_DEPTH] <= 1:
-        plane = MTT_SPLIT_0 if node[NODE_MTT_DEPTH] == 0 else MTT_SPLIT_1
+    n = w.n
+    x, y = n[st.X], n[st.Y]
+    if x % 32 == 0 and y % 32 == 0 and n[st.DEPTH_MTT] <= 1:
+        plane = st.MTT_SPLIT_0 if n[st.DEPTH_MTT] == 0 else st.MTT_SPLIT_1
         w.maps[plane, y >> 2, x >> 2] = split
 
 
 @compiled
-def mode_type_of_parts(w: Work, node: Ints, split: int) -> int:
+def mode_type_of_parts(w: Work, split: int) -> int:
     """modeType of the parts (clause 7.4.12.4, ModeTypeCondition): small chroma blocks must not be inter predicted."""
     n = w.n
-    mode = node[NODE_MODE]
-    if (n[IS_I] and n[DUAL_TREE]) or mode != MODE_ALL or n[CHROMA] == 0 or n[CHROMA] == 3:
+    mode = n[st.MODE_TYPE]
+    if (n[st.IS_I] and n[st.DUAL_TREE]) or mode != st.MODE_ALL or n[st.CHROMA] == 0 or n[st.CHROMA] == 3:
         return mode
-    area = node[NODE_W] * node[NODE_H]
-    binary = split == BT_HOR or split == BT_VER
-    ternary = split == TT_HOR or split == TT_VER
-    if (area == 64 and (split == QT or ternary)) or (area == 32 and binary):
-        return MODE_INTRA_ONLY
-    small_420 = n[CHROMA] == 1 and ((area == 64 and binary) or (area == 128 and ternary))
-    narrow = (node[NODE_W] == 8 and split == BT_VER) or (node[NODE_W] == 16 and split == TT_VER)
+    area = n[st.W] * n[st.H]
+    binary = split == st.BT_HOR or split == st.BT_VER
+    ternary = split == st.TT_HOR or split == st.TT_VER
+    if (area == 64 and (split == st.QT or ternary)) or (area == 32 and binary):
+        return st.MODE_INTRA_ONLY
+    small_420 = n[st.CHROMA] == 1 and ((area == 64 and binary) or (area == 128 and ternary))
+    narrow = (n[st.W] == 8 and split == st.BT_VER) or (n[st.W] == 16 and split == st.TT_VER)
     if not small_420 and not narrow:
         return mode
-    if n[IS_I]:
-        return MODE_INTRA_ONLY
-    x, y = node[NODE_X], node[NODE_Y]
-    left = left_of(w, CU_PRED_MODE, x, y, MODE_INTER)
-    above = above_of(w, CU_PRED_MODE, x, y, MODE_INTER)
-    intra = decode_bin(w, c.NON_INTER_FLAG + int(left == MODE_INTRA or above == MODE_INTRA))
-    return MODE_INTRA_ONLY if intra else MODE_INTER_ONLY
+    if n[st.IS_I]:
+        return st.MODE_INTRA_ONLY
+    left = left_of(w, st.CU_PRED_MODE, n[st.X], n[st.Y], st.MODE_INTER)
+    above = above_of(w, st.CU_PRED_MODE, n[st.X], n[st.Y], st.MODE_INTER)
+    intra = decode_bin(w, c.NON_INTER_FLAG + int(left == st.MODE_INTRA or above == st.MODE_INTRA))
+    return st.MODE_INTRA_ONLY if intra else st.MODE_INTER_ONLY

@@ -52,28 +52,17 @@ def _parse_slice(
 ) -> list[npt.NDArray[np.int32]]:
     h = part.header
     data = np.frombuffer(part.rbsp, np.uint8)[part.start :].copy()
-    contexts = initial_contexts(h.slice_type, h.cabac_init_flag, h.qp)
-    work = st.Work(
-        n=_numbers(part, sps, pps, len(data), 1 + index * (MAX_TILES + 1)),
-        contexts=contexts,
-        initial=contexts.copy(),
-        kept=contexts.copy(),
-        data=data,
-        maps=maps,
-        ctbs=ctbs,
-        ctus=h.ctus,
-        nodes=np.zeros((st.MAX_NODES + 1, st.NODE_COLUMNS), np.int64),
-        levels=np.zeros((3, 36 * st.LEVEL_STRIDE), np.int64),
-        coded=np.zeros(st.CODED_STRIDE * st.CODED_STRIDE, np.int64),
-        cus=np.empty((8 * CUS_OF_A_CTU, len(st.CU_COLUMNS)), np.int32),
-    )
+    n = _numbers(part, sps, pps, len(data), 1 + index * (MAX_TILES + 1))
+    n[st.INITIAL :] = initial_contexts(h.slice_type, h.cabac_init_flag, h.qp)
+    work = st.Work(n, data, maps)
+    cus = np.empty((8 * CUS_OF_A_CTU, len(st.CU_COLUMNS)), np.int32)
     rows = []
-    while work.n[st.CTU] < len(h.ctus):
-        work.n[st.CU_COUNT] = 0
-        parse_ctus(work)
-        if work.n[st.FAULT]:
-            raise FormatError(f"slice {index}, CTU {work.n[st.CTU] - 1}: {_FAULTS[int(work.n[st.FAULT])]}")
-        rows.append(work.cus[: work.n[st.CU_COUNT]].copy())
+    while n[st.CTU] < len(h.ctus):
+        n[st.CU_COUNT] = 0
+        parse_ctus(work, ctbs, h.ctus, cus)
+        if n[st.FAULT]:
+            raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
+        rows.append(cus[: n[st.CU_COUNT]].copy())
     return rows
 
 

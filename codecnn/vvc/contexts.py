@@ -117,6 +117,8 @@ _TABLES: tuple[tuple[str, str, str, str, str], ...] = (
 _VALUES = np.array([" ".join(column).split() for column in list(zip(*_TABLES, strict=True))[1:]], np.int64)
 _OFFSETS = tuple(accumulate((len(row[1].split()) for row in _TABLES[:-1]), initial=0))
 
+CONTEXT_NUMBERS = 4 * _VALUES.shape[1]
+
 # The index of the first context variable of every table.
 (
     ALF_CTB_FLAG, ALF_USE_APS_FLAG, ALF_CTB_CC_CB_IDC, ALF_CTB_CC_CR_IDC, ALF_CTB_FILTER_ALT_IDX, SAO_MERGE_FLAG,
@@ -136,7 +138,7 @@ _OFFSETS = tuple(accumulate((len(row[1].split()) for row in _TABLES[:-1]), initi
 
 
 def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[np.int64]:
-    """Context variables at the start of a slice (clause 9.3.2.2): (n, 4) of pStateIdx0, pStateIdx1, shift0, shift1.
+    """Context variables at the start of a slice (clause 9.3.2.2): pStateIdx0, pStateIdx1, shift0, shift1 of each.
 
     `slice_type` is I, P or B, `cabac_init` sh_cabac_init_flag, `qp` SliceQpY.
     """
@@ -147,4 +149,4 @@ def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[
     slope, offset = (values >> 3) - 4, (values & 7) * 18 + 1
     state = np.clip(((slope * (min(max(qp, 0), 63) - 16)) >> 1) + offset, 1, 127)
     shift0 = (shifts >> 2) + 2
-    return np.stack([state << 3, state << 7, shift0, (shifts & 3) + 3 + shift0], axis=1)
+    return np.stack([state << 3, state << 7, shift0, (shifts & 3) + 3 + shift0], axis=1).ravel()

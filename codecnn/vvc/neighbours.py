@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from codecnn.vvc import state as st
 from codecnn.vvc.compiled import compiled
-from codecnn.vvc.state import CTB_X, CTB_Y, HEIGHT, LEFT_AVAILABLE, TOP_AVAILABLE, WIDTH, H, W, Work, X, Y
+from codecnn.vvc.state import Work
 
 
 @compiled
@@ -16,20 +17,20 @@ def peek(w: Work, plane: int, x: int, y: int) -> int:
 def fill(w: Work, plane: int, value: int) -> None:
     """Set `plane` of the maps over the coding unit at hand."""
     n = w.n
-    right, bottom = min(n[X] + n[W], n[WIDTH]), min(n[Y] + n[H], n[HEIGHT])
-    w.maps[plane, n[Y] >> 2 : bottom >> 2, n[X] >> 2 : right >> 2] = value
+    right, bottom = min(n[st.X] + n[st.W], n[st.WIDTH]), min(n[st.Y] + n[st.H], n[st.HEIGHT])
+    w.maps[plane, n[st.Y] >> 2 : bottom >> 2, n[st.X] >> 2 : right >> 2] = value
 
 
 @compiled
 def left_available(w: Work, x: int) -> bool:
     """Whether what lies left of column `x` of this CTU belongs to the same slice and tile."""
-    return x > w.n[CTB_X] or w.n[LEFT_AVAILABLE] == 1
+    return x > w.n[st.CTB_X] or w.n[st.LEFT_AVAILABLE] == 1
 
 
 @compiled
 def top_available(w: Work, y: int) -> bool:
     """Whether what lies above row `y` of this CTU belongs to the same slice and tile."""
-    return y > w.n[CTB_Y] or w.n[TOP_AVAILABLE] == 1
+    return y > w.n[st.CTB_Y] or w.n[st.TOP_AVAILABLE] == 1
 
 
 @compiled

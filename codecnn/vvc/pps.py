@@ -97,6 +97,6 @@ def _read_deblocking(r: Bits, p: SimpleNamespace) -> None:
 
 
 def skip_deblocking_offsets(r: Bits, p: SimpleNamespace) -> None:
-    """Beta and tC offsets of luma and, where the PPS has chroma offsets, of Cb and Cr: of PPS, picture or slice header."""
+    """Beta and tC offsets, of PPS, picture or slice header: of luma and, where the PPS has its own, of Cb and Cr."""
     for _ in range(6 if p.chroma_tool_offsets_present_flag else 2):
         r.se("deblocking_offset_div2", -12, 12)

@@ -1,4 +1,4 @@
-"""Passing over profile, tier, level and buffering (H.266 clauses 7.3.3, 7.3.4, 7.3.5): nothing in them changes parsing."""
+"""Profile, tier, level and buffering (H.266 clauses 7.3.3 to 7.3.5): passed over, nothing in them changes parsing."""
 
 from codecnn.vvc.bits import Bits
 

@@ -1,25 +1,18 @@
 """Residual coding of a transform block (H.266 clauses 7.3.11.11 and 9.3.4.2.6 to 9.3.4.2.9)."""
 
+import numpy as np
+
 from codecnn.vvc import contexts as c
+from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, limited_exp_golomb, truncated_unary
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.scans import SCAN, SCAN_INDEX
-from codecnn.vvc.state import (
-    CODED_STRIDE,
-    DEP_QUANT,
-    LEVEL_STRIDE,
-    LFNST_DC_ONLY,
-    LFNST_ZERO_OUT,
-    MTS,
-    MTS_DC_ONLY,
-    MTS_ZERO_OUT,
-    SBT_FLAG,
-    SIGN_HIDING,
-    Work,
-)
+from codecnn.vvc.state import Work
 
-PASS1, LEVEL, GT2, SIGN = 0, 1, 2, 2
-"""Planes of `levels`: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
+PASS1 = st.LEVELS
+LEVEL = st.LEVELS + st.LEVEL_PLANE
+GT2 = SIGN = st.LEVELS + 2 * st.LEVEL_PLANE
+"""Planes of levels: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
 
 _LAST_OFFSETS = (0, 0, 0, 3, 6, 10, 15)
 
@@ -27,9 +20,12 @@ _LAST_OFFSETS = (0, 0, 0, 3, 6, 10, 15)
 @compiled
 def clear_levels(w: Work, width: int, height: int) -> None:
     """Zero the levels and sub-block flags of a block of `width` x `height` coefficients and its border."""
+    n = w.n
     for row in range(height + 3):
-        w.levels[:, row * LEVEL_STRIDE : row * LEVEL_STRIDE + width + 3] = 0
-    w.coded[:] = 0
+        first = st.LEVELS + row * st.LEVEL_STRIDE
+        for at in range(first, first + width + 3):
+            n[at] = n[at + st.LEVEL_PLANE] = n[at + 2 * st.LEVEL_PLANE] = 0
+    n[st.CODED : st.CODED + st.CODED_STRIDE * st.CODED_STRIDE] = 0
 
 
 @compiled
@@ -69,26 +65,26 @@ def last_position(w: Work, prefix: int) -> int:
 @compiled
 def local_sum(w: Work, plane: int, at: int) -> int:
     """The sum over the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2)."""
-    levels = w.levels
+    n = w.n
     return (
-        levels[plane, at + 1]
-        + levels[plane, at + 2]
-        + levels[plane, at + LEVEL_STRIDE]
-        + levels[plane, at + LEVEL_STRIDE + 1]
-        + levels[plane, at + 2 * LEVEL_STRIDE]
+        n[plane + at + 1]
+        + n[plane + at + 2]
+        + n[plane + at + st.LEVEL_STRIDE]
+        + n[plane + at + st.LEVEL_STRIDE + 1]
+        + n[plane + at + 2 * st.LEVEL_STRIDE]
     )
 
 
 @compiled
 def local_count(w: Work, at: int) -> int:
     """How many of those neighbours are significant in the first pass (locNumSig)."""
-    levels = w.levels
+    n = w.n
     return (
-        min(levels[PASS1, at + 1], 1)
-        + min(levels[PASS1, at + 2], 1)
-        + min(levels[PASS1, at + LEVEL_STRIDE], 1)
-        + min(levels[PASS1, at + LEVEL_STRIDE + 1], 1)
-        + min(levels[PASS1, at + 2 * LEVEL_STRIDE], 1)
+        min(n[PASS1 + at + 1], 1)
+        + min(n[PASS1 + at + 2], 1)
+        + min(n[PASS1 + at + st.LEVEL_STRIDE], 1)
+        + min(n[PASS1 + at + st.LEVEL_STRIDE + 1], 1)
+        + min(n[PASS1 + at + 2 * st.LEVEL_STRIDE], 1)
     )
 
 
@@ -121,7 +117,7 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
     chroma = component > 0
     # Beyond 32 all is zero, and beyond 16 where MTS with a sub-block transform keeps no more.
     log2_w, log2_h = min(log2_width, 5), min(log2_height, 5)
-    if n[MTS] and n[SBT_FLAG] and not chroma and log2_width < 6 and log2_height < 6:
+    if n[st.MTS] and n[st.SBT_FLAG] and not chroma and log2_width < 6 and log2_height < 6:
         log2_w = 4 if log2_width == 5 else log2_w
         log2_h = 4 if log2_height == 5 else log2_h
     prefix_x = prefix_y = 0
@@ -139,32 +135,32 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
 
     large = log2_width >= 2 and log2_height >= 2
     if last_sub_block == 0 and large and not transform_skip and last_scan > 0:
-        n[LFNST_DC_ONLY] = 0
+        n[st.LFNST_DC_ONLY] = 0
     small_square = log2_width == log2_height and (log2_width == 2 or log2_width == 3)
     if (last_sub_block > 0 and large) or (last_scan > 7 and small_square):
-        n[LFNST_ZERO_OUT] = 0
+        n[st.LFNST_ZERO_OUT] = 0
     if (last_sub_block > 0 or last_scan > 0) and not chroma:
-        n[MTS_DC_ONLY] = 0
+        n[st.MTS_DC_ONLY] = 0
 
     clear_levels(w, 1 << log2_w, 1 << log2_h)
     budget = ((1 << (log2_w + log2_h)) * 7) >> 2
-    state = 0
+    state = np.int64(0)  # not a literal, for which numba would compile sub_block once more
     for i in range(last_sub_block, -1, -1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
-        at = (ys + 1) * CODED_STRIDE + xs + 1
+        at = (ys + 1) * st.CODED_STRIDE + xs + 1
         coded = 1
         infer_dc = False
         if 0 < i < last_sub_block:
-            beside = w.coded[at + 1] | w.coded[at + CODED_STRIDE]
+            beside = n[st.CODED + at + 1] | n[st.CODED + at + st.CODED_STRIDE]
             coded = decode_bin(w, c.SB_CODED_FLAG + beside + 2 * chroma)
             infer_dc = True
-        w.coded[at] = coded
+        n[st.CODED + at] = coded
         if not coded:
             continue
         if (xs > 3 or ys > 3) and not chroma:
-            n[MTS_ZERO_OUT] = 0
+            n[st.MTS_ZERO_OUT] = 0
         first = last_scan if i == last_sub_block else (1 << (log2_sw + log2_sh)) - 1
-        origin = ((ys << log2_sh) + 1) * LEVEL_STRIDE + (xs << log2_sw) + 1
+        origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
         budget, state = sub_block(
             w, origin, xs << log2_sw, ys << log2_sh, log2_sw, log2_sh, first, i == last_sub_block, infer_dc, chroma,
             budget, state,
@@ -177,12 +173,12 @@ def sub_block(
     chroma: bool, budget: int, state: int,
 ) -> tuple[int, int]:  # fmt: skip
     """The three passes over one coded sub-block: what remains of the budget of context coded bins, and QState."""
-    dep_quant = w.n[DEP_QUANT]
-    levels = w.levels
+    n = w.n
+    dep_quant = n[st.DEP_QUANT]
     place = first
     while place >= 0 and budget >= 4:
         x, y = SCAN[log2_sw, log2_sh, place, 0], SCAN[log2_sw, log2_sh, place, 1]
-        at = origin + y * LEVEL_STRIDE + x
+        at = origin + y * st.LEVEL_STRIDE + x
         diagonal = x0 + x + y0 + y
         is_last = has_last and place == first
         significant = 1
@@ -194,36 +190,36 @@ def sub_block(
             infer_dc = False
             level, used = greater_flags(w, at, diagonal, chroma, is_last)
             budget -= used
-        levels[PASS1, at] = level
+        n[PASS1 + at] = level
         if dep_quant:
             state = next_state(state, level & 1)
         place -= 1
     end_of_pass1 = place
     highest, lowest, count = -1, 0, 0
     for place in range(first, end_of_pass1, -1):
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
-        level = levels[PASS1, at]
-        if levels[GT2, at]:
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        level = n[PASS1 + at]
+        if n[GT2 + at]:
             level += 2 * decode_remainder(w, rice_parameter(w, at, 4))
-        levels[LEVEL, at] = level
+        n[LEVEL + at] = level
         if level:
             highest = place if highest < 0 else highest
             lowest = place
             count += 1
     for place in range(end_of_pass1, -1, -1):
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         rice = rice_parameter(w, at, 0)
         level = decode_remainder(w, rice)
         zero = (1 if state < 2 else 2) << rice
         level = 0 if level == zero else level + (level < zero)
-        levels[LEVEL, at] = level
+        n[LEVEL + at] = level
         if level:
             highest = place if highest < 0 else highest
             lowest = place
             count += 1
         if dep_quant:
             state = next_state(state, level & 1)
-    if w.n[SIGN_HIDING] and highest - lowest > 3:
+    if w.n[st.SIGN_HIDING] and highest - lowest > 3:
         count -= 1
     decode_bypass_bits(w, count)
     return budget, state
@@ -256,7 +252,7 @@ def greater_flags(w: Work, at: int, diagonal: int, chroma: bool, is_last: bool) 
         return 1, 1
     parity = decode_bin(w, c.PAR_LEVEL_FLAG + inc)
     more = decode_bin(w, c.ABS_LEVEL_GTX_FLAG + 32 + inc)
-    w.levels[GT2, at] = more
+    w.n[GT2 + at] = more
     return 2 + parity + 2 * more, 3
 
 
@@ -266,70 +262,73 @@ def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
     log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
     log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
     last_sub_block = (1 << (log2_nx + log2_ny)) - 1
+    n = w.n
     clear_levels(w, 1 << log2_w, 1 << log2_h)
     budget = ((1 << (log2_w + log2_h)) * 7) >> 2
     infer_coded = True
     for i in range(last_sub_block + 1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
-        at = (ys + 1) * CODED_STRIDE + xs + 1
+        at = (ys + 1) * st.CODED_STRIDE + xs + 1
         coded = 1
         if i < last_sub_block or not infer_coded:
-            coded = decode_bin(w, c.SB_CODED_FLAG + 4 + w.coded[at - 1] + w.coded[at - CODED_STRIDE])
-        w.coded[at] = coded
+            coded = decode_bin(w, c.SB_CODED_FLAG + 4 + n[st.CODED + at - 1] + n[st.CODED + at - st.CODED_STRIDE])
+        n[st.CODED + at] = coded
         if not coded:
             continue
         infer_coded = False
-        origin = ((ys << log2_sh) + 1) * LEVEL_STRIDE + (xs << log2_sw) + 1
+        origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
         budget = sub_block_ts(w, origin, log2_sw, log2_sh, bdpcm, budget)
 
 
 @compiled
 def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool, budget: int) -> int:
     """The three passes over one coded sub-block of a transform-skip block: what remains of the budget."""
-    levels = w.levels
+    n = w.n
     last = (1 << (log2_sw + log2_sh)) - 1
     infer = True
     end_of_pass1 = 0
     while end_of_pass1 <= last and budget >= 4:
         place = end_of_pass1
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
-        left, above = at - 1, at - LEVEL_STRIDE
-        neighbours = min(levels[PASS1, left], 1) + min(levels[PASS1, above], 1)
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        left, above = at - 1, at - st.LEVEL_STRIDE
+        neighbours = min(n[PASS1 + left], 1) + min(n[PASS1 + above], 1)
         significant = 1
         if place != last or not infer:
             significant = decode_bin(w, c.SIG_COEFF_FLAG + 60 + neighbours)
             budget -= 1
         if significant:
             infer = False
-            sign = decode_bin(w, c.COEFF_SIGN_FLAG + sign_context(levels[SIGN, left], levels[SIGN, above], bdpcm))
-            levels[SIGN, at] = -1 if sign else 1
+            sign = decode_bin(w, c.COEFF_SIGN_FLAG + sign_context(n[SIGN + left], n[SIGN + above], bdpcm))
+            n[SIGN + at] = -1 if sign else 1
             level = 1
             greater = decode_bin(w, c.ABS_LEVEL_GTX_FLAG + (67 if bdpcm else 64 + neighbours))
             budget -= 2
             if greater:
                 level = 2 + decode_bin(w, c.PAR_LEVEL_FLAG + 32)
                 budget -= 1
-            levels[PASS1, at] = level
+            n[PASS1 + at] = level
         end_of_pass1 += 1
     end_of_pass2 = 0
     while end_of_pass2 <= last and budget >= 4:
-        at = origin + SCAN[log2_sw, log2_sh, end_of_pass2, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, end_of_pass2, 0]
-        level = levels[PASS1, at]
+        at = (
+            origin + SCAN[log2_sw, log2_sh, end_of_pass2, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, end_of_pass2, 0]
+        )
+        level = n[PASS1 + at]
         if level > 1:
             for j in range(1, 5):
                 budget -= 1
                 if not decode_bin(w, c.ABS_LEVEL_GTX_FLAG + 67 + j):
                     break
                 level += 2
-        levels[LEVEL, at] = level
+        n[LEVEL + at] = level
         end_of_pass2 += 1
     for place in range(last + 1):
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         if place < end_of_pass2:
-            if levels[LEVEL, at] >= 10:
+            if n[LEVEL + at] >= 10:
                 decode_remainder(w, 1)
         elif place < end_of_pass1:
-            if levels[PASS1, at] >= 2:
+            if n[PASS1 + at] >= 2:
                 decode_remainder(w, 1)
         elif decode_remainder(w, 1):
             decode_bypass(w)

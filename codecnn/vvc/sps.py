@@ -91,8 +91,11 @@ def _read_partition_constraints(r: Bits, s: SimpleNamespace) -> None:
 
 
 def read_constraints(r: Bits, s: SimpleNamespace, chroma: bool) -> tuple[int, int, int, int]:
-    """One set of partition constraints, as SPS and picture header carry them: log2 of the smallest quadtree leaf, largest
-    MTT depth, and log2 of the largest block for binary and for ternary splits."""
+    """One set of partition constraints, of SPS or picture header.
+
+    They are log2 of the smallest quadtree leaf, the largest MTT depth, and log2 of the largest block for binary and
+    for ternary splits.
+    """
     top = min(6, s.log2_ctu)
     min_qt = s.log2_min_cb + r.ue("log2_diff_min_qt_min_cb", top - s.log2_min_cb)
     depth = r.ue("max_mtt_hierarchy_depth", 2 * (s.log2_ctu - s.log2_min_cb))

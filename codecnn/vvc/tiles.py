@@ -1,5 +1,6 @@
 """Tiles and slices in CTUs (H.266 clauses 6.5.1, 7.3.2.5 and 7.4.3.5)."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -118,7 +119,7 @@ def _read_slices_in_tile(r: Bits, x: int, y: int, top: int, height: int) -> list
         return [Rectangle(x, y, 1, 1, None)]
     heights = [r.ue("pps_exp_slice_height_in_ctus_minus1", height - 1) + 1 for _ in range(explicit)]
     ends = _boundaries(heights, height)
-    return [Rectangle(x, y, 1, 1, (top + a, top + b)) for a, b in zip(ends, ends[1:], strict=False)]
+    return [Rectangle(x, y, 1, 1, (top + a, top + b)) for a, b in pairwise(ends)]
 
 
 def slice_ctus(p: SimpleNamespace, address: int, tiles: int, wavefront: bool) -> npt.NDArray[np.int64]:
