@@ -16,7 +16,7 @@ def next_byte(w: Work) -> int:
     position = n[st.POSITION]
     n[st.POSITION] = position + 1
     if position < n[st.END]:
-        return np.int64(w.data[position])
+        return np.int64(w.data[position])  # type: ignore[return-value]
     # Bits may be read ahead, and no further: the caller ends at the next CU.
     if position > n[st.END] + 2:
         n[st.FAULT] = st.FAULT_END
@@ -47,7 +47,7 @@ def decode_bin(w: Work, context: int) -> int:
     current -= lps
     value = n[st.VALUE]
     if value < current << 7:
-        result = value_mps
+        result: int = value_mps
     else:
         result = 1 - value_mps
         value -= current << 7

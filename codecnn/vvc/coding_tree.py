@@ -162,7 +162,7 @@ def remember_split(w: Work, split: int) -> None:
 def mode_type_of_parts(w: Work, split: int) -> int:
     """modeType of the parts (clause 7.4.12.4, ModeTypeCondition): small chroma blocks must not be inter predicted."""
     n = w.n
-    mode = n[st.MODE_TYPE]
+    mode: int = n[st.MODE_TYPE]
     if (n[st.IS_I] and n[st.DUAL_TREE]) or mode != st.MODE_ALL or n[st.CHROMA] == 0 or n[st.CHROMA] == 3:
         return mode
     area = n[st.W] * n[st.H]

@@ -24,13 +24,13 @@ def fill(w: Work, plane: int, value: int) -> None:
 @compiled
 def left_available(w: Work, x: int) -> bool:
     """Whether what lies left of column `x` of this CTU belongs to the same slice and tile."""
-    return x > w.n[st.CTB_X] or w.n[st.LEFT_AVAILABLE] == 1
+    return bool(x > w.n[st.CTB_X] or w.n[st.LEFT_AVAILABLE] == 1)
 
 
 @compiled
 def top_available(w: Work, y: int) -> bool:
     """Whether what lies above row `y` of this CTU belongs to the same slice and tile."""
-    return y > w.n[st.CTB_Y] or w.n[st.TOP_AVAILABLE] == 1
+    return bool(y > w.n[st.CTB_Y] or w.n[st.TOP_AVAILABLE] == 1)
 
 
 @compiled

@@ -7,8 +7,18 @@ from codecnn.vvc.pps import skip_deblocking_offsets
 from codecnn.vvc.ref_lists import read_ref_pic_lists
 from codecnn.vvc.sps import read_constraints, skip_virtual_boundaries
 
-NO_ALF = {"alf_enabled_flag": False, "num_alf_aps_ids_luma": 0, "alf_cb_enabled_flag": False}
-NO_ALF |= {"alf_cr_enabled_flag": False, "alf_aps_id_chroma": 0, "alf_cc_cb_aps_id": None, "alf_cc_cr_aps_id": None}
+
+def no_alf() -> SimpleNamespace:
+    """What `read_alf` gives where ALF is off."""
+    return SimpleNamespace(
+        alf_enabled_flag=False,
+        num_alf_aps_ids_luma=0,
+        alf_cb_enabled_flag=False,
+        alf_cr_enabled_flag=False,
+        alf_aps_id_chroma=0,
+        alf_cc_cb_aps_id=None,
+        alf_cc_cr_aps_id=None,
+    )
 
 
 def read_pps_id(r: Bits) -> tuple[SimpleNamespace, int]:
@@ -29,7 +39,7 @@ def read_picture_header(r: Bits, h: SimpleNamespace, sps: SimpleNamespace, pps: 
         r.ue("ph_recovery_poc_cnt", 2**16)
     r.skip(sps.extra_ph_bits)
     h.poc_msb_cycle_val = r.u(sps.poc_msb_cycle_len) if sps.poc_msb_cycle_flag and r.flag() else None
-    h.alf = read_alf(r, sps) if sps.alf_enabled_flag and pps.alf_info_in_ph_flag else SimpleNamespace(**NO_ALF)
+    h.alf = read_alf(r, sps) if sps.alf_enabled_flag and pps.alf_info_in_ph_flag else no_alf()
     h.lmcs_enabled_flag = sps.lmcs_enabled_flag and r.flag()
     if h.lmcs_enabled_flag:
         r.skip(2 + (sps.chroma_format_idc != 0))
@@ -65,7 +75,7 @@ def read_deblocking(r: Bits, pps: SimpleNamespace) -> None:
 
 def read_alf(r: Bits, sps: SimpleNamespace) -> SimpleNamespace:
     """The ALF part that picture and slice headers share."""
-    alf = SimpleNamespace(**NO_ALF)
+    alf = no_alf()
     alf.alf_enabled_flag = r.flag()
     if not alf.alf_enabled_flag:
         return alf

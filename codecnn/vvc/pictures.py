@@ -194,8 +194,7 @@ def _poc(state: _Reader, h: SimpleNamespace, starts: bool) -> int:
     size = 1 << h.sps.log2_max_poc_lsb
     lsb = int(h.pic_order_cnt_lsb)
     if h.poc_msb_cycle_val is not None:
-        msb = int(h.poc_msb_cycle_val) * size
-        return msb + lsb
+        return int(h.poc_msb_cycle_val * size + lsb)
     if starts:
         return lsb
     previous_lsb = state.previous_poc % size
@@ -204,4 +203,4 @@ def _poc(state: _Reader, h: SimpleNamespace, starts: bool) -> int:
         msb += size
     elif lsb > previous_lsb and lsb - previous_lsb > size // 2:
         msb -= size
-    return msb + lsb
+    return int(msb + lsb)

@@ -66,26 +66,19 @@ def last_position(w: Work, prefix: int) -> int:
 def local_sum(w: Work, plane: int, at: int) -> int:
     """The sum over the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2)."""
     n = w.n
-    return (
-        n[plane + at + 1]
-        + n[plane + at + 2]
-        + n[plane + at + st.LEVEL_STRIDE]
-        + n[plane + at + st.LEVEL_STRIDE + 1]
-        + n[plane + at + 2 * st.LEVEL_STRIDE]
-    )
+    right, below = plane + at + 1, plane + at + st.LEVEL_STRIDE
+    total: int = n[right] + n[right + 1] + n[below] + n[below + 1] + n[below + st.LEVEL_STRIDE]
+    return total
 
 
 @compiled
 def local_count(w: Work, at: int) -> int:
     """How many of those neighbours are significant in the first pass (locNumSig)."""
     n = w.n
-    return (
-        min(n[PASS1 + at + 1], 1)
-        + min(n[PASS1 + at + 2], 1)
-        + min(n[PASS1 + at + st.LEVEL_STRIDE], 1)
-        + min(n[PASS1 + at + st.LEVEL_STRIDE + 1], 1)
-        + min(n[PASS1 + at + 2 * st.LEVEL_STRIDE], 1)
-    )
+    right, below = PASS1 + at + 1, PASS1 + at + st.LEVEL_STRIDE
+    count: int = min(n[right], 1) + min(n[right + 1], 1) + min(n[below], 1) + min(n[below + 1], 1)
+    count += min(n[below + st.LEVEL_STRIDE], 1)
+    return count
 
 
 @compiled
@@ -144,7 +137,8 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
 
     clear_levels(w, 1 << log2_w, 1 << log2_h)
     budget = ((1 << (log2_w + log2_h)) * 7) >> 2
-    state = np.int64(0)  # not a literal, for which numba would compile sub_block once more
+    # Not a literal, for which numba would compile sub_block once more.
+    state: int = np.int64(0)  # type: ignore[assignment]
     for i in range(last_sub_block, -1, -1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
         at = (ys + 1) * st.CODED_STRIDE + xs + 1

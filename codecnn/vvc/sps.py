@@ -143,7 +143,7 @@ def _read_reference_lists(r: Bits, s: SimpleNamespace) -> None:
     s.idr_rpl_present_flag = r.flag()
     same_lists = r.flag()
     s.num_ref_pic_lists = [0, 0]
-    s.ref_pic_lists: list[list[SimpleNamespace]] = [[], []]
+    s.ref_pic_lists = [[], []]
     for i in range(1 if same_lists else 2):
         s.num_ref_pic_lists[i] = r.ue("sps_num_ref_pic_lists", 64)
         s.ref_pic_lists[i] = [read_ref_pic_list_struct(r, s, in_sps=True) for _ in range(s.num_ref_pic_lists[i])]

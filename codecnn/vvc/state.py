@@ -99,8 +99,8 @@ NO_SPLIT, QT, BT_HOR, BT_VER, TT_HOR, TT_VER = range(6)
 ISP_NONE, ISP_HOR, ISP_VER = range(3)
 
 # Columns of `cus`.
-CU_COLUMNS = ("channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp", "mip", "isp")
-CU_COLUMNS += ("mrl", "skip", "bdpcm", "lfnst", "cbf")
+CU_COLUMNS = ("channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp",
+              "mip", "isp", "mrl", "skip", "bdpcm", "lfnst", "cbf")  # fmt: skip
 
 # Values of n[FAULT].
 FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP = range(5)

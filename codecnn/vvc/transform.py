@@ -133,7 +133,7 @@ def transform_block(w: Work, width: int, height: int, component: int, may_skip: 
     """transform_skip_flag and the residual of one coded transform block: transform_skip_flag."""
     n = w.n
     bdpcm = n[st.BDPCM_CHROMA] if component else n[st.BDPCM_LUMA]
-    skip = bdpcm
+    skip: int = bdpcm
     if n[st.TRANSFORM_SKIP] and may_skip and not bdpcm and not n[st.SBT_FLAG] and max(width, height) <= n[st.MAX_TS]:
         skip = decode_bin(w, c.TRANSFORM_SKIP_FLAG + (component > 0))
     if skip:
