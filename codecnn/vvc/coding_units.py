@@ -11,7 +11,7 @@ from codecnn.vvc.aps import AlfFilters
 from codecnn.vvc.contexts import initial_contexts
 from codecnn.vvc.pictures import Picture, Slice
 from codecnn.vvc.slice_data import CUS_OF_A_CTU, parse_ctus
-from codecnn.vvc.tiles import ADDRESS, MAX_TILES
+from codecnn.vvc.tiles import ADDRESS, MAX_TILES, slice_ctus
 
 _FAULTS = {
     st.FAULT_END: "its data ends early",
@@ -33,9 +33,12 @@ def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
     rows: list[npt.NDArray[np.int32]] = []
     regions = ctbs[st.CTB_REGION].reshape(-1)
     for index, part in enumerate(picture.slices):
-        if regions[part.header.ctus[:, ADDRESS]].any():
+        ctus = slice_ctus(pps, part.header.parts, sps.entropy_coding_sync_enabled_flag)
+        if regions[ctus[:, ADDRESS]].any():
             raise FormatError(f"slice {index} covers what another slice covers")
-        rows += _parse_slice(part, index, sps, pps, maps, ctbs)
+        n = _numbers(part, sps, pps)
+        n[st.REGION] = 1 + index * (MAX_TILES + 1)
+        rows += _parse_slice(part, index, n, ctus, maps, ctbs)
     missing = int(np.count_nonzero(regions == 0))
     if missing:
         raise FormatError(f"{missing} of {regions.size} CTUs are in no slice")
@@ -45,29 +48,29 @@ def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
 def _parse_slice(
     part: Slice,
     index: int,
-    sps: SimpleNamespace,
-    pps: SimpleNamespace,
+    n: st.Ints,
+    ctus: st.Ints,
     maps: npt.NDArray[np.int16],
     ctbs: npt.NDArray[np.int32],
 ) -> list[npt.NDArray[np.int32]]:
     h = part.header
     data = np.frombuffer(part.rbsp, np.uint8)[part.start :].copy()
-    n = _numbers(part, sps, pps, len(data), 1 + index * (MAX_TILES + 1))
+    n[st.END] = len(data)
     n[st.INITIAL :] = initial_contexts(h.slice_type, h.cabac_init_flag, h.qp)
     work = st.Work(n, data, maps)
     cus = np.empty((8 * CUS_OF_A_CTU, len(st.CU_COLUMNS)), np.int32)
     rows = []
-    while n[st.CTU] < len(h.ctus):
+    while n[st.CTU] < len(ctus):
         n[st.CU_COUNT] = 0
-        parse_ctus(work, ctbs, h.ctus, cus)
+        parse_ctus(work, ctbs, ctus, cus)
         if n[st.FAULT]:
             raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
         rows.append(cus[: n[st.CU_COUNT]].copy())
     return rows
 
 
-def _numbers(part: Slice, sps: SimpleNamespace, pps: SimpleNamespace, size: int, region: int) -> st.Ints:
-    """`Work.n` at the start of a slice."""
+def _numbers(part: Slice, sps: SimpleNamespace, pps: SimpleNamespace) -> st.Ints:
+    """`Work.n` with what the headers tell."""
     h, ph = part.header, part.picture_header
     n = np.zeros(st.NUMBERS, np.int64)
 
@@ -75,7 +78,7 @@ def _numbers(part: Slice, sps: SimpleNamespace, pps: SimpleNamespace, size: int,
         for index, value in values.items():
             n[index] = value
 
-    put({st.END: size, st.REGION: region, st.QP_Y: h.qp, st.SLICE_QP: h.qp, st.BIT_DEPTH: sps.bit_depth})
+    put({st.QP_Y: h.qp, st.SLICE_QP: h.qp, st.BIT_DEPTH: sps.bit_depth})
     put({st.WIDTH: pps.width, st.HEIGHT: pps.height, st.LOG2_CTU: sps.log2_ctu, st.LOG2_MIN_CB: sps.log2_min_cb})
     put({st.CHROMA: sps.chroma_format_idc, st.SUB_WIDTH: sps.sub_width_log2, st.SUB_HEIGHT: sps.sub_height_log2})
     intra = h.slice_type == "I"
@@ -96,7 +99,7 @@ def _numbers(part: Slice, sps: SimpleNamespace, pps: SimpleNamespace, size: int,
     put({st.MTS_INTER: sps.explicit_mts_inter_enabled_flag, st.LFNST: sps.lfnst_enabled_flag})
     put({st.JOINT_CBCR: sps.joint_cbcr_enabled_flag, st.SBT: sps.sbt_enabled_flag, st.ISP: sps.isp_enabled_flag})
     put({st.MRL: sps.mrl_enabled_flag, st.MIP: sps.mip_enabled_flag, st.CCLM: sps.cclm_enabled_flag})
-    put({st.IBC: sps.ibc_enabled_flag, st.MAX_IBC_MERGE: sps.max_num_ibc_merge_cand})
+    put({st.IBC: sps.ibc_enabled_flag, st.MAX_IBC_MERGE: sps.max_num_ibc_merge_cand, st.AMVR: sps.amvr_enabled_flag})
     put({st.DEP_QUANT: h.dep_quant_used_flag, st.SIGN_HIDING: h.sign_data_hiding_used_flag})
     put({st.TS_RESIDUAL_OFF: h.ts_residual_coding_disabled_flag})
     put({st.SAO_LUMA: h.sao_luma_used_flag, st.SAO_CHROMA: h.sao_chroma_used_flag})
@@ -136,7 +139,6 @@ def _inter_numbers(part: Slice, sps: SimpleNamespace) -> dict[int, int]:
         st.AFFINE: sps.affine_enabled_flag,
         st.AFFINE_TYPE: sps.six_param_affine_enabled_flag,
         st.AFFINE_AMVR: sps.affine_amvr_enabled_flag,
-        st.AMVR: sps.amvr_enabled_flag,
         st.SMVD: sps.smvd_enabled_flag and not ph.mvd_l1_zero_flag and _symmetric(part),
         st.MMVD: sps.mmvd_enabled_flag,
         st.BCW: sps.bcw_enabled_flag,

@@ -7,7 +7,7 @@ from codecnn.vvc.bits import Bits
 from codecnn.vvc.nal import CRA, GDR, IDR_N_LP, IDR_W_RADL
 from codecnn.vvc.picture_header import no_weights, read_alf, read_deblocking, read_pred_weight_table
 from codecnn.vvc.ref_lists import read_ref_pic_lists
-from codecnn.vvc.tiles import END_OF_NOTHING, ENDS, slice_ctus
+from codecnn.vvc.tiles import slice_parts
 
 SLICE_TYPES = ("B", "P", "I")
 """By sh_slice_type (table 9)."""
@@ -18,11 +18,11 @@ def read_slice_header(
 ) -> SimpleNamespace:
     """slice_header() from behind its picture header `h`: its elements by their names without `sh_`.
 
-    `ctus` are the CTUs of the slice as `tiles.slice_ctus` gives them. The reader then stands at the slice data.
+    `parts` are the tiles of the slice as `tiles.slice_parts` gives them. The reader then stands at the slice data.
     """
     s = SimpleNamespace()
     r.skip(sps.subpic_id_len)
-    _read_ctus(r, s, h, sps, pps)
+    _read_address(r, s, h, sps, pps)
     s.slice_type = SLICE_TYPES[r.ue("sh_slice_type", 2)] if h.inter_slice_allowed_flag else "I"
     idr = nal_type in (IDR_W_RADL, IDR_N_LP)
     if idr or nal_type in (CRA, GDR):
@@ -51,14 +51,15 @@ def read_slice_header(
     s.ts_residual_coding_disabled_flag = sps.transform_skip_enabled_flag and plain and r.flag()
     if pps.slice_header_extension_present_flag:
         r.skip(8 * r.ue("sh_slice_header_extension_length", 256))
-    entry_points = int((s.ctus[:-1, ENDS] != END_OF_NOTHING).sum())
+    wavefront = sps.entropy_coding_sync_enabled_flag
+    entry_points = sum(part.bottom - part.top if wavefront else 1 for part in s.parts) - 1
     if sps.entry_point_offsets_present_flag and entry_points:
         r.skip((r.ue("sh_entry_offset_len_minus1", 31) + 1) * entry_points)
     r.byte_alignment()
     return s
 
 
-def _read_ctus(r: Bits, s: SimpleNamespace, h: SimpleNamespace, sps: SimpleNamespace, pps: SimpleNamespace) -> None:
+def _read_address(r: Bits, s: SimpleNamespace, h: SimpleNamespace, sps: SimpleNamespace, pps: SimpleNamespace) -> None:
     s.header_in_slice = h.in_slice
     tiles = (len(pps.columns) - 1) * (len(pps.rows) - 1)
     choices = len(pps.slices) if pps.rect_slice_flag else tiles
@@ -69,7 +70,7 @@ def _read_ctus(r: Bits, s: SimpleNamespace, h: SimpleNamespace, sps: SimpleNames
     count = 1
     if not pps.rect_slice_flag and tiles - s.slice_address > 1:
         count = r.ue("sh_num_tiles_in_slice_minus1", tiles - 1) + 1
-    s.ctus = slice_ctus(pps, s.slice_address, count, sps.entropy_coding_sync_enabled_flag)
+    s.parts = slice_parts(pps, s.slice_address, count)
 
 
 def _read_active_references(r: Bits, s: SimpleNamespace, pps: SimpleNamespace) -> None:

@@ -30,6 +30,15 @@ class Rectangle(NamedTuple):
     rows: tuple[int, int] | None
 
 
+class Rows(NamedTuple):
+    """A tile in column `x` and row `y` of tiles, or its rows of CTUs from `top` to `bottom` in the picture."""
+
+    x: int
+    y: int
+    top: int
+    bottom: int
+
+
 def read_tiles(r: Bits, p: SimpleNamespace, sps: SimpleNamespace) -> None:
     """Set `p.columns` and `p.rows`, the boundaries of tiles in CTUs: n + 1 ascending numbers from 0 for n tiles."""
     p.columns, p.rows = [0, p.ctbs_wide], [0, p.ctbs_high]
@@ -122,39 +131,43 @@ def _read_slices_in_tile(r: Bits, x: int, y: int, top: int, height: int) -> list
     return [Rectangle(x, y, 1, 1, (top + a, top + b)) for a, b in pairwise(ends)]
 
 
-def slice_ctus(p: SimpleNamespace, address: int, tiles: int, wavefront: bool) -> npt.NDArray[np.int64]:
-    """The CTUs of one slice in decoding order: an int64 array (n, 4), see the column names of this module.
+def slice_parts(p: SimpleNamespace, address: int, tiles: int) -> list[Rows]:
+    """The tiles of one slice, or the part of a tile, in decoding order.
 
-    `address` is sh_slice_address; raster slices have `tiles` tiles. `wavefront` is
-    sps_entropy_coding_sync_enabled_flag: a substream then ends with every row of a tile.
+    `address` is sh_slice_address; raster slices have `tiles` tiles. Raises FormatError where it leaves the picture.
     """
     across, down = len(p.columns) - 1, len(p.rows) - 1
     if p.rect_slice_flag:
         s = p.slices[address]
         places = [(x, y) for y in range(s.y, s.y + s.high) for x in range(s.x, s.x + s.wide)]
-        rows = s.rows
+        if s.rows:
+            return [Rows(s.x, s.y, *s.rows)]
     else:
         if address + tiles > across * down:
             raise FormatError(f"a slice of {tiles} tiles from tile {address} leaves the picture")
         places = [(tile % across, tile // across) for tile in range(address, address + tiles)]
-        rows = None
-    parts = [_tile_ctus(p, x, y, rows, wavefront) for x, y in places]
-    ctus = np.concatenate(parts)
+    return [Rows(x, y, p.rows[y], p.rows[y + 1]) for x, y in places]
+
+
+def slice_ctus(p: SimpleNamespace, parts: list[Rows], wavefront: bool) -> npt.NDArray[np.int64]:
+    """The CTUs of one slice in decoding order: an int64 array (n, 4), see the column names of this module.
+
+    `parts` are those of `slice_parts`. `wavefront` is sps_entropy_coding_sync_enabled_flag: a substream then ends with
+    every row of a tile.
+    """
+    ctus = np.concatenate([_tile_ctus(p, part, wavefront) for part in parts])
     ctus[-1, ENDS] = END_OF_SLICE
     return ctus
 
 
-def _tile_ctus(
-    p: SimpleNamespace, x: int, y: int, rows: tuple[int, int] | None, wavefront: bool
-) -> npt.NDArray[np.int64]:
-    top, bottom = rows or (p.rows[y], p.rows[y + 1])
-    left, right = p.columns[x], p.columns[x + 1]
-    ys, xs = np.mgrid[top:bottom, left:right]
+def _tile_ctus(p: SimpleNamespace, part: Rows, wavefront: bool) -> npt.NDArray[np.int64]:
+    left, right = p.columns[part.x], p.columns[part.x + 1]
+    ys, xs = np.mgrid[part.top : part.bottom, left:right]
     ctus = np.zeros((xs.size, 4), np.int64)
     ctus[:, ADDRESS] = (ys * p.ctbs_wide + xs).ravel()
     ctus[:, FIRST_IN_ROW] = (xs == left).ravel()
     if wavefront:
         ctus[:, ENDS] = (xs == right - 1).ravel() * END_OF_SUBSET
     ctus[-1, ENDS] = END_OF_TILE
-    ctus[:, TILE] = y * (len(p.columns) - 1) + x
+    ctus[:, TILE] = part.y * (len(p.columns) - 1) + part.x
     return ctus
