@@ -1,0 +1,141 @@
+"""The arithmetic decoder (H.266 clauses 9.3.2.5 and 9.3.4.3)."""
+
+import numpy as np
+
+from codecnn.vvc import state as st
+from codecnn.vvc.compiled import compiled
+from codecnn.vvc.state import Work
+
+# VALUE holds the standard's 9 bit ivlOffset and 7 bits read ahead; NEEDED counts from -8 to 0, when a byte must follow.
+
+
+@compiled
+def next_byte(w: Work) -> int:
+    """The next byte of the slice data, 0 behind its end."""
+    n = w.n
+    position = n[st.POSITION]
+    n[st.POSITION] = position + 1
+    if position < n[st.END]:
+        return np.int64(w.data[position])  # type: ignore[return-value]
+    # Bits may be read ahead, and no further: the caller ends at the next CU.
+    if position > n[st.END] + 2:
+        n[st.FAULT] = st.FAULT_END
+    return 0
+
+
+@compiled
+def start_decoder(w: Work) -> None:
+    """Initialise the decoder at the next byte (clause 9.3.2.5)."""
+    n = w.n
+    n[st.RANGE] = 510
+    n[st.NEEDED] = -8
+    n[st.VALUE] = next_byte(w) << 8
+    n[st.VALUE] |= next_byte(w)
+
+
+@compiled
+def decode_bin(w: Work, context: int) -> int:
+    """One bin with an adaptive probability (clause 9.3.4.3.2)."""
+    n = w.n
+    at = st.CONTEXTS + 4 * context
+    state0, state1 = n[at], n[at + 1]
+    probability = state1 + (state0 << 4)
+    value_mps = probability >> 14
+    scale = (32767 - probability if value_mps else probability) >> 9
+    current = n[st.RANGE]
+    lps = (((current >> 5) * scale) >> 1) + 4
+    current -= lps
+    value = n[st.VALUE]
+    if value < current << 7:
+        result: int = value_mps
+    else:
+        result = 1 - value_mps
+        value -= current << 7
+        current = lps
+    needed = n[st.NEEDED]
+    while current < 256:
+        current <<= 1
+        value <<= 1
+        needed += 1
+        if needed == 0:
+            value |= next_byte(w)
+            needed = -8
+    n[st.RANGE], n[st.VALUE], n[st.NEEDED] = current, value, needed
+    shift0, shift1 = n[at + 2], n[at + 3]
+    n[at] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
+    n[at + 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
+    return result
+
+
+@compiled
+def decode_bypass(w: Work) -> int:
+    """One equiprobable bin (clause 9.3.4.3.4)."""
+    n = w.n
+    value = n[st.VALUE] << 1
+    n[st.NEEDED] += 1
+    if n[st.NEEDED] == 0:
+        value |= next_byte(w)
+        n[st.NEEDED] = -8
+    scaled = n[st.RANGE] << 7
+    if value >= scaled:
+        n[st.VALUE] = value - scaled
+        return 1
+    n[st.VALUE] = value
+    return 0
+
+
+@compiled
+def decode_bypass_bits(w: Work, count: int) -> int:
+    """`count` equiprobable bins as an unsigned number, fixed length (clause 9.3.3.7)."""
+    value = 0
+    for _ in range(count):
+        value = value << 1 | decode_bypass(w)
+    return value
+
+
+@compiled
+def decode_terminating_one(w: Work) -> None:
+    """A bin before termination (clause 9.3.4.3.5), which must be 1 here: else FAULT_TERMINATE.
+
+    The decoder's last bit is then the stop bit of the trailing or alignment bits, which zeros must follow up to the
+    next byte, where `start_decoder` may go on.
+    """
+    n = w.n
+    n[st.RANGE] -= 2
+    if n[st.VALUE] < n[st.RANGE] << 7 or n[st.POSITION] > n[st.END]:
+        n[st.FAULT] = st.FAULT_TERMINATE
+        return
+    last = np.int64(w.data[n[st.POSITION] - 1])
+    if (last << (8 + n[st.NEEDED])) & 0xFF != 0x80:
+        n[st.FAULT] = st.FAULT_TERMINATE
+
+
+@compiled
+def truncated_binary(w: Work, top: int) -> int:
+    """A bypass value from 0 to `top` in truncated binary (clause 9.3.3.4)."""
+    count = top + 1
+    bits = 0
+    while 1 << (bits + 1) <= count:
+        bits += 1
+    short = (1 << (bits + 1)) - count
+    value = decode_bypass_bits(w, bits)
+    if value >= short:
+        value = (value << 1 | decode_bypass(w)) - short
+    return value
+
+
+@compiled
+def truncated_unary(w: Work, top: int) -> int:
+    """The number of bypass ones before a zero, at most `top`: truncated Rice with parameter 0 (clause 9.3.3.3)."""
+    value = 0
+    while value < top and decode_bypass(w):
+        value += 1
+    return value
+
+
+@compiled
+def limited_exp_golomb(w: Work, order: int, max_prefix: int, escape_bits: int) -> int:
+    """Limited k-th order Exp-Golomb in bypass bins (clause 9.3.3.6)."""
+    prefix = truncated_unary(w, max_prefix)
+    bits = escape_bits if prefix == max_prefix else prefix + order
+    return (((1 << prefix) - 1) << order) + decode_bypass_bits(w, bits)

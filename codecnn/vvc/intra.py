@@ -1,0 +1,168 @@
+"""Intra coding units: prediction modes of luma and chroma (H.266 clauses 7.3.11.5 and 8.4.2)."""
+
+from codecnn.vvc import contexts as c
+from codecnn.vvc import state as st
+from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_binary, truncated_unary
+from codecnn.vvc.compiled import compiled
+from codecnn.vvc.neighbours import above_of, fill, left_of, peek
+from codecnn.vvc.state import Work
+
+PLANAR, DC, HORIZONTAL, VERTICAL = 0, 1, 18, 50
+
+
+@compiled
+def intra_luma(w: Work) -> None:
+    """The luma part of an intra coding unit; sets INTRA_MODE to IntraPredModeY, of a MIP unit to intra_mip_mode."""
+    n = w.n
+    width, height = n[st.W], n[st.H]
+    if n[st.BDPCM] and max(width, height) <= n[st.MAX_TS]:
+        n[st.BDPCM_LUMA] = decode_bin(w, c.INTRA_BDPCM_LUMA_FLAG)
+    if n[st.BDPCM_LUMA]:
+        n[st.INTRA_MODE] = VERTICAL if decode_bin(w, c.INTRA_BDPCM_LUMA_DIR_FLAG) else HORIZONTAL
+    else:
+        if n[st.MIP]:
+            n[st.MIP_FLAG] = decode_mip_flag(w)
+        if n[st.MIP_FLAG]:
+            decode_bypass(w)  # intra_mip_transposed_flag
+            small = width == 4 or height == 4 or (width == 8 and height == 8)
+            n[st.INTRA_MODE] = truncated_binary(w, 15 if width == 4 and height == 4 else 7 if small else 5)
+        else:
+            intra_angular(w)
+    fill(w, st.CU_MIP, n[st.MIP_FLAG])
+    fill(w, st.CU_INTRA_MODE, n[st.INTRA_MODE])
+    fill(w, st.CU_ISP, int(n[st.ISP_SPLIT] != st.ISP_NONE))
+
+
+@compiled
+def decode_mip_flag(w: Work) -> int:
+    """intra_mip_flag, with the ctxInc of clause 9.3.4.2.2."""
+    n = w.n
+    inc = 3
+    if n[st.W] <= 2 * n[st.H] and n[st.H] <= 2 * n[st.W]:
+        inc = left_of(w, st.CU_MIP, n[st.X], n[st.Y], 0) + above_of(w, st.CU_MIP, n[st.X], n[st.Y], 0)
+    return decode_bin(w, c.INTRA_MIP_FLAG + inc)
+
+
+@compiled
+def intra_angular(w: Work) -> None:
+    """Reference line, sub-partitions and mode of a unit without MIP and BDPCM."""
+    n = w.n
+    if n[st.MRL] and n[st.Y] > n[st.CTB_Y]:
+        while n[st.MRL_IDX] < 2 and decode_bin(w, c.INTRA_LUMA_REF_IDX + n[st.MRL_IDX]):
+            n[st.MRL_IDX] += 1
+    first_line = n[st.MRL_IDX] == 0
+    if n[st.ISP] and first_line and max(n[st.W], n[st.H]) <= n[st.MAX_TB] and n[st.W] * n[st.H] > 16:  # noqa: SIM102, the bin comes second
+        if decode_bin(w, c.INTRA_SUBPARTITIONS_MODE_FLAG):
+            n[st.ISP_SPLIT] = 1 + decode_bin(w, c.INTRA_SUBPARTITIONS_SPLIT_FLAG)
+    candidate = decode_bin(w, c.INTRA_LUMA_MPM_FLAG) if first_line else 1
+    if not candidate:
+        index = truncated_binary(w, 60)
+    elif first_line and not decode_bin(w, c.INTRA_LUMA_NOT_PLANAR_FLAG + (n[st.ISP_SPLIT] == st.ISP_NONE)):
+        n[st.INTRA_MODE] = PLANAR
+        return
+    else:
+        index = truncated_unary(w, 4)
+    n[st.INTRA_MODE] = candidate_mode(w, index, candidate)
+
+
+@compiled
+def neighbour_mode(w: Work, x: int, y: int) -> int:
+    """candIntraPredModeX of the luma block at (x, y) (clause 8.4.2)."""
+    if peek(w, st.CU_PRED_MODE, x, y) != st.MODE_INTRA or peek(w, st.CU_MIP, x, y):
+        return PLANAR
+    return peek(w, st.CU_INTRA_MODE, x, y)
+
+
+@compiled
+def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
+    """The mode at intra_luma_mpm_idx, or the one that intra_luma_mpm_remainder leaves (clause 8.4.2)."""
+    n = w.n
+    left = above = PLANAR
+    if left_of(w, st.CU_PRED_MODE, n[st.X], n[st.Y] + n[st.H] - 1, st.MODE_INTRA + 1) == st.MODE_INTRA:
+        left = neighbour_mode(w, n[st.X] - 1, n[st.Y] + n[st.H] - 1)
+    # What lies above the CTU counts as planar, so that no line of modes need be kept.
+    if n[st.Y] > n[st.CTB_Y]:
+        above = neighbour_mode(w, n[st.X] + n[st.W] - 1, n[st.Y] - 1)
+    low, high = min(left, above), max(left, above)
+    spread = high - low
+    # Modes beside an angular one, modulo 64: from 2 to 65.
+    if high <= DC:
+        first, second, third, fourth, fifth = DC, VERTICAL, HORIZONTAL, VERTICAL - 4, VERTICAL + 4
+    elif low <= DC or spread == 0:
+        first, second, third = high, 2 + (high + 61) % 64, 2 + (high - 1) % 64
+        fourth, fifth = 2 + (high + 60) % 64, 2 + high % 64
+    elif spread == 1:
+        first, second, third = left, above, 2 + (low + 61) % 64
+        fourth, fifth = 2 + (high - 1) % 64, 2 + (low + 60) % 64
+    elif spread >= 62:
+        first, second, third = left, above, 2 + (low - 1) % 64
+        fourth, fifth = 2 + (high + 61) % 64, 2 + low % 64
+    elif spread == 2:
+        first, second, third = left, above, 2 + (low - 1) % 64
+        fourth, fifth = 2 + (low + 61) % 64, 2 + (high - 1) % 64
+    else:
+        first, second, third = left, above, 2 + (low + 61) % 64
+        fourth, fifth = 2 + (low - 1) % 64, 2 + (high + 61) % 64
+    if is_candidate:
+        if index == 0:
+            return first
+        return second if index == 1 else third if index == 2 else fourth if index == 3 else fifth
+    mode = index + 1
+    # The remainder counts the modes that are no candidates, so each candidate below moves it up by one.
+    for _ in range(5):
+        smallest = min(first, second, third, fourth, fifth)
+        if mode >= smallest:
+            mode += 1
+        if smallest == first:
+            first = 99
+        elif smallest == second:
+            second = 99
+        elif smallest == third:
+            third = 99
+        elif smallest == fourth:
+            fourth = 99
+        else:
+            fifth = 99
+    return mode
+
+
+@compiled
+def intra_chroma(w: Work) -> None:
+    """The chroma part of an intra coding unit; its mode steers nothing and is not derived."""
+    n = w.n
+    if n[st.BDPCM] and n[st.W] >> n[st.SUB_WIDTH] <= n[st.MAX_TS] and n[st.H] >> n[st.SUB_HEIGHT] <= n[st.MAX_TS]:
+        n[st.BDPCM_CHROMA] = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
+        if n[st.BDPCM_CHROMA]:
+            decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG)
+            return
+    if cclm_enabled(w) and decode_bin(w, c.CCLM_MODE_FLAG):
+        if decode_bin(w, c.CCLM_MODE_IDX):
+            decode_bypass(w)
+    elif decode_bin(w, c.INTRA_CHROMA_PRED_MODE):
+        decode_bypass_bits(w, 2)
+
+
+@compiled
+def cclm_enabled(w: Work) -> bool:
+    """CclmEnabled (clause 7.4.12.5): with separate trees, only where luma is split as far as chroma at 64x64."""
+    n = w.n
+    if not n[st.CCLM]:
+        return False
+    if not n[st.DUAL_TREE] or not n[st.IS_I] or n[st.LOG2_CTU] < 6:
+        return True
+    x, y, lower = n[st.X] & ~63, n[st.Y] & ~63, n[st.Y] & ~31
+    least = n[st.LOG2_CTU] - 6
+    depth = peek(w, st.QT_DEPTH_C, x, y)
+    halved = depth == least and peek(w, st.MTT_SPLIT_0, x, y) == st.BT_HOR
+    if (peek(w, st.CB_WIDTH_C, x, y) == 64 and peek(w, st.CB_HEIGHT_C, x, y) == 64) or (
+        halved and peek(w, st.CB_WIDTH_C, x, lower) == 64 and peek(w, st.CB_HEIGHT_C, x, lower) == 32
+    ):
+        enabled = True
+    else:
+        enabled = depth > least or (halved and peek(w, st.MTT_SPLIT_1, x, lower) == st.BT_VER)
+    if not enabled:
+        return False
+    width, height = peek(w, st.CB_WIDTH, x, y), peek(w, st.CB_HEIGHT, x, y)
+    if width == 64 and height == 64 and peek(w, st.CU_ISP, x, y):
+        return False
+    return not ((width < 64 or height < 64) and peek(w, st.QT_DEPTH, x, y) == least)

@@ -1,0 +1,338 @@
+"""Residual coding of a transform block (H.266 clauses 7.3.11.11 and 9.3.4.2.6 to 9.3.4.2.9)."""
+
+import numpy as np
+
+from codecnn.vvc import contexts as c
+from codecnn.vvc import state as st
+from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, limited_exp_golomb, truncated_unary
+from codecnn.vvc.compiled import compiled
+from codecnn.vvc.scans import SCAN, SCAN_INDEX
+from codecnn.vvc.state import Work
+
+PASS1 = st.LEVELS
+LEVEL = st.LEVELS + st.LEVEL_PLANE
+GT2 = SIGN = st.LEVELS + 2 * st.LEVEL_PLANE
+"""Planes of levels: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
+
+_LAST_OFFSETS = (0, 0, 0, 3, 6, 10, 15)
+
+
+@compiled
+def clear_levels(w: Work, width: int, height: int) -> None:
+    """Zero the levels and sub-block flags of a block of `width` x `height` coefficients and its border."""
+    n = w.n
+    for row in range(height + 3):
+        first = st.LEVELS + row * st.LEVEL_STRIDE
+        for at in range(first, first + width + 3):
+            n[at] = n[at + st.LEVEL_PLANE] = n[at + 2 * st.LEVEL_PLANE] = 0
+    n[st.CODED : st.CODED + st.CODED_STRIDE * st.CODED_STRIDE] = 0
+
+
+@compiled
+def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
+    """log2SbW of a block of coefficients 2^log2_w x 2^log2_h; that of its height with the arguments swapped."""
+    if log2_w + log2_h > 3:
+        if log2_w < 2:
+            return log2_w
+        if log2_h < 2:
+            return 4 - log2_h
+    return 1 if min(log2_w, log2_h) < 2 else 2
+
+
+@compiled
+def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bool) -> int:
+    """last_sig_coeff_x_prefix or _y_prefix (clause 9.3.4.2.4)."""
+    top = 2 * log2_coded - 1
+    if chroma:
+        offset, shift = 20, min((1 << log2_size) >> 3, 2)
+    else:
+        offset, shift = _LAST_OFFSETS[log2_size], (log2_size + 1) >> 2
+    value = 0
+    while value < top and decode_bin(w, table + offset + (value >> shift)):
+        value += 1
+    return value
+
+
+@compiled
+def last_position(w: Work, prefix: int) -> int:
+    """LastSignificantCoeffX or Y from its prefix, and a suffix where it has one (clause 7.4.12.11)."""
+    if prefix <= 3:
+        return prefix
+    bits = (prefix >> 1) - 1
+    return ((2 + (prefix & 1)) << bits) + decode_bypass_bits(w, bits)
+
+
+@compiled
+def local_sum(w: Work, plane: int, at: int) -> int:
+    """The sum over the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2)."""
+    n = w.n
+    right, below = plane + at + 1, plane + at + st.LEVEL_STRIDE
+    total: int = n[right] + n[right + 1] + n[below] + n[below + 1] + n[below + st.LEVEL_STRIDE]
+    return total
+
+
+@compiled
+def local_count(w: Work, at: int) -> int:
+    """How many of those neighbours are significant in the first pass (locNumSig)."""
+    n = w.n
+    right, below = PASS1 + at + 1, PASS1 + at + st.LEVEL_STRIDE
+    count: int = min(n[right], 1) + min(n[right + 1], 1) + min(n[below], 1) + min(n[below + 1], 1)
+    count += min(n[below + st.LEVEL_STRIDE], 1)
+    return count
+
+
+@compiled
+def rice_parameter(w: Work, at: int, base: int) -> int:
+    """cRiceParam for abs_remainder (base 4) and dec_abs_level (base 0) (clause 9.3.3.2, table 128)."""
+    total = min(max(local_sum(w, LEVEL, at) - 5 * base, 0), 31)
+    return int(total >= 7) + int(total >= 14) + int(total >= 28)
+
+
+@compiled
+def decode_remainder(w: Work, rice: int) -> int:
+    """abs_remainder or dec_abs_level (clause 9.3.3.11), for levels of 16 bit."""
+    prefix = truncated_unary(w, 6)
+    if prefix < 6:
+        return (prefix << rice) + decode_bypass_bits(w, rice)
+    return (6 << rice) + limited_exp_golomb(w, rice + 1, 11, 15)
+
+
+@compiled
+def next_state(state: int, parity: int) -> int:
+    """QStateTransTable (clause 7.4.12.11)."""
+    return (32040 >> ((state << 2) + (parity << 1))) & 3
+
+
+@compiled
+def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, transform_skip: bool) -> None:
+    """residual_coding(): parse one block of colour `component` of 2^log2_width x 2^log2_height samples."""
+    n = w.n
+    chroma = component > 0
+    # Beyond 32 all is zero, and beyond 16 where MTS with a sub-block transform keeps no more.
+    log2_w, log2_h = min(log2_width, 5), min(log2_height, 5)
+    if n[st.MTS] and n[st.SBT_FLAG] and not chroma and log2_width < 6 and log2_height < 6:
+        log2_w = 4 if log2_width == 5 else log2_w
+        log2_h = 4 if log2_height == 5 else log2_h
+    prefix_x = prefix_y = 0
+    if log2_w > 0:
+        prefix_x = last_prefix(w, c.LAST_SIG_COEFF_X_PREFIX, log2_width, log2_w, chroma)
+    if log2_h > 0:
+        prefix_y = last_prefix(w, c.LAST_SIG_COEFF_Y_PREFIX, log2_height, log2_h, chroma)
+    last_x = last_position(w, prefix_x)
+    last_y = last_position(w, prefix_y)
+    log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
+    log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
+    last_sub_block = SCAN_INDEX[log2_nx, log2_ny, ((last_y >> log2_sh) << log2_nx) + (last_x >> log2_sw)]
+    inside = ((last_y & ((1 << log2_sh) - 1)) << log2_sw) + (last_x & ((1 << log2_sw) - 1))
+    last_scan = SCAN_INDEX[log2_sw, log2_sh, inside]
+
+    large = log2_width >= 2 and log2_height >= 2
+    if last_sub_block == 0 and large and not transform_skip and last_scan > 0:
+        n[st.LFNST_DC_ONLY] = 0
+    small_square = log2_width == log2_height and (log2_width == 2 or log2_width == 3)
+    if (last_sub_block > 0 and large) or (last_scan > 7 and small_square):
+        n[st.LFNST_ZERO_OUT] = 0
+    if (last_sub_block > 0 or last_scan > 0) and not chroma:
+        n[st.MTS_DC_ONLY] = 0
+
+    clear_levels(w, 1 << log2_w, 1 << log2_h)
+    budget = ((1 << (log2_w + log2_h)) * 7) >> 2
+    # Not a literal, for which numba would compile sub_block once more.
+    state: int = np.int64(0)  # type: ignore[assignment]
+    for i in range(last_sub_block, -1, -1):
+        xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
+        at = (ys + 1) * st.CODED_STRIDE + xs + 1
+        coded = 1
+        infer_dc = False
+        if 0 < i < last_sub_block:
+            beside = n[st.CODED + at + 1] | n[st.CODED + at + st.CODED_STRIDE]
+            coded = decode_bin(w, c.SB_CODED_FLAG + beside + 2 * chroma)
+            infer_dc = True
+        n[st.CODED + at] = coded
+        if not coded:
+            continue
+        if (xs > 3 or ys > 3) and not chroma:
+            n[st.MTS_ZERO_OUT] = 0
+        first = last_scan if i == last_sub_block else (1 << (log2_sw + log2_sh)) - 1
+        origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
+        budget, state = sub_block(
+            w, origin, xs << log2_sw, ys << log2_sh, log2_sw, log2_sh, first, i == last_sub_block, infer_dc, chroma,
+            budget, state,
+        )  # fmt: skip
+
+
+@compiled
+def sub_block(
+    w: Work, origin: int, x0: int, y0: int, log2_sw: int, log2_sh: int, first: int, has_last: bool, infer_dc: bool,
+    chroma: bool, budget: int, state: int,
+) -> tuple[int, int]:  # fmt: skip
+    """The three passes over one coded sub-block: what remains of the budget of context coded bins, and QState."""
+    n = w.n
+    dep_quant = n[st.DEP_QUANT]
+    place = first
+    while place >= 0 and budget >= 4:
+        x, y = SCAN[log2_sw, log2_sh, place, 0], SCAN[log2_sw, log2_sh, place, 1]
+        at = origin + y * st.LEVEL_STRIDE + x
+        diagonal = x0 + x + y0 + y
+        is_last = has_last and place == first
+        significant = 1
+        if not is_last and (place > 0 or not infer_dc):
+            significant = decode_bin(w, c.SIG_COEFF_FLAG + significance_context(w, at, diagonal, chroma, state))
+            budget -= 1
+        level = 0
+        if significant:
+            infer_dc = False
+            level, used = greater_flags(w, at, diagonal, chroma, is_last)
+            budget -= used
+        n[PASS1 + at] = level
+        if dep_quant:
+            state = next_state(state, level & 1)
+        place -= 1
+    end_of_pass1 = place
+    highest, lowest, count = -1, 0, 0
+    for place in range(first, end_of_pass1, -1):
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        level = n[PASS1 + at]
+        if n[GT2 + at]:
+            level += 2 * decode_remainder(w, rice_parameter(w, at, 4))
+        n[LEVEL + at] = level
+        if level:
+            highest = place if highest < 0 else highest
+            lowest = place
+            count += 1
+    for place in range(end_of_pass1, -1, -1):
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        rice = rice_parameter(w, at, 0)
+        level = decode_remainder(w, rice)
+        zero = (1 if state < 2 else 2) << rice
+        level = 0 if level == zero else level + (level < zero)
+        n[LEVEL + at] = level
+        if level:
+            highest = place if highest < 0 else highest
+            lowest = place
+            count += 1
+        if dep_quant:
+            state = next_state(state, level & 1)
+    if w.n[st.SIGN_HIDING] and highest - lowest > 3:
+        count -= 1
+    decode_bypass_bits(w, count)
+    return budget, state
+
+
+@compiled
+def significance_context(w: Work, at: int, diagonal: int, chroma: bool, state: int) -> int:
+    """ctxInc of sig_coeff_flag (clause 9.3.4.2.8)."""
+    base = min((local_sum(w, PASS1, at) + 1) >> 1, 3)
+    if chroma:
+        return 36 + 8 * max(0, state - 1) + base + (4 if diagonal < 2 else 0)
+    return 12 * max(0, state - 1) + base + (8 if diagonal < 2 else 4 if diagonal < 5 else 0)
+
+
+@compiled
+def greater_flags(w: Work, at: int, diagonal: int, chroma: bool, is_last: bool) -> tuple[int, int]:
+    """abs_level_gtx_flag and par_level_flag of a significant level: AbsLevelPass1 and the number of bins.
+
+    Their ctxInc is that of clause 9.3.4.2.9.
+    """
+    if is_last:
+        inc = 21 if chroma else 0
+    else:
+        offset = min(local_sum(w, PASS1, at) - local_count(w, at), 4)
+        if chroma:
+            inc = 22 + offset + (5 if diagonal == 0 else 0)
+        else:
+            inc = 1 + offset + (15 if diagonal == 0 else 10 if diagonal < 3 else 5 if diagonal < 10 else 0)
+    if not decode_bin(w, c.ABS_LEVEL_GTX_FLAG + inc):
+        return 1, 1
+    parity = decode_bin(w, c.PAR_LEVEL_FLAG + inc)
+    more = decode_bin(w, c.ABS_LEVEL_GTX_FLAG + 32 + inc)
+    w.n[GT2 + at] = more
+    return 2 + parity + 2 * more, 3
+
+
+@compiled
+def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
+    """residual_ts_coding(): parse one transform-skip block of 2^log2_w x 2^log2_h (at most 32x32) samples."""
+    log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
+    log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
+    last_sub_block = (1 << (log2_nx + log2_ny)) - 1
+    n = w.n
+    clear_levels(w, 1 << log2_w, 1 << log2_h)
+    budget = ((1 << (log2_w + log2_h)) * 7) >> 2
+    infer_coded = True
+    for i in range(last_sub_block + 1):
+        xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
+        at = (ys + 1) * st.CODED_STRIDE + xs + 1
+        coded = 1
+        if i < last_sub_block or not infer_coded:
+            coded = decode_bin(w, c.SB_CODED_FLAG + 4 + n[st.CODED + at - 1] + n[st.CODED + at - st.CODED_STRIDE])
+        n[st.CODED + at] = coded
+        if not coded:
+            continue
+        infer_coded = False
+        origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
+        budget = sub_block_ts(w, origin, log2_sw, log2_sh, bdpcm, budget)
+
+
+@compiled
+def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool, budget: int) -> int:
+    """The three passes over one coded sub-block of a transform-skip block: what remains of the budget."""
+    n = w.n
+    last = (1 << (log2_sw + log2_sh)) - 1
+    infer = True
+    end_of_pass1 = 0
+    while end_of_pass1 <= last and budget >= 4:
+        place = end_of_pass1
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        left, above = at - 1, at - st.LEVEL_STRIDE
+        neighbours = min(n[PASS1 + left], 1) + min(n[PASS1 + above], 1)
+        significant = 1
+        if place != last or not infer:
+            significant = decode_bin(w, c.SIG_COEFF_FLAG + 60 + neighbours)
+            budget -= 1
+        if significant:
+            infer = False
+            sign = decode_bin(w, c.COEFF_SIGN_FLAG + sign_context(n[SIGN + left], n[SIGN + above], bdpcm))
+            n[SIGN + at] = -1 if sign else 1
+            level = 1
+            greater = decode_bin(w, c.ABS_LEVEL_GTX_FLAG + (67 if bdpcm else 64 + neighbours))
+            budget -= 2
+            if greater:
+                level = 2 + decode_bin(w, c.PAR_LEVEL_FLAG + 32)
+                budget -= 1
+            n[PASS1 + at] = level
+        end_of_pass1 += 1
+    end_of_pass2 = 0
+    while end_of_pass2 <= last and budget >= 4:
+        at = (
+            origin + SCAN[log2_sw, log2_sh, end_of_pass2, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, end_of_pass2, 0]
+        )
+        level = n[PASS1 + at]
+        if level > 1:
+            for j in range(1, 5):
+                budget -= 1
+                if not decode_bin(w, c.ABS_LEVEL_GTX_FLAG + 67 + j):
+                    break
+                level += 2
+        n[LEVEL + at] = level
+        end_of_pass2 += 1
+    for place in range(last + 1):
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        if place < end_of_pass2:
+            if n[LEVEL + at] >= 10:
+                decode_remainder(w, 1)
+        elif place < end_of_pass1:
+            if n[PASS1 + at] >= 2:
+                decode_remainder(w, 1)
+        elif decode_remainder(w, 1):
+            decode_bypass(w)
+    return budget
+
+
+@compiled
+def sign_context(left: int, above: int, bdpcm: bool) -> int:
+    """ctxInc of coeff_sign_flag (clause 9.3.4.2.10) from the signs beside, -1, 0 or 1."""
+    inc = 3 if bdpcm else 0
+    if left == -above:
+        return inc
+    return inc + (1 if left >= 0 and above >= 0 else 2)

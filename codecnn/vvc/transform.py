@@ -1,0 +1,145 @@
+"""Transform trees and units (H.266 clauses 7.3.11.9 and 7.3.11.10)."""
+
+from codecnn.vvc import contexts as c
+from codecnn.vvc import state as st
+from codecnn.vvc.cabac import decode_bin
+from codecnn.vvc.compiled import compiled
+from codecnn.vvc.quantization import decode_qp_delta
+from codecnn.vvc.residual import residual_coding, residual_ts_coding
+from codecnn.vvc.state import Work
+
+
+@compiled
+def log2(value: int) -> int:
+    """The exponent of a power of two."""
+    exponent = 0
+    while value >> (exponent + 1):
+        exponent += 1
+    return exponent
+
+
+@compiled
+def isp_parts(w: Work) -> int:
+    """NumIntraSubPartitions (clause 7.4.12.5)."""
+    n = w.n
+    if n[st.ISP_SPLIT] == st.ISP_NONE:
+        return 1
+    return 2 if n[st.W] * n[st.H] == 32 else 4
+
+
+@compiled
+def transform_tree(w: Work) -> None:
+    """transform_tree() of the coding unit at hand: its transform units in order."""
+    n = w.n
+    width, height = n[st.W], n[st.H]
+    n[st.INFER_CBF] = 1
+    parts = isp_parts(w)
+    if parts > 1:
+        if n[st.ISP_SPLIT] == st.ISP_HOR:
+            height //= parts
+        else:
+            width //= parts
+        for i in range(parts):
+            transform_unit(w, width, height, i, parts)
+    elif n[st.SBT_FLAG]:
+        whole = height if n[st.SBT_HORIZONTAL] else width
+        first = whole // 4 if n[st.SBT_QUAD] else whole // 2
+        if n[st.SBT_POS]:
+            first = whole - first
+        for i in range(2):
+            size = first if i == 0 else whole - first
+            unit_w, unit_h = (width, size) if n[st.SBT_HORIZONTAL] else (size, height)
+            transform_unit(w, unit_w, unit_h, i, parts)
+    else:
+        # Splitting the longer side again and again leaves equal units; only their number matters, not where they lie.
+        unit_w, unit_h = min(width, n[st.MAX_TB]), min(height, n[st.MAX_TB])
+        for _ in range((width // unit_w) * (height // unit_h)):
+            transform_unit(w, unit_w, unit_h, parts - 1, parts)
+
+
+@compiled
+def transform_unit(w: Work, width: int, height: int, index: int, parts: int) -> None:
+    """transform_unit(): sub-unit `index` of `parts`, of width x height luma samples."""
+    n = w.n
+    isp = n[st.ISP_SPLIT] != st.ISP_NONE
+    last_part = index == parts - 1
+    uncoded = n[st.SBT_FLAG] == 1 and (index == 0) == (n[st.SBT_POS] == 1)
+    has_chroma = n[st.TREE] != st.DUAL_LUMA and n[st.CHROMA] != 0 and (not isp or last_part)
+    cb = cr = luma = 0
+    if has_chroma and not uncoded:
+        cb = decode_bin(w, c.TU_CB_CODED_FLAG + n[st.BDPCM_CHROMA])
+        cr = decode_bin(w, c.TU_CR_CODED_FLAG + (2 if n[st.BDPCM_CHROMA] else cb))
+    large = n[st.W] > 64 or n[st.H] > 64
+    if n[st.TREE] != st.DUAL_CHROMA:
+        luma = luma_coded(w, isp, last_part, uncoded, cb + cr > 0)
+        if (large or luma or cb or cr) and n[st.QP_DELTA] and not n[st.QP_CODED]:
+            decode_qp_delta(w)
+    if n[st.TREE] != st.DUAL_LUMA and (large or cb or cr) and n[st.CHROMA_QP_OFFSET] and not n[st.CHROMA_QP_CODED]:
+        decode_chroma_qp_offset(w)
+    joint = 0
+    if n[st.JOINT_CBCR] and ((n[st.PRED_MODE] == st.MODE_INTRA and (cb or cr)) or (cb and cr)):
+        joint = decode_bin(w, c.TU_JOINT_CBCR_RESIDUAL_FLAG + 2 * cb + cr - 1)
+    if luma:
+        n[st.CBF_LUMA] = 1
+    if isp and has_chroma:
+        width_c, height_c = n[st.W] >> n[st.SUB_WIDTH], n[st.H] >> n[st.SUB_HEIGHT]
+    else:
+        width_c, height_c = width >> n[st.SUB_WIDTH], height >> n[st.SUB_HEIGHT]
+    for component in range(3):
+        if component == 0 and luma:
+            n[st.TS_LUMA] = transform_block(w, width, height, component, not isp)
+        elif (component == 1 and cb) or (component == 2 and cr and not (cb and joint)):
+            transform_block(w, width_c, height_c, component, n[st.TREE] != st.DUAL_LUMA)
+
+
+@compiled
+def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded: bool) -> int:
+    """tu_y_coded_flag, decoded or inferred (clause 7.4.12.10)."""
+    n = w.n
+    if uncoded:
+        return 0
+    if isp:
+        present = not last_part or n[st.INFER_CBF] == 0
+    else:
+        beyond = n[st.W] > n[st.MAX_TB] or n[st.H] > n[st.MAX_TB]
+        present = n[st.PRED_MODE] == st.MODE_INTRA or chroma_coded or beyond
+    coded = 1
+    if present:
+        inc = 0
+        if n[st.BDPCM_LUMA]:
+            inc = 1
+        elif isp:
+            inc = 2 + n[st.PREVIOUS_CBF]
+        coded = decode_bin(w, c.TU_Y_CODED_FLAG + inc)
+        n[st.PREVIOUS_CBF] = coded
+    if isp and coded:
+        n[st.INFER_CBF] = 0
+    return coded
+
+
+@compiled
+def decode_chroma_qp_offset(w: Work) -> None:
+    """cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx; chroma QPs are not derived."""
+    n = w.n
+    n[st.CHROMA_QP_CODED] = 1
+    if decode_bin(w, c.CU_CHROMA_QP_OFFSET_FLAG):
+        value = 0
+        while value < n[st.CHROMA_QP_OFFSET_LIST] - 1 and decode_bin(w, c.CU_CHROMA_QP_OFFSET_IDX):
+            value += 1
+
+
+@compiled
+def transform_block(w: Work, width: int, height: int, component: int, may_skip: bool) -> int:
+    """transform_skip_flag and the residual of one coded transform block: transform_skip_flag."""
+    n = w.n
+    bdpcm = n[st.BDPCM_CHROMA] if component else n[st.BDPCM_LUMA]
+    skip: int = bdpcm
+    if n[st.TRANSFORM_SKIP] and may_skip and not bdpcm and not n[st.SBT_FLAG] and max(width, height) <= n[st.MAX_TS]:
+        skip = decode_bin(w, c.TRANSFORM_SKIP_FLAG + (component > 0))
+    if skip:
+        n[st.TS_ANY] = 1
+    if skip and not n[st.TS_RESIDUAL_OFF]:
+        residual_ts_coding(w, log2(width), log2(height), bdpcm == 1)
+    else:
+        residual_coding(w, log2(width), log2(height), component, skip == 1)
+    return skip
