@@ -1,0 +1,95 @@
+"""Training sets: build, verify, look at."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.table import Table
+from tqdm import tqdm
+
+from codecnn.cli.app import dataset_app
+from codecnn.cli.options import Jobs, Json, Overrides
+from codecnn.console import out, print_facts, print_json, progress
+from codecnn.errors import ConfigError
+
+
+@dataset_app.command("build")
+def dataset_build(
+    recipe: Annotated[Path, typer.Argument(help="a recipe such as datasets/demo.yaml")],
+    overrides: Overrides = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="the store: a folder, made or continued")] = ...,  # type: ignore[assignment]
+    jobs: Jobs = 1,
+    shard: Annotated[
+        str, typer.Option("--shard", metavar="I/N", help="code every N-th unit only, from the I-th")
+    ] = "1/1",
+    backend: Annotated[Literal["local", "dask"], typer.Option("--backend", help="who runs the encoders")] = "local",
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", help="of dask, such as tcp://host:8786; its workers code")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Code the pictures of a recipe at its QPs and index their CTUs.
+
+    A build that was interrupted goes on where it was. A store holds what its recipe says: build it again with other
+    QPs or pictures and what they have in common is kept, the rest coded or removed.
+
+    For an array job run N builds of one recipe into one store, each with its own --shard I/N, at once or one after
+    another: the last to end completes the store. With --backend dask the workers of a cluster code; they must see
+    store, pictures and encoder under the same paths.
+    """
+    from codecnn.config import load_recipe
+    from codecnn.ctu.build import build_shard, parse_shard
+    from codecnn.ctu.store import open_store
+
+    if (backend == "dask") != (scheduler is not None):
+        raise ConfigError("--backend dask and --scheduler ADDRESS need each other")
+    loaded, part = load_recipe(recipe, overrides or ()), parse_shard(shard)
+    with progress("coding", "unit") as report:
+        whole = build_shard(loaded, recipe.parent, output, part, jobs=jobs, scheduler=scheduler, progress=report)
+    if not whole:
+        facts = {"store": str(output), "shard": shard, "complete": False}
+        print_facts(facts, as_json)
+        return
+    store = open_store(output)
+    facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
+    print_facts(facts, as_json)
+
+
+@dataset_app.command("verify")
+def dataset_verify(
+    store: Annotated[Path, typer.Argument(help="a store")],
+    as_json: Json = False,
+) -> None:
+    """Hash every file of a store again; exit 1 and a list where something is damaged."""
+    from codecnn.ctu.store import open_store, verify_store
+
+    checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
+    damaged = {name: problem for name, problem in checked if problem is not None}
+    if as_json:
+        print_json({"store": str(store), "files": len(checked), "damaged": damaged})
+    else:
+        for name, problem in damaged.items():
+            out.print(f"{store / name} {problem}", soft_wrap=True, markup=False, highlight=False)
+        out.print(f"{len(checked)} files, {len(damaged)} damaged")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@dataset_app.command("stats")
+def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_json: Json = False) -> None:
+    """What a store holds: pictures, CTUs, bits and PSNR by split and QP."""
+    from codecnn.ctu.stats import store_stats
+    from codecnn.ctu.store import open_store
+
+    stats = store_stats(open_store(store))
+    if as_json:
+        print_json(stats)
+        return
+    table = Table("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y dB", "depth")
+    for row in stats["rows"]:
+        depth = "-" if row["depth_mean"] is None else f"{row['depth_mean']:.2f}"
+        rate, psnr = f"{row['bits_per_sample']:.3f}", f"{row['psnr_y']:.2f}"
+        counts = (str(row[name]) for name in ("qp", "sequences", "pictures", "ctus"))
+        table.add_row(row["split"], *counts, rate, psnr, depth)
+    out.print(table)
+    out.print(f"{stats['encoder']}, {stats['codec']} {stats['preset']} {stats['configuration']}")

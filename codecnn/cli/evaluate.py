@@ -1,0 +1,89 @@
+"""Evaluation: sequences x QPs, gain and BD-rate."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from codecnn.cli.app import app
+from codecnn.cli.options import (
+    BitDepth,
+    Chroma,
+    Device,
+    Frames,
+    Jobs,
+    Json,
+    Model,
+    Packing,
+    Rate,
+    Size,
+    Tile,
+    parse_qps,
+)
+from codecnn.console import out, print_gains, print_json, progress
+
+
+@app.command()
+def evaluate(
+    sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="videos or pictures to code, or one store")],
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, results.csv, report.html")],
+    qp: Annotated[str, typer.Option("-q", "--qp", help="QPs to code at")] = "22,27,32,37,42",
+    codec: Annotated[str, typer.Option("--codec", help="vvc or hevc")] = "vvc",
+    preset: Annotated[str, typer.Option("--preset", help="of the encoder")] = "medium",
+    configuration: Annotated[
+        Literal["ai", "ra", "ldb"], typer.Option("--configuration", help="all intra, random access, low delay B")
+    ] = "ai",
+    split: Annotated[str, typer.Option("--split", help="of a store: train, val or test")] = "test",
+    size: Size = None,
+    bit_depth: BitDepth = None,
+    chroma: Chroma = None,
+    rate: Rate = None,
+    frames: Frames = None,
+    step: Annotated[int, typer.Option("--step", min=1, help="every so-many-th picture; JVET's all intra takes 8")] = 1,
+    packing: Packing = None,
+    jobs: Jobs = 1,
+    tile: Tile = 640,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate.
+
+    A sequence is a video, a picture, or a folder of pictures that are coded one by one.
+    """
+    from codecnn.config import checked
+    from codecnn.ctu.build import build_store
+    from codecnn.ctu.recipe import Recipe
+    from codecnn.ctu.store import is_store, open_store
+    from codecnn.evaluation.sweep import evaluate as run_evaluation
+    from codecnn.models import load_model
+    from codecnn.training import pick_device
+
+    network, card = load_model(model)
+    where = pick_device(device)
+    if len(sequences) == 1 and is_store(Path(sequences[0])):
+        store = open_store(sequences[0])
+    else:
+        spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
+        spec |= {"step": step, "packing": packing, "split": split}
+        values = {
+            "name": "evaluation",
+            "codec": codec,
+            "preset": preset,
+            "configuration": configuration,
+            "qp": parse_qps(qp),
+            "ctu_size": 64 if codec == "hevc" else 128,
+            "sequences": [spec | {"source": str(source)} for source in sequences],
+        }
+        recipe = checked(Recipe, values, "evaluate")
+        with progress("coding", "unit") as report:
+            store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=report)
+    with progress("filtering", "unit") as report:
+        results = run_evaluation(
+            network.to(where), card, store, split, output, tile=tile, device=where, progress=report
+        )
+    if as_json:
+        print_json(results)
+        return
+    print_gains(results)
+    out.print(f"Report: {output / 'report.html'}", soft_wrap=True)

@@ -1,0 +1,33 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codecnn.errors import ConfigError
+
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on stdout")]
+Size = Annotated[str | None, typer.Option("-s", "--size", help="WxH of raw YUV, where its name does not tell")]
+BitDepth = Annotated[int | None, typer.Option("--bit-depth", help="of raw YUV, where its name does not tell [8]")]
+Chroma = Annotated[str | None, typer.Option("--chroma", help="400, 420, 422 or 444 [420]")]
+Rate = Annotated[float | None, typer.Option("-r", "--rate", help="pictures a second")]
+Packing = Annotated[str | None, typer.Option("--packing", help="of raw YUV, such as p010 [planar]")]
+Frames = Annotated[int | None, typer.Option("-f", "--frames", min=1, help="only the first so many pictures")]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="encoders at a time")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="values instead of the file's")
+]
+Tile = Annotated[
+    int, typer.Option("--tile", min=16, help="side of the tiles in samples; the result does not depend on it")
+]
+Model = Annotated[Path, typer.Option("--model", "-m", help="weights, .safetensors with their card beside them")]
+
+
+def parse_qps(text: str) -> list[int]:
+    """QPs of an option: a whole number, or a comma list of them. Raises ConfigError for anything else."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"QP {text!r} is not a whole number or a comma list of them, such as 22,27,32,37") from None

@@ -1,0 +1,80 @@
+"""Commands on files as they are: geometry, and the CUs of a bitstream."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from codecnn.cli.app import app
+from codecnn.cli.options import BitDepth, Chroma, Json, Packing, Rate, Size
+from codecnn.console import print_facts
+
+
+@app.command()
+def info(
+    file: Annotated[Path, typer.Argument(help="YUV, Y4M, a picture, a bitstream, or a folder of pictures")],
+    size: Size = None,
+    bit_depth: BitDepth = None,
+    chroma: Chroma = None,
+    rate: Rate = None,
+    packing: Packing = None,
+    as_json: Json = False,
+) -> None:
+    """Geometry and number of pictures of a file, or of a folder of stills; of a VVC stream types and QPs as well."""
+    from codecnn.video import open_video
+
+    if file.name.lower().endswith((".266", ".vvc", ".h266")):
+        _stream_info(file, as_json)
+        return
+    with open_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing) as video:
+        form = video.format
+        facts: dict[str, Any] = {
+            "file": str(file),
+            "width": form.width,
+            "height": form.height,
+            "chroma": form.chroma,
+            "bit_depth": form.bit_depth,
+            "fps": None if form.fps is None else float(form.fps),
+            "pictures": len(video),
+        }
+    print_facts(facts, as_json)
+
+
+def _stream_info(file: Path, as_json: bool) -> None:
+    from codecnn.codec.vvc_partition import stream_info
+
+    info = stream_info(file)
+    facts: dict[str, Any] = {"file": str(file), "codec": "vvc", **asdict(info)}
+    listed = facts.pop("pictures")
+    facts["pictures"] = len(listed)
+    if as_json:
+        facts["coded_pictures"] = listed
+    else:
+        kinds = sorted({(one.slice_type, qp) for one in info.pictures for qp in one.slice_qps})
+        counts = [
+            (kind, qp, sum((kind, qp) in {(one.slice_type, own) for own in one.slice_qps} for one in info.pictures))
+            for kind, qp in kinds
+        ]
+        facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
+    print_facts(facts, as_json)
+
+
+@app.command()
+def partition(
+    stream: Annotated[Path, typer.Argument(help="a VVC elementary stream, .266")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="the table: .parquet, .csv or .vtmbmsstats by its name")
+    ] = ...,  # type: ignore[assignment]
+    as_json: Json = False,
+) -> None:
+    """Every CU of a bitstream: position, size, depth, mode and QP. The first run compiles for about a minute."""
+    from codecnn.codec.blockstats import LUMA, write_table
+    from codecnn.codec.vvc_partition import stream_table
+
+    table = stream_table(stream)
+    write_table(output, table)
+    luma = int((table.channel == LUMA).sum())
+    pictures = len(set(table.poc.tolist()))
+    facts = {"stream": str(stream), "table": str(output), "pictures": pictures, "cus": len(table), "luma_cus": luma}
+    print_facts(facts, as_json)
