@@ -1,0 +1,173 @@
+"""Headers of VVC streams: codes, NAL units, parameter sets, tiles, picture order counts."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from codecnn.errors import FormatError
+from codecnn.vvc import nal
+from codecnn.vvc.bits import Bits
+from codecnn.vvc.contexts import initial_contexts
+from codecnn.vvc.nal import nal_units
+from codecnn.vvc.pictures import read_pictures
+from codecnn.vvc.ref_lists import list_pocs
+from codecnn.vvc.scans import SCAN, SCAN_INDEX
+from codecnn.vvc.sps import read_sps
+from codecnn.vvc.tiles import ADDRESS, ENDS, FIRST_IN_ROW, TILE, Rectangle, slice_ctus, slice_parts
+
+
+def bits(text: str) -> Bits:
+    text = text.replace(" ", "")
+    return Bits(int(text.ljust(-(-len(text) // 8) * 8, "0"), 2).to_bytes(-(-len(text) // 8), "big"))
+
+
+def test_codes():
+    """Table 3 of clause 9.2: bit strings and what they stand for."""
+    for value, code in enumerate(["1", "010", "011", "00100", "00101", "00110", "00111", "0001000"]):
+        assert bits(code).ue("x", 10) == value
+    for value, code in [(0, "1"), (1, "010"), (-1, "011"), (2, "00100"), (-2, "00101"), (3, "00110")]:
+        assert bits(code).se("x", -5, 5) == value
+    r = bits("1011 0000 1111 1111 1")
+    assert (r.u(3), r.u(5), r.u(9), r.position) == (5, 16, 511, 17)
+
+
+def test_codes_refuse_what_is_out_of_range():
+    with pytest.raises(FormatError, match="pps_size is 6, more than 5"):
+        bits("00111").ue("pps_size", 5)
+    with pytest.raises(FormatError, match="x is -2, not in -1 to 1"):
+        bits("00101").se("x", -1, 1)
+    with pytest.raises(FormatError, match="ends early"):
+        bits("1").u(9)
+    with pytest.raises(FormatError, match="no valid code"):
+        bits("0" * 80).ue("x", 5)
+
+
+def test_nal_units():
+    stream = b"\0\0\0\1" + b"\0\x79" + b"\1\0\0\3\1\0\0\3\0\x80" + b"\0\0\0\1" + b"\0\x81" + b"\x80" + b"\0\0\3" * 2
+    units = list(nal_units(stream))
+    assert [(unit.type, unit.layer, unit.temporal_id) for unit in units] == [(nal.SPS, 0, 0), (nal.PPS, 0, 0)]
+    assert units[0].rbsp == b"\1\0\0\1\0\0\0\x80"
+    assert units[1].rbsp == b"\x80"
+
+
+@pytest.mark.parametrize("stream", [b"", b"RIFF", b"\1\0\0\1\0\x79\x80"])
+def test_no_byte_stream(stream):
+    with pytest.raises(FormatError, match="does not begin with a start code"):
+        list(nal_units(stream))
+
+
+def test_pictures_equal_the_encoders_log(shared_data):
+    checked = 0
+    for path in sorted((shared_data / "golden" / "vvc").glob("*.266")):
+        frames = json.loads(path.with_suffix(".json").read_text())["frames"]
+        pictures = list(read_pictures(path.read_bytes()))
+        mine = [(p.poc, p.temporal_id, part.header.slice_type, part.header.qp) for p in pictures for part in p.slices]
+        assert mine == [(one["poc"], one["tid"], one["type"], one["qp"]) for one in frames], path.name
+        checked += len(frames)
+    assert checked == 116
+
+
+def test_reference_pictures_precede_in_decoding_order(shared_data):
+    checked = 0
+    for name in ("tinyclip128x64_ra_qp37", "tinyclip128x64_ld_qp37", "clip416x240_ra_default_qp32"):
+        decoded = set()
+        for picture in read_pictures((shared_data / "golden" / "vvc" / f"{name}.266").read_bytes()):
+            references = {poc for part in picture.slices for entries in part.references for _, poc in entries}
+            assert references <= decoded
+            checked += len(references)
+            decoded.add(picture.poc)
+    assert checked > 60
+
+
+def sps_rbsp(shared_data) -> bytes:
+    stream = (shared_data / "golden" / "vvc" / "tiny64x64_ai_qp32.266").read_bytes()
+    return next(unit.rbsp for unit in nal_units(stream) if unit.type == nal.SPS)
+
+
+def test_tools_that_are_not_read_are_named(shared_data):
+    """Flip every bit of a parameter set: what then appears is read, or refused in words, never misread in silence."""
+    rbsp = sps_rbsp(shared_data)
+    whole = read_sps(rbsp)
+    assert (whole.width, whole.height, whole.bit_depth, whole.chroma_format_idc) == (64, 64, 10, 1)
+    refusals = []
+    for bit in range(8 * len(rbsp)):
+        damaged = bytearray(rbsp)
+        damaged[bit // 8] ^= 128 >> bit % 8
+        try:
+            read_sps(bytes(damaged))
+        except FormatError as error:
+            refusals.append(str(error))
+    assert any("palette mode" in text for text in refusals)
+    assert any("subpictures" in text for text in refusals)
+
+
+def test_streams_of_layers_are_refused(shared_data):
+    data = bytearray((shared_data / "golden" / "vvc" / "tiny64x64_ai_qp32.266").read_bytes())
+    at = data.index(b"\0\0\1") + 3
+    data[at] |= 1
+    with pytest.raises(FormatError, match="picture 0 in decoding order: it has a layer 1"):
+        list(read_pictures(bytes(data)))
+
+
+def tiled(columns, rows, slices=None) -> SimpleNamespace:
+    return SimpleNamespace(
+        columns=columns, rows=rows, ctbs_wide=columns[-1], rect_slice_flag=slices is not None, slices=slices
+    )
+
+
+def test_ctus_of_tiles():
+    """Four tiles of 3x2 CTUs, two raster slices: addresses run through a tile before the next."""
+    pps = tiled([0, 2, 3], [0, 1, 2])
+    first = slice_ctus(pps, slice_parts(pps, 0, 2), False)
+    second = slice_ctus(pps, slice_parts(pps, 2, 2), False)
+    assert first[:, ADDRESS].tolist() == [0, 1, 2]
+    assert first[:, TILE].tolist() == [0, 0, 1]
+    assert first[:, ENDS].tolist() == [0, 2, 3]
+    assert second[:, ADDRESS].tolist() == [3, 4, 5]
+    with pytest.raises(FormatError, match="a slice of 2 tiles from tile 3 leaves the picture"):
+        slice_parts(pps, 3, 2)
+
+
+def test_ctus_of_rectangular_slices():
+    """One slice over the left column of tiles, one of the lower CTU rows of a tile; a wavefront ends every row."""
+    pps = tiled([0, 2, 4], [0, 2, 4], [Rectangle(0, 0, 1, 2, None), Rectangle(1, 0, 1, 1, (1, 2))])
+    left = slice_ctus(pps, slice_parts(pps, 0, 1), False)
+    assert left[:, ADDRESS].tolist() == [0, 1, 4, 5, 8, 9, 12, 13]
+    assert left[:, ENDS].tolist() == [0, 0, 0, 2, 0, 0, 0, 3]
+    part = slice_ctus(pps, slice_parts(pps, 1, 1), True)
+    assert part[:, ADDRESS].tolist() == [6, 7]
+    rows = slice_ctus(pps, slice_parts(pps, 0, 1), True)
+    assert rows[:, ENDS].tolist() == [0, 1, 0, 2, 0, 1, 0, 3]
+    assert rows[:, FIRST_IN_ROW].tolist() == [1, 0] * 4
+
+
+def test_reference_pictures():
+    """POC 40 with 4 bit LSBs: short-term by difference, long-term by LSB alone and with its MSB cycles."""
+    entries = [(False, -8, None), (True, 3, None), (True, 3, 2)]
+    assert list_pocs(entries, 40, 4, [0, 19, 35]) == [(False, 32), (True, 35), (True, 3)]
+    with pytest.raises(FormatError, match="POC LSB 3 is not there"):
+        list_pocs(entries, 40, 4, [0])
+
+
+def test_diagonal_scan():
+    """Clause 6.5.2 for 4x4 and for 2x8: along diagonals, from bottom left to top right."""
+    assert SCAN[2, 2, :6].tolist() == [[0, 0], [0, 1], [1, 0], [0, 2], [1, 1], [2, 0]]
+    assert SCAN[1, 3, :5].tolist() == [[0, 0], [0, 1], [1, 0], [0, 2], [1, 1]]
+    for a, b in ((2, 2), (0, 4), (3, 3), (1, 3)):
+        places = SCAN[a, b, : 1 << (a + b)]
+        index = SCAN_INDEX[a, b][(places[:, 1] << a) + places[:, 0]]
+        assert index.tolist() == list(range(1 << (a + b)))
+
+
+def test_initial_contexts():
+    """Clause 9.3.2.2 by hand for the first two variables of alf_ctb_flag in an I slice at QP 32: 62 and 39."""
+    states = initial_contexts("I", False, 32).reshape(-1, 4)
+    # 62: slope 3, offset 109, (3 * 16 >> 1) + 109 = 133 -> 127. 39: slope 0, offset 127.
+    assert states[0].tolist() == [127 << 3, 127 << 7, 2, 5]
+    assert states[1].tolist() == [127 << 3, 127 << 7, 2, 5]
+    # sao_type_idx 13 with shiftIdx 4: slope -3, offset 91, (-48 >> 1) + 91 = 67.
+    assert np.any((states == [67 << 3, 67 << 7, 3, 6]).all(axis=1))
+    swapped = initial_contexts("P", True, 32)
+    np.testing.assert_array_equal(swapped, initial_contexts("B", False, 32))
