@@ -69,6 +69,18 @@ def test_pictures_equal_the_encoders_log(shared_data):
     assert checked == 116
 
 
+def test_reference_pictures_precede_in_decoding_order(shared_data):
+    checked = 0
+    for name in ("tinyclip128x64_ra_qp37", "tinyclip128x64_ld_qp37", "clip416x240_ra_default_qp32"):
+        decoded = set()
+        for picture in read_pictures((shared_data / "golden" / "vvc" / f"{name}.266").read_bytes()):
+            references = {poc for part in picture.slices for entries in part.references for _, poc in entries}
+            assert references <= decoded
+            checked += len(references)
+            decoded.add(picture.poc)
+    assert checked > 60
+
+
 def sps_rbsp(shared_data) -> bytes:
     stream = (shared_data / "golden" / "vvc" / "tiny64x64_ai_qp32.266").read_bytes()
     return next(unit.rbsp for unit in nal_units(stream) if unit.type == nal.SPS)

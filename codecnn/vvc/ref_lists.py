@@ -26,9 +26,8 @@ def read_ref_pic_list_struct(r: Bits, sps: SimpleNamespace, in_sps: bool) -> Sim
         step = r.ue("abs_delta_poc_st", 2**15 - 1)
         if not (sps.weighted_pred_flag or sps.weighted_bipred_flag) or i == 0:
             step += 1
-        if step and r.flag():
-            step = -step
-        delta -= step
+        # strp_entry_sign_flag is 1 for a picture before the one that the difference is taken from.
+        delta += -step if step and r.flag() else step
         listed.entries.append((False, delta))
     return listed
 
