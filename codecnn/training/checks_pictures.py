@@ -72,7 +72,7 @@ def twins(ours: Sequence[Look], theirs: Sequence[Look]) -> list[tuple[int, int, 
 
 
 def correlations(ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Pearson's correlation (n, m) of small pictures (n, SIDE, SIDE) and (m, SIDE, SIDE), best of all shifts up to SHIFT.
+    """Pearson's correlation (n, m) of small pictures (n, SIDE, SIDE) and (m, SIDE, SIDE), the best of all shifts.
 
     Pictures without any shape, all of one colour, are like none.
     """
