@@ -6,12 +6,36 @@ from typing import TYPE_CHECKING, Any
 from codecnn.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from codecnn.training.loop import filter_loss, pick_device, train, warmup_cosine
+    from codecnn.training.distributed import pick_device
+    from codecnn.training.filter_task import filter_task
+    from codecnn.training.loop import train, train_task
+    from codecnn.training.losses import filter_loss
+    from codecnn.training.schedule import warmup_cosine
+    from codecnn.training.task import Task
     from codecnn.training.validate import psnr_gain
 
-__all__ = ["TrainingSettings", "filter_loss", "pick_device", "psnr_gain", "train", "warmup_cosine"]
+__all__ = [
+    "Task",
+    "TrainingSettings",
+    "filter_loss",
+    "filter_task",
+    "pick_device",
+    "psnr_gain",
+    "train",
+    "train_task",
+    "warmup_cosine",
+]
 
-_HOMES = {"psnr_gain": "validate"} | dict.fromkeys(("filter_loss", "pick_device", "train", "warmup_cosine"), "loop")
+_HOMES = {
+    "Task": "task",
+    "filter_loss": "losses",
+    "filter_task": "filter_task",
+    "pick_device": "distributed",
+    "psnr_gain": "validate",
+    "train": "loop",
+    "train_task": "loop",
+    "warmup_cosine": "schedule",
+}
 
 
 def __getattr__(name: str) -> Any:
