@@ -1,17 +1,14 @@
-"""Sanity of a training set-up before the hours are spent: the checks, in the order in which they help most."""
+"""Sanity of a training set-up before the hours are spent: the checks, and what they look at."""
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from codecnn.ctu.loader import TrainingBatches, iterate
-from codecnn.ctu.resident import ResidentBatches
-from codecnn.ctu.store import Store, Unit
-from codecnn.models import FilterNetwork, create_model, freeze, load_partial
-from codecnn.training.checks_base import Batch, Finding, Setup, adam, train_step
+from codecnn.ctu.store import Store
+from codecnn.training.checks_base import Finding, Setup, adam, train_step
 from codecnn.training.checks_data import check_codec_error, check_planes, check_qps, check_splits
 from codecnn.training.checks_network import (
     check_batch_norm,
@@ -23,9 +20,12 @@ from codecnn.training.checks_network import (
 )
 from codecnn.training.checks_numbers import check_data_untouched, check_determinism, check_float64
 from codecnn.training.checks_speed import check_device, check_waiting
-from codecnn.training.loop import filter_loss, pick_device
+from codecnn.training.distributed import pick_device
+from codecnn.training.filter_task import filter_task
+from codecnn.training.forward import in_precision
 from codecnn.training.mix import Mix
 from codecnn.training.settings import TrainingSettings
+from codecnn.training.task import Batch, Task
 
 SMALL_BATCH, SMALL_PATCH = 2, 32
 """Patches of the checks' own batches, and their side: enough to tell, and quick with any network."""
@@ -45,17 +45,23 @@ def check_training(
     Torch's random numbers are left as they were. `progress` is told how many checks are done, of how many.
     """
     device = pick_device(settings.device)
-    idle = check_device(device)  # before there is any work
+    machine = check_device(device)  # before there is any work
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
     mix: Mix = [(data, 1.0)] if isinstance(data, Store) else data
     training = [unit for store, _ in mix for unit in store.split("train")]
     held = [unit for store, _ in mix for unit in store.units if unit.record["split"] != "train"]
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+
+    def make(changed: TrainingSettings) -> Task:
+        return filter_task(mix, network, options, changed)
+
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        setup = filter_setup(mix, network, options, settings, device)
-        batches = [setup.batch(index) for index in range(LOOKED_AT)]
+        torch.manual_seed(settings.seed)
+        task = make(settings)
+        setup = task_setup(make, settings, device, _no_identity(task.model, settings))
+        batches = setup.draw(LOOKED_AT)
         checks: Sequence[Callable[[], Finding]] = (
-            lambda: idle,
+            lambda: machine,
             lambda: check_splits(training, held),
             lambda: check_codec_error(training),
             lambda: check_planes(batches),
@@ -66,10 +72,10 @@ def check_training(
             lambda: check_last_layer(setup),
             lambda: check_evaluation_mode(setup),
             lambda: check_batch_norm(setup),
-            lambda: check_float64(setup),
+            lambda: check_float64(replace(setup, loss=task.loss)),
             lambda: check_determinism(setup),
             lambda: check_data_untouched(setup, training),
-            lambda: _check_waiting(setup, mix, settings, device),
+            lambda: _check_waiting(setup, task, settings, device),
         )
         findings = []
         for check in checks:
@@ -78,75 +84,44 @@ def check_training(
     return findings
 
 
-def filter_setup(
-    mix: Mix, network: str, options: dict[str, Any], settings: TrainingSettings, device: torch.device
+def task_setup(
+    make: Callable[[TrainingSettings], Task],
+    settings: TrainingSettings,
+    device: torch.device,
+    no_identity: str | None,
 ) -> Setup:
-    """The set-up of a filter's training, as the checks see it."""
+    """The set-up of a task that `make` makes from settings, as the checks see it: with few and small patches."""
+    small = settings.model_copy(
+        update={"batch": SMALL_BATCH, "patch": SMALL_PATCH, "workers": 0, "resident": False, "accumulate": 1}
+    )
+    task = make(small)
 
     def build() -> nn.Module:
-        return _started(create_model(network, **options), settings).to(device)
+        return make(small).model.to(device)
 
-    model = create_model(network, **options)
-    no_identity = None
+    def draw(count: int) -> list[Batch]:
+        return list(task.batches(range(count), 0, 1, device))
+
+    def loss(network: nn.Module, batch: Batch) -> Tensor:
+        return task.loss(in_precision(network, settings.precision, device), batch)
+
+    return Setup(build, draw, loss, no_identity, settings.seed)
+
+
+def _no_identity(model: nn.Module, settings: TrainingSettings) -> str | None:
+    """Why a filter network does not start as the identity, where it does not."""
     if settings.start is not None:
-        no_identity = f"training starts from {settings.start.weights}"
-    elif getattr(model, "predicts_picture", False):
-        no_identity = "the network makes the picture itself and does not start as the identity"
-    data = _batches(mix, model, settings.model_copy(update={"batch": SMALL_BATCH, "patch": SMALL_PATCH}))
-
-    def batch(index: int) -> Batch:
-        return {name: tensor.to(device) for name, tensor in data[index].items()}
-
-    def loss(made: nn.Module, batch: Batch) -> Tensor:
-        return filter_loss(made, batch, settings.weighting)
-
-    return Setup(build, batch, loss, no_identity, settings.seed)
+        return f"training starts from {settings.start.weights}"
+    if getattr(model, "predicts_picture", False):
+        return "the network makes the picture itself (output: picture) and does not start as the identity"
+    return None
 
 
-def _started(model: FilterNetwork, settings: TrainingSettings) -> FilterNetwork:
-    """The network with the weights to start from, and frozen where it is to stay as it is."""
-    start = settings.start
-    if start is not None:
-        load_partial(
-            model, Path(start.weights), rename=start.rename, adapt_first=start.adapt_first, partial=start.partial
-        )
-        if start.freeze:
-            freeze(model, start.freeze)
-    return model
-
-
-def _batches(mix: Mix, model: FilterNetwork, settings: TrainingSettings) -> TrainingBatches:
-    """The batches that training draws."""
-    sources: list[tuple[Sequence[Unit], float]] = [(store.split("train"), share) for store, share in mix]
-    return TrainingBatches(
-        sources,
-        batch=settings.batch,
-        steps=settings.steps,
-        size=settings.patch,
-        halo=model.halo,
-        planes=(*model.planes, *(f"orig_{name}" for name in model.outputs)),
-        positions=settings.positions,
-        augment=settings.augment,
-        error_exponent=settings.error_exponent,
-        seed=settings.seed,
-    )
-
-
-def _check_waiting(setup: Setup, mix: Mix, settings: TrainingSettings, device: torch.device) -> Finding:
-    """The waiting for batches of the size and number that training takes."""
-    model = setup.network()
-    assert isinstance(model, FilterNetwork)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+def _check_waiting(setup: Setup, task: Task, settings: TrainingSettings, device: torch.device) -> Finding:
+    """The waiting for batches as large, and drawn in the way, that training asks for."""
+    model = task.model.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     optimiser = adam(model)
-    data = _batches(mix, model, settings)
-    batches: Iterator[Batch]
-    # As many as any machine can use up while the check lasts.
-    steps = range(10**6)
-    if settings.resident and device.type != "cpu":
-        resident = ResidentBatches(data, device)
-        batches = (resident[step] for step in steps)
-    else:
-        batches = iterate(data, steps, workers=settings.workers, device=device)
+    batches = task.batches(range(10**6), 0, 1, device)  # more than can be used up while the check lasts
     return check_waiting(
         lambda batch: train_step(setup, model, optimiser, batch), batches, device, prefetched=2 * settings.workers
     )

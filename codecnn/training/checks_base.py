@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.models import named_outputs
+from codecnn.training.task import Batch
 
-Batch = dict[str, Tensor]
 Verdict = Literal["pass", "fail", "skipped"]
 
 
@@ -38,14 +38,14 @@ class Setup:
     """A training set-up as the checks see it, with batches small enough to be quick.
 
     build        a fresh network as training starts with it, on the device of the batches
-    batch        batch number k, drawn anew at every call
-    loss         the scalar that training minimises
+    draw         the first so many batches of the run, drawn anew at every call
+    loss         the scalar that training minimises, in the precision of training
     no_identity  why the network does not start as the identity; None where it should
     seed         of torch, set before every `build`
     """
 
     build: Callable[[], nn.Module]
-    batch: Callable[[int], Batch]
+    draw: Callable[[int], list[Batch]]
     loss: Callable[[nn.Module, Batch], Tensor]
     no_identity: str | None = None
     seed: int = 0

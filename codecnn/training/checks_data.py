@@ -11,8 +11,9 @@ from codecnn.ctu.loader import as_floats, as_tensors
 from codecnn.ctu.patches import CELL_PLANES, QP_PLANE, SAMPLE_PLANES, Patch, PatchReader
 from codecnn.ctu.sampling import ALIGNMENT
 from codecnn.ctu.store import Unit
-from codecnn.training.checks_base import Batch, Finding, few, judged, skipped
+from codecnn.training.checks_base import Finding, few, judged, skipped
 from codecnn.training.checks_pictures import THRESHOLD, split_pictures, twins
+from codecnn.training.task import Batch
 
 QUARTER = 0.25
 """Of full scale. Samples that never go beyond it were read with two bits too many, or are of very dark pictures."""

@@ -9,17 +9,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from codecnn.training.checks_base import (
-    Batch,
-    Finding,
-    Setup,
-    adam,
-    few,
-    judged,
-    outputs,
-    skipped,
-    train_step,
-)
+from codecnn.training.checks_base import Finding, Setup, adam, few, judged, outputs, skipped, train_step
+from codecnn.training.task import Batch
 
 START_BOUND = 1e-5
 """Relative; at the identity the loss is that of no filter to the last bit, but for reduced precision in a trunk."""
@@ -48,7 +39,7 @@ def check_initial_loss(setup: Setup, batches: int = 4) -> Finding:
     if setup.no_identity is not None:
         return skipped(name, setup.no_identity)
     network = setup.network()
-    drawn = [setup.batch(index) for index in range(batches)]
+    drawn = setup.draw(batches)
     first = sum(setup.loss(network, batch).item() for batch in drawn) / batches
     none = sum(setup.loss(NoFilter(), batch).item() for batch in drawn) / batches
     return judged(
@@ -66,7 +57,7 @@ def check_overfit(setup: Setup, seconds: float = 60) -> Finding:
     tell within `seconds` is skipped.
     """
     name = "one batch overfitted"
-    network, batch = setup.network(), setup.batch(0)
+    network, (batch,) = setup.network(), setup.draw(1)
     optimiser = adam(network, OVERFIT_RATE)
     started = time.monotonic()
     first, gain, step = math.nan, 0.0, 0
@@ -96,8 +87,8 @@ def check_gradients(setup: Setup, steps: int = 5) -> Finding:
     optimiser = adam(network)
     trained = {key: parameter for key, parameter in network.named_parameters() if parameter.requires_grad}
     reached: set[str] = set()
-    for index in range(steps):
-        loss = setup.loss(network, setup.batch(index))
+    for index, batch in enumerate(setup.draw(steps)):
+        loss = setup.loss(network, batch)
         if not loss.requires_grad:
             return judged(name, False, "none at all", "the loss does not depend on any parameter: look for detach()")
         optimiser.zero_grad(set_to_none=True)
@@ -126,7 +117,7 @@ def check_evaluation_mode(setup: Setup) -> Finding:
     gives another), and nothing in the network's state changes.
     """
     name = "evaluation mode"
-    network, batch = setup.awakened().eval(), setup.batch(0)
+    network, (batch,) = setup.awakened().eval(), setup.draw(1)
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
     first, second = outputs(network, batch), outputs(network, batch)
     alone = outputs(network, {key: tensor[:1] for key, tensor in batch.items()})
@@ -157,8 +148,8 @@ def check_batch_norm(setup: Setup, steps: int = 3) -> Finding:
         return skipped(name, "the network has none to train")
     before = {key: _statistics(module) for key, module in norms.items()}
     optimiser = adam(network)
-    for index in range(steps):
-        train_step(setup, network, optimiser, setup.batch(index))
+    for batch in setup.draw(steps):
+        train_step(setup, network, optimiser, batch)
     still = [key for key, module in norms.items() if torch.equal(_statistics(module), before[key])]
     return judged(
         name,
@@ -184,7 +175,7 @@ def check_last_layer(setup: Setup) -> Finding:
     t = 0, 1, -1, 100; an activation behind it shows as a lost sign or as saturation, whatever it is called.
     """
     name = "last layer"
-    network, batch = setup.awakened().eval(), setup.batch(0)
+    network, (batch,) = setup.awakened().eval(), setup.draw(1)
     calls = _layer_calls(network, batch)
     if not calls:
         return skipped(name, "the network has no convolution")

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from codecnn.ctu.store import Unit
 from codecnn.runs import sha256_file
-from codecnn.training.checks_base import Batch, Finding, Setup, adam, few, judged, skipped, train_step
+from codecnn.training.checks_base import Finding, Setup, adam, few, judged, skipped, train_step
+from codecnn.training.task import Batch
 
 LOSS_BOUND, GRADIENT_BOUND = 1e-5, 1e-3
 """Relative, float32 against float64. float32 rounds by 6e-8; the zoo's figures are in docs/check.md."""
@@ -19,7 +20,7 @@ HASHED_BYTES = 256 * 2**20
 def check_float64(setup: Setup) -> Finding:
     """Loss and gradients of one step in float32 are those in float64, to LOSS_BOUND and GRADIENT_BOUND."""
     name = "float32 against float64"
-    network, batch = setup.awakened(), setup.batch(0)
+    network, (batch,) = setup.awakened(), setup.draw(1)
     exact = copy.deepcopy(network).double()
     doubled = {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in batch.items()}
     try:
@@ -67,7 +68,7 @@ def check_determinism(setup: Setup, steps: int = 3) -> Finding:
 def _short_run(setup: Setup, steps: int) -> tuple[list[float], dict[str, Tensor]]:
     network = setup.network()
     optimiser = adam(network)
-    losses = [train_step(setup, network, optimiser, setup.batch(index)).item() for index in range(steps)]
+    losses = [train_step(setup, network, optimiser, batch).item() for batch in setup.draw(steps)]
     return losses, network.state_dict()
 
 
@@ -80,8 +81,7 @@ def check_data_untouched(setup: Setup, units: Iterable[Unit], batches: int = 4) 
     optimiser = adam(network)
     written: set[str] = set()
     drawn = []
-    for index in range(batches):
-        batch = setup.batch(index)
+    for batch in setup.draw(batches):
         drawn.append({key: tensor.clone() for key, tensor in batch.items()})
         given = dict(batch)
         train_step(setup, network, optimiser, batch)
@@ -89,8 +89,8 @@ def check_data_untouched(setup: Setup, units: Iterable[Unit], batches: int = 4) 
         written |= batch.keys() ^ given.keys()
     changed = [
         index
-        for index, before in enumerate(drawn)
-        if any(not torch.equal(tensor, before[key]) for key, tensor in setup.batch(index).items())
+        for index, (before, after) in enumerate(zip(drawn, setup.draw(batches), strict=True))
+        if any(not torch.equal(tensor, before[key]) for key, tensor in after.items())
     ]
     hashed, damaged = _hash_files(units)
     problems = [f"written in place: {few(sorted(written))}"] if written else []

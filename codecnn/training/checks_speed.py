@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from codecnn.training.checks_base import Batch, Finding, judged
+from codecnn.training.checks_base import Finding, judged
+from codecnn.training.task import Batch
 
 WAITING_BOUND = 0.1
 """Share of the time; training is built to wait for 2 % at most, the rest is for the error of a short measurement."""
