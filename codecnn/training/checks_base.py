@@ -66,11 +66,12 @@ class Setup:
 
 
 def train_step(setup: Setup, network: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> Tensor:
-    """One step without a schedule; returns the loss before it, detached."""
+    """One step without a schedule; returns the loss before it, detached. A loss without gradient changes nothing."""
     loss = setup.loss(network, batch)
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
+    if loss.requires_grad:
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
     return loss.detach()
 
 
