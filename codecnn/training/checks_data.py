@@ -30,11 +30,11 @@ def check_planes(batches: Sequence[Batch]) -> Finding:
     for batch in batches:
         for name in (*SAMPLE_PLANES, *CELL_PLANES):
             if name in batch:
-                lowest[name] = min(lowest.get(name, np.inf), batch[name].min().item())
-                highest[name] = max(highest.get(name, -np.inf), batch[name].max().item())
+                # NumPy's, since they hand on NaN.
+                lowest[name] = float(np.minimum(lowest.get(name, np.inf), batch[name].min().item()))
+                highest[name] = float(np.maximum(highest.get(name, -np.inf), batch[name].max().item()))
     problems = []
     for name, top in highest.items():
-        # Written so that a plane of NaN fails.
         if not (lowest[name] >= 0 and top <= 1):
             problems.append(f"{name} runs from {lowest[name]:.3f} to {top:.3f}")
         elif name in ("rec_y", "orig_y") and top <= QUARTER:

@@ -12,21 +12,25 @@ from codecnn.runs import sha256_file
 from codecnn.training.checks_base import Finding, Setup, adam, few, judged, skipped, train_step
 from codecnn.training.task import Batch
 
-LOSS_BOUND, GRADIENT_BOUND = 1e-5, 1e-3
-"""Relative, float32 against float64. float32 rounds by 6e-8; the zoo's figures are in docs/check.md."""
+LOSS_BOUND, GRADIENT_BOUND = 3e-6, 2e-4
+"""Relative, float32 against float64. Of eleven networks of the zoo the worst have 2.6e-7 and 1.3e-5 (docs/check.md)."""
 HASHED_BYTES = 256 * 2**20
 
 
 def check_float64(setup: Setup) -> Finding:
-    """Loss and gradients of one step in float32 are those in float64, to LOSS_BOUND and GRADIENT_BOUND."""
+    """Loss and gradients of one step in float32 are those in float64, to LOSS_BOUND and GRADIENT_BOUND.
+
+    A network that cannot compute in float64, since a layer fixes the type of its numbers, fails.
+    """
     name = "float32 against float64"
+    hint = "look for differences of large numbers, and for layers in half precision: `codecnn compare` names the first"
     network, (batch,) = setup.awakened(), setup.draw(1)
     exact = copy.deepcopy(network).double()
     doubled = {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in batch.items()}
     try:
         loss64, gradient64 = _gradient(setup, exact, doubled)
     except RuntimeError as error:
-        return skipped(name, f"the network cannot compute in float64: {str(error).splitlines()[0]}")
+        return judged(name, False, f"no computing in float64: {str(error).splitlines()[0]}", hint)
     loss32, gradient32 = _gradient(setup, network, batch)
     if not gradient64.any():
         return skipped(name, "the loss has no gradients")
@@ -36,7 +40,7 @@ def check_float64(setup: Setup) -> Finding:
         name,
         loss <= LOSS_BOUND and gradient <= GRADIENT_BOUND,
         f"loss differs by {loss:.1e}, gradients by {gradient:.1e} of their norm",
-        "look for differences of large numbers, and for layers in half precision: `codecnn compare` names the first",
+        hint,
     )
 
 

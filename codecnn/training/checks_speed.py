@@ -13,6 +13,8 @@ from codecnn.training.task import Batch
 
 WAITING_BOUND = 0.1
 """Share of the time; training is built to wait for 2 % at most, the rest is for the error of a short measurement."""
+WAITING_SECONDS = 12.0
+"""For which steps are timed, unless they are so slow that a few of them take longer."""
 LOAD_BOUND = 0.6
 """Of the processors, a minute's mean. A second busy process can make a step several times slower."""
 OTHERS_BYTES = 2**30
@@ -28,13 +30,15 @@ def check_waiting(
     *,
     prefetched: int = 0,
     rounds: int = 3,
-    seconds: float = 12,
+    seconds: float | None = None,
 ) -> Finding:
     """Steps a second with real data against those with one batch that stays: the share of the time that data takes.
 
     Both are timed in turn, `rounds` times, and the fastest round of each counts, so that what else runs on the machine
-    disturbs neither more. A round is several times as long as the `prefetched` batches that loading processes hold.
+    disturbs neither more. It takes about `seconds` (WAITING_SECONDS). A round is several times as long as the
+    `prefetched` batches that loading processes hold.
     """
+    seconds = WAITING_SECONDS if seconds is None else seconds
     kept = next(batches)
     step(kept)
     single = _timed(lambda: step(kept), device)
