@@ -13,8 +13,8 @@ from codecnn.ctu.store import Unit
 
 THRESHOLD = 0.5
 """Correlation from which two pictures are near twins. Of the 5,356 pairs of 104 unrelated natural pictures the most
-alike have 0.36, and 1 % more than 0.23; the two views of a stereo pair have 0.82, a picture and its half-size twin at
-least 0.997, a picture and itself less 5 % at two edges 0.59 in 95 of 100 cases (docs/check.md)."""
+alike have 0.38, and 1 % more than 0.22; the two views of a stereo pair have 0.82, a picture and its half-size twin at
+least 0.99, a picture and itself less 3 and 5 % at two edges at least 0.58 in 95 of 100 cases (docs/check.md)."""
 SIDE, SIGMA, SHIFT = 24, 2.0, 1
 """Size of the small pictures, the blur that is subtracted from them, and how far they are shifted to fit."""
 PICTURES = 8
