@@ -85,7 +85,9 @@ class TrainingBatches(Dataset[Batch]):
 
     `sources` are units, or [(units, share), ...] to draw from several stores, each by its share. A batch holds the
     `planes` that are asked for, orig_y, valid and picture_mse; see `as_floats`. `positions` and `error_exponent` are
-    those of `Sampler`.
+    those of `Sampler`. `part` (i, n) keeps the i-th of n equal parts of every batch, for n processes that train
+    together: patches are drawn independently of each other, so every part mixes QPs and sequences as the whole does.
+    Raises StoreError without units, ConfigError for a patch size or a number of parts that does not fit.
     """
 
     def __init__(
@@ -101,15 +103,20 @@ class TrainingBatches(Dataset[Batch]):
         augment: bool = True,
         error_exponent: float | None = None,
         seed: int = 0,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         parts = _with_shares(sources)
         if not parts or not all(units for units, _ in parts):
             raise StoreError("there are no units to train on")
         if size % ALIGNMENT:
             raise ConfigError(f"patch size {size} is not a multiple of {ALIGNMENT}")
+        if batch % part[1]:
+            raise ConfigError(f"a batch of {batch} patches cannot be split over {part[1]} processes")
         self.reader = PatchReader([unit for units, _ in parts for unit in units], size, halo, planes)
         self.sampler = Sampler(parts, size, positions, error_exponent)
         self.batch, self.steps, self.augment, self.seed = batch, steps, augment, seed
+        share = batch // part[1]
+        self._own = slice(part[0] * share, (part[0] + 1) * share)
 
     def __len__(self) -> int:
         return self.steps
@@ -122,11 +129,11 @@ class TrainingBatches(Dataset[Batch]):
         return as_tensors(self.reader.cut(*self.draw(step)))
 
     def draw(self, step: int) -> tuple[list[Patch], npt.NDArray[np.int64]]:
-        """The patches of batch `step`, and the symmetry that each is taken in."""
+        """The patches of this part of batch `step`, and the symmetry that each is taken in."""
         rng = np.random.default_rng([self.seed, step])
         patches = self.sampler.draw(rng, self.batch)
         transforms = rng.integers(8, size=self.batch) if self.augment else np.zeros(self.batch, dtype=np.int64)
-        return patches, transforms
+        return patches[self._own], transforms[self._own]
 
 
 def _with_shares(sources: Sequence[Unit] | Sequence[Source]) -> list[Source]:

@@ -6,12 +6,30 @@ from typing import TYPE_CHECKING, Any
 from codecnn.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from codecnn.training.loop import filter_loss, pick_device, train, warmup_cosine
+    from codecnn.training.filter_task import filter_task
+    from codecnn.training.loop import pick_device, train, train_task, warmup_cosine
+    from codecnn.training.losses import filter_loss
+    from codecnn.training.task import Task
     from codecnn.training.validate import psnr_gain
 
-__all__ = ["TrainingSettings", "filter_loss", "pick_device", "psnr_gain", "train", "warmup_cosine"]
+__all__ = [
+    "Task",
+    "TrainingSettings",
+    "filter_loss",
+    "filter_task",
+    "pick_device",
+    "psnr_gain",
+    "train",
+    "train_task",
+    "warmup_cosine",
+]
 
-_HOMES = {"psnr_gain": "validate"} | dict.fromkeys(("filter_loss", "pick_device", "train", "warmup_cosine"), "loop")
+_HOMES = {
+    "Task": "task",
+    "filter_loss": "losses",
+    "filter_task": "filter_task",
+    "psnr_gain": "validate",
+} | dict.fromkeys(("pick_device", "train", "train_task", "warmup_cosine"), "loop")
 
 
 def __getattr__(name: str) -> Any:

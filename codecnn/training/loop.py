@@ -1,39 +1,28 @@
 """The training loop, from top to bottom."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from codecnn.ctu.loader import TrainingBatches, iterate
-from codecnn.ctu.resident import ResidentBatches
-from codecnn.ctu.sampling import Source
 from codecnn.ctu.store import Store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
-from codecnn.models import (
-    FilterNetwork,
-    create_model,
-    freeze,
-    load_partial,
-    named_outputs,
-    parameter_groups,
-    save_weights,
-)
+from codecnn.models import parameter_groups
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
-from codecnn.training.mix import Mix, data_key, validation_units
+from codecnn.training.filter_task import filter_task
+from codecnn.training.mix import Mix
 from codecnn.training.settings import TrainingSettings
-from codecnn.training.validate import limit_pictures, psnr_gain
+from codecnn.training.task import Task
 
-COMPONENT_WEIGHTS = {"y": 6, "u": 1, "v": 1}
-CHECKPOINT, METRICS, CONFIG, TRANSFER = "checkpoint.pt", "metrics.jsonl", "config.json", "transfer.json"
+CHECKPOINT, METRICS, CONFIG = "checkpoint.pt", "metrics.jsonl", "config.json"
 
 
 def train(
@@ -48,20 +37,38 @@ def train(
 ) -> dict[str, Any]:
     """Train `network` on the split "train" of a store, or of a mix of several, and keep what does best on their "val".
 
+    As `train_task`, with the best mean gain in dB as "best_gain" too.
+    """
+    row = train_task(
+        lambda: filter_task(data, network, options, settings, resume=resume),
+        settings,
+        run,
+        resume=resume,
+        progress=progress,
+    )
+    return row | {"best_gain": row["best_score"]}
+
+
+def train_task(
+    make_task: Callable[[], Task],
+    settings: TrainingSettings,
+    run: Path,
+    *,
+    resume: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train the network of the task that `make_task` makes once torch is seeded, and keep what validates best.
+
     The folder `run` gets config.json, metrics.jsonl (a line a validation), best.safetensors and last.safetensors with
-    their cards, checkpoint.pt and TensorBoard's events. Returns the last line of metrics.jsonl with the best mean gain
-    in dB as "best_gain". With `resume` the run goes on from its checkpoint, with the data it would have seen.
+    their cards, checkpoint.pt and TensorBoard's events. Returns the last line of metrics.jsonl with the best score as
+    "best_score". With `resume` the run goes on from its checkpoint, with the data it would have seen.
     """
     device = pick_device(settings.device)
     torch.manual_seed(settings.seed)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    mix = [(data, 1.0)] if isinstance(data, Store) else data
-    sources = [(store.split("train"), share) for store, share in mix]
-    validation = limit_pictures(validation_units(mix), settings.validation_pictures)
-
-    model = create_model(network, **options)
-    transfer = _start_from(model, settings, load=not resume)
+    task = make_task()
+    model = task.model
     model.to(device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[no-untyped-call]
@@ -71,14 +78,14 @@ def train(
     )
     schedule = warmup_cosine(optimiser, settings)
 
-    config = {"network": network, "options": options, "training": settings.model_dump(), "data_key": data_key(mix)}
+    config = task.config() | {"training": settings.model_dump()}
     start, best = _prepare(run, config, model, averaged, optimiser, schedule, resume)
-    if transfer is not None:
-        write_json(run / TRANSFER, transfer)
-    qps = sorted({unit.qp for units, _ in sources for unit in units})
-    card = {"data_key": config["data_key"], "qps": qps, "training": settings.model_dump(), "provenance": provenance()}
+    if not resume:
+        for name, content in task.files().items():
+            write_json(run / name, content)
+    card = {"training": settings.model_dump(), "provenance": provenance()}
 
-    batches = _batches(sources, model, settings, range(start, settings.steps), device)
+    batches = task.batches(range(start, settings.steps), 0, 1, device)
     started, last_report, losses = time.monotonic(), time.monotonic(), []
     row: dict[str, Any] = {}
     with (
@@ -93,7 +100,7 @@ def train(
         ) as bar,
     ):
         for step, batch in enumerate(bar, start=start + 1):
-            loss = filter_loss(model, batch, settings.weighting)
+            loss = task.loss(model, batch)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
@@ -108,69 +115,29 @@ def train(
             if not np.isfinite(mean_loss):
                 raise CodecnnError(f"the loss is no longer finite at step {step}: lower training.learning_rate")
             kept = averaged.module if settings.ema else model
-            assert isinstance(kept, FilterNetwork)
             kept.eval()
-            gain = psnr_gain(kept, validation, device)
+            found = task.validate(kept, device)
             now = time.monotonic()
             row = {
                 "step": step,
                 "loss": mean_loss,
                 "learning_rate": schedule.get_last_lr()[-1],
-                "gain_db": {str(qp): value for qp, value in gain.items()},
-                "gain_mean_db": float(np.mean(list(gain.values()))),
+                **found,
                 "patches_per_second": len(losses) * settings.batch / (now - last_report),
                 "seconds": now - started,
             }
             append_jsonl(run / METRICS, row)
             _write_board(board, row)
-            bar.set_postfix(loss=f"{row['loss']:.4f}", gain=f"{row['gain_mean_db']:+.4f} dB")
-            results = {key: row[key] for key in ("step", "gain_db", "gain_mean_db", "seconds")}
-            save_weights(run / "last.safetensors", kept, network, card | {"validation": results})
-            if row["gain_mean_db"] > best:
-                best = row["gain_mean_db"]
-                save_weights(run / "best.safetensors", kept, network, card | {"validation": results})
+            bar.set_postfix(loss=f"{mean_loss:.4f}", score=f"{row['score']:+.4f}")
+            results = card | {"validation": {"step": step, "seconds": row["seconds"]} | found}
+            task.save(run / "last.safetensors", kept, results)
+            if row["score"] > best:
+                best = row["score"]
+                task.save(run / "best.safetensors", kept, results)
             _save_checkpoint(run, step, best, model, averaged, optimiser, schedule)
             model.train()
             losses, last_report = [], time.monotonic()
-    return (row or read_jsonl(run / METRICS)[-1]) | {"best_gain": best}
-
-
-def _start_from(model: FilterNetwork, settings: TrainingSettings, *, load: bool) -> dict[str, Any] | None:
-    """Load the weights to start from, freeze what is to stay as it is, and return the report on every tensor."""
-    start = settings.start
-    if start is None:
-        return None
-    report = None
-    if load:
-        report = load_partial(
-            model, Path(start.weights), rename=start.rename, adapt_first=start.adapt_first, partial=start.partial
-        ).as_dict()
-    if start.freeze:
-        freeze(model, start.freeze)
-    return report
-
-
-def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str) -> Tensor:
-    """Mean squared error over the valid samples of each patch, averaged over the patches.
-
-    With the weighting "picture" each patch's error is divided by the error that the codec left in its whole picture.
-    A network that changes nothing then has a loss of about 1, and since d(dB) = -10/ln 10 · d(MSE)/MSE, the gradient is
-    that of the mean PSNR gain. (Dividing by the patch's own error instead lets flat patches explode.)
-
-    Of a network that filters chroma as well, the errors of y, u and v are averaged 6:1:1, as in the field's YUV-PSNR;
-    the batch then has orig_u and orig_v, and chroma's error is divided by the picture's luma error too.
-    """
-    filtered = named_outputs(model(batch))
-    loss = torch.zeros((), device=batch["valid"].device)
-    weights = sum(COMPONENT_WEIGHTS[name] for name in filtered)
-    for name, plane in filtered.items():
-        valid = batch["valid"] if name == "y" else batch["valid"][:, :, ::2, ::2]
-        error = (plane - batch[f"orig_{name}"]).square() * valid
-        per_patch = error.sum(dim=(1, 2, 3)) / valid.sum(dim=(1, 2, 3))
-        if weighting == "picture":
-            per_patch = per_patch / batch["picture_mse"]
-        loss = loss + per_patch.mean() * (COMPONENT_WEIGHTS[name] / weights)
-    return loss
+    return (row or read_jsonl(run / METRICS)[-1]) | {"best_score": best}
 
 
 def warmup_cosine(optimiser: torch.optim.Optimizer, settings: TrainingSettings) -> LRScheduler:
@@ -192,28 +159,6 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
     return device
-
-
-def _batches(
-    sources: Sequence[Source], model: FilterNetwork, settings: TrainingSettings, steps: range, device: torch.device
-) -> Iterator[dict[str, Tensor]]:
-    data = TrainingBatches(
-        sources,
-        batch=settings.batch,
-        steps=settings.steps,
-        size=settings.patch,
-        halo=model.halo,
-        planes=(*model.planes, *(f"orig_{name}" for name in model.outputs)),
-        positions=settings.positions,
-        augment=settings.augment,
-        error_exponent=settings.error_exponent,
-        seed=settings.seed,
-    )
-    # In the CPU's memory the page cache holds the pictures already, and copying rows is faster than gathering there.
-    if settings.resident and device.type != "cpu":
-        resident = ResidentBatches(data, device)
-        return (resident[step] for step in steps)
-    return iterate(data, steps, workers=settings.workers, device=device)
 
 
 def _prepare(
@@ -272,8 +217,7 @@ def _save_checkpoint(
 
 
 def _write_board(board: SummaryWriter, row: dict[str, Any]) -> None:
-    step = row["step"]
-    for name in ("loss", "learning_rate", "gain_mean_db", "patches_per_second"):
-        board.add_scalar(name, row[name], step)
-    for qp, value in row["gain_db"].items():
-        board.add_scalar(f"gain_db/qp{qp}", value, step)
+    for name, value in row.items():
+        for key, number in value.items() if isinstance(value, dict) else [("", value)]:
+            if isinstance(number, int | float) and name not in ("step", "seconds"):
+                board.add_scalar(f"{name}/{key}" if key else name, number, row["step"])
