@@ -11,7 +11,7 @@ from codecnn.ctu.store import Store
 from codecnn.evaluation.sweep import evaluate
 from codecnn.models import load_model
 from codecnn.training import train
-from codecnn.training.loop import CHECKPOINT
+from codecnn.training.checkpoint import CHECKPOINT
 
 
 def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: Callable[..., Any]) -> dict[str, Any]:

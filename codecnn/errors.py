@@ -39,3 +39,11 @@ class TableError(CodecnnError, ValueError):
 
 class DiskFullError(CodecnnError, OSError):
     """The disk ran out of space; what was being written has been removed."""
+
+
+class StoppedError(CodecnnError, RuntimeError):
+    """A signal ended work that can be continued; `signal` is its number."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal

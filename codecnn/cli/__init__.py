@@ -7,7 +7,7 @@ import sys
 
 from codecnn.cli.app import app
 from codecnn.console import err
-from codecnn.errors import CodecnnError
+from codecnn.errors import CodecnnError, StoppedError
 
 # In the order in which --help lists the commands.
 for _name in ("general", "pictures", "dataset", "labels", "train", "evaluate", "filter", "correlate", "networks"):
@@ -17,11 +17,13 @@ for _name in ("general", "pictures", "dataset", "labels", "train", "evaluate", "
 def main() -> None:
     """Entry point: runs the command and turns what happens into one sentence and an exit status.
 
-    0 done, 1 failed, 2 usage, 130 interrupted.
+    0 done, 1 failed, 2 usage, 130 interrupted, 143 terminated.
     """
     debug = "--debug" in sys.argv
     try:
         app(standalone_mode=True)
+    except StoppedError as error:
+        _fail(error, str(error), 128 + error.signal, debug)
     except CodecnnError as error:
         _fail(error, str(error), 1, debug)
     except KeyboardInterrupt:

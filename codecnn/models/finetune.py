@@ -63,10 +63,10 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
         parameters[name].requires_grad_(False)
     for norm in norms.values():
         if norm.affine and not any(parameter.requires_grad for parameter in norm.parameters()):
-            _stay_in_evaluation(norm)
+            stay_in_evaluation(norm)
     for name, norm in means.items():
         if _matches(name, patterns):
-            _stay_in_evaluation(norm)
+            stay_in_evaluation(norm)
     return frozen
 
 
@@ -74,7 +74,8 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _stay_in_evaluation(norm: nn.Module) -> None:
+def stay_in_evaluation(norm: nn.Module) -> None:
+    """Keep a module in evaluation mode whatever `train` says."""
     # A bound method and no closure: a deep copy of the network then has it bound to the copy.
     norm.train = MethodType(_train_in_evaluation, norm)  # type: ignore[method-assign]
     norm.eval()

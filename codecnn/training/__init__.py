@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 from codecnn.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
+    from codecnn.training.distributed import pick_device
     from codecnn.training.filter_task import filter_task
-    from codecnn.training.loop import pick_device, train, train_task, warmup_cosine
+    from codecnn.training.loop import train, train_task
     from codecnn.training.losses import filter_loss
+    from codecnn.training.schedule import warmup_cosine
     from codecnn.training.task import Task
     from codecnn.training.validate import psnr_gain
 
@@ -28,8 +30,12 @@ _HOMES = {
     "Task": "task",
     "filter_loss": "losses",
     "filter_task": "filter_task",
+    "pick_device": "distributed",
     "psnr_gain": "validate",
-} | dict.fromkeys(("pick_device", "train", "train_task", "warmup_cosine"), "loop")
+    "train": "loop",
+    "train_task": "loop",
+    "warmup_cosine": "schedule",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,28 +1,35 @@
 """The training loop, from top to bottom."""
 
+import contextlib
+import itertools
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from codecnn.ctu.store import Store
-from codecnn.errors import CodecnnError, ConfigError, StoreError
-from codecnn.models import parameter_groups
-from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
+from codecnn.errors import CodecnnError, ConfigError, StoppedError
+from codecnn.runs import provenance, read_jsonl
+from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run
+from codecnn.training.distributed import Agreement, Place, in_parallel, joined, synchronise_norms
 from codecnn.training.filter_task import filter_task
+from codecnn.training.forward import compiled, in_precision
 from codecnn.training.mix import Mix
+from codecnn.training.report import make_row, write_board, write_row
+from codecnn.training.schedule import make_optimiser, warmup_cosine
 from codecnn.training.settings import TrainingSettings
-from codecnn.training.task import Task
-
-CHECKPOINT, METRICS, CONFIG = "checkpoint.pt", "metrics.jsonl", "config.json"
+from codecnn.training.signals import StopNow, StopSignals
+from codecnn.training.task import Batch, Task
+from codecnn.training.waiting import TimedBatches
 
 
 def train(
@@ -59,165 +66,198 @@ def train_task(
 ) -> dict[str, Any]:
     """Train the network of the task that `make_task` makes once torch is seeded, and keep what validates best.
 
-    The folder `run` gets config.json, metrics.jsonl (a line a validation), best.safetensors and last.safetensors with
-    their cards, checkpoint.pt and TensorBoard's events. Returns the last line of metrics.jsonl with the best score as
-    "best_score". With `resume` the run goes on from its checkpoint, with the data it would have seen.
+    The folder `run` gets config.json, log.jsonl (what happened to the run), metrics.jsonl and summary.csv (a row a
+    validation), best.safetensors and last.safetensors with their cards, checkpoint.pt and TensorBoard's events. Returns
+    the last row with the best score as "best_score". Started by torchrun, each process trains on its part of every
+    batch.
+
+    With `resume` the run goes on from its checkpoint as if it had never stopped: on a CPU to the same weights, bit for
+    bit. SIGTERM and SIGINT write a checkpoint after the step that is under way and raise StoppedError. Raises
+    ConfigError and StoreError for what cannot be trained or resumed, CodecnnError when the loss is no longer finite.
     """
-    device = pick_device(settings.device)
-    torch.manual_seed(settings.seed)
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    task = make_task()
+    with joined(settings.device) as place:
+        parts = place.world * settings.accumulate
+        if settings.batch % parts:
+            raise ConfigError(
+                f"training.batch {settings.batch} is not a multiple of processes times accumulate, {parts}"
+            )
+        torch.manual_seed(settings.seed)
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        # Patches have one size, so that what cuDNN finds out about its algorithms in the first step pays in all others.
+        torch.backends.cudnn.benchmark = place.device.type == "cuda"
+        return _train(make_task(), settings, run, place, resume, progress)
+
+
+def _train(
+    task: Task, settings: TrainingSettings, run: Path, place: Place, resume: bool, progress: bool
+) -> dict[str, Any]:
     model = task.model
-    model.to(device)
+    model.to(place.device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[no-untyped-call]
-    groups = {pattern: group.model_dump(exclude_none=True) for pattern, group in settings.groups.items()}
-    optimiser = torch.optim.AdamW(
-        parameter_groups(model, groups), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
-    schedule = warmup_cosine(optimiser, settings)
+    notes = [synchronise_norms(model, place)]
+    optimiser = make_optimiser(model, settings)
+    average = get_ema_multi_avg_fn(settings.ema)  # type: ignore[no-untyped-call]
+    averaged = AveragedModel(model, multi_avg_fn=average) if settings.ema else None
+    state = State(model, averaged, optimiser, warmup_cosine(optimiser, settings))
+    open_run(run, task, settings.model_dump(), state, place, resume)
 
-    config = task.config() | {"training": settings.model_dump()}
-    start, best = _prepare(run, config, model, averaged, optimiser, schedule, resume)
-    if not resume:
-        for name, content in task.files().items():
-            write_json(run / name, content)
-    card = {"training": settings.model_dump(), "provenance": provenance()}
+    model.train()
+    batches = task.batches(range(state.step, settings.steps), place.rank, place.world, place.device)
+    network, batches, note = _network(task, settings, place, batches)
+    notes.append(note)
+    if place.first:
+        facts = {"processes": place.world, "device": str(place.device), "threads": torch.get_num_threads()}
+        log(run, "resumed" if resume else "started", state.step, **facts, provenance=provenance())
+        for note in filter(None, notes):
+            log(run, "note", state.step, text=note)
 
-    batches = task.batches(range(start, settings.steps), 0, 1, device)
-    started, last_report, losses = time.monotonic(), time.monotonic(), []
-    row: dict[str, Any] = {}
-    with (
-        SummaryWriter(str(run)) as board,
-        tqdm(
-            batches,
-            total=settings.steps,
-            initial=start,
-            desc="training",
-            unit="step",
-            disable=None if progress else True,
-        ) as bar,
-    ):
-        for step, batch in enumerate(bar, start=start + 1):
-            loss = task.loss(model, batch)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
-            optimiser.step()
-            schedule.step()
-            averaged.update_parameters(model)
-            losses.append(loss.detach())  # no .item() here: it would wait for the device at every step
+    agreement = Agreement()
+    timed = TimedBatches(batches, place.device)
+    watch = _Watch()
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(StopSignals(impatient=place.world == 1))
+        # Events of steps that come again would otherwise be there twice.
+        board = stack.enter_context(SummaryWriter(str(run), purge_step=state.reported + 1)) if place.first else None
+        bar = stack.enter_context(
+            tqdm(
+                total=settings.steps,
+                initial=state.step,
+                desc="training",
+                unit="step",
+                disable=None if progress and place.first else True,
+            )
+        )
 
-            if step % settings.validate_every and step != settings.steps:
-                continue
-            mean_loss = float(torch.stack(losses).mean())
-            if not np.isfinite(mean_loss):
-                raise CodecnnError(f"the loss is no longer finite at step {step}: lower training.learning_rate")
-            kept = averaged.module if settings.ema else model
-            kept.eval()
-            found = task.validate(kept, device)
-            now = time.monotonic()
-            row = {
-                "step": step,
-                "loss": mean_loss,
-                "learning_rate": schedule.get_last_lr()[-1],
-                **found,
-                "patches_per_second": len(losses) * settings.batch / (now - last_report),
-                "seconds": now - started,
-            }
-            append_jsonl(run / METRICS, row)
-            _write_board(board, row)
-            bar.set_postfix(loss=f"{mean_loss:.4f}", score=f"{row['score']:+.4f}")
-            results = card | {"validation": {"step": step, "seconds": row["seconds"]} | found}
-            task.save(run / "last.safetensors", kept, results)
-            if row["score"] > best:
-                best = row["score"]
-                task.save(run / "best.safetensors", kept, results)
-            _save_checkpoint(run, step, best, model, averaged, optimiser, schedule)
+        def validate() -> None:
+            state.kept.eval()
+            with signals.at_once():
+                found = task.validate(state.kept, place.device)
+                pictures = task.pictures(state.kept, place.device) if place.first else {}
+            state.seconds += watch.lap()
+            row = make_row(state, settings.batch, place.device, found)
+            state.start_report()
+            better, state.best = row["score"] > state.best, max(row["score"], state.best)
+            if board is not None:
+                write_row(run, row)
+                write_board(board, row, pictures, state.kept)
+                bar.set_postfix(loss=f"{row['loss']:.4f}", score=f"{row['score']:+.4f}")
+                card = {
+                    "training": settings.model_dump(),
+                    "provenance": provenance(),
+                    "validation": {"step": state.step, "seconds": row["seconds"]} | found,
+                }
+                for name in ("last", "best") if better else ("last",):
+                    task.save(run / f"{name}.safetensors", state.kept, card)
+                state.save(run / CHECKPOINT)
             model.train()
-            losses, last_report = [], time.monotonic()
-    return (row or read_jsonl(run / METRICS)[-1]) | {"best_score": best}
+            state.seconds += watch.lap()
+
+        def settle() -> None:
+            """Bring losses and times up to date; waits for the device."""
+            finite = torch.isfinite(state.losses())
+            if not bool(finite.all()):
+                raise CodecnnError(f"the loss is no longer finite at step {state.step}: lower training.learning_rate")
+            lap = watch.lap()
+            state.training += lap
+            state.seconds += lap
+            state.waiting += timed.take()
+
+        def stop(number: int) -> NoReturn:
+            agreement.close()
+            if place.first:
+                state.save(run / CHECKPOINT)
+                log(run, "stopped", state.step, signal=signal.Signals(number).name)
+            raise StoppedError(
+                f"stopped by {signal.Signals(number).name} after step {state.step}: --resume goes on from the "
+                f"checkpoint in {run}",
+                number,
+            )
+
+        try:
+            if _due(state.step, settings) and state.reported < state.step:
+                validate()
+            for batch in timed:
+                torch.manual_seed(_step_seed(settings.seed, state.step, place.rank))
+                state.add_loss(_backward(task, network, batch, settings.accumulate))
+                nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
+                state.schedule.step()
+                if averaged is not None:
+                    averaged.update_parameters(model)
+                state.step += 1
+                bar.update()
+
+                wish = agreement.largest(signals.caught)
+                if wish or state.step % settings.checkpoint_every == 0:
+                    settle()
+                    if wish:
+                        stop(wish)
+                    if place.first:
+                        state.save(run / CHECKPOINT)
+                    state.seconds += watch.lap()
+                if _due(state.step, settings):
+                    settle()
+                    validate()
+            agreement.close()
+        except StopNow:
+            stop(signals.caught)
+    return read_jsonl(run / METRICS)[-1] | {"best_score": state.best}
 
 
-def warmup_cosine(optimiser: torch.optim.Optimizer, settings: TrainingSettings) -> LRScheduler:
-    """Linear warm-up from 1 % over `warmup` steps, then a cosine to zero at the last step."""
-    warmup = min(settings.warmup, settings.steps - 1)
-    cosine = CosineAnnealingLR(optimiser, T_max=settings.steps - warmup)
-    if warmup == 0:
-        return cosine
-    return SequentialLR(optimiser, [LinearLR(optimiser, 0.01, 1.0, total_iters=warmup), cosine], milestones=[warmup])
+def _due(step: int, settings: TrainingSettings) -> bool:
+    """Whether a validation follows after a step."""
+    return step > 0 and (step % settings.validate_every == 0 or step == settings.steps)
 
 
-def pick_device(name: str) -> torch.device:
-    """The torch device called `name`; "auto" is CUDA where there is one. ConfigError for one that is not here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
-    return device
+def _network(
+    task: Task, settings: TrainingSettings, place: Place, batches: Iterator[Batch]
+) -> tuple[nn.Module, Iterator[Batch], str | None]:
+    """The network as it is trained, the batches, and what is to be said about it."""
+    network, note = task.model, None
+    first = next(batches, None) if settings.compile else None
+    if first is not None:
+        batches = itertools.chain([first], batches)
+        part = _parts(first, settings.accumulate)[0]
+        network, note = compiled(network, settings.precision, place.device, task.loss, part)
+        note = f"torch.compile failed, the network runs as it is: {note}" if note else None
+    return in_precision(in_parallel(network, place), settings.precision, place.device), batches, note
 
 
-def _prepare(
-    run: Path,
-    config: dict[str, Any],
-    model: nn.Module,
-    averaged: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    schedule: LRScheduler,
-    resume: bool,
-) -> tuple[int, float]:
-    """Start a run folder, or load the state of the one to continue. Returns the step reached and the best gain."""
-    if not resume:
-        if (run / CHECKPOINT).exists():
-            raise ConfigError(f"{run} already holds a run: continue it with --resume, or choose another folder with -o")
-        run.mkdir(parents=True, exist_ok=True)
-        (run / METRICS).unlink(missing_ok=True)  # of a run that ended before its first checkpoint
-        write_json(run / CONFIG, config | {"provenance": provenance()})
-        return 0, -np.inf
-    if not (run / CHECKPOINT).is_file():
-        raise StoreError(f"{run} has no {CHECKPOINT} to resume from")
-    before = {key: value for key, value in read_json(run / CONFIG).items() if key in config}
-    if before != config:
-        changed = ", ".join(sorted(key for key in config if before.get(key) != config[key]))
-        raise ConfigError(f"{run} was started with another configuration ({changed} differs): it cannot be resumed")
-    state = torch.load(run / CHECKPOINT, weights_only=True, map_location="cpu")
-    model.load_state_dict(state["model"])
-    averaged.load_state_dict(state["averaged"])
-    optimiser.load_state_dict(state["optimiser"])
-    schedule.load_state_dict(state["schedule"])
-    step = int(state["step"])
-    # Lines after the checkpoint come again.
-    write_jsonl(run / METRICS, [row for row in read_jsonl(run / METRICS) if row["step"] <= step])
-    return step, float(state["best"])
+def _backward(task: Task, network: nn.Module, batch: Batch, accumulate: int) -> Tensor:
+    """Add up the gradients of a batch, part by part; returns its loss."""
+    total = torch.zeros((), device=next(iter(batch.values())).device)
+    parts = _parts(batch, accumulate)
+    for index, part in enumerate(parts):
+        with contextlib.ExitStack() as stack:
+            if index < len(parts) - 1:  # processes exchange gradients once a step
+                for module in network.modules():
+                    if isinstance(module, DistributedDataParallel):
+                        stack.enter_context(module.no_sync())
+            loss = task.loss(network, part) / accumulate
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    return total
 
 
-def _save_checkpoint(
-    run: Path,
-    step: int,
-    best: float,
-    model: nn.Module,
-    averaged: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    schedule: LRScheduler,
-) -> None:
-    state = {
-        "step": step,
-        "best": best,
-        "model": model.state_dict(),
-        "averaged": averaged.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "schedule": schedule.state_dict(),
-    }
-    with atomic_path(run / CHECKPOINT) as part:
-        torch.save(state, part)
+def _parts(batch: Batch, count: int) -> list[Batch]:
+    chunks = {name: tensor.chunk(count) for name, tensor in batch.items()}
+    return [{name: chunk[index] for name, chunk in chunks.items()} for index in range(count)]
 
 
-def _write_board(board: SummaryWriter, row: dict[str, Any]) -> None:
-    for name, value in row.items():
-        for key, number in value.items() if isinstance(value, dict) else [("", value)]:
-            if isinstance(number, int | float) and name not in ("step", "seconds"):
-                board.add_scalar(f"{name}/{key}" if key else name, number, row["step"])
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for what a network draws within a step, so that a run that goes on draws what it would have drawn."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
+
+
+class _Watch:
+    """Seconds from lap to lap."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        return seconds

@@ -48,12 +48,14 @@ class TrainingSettings(BaseModel):
         default={}, description="by pattern of the parameters' names, such as head.*: {lr: 0.0001}"
     )
     start: StartSettings | None = Field(default=None, description="weights to start from, and what of them is frozen")
+    loss: Literal["mse", "l1", "charbonnier"] = Field(default="mse", description="of the filtered samples")
     clip: float = Field(default=0.5, gt=0, description="largest gradient norm")
     ema: float = Field(default=0.999, ge=0, lt=1, description="decay of the averaged weights that are kept; 0 for none")
     weighting: Literal["picture", "none"] = Field(
-        default="picture", description="divide the squared error by that of the whole decoded picture, or by nothing"
+        default="picture", description="divide the error by that of the whole decoded picture, or by nothing"
     )
     validate_every: int = Field(default=1000, ge=1, description="steps between validations, each with a checkpoint")
+    checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints, what a crash can lose")
     validation_pictures: int | None = Field(
         default=None, ge=1, description="pictures a QP to validate on; null for all"
     )
@@ -61,6 +63,17 @@ class TrainingSettings(BaseModel):
     resident: bool = Field(
         default=False, description="hold all training pictures in the GPU's memory and cut there, without workers"
     )
+    accumulate: int = Field(
+        default=1, ge=1, description="parts that a batch is worked off in, each with that much less memory"
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="of the network's convolutions; residual, loss and weights stay float32"
+    )
+    compile: bool = Field(default=False, description="torch.compile; where it fails the network runs as it is")
     threads: int | None = Field(default=None, ge=1, description="CPU threads; null leaves the choice to torch")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     seed: int = Field(default=0, ge=0)
+
+
+FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile")
+"""Settings that do not decide what is trained, but where and how fast; a run can be resumed with others."""

@@ -1,0 +1,56 @@
+"""The network as the loop runs it: compiled where that works, in parallel, its convolutions in the chosen precision."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from codecnn.training.task import Batch
+
+
+class Autocast(nn.Module):
+    """Runs a network under autocast to bfloat16, and hands out float32: losses are computed outside of it."""
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.module = module
+        self._device = device.type
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the network returns, tensors of bfloat16 as float32."""
+        with torch.autocast(self._device, torch.bfloat16):
+            return _as_float32(self.module(*inputs))
+
+
+def _as_float32(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_float32(item) for name, item in value.items()}
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
+
+
+def compiled(
+    model: nn.Module, precision: str, device: torch.device, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch
+) -> tuple[nn.Module, str | None]:
+    """The compiled network if it can compute a loss and its gradients for `batch`, else the network and the reason.
+
+    Compilers fail when they first run, forwards or backwards, in ways of their own. Buffers and gradients stay as they
+    were.
+    """
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        network: nn.Module = torch.compile(model)  # type: ignore[assignment]
+        loss(in_precision(network, precision, device), batch).backward()  # type: ignore[no-untyped-call]
+        reason = None
+    except Exception as error:
+        network, reason = model, f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+    return network, reason
+
+
+def in_precision(model: nn.Module, precision: str, device: torch.device) -> nn.Module:
+    """The network, under autocast where the precision is "bfloat16"."""
+    return Autocast(model, device) if precision == "bfloat16" else model
