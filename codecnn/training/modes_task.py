@@ -20,7 +20,16 @@ from codecnn.training.modes_score import Validation, prepare_validation, score_m
 from codecnn.training.settings import TrainingSettings
 from codecnn.training.task import Batch
 
-FILTER_SETTINGS = ("patch", "positions", "error_exponent", "weighting", "validation_pictures", "resident")
+FILTER_SETTINGS = (
+    "patch",
+    "positions",
+    "error_exponent",
+    "loss",
+    "weighting",
+    "start",
+    "validation_pictures",
+    "resident",
+)
 """Settings that mean nothing here."""
 NETWORK = "modes"
 
