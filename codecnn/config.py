@@ -70,6 +70,12 @@ class ModesConfig(BaseModel):
         default=[], description="tables of other pictures; none validates on the split 'val' of a labelled store"
     )
     cost: Literal["dct", "hadamard", "sad", "sse"] = Field(default="dct", description="by which the best mode is told")
+    softness: float = Field(
+        default=0.0,
+        ge=0,
+        le=10,
+        description="share of a block's mean excess by which modes count as equal; 0: one mode",
+    )
     validation_blocks: int = Field(default=4096, ge=1, description="blocks of 4x4; of 8x8 half as many, and so on")
     model: dict[str, int] = Field(default={}, description="features, blocks, layers, growth, hidden of the network")
     training: TrainingSettings = TrainingSettings()

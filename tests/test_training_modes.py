@@ -26,7 +26,7 @@ from codecnn.training import TrainingSettings, train_task
 from codecnn.training.modes_cache import ALL, open_labels
 from codecnn.training.modes_data import LabelledBlocks, ModeBatches, network_input, transpose
 from codecnn.training.modes_score import prepare_validation, score_modes
-from codecnn.training.modes_task import modes_task
+from codecnn.training.modes_task import modes_task, soft_targets
 
 SIZES = ((4, 4), (8, 8), (16, 8), (16, 16))
 LABELS = LabelSettings(SIZES, ("dct", "hadamard"), ctu_size=32)
@@ -187,6 +187,35 @@ def test_a_batch_is_a_function_of_seed_and_step(tmp_path):
     assert 33 < counts[4] < 60, "0.45 of 4x4"
     assert counts[16] > 12, "0.27 of 16x8 and 16x16"
     assert len(tops) > 150, "blocks from everywhere"
+
+
+def test_soft_targets_fall_with_the_costs_of_the_samples(tmp_path):
+    table, _, _ = _coded_table(tmp_path)
+    other, _, _ = _coded_table(tmp_path, "v", seed=9)
+    soft = modes_task([table], [other], SMALL | {"modes": 67}, SETTINGS, softness=0.1, validation_blocks=16)
+    awaken(soft.model)
+    batches = list(soft.batches(range(6), 0, 1, torch.device("cpu")))
+    for batch in batches:
+        height, width = batch["block"].shape[1:]
+        costs = _dct_costs({name: tensor.numpy() for name, tensor in batch.items()}, (width, height), 10)
+        np.testing.assert_allclose(batch["costs"], costs, rtol=1e-4)
+        excess = costs - costs.min(1, keepdims=True)
+        share = np.exp(-excess / np.maximum(0.1 * excess.mean(1, keepdims=True), 1e-12))  # at the corner all are equal
+        share /= share.sum(1, keepdims=True)
+        with torch.no_grad():
+            logits = soft.model(*network_input(batch)).double().numpy()
+            loss = soft.loss(soft.model, batch).item()
+        logs = logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
+        logs -= logits.max(1, keepdims=True)
+        assert loss == pytest.approx(-(share * logs).sum(1).mean(), rel=1e-4)
+        hard = soft_targets(batch["costs"], 1e-5)
+        np.testing.assert_allclose(
+            np.take_along_axis(costs, hard.argmax(1).numpy()[:, None], 1)[:, 0], costs.min(1), rtol=1e-4
+        )
+    assert len({batch["block"].shape for batch in batches}) > 1
+    assert torch.equal(soft_targets(torch.full((2, 4), 7.0), 0.1), torch.full((2, 4), 0.25))
+    plain = modes_task([table], [other], SMALL, SETTINGS, validation_blocks=16)
+    assert "costs" not in next(plain.batches(range(1), 0, 1, torch.device("cpu")))
 
 
 def _task(folder, labels, validation, **facts):

@@ -38,6 +38,7 @@ def train(
                 modes.model,
                 modes.training,
                 cost=modes.cost,
+                softness=modes.softness,
                 validation_blocks=modes.validation_blocks,
             ),
             modes.training,

@@ -7,7 +7,8 @@ facts.json          the table's SHA-256, settings, sizes, inputs
 pictures.npy        PICTURE records, one a labelled picture
 planes.bin          uint16 luma of all pictures; an original that was coded at several QPs is there once
 rows_SPLIT_WxH.bin  ROW records in the table's order; SPLIT is that of a store, or "all"
-costs_SPLIT_WxH.bin float32 (n, modes), where the table has the costs of all modes
+
+Costs are not in it: they follow from the samples, and computing them is quicker than 268 bytes a row are read.
 """
 
 import contextlib
@@ -43,8 +44,8 @@ PICTURE = np.dtype(
     ]
 )
 """Geometry, QP, and where in planes.bin the original and the plane of its references start, in samples."""
-_BATCH = 1 << 14
-"""Rows of a table in memory at once; with the costs of 67 modes they have 4 MiB."""
+_BATCH = 1 << 16
+"""Rows of a table in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,7 @@ class LabelCache:
 
     def rows(self, split: str, size: Size) -> npt.NDArray[np.void]:
         """ROW records (n,) of a split's blocks of one size, by memmap."""
-        return np.memmap(self.folder / _name("rows", split, size), ROW, "r")
-
-    def costs(self, split: str, size: Size) -> npt.NDArray[np.float32]:
-        """Costs of all modes, (n, modes), by memmap; only where `facts["full"]`."""
-        modes = MODE_COUNT[self.settings["standard"]]
-        return np.memmap(self.folder / _name("costs", split, size), np.float32, "r").reshape(-1, modes)
+        return np.memmap(self.folder / _name(split, size), ROW, "r")
 
     def pictures(self) -> npt.NDArray[np.void]:
         """PICTURE records (n,)."""
@@ -127,7 +123,7 @@ def _table_facts(table: Path, cost: str) -> dict[str, Any]:
         raise TableError(f"{table} has labels of schema {version}, not {SCHEMA_VERSION}: make it again")
     if cost not in costs:
         raise TableError(f"{table} has labels by {', '.join(costs)}, not by {cost!r}")
-    return {"settings": settings, "inputs": inputs, "full": f"costs_{cost}" in schema.names}
+    return {"settings": settings, "inputs": inputs}
 
 
 def _build(table: Path, folder: Path, cost: str, inputs: list[Input], facts: dict[str, Any]) -> dict[str, Any]:
@@ -171,16 +167,17 @@ def _write_planes(folder: Path, sources: Iterable[Source], originals: list[str])
     return pictures
 
 
-def _pieces(table: Path, cost: str, facts: dict[str, Any], pictures: Array, first: Array) -> Iterator[dict[str, Array]]:
-    """Pieces of the table: ROW records "rows", "sizes" (n, 2), and "costs" where they are all there.
+def _pieces(
+    table: Path, cost: str, facts: dict[str, Any], pictures: Array, first: Array
+) -> Iterator[tuple[Array, Array]]:
+    """Pieces of the table: ROW records (n,), and the blocks' width and height (n, 2).
 
     `first` is the number of each input's first picture. Raises TableError for a block that lies outside its picture,
     or a mode that the standard does not have.
     """
     modes = MODE_COUNT[facts["settings"]["standard"]]
     names = ["input", "frame", "x", "y", "w", "h", f"mode_{cost}"]
-    wanted = [*names, f"costs_{cost}"] if facts["full"] else names
-    for batch in pq.ParquetFile(table).iter_batches(_BATCH, columns=wanted):
+    for batch in pq.ParquetFile(table).iter_batches(_BATCH, columns=names):
         number, frame, x, y, w, h, mode = (batch.column(name).to_numpy().astype(np.int64) for name in names)
         known = (number >= 0) & (number < len(first) - 1)
         picture = first[np.where(known, number, 0)] + frame
@@ -191,35 +188,27 @@ def _pieces(table: Path, cost: str, facts: dict[str, Any], pictures: Array, firs
             raise TableError(f"{table} has rows of blocks or modes that its pictures do not have: make it again")
         rows = np.empty(len(batch), ROW)
         rows["picture"], rows["x"], rows["y"], rows["mode"] = picture, x, y, mode
-        piece: dict[str, Array] = {"rows": rows, "sizes": np.stack((w, h), 1)}
-        if facts["full"]:
-            costs = batch.column(f"costs_{cost}").flatten().to_numpy()
-            piece["costs"] = costs.astype("<f4").reshape(len(rows), modes)
-        yield piece
+        yield rows, np.stack((w, h), 1)
 
 
 def _write_rows(
-    folder: Path, pieces: Iterable[dict[str, Array]], splits: list[str], first: Array
+    folder: Path, pieces: Iterable[tuple[Array, Array]], splits: list[str], first: Array
 ) -> list[tuple[str, int, int]]:
-    """rows_*.bin and costs_*.bin, each in the table's order; the (split, w, h) that there are."""
+    """rows_*.bin, each in the table's order; the (split, w, h) that there are."""
     names = list(dict.fromkeys(splits))
     split_of = np.repeat([names.index(split) for split in splits], np.diff(first))
-    found: set[tuple[str, int, int]] = set()
     with contextlib.ExitStack() as stack:
-        files: dict[str, IO[bytes]] = {}
-        for piece in pieces:
-            kinds = np.column_stack((split_of[piece["rows"]["picture"]], piece.pop("sizes")))
+        files: dict[tuple[str, int, int], IO[bytes]] = {}
+        for rows, sizes in pieces:
+            kinds = np.column_stack((split_of[rows["picture"]], sizes))
             for kind in np.unique(kinds, axis=0):
-                mine = (kinds == kind).all(1)
-                split, size = names[kind[0]], (int(kind[1]), int(kind[2]))
-                found.add((split, *size))
-                for what, values in piece.items():
-                    name = _name(what, split, size)
-                    if name not in files:
-                        files[name] = stack.enter_context((folder / name).open("wb"))
-                    values[mine].tofile(files[name])
-    return sorted(found)
+                split, width, height = names[kind[0]], int(kind[1]), int(kind[2])
+                if (split, width, height) not in files:
+                    path = folder / _name(split, (width, height))
+                    files[split, width, height] = stack.enter_context(path.open("wb"))
+                rows[(kinds == kind).all(1)].tofile(files[split, width, height])
+        return sorted(files)
 
 
-def _name(what: str, split: str, size: Size) -> str:
-    return f"{what}_{split}_{size[0]}x{size[1]}.bin"
+def _name(split: str, size: Size) -> str:
+    return f"rows_{split}_{size[0]}x{size[1]}.bin"

@@ -6,7 +6,7 @@ That lies between drawing rows, three quarters of which are blocks of 4x4 where 
 drawing sizes evenly, which would spend three quarters of all samples on blocks of 64x64.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from codecnn.errors import ConfigError, TableError
+from codecnn.intra.blocks import block_costs
 from codecnn.intra.modes import MODE_COUNT
 from codecnn.intra.references import reference_places
 from codecnn.models.modes import mode_image, mode_side
@@ -126,6 +127,7 @@ class LabelledBlocks:
 class ModeBatches(Dataset[dict[str, Tensor]]):
     """Item k is the k-th batch of a run: `batch` blocks of one size, drawn evenly from all blocks of that size.
 
+    It holds what `LabelledBlocks.cut` gives, and with a `cost` the "costs" of all modes by it, (n, modes) float32.
     With `augment`, every second square block on average is transposed. `part` is (rank, world): of each batch the
     blocks rank, rank + world, ... Raises ConfigError for a batch that does not divide by the world.
     """
@@ -137,13 +139,14 @@ class ModeBatches(Dataset[dict[str, Tensor]]):
         batch: int,
         steps: int,
         augment: bool = True,
+        cost: str | None = None,
         seed: int = 0,
         part: tuple[int, int] = (0, 1),
     ) -> None:
         if batch % part[1]:
             raise ConfigError(f"a batch of {batch} blocks cannot be shared evenly by {part[1]} processes")
         self.blocks, self.batch, self.steps, self.augment, self.seed = blocks, batch, steps, augment, seed
-        self.part = part
+        self.cost, self.part = cost, part
         weights = np.array([(width * height) ** -0.5 for width, height in blocks.sizes])
         self._chances = weights / weights.sum()
 
@@ -159,6 +162,8 @@ class ModeBatches(Dataset[dict[str, Tensor]]):
         cut = self.blocks.cut(size, numbers[mine])
         if self.augment and size[0] == size[1]:
             cut = transpose(cut, turned[mine], self.blocks.modes)
+        if self.cost is not None:
+            cut["costs"] = costs_of(cut, self.cost, self.blocks.standard).astype(np.float32)
         return {name: torch.from_numpy(values) for name, values in cut.items()}
 
 
@@ -174,6 +179,18 @@ def transpose(cut: dict[str, Array], turned: npt.NDArray[np.bool_], modes: int) 
         "block": np.where(turned[:, None, None], cut["block"].swapaxes(1, 2), cut["block"]),
         "mode": np.where(turned & (mode >= 2), modes + 1 - mode, mode),
     }
+
+
+def costs_of(cut: Mapping[str, npt.NDArray[Any]], cost: str, standard: str) -> npt.NDArray[np.float64]:
+    """Costs of all modes (n, modes) of blocks of `LabelledBlocks.cut`, by a name in COSTS."""
+    out: npt.NDArray[np.float64] | None = None
+    for depth in np.unique(cut["bit_depth"]).tolist():
+        mine = cut["bit_depth"] == depth
+        costs = block_costs(cut["line"][mine], cut["block"][mine], depth, cost, standard)
+        out = np.empty((len(mine), costs.shape[1])) if out is None else out
+        out[mine] = costs
+    assert out is not None
+    return out
 
 
 def iterate_modes(

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from codecnn.errors import TableError
-from codecnn.intra.blocks import block_costs
 from codecnn.intra.modes import PLANAR
 from codecnn.models import ModeNetwork
 from codecnn.training.modes_cache import Size
-from codecnn.training.modes_data import LabelledBlocks, network_input
+from codecnn.training.modes_data import LabelledBlocks, costs_of, network_input
 
 _CHUNK_SAMPLES = 1 << 18
 """Of blocks that a network sees at once."""
@@ -52,7 +50,7 @@ def prepare_validation(blocks: LabelledBlocks, training: LabelledBlocks, cost: s
         rng = np.random.default_rng([width, height])
         numbers = np.sort(rng.choice(have, min(wanted, have), replace=False))
         cut = blocks.cut(size, numbers)
-        costs = _costs(cut, cost, blocks.standard)
+        costs = costs_of(cut, cost, blocks.standard)
         labelled = np.take_along_axis(costs, cut["mode"][:, None], 1)[:, 0]
         if (labelled > costs.min(1) * (1 + _ROUNDING)).any():
             tables = ", ".join(str(cache.table) for cache, _ in blocks.parts)
@@ -61,7 +59,7 @@ def prepare_validation(blocks: LabelledBlocks, training: LabelledBlocks, cost: s
         choices = {
             "planar": np.full(len(costs), PLANAR),
             "most_frequent": np.full(len(costs), common),
-            "hadamard": _costs(cut, "hadamard", blocks.standard).argmin(1),
+            "hadamard": costs_of(cut, "hadamard", blocks.standard).argmin(1),
         }
         table = torch.from_numpy(costs)
         baselines = {
@@ -117,15 +115,3 @@ def _excess(costs: torch.Tensor, modes: torch.Tensor) -> float:
     chosen = costs.gather(1, modes).amin(dim=1).sum()
     best = costs.amin(dim=1).sum()
     return float(100 * (chosen - best) / best.clamp(min=1.0))
-
-
-def _costs(cut: Mapping[str, npt.NDArray[Any]], cost: str, standard: str) -> npt.NDArray[np.float64]:
-    """Costs of all modes (n, modes) of blocks of `LabelledBlocks.cut`."""
-    out: npt.NDArray[np.float64] | None = None
-    for depth in np.unique(cut["bit_depth"]).tolist():
-        mine = cut["bit_depth"] == depth
-        costs = block_costs(cut["line"][mine], cut["block"][mine], depth, cost, standard)
-        out = np.empty((len(mine), costs.shape[1])) if out is None else out
-        out[mine] = costs
-    assert out is not None
-    return out

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from codecnn.errors import ConfigError
 from codecnn.models import ModeNetwork, create_mode_network, save_weights
@@ -42,6 +43,7 @@ class ModesTask:
     options: dict[str, Any]
     settings: TrainingSettings
     cost: str
+    softness: float
     training: LabelledBlocks
     validation: Validation
     data_key: str
@@ -53,14 +55,18 @@ class ModesTask:
             batch=self.settings.batch,
             steps=self.settings.steps,
             augment=self.settings.augment,
+            cost=self.cost if self.softness else None,
             seed=self.settings.seed,
             part=(rank, world),
         )
         return iterate_modes(data, steps, workers=self.settings.workers, device=device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross entropy in nats."""
-        return mode_loss(model(*network_input(batch)).float(), batch["mode"])
+        """Cross entropy in nats, against the best mode or `soft_targets`."""
+        logits = model(*network_input(batch)).float()
+        if not self.softness:
+            return mode_loss(logits, batch["mode"])
+        return F.cross_entropy(logits, soft_targets(batch["costs"], self.softness))
 
     def validate(self, model: nn.Module, device: torch.device) -> dict[str, Any]:
         """`score_modes`, whose score is minus the excess in percent, in the mean of the block sizes."""
@@ -71,7 +77,7 @@ class ModesTask:
         """Network, options, cost, the blocks validated on and the key of the data."""
         blocks = {f"{w}x{h}": len(part.costs) for (w, h), part in self.validation.items()}
         return {
-            **{"network": NETWORK, "options": self.options, "cost": self.cost},
+            **{"network": NETWORK, "options": self.options, "cost": self.cost, "softness": self.softness},
             **{"validation_blocks": blocks, "data_key": self.data_key},
         }
 
@@ -90,6 +96,16 @@ class ModesTask:
         return {}
 
 
+def soft_targets(costs: Tensor, softness: float) -> Tensor:
+    """Probabilities (n, modes) that fall with the costs (n, modes): exp(-excess / (softness · the mean excess)).
+
+    A block's mean excess over all modes is the unit, since modes part far less in large blocks than in small ones.
+    """
+    excess = costs - costs.amin(dim=1, keepdim=True)
+    unit = excess.mean(dim=1, keepdim=True).clamp(min=torch.finfo(excess.dtype).tiny)
+    return (-excess / (softness * unit)).softmax(dim=1)
+
+
 def modes_task(
     labels: Sequence[Path],
     validation: Sequence[Path],
@@ -97,6 +113,7 @@ def modes_task(
     settings: TrainingSettings,
     *,
     cost: str = "dct",
+    softness: float = 0.0,
     validation_blocks: int = 4096,
 ) -> ModesTask:
     """The task of training a mode network on tables of `codecnn labels` by `cost`.
@@ -118,7 +135,7 @@ def modes_task(
         )
     prepared = prepare_validation(LabelledBlocks(validating), blocks, cost, validation_blocks)
     key = sha256_json([[cache.facts["table_sha256"], split] for cache, split in (*training, *validating)])
-    return ModesTask(model, model.options, settings, cost, blocks, prepared, key)
+    return ModesTask(model, model.options, settings, cost, softness, blocks, prepared, key)
 
 
 def _split(labels: Sequence[Path], validation: Sequence[Path], cost: str) -> tuple[list[Part], list[Part]]:
