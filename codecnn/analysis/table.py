@@ -188,7 +188,9 @@ def _targets(numbers: Mapping[str, Floats], notes: list[str]) -> dict[str, Float
         if (filtered < 0).any():
             raise TableError(f"column mse_y_filtered holds {np.nanmin(filtered):g}, and no mean square is negative")
         found["mse_saved"] = mse - filtered
-        gain = 10 / np.log(10) * (_log(mse) - _log(filtered)) if gain is None else gain
+        if gain is None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gain = 10 * np.log10(mse / filtered)
     if gain is not None:
         found["gain_db"] = np.where(np.isfinite(gain), gain, np.nan)
     for name, values in list(found.items()):
