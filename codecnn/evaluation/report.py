@@ -1,11 +1,8 @@
 """The evaluation report: one self-contained HTML page, and a CSV of every measurement."""
 
 import base64
-import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,35 +17,13 @@ from matplotlib.image import imsave
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from codecnn.errors import FormatError, TableError
+from codecnn.errors import TableError
+from codecnn.evaluation.crops import Crop
 from codecnn.runs import write_text
 
 COMPONENTS = ("y", "u", "v")
 DIFFERENCE_GAIN = 16
 _DECODED, _FILTERED, _LOSS = "#64748b", "#0f62a8", "#b42318"
-
-
-@dataclass(frozen=True)
-class Crop:
-    """The same cut of a sequence at one QP: original, decoded, filtered.
-
-    Pictures are luma (h, w), unsigned at `bit_depth`, or RGB (h, w, 3) uint8; PSNRs in dB. Raises FormatError where
-    shapes differ.
-    """
-
-    name: str
-    qp: int
-    original: NDArray[Any]
-    decoded: NDArray[Any]
-    filtered: NDArray[Any]
-    bit_depth: int
-    psnr_decoded: float
-    psnr_filtered: float
-
-    def __post_init__(self) -> None:
-        shapes = {self.original.shape, self.decoded.shape, self.filtered.shape}
-        if len(shapes) != 1:
-            raise FormatError(f"the pictures of the crop {self.name} at QP {self.qp} differ in shape: {sorted(shapes)}")
 
 
 def write_report(path: Path | str, results: Mapping[str, Any], crops: Sequence[Crop] = ()) -> None:
@@ -75,20 +50,6 @@ def write_report(path: Path | str, results: Mapping[str, Any], crops: Sequence[C
         footer={key: results[key] for key in results if key not in _PLACED} | dict(results.get("provenance") or {}),
     )
     write_text(path, page)
-
-
-def write_csv(path: Path | str, results: Mapping[str, Any]) -> None:
-    """Write results.csv: a row a sequence and QP, with every key of `results["sequences"]` as a column.
-
-    Raises TableError where there is no sequence.
-    """
-    rows = _measurements(results)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()})
-    write_text(path, text.getvalue())
 
 
 _SHOWN = ("model", "kmac_per_pixel", "parameters", "codec", "settings", "label", "trained_on_this_data")

@@ -35,10 +35,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Run every filter over every unit of a split, and write what came of it into `output`.
 
-    results.json, results.csv, results.md, report.html; pictures.csv with a row a picture; ctus.parquet with a row a CTU,
-    as `codecnn correlate` reads it; and with decisions statistics/*.vtmbmsstats for YUView. Bits are those of the whole
-    bitstream file. Returns the content of results.json: that of `summarise`, or of several filters {"schema", "models"}
-    with one such a filter.
+    results.json, results.csv, results.md, report.html; pictures.csv with a row a picture; ctus.parquet with a row a
+    CTU, as `codecnn correlate` reads it; and with decisions statistics/*.vtmbmsstats for YUView. Bits are those of the
+    whole bitstream file. Returns the content of results.json: that of `summarise`, or of several filters {"schema",
+    "models"} with one such a filter.
 
     A cell (sequence, QP, filter) is measured once, and kept in cells/ under all that decides it: an evaluation that was
     interrupted or killed goes on where it was, and another filter costs only its own cells. Raises ConfigError for an
@@ -75,7 +75,7 @@ def evaluate(
     if decisions != "none":
         write_statistics(output / STATISTICS, listed)
     crops = [make_crop(entries[0], unit, decisions, _ctu_size(store)) for unit in _shown(units)]
-    write_report(output / "report.html", every, crops, listed)
+    write_report(output / "report.html", every[0], crops)
     return results
 
 
@@ -100,7 +100,7 @@ def _ctu_size(store: Store) -> int:
 
 
 def _cell(entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu: int) -> Measured:
-    """The cell from its files, or measured and written. Its table is written first: the JSON says that both are whole."""
+    """The cell from its files, or measured and written: its table first, so that the JSON says that both are whole."""
     what = {"schema": CELL_SCHEMA, "unit": unit.key, "original": unit.files[unit.record["original"]]}
     what |= {"metrics": sorted(metrics)}
     decoded = _kept(folder / _name(unit, what), what)

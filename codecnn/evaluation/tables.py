@@ -74,7 +74,7 @@ def write_ctus(path: Path, cells: Sequence[Measured], store: Store) -> None:
     for cell in cells:
         table = pq.read_table(cell.ctus)
         places = zip(*(table[name].to_pylist() for name in ("poc", "x", "y")), strict=True)
-        known = {"model": cell.model, "unit": cell.unit.key, "sequence": cell.unit.name}
+        known: dict[str, Any] = {"model": cell.model, "unit": cell.unit.key, "sequence": cell.unit.name}
         known |= {"group": cell.unit.record.get("group")}
         for name, value in known.items():
             table = table.append_column(name, pa.array([value] * len(table), pa.string()))
@@ -92,9 +92,10 @@ def _depths(store: Store, units: set[str]) -> dict[tuple[str, int, int, int], fl
 
 
 def write_statistics(folder: Path, cells: Sequence[Measured]) -> None:
-    """Write each cell's decisions as block statistics that YUView shows over the video: MODEL_SEQUENCE_qpQP.vtmbmsstats.
+    """Write each cell's decisions as block statistics, which YUView shows over the video.
 
-    `Filtered` is 1 where luma is filtered, `GainCentiDB` what that gains in 0.01 dB.
+    A file is MODEL_SEQUENCE_qpQP.vtmbmsstats; `Filtered` is 1 where luma is filtered, `GainCentiDB` what that gains in
+    0.01 dB.
     """
     for cell in cells:
         table = pq.read_table(cell.ctus)
@@ -133,7 +134,7 @@ def _markdown(results: Mapping[str, Any]) -> str:
 def summary_rows(
     results: Mapping[str, Any], qps: Sequence[int]
 ) -> list[tuple[str, Mapping[str, float | None], list[float | None]]]:
-    """(name, BD-rates, luma gain at each QP and their mean): classes, then all sequences together, then each of them."""
+    """(name, BD-rates, luma gain at each QP and their mean): classes, all sequences together, then each of them."""
     gains: dict[str, dict[int, float]] = {}
     members: dict[str, list[str]] = {}
     for row in results["sequences"]:
