@@ -18,7 +18,7 @@ from codecnn.errors import FormatError
 from codecnn.evaluation.metrics import mse
 from codecnn.evaluation.structure import MIN_SIDE, ms_ssim, ssim
 from codecnn.evaluation.vmaf import vmaf
-from codecnn.filtering import Decision, PictureFilter, decide_picture, rounded, unit_planes
+from codecnn.filtering import Decision, PictureFilter, decide_picture, rounded, sequence_pays, unit_planes
 from codecnn.video import Picture, create_video
 from codecnn.video.writer import VideoWriter
 
@@ -55,11 +55,12 @@ def measure_filtered(
     """Quality of each picture of `unit` as filtered, and a table of its CTUs.
 
     With decisions the picture is the one an encoder would have chosen; then a row also holds `mse_network` of the
-    network everywhere, `bits` of what was decided, and its `mode`, `scales` and `qp_offset`. `seconds` is the time of
+    network everywhere, `bits` of what was decided, and its `mode`, `scales` and `qp_offset`; where all of a sequence's
+    decisions do not pay for their bits, it is taken as coded without the filter. `seconds` is the time of
     one pass of the filter. The table has poc, qp, x, y, w, h, mse_y, mse_y_filtered and flag: whether the CTU's luma is
     filtered, null without decisions.
     """
-    rows, tables = [], []
+    rows, tables, decided = [], [], []
     with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") as folder:
         path = Path(folder) / "filtered.yuv"
         with unit.originals() as originals, unit.decoded() as decoded, _writer(path, unit, metrics) as writer:
@@ -71,12 +72,27 @@ def measure_filtered(
                 )
                 rows.append(_quality(original, picture, metrics) | row)
                 tables.append(_ctus(coded, original, output, picture, decision, ctu))
+                decided += [] if decision is None else [decision]
                 if writer is not None:
                     writer.write(picture)
+        if decided and not sequence_pays(decided):
+            return _switched_off(unit, rows, tables, metrics)
         if "vmaf" in metrics:
             for row, score in zip(rows, vmaf(unit.folder / unit.record["original"], path, unit.format), strict=True):
                 row["vmaf"] = score
     return rows, pa.concat_tables(tables)
+
+
+def _switched_off(
+    unit: Unit, rows: list[dict[str, Any]], tables: list[pa.Table], metrics: Sequence[str]
+) -> tuple[list[dict[str, Any]], pa.Table]:
+    """What a sequence is that its encoder leaves the filter out of: the decoded pictures, and no bits at all."""
+    off = {"bits": 0.0, "mode": "off", "scales": {}, "qp_offset": 0}
+    rows = [row | decoded | off for row, decoded in zip(rows, measure_decoded(unit, metrics), strict=True)]
+    table = pa.concat_tables(tables)
+    for name, values in (("mse_y_filtered", table["mse_y"]), ("flag", pa.array([False] * len(table)))):
+        table = table.set_column(table.column_names.index(name), name, values)
+    return rows, table
 
 
 def _writer(path: Path, unit: Unit, metrics: Sequence[str]) -> AbstractContextManager[VideoWriter | None]:
