@@ -12,7 +12,7 @@ from codecnn.evaluation.cells import Decisions, Entry, filter_and_decide
 from codecnn.evaluation.metrics import psnr
 from codecnn.filtering import unit_planes
 
-CROP_SIZE = 256
+CROP_SIZE = 192
 """Side in luma samples of the crops that the report shows."""
 _STEP = 32
 

@@ -75,7 +75,7 @@ def evaluate(
     if decisions != "none":
         write_statistics(output / STATISTICS, listed)
     crops = [make_crop(entries[0], unit, decisions, _ctu_size(store)) for unit in _shown(units)]
-    write_report(output / "report.html", every[0], crops)
+    write_report(output / "report.html", every, crops, listed)
     return results
 
 

@@ -18,6 +18,7 @@ from codecnn.codec.vtm_writer import PLACE, write_block_values
 from codecnn.ctu.store import Store, Unit
 from codecnn.errors import TableError
 from codecnn.evaluation.metrics import mean_psnr
+from codecnn.evaluation.summary import APART
 from codecnn.runs import atomic_path, write_text
 
 COMPONENTS = ("y", "u", "v")
@@ -152,12 +153,15 @@ def summary_rows(
         filled = [cell for cell in cells if cell is not None]
         return [*cells, sum(filled) / len(filled) if filled else None]
 
-    rows = [(f"Class {name}", rates, mean(members[name])) for name, rates in results["bd_rate_by_class"].items()]
-    if "bd_rate_jvet" in results and results["bd_rate_jvet"] != results["bd_rate"]:
-        counted = [name for label, names in members.items() if label not in ("D", "F") for name in names]
-        rows.append(("Overall without D and F", results["bd_rate_jvet"], mean(counted)))
-    rows.append(("Overall", results["bd_rate"], mean(list(gains))))
-    return rows + [(name, results["bd_rate_per_sequence"].get(name, {}), mean([name])) for name in gains]
+    by_class = results.get("bd_rate_by_class") or {}
+    rows = [(f"Class {name}", rates, mean(members[name])) for name, rates in by_class.items()]
+    overall = results.get("bd_rate") or {}
+    if results.get("bd_rate_jvet") not in (None, overall):
+        counted = [name for label, names in members.items() if label not in APART for name in names]
+        rows.append((f"Overall without {' and '.join(APART)}", results["bd_rate_jvet"], mean(counted)))
+    rows.append(("Overall", overall, mean(list(gains))))
+    per_sequence = results.get("bd_rate_per_sequence") or {}
+    return rows + [(name, per_sequence.get(name) or {}, mean([name])) for name in gains]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
