@@ -66,8 +66,10 @@ def evaluate(
     from codecnn.ctu.build import build_store
     from codecnn.ctu.recipe import Recipe
     from codecnn.ctu.store import is_store, open_store
+    from codecnn.evaluation.cells import parse_metrics
     from codecnn.evaluation.sweep import evaluate as run_evaluation
 
+    chosen = parse_metrics(metrics)
     entries = _entries(model, tile, device)
     if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
@@ -92,7 +94,7 @@ def evaluate(
             store,
             split,
             output,
-            metrics=[name.strip().replace("-", "_") for name in metrics.split(",")],
+            metrics=chosen,
             decisions=decisions,
             progress=report,
         )
@@ -105,7 +107,7 @@ def evaluate(
 
 
 def _entries(weights: list[Path], tile: int, device: str) -> list["Entry"]:
-    """The filters, named by their files; with their folders' names too where several files have one name."""
+    """The filters, named by their files and folders; by whole paths where several have one name."""
     import torch
 
     from codecnn.evaluation.sweep import Entry
@@ -115,10 +117,10 @@ def _entries(weights: list[Path], tile: int, device: str) -> list["Entry"]:
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    stems = [path.stem for path in weights]
+    short = [f"{path.absolute().parent.name}/{path.stem}" for path in weights]
     entries = []
-    for path in weights:
+    for path, name in zip(weights, short, strict=True):
         network, card = load_model(path)
-        name = path.stem if stems.count(path.stem) == 1 else str(path.with_suffix(""))
-        entries.append(Entry(name, card, float_filter(network, device=where, tile=tile), on))
+        unique = name if short.count(name) == 1 else str(path.with_suffix(""))
+        entries.append(Entry(unique, card, float_filter(network, device=where, tile=tile), on))
     return entries

@@ -14,7 +14,7 @@ import pyarrow as pa
 from codecnn.codec.base import MAX_QP
 from codecnn.ctu.grid import ctu_grid, ctu_sums
 from codecnn.ctu.store import Unit
-from codecnn.errors import FormatError
+from codecnn.errors import ConfigError, FormatError
 from codecnn.evaluation.metrics import mse
 from codecnn.evaluation.structure import MIN_SIDE, ms_ssim, ssim
 from codecnn.evaluation.vmaf import vmaf
@@ -36,6 +36,15 @@ class Entry:
     card: dict[str, Any]
     filter: PictureFilter
     device: str = "cpu"
+
+
+def parse_metrics(text: str) -> tuple[str, ...]:
+    """Metrics of a comma list, "ms-ssim" being "ms_ssim". Raises ConfigError for one that is not of METRICS."""
+    names = tuple(name.strip().replace("-", "_") for name in text.split(","))
+    unknown = [name for name in names if name not in METRICS]
+    if unknown:
+        raise ConfigError(f"unknown metric {unknown[0]!r}: one of {', '.join(METRICS)}")
+    return names
 
 
 def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[dict[str, Any]]:

@@ -129,10 +129,10 @@ def _model_view(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gain_table(results: Mapping[str, Any], qps: Sequence[int], component: str) -> dict[str, Any] | None:
-    """Gains of a component, sequence by QP, with means; None where none was measured."""
+    """Gains of a component, sequence by QP, with means; None where there is none, as of chroma that is not filtered."""
     rows = results["sequences"]
     gains = {(str(row["name"]), row["qp"]): gain(row, component) for row in rows}
-    if all(value is None for value in gains.values()):
+    if not any(gains.values()):
         return None
     body = []
     for name in dict.fromkeys(str(row["name"]) for row in rows):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from codecnn.ctu.store import Store, Unit
 from codecnn.errors import CodecnnError, ConfigError, ModelError
-from codecnn.evaluation.cells import METRICS, QP_OFFSETS, Decisions, Entry, measure_decoded, measure_filtered
+from codecnn.evaluation.cells import QP_OFFSETS, Decisions, Entry, measure_decoded, measure_filtered, parse_metrics
 from codecnn.evaluation.crops import make_crop
 from codecnn.evaluation.report import write_report
 from codecnn.evaluation.summary import make_row, summarise, untrained_qp
@@ -80,9 +80,7 @@ def evaluate(
 
 
 def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> None:
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
-        raise ConfigError(f"unknown metric {unknown[0]!r}: one of {', '.join(METRICS)}")
+    parse_metrics(",".join(metrics))
     if decisions not in QP_OFFSETS:
         raise ConfigError(f"unknown decisions {decisions!r}: one of {', '.join(QP_OFFSETS)}")
     names = [entry.name for entry in entries]
