@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -26,6 +26,7 @@ _MARKERS = "osD^v"
 _DARK = {_INK: "#e2e8f0", _SOFT: "#64748b", _DECODED: "#94a3b8"} | dict(
     zip(_COLOURS, ("#6cb4ee", "#fb923c", "#4ade80", "#c084fc", "#facc15"), strict=True)
 )
+_MARGINS = {"left": 0.16, "right": 0.97, "top": 0.97, "bottom": 0.12}
 BETTER, WORSE = (15, 98, 168), (194, 65, 12)
 
 Rows = Sequence[Mapping[str, Any]]
@@ -40,8 +41,8 @@ def rate_figure(rows: Mapping[str, Rows]) -> str | None:
     known = {name: sorted(own, key=lambda row: row["bits"]) for name, own in known.items() if own}
     if not known:
         return None
-    figure = Figure(figsize=(4.4, 4.4), layout="constrained")
-    top, bottom = figure.subplots(2, 1, height_ratios=[2, 1.2])
+    figure = Figure(figsize=(4.4, 4.4))
+    top, bottom = figure.subplots(2, 1, height_ratios=[2, 1.2], gridspec_kw={**_MARGINS, "hspace": 0.38})
     first = next(iter(known.values()))
     per_picture = all(row.get("pictures") for own in known.values() for row in own)
     scale = [1000 * (row["pictures"] if per_picture else 1) for row in first]
@@ -70,8 +71,8 @@ def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Seque
     """Luma PSNR of each picture as decoded, and the filters' gains below; None for fewer than two pictures."""
     if len(decoded) < 2 or None in decoded or any(None in values for values in filtered.values()):
         return None
-    figure = Figure(figsize=(4.4, 3.6), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[1.3, 1])
+    figure = Figure(figsize=(4.4, 3.6))
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[1.3, 1], gridspec_kw={**_MARGINS, "hspace": 0.12})
     base = np.array(decoded, np.float64)
     top.plot(base, **_line(_DECODED, "", "decoded"))
     bottom.axhline(0, color=_SOFT, lw=1)
@@ -181,7 +182,7 @@ def _rate_axis(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _data_uri(kind: str, content: bytes) -> str:
