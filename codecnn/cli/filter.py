@@ -28,7 +28,7 @@ def filter_command(
 ) -> None:
     """Filter decoded pictures; the output has the format of the input."""
     from codecnn.evaluation.sweep import untrained_qp
-    from codecnn.filtering import filter_video
+    from codecnn.filtering import filter_video, float_filter
     from codecnn.models import load_model
     from codecnn.training import pick_device
     from codecnn.video import open_video
@@ -45,11 +45,9 @@ def filter_command(
         tqdm(total=len(video), desc="filtering", unit="picture", disable=None) as bar,
     ):
         filter_video(
-            network.to(where),
+            float_filter(network, device=where, tile=tile),
             video,
             parse_qps(qp),
             output,
-            tile=tile,
-            device=where,
             progress=lambda _done: bar.update(),
         )

@@ -9,7 +9,7 @@ from codecnn.ctu.loader import CELL_SCALES
 from codecnn.ctu.patches import CELL_PLANES
 from codecnn.ctu.store import Unit
 from codecnn.errors import StoreError
-from codecnn.filtering.frame import Array
+from codecnn.filtering.picture_filter import Array
 
 _VIDEOS = {"unf_y": Unit.unfiltered, "pred_y": Unit.prediction}
 
