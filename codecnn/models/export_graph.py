@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import MAX_QP
 from codecnn.errors import ModelError
-from codecnn.models.base import CHROMA_PLANES, KNOWN_PLANES, SAMPLE_PLANES, centred
+from codecnn.models.base import CHROMA_PLANES, KNOWN_PLANES, centred
 
 QPS = MAX_QP + 1
 """Rows of a table by QP: one for each QP from 0 to 63."""
@@ -192,7 +192,7 @@ _COMPUTE: dict[str, Callable[[Node, list[Tensor], dict[str, Tensor], int], Tenso
 
 _INPUTS = {"plane": (0,), "add": (2,), "output": (1, 2), "concat": range(1, 10_000)}
 """How many inputs an operation takes; all others one."""
-_VALUES = {
+GRAPH_VALUES = {
     "conv": {"pad": 1, "groups": 2**16},
     "crop": {"size": 2**10},
     "unshuffle": {"factor": 16},
@@ -200,7 +200,7 @@ _VALUES = {
     "output": {"crop": 2**10},
 }
 """Numbers that an operation has, and the largest that each may be."""
-_TENSORS = {"conv": {"weight": 4, "bias": 1}, "modulate": {"factor": 2, "offset": 2}, "output": {"gain": 1}}
+GRAPH_TENSORS = {"conv": {"weight": 4, "bias": 1}, "modulate": {"factor": 2, "offset": 2}, "output": {"gain": 1}}
 """Tensors that an operation has, and how many dimensions each has."""
 MAX_REACH = 2**14
 """Luma samples; a radius beyond it is a graph that no picture can be filtered with."""
@@ -215,10 +215,10 @@ def _extent(node: Node, inputs: list[Extent]) -> Extent:
 
     need(node.op in _COMPUTE or node.op in ("plane", "output"), "is no known operation")
     need(len(inputs) in _INPUTS.get(node.op, (1,)), f"cannot take {len(inputs)} inputs")
-    for name, most in _VALUES.get(node.op, {}).items():
+    for name, most in GRAPH_VALUES.get(node.op, {}).items():
         value = node.values.get(name)
         need(type(value) is int and 0 <= value <= most, f"has {name} {str(value)[:30]}, not 0 to {most}")
-    for name, dimensions in _TENSORS.get(node.op, {}).items():
+    for name, dimensions in GRAPH_TENSORS.get(node.op, {}).items():
         tensor = node.tensors.get(name)
         need(
             tensor is not None and tensor.ndim == dimensions and tensor.size > 0, f"has no {name} of {dimensions} axes"
@@ -279,6 +279,3 @@ def _check_output(node: Node, inputs: list[Extent], need: Callable[[bool, str], 
     if len(inputs) == 2:
         need(node.inputs[1] == f"rec_{node.name}", "is not added to its own component")
         need(made.trim == made.cell * node.values["crop"], "crops the plane to another size than the residual's")
-
-
-__all__ = ["QPS", "SAMPLE_PLANES", "Array", "Extent", "Graph", "Node", "cropped", "last_uses", "run", "same_padding"]

@@ -82,12 +82,14 @@ def exact_arithmetic() -> Iterator[None]:
     NNPACK convolves by Winograd's and Fourier's transforms, cuDNN may; oneDNN and cuBLAS may take float32 for less
     where a user allowed it.
     """
-    with (
-        torch.backends.mkldnn.flags(enabled=True, allow_tf32=False, fp32_precision="ieee"),
-        torch.backends.nnpack.flags(enabled=False),
-        torch.backends.cudnn.flags(enabled=False),
-    ):
-        yield
+    onednn = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
+    before = onednn.fp32_precision
+    onednn.fp32_precision = "ieee"
+    try:
+        with torch.backends.nnpack.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+            yield
+    finally:
+        onednn.fp32_precision = before
 
 
 def _scaled(node: Node) -> dict[str, Tensor]:
@@ -146,5 +148,3 @@ _COMPUTE: dict[str, Callable[[Node, list[Tensor], dict[str, Tensor], int], Tenso
     "unshuffle": lambda node, inputs, tensors, qp: F.pixel_unshuffle(inputs[0], node.values["factor"]),
     "shuffle": lambda node, inputs, tensors, qp: F.pixel_shuffle(inputs[0], node.values["factor"]),
 }
-
-__all__ = ["EXACT_FLOAT32", "FastNetwork", "exact_arithmetic"]

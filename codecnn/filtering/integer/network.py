@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.errors import ModelError
-from codecnn.models.export_graph import Graph, Node
+from codecnn.models.export_graph import GRAPH_TENSORS, GRAPH_VALUES, Graph, Node
 
 Ints = npt.NDArray[np.int64]
 
@@ -81,6 +81,9 @@ def _check(node: Node) -> None:
         value = node.values.get(name)
         if type(value) is not int or not least <= value <= most:
             raise ModelError(f"node {node.name!r} has {name} {str(value)[:30]}, not {least} to {most}")
+    unknown = set(node.values) - set(VALUES.get(node.op, ())) - set(GRAPH_VALUES.get(node.op, ()))
+    if unknown or set(node.tensors) != set(GRAPH_TENSORS.get(node.op, ())):
+        raise ModelError(f"node {node.name!r} ({node.op}) has values or tensors that its operation does not have")
     if "low" in node.values and node.values["low"] > node.values["high"]:
         raise ModelError(f"node {node.name!r} cannot be between {node.values['low']} and {node.values['high']}")
     for name, tensor in node.tensors.items():
@@ -190,18 +193,3 @@ def check_bit_depth(network: IntegerNetwork, bit_depth: int) -> None:
             f"the integer network takes samples of {MIN_BIT_DEPTH} to {network.bit_depth} bit, and the picture has "
             f"{bit_depth}: export it again from a store of that bit depth"
         )
-
-
-__all__ = [
-    "TYPES",
-    "VALUES",
-    "IntegerNetwork",
-    "Ints",
-    "Range",
-    "by_weight",
-    "check_bit_depth",
-    "gain_shift",
-    "half",
-    "node_range",
-]
-

@@ -19,10 +19,9 @@ from codecnn.filtering.integer.network import (
 )
 from codecnn.models.export_graph import Array, Graph, Node
 
-ACTIVATION_BITS = 11
-"""Magnitudes of activations are below 2^11, so that what is left of 24 bits goes to the weights."""
 ACCUMULATOR_BITS = 25
-"""Sums of up to 2^24 in magnitude: all of them are float32 numbers, so float32 convolutions are exact."""
+"""Sums below 2^24 in magnitude: all of them are float32 numbers, so float32 convolutions are exact."""
+MIN_ACCUMULATOR_BITS = 17
 HEADROOM = 1.25
 """How much larger than any that was seen an activation may be before it saturates."""
 
@@ -32,22 +31,20 @@ def quantise(
     magnitudes: Mapping[str, float],
     bit_depth: int,
     *,
-    activation_bits: int = ACTIVATION_BITS,
     accumulator_bits: int = ACCUMULATOR_BITS,
 ) -> IntegerNetwork:
     """The integer network of a graph for samples of up to `bit_depth` bits.
 
     `magnitudes` says how large the tensors of the convolutions, sums and modulations become: from pictures, see
     `codecnn.filtering.integer.calibrate`. Every tensor gets the finest power-of-two scale with which that fits into
-    `activation_bits` bits and a sign, and every convolution the finest scale of its weights with which no sum needs
-    more than `accumulator_bits` bits, sign included, whatever the picture. Raises ConfigError for bits out of range,
-    ModelError for weights that no scale fits.
+    its bits, about half of those of a sum, and every convolution the finest scale of its weights with which no sum
+    needs more than `accumulator_bits` bits, sign included, whatever the picture. Raises ConfigError for bits out of
+    range, ModelError for weights that no scale fits.
     """
-    if not 6 <= activation_bits <= 15 or not 17 <= accumulator_bits <= 32:
-        raise ConfigError(
-            f"activations of {activation_bits} bits in sums of {accumulator_bits}: there are 6 to 15 and 17 to 32"
-        )
-    limit = min(1 << (accumulator_bits - 1), INT32_MAX)
+    if not MIN_ACCUMULATOR_BITS <= accumulator_bits <= 32:
+        raise ConfigError(f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to 32")
+    activation_bits = (accumulator_bits - 3) // 2
+    limit = (1 << (accumulator_bits - 1)) - 1
     nodes: dict[str, Node] = {}
     fractions: dict[str, Ints] = {}
     ranges: dict[str, Range] = {}
@@ -114,9 +111,7 @@ def _search(make: Callable[[int], Node], inputs: list[Range], start: int, limit:
 Input = tuple[Ints, Range]
 
 
-def _conv(
-    node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int
-) -> tuple[Node, int]:
+def _conv(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
     (fractions, found), weight, bias = inputs[0], node.tensors["weight"], node.tensors["bias"]
     multiplied = by_weight(node, fractions)
 
@@ -133,9 +128,7 @@ def _conv(
     return made, min(finest, products)
 
 
-def _modulate(
-    node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int
-) -> tuple[Node, int]:
+def _modulate(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
     (fractions, found), factor, offset = inputs[0], node.tensors["factor"], node.tensors["offset"]
 
     def make(products: int) -> Node:

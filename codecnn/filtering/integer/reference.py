@@ -16,9 +16,7 @@ from codecnn.models.export_graph import Node, last_uses, same_padding
 Array = npt.NDArray[Any]
 
 
-def filter_reference(
-    network: IntegerNetwork, planes: Mapping[str, Array], qp: int, bit_depth: int
-) -> dict[str, Array]:
+def filter_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int, bit_depth: int) -> dict[str, Array]:
     """Filtered planes {"y": (h, w), ...} of one picture, in the type of the decoded ones.
 
     Planes are (h, w), 4:2:0 chroma ((h + 1) // 2, (w + 1) // 2): samples as integers, others as the loader scales them.
