@@ -43,6 +43,8 @@ def export(
         facts |= _integers(model, output, store, split, pictures, accumulator_bits, device)
     else:
         facts |= _onnx(model, output, form, qp)
+    if not as_json and "largest_difference_to_pytorch" in facts:
+        facts["largest_difference_to_pytorch"] = f"{facts['largest_difference_to_pytorch']:.1e}"
     print_facts(facts, as_json)
 
 

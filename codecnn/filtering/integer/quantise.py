@@ -58,7 +58,7 @@ def quantise(
             made, fraction = _QUANTISE[node.op](node, inputs, finest, {"low": low, "high": most}, limit)
             fractions[node.name] = np.full(channels, fraction)
         elif node.op == "output":
-            made = _output(node, inputs)
+            made = _output(node, inputs, limit)
             fractions[node.name] = np.zeros(1, np.int64)
         else:
             made = node
@@ -100,11 +100,15 @@ def _weights_finest(weights: Array, fractions: Ints) -> int:
 
 def _search(make: Callable[[int], Node], inputs: list[Range], start: int, limit: int) -> tuple[Node, int]:
     """The node with the most fractional bits of its sums, `start` at most, with which none can exceed `limit`."""
-    for fraction in range(start, start - 64, -1):
+    fraction = start
+    while fraction > start - 64:
         node = make(fraction)
         # The bit depth matters for planes alone.
-        if node_range(node, inputs, MIN_BIT_DEPTH).widest <= limit:
+        widest = node_range(node, inputs, MIN_BIT_DEPTH).widest
+        if widest <= limit:
             return node, fraction
+        # A bit less halves every sum, but for what rounding does.
+        fraction -= max(1, math.floor(math.log2(widest / limit)))
     raise ModelError(f"node {make(start).name!r} has weights that no power-of-two scale fits")
 
 
@@ -152,13 +156,17 @@ def _add(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int
     return Node(node.name, "add", node.inputs, values), fraction
 
 
-def _output(node: Node, inputs: list[Input]) -> Node:
-    gain, residual = node.tensors["gain"], _uniform(inputs[0][0], node)
-    # The residual's 15 bits, the gain's 15 and the rounding always fit into 32.
-    bits = min(math.floor(math.log2(INT16[1] / gain.max())), MAX_SHIFT + MIN_BIT_DEPTH - 1 - residual)
-    tensors = {"gain": np.rint(gain * 2.0**bits).astype(np.int16)}
-    values = {"crop": node.values["crop"], "fraction": residual + bits}
-    return Node(node.name, "output", node.inputs, values, tensors)
+def _output(node: Node, inputs: list[Input], limit: int) -> Node:
+    (fractions, found), gain = inputs[0], node.tensors["gain"]
+    residual = _uniform(fractions, node)
+
+    def make(products: int) -> Node:
+        values = {"crop": node.values["crop"], "fraction": products}
+        tensors = {"gain": np.rint(gain * 2.0 ** (products - residual)).astype(np.int16)}
+        return Node(node.name, "output", node.inputs, values, tensors)
+
+    start = min(_weights_finest(gain, fractions), MAX_SHIFT + MIN_BIT_DEPTH)
+    return _search(make, [found], start, limit)[0]
 
 
 def _int32(values: Array, fraction: int) -> Array:
