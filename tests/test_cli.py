@@ -164,7 +164,7 @@ def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
             "does not exist",
         ),
         (["filter", "--model", "{weights}", "-i", "{yuv}", "-q", "22", "-o", "{yuv}"], 1, "the same file"),
-        (["filter", "--model", "{weights}", "-i", "{yuv}", "-o", "{tmp}/o.yuv"], 2, "qp"),
+        (["filter", "--model", "{weights}", "-i", "{yuv}", "-o", "{tmp}/o.yuv"], 1, "give it as -q QP"),
         (["dataset", "build", "none.yaml", "-o", "{tmp}/o.yuv"], 1, "none.yaml does not exist"),
         (["dataset", "build", "none.yaml"], 2, "output"),
         (["dataset", "verify", "{tmp}"], 1, "not a store"),

@@ -334,18 +334,22 @@ def val_pictures(shared_data, count):
 
 @pytest.mark.parametrize("count", [3, pytest.param(1000, marks=pytest.mark.slow)])
 def test_never_worse_on_real_pictures(shared_data, count):
-    """Random weights, luma only and YUV, on pictures that libvvenc coded; 3 of the 68 streams, all when slow."""
-    seen, filtered_pictures = 0, 0
+    """Pictures that libvvenc coded, 3 of the 68 streams, all when slow: random weights, and a filter that helps here
+    and there, which must be used.
+    """
     filters = [float_filter(awaken(create_model(n, **SMALL), std=s)) for n, s in (("rdn", 0.003), ("rdn_yuv", 0.01))]
+    seen = 0
     for original, decoded, qp in val_pictures(shared_data, count):
-        assert np.square(original.y.astype(float) - decoded.y).mean() < 600
-        for filter_ in filters:
-            filtered = {offset: filter_.samples(decoded, qp + offset) for offset in (0, 5)}
+        assert np.square(original.y.astype(float) - decoded.y).mean() < 2500
+        made = [{offset: filter_.samples(decoded, qp + offset) for offset in (0, 5)} for filter_ in filters]
+        made.append({0: repaired(np.random.default_rng(seen), original, decoded, "yuv")})
+        for filtered in made:
             picture, decision = decide_picture(original, decoded, filtered, qp=qp)
-            after = distortion(original, picture, filter_.outputs, qp) + decision.rd_lambda * decision.bits
-            before = distortion(original, decoded, filter_.outputs, qp) + decision.rd_lambda
-            assert after <= before + 1e-6 * before
+            after = distortion(original, picture, tuple(filtered[0]), qp) + decision.rd_lambda * decision.bits
+            before = distortion(original, decoded, tuple(filtered[0]), qp) + decision.rd_lambda
+            assert decision.cost_after == pytest.approx(after, rel=1e-12)
+            assert decision.cost_before == pytest.approx(before, rel=1e-12)
             assert decision.cost_after <= decision.cost_before
-            filtered_pictures += decision.mode != "off"
-            seen += 1
-    assert seen >= 2 * min(count, 3)
+        assert after < before
+        seen += 1
+    assert seen >= min(count, 3)

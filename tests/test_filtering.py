@@ -9,7 +9,8 @@ from test_models import SMALL, awaken, random_picture
 
 from codecnn.codec.planes import BLOCK_PLANES
 from codecnn.errors import ConfigError, ModelError, StoreError
-from codecnn.evaluation.sweep import measure
+from codecnn.evaluation.cells import measure_decoded, measure_filtered
+from codecnn.evaluation.summary import make_row
 from codecnn.filtering import (
     filter_luma,
     filter_outputs,
@@ -210,6 +211,11 @@ def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
     for name in ("depth", "unf_y", "pred_y"):
         with pytest.raises(StoreError, match=f"small at QP {unit.qp} has no plane '{name}'"):
             unit_planes(unit, 0, [name])
+
+
+def measure(model, unit):
+    filtered, _ = measure_filtered(float_filter(model), unit, ["psnr"], "none", 128)
+    return make_row(unit, measure_decoded(unit, ["psnr"]), filtered)
 
 
 def test_evaluation_and_validation_supply_what_a_network_declares(tiny_store):

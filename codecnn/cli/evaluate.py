@@ -1,7 +1,7 @@
 """Evaluation: sequences x QPs, gain and BD-rate."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,7 +13,6 @@ from codecnn.cli.options import (
     Frames,
     Jobs,
     Json,
-    Model,
     Packing,
     Rate,
     Size,
@@ -22,18 +21,30 @@ from codecnn.cli.options import (
 )
 from codecnn.console import out, print_gains, print_json, progress
 
+if TYPE_CHECKING:
+    from codecnn.evaluation.sweep import Entry
+
 
 @app.command()
 def evaluate(
     sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="videos or pictures to code, or one store")],
-    model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, results.csv, report.html")],
+    model: Annotated[
+        list[Path], typer.Option("--model", "-m", help="weights with their card beside them; once for each filter")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, report.html and tables")],
     qp: Annotated[str, typer.Option("-q", "--qp", help="QPs to code at")] = "22,27,32,37,42",
     codec: Annotated[str, typer.Option("--codec", help="vvc or hevc")] = "vvc",
     preset: Annotated[str, typer.Option("--preset", help="of the encoder")] = "medium",
     configuration: Annotated[
         Literal["ai", "ra", "ldb"], typer.Option("--configuration", help="all intra, random access, low delay B")
     ] = "ai",
+    decisions: Annotated[
+        Literal["none", "ctu", "full"],
+        typer.Option(
+            "--decisions", help="what an encoder chooses: nothing; scale, on and off by CTU; network QP as well"
+        ),
+    ] = "none",
+    metrics: Annotated[str, typer.Option("--metrics", help="of psnr, ssim, ms-ssim, vmaf")] = "psnr",
     split: Annotated[str, typer.Option("--split", help="of a store: train, val or test")] = "test",
     size: Size = None,
     bit_depth: BitDepth = None,
@@ -55,12 +66,11 @@ def evaluate(
     from codecnn.ctu.build import build_store
     from codecnn.ctu.recipe import Recipe
     from codecnn.ctu.store import is_store, open_store
+    from codecnn.evaluation.cells import parse_metrics
     from codecnn.evaluation.sweep import evaluate as run_evaluation
-    from codecnn.models import load_model
-    from codecnn.training import pick_device
 
-    network, card = load_model(model)
-    where = pick_device(device)
+    chosen = parse_metrics(metrics)
+    entries = _entries(model, tile, device)
     if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
     else:
@@ -78,12 +88,39 @@ def evaluate(
         recipe = checked(Recipe, values, "evaluate")
         with progress("coding", "unit") as report:
             store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=report)
-    with progress("filtering", "unit") as report:
+    with progress("filtering", "cell") as report:
         results = run_evaluation(
-            network.to(where), card, store, split, output, tile=tile, device=where, progress=report
+            entries,
+            store,
+            split,
+            output,
+            metrics=chosen,
+            decisions=decisions,
+            progress=report,
         )
     if as_json:
         print_json(results)
         return
-    print_gains(results)
+    for one in results.get("models", [results]):
+        print_gains(one)
     out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
+
+
+def _entries(weights: list[Path], tile: int, device: str) -> list["Entry"]:
+    """The filters, named by their files and folders; by whole paths where several have one name."""
+    import torch
+
+    from codecnn.evaluation.sweep import Entry
+    from codecnn.filtering import float_filter
+    from codecnn.models import load_model
+    from codecnn.training import pick_device
+
+    where = pick_device(device)
+    on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    short = [f"{path.absolute().parent.name}/{path.stem}" for path in weights]
+    entries = []
+    for path, name in zip(weights, short, strict=True):
+        network, card = load_model(path)
+        unique = name if short.count(name) == 1 else str(path.with_suffix(""))
+        entries.append(Entry(unique, card, float_filter(network, device=where, tile=tile), on))
+    return entries

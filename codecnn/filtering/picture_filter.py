@@ -11,6 +11,7 @@ import torch
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering.frame import DEFAULT_TILE, filter_outputs
+from codecnn.filtering.memory import bytes_per_sample, tile_within
 from codecnn.models import FilterNetwork, prepare
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.video import Picture
@@ -51,10 +52,12 @@ class PictureFilter(Protocol):
 class FloatFilter:
     """A network in float32, made ready once; `float_filter` makes it. A `PictureFilter`."""
 
-    def __init__(self, model: FilterNetwork, device: torch.device, tile: int | None) -> None:
+    def __init__(self, model: FilterNetwork, device: torch.device, tile: int | None, memory: int | None) -> None:
         self.model = prepare(copy.deepcopy(model).to(device))
         self.device = device
         self.tile = tile
+        self.memory = memory
+        self.bytes_per_sample = 0.0 if memory is None else bytes_per_sample(self.model, device)
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -73,7 +76,10 @@ class FloatFilter:
         for name, plane in decoded_planes(picture, self.planes, beside).items():
             tensor = torch.from_numpy(plane.astype(np.float32)).to(self.device)
             planes[name] = (tensor.div_(full_scale) if name in SAMPLE_PLANES else tensor)[None, None]
-        filtered = filter_outputs(self.model, planes, self.tile)
+        tile = self.tile
+        if self.memory is not None:
+            tile = tile_within(self.memory, self.bytes_per_sample, self.model, picture.y.shape, tile)
+        filtered = filter_outputs(self.model, planes, tile)
         return {name: plane[0, 0].mul_(full_scale).cpu().numpy() for name, plane in filtered.items()}
 
     def __call__(self, picture: Picture, qp: int, beside: Mapping[str, Array] = NOTHING) -> Picture:
@@ -81,16 +87,20 @@ class FloatFilter:
 
 
 def float_filter(
-    model: FilterNetwork, *, device: str | torch.device = "cpu", tile: int | None = DEFAULT_TILE
+    model: FilterNetwork,
+    *,
+    device: str | torch.device = "cpu",
+    tile: int | None = DEFAULT_TILE,
+    memory: int | None = None,
 ) -> FloatFilter:
     """`model` as a filter of pictures in float32, folded and laid out for `device` once.
 
     `tile` is the largest side of the tiles in luma samples, None the picture in one piece; the result is the same to
-    float rounding.
+    float rounding. `memory` bounds the bytes of tensors, weights aside: tiles become smaller where they must.
     """
     if tile is not None and tile < 1:
         raise ConfigError(f"tile size must be positive, not {tile}")
-    return FloatFilter(model, torch.device(device), tile)
+    return FloatFilter(model, torch.device(device), tile, memory)
 
 
 def decoded_planes(picture: Picture, names: tuple[str, ...], beside: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,11 +5,18 @@ from pathlib import Path
 
 import torch
 
+from codecnn.codec.base import MAX_QP
 from codecnn.errors import ConfigError
+from codecnn.filtering.decisions import Decision, decide_picture
 from codecnn.filtering.frame import DEFAULT_TILE
+from codecnn.filtering.inputs import Beside
 from codecnn.filtering.picture_filter import NOTHING, Array, PictureFilter, float_filter
 from codecnn.models import FilterNetwork
 from codecnn.video import Picture, Video, create_video
+from codecnn.video.raw import forget_pages
+
+Progress = Callable[[int], None]
+"""Is told how many pictures are done."""
 
 
 def filter_picture(
@@ -42,23 +49,87 @@ def filter_luma(
     return filter_picture(model, Picture((decoded,), bit_depth), qp, planes=planes, tile=tile, device=device).y
 
 
+def candidates(
+    filter_: PictureFilter,
+    picture: Picture,
+    qp: int,
+    offsets: Sequence[int] = (0,),
+    beside: Mapping[str, Array] = NOTHING,
+) -> dict[int, dict[str, Array]]:
+    """What `decide_picture` chooses from: the filter's samples for the slice QP plus each of `offsets`, 0 among them.
+
+    An offset that leads out of 0 to 63 is left out, and so are all but 0 where the network is not told the QP.
+    """
+    told = "qp" in filter_.planes
+    kept = [offset for offset in dict.fromkeys((0, *offsets)) if not offset or (told and 0 <= qp + offset <= MAX_QP)]
+    return {offset: filter_.samples(picture, qp + offset, beside) for offset in kept}
+
+
 def filter_video(
     filter_: PictureFilter,
     video: Video,
     qps: Sequence[int],
     output: Path,
     *,
-    progress: Callable[[int], None] | None = None,
+    beside: Beside | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Filter every picture of `video` and write `output` (raw YUV, or Y4M by its suffix) in the same format.
 
-    `qps` holds one QP for all pictures, or one a picture. One picture is in memory at a time, and the output appears
-    only when it is whole.
+    `qps` holds one QP for all pictures, or one a picture; `beside` gives what the network needs beyond the decoded
+    ones. One picture is in memory at a time, and the output appears only when it is whole.
     """
+
+    def make(number: int, picture: Picture, qp: int) -> Picture:
+        return filter_(picture, qp, beside(number) if beside else NOTHING)
+
+    _write(video, qps, output, make, progress)
+
+
+def decide_video(
+    filter_: PictureFilter,
+    video: Video,
+    originals: Video,
+    qps: Sequence[int],
+    output: Path,
+    *,
+    offsets: Sequence[int] = (0,),
+    ctu: int = 128,
+    beside: Beside | None = None,
+    progress: Progress | None = None,
+) -> list[Decision]:
+    """As `filter_video`, but each picture as an encoder that knows the original would have it filtered.
+
+    Returns what was decided of each; see `decide_picture` and `candidates`.
+    """
+    if len(originals) != len(video):
+        raise ConfigError(f"{originals.path} has {len(originals)} pictures, {video.path} has {len(video)}")
+    decisions = []
+
+    def make(number: int, picture: Picture, qp: int) -> Picture:
+        filtered = candidates(filter_, picture, qp, offsets, beside(number) if beside else NOTHING)
+        original = originals[number]
+        decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
+        decisions.append(decision)
+        forget_pages(original.y)
+        return decided
+
+    _write(video, qps, output, make, progress)
+    return decisions
+
+
+def _write(
+    video: Video,
+    qps: Sequence[int],
+    output: Path,
+    make: Callable[[int, Picture, int], Picture],
+    progress: Progress | None,
+) -> None:
     if len(qps) not in (1, len(video)):
         raise ConfigError(f"{len(qps)} QPs were given for {len(video)} pictures: give one, or one a picture")
     with create_video(output, video.format) as out:
-        for index, picture in enumerate(video):
-            out.write(filter_(picture, qps[0] if len(qps) == 1 else qps[index]))
+        for number, picture in enumerate(video):
+            out.write(make(number, picture, qps[0] if len(qps) == 1 else qps[number]))
+            forget_pages(picture.y)
             if progress is not None:
-                progress(index + 1)
+                progress(number + 1)
