@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs, and of table.md")
     parser.add_argument("--only", help="variants whose name holds this")
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     settings = TrainingSettings(**parse_overrides(args.training))
     rows = []
     for name, variant in TABLES[args.table].items():

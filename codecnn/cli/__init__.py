@@ -22,6 +22,7 @@ for _name in (
     "filter",
     "correlate",
     "networks",
+    "export",
 ):
     importlib.import_module(f"codecnn.cli.{_name}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,6 +13,22 @@ from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 
 DEFAULT_TILE = 640
 """Largest side of a tile in luma samples: larger ones spend less on the context around them, and need more memory."""
+
+
+class Tileable(Protocol):
+    """What can be run tile by tile: a `FilterNetwork`, or anything else that says the same of itself."""
+
+    @property
+    def planes(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def halo(self) -> int: ...
+    @property
+    def radius(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    def __call__(self, planes: dict[str, Tensor], /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -32,9 +49,7 @@ def filter_planes(model: FilterNetwork, planes: Mapping[str, Tensor], tile: int 
     return filter_outputs(model, planes, tile)["y"]
 
 
-def filter_outputs(
-    model: FilterNetwork, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE
-) -> dict[str, Tensor]:
+def filter_outputs(model: Tileable, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE) -> dict[str, Tensor]:
     """Each output of `model` for the planes of one picture, at its own resolution, before rounding.
 
     Planes are (1, 1, h, w), of 4:2:0 chroma (1, 1, (h + 1) // 2, (w + 1) // 2), or constant (1, 1, 1, 1). `tile` is
@@ -73,7 +88,7 @@ def _size(luma: tuple[int, int], name: str) -> tuple[int, int]:
     return luma
 
 
-def _padded(plane: Tensor, name: str, luma: tuple[int, int], model: FilterNetwork) -> Tensor:
+def _padded(plane: Tensor, name: str, luma: tuple[int, int], model: Tileable) -> Tensor:
     """The unpadded head and the stride want samples beyond the edge: the nearest one is repeated."""
     if plane.shape[2:] == (1, 1) and name not in SAMPLE_PLANES:
         return plane
@@ -103,7 +118,7 @@ def _cut(span: _Span, factor: int) -> tuple[slice, slice]:
     return slice(start, stop), slice(start - first, stop - first)
 
 
-def _spans(size: int, tile: int | None, model: FilterNetwork) -> Iterator[_Span]:
+def _spans(size: int, tile: int | None, model: Tileable) -> Iterator[_Span]:
     """Tiles of about equal size along one direction, starting at multiples of the stride."""
     context = model.radius - model.halo
     count = 1 if tile is None else -(-size // tile)
