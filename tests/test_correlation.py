@@ -280,7 +280,7 @@ def test_proportional_columns_have_the_correlation_of_one(quick):
     ("change", "message"),
     [
         ({"mse_y": None}, "no column mse_y, only sequence, qp, depth_mean"),
-        ({"depth_mean": np.full(960, np.nan)}, "the table has no depth: build the store with the codec hevc"),
+        ({"depth_mean": np.full(960, np.nan)}, "the table has no depth: build the store with vvc or hevc"),
         ({"depth_mean": [None] * 960}, "the table has no depth"),
         ({"mse_y": np.full(960, 3.5)}, "mse_y is 3.5 in all rows"),
         ({"mse_y": np.r_[np.nan, np.ones(959)]}, "column mse_y is empty, NaN or infinite in 1 of 960 rows"),

@@ -188,7 +188,7 @@ def _checked(columns: Mapping[str, Any]) -> tuple[Floats, NDArray[np.bool_], int
     kept = ~np.isnan(depth)
     if len(kept) and not kept.any():
         raise TableError(
-            "the table has no depth: build the store with the codec hevc, or bring depth_mean from block statistics "
+            "the table has no depth: build the store with vvc or hevc, or bring depth_mean from block statistics "
             "(a VTM trace, or `codecnn partition` of a VVC stream)"
         )
     data = np.stack([qp, depth, mse], axis=1)[kept]
