@@ -1,11 +1,13 @@
 """Compilation of the loops that go over bins."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from filelock import FileLock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,12 +22,32 @@ def compiled(function: Function) -> Function:
 
 
 def compiled_entry(function: Function) -> Function:
-    """The same for Python to call: kept on disk, with all that it calls, where numba finds a folder to write to."""
+    """The same for Python to call: kept on disk, with all that it calls, where numba finds a folder to write to.
+
+    It lets other threads run meanwhile.
+    """
     try:
-        fast = numba.njit(cache=True)(function)
+        fast = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        fast = numba.njit(function)
+        fast = numba.njit(nogil=True)(function)
     return cast(Function, fast)
+
+
+@contextlib.contextmanager
+def compiled_once(function: Callable[..., Any]) -> Iterator[None]:
+    """Around a call of a `compiled_entry`: of many processes that come to it first, one compiles and the others wait.
+
+    Those then read what the first has left on disk. Where nothing can be kept or locked, each compiles for itself.
+    """
+    folder = None
+    if isinstance(function, numba.core.registry.CPUDispatcher) and not function.signatures:
+        folder = function.stats.cache_path
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            with contextlib.suppress(OSError, NotImplementedError):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                stack.enter_context(FileLock(Path(folder) / f"{function.__name__}.lock"))
+        yield
 
 
 def source_digest() -> str:

@@ -55,8 +55,10 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
                 start_substream(w)
             if ctus[index, FIRST_IN_ROW]:
                 n[st.QG_ROW_FIRST] = 1
+            bins = n[st.BINS]
             sao(w)
             alf(w, ctbs, x, y)
+            n[st.BINS] = bins
             coding_tree_of_ctu(w, cus)
             if n[st.WAVEFRONT] and ctus[index, FIRST_IN_ROW]:
                 n[st.KEPT : st.KEPT + CONTEXT_NUMBERS] = n[st.CONTEXTS : st.CONTEXTS + CONTEXT_NUMBERS]
