@@ -30,7 +30,7 @@ from codecnn.codec.base import QP_SCALE
 from codecnn.ctu.loader import TrainingBatches
 from codecnn.ctu.store import Unit
 from codecnn.models import complexity, create_model
-from codecnn.runs import read_jsonl
+from codecnn.runs import read_jsonl, write_jsonl
 from codecnn.training import TrainingSettings, train_task
 from codecnn.training.checkpoint import LOG, METRICS
 from codecnn.training.filter_task import FilterTask
@@ -54,7 +54,7 @@ class PngCrops(Dataset[tuple[Tensor, Tensor, Tensor]]):
         name = self.names[index]
         rec = np.asarray(Image.open(name))
         orig = np.asarray(Image.open(name.with_name(name.name.replace("_rec", "_orig"))))
-        if np.random.rand() < 0.5:
+        if torch.rand(()) < 0.5:
             rec, orig = rec[:, ::-1], orig[:, ::-1]
         planes = (torch.from_numpy(plane.copy()).float().unsqueeze(0) / 255 for plane in (rec, orig))
         return (*planes, torch.full((1, 1, 1), 32 / QP_SCALE))
@@ -135,7 +135,11 @@ def run_codecnn(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def bench_units(folder: Path) -> list[Unit]:
     """Two 10-bit 1920x1080 pictures, made where they are not there yet."""
-    return make_units(folder, argparse.Namespace(pictures=2, bit_depth=10))
+    records = folder / "units.jsonl"
+    if not records.exists():
+        units = make_units(folder, argparse.Namespace(pictures=2, bit_depth=10))
+        write_jsonl(records, [unit.record for unit in units])
+    return [Unit(folder, record) for record in read_jsonl(records)]
 
 
 def main(argv: list[str]) -> None:
