@@ -20,15 +20,21 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="go on from the run's last checkpoint")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a network on a store; the weights that do best on its validation pictures are kept."""
+    """Train a network on a store; the weights that do best on its validation pictures are kept.
+
+    On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
+    """
     from codecnn.config import load_train_config
     from codecnn.training import train as run_training
+    from codecnn.training.distributed import is_first
 
     loaded = load_train_config(config, overrides or ())
     run = output or Path("runs") / config.stem
     last = run_training(
         loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
     )
+    if not is_first():
+        return
     if as_json:
         print_json(last | {"weights": str(run / "best.safetensors")})
         return
