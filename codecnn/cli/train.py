@@ -23,10 +23,12 @@ def train(
     """Train a network; the weights that do best on its validation pictures are kept.
 
     A loop filter on a store, or with `task: modes` the classifier of intra modes on tables of `codecnn labels`.
+    On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
     """
     from codecnn.config import load_modes_config, load_train_config, task_of
     from codecnn.training import train as run_training
     from codecnn.training import train_task
+    from codecnn.training.distributed import is_first
     from codecnn.training.modes_task import modes_task
 
     run = output or Path("runs") / config.stem
@@ -51,6 +53,8 @@ def train(
         last = run_training(
             loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
         )
+    if not is_first():
+        return
     if as_json:
         print_json(last | {"weights": str(run / "best.safetensors")})
         return

@@ -23,6 +23,7 @@ from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_ru
 from codecnn.training.distributed import Agreement, Place, in_parallel, joined, synchronise_norms
 from codecnn.training.filter_task import filter_task
 from codecnn.training.forward import compiled, in_precision
+from codecnn.training.memory import keep_freed_memory
 from codecnn.training.mix import Mix
 from codecnn.training.report import make_row, write_board, write_row
 from codecnn.training.schedule import make_optimiser, warmup_cosine
@@ -86,6 +87,8 @@ def train_task(
             torch.set_num_threads(settings.threads)
         # Patches have one size, so that what cuDNN finds out about its algorithms in the first step pays in all others.
         torch.backends.cudnn.benchmark = place.device.type == "cuda"
+        if place.device.type == "cpu":
+            keep_freed_memory()
         return _train(make_task(), settings, run, place, resume, progress)
 
 
