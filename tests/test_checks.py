@@ -20,7 +20,7 @@ from codecnn.ctu.store import Store, Unit, open_store
 from codecnn.models import create_model, named_outputs
 from codecnn.runs import sha256_file
 from codecnn.training import TrainingSettings, checks_network, checks_speed
-from codecnn.training.checks import check_training, task_setup
+from codecnn.training.checks import check_task, check_training, task_setup
 from codecnn.training.checks_base import Setup
 from codecnn.training.checks_data import check_codec_error, check_planes, check_qps, check_splits
 from codecnn.training.checks_network import (
@@ -38,6 +38,8 @@ from codecnn.training.filter_task import filter_task
 
 SETTINGS = TrainingSettings(steps=100, batch=2, patch=32, threads=1, device="cpu")
 CPU = torch.device("cpu")
+WIDER = {"features": 16, "blocks": 2, "layers": 3, "growth": 8}
+"""The pictures of the tiny store are noise, which takes some weights to learn by heart."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +54,7 @@ def _setup(store: Store, network: str = "rdn", **options) -> Setup:
 
 @pytest.fixture
 def setup(tiny_store) -> Setup:
-    return _setup(tiny_store, features=16, blocks=2, layers=3, growth=8)
+    return _setup(tiny_store, **WIDER)
 
 
 @pytest.fixture
@@ -432,11 +434,28 @@ def test_the_intact_set_up_passes_every_check(tiny_store, monkeypatch):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_the_checks_of_any_task(tiny_store, monkeypatch):
+    free_machine(monkeypatch)
+
+    def make(settings):
+        return filter_task(tiny_store, "dncnn", {"features": 8, "layers": 4}, settings)
+
+    findings = check_task(make, SETTINGS)
+    assert [finding.verdict for finding in findings] == ["pass"] * 8
+
+    def lame(settings):
+        task = make(settings)
+        task.model.forgotten = nn.Parameter(torch.ones(1))
+        return task
+
+    assert [f.name for f in check_task(lame, SETTINGS) if f.verdict == "fail"] == ["gradients"]
+
+
 def test_the_command(run, tiny_store, tmp_path, monkeypatch):  # noqa: F811
     free_machine(monkeypatch)
     config = tmp_path / "small.yaml"
     config.write_text(
-        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(SMALL | {'planes': ['rec_y']})}\n"
+        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(WIDER | {'planes': ['rec_y']})}\n"
         "training: {batch: 2, patch: 32, threads: 1, device: cpu}\n"
     )
     status, text, err = run("check", config, "--json")
@@ -444,6 +463,7 @@ def test_the_command(run, tiny_store, tmp_path, monkeypatch):  # noqa: F811
     verdicts = {finding["name"]: finding["verdict"] for finding in json.loads(text)}
     assert verdicts["QP plane"] == verdicts["batch norm"] == "skipped"
     monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 0, 0))
+    monkeypatch.setattr(checks_network, "OVERFIT_STEPS", 5)
     status, text, err = run("check", config, "model.options.output=picture")
     assert status == 1
     assert "does not start" in " ".join(text.split())

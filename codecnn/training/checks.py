@@ -1,13 +1,14 @@
 """Sanity of a training set-up before the hours are spent: the checks, and what they look at."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from codecnn.ctu.store import Store
+from codecnn.ctu.store import Store, Unit
 from codecnn.training.checks_base import Finding, Setup, adam, train_step
 from codecnn.training.checks_data import check_codec_error, check_planes, check_qps, check_splits
 from codecnn.training.checks_network import (
@@ -33,54 +34,93 @@ LOOKED_AT = 32
 """Batches whose planes are looked at."""
 
 
+Check = Callable[[], Finding]
+Progress = Callable[[int, int], None]
+
+
+def _unheard(done: int, total: int) -> None:
+    pass
+
+
 def check_training(
     data: Store | Mix,
     network: str,
     options: dict[str, Any],
     settings: TrainingSettings,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = _unheard,
 ) -> list[Finding]:
     """Every check on what `train` would do with the same arguments; raises what it would raise before its first step.
 
     Torch's random numbers are left as they were. `progress` is told how many checks are done, of how many.
     """
-    device = pick_device(settings.device)
-    machine = check_device(device)  # before there is any work
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
     mix: Mix = [(data, 1.0)] if isinstance(data, Store) else data
-    training = [unit for store, _ in mix for unit in store.split("train")]
-    held = [unit for store, _ in mix for unit in store.units if unit.record["split"] != "train"]
 
     def make(changed: TrainingSettings) -> Task:
         return filter_task(mix, network, options, changed)
 
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(settings.seed)
+    device = pick_device(settings.device)
+    machine = check_device(device)  # before there is any work
+    training = [unit for store, _ in mix for unit in store.split("train")]
+    held = [unit for store, _ in mix for unit in store.units if unit.record["split"] != "train"]
+    with _seeded(settings, device):
         task = make(settings)
         setup = task_setup(make, settings, device, _no_identity(task.model, settings))
         batches = setup.draw(LOOKED_AT)
-        checks: Sequence[Callable[[], Finding]] = (
+        checks: list[Check] = [
             lambda: machine,
             lambda: check_splits(training, held),
             lambda: check_codec_error(training),
             lambda: check_planes(batches),
             lambda: check_qps(batches, training),
             lambda: check_initial_loss(setup),
-            lambda: check_gradients(setup),
-            lambda: check_overfit(setup),
             lambda: check_last_layer(setup),
             lambda: check_evaluation_mode(setup),
-            lambda: check_batch_norm(setup),
-            lambda: check_float64(replace(setup, loss=task.loss)),
-            lambda: check_determinism(setup),
-            lambda: check_data_untouched(setup, training),
-            lambda: _check_waiting(setup, task, settings, device),
-        )
-        findings = []
-        for check in checks:
-            findings.append(check())
-            progress(len(findings), len(checks))
+            *_task_checks(setup, task, settings, device, training),
+        ]
+        return _findings(checks, progress)
+
+
+def check_task(
+    make: Callable[[TrainingSettings], Task], settings: TrainingSettings, progress: Progress = _unheard
+) -> list[Finding]:
+    """The checks that hold for any task, made from settings by `make`: all but those of filters and their pictures."""
+    device = pick_device(settings.device)
+    machine = check_device(device)
+    with _seeded(settings, device):
+        task = make(settings)
+        setup = task_setup(make, settings, device, None)
+        return _findings([lambda: machine, *_task_checks(setup, task, settings, device, ())], progress)
+
+
+def _task_checks(
+    setup: Setup, task: Task, settings: TrainingSettings, device: torch.device, units: Sequence[Unit]
+) -> list[Check]:
+    return [
+        lambda: check_gradients(setup),
+        lambda: check_overfit(setup),
+        lambda: check_batch_norm(setup),
+        lambda: check_float64(replace(setup, loss=task.loss)),
+        lambda: check_determinism(setup),
+        lambda: check_data_untouched(setup, units),
+        lambda: _check_waiting(setup, task, settings, device),
+    ]
+
+
+@contextlib.contextmanager
+def _seeded(settings: TrainingSettings, device: torch.device) -> Iterator[None]:
+    """With torch seeded and the threads of training; its random numbers go on afterwards as if nothing had been."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        yield
+
+
+def _findings(checks: Sequence[Check], progress: Progress) -> list[Finding]:
+    findings = []
+    for check in checks:
+        findings.append(check())
+        progress(len(findings), len(checks))
     return findings
 
 

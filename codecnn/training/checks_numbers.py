@@ -106,7 +106,7 @@ def check_data_untouched(setup: Setup, units: Iterable[Unit], batches: int = 4) 
     return judged(
         "data untouched",
         not problems,
-        "; ".join(problems) or f"{batches} batches, {hashed} files",
+        "; ".join(problems) or f"{batches} batches" + (f", {hashed} files" if hashed else ""),
         "work on copies, without operations that end in _ on the input; `codecnn dataset verify` looks at every file",
     )
 
