@@ -128,7 +128,7 @@ def test_a_resumed_run_ends_at_the_same_weights(tiny_store, tmp_path, monkeypatc
         for run in (whole, parted)
     )
     assert a == b
-    with pytest.raises(ConfigError, match="training.batch differs"):
+    with pytest.raises(ConfigError, match=r"training\.batch differs"):
         train(tiny_store, "rdn", SMALL, SETTINGS.model_copy(update={"batch": 5}), parted, resume=True)
 
 

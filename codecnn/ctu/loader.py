@@ -8,6 +8,7 @@ take on the device itself.
 """
 
 import math
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -178,6 +179,16 @@ def unpack(packed: Tensor, layout: Layout) -> Batch:
     return batch
 
 
+def leave_signals(worker: int) -> None:
+    """Let a loading process ignore SIGTERM and SIGINT, for the `worker_init_fn` of a DataLoader.
+
+    Schedulers and terminals send them to all processes. The one that the data is for decides when it needs no more;
+    without this it would lose its data, and torch interrupt it, in the middle of a step.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def iterate(
     data: TrainingBatches, steps: range, *, workers: int = 0, device: str | torch.device = "cpu"
 ) -> Iterator[Batch]:
@@ -192,6 +203,11 @@ def iterate(
     pin = torch.device(device).type == "cuda"
     # The sampler is the range of steps, so that a resumed run cuts nothing twice.
     for packed, layout in DataLoader(
-        PackedBatches(data), batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin
+        PackedBatches(data),
+        batch_size=None,
+        sampler=steps,
+        num_workers=workers,
+        pin_memory=pin,
+        worker_init_fn=leave_signals,
     ):
         yield as_floats(unpack(packed.to(device, non_blocking=True), layout))

@@ -105,8 +105,11 @@ class FilterNetwork(nn.Module):
         return plane[:, :, self.halo : -self.halo, self.halo : -self.halo]
 
     def repaired(self, planes: Mapping[str, Tensor], residual: Tensor) -> Tensor:
-        """Cropped `rec_y` and the last convolution's output (n, 1, h, w), scaled and multiplied by the QP's gain."""
-        residual = residual * RESIDUAL_SCALE
+        """Cropped `rec_y` and the last convolution's output (n, 1, h, w), scaled and multiplied by the QP's gain.
+
+        In the samples' own type: bfloat16, in which autocast may have computed the residual, has 8 bits.
+        """
+        residual = residual.to(planes["rec_y"].dtype) * RESIDUAL_SCALE
         if self.gain is not None:
             residual = residual * self.gain(self.crop(planes["qp"]))
         return self.crop(planes["rec_y"]) + residual

@@ -66,7 +66,7 @@ class YuvRDN(RDN):
         filtered = {"y": self.repaired(planes, self.shuffle(made[:, :4]))}
         halo = self.halo // 2
         for index, name in enumerate(("u", "v"), start=4):
-            residual = made[:, index : index + 1] * RESIDUAL_SCALE
+            residual = made[:, index : index + 1].to(planes["rec_u"].dtype) * RESIDUAL_SCALE
             if self.gain is not None:
                 residual = residual * self.gain(_subsampled(self.crop(planes["qp"])))
             filtered[name] = planes[f"rec_{name}"][:, :, halo:-halo, halo:-halo] + residual

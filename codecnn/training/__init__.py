@@ -7,7 +7,6 @@ from codecnn.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from codecnn.training.distributed import pick_device
-    from codecnn.training.filter_task import filter_task
     from codecnn.training.loop import train, train_task
     from codecnn.training.losses import filter_loss
     from codecnn.training.schedule import warmup_cosine
@@ -18,7 +17,6 @@ __all__ = [
     "Task",
     "TrainingSettings",
     "filter_loss",
-    "filter_task",
     "pick_device",
     "psnr_gain",
     "train",
@@ -29,7 +27,6 @@ __all__ = [
 _HOMES = {
     "Task": "task",
     "filter_loss": "losses",
-    "filter_task": "filter_task",
     "pick_device": "distributed",
     "psnr_gain": "validate",
     "train": "loop",

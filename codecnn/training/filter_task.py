@@ -14,10 +14,12 @@ from codecnn.ctu.loader import TrainingBatches, iterate
 from codecnn.ctu.resident import ResidentBatches
 from codecnn.ctu.sampling import Source
 from codecnn.ctu.store import Store, Unit
+from codecnn.errors import ConfigError
 from codecnn.models import FilterNetwork, create_model, freeze, load_partial, save_weights
 from codecnn.training.losses import filter_loss
 from codecnn.training.mix import Mix, data_key, validation_units
 from codecnn.training.settings import StartSettings, TrainingSettings
+from codecnn.training.show import show_filtering
 from codecnn.training.task import Batch
 from codecnn.training.validate import limit_pictures, psnr_gain
 
@@ -59,8 +61,8 @@ class FilterTask:
         return iterate(data, steps, workers=self.settings.workers, device=device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """`filter_loss` with the weighting of the settings."""
-        return filter_loss(model, batch, self.settings.weighting)
+        """`filter_loss` with the weighting and the kind of the settings."""
+        return filter_loss(model, batch, self.settings.weighting, self.settings.loss)
 
     def validate(self, model: nn.Module, device: torch.device) -> dict[str, Any]:
         """PSNR gain in dB by QP and in the mean of the QPs, which is the score."""
@@ -84,8 +86,11 @@ class FilterTask:
         save_weights(path, model, self.network, {"data_key": self.data_key, "qps": qps} | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
-        """None yet."""
-        return {}
+        """A crop of the first validation picture at its lowest, its middle and its highest QP."""
+        assert isinstance(model, FilterNetwork)
+        first = [unit for unit in self.validation if unit.name == self.validation[0].name]
+        shown = {unit.qp: unit for unit in (first[0], first[len(first) // 2], first[-1])}
+        return {f"{unit.name}/qp{qp}": show_filtering(model, unit, device) for qp, unit in shown.items()}
 
 
 def filter_task(
@@ -94,12 +99,18 @@ def filter_task(
     """The task of training `network` on a store, or on a mix of several.
 
     Weights that settings.start names are loaded, but not to `resume`: a run's checkpoint holds them. Raises StoreError
-    for stores without pictures to train or validate on, ModelError for a network that cannot be made.
+    for stores without pictures to train or validate on, ModelError for a network that cannot be made, ConfigError for
+    one that cannot be trained in the precision that is asked for.
     """
     mix = [(data, 1.0)] if isinstance(data, Store) else data
     sources = [(store.split("train"), share) for store, share in mix]
     validation = limit_pictures(validation_units(mix), settings.validation_pictures)
     model = create_model(network, **options)
+    if settings.precision == "bfloat16" and getattr(model, "predicts_picture", False):
+        raise ConfigError(
+            f"network {network!r} with output: picture cannot be trained with training.precision bfloat16, which has "
+            "8 bits for samples of 10"
+        )
     transfer = None
     if settings.start is not None:
         transfer = None if resume else _load(model, settings.start)

@@ -23,6 +23,7 @@ from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_ru
 from codecnn.training.distributed import Agreement, Place, in_parallel, joined, synchronise_norms
 from codecnn.training.filter_task import filter_task
 from codecnn.training.forward import compiled, in_precision
+from codecnn.training.memory import keep_freed_memory
 from codecnn.training.mix import Mix
 from codecnn.training.report import make_row, write_board, write_row
 from codecnn.training.schedule import make_optimiser, warmup_cosine
@@ -86,6 +87,8 @@ def train_task(
             torch.set_num_threads(settings.threads)
         # Patches have one size, so that what cuDNN finds out about its algorithms in the first step pays in all others.
         torch.backends.cudnn.benchmark = place.device.type == "cuda"
+        if place.device.type == "cpu":
+            keep_freed_memory()
         return _train(make_task(), settings, run, place, resume, progress)
 
 
@@ -106,9 +109,10 @@ def _train(
     batches = task.batches(range(state.step, settings.steps), place.rank, place.world, place.device)
     network, batches, note = _network(task, settings, place, batches)
     notes.append(note)
+    made_by = provenance()
     if place.first:
         facts = {"processes": place.world, "device": str(place.device), "threads": torch.get_num_threads()}
-        log(run, "resumed" if resume else "started", state.step, **facts, provenance=provenance())
+        log(run, "resumed" if resume else "started", state.step, **facts, provenance=made_by)
         for note in filter(None, notes):
             log(run, "note", state.step, text=note)
 
@@ -144,7 +148,7 @@ def _train(
                 bar.set_postfix(loss=f"{row['loss']:.4f}", score=f"{row['score']:+.4f}")
                 card = {
                     "training": settings.model_dump(),
-                    "provenance": provenance(),
+                    "provenance": made_by,
                     "validation": {"step": state.step, "seconds": row["seconds"]} | found,
                 }
                 for name in ("last", "best") if better else ("last",):
@@ -178,7 +182,7 @@ def _train(
             if _due(state.step, settings) and state.reported < state.step:
                 validate()
             for batch in timed:
-                torch.manual_seed(_step_seed(settings.seed, state.step, place.rank))
+                _seed_step(settings.seed, state.step, place)
                 state.add_loss(_backward(task, network, batch, settings.accumulate))
                 nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
                 optimiser.step()
@@ -246,9 +250,13 @@ def _parts(batch: Batch, count: int) -> list[Batch]:
     return [{name: chunk[index] for name, chunk in chunks.items()} for index in range(count)]
 
 
-def _step_seed(seed: int, step: int, rank: int) -> int:
-    """A seed for what a network draws within a step, so that a run that goes on draws what it would have drawn."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
+def _seed_step(seed: int, step: int, place: Place) -> None:
+    """Seed what a network draws within a step by the step, so that a resumed run draws what it would have drawn."""
+    number = int(np.random.SeedSequence([seed, step, place.rank]).generate_state(1)[0])
+    # torch.manual_seed seeds the same, but where there is no CUDA it notes a stack trace for later, each time.
+    torch.default_generator.manual_seed(number)
+    if place.device.type == "cuda":
+        torch.cuda.manual_seed(number)
 
 
 class _Watch:

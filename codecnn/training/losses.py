@@ -6,14 +6,21 @@ from torch import Tensor, nn
 from codecnn.models import named_outputs
 
 COMPONENT_WEIGHTS = {"y": 6, "u": 1, "v": 1}
+CHARBONNIER_EPSILON = 1e-3
+"""In units of full scale: one 8-bit step is 4 of it. Errors well below it count squared, those above as they are."""
 
 
-def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str) -> Tensor:
-    """Mean squared error over the valid samples of each patch, averaged over the patches.
+def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind: str = "mse") -> Tensor:
+    """Mean error over the valid samples of each patch, averaged over the patches; of an error d of a sample counts
 
-    With the weighting "picture" each patch's error is divided by the error that the codec left in its whole picture.
-    A network that changes nothing then has a loss of about 1, and since d(dB) = -10/ln 10 · d(MSE)/MSE, the gradient is
-    that of the mean PSNR gain. (Dividing by the patch's own error instead lets flat patches explode.)
+    "mse"          d²
+    "l1"           |d|
+    "charbonnier"  sqrt(d² + ε²) - ε, with CHARBONNIER_EPSILON (Lai et al., "LapSRN", CVPR 2017)
+
+    With the weighting "picture" each patch's error is divided by the one that the codec left in its whole picture: by
+    its mean squared error, or by the root of that for the losses that are not squared. With "mse" a network that
+    changes nothing then has a loss of about 1, and since d(dB) = -10/ln 10 · d(MSE)/MSE, the gradient is that of the
+    mean PSNR gain. (Dividing by the patch's own error instead lets flat patches explode.)
 
     Of a network that filters chroma as well, the errors of y, u and v are averaged 6:1:1, as in the field's YUV-PSNR;
     the batch then has orig_u and orig_v, and chroma's error is divided by the picture's luma error too.
@@ -21,11 +28,19 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str) -> T
     filtered = named_outputs(model(batch))
     loss = torch.zeros((), device=batch["valid"].device)
     weights = sum(COMPONENT_WEIGHTS[name] for name in filtered)
+    scale = batch["picture_mse"] if kind == "mse" else batch["picture_mse"].sqrt()
     for name, plane in filtered.items():
         valid = batch["valid"] if name == "y" else batch["valid"][:, :, ::2, ::2]
-        error = (plane - batch[f"orig_{name}"]).square() * valid
+        error = _ERRORS[kind](plane - batch[f"orig_{name}"]) * valid
         per_patch = error.sum(dim=(1, 2, 3)) / valid.sum(dim=(1, 2, 3))
         if weighting == "picture":
-            per_patch = per_patch / batch["picture_mse"]
+            per_patch = per_patch / scale
         loss = loss + per_patch.mean() * (COMPONENT_WEIGHTS[name] / weights)
     return loss
+
+
+def _charbonnier(difference: Tensor) -> Tensor:
+    return (difference.square() + CHARBONNIER_EPSILON**2).sqrt() - CHARBONNIER_EPSILON
+
+
+_ERRORS = {"mse": Tensor.square, "l1": Tensor.abs, "charbonnier": _charbonnier}

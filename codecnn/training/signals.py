@@ -37,9 +37,7 @@ class StopSignals:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        # Loading processes inherit the handler. They live on until this process lets them go, since a signal to the
-        # whole group would otherwise take the data away from a step that is under way.
-        if os.getpid() != self._owner:
+        if os.getpid() != self._owner:  # a process that was forked within
             return
         if self.caught and self._impatient and number == signal.SIGINT:
             raise KeyboardInterrupt

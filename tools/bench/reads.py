@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         made = options.store is None
-        units = _make(Path(folder), options) if made else open_store(options.store).split(options.split)
+        units = make_units(Path(folder), options) if made else open_store(options.store).split(options.split)
         reads = _reads(units, Path(folder), options)
         loader = _loader(units, options)
     result = {"machine": _machine(), "bit_depth": units[0].format.bit_depth, "reads": reads, "loader": loader}
@@ -70,7 +70,7 @@ def _machine() -> str:
     return f"{platform.machine()}, {len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}"
 
 
-def _make(folder: Path, options: argparse.Namespace) -> list[Unit]:
+def make_units(folder: Path, options: argparse.Namespace) -> list[Unit]:
     """Units of one picture each, in raw files as a build writes them: natural texture, with noise where decoded."""
     form = VideoFormat(1920, 1080, "420", options.bit_depth)
     rng = np.random.default_rng(0)

@@ -1,0 +1,201 @@
+"""Training steps a second: codecnn's loop against the same network in a plain PyTorch loop, as people write it.
+
+    python tools/benchmark.py training                              on the CPU, a small network
+    python tools/benchmark.py training --device cuda --network rdn_32_4_6_24 --patch 128 --batch 16
+
+Plain is: pairs of 8-bit PNG crops (written before the clock starts) through a DataLoader, NCHW, float32, Adam, MSE.
+codecnn is `train` itself, with averaged weights, clipping, its schedule and 10-bit pictures; on CUDA in bfloat16,
+compiled, with the pictures in the device's memory. The ways take turns, each turn in a process of its own, of which the
+first half of the steps warms up. TFLOP/s count six operations a multiply-accumulate: forwards, and backwards twice.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+from codecnn.codec.base import QP_SCALE
+from codecnn.ctu.loader import TrainingBatches
+from codecnn.ctu.store import Unit
+from codecnn.models import complexity, create_model
+from codecnn.runs import read_jsonl
+from codecnn.training import TrainingSettings, train_task
+from codecnn.training.checkpoint import LOG, METRICS
+from codecnn.training.filter_task import FilterTask
+from tools.bench.reads import make_units
+
+WAYS = ("plain", "codecnn")
+CROPS = 256
+"""Pairs on the disk; they stay in the page cache, as the codecnn pictures do."""
+
+
+class PngCrops(Dataset[tuple[Tensor, Tensor, Tensor]]):
+    """The peer's data: pairs of files, flipped at random, (1, s, s) in [0, 1]."""
+
+    def __init__(self, folder: Path) -> None:
+        self.names = sorted(folder.glob("*_rec.png"))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        name = self.names[index]
+        rec = np.asarray(Image.open(name))
+        orig = np.asarray(Image.open(name.with_name(name.name.replace("_rec", "_orig"))))
+        if np.random.rand() < 0.5:
+            rec, orig = rec[:, ::-1], orig[:, ::-1]
+        planes = (torch.from_numpy(plane.copy()).float().unsqueeze(0) / 255 for plane in (rec, orig))
+        return (*planes, torch.full((1, 1, 1), 32 / QP_SCALE))
+
+
+def write_crops(units: list[Unit], folder: Path, halo: int, patch: int) -> None:
+    """PNG pairs of the units' pictures, rounded to 8 bits."""
+    data = TrainingBatches(units, batch=CROPS, steps=1, size=patch, halo=halo)[0]
+    for index in range(CROPS):
+        for name in ("rec", "orig"):
+            samples = (data[f"{name}_y"][index, 0] * 256).clamp(0, 255).byte().numpy()
+            Image.fromarray(samples).save(folder / f"{index:04}_{name}.png")
+
+
+def run_plain(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Steps a second of the plain loop, and its share of time waiting for data."""
+    device = torch.device(options.device)
+    model = create_model(options.network).to(device).train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
+    loader = DataLoader(
+        PngCrops(folder / "png"),
+        batch_size=options.batch,
+        shuffle=True,
+        num_workers=options.plain_workers,
+        drop_last=True,
+        pin_memory=device.type == "cuda",
+        persistent_workers=options.plain_workers > 0,
+    )
+    step, running, waited, started, mark = 0, 0.0, 0.0, 0.0, time.perf_counter()
+    while step < options.steps:
+        for rec, orig, qp in loader:
+            waited += time.perf_counter() - mark
+            optimiser.zero_grad()
+            filtered = model({"rec_y": rec.to(device), "qp": qp.to(device)})
+            loss = F.mse_loss(filtered, orig.to(device))
+            loss.backward()
+            optimiser.step()
+            running += loss.item()
+            mark = time.perf_counter()
+            step += 1
+            if step == options.steps // 2:
+                started, waited = mark, 0.0
+            if step == options.steps:
+                break
+    seconds = mark - started
+    return {"steps_per_second": (step - step // 2) / seconds, "data_wait": waited / seconds}
+
+
+def run_codecnn(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Steps a second of `train_task`, and its share of time waiting for data."""
+    cuda = options.device.startswith("cuda")
+    settings = TrainingSettings(
+        steps=options.steps,
+        batch=options.batch,
+        patch=options.patch,
+        validate_every=options.steps // 2,
+        checkpoint_every=options.steps,
+        device=options.device,
+        threads=options.threads,
+        precision=options.precision or ("bfloat16" if cuda else "float32"),
+        compile=cuda and not options.eager,
+        resident=cuda,
+        workers=options.workers,
+    )
+    units = bench_units(folder)
+
+    def task() -> FilterTask:
+        model = create_model(options.network)
+        return FilterTask(model, options.network, {}, settings, [(units, 1.0)], units[:1], "benchmark", None)
+
+    with tempfile.TemporaryDirectory() as run:
+        train_task(task, settings, Path(run))
+        row = read_jsonl(Path(run) / METRICS)[-1]
+        notes = [line["text"] for line in read_jsonl(Path(run) / LOG) if line["event"] == "note"]
+    found = {"steps_per_second": row["patches_per_second"] / options.batch, "data_wait": row["data_wait"]}
+    return found | {"notes": notes, "gpu_memory_mib": row.get("gpu_memory_mib")}
+
+
+def bench_units(folder: Path) -> list[Unit]:
+    """Two 10-bit 1920x1080 pictures, made where they are not there yet."""
+    return make_units(folder, argparse.Namespace(pictures=2, bit_depth=10))
+
+
+def main(argv: list[str]) -> None:
+    """Measure and print; --json for figures alone."""
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", default="quarter_light", help="one that takes rec_y and qp [quarter_light]")
+    parser.add_argument("--patch", type=int, default=96)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=80, help="of a turn, the first half to warm up [80]")
+    parser.add_argument("--turns", type=int, default=3, help="of each way [3]")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the CPU [all]")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), help="of codecnn [bfloat16 on CUDA]")
+    parser.add_argument("--eager", action="store_true", help="codecnn without torch.compile on CUDA")
+    parser.add_argument("--workers", type=int, default=0, help="processes that cut patches for codecnn [0]")
+    parser.add_argument("--plain-workers", type=int, default=2, help="processes that read PNG for plain [2]")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.only:
+        torch.set_num_threads(options.threads)
+        torch.manual_seed(0)
+        print(json.dumps({"plain": run_plain, "codecnn": run_codecnn}[options.only](options, options.folder)))
+        return
+    cost = complexity(create_model(options.network)).kmac_per_pixel
+    results: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "png").mkdir()
+        write_crops(bench_units(Path(folder)), Path(folder) / "png", create_model(options.network).halo, options.patch)
+        for _ in range(options.turns):
+            for way in WAYS:
+                command = [sys.executable, str(Path(__file__).parents[1] / "benchmark.py"), "training", *argv]
+                done = subprocess.run(
+                    [*command, "--only", way, "--folder", folder], check=True, stdout=subprocess.PIPE, text=True
+                )
+                results[way].append(json.loads(done.stdout.splitlines()[-1]))
+    ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in zip(*results.values(), strict=True)]
+    operations = cost * 1000 * 6 * options.patch**2 * options.batch
+    rows = {
+        way: {
+            "steps_per_second": float(np.median([turn["steps_per_second"] for turn in turns])),
+            "data_wait": float(np.median([turn["data_wait"] for turn in turns])),
+        }
+        for way, turns in results.items()
+    }
+    for row in rows.values():
+        row["tflops"] = row["steps_per_second"] * operations / 1e12
+    if options.json:
+        print(json.dumps({"ways": rows, "ratio": float(np.median(ratios)), "turns": results}, indent=2))
+        return
+    print(
+        f"{options.network}, {cost:.1f} kMAC/pixel, {options.batch} patches of {options.patch}x{options.patch}, "
+        f"{options.device}, {options.threads} threads, load {os.getloadavg()[0]:.1f}; medians of {options.turns} turns"
+    )
+    print(f"{'':8} {'steps/s':>9} {'TFLOP/s':>9} {'waiting':>8}")
+    for way, row in rows.items():
+        print(f"{way:8} {row['steps_per_second']:9.2f} {row['tflops']:9.3f} {row['data_wait']:8.1%}")
+    print(f"codecnn is {np.median(ratios):.2f} times as fast (turns: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+    for note in dict.fromkeys(note for turn in results["codecnn"] for note in turn["notes"]):
+        print(note)
