@@ -200,13 +200,12 @@ def _write_rows(
     with contextlib.ExitStack() as stack:
         files: dict[tuple[str, int, int], IO[bytes]] = {}
         for rows, sizes in pieces:
-            kinds = np.column_stack((split_of[rows["picture"]], sizes))
-            for kind in np.unique(kinds, axis=0):
-                split, width, height = names[kind[0]], int(kind[1]), int(kind[2])
-                if (split, width, height) not in files:
-                    path = folder / _name(split, (width, height))
-                    files[split, width, height] = stack.enter_context(path.open("wb"))
-                rows[(kinds == kind).all(1)].tofile(files[split, width, height])
+            kinds = (split_of[rows["picture"]] << 16) + (sizes[:, 0] << 8) + sizes[:, 1]
+            for kind in np.unique(kinds).tolist():
+                key = names[kind >> 16], kind >> 8 & 255, kind & 255
+                if key not in files:
+                    files[key] = stack.enter_context((folder / _name(key[0], key[1:])).open("wb"))
+                rows[kinds == kind].tofile(files[key])
         return sorted(files)
 
 
