@@ -1,11 +1,13 @@
 """Spearman's correlation, over all rows and within each QP, and under resampling."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from codecnn.analysis.table import Floats, Ints
 
+THREADS = 2
 PLAIN_ROWS = 1_000_000
 """Up to so many rows are sorted in the plain way."""
 _CHUNK = 4_000_000
@@ -19,18 +21,24 @@ def spearman(columns: Sequence[Floats], qp_index: Ints, qps: int) -> tuple[Float
     k, n = len(columns), len(qp_index)
     counts = np.bincount(qp_index, minlength=qps)
     middle = (counts[qp_index] + 1) / 2
-    overall, within = [], []
-    for column in columns:
+    small = qp_index.astype(np.uint8)
+
+    def ranked(column: Floats) -> tuple[Floats, Floats]:
         order, ties = _sorted(column)
-        ranks = np.empty(n)
-        ranks[order] = _mean_ranks(ties) - (n + 1) / 2
-        overall.append(ranks)
-        ranks = np.empty(n)
-        qp_in_order = qp_index[order]
-        for qp in range(qps):
-            chosen = qp_in_order == qp
-            ranks[order[chosen]] = _mean_ranks(ties[chosen])
-        within.append(ranks - middle)
+        over_all, in_qp = np.empty(n), np.empty(n)
+        over_all[order] = _mean_ranks(ties) - (n + 1) / 2
+        # Rows by QP, those of a QP in their order: a stable sort of bytes is a count.
+        by_qp = np.argsort(small[order], kind="stable")
+        order, ties = order[by_qp], ties[by_qp]
+        for stop, count in zip(np.cumsum(counts), counts, strict=True):
+            rows = slice(stop - count, stop)
+            in_qp[order[rows]] = _mean_ranks(ties[rows])
+        in_qp -= middle
+        return over_all, in_qp
+
+    # Sorting and moving numbers leaves Python's lock to others.
+    with ThreadPoolExecutor(THREADS) as pool:
+        overall, within = zip(*pool.map(ranked, columns), strict=True)
     whole = np.zeros((k, k))
     parts = np.zeros((qps, k, k))
     for i in range(k):
