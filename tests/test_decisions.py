@@ -228,6 +228,18 @@ def test_full_strength_is_what_the_filter_gives():
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_the_scale_is_that_of_the_ctus_that_are_on():
+    """Twice the repair on the left, damage on the right: over all of it half the strength would not be found."""
+    rng = np.random.default_rng(16)
+    original, decoded = coded(rng, (64, 64), components=1, spread=20)
+    error = original.y.astype(float) - decoded.y
+    samples = {"y": decoded.y + error * np.where(np.arange(64) < 32, 2.0, -1.5)}
+    picture, decision = check(original, decoded, {0: samples}, 22, 32)
+    assert decision.flags["y"].tolist() == [[True, False]] * 2
+    assert decision.scales["y"] == 0.5
+    np.testing.assert_array_equal(picture.y[:, :32], original.y[:, :32])
+
+
 def test_the_offset_that_repairs_most_is_taken():
     rng = np.random.default_rng(10)
     original, decoded = coded(rng, (64, 64), components=1)
