@@ -1,5 +1,6 @@
 """Evaluation: sequences x QPs, gain and BD-rate."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,9 +21,13 @@ from codecnn.cli.options import (
     parse_qps,
 )
 from codecnn.console import out, print_gains, print_json, progress
+from codecnn.errors import StoreError
 
 if TYPE_CHECKING:
+    from codecnn.ctu.store import Store
     from codecnn.evaluation.sweep import Entry
+
+DEFAULT_QPS = "22,27,32,37,42"
 
 
 @app.command()
@@ -32,7 +37,9 @@ def evaluate(
         list[Path], typer.Option("--model", "-m", help="weights with their card beside them; once for each filter")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, report.html and tables")],
-    qp: Annotated[str, typer.Option("-q", "--qp", help="QPs to code at")] = "22,27,32,37,42",
+    qp: Annotated[
+        str | None, typer.Option("-q", "--qp", help="QPs to code at [22,27,32,37,42]; of a store, those to take [all]")
+    ] = None,
     codec: Annotated[str, typer.Option("--codec", help="vvc or hevc")] = "vvc",
     preset: Annotated[str, typer.Option("--preset", help="of the encoder")] = "medium",
     configuration: Annotated[
@@ -73,6 +80,8 @@ def evaluate(
     entries = _entries(model, tile, device)
     if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
+        if qp is not None:
+            store = _at_qps(store, parse_qps(qp))
     else:
         spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
         spec |= {"step": step, "packing": packing, "split": split}
@@ -81,7 +90,7 @@ def evaluate(
             "codec": codec,
             "preset": preset,
             "configuration": configuration,
-            "qp": parse_qps(qp),
+            "qp": parse_qps(qp or DEFAULT_QPS),
             "ctu_size": 64 if codec == "hevc" else 128,
             "sequences": [spec | {"source": str(source)} for source in sequences],
         }
@@ -104,6 +113,14 @@ def evaluate(
     for one in results.get("models", [results]):
         print_gains(one)
     out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
+
+
+def _at_qps(store: "Store", qps: list[int]) -> "Store":
+    """The store with its units of some QPs only."""
+    missing = sorted(set(qps) - {unit.qp for unit in store.units})
+    if missing:
+        raise StoreError(f"store {store.folder} has no pictures at QP {missing[0]}")
+    return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
 
 
 def _entries(weights: list[Path], tile: int, device: str) -> list["Entry"]:
