@@ -11,6 +11,7 @@ from codecnn.cli.options import (
     BitDepth,
     Chroma,
     Device,
+    Exact,
     Frames,
     Jobs,
     Json,
@@ -63,6 +64,7 @@ def evaluate(
     jobs: Jobs = 1,
     tile: Tile = 640,
     device: Device = "auto",
+    exact: Exact = False,
     as_json: Json = False,
 ) -> None:
     """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate.
@@ -77,7 +79,7 @@ def evaluate(
     from codecnn.evaluation.sweep import evaluate as run_evaluation
 
     chosen = parse_metrics(metrics)
-    entries = _entries(model, tile, device)
+    entries = _entries(model, tile, device, exact)
     if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
         if qp is not None:
@@ -123,21 +125,27 @@ def _at_qps(store: "Store", qps: list[int]) -> "Store":
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
 
 
-def _entries(weights: list[Path], tile: int, device: str) -> list["Entry"]:
-    """The filters, named by their files and folders; by whole paths where several have one name."""
+def _entries(weights: list[Path], tile: int, device: str, exact: bool) -> list["Entry"]:
+    """The filters, named by their files and folders; by whole paths where several have one name.
+
+    With `exact` there is the integer form of each beside it, so that results tell what it loses.
+    """
     import torch
 
     from codecnn.evaluation.sweep import Entry
-    from codecnn.filtering import float_filter
-    from codecnn.models import load_model
+    from codecnn.filtering import load_filter
+    from codecnn.filtering.integer import integer_path, is_integer
     from codecnn.training import pick_device
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    if exact:
+        forms = [path if is_integer(path) else integer_path(path) for path in weights]
+        weights = list(dict.fromkeys(path for pair in zip(weights, forms, strict=True) for path in pair))
     short = [f"{path.absolute().parent.name}/{path.stem}" for path in weights]
     entries = []
     for path, name in zip(weights, short, strict=True):
-        network, card = load_model(path)
+        filter_, card = load_filter(path, device=where, tile=tile)
         unique = name if short.count(name) == 1 else str(path.with_suffix(""))
-        entries.append(Entry(unique, card, float_filter(network, device=where, tile=tile), on))
+        entries.append(Entry(unique, card, filter_, on))
     return entries

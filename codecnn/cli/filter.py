@@ -9,7 +9,7 @@ import typer
 from tqdm import tqdm
 
 from codecnn.cli.app import app
-from codecnn.cli.options import BitDepth, Chroma, Device, Frames, Json, Model, Rate, Size, parse_bytes, parse_qps
+from codecnn.cli.options import BitDepth, Chroma, Device, Exact, Frames, Json, Model, Rate, Size, parse_bytes, parse_qps
 from codecnn.console import err, print_facts, print_json
 from codecnn.errors import ConfigError
 
@@ -58,6 +58,7 @@ def filter_command(
         typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [640]"),
     ] = None,
     device: Device = "auto",
+    exact: Exact = False,
     as_json: Json = False,
 ) -> None:
     """Filter decoded pictures; the output has the format of the input, its pictures in output order.
@@ -70,10 +71,9 @@ def filter_command(
         count_decisions,
         decide_video,
         filter_video,
-        float_filter,
+        load_filter,
         write_decisions,
     )
-    from codecnn.models import load_model
     from codecnn.training import pick_device
     from codecnn.video import open_video
 
@@ -82,8 +82,9 @@ def filter_command(
     if original is None and decisions is not None:
         raise ConfigError(f"nothing is decided without the original: {decisions} needs --original")
     tried = parse_qps(offsets)
-    network, card = load_model(model)
-    filter_ = float_filter(network, device=pick_device(device), tile=tile or DEFAULT_TILE, memory=parse_bytes(memory))
+    filter_, card = load_filter(
+        model, exact=exact, device=pick_device(device), tile=tile or DEFAULT_TILE, memory=parse_bytes(memory)
+    )
     with ExitStack() as stack:
         video = stack.enter_context(
             open_video(source, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, frames=frames)

@@ -23,6 +23,10 @@ Overrides = Annotated[
 Tile = Annotated[
     int, typer.Option("--tile", min=16, help="side of the tiles in samples; the result does not depend on it")
 ]
+Exact = Annotated[
+    bool,
+    typer.Option("--exact", help="in 16-bit integers, the same samples on every machine: NAME.int16.safetensors"),
+]
 Model = Annotated[Path, typer.Option("--model", "-m", help="weights, .safetensors with their card beside them")]
 
 

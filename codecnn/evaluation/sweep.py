@@ -12,6 +12,7 @@ from codecnn.ctu.store import Store, Unit
 from codecnn.errors import CodecnnError, ConfigError, ModelError
 from codecnn.evaluation.cells import QP_OFFSETS, Decisions, Entry, measure_decoded, measure_filtered, parse_metrics
 from codecnn.evaluation.crops import make_crop
+from codecnn.evaluation.quantisation import add_losses
 from codecnn.evaluation.report import write_report
 from codecnn.evaluation.summary import make_row, summarise, untrained_qp
 from codecnn.evaluation.tables import Measured, write_csv, write_ctus, write_markdown, write_statistics
@@ -65,6 +66,7 @@ def evaluate(
         )
         for entry in entries
     ]
+    add_losses(entries, every)
     results = every[0] if len(every) == 1 else {"schema": every[0]["schema"], "models": every}
     listed = [cell for group in cells.values() for cell in group]
     write_json(output / "results.json", results)

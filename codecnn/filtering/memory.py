@@ -3,6 +3,7 @@
 import torch
 
 from codecnn.errors import ConfigError
+from codecnn.filtering.frame import Tileable
 from codecnn.models import FilterNetwork
 from codecnn.models.memory import inference_peak, probe_planes
 
@@ -18,9 +19,7 @@ def bytes_per_sample(model: FilterNetwork, device: torch.device) -> float:
     return peak / (side + 2 * model.halo) ** 2
 
 
-def tile_within(
-    memory: int, per_sample: float, model: FilterNetwork, size: tuple[int, int], tile: int | None
-) -> int | None:
+def tile_within(memory: int, per_sample: float, model: Tileable, size: tuple[int, int], tile: int | None) -> int | None:
     """The largest tile, at most `tile` (None: the picture in one piece), with which tensors take `memory` bytes.
 
     They are the planes of a picture of `size` (h, w) luma samples, their copies padded for the network, its outputs,

@@ -93,6 +93,13 @@ class Graph:
         return tuple(node.name for node in self.nodes if node.op == "plane")
 
     @property
+    def uses_qp(self) -> bool:
+        return any(
+            node.op in ("qp", "modulate") or (node.op == "output" and len(node.tensors["gain"]) > 1)
+            for node in self.nodes
+        )
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.nodes if node.op == "output")
 

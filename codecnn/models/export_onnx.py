@@ -66,13 +66,6 @@ class _Writer:
         return self.add("Unsqueeze", name, gathered, self.constant(f"{name}.axes", [2, 3], np.int64))
 
 
-def uses_qp(graph: Graph) -> bool:
-    """Whether anything in the graph depends on the QP."""
-    return any(
-        node.op in ("qp", "modulate") or (node.op == "output" and len(node.tensors["gain"]) > 1) for node in graph.nodes
-    )
-
-
 def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
     """The graph as ONNX, of any height and width.
 
@@ -85,7 +78,7 @@ def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
         raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
     writer = _Writer(graph, qp)
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.planes]
-    if qp is None and uses_qp(graph):
+    if qp is None and graph.uses_qp:
         inputs.append(helper.make_tensor_value_info("qp", TensorProto.FLOAT, ["n", 1, 1, 1]))
         scaled = writer.add("Mul", "qp.scaled", "qp", writer.constant("qp.scale", QP_SCALE))
         whole = writer.add("Cast", "qp.whole", writer.add("Round", "qp.rounded", scaled), to=TensorProto.INT64)

@@ -3,7 +3,7 @@
 from codecnn.filtering.integer.convert import integer_network
 from codecnn.filtering.integer.exact_filter import ExactFilter, exact_filter
 from codecnn.filtering.integer.fast import FastNetwork
-from codecnn.filtering.integer.file import is_integer, load_integer, save_integer
+from codecnn.filtering.integer.file import integer_path, is_integer, load_integer, save_integer
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.quantise import ACCUMULATOR_BITS, quantise
 from codecnn.filtering.integer.reference import filter_reference
@@ -16,6 +16,7 @@ __all__ = [
     "exact_filter",
     "filter_reference",
     "integer_network",
+    "integer_path",
     "is_integer",
     "load_integer",
     "quantise",

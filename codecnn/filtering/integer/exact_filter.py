@@ -13,9 +13,14 @@ from codecnn.errors import ConfigError
 from codecnn.filtering.frame import DEFAULT_TILE, filter_outputs
 from codecnn.filtering.integer.fast import FastNetwork
 from codecnn.filtering.integer.network import IntegerNetwork, check_bit_depth
+from codecnn.filtering.memory import tile_within
 from codecnn.filtering.picture_filter import NOTHING, Array, decoded_planes
+from codecnn.models.base import CHROMA_PLANES
 from codecnn.models.export_graph import Graph
+from codecnn.models.memory import peak_bytes
 from codecnn.video import Picture
+
+_PROBE = 96
 
 
 class TiledGraph:
@@ -33,13 +38,16 @@ class TiledGraph:
 class ExactFilter:
     """An integer network that gives the same samples on every machine; `exact_filter` makes it. A `PictureFilter`."""
 
-    def __init__(self, fast: FastNetwork, tile: int | None) -> None:
+    def __init__(self, fast: FastNetwork, tile: int | None, memory: int | None) -> None:
         self.fast = fast
         self.tile = tile
+        self.memory = memory
+        self.bytes_per_sample = 0.0 if memory is None else _bytes_per_sample(fast)
 
     @property
     def planes(self) -> tuple[str, ...]:
-        return self.fast.network.graph.planes
+        graph = self.fast.network.graph
+        return (*graph.planes, "qp") if graph.uses_qp else graph.planes
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -54,8 +62,11 @@ class ExactFilter:
             name: torch.from_numpy(plane.astype(np.float32)).to(self.fast.device)[None, None]
             for name, plane in decoded_planes(picture, self.planes, beside).items()
         }
-        compute = partial(self.fast, qp=qp, bit_depth=picture.bit_depth)
-        filtered = filter_outputs(TiledGraph(network.graph, compute), planes, self.tile)
+        tiled = TiledGraph(network.graph, partial(self.fast, qp=qp, bit_depth=picture.bit_depth))
+        tile = self.tile
+        if self.memory is not None:
+            tile = tile_within(self.memory, self.bytes_per_sample, tiled, picture.y.shape, tile)
+        filtered = filter_outputs(tiled, planes, tile)
         return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
 
     def __call__(self, picture: Picture, qp: int, beside: Mapping[str, Array] = NOTHING) -> Picture:
@@ -72,13 +83,27 @@ def exact_filter(
     *,
     device: str | torch.device = "cpu",
     tile: int | None = DEFAULT_TILE,
+    memory: int | None = None,
     wide: bool = False,
 ) -> ExactFilter:
     """`network` as a filter of pictures whose samples depend on nothing but the network and the picture.
 
-    Neither `device`, nor `tile`, the largest side of the tiles in luma samples, nor the number of threads changes one
-    of them; nor does `wide`, which computes in float64 what float32 holds as well.
+    Neither `device`, nor `tile`, the largest side of the tiles in luma samples, nor `memory`, which makes them smaller
+    as for `float_filter`, nor the number of threads changes one of them; nor does `wide`, which computes in float64
+    what float32 holds as well.
     """
     if tile is not None and tile < 1:
         raise ConfigError(f"tile size must be positive, not {tile}")
-    return ExactFilter(FastNetwork(network, device, wide=wide), tile)
+    return ExactFilter(FastNetwork(network, device, wide=wide), tile, memory)
+
+
+def _bytes_per_sample(fast: FastNetwork) -> float:
+    """Bytes of tensors for one luma sample of the window that the network is given, measured on a small one."""
+    graph = fast.network.graph
+    side = _PROBE + -_PROBE % graph.stride + 2 * graph.halo
+    planes = {}
+    for name in graph.planes:
+        own = side // 2 if name in CHROMA_PLANES else side
+        planes[name] = torch.zeros(1, 1, own, own, device=fast.device)
+    weights = [tensor for tensors in fast.tensors.values() for tensor in tensors.values()]
+    return peak_bytes(lambda: fast(planes, 0, fast.network.bit_depth), [*weights, *planes.values()]) / side**2

@@ -114,6 +114,11 @@ def save_integer(path: Path | str, network: IntegerNetwork, card: Mapping[str, A
     write_json(card_path(path), {**card, **made})
 
 
+def integer_path(weights: Path | str) -> Path:
+    """Where the integer form of weights NAME.safetensors lies unless it is told otherwise: NAME.int16.safetensors."""
+    return Path(weights).with_suffix(".int16.safetensors")
+
+
 def is_integer(path: Path | str) -> bool:
     """Whether the card beside `path` is that of an integer network."""
     card = card_path(path)
