@@ -11,6 +11,9 @@ from filelock import FileLock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+"""False where the environment variable NUMBA_DISABLE_JIT=1 leaves all functions plain Python."""
+
 
 def compiled(function: Function) -> Function:
     """`function` compiled by numba for compiled functions to call: a wrapper for Python would take a third longer.
@@ -48,6 +51,17 @@ def compiled_once(function: Callable[..., Any]) -> Iterator[None]:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 stack.enter_context(FileLock(Path(folder) / f"{function.__name__}.lock"))
         yield
+
+
+def _pointer(_context: Any, address: Any) -> Any:
+    def inttoptr(_context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], numba.core.cgutils.voidptr_t)
+
+    return numba.types.voidptr(address), inttoptr
+
+
+pointer = cast(Callable[[int], Any], numba.extending.intrinsic(_pointer))
+"""In compiled functions, an address as the pointer that `numba.carray` takes."""
 
 
 def source_digest() -> str:
