@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -41,6 +41,7 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    task: Literal["filter"] = "filter"
     store: str | None = Field(default=None, description="folder that `codecnn dataset build` made")
     stores: list[StoreShare] | None = Field(default=None, min_length=1, description="several of them, instead of one")
     model: NetworkConfig
@@ -56,6 +57,34 @@ class TrainConfig(BaseModel):
         """The stores, opened, with their shares. Raises what `open_store` raises."""
         shares = self.stores or [StoreShare(store=str(self.store), share=1)]
         return [(open_store(part.store), part.share) for part in shares]
+
+
+class ModesConfig(BaseModel):
+    """The content of a configuration that trains the mode classifier; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: Literal["modes"]
+    labels: str | list[str] = Field(min_length=1, description="tables that `codecnn labels` made")
+    validation: str | list[str] = Field(
+        default=[], description="tables of other pictures; none validates on the split 'val' of a labelled store"
+    )
+    cost: Literal["dct", "hadamard", "sad", "sse"] = Field(default="dct", description="by which the best mode is told")
+    softness: float = Field(
+        default=0.0,
+        ge=0,
+        le=10,
+        description="share of a block's mean excess by which modes count as equal; 0: one mode",
+    )
+    validation_blocks: int = Field(default=4096, ge=1, description="blocks of 4x4; of 8x8 half as many, and so on")
+    model: dict[str, int] = Field(default={}, description="features, blocks, layers, growth, hidden of the network")
+    training: TrainingSettings = TrainingSettings()
+
+    def tables(self) -> tuple[list[Path], list[Path]]:
+        """Files of `labels`, and of `validation`."""
+        given = ([value] if isinstance(value, str) else value for value in (self.labels, self.validation))
+        labels, validation = ([Path(name) for name in names] for names in given)
+        return labels, validation
 
 
 def bundled(name: str) -> Path:
@@ -77,6 +106,19 @@ def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
     return _load(TrainConfig, path, overrides)
 
 
+def load_modes_config(path: Path, overrides: Sequence[str] = ()) -> ModesConfig:
+    """Read and check a configuration of the mode classifier. Raises MissingFileError or ConfigError."""
+    return _load(ModesConfig, path, overrides)
+
+
+def task_of(path: Path, overrides: Sequence[str] = ()) -> str:
+    """What a training configuration trains, "filter" or "modes". Raises MissingFileError or ConfigError."""
+    task = _read(path, overrides).get("task", "filter")
+    if task not in ("filter", "modes"):
+        raise ConfigError(f"{path}: task is filter or modes, not {_shown(task)}")
+    return str(task)
+
+
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """`key.sub=value` texts as nested dictionaries."""
     value: dict[str, Any] = {}
@@ -86,6 +128,10 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _load(schema: type[Model], path: Path, overrides: Sequence[str]) -> Model:
+    return checked(schema, _read(path, overrides), str(path))
+
+
+def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -101,7 +147,7 @@ def _load(schema: type[Model], path: Path, overrides: Sequence[str]) -> Model:
         raise ConfigError(f"{path} must hold keys and values, as the files in configs/ and datasets/ do")
     for override in overrides:
         _apply(value, override)
-    return checked(schema, value, str(path))
+    return value
 
 
 def checked(schema: type[Model], value: dict[str, Any], where: str) -> Model:

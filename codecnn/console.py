@@ -43,8 +43,15 @@ def print_gains(results: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("mean", *(_decibel(means.get(qp)) for qp in (*qps, "mean")), _percent(results["bd_rate"]["y"]))
     out.print(table)
+    if results["decisions"] != "none":
+        network = results["gain_db_network"].get("y", {}).get("mean")
+        bd_rate = results["bd_rate_network"]["y"]
+        out.print(
+            f"With decisions ({results['decisions']}), their bits counted; the network alone: "
+            f"{_decibel(network)} dB, {_percent(bd_rate)}"
+        )
     out.print(
-        f"{results['model']}, {results['kmac_per_pixel']:.1f} kMAC/pixel, {results['codec']} "
+        f"{results['name']}: {results['model']}, {results['kmac_per_pixel']:.1f} kMAC/pixel, {results['codec']} "
         f"{results['settings']['preset']} {results['settings']['configuration'].upper()}, {results['label']}"
     )
     for note in results["notes"]:

@@ -8,7 +8,8 @@ from codecnn.analysis import correlate, load_table, write_correlation
 from codecnn.config import bundled, load_recipe, load_train_config
 from codecnn.ctu.build import build_store
 from codecnn.ctu.store import Store
-from codecnn.evaluation.sweep import evaluate
+from codecnn.evaluation.sweep import Entry, evaluate
+from codecnn.filtering import float_filter
 from codecnn.models import load_model
 from codecnn.training import train
 from codecnn.training.checkpoint import CHECKPOINT
@@ -27,7 +28,8 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     say("3/4 Evaluation: pictures that the network never saw")
     network, card = load_model(weights)
     with progress("filtering", "unit") as report:
-        results = evaluate(network, card, store, "test", output / "evaluation", progress=report)
+        entry = Entry("demo", card, float_filter(network))
+        results = evaluate([entry], store, "test", output / "evaluation", progress=report)
     say("4/4 Correlation: QP and CU depth against the error that x265 leaves")
     columns = load_table(_build("demo_hevc", output, jobs, progress).folder)
     correlation = correlate(columns)

@@ -13,6 +13,10 @@ class FormatError(CodecnnError, ValueError):
     """A picture or video file does not have the geometry or syntax it should have."""
 
 
+class UnsupportedError(FormatError):
+    """A stream that may be whole uses a part of its standard that codecnn does not read."""
+
+
 class MissingFileError(CodecnnError, FileNotFoundError):
     """A file the user named does not exist."""
 

@@ -1,5 +1,6 @@
-"""BD-rate against an own PCHIP integration, against curves whose answer is known, and against what it must refuse."""
+"""BD-rate against the spreadsheet's formula, own integration, curves with a known answer, and what it must refuse."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -60,6 +61,78 @@ def test_known_values(curves, method, percent):
     assert bd_rate(*curves, method) == pytest.approx(percent, abs=1e-5)
 
 
+def _spreadsheet(anchor, test):
+    """The macro of the spreadsheets that JCT-VC and JVET publish with their test conditions, for four points.
+
+    Written from its description: log10 of the rate over PSNR, in each interval y = y0 + s (d + s (c + s b)), slopes d
+    by the weighted harmonic mean inside and by the three-point formula, kept in shape, at the ends; integrated in
+    closed form. Neither SciPy nor `bjontegaard` has a part in it.
+    """
+
+    def end_slope(h1, h2, delta1, delta2):
+        d = ((2 * h1 + h2) * delta1 - h1 * delta2) / (h1 + h2)
+        if d * delta1 < 0:
+            return 0.0
+        if delta1 * delta2 < 0 and abs(d) > abs(3 * delta1):
+            return 3 * delta1
+        return d
+
+    def integral(points, low, high):
+        x, y = [p for _, p in sorted(points)], [math.log10(r) for r, _ in sorted(points)]
+        h = [x[i + 1] - x[i] for i in range(3)]
+        delta = [(y[i + 1] - y[i]) / h[i] for i in range(3)]
+        d = [end_slope(h[0], h[1], delta[0], delta[1])]
+        for i in (1, 2):
+            w1, w2 = 2 * h[i] + h[i - 1], h[i] + 2 * h[i - 1]
+            d.append((w1 + w2) / (w1 / delta[i - 1] + w2 / delta[i]))
+        d.append(end_slope(h[2], h[1], delta[2], delta[1]))
+        area = 0.0
+        for i in range(3):
+            c = (3 * delta[i] - 2 * d[i] - d[i + 1]) / h[i]
+            b = (d[i] - 2 * delta[i] + d[i + 1]) / h[i] ** 2
+            s0, s1 = (min(max(edge, x[i]), x[i + 1]) - x[i] for edge in (low, high))
+            for power, factor in enumerate((y[i], d[i], c, b), start=1):
+                area += factor * (s1**power - s0**power) / power
+        return area
+
+    low = max(min(p for _, p in curve) for curve in (anchor, test))
+    high = min(max(p for _, p in curve) for curve in (anchor, test))
+    return 100 * (10 ** ((integral(test, low, high) - integral(anchor, low, high)) / (high - low)) - 1)
+
+
+# The points that follow the published ones are made up.
+TABLE = [
+    (ANCHOR, TEST),
+    X265,
+    ANSERW,
+    ([(80123.4, 42.91), (38210.9, 40.87), (18943.2, 38.46), (9120.7, 35.93)],
+     [(78822.0, 42.93), (37405.1, 40.92), (18411.3, 38.55), (8800.2, 36.06)]),
+    ([(8123.4, 42.91), (3821.9, 38.87), (1894.2, 36.46), (912.7, 32.93)],
+     [(8822.0, 42.43), (3905.1, 38.32), (2011.3, 36.15), (980.2, 32.06)]),
+    # Nearly flat at its end: the slope there is cut to keep the shape.
+    ([(4000, 36.1), (2000, 36.0), (1000, 33.0), (500, 30.0)],
+     [(4100, 36.2), (1900, 36.05), (1010, 33.1), (490, 30.2)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("curves", TABLE)
+def test_equals_the_spreadsheet_of_the_standards_groups(curves):
+    assert bd_rate(*curves) == pytest.approx(_spreadsheet(*curves), abs=1e-9)
+    assert bd_rate(*curves[::-1]) == pytest.approx(_spreadsheet(*curves[::-1]), abs=1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.tuples(st.floats(1.3, 3), st.floats(0.3, 4)), min_size=3, max_size=3), min_size=2, max_size=2)
+)
+def test_random_curves_equal_the_spreadsheet(steps):
+    curves = [
+        list(zip(np.cumprod([500.0, *(s[0] for s in x)]), np.cumsum([30.0, *(s[1] for s in x)]), strict=True))
+        for x in steps
+    ]
+    assert bd_rate(*curves) == pytest.approx(_spreadsheet(*curves), rel=1e-9, abs=1e-9)
+
+
 def test_default_is_pchip():
     assert bd_rate(ANCHOR, TEST) == bd_rate(ANCHOR, TEST, "pchip") != bd_rate(ANCHOR, TEST, "akima")
 
@@ -104,9 +177,14 @@ def test_random_curves_equal_own_integration(steps_a, steps_b):
     assert bd_rate(*curves) == pytest.approx(_by_quadrature(*curves), rel=1e-6, abs=1e-6)
 
 
-def test_small_overlap_is_used_without_a_warning():
-    far = [(rate, psnr + 7) for rate, psnr in ANCHOR]
-    assert bd_rate(ANCHOR, far) == pytest.approx(_by_quadrature(ANCHOR, far), abs=1e-6)
+def test_half_of_the_shorter_curve_must_be_shared():
+    near = [(rate, psnr + 4.2) for rate, psnr in ANCHOR]
+    assert bd_rate(ANCHOR, near) == pytest.approx(_by_quadrature(ANCHOR, near), abs=1e-6)
+    far = [(rate, psnr + 4.4) for rate, psnr in ANCHOR]
+    with pytest.raises(TableError, match=r"share only 49 % of the shorter one's PSNR \(anchor 32.680 to 41.250 dB"):
+        bd_rate(ANCHOR, far)
+    inside = [(rate, 36 + (psnr - 32) / 10) for rate, psnr in ANCHOR]
+    assert bd_rate(ANCHOR, inside) == pytest.approx(_by_quadrature(ANCHOR, inside), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,9 @@ def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
     assert not any("/" in part for part in sequence.argv)
     files = sorted(path.name for path in (tmp_path / "-out put").iterdir())
     assert files == ["bitstream.266", "decoded.yuv", "log.txt"]
-    assert block_table(sequence) is None
+    table = block_table(sequence)
+    assert set(table.poc.tolist()) == {0, 1}
+    assert set(table.qp.tolist()) == {37}
 
 
 def test_the_log_is_the_same_every_time(tmp_path, make, cfg):
@@ -318,6 +320,7 @@ def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
     assert sequence.encoder.startswith("HM 16.20, cfg ")
     assert sequence.format.bit_depth == internal
     assert len(sequence.pictures[0].md5) == len(video.plane_shapes)
+    assert block_table(sequence) is None
 
 
 def test_vvencapp_codes_as_libvvenc_does(tmp_path, make):
@@ -327,6 +330,7 @@ def test_vvencapp_codes_as_libvvenc_does(tmp_path, make):
     (tmp_path / "b").mkdir()
     bundled = VvcCodec().encode(source, SMALL, settings, tmp_path / "b")
     assert sequence.decoded.read_bytes() == bundled.decoded.read_bytes()
+    assert block_table(sequence).to_arrow() == block_table(bundled).to_arrow()
     assert sequence.encoder.startswith("vvenc 1.13.0, ffmpeg ")
 
 

@@ -7,9 +7,16 @@ import pytest
 from test_models import SMALL, awaken
 
 from codecnn.evaluation import psnr, sweep
-from codecnn.evaluation.sweep import evaluate, measure, summarise
-from codecnn.filtering import filter_luma
+from codecnn.evaluation.cells import Entry, measure_decoded, measure_filtered
+from codecnn.evaluation.summary import label, make_row, summarise
+from codecnn.evaluation.sweep import evaluate
+from codecnn.filtering import filter_luma, float_filter
 from codecnn.models import create_model, load_model, save_weights
+
+
+def measure(model, unit, metrics=("psnr",), decisions="none"):
+    filtered, _ = measure_filtered(float_filter(model), unit, metrics, decisions, 64)
+    return make_row(unit, measure_decoded(unit, metrics), filtered)
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +24,11 @@ def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "w.safetensors"
     save_weights(path, awaken(create_model("rdn", **SMALL)), "rdn", {"data_key": "none"})
     return load_model(path)
+
+
+@pytest.fixture(scope="module")
+def entry(weights):
+    return Entry("w", weights[1], float_filter(weights[0]))
 
 
 def test_unfiltered_psnr_is_the_encoders_own(tiny_store):
@@ -37,8 +49,8 @@ def test_filtered_psnr_is_that_of_the_filtered_picture(tiny_store, weights):
     assert row["bits"] == 8 * (unit.folder / unit.record["bitstream"]).stat().st_size
 
 
-def test_results_and_report(tiny_store, weights, tmp_path):
-    results = evaluate(*weights, tiny_store, "test", tmp_path)
+def test_results_and_report(tiny_store, entry, tmp_path):
+    results = evaluate([entry], tiny_store, "test", tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == results
     rows = results["sequences"]
     gains = {str(row["qp"]): row["psnr_y_filtered"] - row["psnr_y"] for row in rows}
@@ -55,25 +67,29 @@ def test_results_and_report(tiny_store, weights, tmp_path):
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
 
 
-def test_an_interrupted_evaluation_goes_on(tiny_store, weights, tmp_path, monkeypatch):
+def test_an_interrupted_evaluation_goes_on(tiny_store, entry, tmp_path, monkeypatch):
     calls = []
-    original = sweep.measure
+    original = sweep.measure_filtered
 
-    def counted(model, unit, **options):
+    def counted(filter_, unit, *options):
         calls.append(unit.key)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return original(model, unit, **options)
+        return original(filter_, unit, *options)
 
-    monkeypatch.setattr(sweep, "measure", counted)
+    monkeypatch.setattr(sweep, "measure_filtered", counted)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(*weights, tiny_store, "test", tmp_path)
-    evaluate(*weights, tiny_store, "test", tmp_path)
+        evaluate([entry], tiny_store, "test", tmp_path)
+    evaluate([entry], tiny_store, "test", tmp_path)
     assert len(calls) == 3
     assert calls[1] == calls[2] != calls[0]
-    other = (weights[0], weights[1] | {"sha256": "other"})
-    evaluate(*other, tiny_store, "test", tmp_path)
+    other = Entry("other", entry.card | {"sha256": "other"}, entry.filter)
+    evaluate([entry, other], tiny_store, "test", tmp_path)
     assert len(calls) == 5
+    evaluate([entry, other], tiny_store, "test", tmp_path, metrics=["psnr", "ssim"])
+    assert len(calls) == 9
+    evaluate([other, entry], tiny_store, "test", tmp_path)
+    assert len(calls) == 9
 
 
 def test_bd_rate_counts_flag_bits_and_is_averaged_over_sequences(tiny_store):
@@ -99,7 +115,7 @@ def test_bd_rate_counts_flag_bits_and_is_averaged_over_sequences(tiny_store):
 
 def test_random_access_is_labelled_post_filter(tiny_store):
     recipe = tiny_store.manifest["recipe"] | {"configuration": "ra"}
-    assert sweep._label(recipe).startswith("post-filter")
+    assert label(recipe).startswith("post-filter")
 
 
 def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
@@ -113,8 +129,8 @@ def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
     recipe = tmp_path / "black.yaml"
     recipe.write_text("name: b\npreset: faster\nqp: [22]\nsequences: [{source: black.png, split: test}]\n")
     store = build_store(load_recipe(recipe), tmp_path, tmp_path / "store")
-    identity = (create_model("rdn", **SMALL), weights[1])
-    results = evaluate(*identity, store, "test", tmp_path / "out")
+    identity = Entry("identity", weights[1], float_filter(create_model("rdn", **SMALL)))
+    results = evaluate([identity], store, "test", tmp_path / "out")
     assert results["sequences"][0]["psnr_y"] is None
     print_gains(results)
     assert "black" in capsys.readouterr().out
@@ -124,6 +140,6 @@ def test_a_qp_that_was_not_trained_is_noted(tiny_store, weights, tmp_path):
     card = weights[1] | {"qps": [22, 37]}
     notes = summarise([], card, tiny_store, "test")["notes"]
     assert notes == []
-    results = evaluate(weights[0], card, tiny_store, "test", tmp_path)
+    results = evaluate([Entry("w", card, float_filter(weights[0]))], tiny_store, "test", tmp_path)
     assert [note for note in results["notes"] if note.startswith("QP 42 lies outside of 22 to 37")]
     assert not [note for note in results["notes"] if note.startswith("QP 32")]

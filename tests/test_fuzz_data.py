@@ -17,7 +17,7 @@ import pytest
 from fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from safetensors.torch import load_file, save_file
 
-from codecnn.analysis.correlation import load_table
+from codecnn.analysis import load_table
 from codecnn.codec.blockstats import COLUMNS, read_table
 from codecnn.codec.vtm_stats import read_vtm_stats
 from codecnn.codec.x265_analysis import coded_size, read_x265_analysis

@@ -25,7 +25,7 @@ from codecnn.intra.labels import (
     write_labels,
 )
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
-from codecnn.intra.sources import PictureFiles
+from codecnn.intra.sources import file_inputs, read_inputs
 
 
 def _picture(width: int = 80, height: int = 72, seed: int = 0) -> np.ndarray:
@@ -199,7 +199,7 @@ def test_a_table_is_written_in_row_groups_with_what_made_it(tmp_path: Path, monk
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [100, 100, 20]
     assert seen == [(1, 2), (2, 2)]
     facts = json.loads(table.schema.metadata[b"codecnn"])
-    assert facts["labels"] == 1
+    assert facts["labels"] == 2
     assert facts["inputs"] == inputs
     assert facts["settings"]["costs"] == ["hadamard", "sse"]
 
@@ -220,24 +220,27 @@ def test_folders_pair_with_their_decoded_pictures(tmp_path: Path) -> None:
         for name, height in (("a", 32), ("b", 48)):
             grey = np.clip(_picture(40, height)[..., None] // 4 + change, 0, 255).astype(np.uint8)
             imsave(tmp_path / folder / f"{name}.png", np.repeat(grey, 3, 2), check_contrast=False)
-    pictures = PictureFiles(tmp_path / "in", tmp_path / "out", bit_depth=10, size=None, chroma=None)
-    sources = list(pictures)
+    inputs = file_inputs(tmp_path / "in", tmp_path / "out", qp=30, bit_depth=10, size=None, chroma=None)
+    sources = list(read_inputs(inputs))
     assert [(source.name, source.original.shape) for source in sources] == [("a", (32, 40)), ("b", (48, 40))]
     for source in sources:
         assert source.bit_depth == 10
         assert source.references.astype(int).mean() > source.original.mean() + 20
-    assert [set(entry) for entry in pictures.inputs()] == [{"picture", "sha256", "decoded", "decoded_sha256"}] * 2
-    assert len(PictureFiles(tmp_path / "in", frames=1)) == 1
+    assert [(source.qp, source.input) for source in sources] == [(30, 0), (30, 1)]
+    assert len(file_inputs(tmp_path / "in", frames=1)) == 1
+    with pytest.raises(ConfigError, match="QP 30 is that of decoded pictures"):
+        file_inputs(tmp_path / "in", qp=30)
     (tmp_path / "out" / "b.png").unlink()
     with pytest.raises(FormatError, match="2 files"):
-        PictureFiles(tmp_path / "in", tmp_path / "out")
+        file_inputs(tmp_path / "in", tmp_path / "out")
 
 
 def test_originals_take_the_bit_depth_of_what_was_decoded(tmp_path: Path) -> None:
     plane = _picture(32, 16)
     (plane >> 2).astype(np.uint8).tofile(tmp_path / "in_32x16_400_8bit.yuv")
     plane.tofile(tmp_path / "out_32x16_400_10bit.yuv")
-    (source,) = PictureFiles(tmp_path / "in_32x16_400_8bit.yuv", tmp_path / "out_32x16_400_10bit.yuv")
+    inputs = file_inputs(tmp_path / "in_32x16_400_8bit.yuv", tmp_path / "out_32x16_400_10bit.yuv")
+    (source,) = read_inputs(inputs)
     assert source.bit_depth == 10
     np.testing.assert_array_equal(source.original, plane >> 2 << 2)
     np.testing.assert_array_equal(source.references, plane)

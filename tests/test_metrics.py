@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from skimage.metrics import mean_squared_error, peak_signal_noise_ratio
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.evaluation.metrics import mean_psnr, mse, peak_value, psnr, psnr_of_mean_mse
+from codecnn.evaluation.metrics import (
+    mean_psnr,
+    mse,
+    peak_value,
+    psnr,
+    psnr_of_mean_mse,
+    psnr_yuv_611,
+    psnr_yuv_mse,
+)
 
 
 def _pair(bit_depth, shape=(37, 53), seed=0):
@@ -139,3 +147,24 @@ def test_other_refusals():
         psnr_of_mean_mse([1.0, float("nan")], 8)
     with pytest.raises(FormatError, match="-1"):
         mean_psnr([-1.0], 8)
+
+
+def test_weighted_mean_of_psnrs():
+    assert psnr_yuv_611(40, 44, 36) == (6 * 40 + 44 + 36) / 8
+    assert psnr_yuv_611(40, 44, 44) == 41
+
+
+@pytest.mark.parametrize("bit_depth", [8, 10])
+def test_psnr_over_all_samples(bit_depth):
+    """All samples of three planes in one row have that PSNR, by scikit-image."""
+    pairs = [_pair(bit_depth, shape, seed) for seed, shape in enumerate([(24, 36), (12, 18), (12, 18)])]
+    pairs[2] = (pairs[2][0], np.minimum(pairs[2][1], 200))
+    a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
+    expected = peak_signal_noise_ratio(a, b, data_range=peak_value(bit_depth))
+    mses = [mse(*pair) for pair in pairs]
+    assert psnr_yuv_mse(mses, [24 * 36, 12 * 18, 12 * 18], bit_depth) == pytest.approx(expected, abs=1e-9)
+    assert psnr_yuv_mse(mses, [4, 1, 1], bit_depth) == pytest.approx(expected, abs=1e-9)
+    assert psnr_yuv_mse(mses, [1, 1, 1], bit_depth) != pytest.approx(expected, abs=1e-3)
+    assert psnr_yuv_mse([0, 0, 0], [4, 1, 1], 8) == float("inf")
+    with pytest.raises(FormatError, match="nan"):
+        psnr_yuv_mse([float("nan"), 1, 1], [4, 1, 1], 8)

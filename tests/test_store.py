@@ -40,7 +40,9 @@ def test_the_table_tells_each_ctu(tiny_store):
             assert row["variance"] == pytest.approx(original[window].var())
             assert row["psnr_y"] == pytest.approx(10 * np.log10(1020**2 / row["mse_y"]))
             assert row["qp"] == unit.qp
-            assert row["depth_mean"] is None
+            cells = unit.block_planes()[0, 0, row["y"] // 4 : (row["y"] + row["h"]) // 4]
+            cells = cells[:, row["x"] // 4 : (row["x"] + row["w"]) // 4]
+            assert (row["depth_mean"], row["depth_max"]) == (pytest.approx(cells.mean()), cells.max())
         total = sum(row["mse_y"] * row["w"] * row["h"] for row in rows) / original.size
         assert 10 * np.log10(1020**2 / total) == pytest.approx(unit.record["psnr_y"], abs=1e-4)
     assert {row["split"] for row in table} == {"train", "val", "test"}

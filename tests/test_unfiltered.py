@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings, get_codec
-from codecnn.codec.unfiltered import CELL, MAX_CHANGE, code_unfiltered, prove_same_coding
+from codecnn.codec import CodecSettings, get_codec, unfiltered
+from codecnn.codec.unfiltered import CELL, MAX_CHANGE, code_unfiltered, prove_alike, prove_same_cus
 from codecnn.codec.vvc import NO_LOOP_FILTERS, vvenc_params
-from codecnn.errors import ConfigError, EncoderError
+from codecnn.codec.vvc_partition import stream_units
+from codecnn.errors import ConfigError, EncoderError, UnsupportedError
 from codecnn.video import VideoFormat, create_video, open_raw, pad_to_even, read_still
 from codecnn.video.process import ffmpeg_path
+from codecnn.vvc.state import CU_BINS
 
 CLIP = VideoFormat(160, 96, "420", 10)
 NO_SAO_NO_ALF = {"SAO": "0", "ALF": "0", "CCALF": "0"}
@@ -129,15 +131,54 @@ def test_vvc_deblocking_leaves_the_coded_slices_as_they_are_to_the_byte(tmp_path
     assert coded["deblocked"].decoded.read_bytes() not in (plain, coded["all"].decoded.read_bytes())
 
 
-def test_vvc_finds_a_second_stream_that_was_decided_otherwise(shared_data, tmp_path):
+def test_vvc_finds_a_second_stream_that_was_decided_otherwise(shared_data, tmp_path, monkeypatch):
     """With EDO, on by default at medium, deblocking takes part in the decisions, and these change."""
-    source = shared_data / "golden" / "sources" / "chelsea_418x234_8b420.yuv"
-    source_format, name = VideoFormat(418, 234, "420", 8), "chelsea at QP 37"
-    settings = CodecSettings(37, preset="medium")
-    coded = get_codec("vvc").encode(source, source_format, settings, tmp_path)
-    plain = code_unfiltered(get_codec("vvc"), source, source_format, settings, tmp_path)
-    with pytest.raises(EncoderError, match=r"chelsea at QP 37, picture 0: .* decided otherwise, plane [YUV]"):
-        prove_same_coding(name, source, source_format, coded.decoded, plain, coded.format)
+    source = shared_data / "golden" / "sources" / "chelsea_178x130_8b420.yuv"
+    source_format, settings = VideoFormat(178, 130, "420", 8), CodecSettings(37, preset="medium")
+    codec = get_codec("vvc")
+    coded = codec.encode(source, source_format, settings, tmp_path)
+    arguments = (codec, source, source_format, settings, coded.bitstream, coded.decoded)
+    with pytest.raises(
+        EncoderError, match=r"chelsea_178x130_8b420 at QP 37, picture 0 .* decided otherwise, \w+ differs"
+    ):
+        code_unfiltered(*arguments)
+
+    def refuse(path):
+        raise UnsupportedError("palette mode")
+
+    monkeypatch.setattr(unfiltered, "stream_units", refuse)
+    with pytest.raises(EncoderError, match=r"at QP 37, picture 0: .* decided otherwise, plane [YUV] differs by an MSE"):
+        code_unfiltered(*arguments)
+    assert not (tmp_path / "unfiltered").exists()
+    assert not (tmp_path / "unfiltered.yuv").exists()
+
+
+def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_path):
+    """Chroma of another brightness: the same partition, modes and QPs, and another residual in the first CU."""
+    small = VideoFormat(64, 64, "420", 8)
+    streams = []
+    for name, chroma in (("one", 128), ("two", 150)):
+        (tmp_path / name).mkdir()
+        planes = [
+            np.full(shape, 90 if index == 0 else chroma, np.uint8) for index, shape in enumerate(small.plane_shapes)
+        ]
+        with create_video(tmp_path / name / "flat.yuv", small) as video:
+            video.write(planes)
+        settings = CodecSettings(32, preset="faster", loop_filters=False)
+        streams.append(
+            get_codec("vvc").encode(tmp_path / name / "flat.yuv", small, settings, tmp_path / name).bitstream
+        )
+    one, two = (stream_units(stream)[0] for stream in streams)
+    np.testing.assert_array_equal(np.delete(one, CU_BINS, axis=1), np.delete(two, CU_BINS, axis=1))
+    with pytest.raises(EncoderError, match=r"flat, picture 0 in decoding order: .* bins differs at the CU at \(0, 0\)"):
+        prove_same_cus("flat", *streams)
+    prove_same_cus("flat", streams[0], streams[0])
+
+
+def test_vvc_streams_of_other_numbers_of_pictures_are_told_apart(shared_data):
+    golden = shared_data / "golden" / "vvc"
+    with pytest.raises(EncoderError, match="clip: 9 pictures were coded and 17 without"):
+        prove_same_cus("clip", golden / "tinyclip128x64_ld_qp37.266", golden / "tinyclip128x64_ra_qp37.266")
 
 
 @pytest.mark.slow
@@ -225,12 +266,13 @@ def test_a_second_run_that_fails_leaves_nothing(tmp_path):
             raise EncoderError("no")
 
     (tmp_path / "unit").mkdir()
+    settings, stream = CodecSettings(32, unfiltered=True), tmp_path / "unit" / "bitstream.266"
     with pytest.raises(EncoderError, match="no"):
-        code_unfiltered(Broken(), source, CLIP, CodecSettings(32, unfiltered=True), tmp_path / "unit")
+        code_unfiltered(Broken(), source, CLIP, settings, stream, tmp_path / "unit" / "decoded.yuv")
     assert list((tmp_path / "unit").iterdir()) == []
 
 
-def test_the_proof_weighs_every_square_of_every_plane_and_picture(tmp_path):
+def test_the_evidence_weighs_every_square_of_every_plane_and_picture(tmp_path):
     """Change in one square of one plane, an error of 4 everywhere: allowed up to MAX_CHANGE of its MSE."""
     grey = VideoFormat(3 * CELL, 2 * CELL + 8, "420", 10)
     rng = np.random.default_rng(3)
@@ -253,11 +295,11 @@ def test_the_proof_weighs_every_square_of_every_plane_and_picture(tmp_path):
             assert (change**2 > 16 * MAX_CHANGE + 1) == fails
             if fails:
                 with pytest.raises(EncoderError, match=rf"picture {picture}: .* plane {'YUV'[plane]} .* 16\.0"):
-                    prove_same_coding(*arguments)
+                    prove_alike(*arguments)
             else:
-                prove_same_coding(*arguments)
+                prove_alike(*arguments)
     with pytest.raises(EncoderError, match="2 pictures were coded and 1 without"):
-        prove_same_coding("unit", source, grey, before, write("one.yuv", plain[:1]), grey)
+        prove_alike("unit", source, grey, before, write("one.yuv", plain[:1]), grey)
 
 
 def test_a_chroma_free_sequence_of_one_flat_picture_passes(tmp_path):

@@ -3,29 +3,38 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
-from numpy.typing import NDArray
 
-from codecnn.analysis.correlation import combined_r
+from codecnn.analysis.coefficients import combined_r
+from codecnn.analysis.table import CtuTable, Floats
 from codecnn.runs import atomic_path
 
+DRAWN_ROWS = 200_000
+"""Of a longer table so many rows, drawn at random, are plotted."""
 _MAX_PANELS = 12
 _INK, _ACCENT, _GREY = "#1f4e79", "#c2410c", "#6b7280"
+_DENSITY = LinearSegmentedColormap.from_list("density", colormaps["Blues"](np.linspace(0.25, 1, 64)))
+"""Without the near-white end, so that a single CTU is seen."""
 _RATIOS = np.logspace(-3, 2, 400)
 
 
-def plot_depth(path: Path | str, data: NDArray[np.float64], per_qp: Mapping[str, Any]) -> None:
-    """CU depth against MSE as a density of CTUs, a panel a QP, with the mean MSE of each depth.
+def plot_depth(path: Path | str, ctus: CtuTable, per_qp: Mapping[str, Any], seed: int = 0) -> None:
+    """CU depth against MSE as a density of CTUs, a panel a QP, with the median MSE by depth.
 
-    `data` is (n, 3) of QP, depth, MSE (sample²). CTUs without any error do not fit the logarithmic axis and are left
-    out. Of more than 12 QPs, 12 spread evenly are drawn.
+    CTUs without any error do not fit the logarithmic axis and are left out. Of more than 12 QPs, 12 spread evenly are
+    drawn; of more than DRAWN_ROWS rows, so many.
     """
-    qps = np.unique(data[:, 0])
-    qps = qps[np.unique(np.linspace(0, len(qps) - 1, min(len(qps), _MAX_PANELS)).round().astype(int))]
+    rows = np.arange(len(ctus))
+    if len(rows) > DRAWN_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(len(rows), DRAWN_ROWS, replace=False))
+    depth, mse = ctus.columns["depth_mean"][rows], ctus.columns["mse_y"][rows]
+    qps = np.unique(np.linspace(0, len(ctus.qps) - 1, min(len(ctus.qps), _MAX_PANELS)).round().astype(int))
     across = math.ceil(math.sqrt(len(qps)))
     down = math.ceil(len(qps) / across)
     figure = Figure(figsize=(3.4 * across + 0.8, 3.0 * down + 0.6), layout="constrained")
@@ -33,30 +42,31 @@ def plot_depth(path: Path | str, data: NDArray[np.float64], per_qp: Mapping[str,
     for panel in panels.flat[len(qps) :]:
         panel.set_visible(False)
     for qp, panel in zip(qps, panels.flat, strict=False):
-        _depth_panel(panel, data[(data[:, 0] == qp) & (data[:, 2] > 0), 1:])
-        found = per_qp[f"{qp:g}"]
+        chosen = (ctus.qp_index[rows] == qp) & (mse > 0)
+        _depth_panel(panel, depth[chosen], mse[chosen])
+        found = per_qp[ctus.qp_name(qp)]
         r = "not defined" if found["depth"] is None else f"{found['depth']:.3f}"
-        panel.set_title(f"QP {qp:g}: r = {r}, {found['n']} CTUs", fontsize=10)
+        panel.set_title(f"QP {ctus.qp_name(qp)}: r = {r}, {found['n']} CTUs", fontsize=10)
     figure.supxlabel("mean CU depth of the CTU (splits)", fontsize=10)
     figure.supylabel("MSE (sample²)", fontsize=10)
     _save(figure, path)
 
 
-def _depth_panel(panel: Axes, points: NDArray[np.float64]) -> None:
+def _depth_panel(panel: Axes, depth: Floats, mse: Floats) -> None:
     panel.set_yscale("log")
     panel.grid(alpha=0.25)
-    if not len(points):
+    if not len(depth):
         return
-    depth, mse = points.T
-    panel.hexbin(depth, mse, yscale="log", gridsize=28, bins="log", mincnt=1, cmap="Blues", linewidths=0.1)
+    panel.hexbin(depth, mse, gridsize=28, yscale="log", bins="log", mincnt=1, cmap=_DENSITY, linewidths=0.1)
     rounded = np.round(depth * 2) / 2
     steps = np.unique(rounded)
-    panel.plot(steps, [mse[rounded == step].mean() for step in steps], "o-", color=_ACCENT, ms=3, lw=1, label="mean")
+    medians = [np.median(mse[rounded == step]) for step in steps]
+    panel.plot(steps, medians, "o-", color=_ACCENT, ms=3, lw=1, label="median")
     panel.legend(fontsize=8, loc="lower right", frameon=False)
 
 
 def plot_combination(
-    path: Path | str, covariance: NDArray[np.float64], result: Mapping[str, Any], notebook: Mapping[str, float]
+    path: Path | str, covariance: Floats, result: Mapping[str, Any], notebook: Mapping[str, float]
 ) -> None:
     """Correlation of a·QP + b·depth with the MSE against a/b, with closed form, search and the notebook's point.
 
@@ -71,13 +81,13 @@ def plot_combination(
         axes.axhline(value, color=_GREY, ls=style, lw=1, label=f"{name}: {value:.4f}")
     closed, search = result["closed_form"], result["bayes"]
     ratio = result["ratio"]
-    label = f"closed form: {closed['r']:.4f} at a/b = {_ratio_text(ratio)}"
-    if ratio is not None and ratio > 0:
+    label = f"closed form: {closed['r']:.4f} at a/b = {'infinity' if ratio is None else f'{ratio:.4g}'}"
+    if _drawable(ratio):
         axes.plot(ratio, closed["r"], "o", ms=11, mfc="none", mec=_ACCENT, mew=2, label=label)
     else:
         axes.axhline(closed["r"], color=_ACCENT, lw=1, label=label)
-    if search["a"] > 0 and search["b"] > 0:
-        found = search["a"] / search["b"]
+    found = search["a"] / search["b"] if search["b"] else None
+    if _drawable(found):
         axes.plot(found, search["r"], "x", ms=8, color=_INK, mew=2, label=f"search: {search['r']:.4f}")
     theirs = notebook["a"] / notebook["b"]
     axes.plot(theirs, notebook["r"], "D", ms=6, color=_GREY, label=f"notebook: {notebook['r']:.4f} at {theirs:.3f}")
@@ -88,8 +98,46 @@ def plot_combination(
     _save(figure, path)
 
 
-def _ratio_text(ratio: float | None) -> str:
-    return "infinity" if ratio is None else f"{ratio:.4g}"
+def plot_search(path: Path | str, covariance: Floats, result: Mapping[str, Any]) -> None:
+    """The surface of r over a and b in [0, 1] with the points that the search tried, and how far each step had come.
+
+    `covariance` and `result` as for `plot_combination`. The line is the ridge a/b of the closed form, where it lies in
+    the box. The right panel has the best r so far below the best possible within the bounds, of both searches.
+    """
+    figure = Figure(figsize=(10.4, 4.5), layout="constrained")
+    surface, convergence = figure.subplots(1, 2)
+    a, b = np.meshgrid(np.linspace(0, 1, 201), np.linspace(0, 1, 201))
+    r = combined_r(covariance, a, b)
+    r[0, 0] = np.nan  # no sum at all
+    drawn = surface.contourf(a, b, r, levels=24, cmap="Blues")
+    figure.colorbar(drawn, ax=surface, label="Pearson's r with the MSE")
+    ratio = result["ratio"]
+    if ratio is not None and ratio > 0:
+        surface.plot([0, min(1, ratio)], [0, min(1, 1 / ratio)], color=_ACCENT, lw=1, label=f"a/b = {ratio:.4g}")
+    points = np.array(result["bayes"]["points"])
+    surface.scatter(*points[:, :2].T, c=np.arange(len(points)), cmap="Greys", ec=_INK, lw=0.6, s=22, zorder=3)
+    surface.plot(result["bayes"]["a"], result["bayes"]["b"], "*", color=_ACCENT, ms=14, label="found", zorder=4)
+    surface.set(xlabel="a", ylabel="b", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    surface.set_title("points tried, light to dark", fontsize=10)
+    surface.legend(fontsize=8, loc="lower right")
+    for name, best, label, colour in (
+        ("bayes", "closed_form_box", "a and b", _INK),
+        ("bayes_b1", "closed_form_b1", "b = 1", _ACCENT),
+    ):
+        reached = [point[2] for point in result[name]["points"]] + [result[name]["r"]]
+        below = np.maximum(result[best]["r"] - np.maximum.accumulate(reached), 1e-12)
+        convergence.semilogy(np.arange(1, len(below)), below[:-1], ".-", color=colour, lw=1, label=label)
+        convergence.plot(len(below), below[-1], "*", color=colour, ms=11)
+    convergence.axhline(1e-4, color=_GREY, ls="--", lw=1, label="1e-4")
+    convergence.set(xlabel="points tried (star: after the descent)", ylabel="below the closed form")
+    convergence.set_title("convergence", fontsize=10)
+    convergence.grid(alpha=0.25)
+    convergence.legend(fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def _drawable(ratio: float | None) -> TypeGuard[float]:
+    return ratio is not None and _RATIOS[0] <= ratio <= _RATIOS[-1]
 
 
 def _save(figure: Figure, path: Path | str) -> None:

@@ -10,7 +10,20 @@ from codecnn.console import err
 from codecnn.errors import CodecnnError, StoppedError
 
 # In the order in which --help lists the commands.
-for _name in ("general", "pictures", "dataset", "labels", "train", "evaluate", "filter", "correlate", "networks"):
+for _name in (
+    "general",
+    "pictures",
+    "dataset",
+    "labels",
+    "check",
+    "train",
+    "compare",
+    "evaluate",
+    "filter",
+    "correlate",
+    "networks",
+    "export",
+):
     importlib.import_module(f"codecnn.cli.{_name}")
 
 

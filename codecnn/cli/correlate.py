@@ -12,21 +12,26 @@ from codecnn.console import out, print_json
 
 @app.command()
 def correlate(
-    source: Annotated[Path, typer.Argument(metavar="STORE|TABLE", help="a store, or a table .parquet or .csv")],
+    source: Annotated[
+        Path, typer.Argument(metavar="STORE|TABLE", help="a store or an evaluation, or a table .parquet or .csv")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="folder for correlation.json, tables and plots")],
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of the search and the bootstrap")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of the search, the bootstrap and the splits")] = 0,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=0, help="of the bootstrap; 0 leaves the intervals out")
+    ] = 1000,
     as_json: Json = False,
 ) -> None:
-    """How QP and CU depth relate to the error the codec leaves: Pearson, and the best a·QP + b·depth."""
+    """How QP and CU depth relate to the error the codec leaves: correlations, and the best a·QP + b·depth."""
+    from codecnn.analysis import check_table, load_table, write_correlation
     from codecnn.analysis import correlate as run_correlation
-    from codecnn.analysis import load_table, write_correlation
-    from codecnn.ctu.store import open_store
+    from codecnn.ctu.store import UNITS, open_store
 
-    if source.is_dir():
+    if (source / UNITS).exists() or (source / "coded").exists():
         open_store(source)  # says what is wrong with an unfinished one
-    columns = load_table(source)
-    result = run_correlation(columns, seed=seed)
-    write_correlation(output, result, columns)
+    table = check_table(load_table(source))
+    result = run_correlation(table, seed=seed, resamples=resamples)
+    write_correlation(output, result, table)
     if as_json:
         print_json(result)
     else:

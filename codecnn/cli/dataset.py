@@ -52,7 +52,12 @@ def dataset_build(
         return
     store = open_store(output)
     facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
+    reasons = [unit.record["no_blocks"] for unit in store.units if "no_blocks" in unit.record]
+    if as_json:
+        facts["no_blocks"] = reasons
     print_facts(facts, as_json)
+    for reason in () if as_json else reasons:
+        out.print(reason, soft_wrap=True, markup=False, highlight=False)
 
 
 @dataset_app.command("verify")

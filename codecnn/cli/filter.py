@@ -1,15 +1,22 @@
 """Filtering of decoded pictures."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from tqdm import tqdm
 
 from codecnn.cli.app import app
-from codecnn.cli.options import BitDepth, Chroma, Device, Frames, Model, Rate, Size, Tile, parse_qps
-from codecnn.console import err
+from codecnn.cli.options import BitDepth, Chroma, Device, Exact, Frames, Json, Model, Rate, Size, parse_bytes, parse_qps
+from codecnn.console import err, print_facts, print_json
 from codecnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codecnn.filtering import PictureFilter
+    from codecnn.filtering.inputs import Beside
+    from codecnn.video import Video, VideoFormat
 
 
 @app.command("filter")
@@ -17,39 +24,163 @@ def filter_command(
     model: Model,
     source: Annotated[Path, typer.Option("-i", "--input", help="decoded pictures: YUV, Y4M, or a bitstream")],
     output: Annotated[Path, typer.Option("-o", "--output", help="filtered pictures: raw YUV, or Y4M by its suffix")],
-    qp: Annotated[str, typer.Option("-q", "--qp", help="slice QP of all pictures, or a comma list with one a picture")],
+    qp: Annotated[
+        str | None,
+        typer.Option(
+            "-q", "--qp", help="slice QP of all pictures, a comma list with one a picture, or a file of them [stream's]"
+        ),
+    ] = None,
     size: Size = None,
     bit_depth: BitDepth = None,
     chroma: Chroma = None,
     rate: Rate = None,
     frames: Frames = None,
-    tile: Tile = 640,
+    plane: Annotated[
+        list[str] | None,
+        typer.Option("--plane", metavar="NAME=FILE", help="pictures for unf_y or pred_y, in the input's format"),
+    ] = None,
+    blocks: Annotated[
+        Path | None, typer.Option("--blocks", help="table of the CUs, for depth, modes, cu_qp [VVC streams tell them]")
+    ] = None,
+    original: Annotated[
+        Path | None, typer.Option("--original", help="decide by rate-distortion cost against these pictures")
+    ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option("--decisions", help="what was decided, as block statistics (.vtmbmsstats)")
+    ] = None,
+    offsets: Annotated[
+        str, typer.Option("--qp-offsets", help="to decide on: what is tried instead of the QP, such as -5,5")
+    ] = "0",
+    ctu: Annotated[int, typer.Option("--ctu", help="to decide on: side of a CTU in luma samples")] = 128,
+    memory: Annotated[str, typer.Option("--memory", help="limit on what the network's tensors take")] = "2GiB",
+    tile: Annotated[
+        int | None,
+        typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [640]"),
+    ] = None,
     device: Device = "auto",
+    exact: Exact = False,
+    as_json: Json = False,
 ) -> None:
-    """Filter decoded pictures; the output has the format of the input."""
+    """Filter decoded pictures; the output has the format of the input, its pictures in output order.
+
+    With --original each picture is filtered as an encoder would: off, on or by CTU, at the best strength.
+    """
     from codecnn.evaluation.sweep import untrained_qp
-    from codecnn.filtering import filter_video
-    from codecnn.models import load_model
+    from codecnn.filtering import (
+        DEFAULT_TILE,
+        count_decisions,
+        decide_video,
+        filter_video,
+        load_filter,
+        write_decisions,
+    )
     from codecnn.training import pick_device
     from codecnn.video import open_video
 
     if output.resolve() == source.resolve():
         raise ConfigError(f"input and output are the same file, {output}")
-    network, card = load_model(model)
-    where = pick_device(device)
-    for value in sorted(set(parse_qps(qp))):
-        if note := untrained_qp(card, value):
-            err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
-    with (
-        open_video(source, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, frames=frames) as video,
-        tqdm(total=len(video), desc="filtering", unit="picture", disable=None) as bar,
-    ):
-        filter_video(
-            network.to(where),
-            video,
-            parse_qps(qp),
-            output,
-            tile=tile,
-            device=where,
-            progress=lambda _done: bar.update(),
+    if original is None and decisions is not None:
+        raise ConfigError(f"nothing is decided without the original: {decisions} needs --original")
+    tried = parse_qps(offsets)
+    filter_, card = load_filter(
+        model, exact=exact, device=pick_device(device), tile=tile or DEFAULT_TILE, memory=parse_bytes(memory)
+    )
+    with ExitStack() as stack:
+        video = stack.enter_context(
+            open_video(source, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, frames=frames)
         )
+        qps = _qps(qp, source, len(video)) if "qp" in filter_.planes or original is not None else [0]
+        for value in sorted(set(qps)) if "qp" in filter_.planes else []:
+            if note := untrained_qp(card, value):
+                err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
+        beside = _beside(filter_, source, video, plane or [], blocks, stack)
+        originals = None if original is None else stack.enter_context(_originals(original, video, frames))
+        bar = stack.enter_context(tqdm(total=len(video), desc="filtering", unit="picture", disable=None))
+
+        def report(_done: int) -> None:
+            bar.update()
+
+        facts: dict[str, Any] = {"output": str(output), "pictures": len(video)}
+        if originals is None:
+            filter_video(filter_, video, qps, output, beside=beside, progress=report)
+        else:
+            made = decide_video(
+                filter_, video, originals, qps, output, offsets=tried, ctu=ctu, beside=beside, progress=report
+            )
+            if decisions is not None:
+                write_decisions(decisions, made, video.format.width, video.format.height, ctu)
+            facts["pictures"] = len(made)
+            facts["decisions"] = count_decisions(made)
+    if as_json:
+        print_json(facts)
+    elif originals is not None:
+        print_facts(_summary(facts["decisions"]), as_json)
+
+
+def _qps(text: str | None, source: Path, count: int) -> list[int]:
+    """QPs by the option, or those of the stream: one for all pictures, or one a picture."""
+    from codecnn.filtering import stream_qps
+
+    if text is None:
+        return stream_qps(source, count)
+    if Path(text).is_file():
+        return parse_qps(",".join(Path(text).read_text(encoding="utf-8", errors="replace").replace(",", " ").split()))
+    return parse_qps(text)
+
+
+def _beside(
+    filter_: "PictureFilter", source: Path, video: "Video", planes: Sequence[str], blocks: Path | None, stack: ExitStack
+) -> "Beside":
+    """The planes beside the pictures: from the files named, and of the coding tree from a table or the VVC stream."""
+    from codecnn.codec.blockstats import read_table
+    from codecnn.codec.vvc_partition import SUFFIXES, stream_table
+    from codecnn.ctu.loader import CELL_SCALES
+    from codecnn.filtering import planes_beside
+
+    form, videos = video.format, {}
+    for item in planes:
+        name, equals, file = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--plane {item!r} is not NAME=FILE, such as unf_y=unfiltered.yuv")
+        videos[name] = stack.enter_context(_like(Path(file), form))
+    table = None
+    if blocks is not None:
+        table = read_table(blocks)
+    elif source.suffix.lower() in SUFFIXES and any(name in CELL_SCALES for name in filter_.planes):
+        table = stream_table(source)
+    return planes_beside(filter_.planes, form, videos, table)
+
+
+def _originals(path: Path, video: "Video", frames: int | None) -> "Video":
+    """The originals of `video`; only where its first pictures were asked for may they be more."""
+    originals = _like(path, video.format)
+    return originals if frames is None else originals.select(frames=frames)
+
+
+def _like(path: Path, form: "VideoFormat") -> "Video":
+    """A file beside the input; where it is raw and its name is silent, of the input's size, chroma and bit depth."""
+    from codecnn.video import open_video, parse_name
+    from codecnn.video.open import RAW_SUFFIXES
+
+    if path.suffix.lower() not in RAW_SUFFIXES:
+        return open_video(path)
+    named = parse_name(path)
+    return open_video(
+        path,
+        size=None if "width" in named else (form.width, form.height),
+        bit_depth=named.get("bit_depth", form.bit_depth),
+        chroma=named.get("chroma", form.chroma),
+    )
+
+
+def _summary(counts: dict[str, Any]) -> dict[str, Any]:
+    pictures = counts["pictures"]
+    change = counts["rd_cost_after"] / counts["rd_cost_before"] - 1 if counts["rd_cost_before"] else 0.0
+    return {
+        "pictures": f"{pictures['off']} off, {pictures['on']} on, {pictures['ctu']} by CTU",
+        "CTUs on": ", ".join(f"{name.upper()} {share:.1%}" for name, share in counts["ctus_on"].items()),
+        "QP offsets": ", ".join(f"{offset}: {count}" for offset, count in counts["qp_offsets"].items()) or "none",
+        "bits": counts["bits"],
+        "RD cost": f"{change:+.3%}",
+        "worth it": "yes" if counts["pays"] else "no: an encoder would leave the filter out of this sequence",
+    }

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,10 @@ Overrides = Annotated[
 Tile = Annotated[
     int, typer.Option("--tile", min=16, help="side of the tiles in samples; the result does not depend on it")
 ]
+Exact = Annotated[
+    bool,
+    typer.Option("--exact", help="in 16-bit integers, the same samples on every machine: NAME.int16.safetensors"),
+]
 Model = Annotated[Path, typer.Option("--model", "-m", help="weights, .safetensors with their card beside them")]
 
 
@@ -31,3 +36,11 @@ def parse_qps(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"QP {text!r} is not a whole number or a comma list of them, such as 22,27,32,37") from None
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of an option such as 2GiB, 512MiB or 64KiB. Raises ConfigError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG])iB", text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ConfigError(f"memory {text!r} is not a size such as 2GiB or 512MiB")
+    return int(float(match[1]) * 1024 ** ("KMG".index(match[2]) + 1))

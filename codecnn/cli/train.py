@@ -20,23 +20,46 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="go on from the run's last checkpoint")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a network on a store; the weights that do best on its validation pictures are kept.
+    """Train a network; the weights that do best on its validation pictures are kept.
 
+    A loop filter on a store, or with `task: modes` the classifier of intra modes on tables of `codecnn labels`.
     On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
     """
-    from codecnn.config import load_train_config
+    from codecnn.config import load_modes_config, load_train_config, task_of
     from codecnn.training import train as run_training
+    from codecnn.training import train_task
     from codecnn.training.distributed import is_first
+    from codecnn.training.modes_task import modes_task
 
-    loaded = load_train_config(config, overrides or ())
     run = output or Path("runs") / config.stem
-    last = run_training(
-        loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
-    )
+    if task_of(config, overrides or ()) == "modes":
+        modes = load_modes_config(config, overrides or ())
+        last = train_task(
+            lambda: modes_task(
+                *modes.tables(),
+                modes.model,
+                modes.training,
+                cost=modes.cost,
+                softness=modes.softness,
+                validation_blocks=modes.validation_blocks,
+            ),
+            modes.training,
+            run,
+            resume=resume,
+            progress=True,
+        )
+    else:
+        loaded = load_train_config(config, overrides or ())
+        last = run_training(
+            loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
+        )
     if not is_first():
         return
     if as_json:
         print_json(last | {"weights": str(run / "best.safetensors")})
         return
-    out.print(f"Best mean gain on the validation pictures: {last['best_gain']:+.4f} dB")
+    if "best_gain" in last:
+        out.print(f"Best mean gain on the validation pictures: {last['best_gain']:+.4f} dB")
+    else:
+        out.print(f"Least cost lost on the validation pictures: {-last['best_score']:.2f} %")
     out.print(f"Weights: {run / 'best.safetensors'}", soft_wrap=True)

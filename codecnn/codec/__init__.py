@@ -8,6 +8,7 @@ from codecnn.codec.hm import HM
 from codecnn.codec.vtm import VTM
 from codecnn.codec.vtm_stats import read_vtm_stats
 from codecnn.codec.vvc import VvcCodec
+from codecnn.codec.vvc_partition import READER, SUFFIXES, coded_table
 from codecnn.codec.vvencapp import VVENC
 from codecnn.errors import ConfigError
 
@@ -19,6 +20,7 @@ __all__ = [
     "CodecTools",
     "CodedPicture",
     "CodedSequence",
+    "block_reader",
     "block_table",
     "get_codec",
 ]
@@ -50,12 +52,21 @@ def get_codec(name: str, tools: CodecTools = NO_TOOLS) -> Codec:
 
 
 def block_table(sequence: CodedSequence) -> BlockTable | None:
-    """The CUs of a coded sequence where its encoder or decoder told them, else None.
+    """The CUs of a coded sequence, None where nothing tells them.
 
-    Those are x265's analysis file or VTM's trace of block statistics (.vtmbmsstats, .vtmbmsstats.gz).
+    They come from x265's analysis file or VTM's trace of block statistics (.vtmbmsstats, .vtmbmsstats.gz), and else
+    from the bitstream if that is VVC. Raises EncoderError where that is not what the encoder's log says of it,
+    UnsupportedError where it uses what codecnn does not read.
     """
     if sequence.block_statistics is None:
-        return None
+        return coded_table(sequence) if sequence.bitstream.suffix in SUFFIXES else None
     if sequence.block_statistics.name.endswith((".vtmbmsstats", ".vtmbmsstats.gz")):
         return read_vtm_stats(sequence.block_statistics)
     return x265_tables(sequence)
+
+
+def block_reader(codec: str, tools: CodecTools) -> int | None:
+    """The version of codecnn's own reader where that gives the CUs of what `codec` codes, else None."""
+    if tools.trace:
+        return None
+    return READER if codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(SUFFIXES)) else None

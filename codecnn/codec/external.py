@@ -12,7 +12,7 @@ from codecnn.codec.base import CodecSettings, CodecTools, CodedPicture, CodedSeq
 from codecnn.codec.decode import check_decoded, decode_stream
 from codecnn.codec.jvet import RECONSTRUCTION, parse_log
 from codecnn.codec.programs import About, about, cfg_digest, find_program, resolve_cfg
-from codecnn.codec.unfiltered import code_unfiltered, prove_same_coding
+from codecnn.codec.unfiltered import code_unfiltered
 from codecnn.codec.vvc import prove_slice_qp
 from codecnn.errors import ConfigError, EncoderError, FormatError
 from codecnn.runs import write_text
@@ -116,8 +116,7 @@ class ExternalCodec:
         unfiltered = None
         if settings.unfiltered:
             plain = ExternalCodec(self.program, replace(self.tools, trace=False, prediction=()))
-            unfiltered = code_unfiltered(plain, source, source_format, settings, folder)
-            prove_same_coding(name, source, source_format, decoded, unfiltered, output_format)
+            unfiltered = code_unfiltered(plain, source, source_format, settings, bitstream, decoded)
         return CodedSequence(
             bitstream=bitstream,
             decoded=decoded,

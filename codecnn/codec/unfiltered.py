@@ -2,8 +2,9 @@
 
 In all intra, prediction takes unfiltered samples of the same picture, so a filter changes no decision unless the
 encoder tries it out while it decides (vvenc's EDO). Then both streams hold the same CUs, and the second one decodes to
-what the first one's filters are given. ffmpeg's VVC decoder cannot leave the filters out (`-skip_loop_filter` does
-nothing), which is why it takes a second stream.
+what the first one's filters are given: of VVC that is proven bin by bin, of HEVC by HM there is evidence in the
+pictures. ffmpeg's VVC decoder cannot leave the filters out (`-skip_loop_filter` does nothing), which is why it takes a
+second stream.
 """
 
 from dataclasses import replace
@@ -13,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.base import Codec, CodecSettings
-from codecnn.errors import EncoderError
+from codecnn.codec.vvc_partition import SUFFIXES, stream_units
+from codecnn.errors import EncoderError, UnsupportedError
 from codecnn.runs import remove_tree
 from codecnn.video import VideoFormat, convert, open_raw
+from codecnn.vvc.state import CU_COLUMNS
 
 CELL = 64
-"""Side in samples of the squares that `prove_same_coding` compares, in chroma as in luma."""
+"""Side in samples of the squares that `prove_alike` compares, in chroma as in luma."""
 
 MAX_CHANGE = 0.8
 """Largest change by the filters in a square, as a share of the coding error there.
@@ -33,23 +36,56 @@ _FLOOR = 1.0
 
 
 def code_unfiltered(
-    codec: Codec, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path
+    codec: Codec, source: Path, source_format: VideoFormat, settings: CodecSettings, bitstream: Path, decoded: Path
 ) -> Path:
-    """Code `source` again without loop filters; the decoded pictures become `folder`/unfiltered.yuv, which is returned.
+    """Code `source` again without loop filters; the pictures become unfiltered.yuv beside `bitstream`, returned.
 
-    Everything else that the second run leaves is removed. Raises what `codec.encode` raises.
+    `bitstream` and `decoded` are what coding it with loop filters gave. Everything else that the second run leaves is
+    removed. Raises what `codec.encode` raises, and EncoderError unless both streams were decided alike: by
+    `prove_same_cus` where codecnn reads them, else by `prove_alike`.
     """
-    work, path = folder / "unfiltered", folder / "unfiltered.yuv"
+    work, path = bitstream.with_name("unfiltered"), bitstream.with_name("unfiltered.yuv")
+    name = f"{source.stem} at QP {settings.qp}"
     work.mkdir(parents=True, exist_ok=True)
     try:
-        again = replace(settings, loop_filters=False, unfiltered=False)
-        codec.encode(source, source_format, again, work).decoded.replace(path)
+        plain = codec.encode(source, source_format, replace(settings, loop_filters=False, unfiltered=False), work)
+        read = bitstream.suffix in SUFFIXES
+        if read:
+            try:
+                prove_same_cus(name, bitstream, plain.bitstream)
+            except UnsupportedError:
+                read = False
+        if not read:
+            prove_alike(name, source, source_format, decoded, plain.decoded, plain.format)
+        plain.decoded.replace(path)
     finally:
         remove_tree(work)
     return path
 
 
-def prove_same_coding(
+def prove_same_cus(name: str, filtered: Path, plain: Path) -> None:
+    """Raise EncoderError unless two VVC streams hold the same CUs in every picture.
+
+    Partition, modes and QPs are compared, and a hash of all bins but those of the loop filters: residuals, chroma modes
+    and whatever else decides the samples before the filters. Raises UnsupportedError for what codecnn does not read.
+    """
+    streams = stream_units(filtered), stream_units(plain)
+    if len(streams[0]) != len(streams[1]):
+        raise EncoderError(f"{name}: {len(streams[0])} pictures were coded and {len(streams[1])} without loop filters")
+    for number, (with_filters, without) in enumerate(zip(*streams, strict=True)):
+        if np.array_equal(with_filters, without):
+            continue
+        count = min(len(with_filters), len(without))
+        unlike = with_filters[:count] != without[:count]
+        row = int(np.argmax(unlike.any(axis=1)))
+        x, y = with_filters[row, CU_COLUMNS.index("x")], with_filters[row, CU_COLUMNS.index("y")]
+        raise EncoderError(
+            f"{name}, picture {number} in decoding order: without loop filters the encoder decided otherwise, "
+            f"{CU_COLUMNS[int(np.argmax(unlike[row]))]} differs at the CU at ({x}, {y})"
+        )
+
+
+def prove_alike(
     name: str, source: Path, source_format: VideoFormat, decoded: Path, unfiltered: Path, coded_format: VideoFormat
 ) -> None:
     """Raise EncoderError unless `decoded` looks like `unfiltered` with filters applied, everywhere in every picture.

@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from codecnn.codec import CodecSettings, CodecTools, CodedSequence, block_table, get_codec
+from codecnn.codec import CodecSettings, CodecTools, CodedSequence, block_reader, block_table, get_codec
+from codecnn.codec.blockstats import BlockTable
 from codecnn.ctu.measure import BLOCK_PLANES_FILE, BLOCKS, measure, write_blocks
 from codecnn.ctu.originals import HASHES, ORIGINALS, Original, convert_original, original_name
 from codecnn.ctu.recipe import Recipe, Source, expand
 from codecnn.ctu.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, format_to_json, open_store
-from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.runs import (
     atomic_path,
     disk_errors,
@@ -199,6 +200,9 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
                 "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
                 "decoder_output": [work.tools.trace, *work.tools.prediction],
             }
+            reader = block_reader(work.recipe.codec, work.tools)
+            if reader is not None:
+                what["block_reader"] = reader
             plans.append(_Plan(source, original, settings, sha256_json(what)))
     return plans
 
@@ -241,16 +245,28 @@ def _code(plan: _Plan, work: _Work) -> None:
         try:
             codec = get_codec(work.recipe.codec, work.tools)
             sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
-            blocks = block_table(sequence)
+            blocks, no_blocks = _blocks(plan, sequence)
             if blocks is not None:
                 write_blocks(folder, blocks, sequence)
             rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
             pq.write_table(rows, folder / CTUS)
-            write_json(folder / UNIT, _describe(plan, original, sequence, folder, work.identity))
+            record = _describe(plan, original, sequence, folder, work.identity)
+            write_json(folder / UNIT, record | ({"no_blocks": no_blocks} if no_blocks else {}))
             folder.chmod(0o755)
             _move_into_place(folder, plan, store)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _blocks(plan: _Plan, sequence: CodedSequence) -> tuple[BlockTable | None, str | None]:
+    """The unit's CUs, or the reason why they cannot be read, in a sentence."""
+    unit = f"{plan.source.name} at QP {plan.settings.qp}"
+    try:
+        return block_table(sequence), None
+    except UnsupportedError as error:
+        return None, f"{unit} has no depth: {error}"
+    except (FormatError, EncoderError) as error:
+        raise type(error)(f"{unit}: {error}") from error
 
 
 def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:

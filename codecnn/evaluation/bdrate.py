@@ -13,6 +13,9 @@ METHODS = ("pchip", "akima", "cubic")
 MIN_POINTS = 4
 """Points a curve must have: the common test conditions' four QPs, and what a cubic needs (VCEG-M33)."""
 
+MIN_OVERLAP = 0.5
+"""Share of the shorter curve's PSNR interval that both must cover: below half of it the mean says little of either."""
+
 
 def bd_rate(
     anchor: Sequence[tuple[float, float]] | NDArray[Any],
@@ -23,18 +26,20 @@ def bd_rate(
 
     `anchor` and `test` are (rate, PSNR) pairs, (n, 2) with n >= 4 in any order; rates in any unit common to both, PSNR
     in dB. log10(rate) is interpolated over PSNR ("pchip" as JVET does, "akima", or "cubic" as VCEG-M33 did) and
-    averaged over the PSNR interval that the curves share, however short it is. Raises ConfigError for another method,
+    averaged over the PSNR interval that the curves share. Raises ConfigError for another method,
     and TableError for a curve that is too short, has a rate that is not positive, a value that is not finite, or a PSNR
-    that does not rise with the rate, and for curves without a common PSNR interval.
+    that does not rise with the rate, and for curves that share less than MIN_OVERLAP of the shorter one's interval.
     """
     if method not in METHODS:
         raise ConfigError(f"unknown BD-rate method {method!r}: one of {', '.join(METHODS)}")
     rate_a, psnr_a = _checked_curve(anchor, "anchor")
     rate_t, psnr_t = _checked_curve(test, "test")
-    low, high = max(psnr_a[0], psnr_t[0]), min(psnr_a[-1], psnr_t[-1])
-    if not low < high:
+    shared = min(psnr_a[-1], psnr_t[-1]) - max(psnr_a[0], psnr_t[0])
+    share = shared / min(psnr_a[-1] - psnr_a[0], psnr_t[-1] - psnr_t[0])
+    if share < MIN_OVERLAP:
+        what = f"only {100 * share:.0f} % of the shorter one's PSNR" if share > 0 else "no PSNR"
         raise TableError(
-            f"BD-rate is not defined: the curves share no PSNR (anchor {psnr_a[0]:.3f} to {psnr_a[-1]:.3f} dB, "
+            f"BD-rate is not defined: the curves share {what} (anchor {psnr_a[0]:.3f} to {psnr_a[-1]:.3f} dB, "
             f"test {psnr_t[0]:.3f} to {psnr_t[-1]:.3f} dB)"
         )
     import bjontegaard  # here, because it loads pyplot, which those who only want a PSNR need not wait for

@@ -4,7 +4,7 @@ The peak is always explicit, because codecs and tools differ: at 10 bit "jvet" (
 apart on the same picture.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,25 @@ def psnr_of_mean_mse(mses: Iterable[float], bit_depth: int, peak: str = "jvet") 
     """
     top = peak_value(bit_depth, peak)
     return _decibel(float(np.mean(_checked_mses(mses))), top)
+
+
+def psnr_yuv_611(y: float, u: float, v: float) -> float:
+    """(6 Y + U + V) / 8 of three PSNRs in dB, the weighted mean that comparisons of HEVC and VVC quote for 4:2:0.
+
+    Ohm, Sullivan, Schwarz, Tan and Wiegand, "Comparison of the coding efficiency of video coding standards", 2012.
+    """
+    return (6 * y + u + v) / 8
+
+
+def psnr_yuv_mse(mses: Sequence[float], samples: Sequence[int], bit_depth: int, peak: str = "jvet") -> float:
+    """PSNR in dB of the squared error over all samples of all planes: HM's and VTM's column YUV-PSNR.
+
+    `mses` is the MSE of each plane (sample²), of one picture or, as HM and VTM take it, the mean over pictures;
+    `samples` is the number of samples in each plane, so that 4:2:0 has the weights 4:1:1. Raises FormatError as
+    `mean_psnr` does.
+    """
+    values = _checked_mses(mses)
+    return _decibel(float(np.average(values, weights=samples)), peak_value(bit_depth, peak))
 
 
 def _samples(array: Any, bit_depth: int | None = None) -> NDArray[Any]:

@@ -1,113 +1,101 @@
-"""The evaluation report: one self-contained HTML page, and a CSV of every measurement."""
+"""The evaluation report: one HTML page that needs no other file, works offline, prints, and follows light or dark."""
 
 import base64
-import csv
-import io
-import json
+import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
-from matplotlib.image import imsave
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from numpy.typing import NDArray
+import pyarrow.parquet as pq
 
-from codecnn.errors import FormatError, TableError
+from codecnn.errors import TableError
+from codecnn.evaluation.crops import Crop
+from codecnn.evaluation.figures import (
+    CHANGE_GAIN,
+    ERROR_GAIN,
+    crop_pictures,
+    gain,
+    picture_figure,
+    rate_figure,
+    shade,
+)
+from codecnn.evaluation.tables import COMPONENTS, Measured, summary_rows
 from codecnn.runs import write_text
 
-COMPONENTS = ("y", "u", "v")
-DIFFERENCE_GAIN = 16
-_DECODED, _FILTERED, _LOSS = "#64748b", "#0f62a8", "#b42318"
+MAX_MAPS = 6
+"""How many sequences the page shows maps of CTUs of."""
+MAP_RANGE = 0.3
+"""Gain of a CTU in dB at which its colour is full."""
+
+_TITLES = {"y": "Y", "u": "U", "v": "V", "yuv_611": "YUV 6:1:1", "yuv_mse": "YUV MSE", "ssim": "SSIM",
+           "ms_ssim": "MS-SSIM", "vmaf": "VMAF"}  # fmt: skip
+_SHOWN = ("name", "model", "kmac_per_pixel", "parameters", "codec", "settings", "label", "trained_on_this_data",
+          "decisions", "device")  # fmt: skip
+_TABLES = ("sequences", "gain_db", "gain_db_network", "bd_rate", "bd_rate_by_class", "bd_rate_per_sequence",
+           "bd_rate_akima", "bd_rate_network", "bd_rate_jvet", "notes", "provenance", "schema")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Crop:
-    """The same cut of a sequence at one QP: original, decoded, filtered.
+def write_report(
+    path: Path | str,
+    every: Sequence[Mapping[str, Any]],
+    crops: Sequence[Crop] = (),
+    cells: Sequence[Measured] = (),
+) -> None:
+    """Write report.html: headline, BD-rates in JVET's layout, gains, curves, crops and maps of CTUs.
 
-    Pictures are luma (h, w), unsigned at `bit_depth`, or RGB (h, w, 3) uint8; PSNRs in dB. Raises FormatError where
-    shapes differ.
+    `every` is what results.json holds, of each filter; figures that are None or absent are left blank. `cells` give
+    the curves by picture and the maps. The page's only script moves the sliders, and its content security policy allows
+    nothing else. Raises TableError where there is no sequence.
     """
-
-    name: str
-    qp: int
-    original: NDArray[Any]
-    decoded: NDArray[Any]
-    filtered: NDArray[Any]
-    bit_depth: int
-    psnr_decoded: float
-    psnr_filtered: float
-
-    def __post_init__(self) -> None:
-        shapes = {self.original.shape, self.decoded.shape, self.filtered.shape}
-        if len(shapes) != 1:
-            raise FormatError(f"the pictures of the crop {self.name} at QP {self.qp} differ in shape: {sorted(shapes)}")
-
-
-def write_report(path: Path | str, results: Mapping[str, Any], crops: Sequence[Crop] = ()) -> None:
-    """Write report.html: headline, gains, rate-distortion curves and crops of an evaluation, in one file.
-
-    `results` is what results.json holds; figures that are None or absent are left blank. Curves count `bits` for the
-    decoded and `bits` + `flag_bits` for the filtered pictures. The page needs no script and no other file. Raises
-    TableError where there is no sequence.
-    """
-    rows = _measurements(results)
-    names = list(dict.fromkeys(str(row["name"]) for row in rows))
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    for results in every:
+        _check(results)
+    names = list(dict.fromkeys(str(row["name"]) for results in every for row in results["sequences"]))
+    labels = [str(results.get("name") or results.get("model")) for results in every]
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {"signed": _signed, "plain": _plain, "text": _text}
-    curves = [(name, _curve([row for row in rows if str(row["name"]) == name])) for name in names]
-    page = environment.from_string(_template()).render(
-        results={key: results.get(key) for key in _SHOWN} | {"notes": results.get("notes") or []},
-        gain={c: _nested(results, "gain_db", c, "mean") for c in COMPONENTS},
-        bd_rate={c: _nested(results, "bd_rate", c) for c in COMPONENTS},
-        tables=[table for c in COMPONENTS if (table := _gain_table(results, rows, names, c))],
-        curves=[(name, figure) for name, figure in curves if figure],
+    script = _resource("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    by_name = {
+        name: {label: [row for row in results["sequences"] if str(row["name"]) == name] for label, results in
+               zip(labels, every, strict=True)}
+        for name in names
+    }  # fmt: skip
+    curves = [(name, figure) for name, rows in by_name.items() if (figure := rate_figure(rows))]
+    page = environment.from_string(_resource("report.html.j2")).render(
+        models=[_model_view(results) for results in every],
+        curves=curves,
+        pictures=_picture_curves(cells, names),
         crops=[_crop_view(crop) for crop in crops],
-        measurements=_measurement_table(rows),
-        difference_gain=DIFFERENCE_GAIN,
-        footer={key: results[key] for key in results if key not in _PLACED} | dict(results.get("provenance") or {}),
+        maps=_maps(cells),
+        script=script,
+        script_hash=digest,
+        error_gain=ERROR_GAIN,
+        change_gain=CHANGE_GAIN,
+        map_range=MAP_RANGE,
+        notes=list(dict.fromkeys(note for results in every for note in results.get("notes") or [])),
+        footer=_footer(every),
     )
     write_text(path, page)
 
 
-def write_csv(path: Path | str, results: Mapping[str, Any]) -> None:
-    """Write results.csv: a row a sequence and QP, with every key of `results["sequences"]` as a column.
-
-    Raises TableError where there is no sequence.
-    """
-    rows = _measurements(results)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()})
-    write_text(path, text.getvalue())
-
-
-_SHOWN = ("model", "kmac_per_pixel", "parameters", "codec", "settings", "label", "trained_on_this_data")
-_PLACED = {*_SHOWN, "sequences", "gain_db", "bd_rate", "bd_rate_per_sequence", "notes", "provenance"}
-
-
-def _measurements(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = [dict(row) for row in results.get("sequences") or []]
+def _check(results: Mapping[str, Any]) -> None:
+    rows = results.get("sequences") or []
     if not rows:
         raise TableError("the results hold no sequence to report on")
     for row in rows:
         if row.get("name") is None or row.get("qp") is None:
             raise TableError(f"a measurement has no name or no QP: {row}")
-    return rows
 
 
 @cache
-def _template() -> str:
-    return resources.files("codecnn.evaluation").joinpath("report.html.j2").read_text(encoding="utf-8")
+def _resource(name: str) -> str:
+    return resources.files("codecnn.evaluation").joinpath(name).read_text(encoding="utf-8")
 
 
 def _nested(values: Mapping[str, Any], *keys: str) -> Any:
@@ -117,120 +105,120 @@ def _nested(values: Mapping[str, Any], *keys: str) -> Any:
     return found
 
 
-def _gain(row: Mapping[str, Any], component: str) -> float | None:
-    """Filtered minus decoded PSNR in dB; None where either is not known or not finite."""
-    decoded, filtered = row.get(f"psnr_{component}"), row.get(f"psnr_{component}_filtered")
-    if decoded is None or filtered is None or not np.isfinite(filtered - decoded):
-        return None
-    return float(filtered - decoded)
-
-
-def _gain_table(
-    results: Mapping[str, Any], rows: list[dict[str, Any]], names: list[str], component: str
-) -> dict[str, Any] | None:
-    """Gains of a component, sequence by QP, with means and BD-rates; None where none was measured."""
-    gains = {(str(row["name"]), row["qp"]): _gain(row, component) for row in rows}
-    if all(gain is None for gain in gains.values()):
-        return None
+def _model_view(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page says of one filter."""
+    rows = results["sequences"]
     qps = sorted({row["qp"] for row in rows})
-    body = []
-    for name in names:
-        cells = [gains.get((name, qp)) for qp in qps]
-        known = [cell for cell in cells if cell is not None]
-        mean = sum(known) / len(known) if known else None
-        body.append((name, cells, mean, _nested(results, "bd_rate_per_sequence", name, component)))
-    means = [_nested(results, "gain_db", component, str(qp)) for qp in qps]
-    total = ("Mean", means, _nested(results, "gain_db", component, "mean"), _nested(results, "bd_rate", component))
-    return {"component": component.upper(), "qps": qps, "rows": body, "total": total}
-
-
-def _measurement_table(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Bits and PSNRs as text, leaving out columns that no row fills."""
-    wanted = [("pictures", "pictures"), ("bits", "bits"), ("flag_bits", "flag bits")]
-    for c in COMPONENTS:
-        wanted += [(f"psnr_{c}", f"PSNR {c.upper()}"), (f"psnr_{c}_filtered", f"PSNR {c.upper()} filtered")]
-    used = [(key, title) for key, title in wanted if any(row.get(key) is not None for row in rows)]
-    body = [
-        [row["name"], row["qp"], *(_plain(row.get(key), 4 if "psnr" in key else 0) for key, _ in used)] for row in rows
-    ]
-    return {"titles": ["sequence", "QP", *(title for _, title in used)], "rows": body}
-
-
-def _curve(rows: list[dict[str, Any]]) -> str | None:
-    """Rate against PSNR Y, decoded and filtered, and the gain below it, as an SVG data URI; None without figures."""
-    points = []
-    for row in rows:
-        gain = _gain(row, "y")
-        if row.get("bits") and gain is not None:
-            kbit = 1000 * (row.get("pictures") or 1)
-            bits = row["bits"], row["bits"] + (row.get("flag_bits") or 0)
-            points.append((bits[0] / kbit, bits[1] / kbit, row["psnr_y"], gain, row["qp"]))
-    if not points:
-        return None
-    rate, rate_filtered, decoded, gains, qps = (np.array(values, float) for values in zip(*sorted(points), strict=True))
-    figure = Figure(figsize=(4.4, 4.2), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    top.plot(rate, decoded, "o--", color=_DECODED, ms=4, lw=1.2, label="decoded")
-    top.plot(rate_filtered, decoded + gains, "o-", color=_FILTERED, ms=4, lw=1.5, label="filtered")
-    top.set_ylabel("PSNR Y (dB)")
-    top.legend(frameon=False, fontsize=9, loc="lower right")
-    bottom.axhline(0, color="#94a3b8", lw=1)
-    bottom.vlines(rate, 0, gains, color=np.where(gains < 0, _LOSS, _FILTERED), lw=5)
-    for x, y, qp in zip(rate, gains, qps, strict=True):
-        away = 4 if y >= 0 else -4
-        bottom.annotate(
-            f"QP {qp:g}", (x, y), (0, away), textcoords="offset points", ha="center", fontsize=7,
-            va="bottom" if y >= 0 else "top", color="#475569",
-        )  # fmt: skip
-    bottom.margins(x=0.1, y=0.3)
-    bottom.set_ylabel("gain (dB)")
-    bottom.set_xlabel("kbit per picture" if all(row.get("pictures") for row in rows) else "kbit")
-    _rate_axis(bottom)
-    for axes in (top, bottom):
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    svg = io.BytesIO()
-    with rc_context({"svg.hashsalt": "codecnn"}):  # the same results give the same bytes
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return _data_uri("image/svg+xml", svg.getvalue())
-
-
-def _rate_axis(axes: Axes) -> None:
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _crop_view(crop: Crop) -> dict[str, Any]:
-    step = 1 if crop.original.ndim == 3 else 1 << (crop.bit_depth - 8)
-    original, decoded, filtered = (x.astype(np.float64) / step for x in (crop.original, crop.decoded, crop.filtered))
-    finite = np.isfinite([crop.psnr_decoded, crop.psnr_filtered]).all()
-    gain = f" ({_signed(crop.psnr_filtered - crop.psnr_decoded, 3, ' dB')})" if finite else ""
+    rates = results.get("bd_rate") or {}
+    columns = [name for name in _TITLES if name in COMPONENTS or rates.get(name) is not None]
+    seconds = [row["seconds_per_picture"] for row in rows if row.get("seconds_per_picture") is not None]
     return {
-        "name": crop.name,
-        "qp": crop.qp,
-        "pictures": [
-            ("Original", "", _png(original)),
-            ("Decoded", f"{crop.psnr_decoded:.2f} dB", _png(decoded)),
-            ("Filtered", f"{crop.psnr_filtered:.2f} dB{gain}", _png(filtered)),
-            (f"(Filtered - decoded) × {DIFFERENCE_GAIN}", "", _png(128 + DIFFERENCE_GAIN * (filtered - decoded))),
-        ],
+        "facts": {key: results.get(key) for key in _SHOWN},
+        "label": str(results.get("name") or results.get("model")),
+        "gain": {c: _nested(results, "gain_db", c, "mean") for c in COMPONENTS},
+        "gain_network": _nested(results, "gain_db_network", "y", "mean"),
+        "bd_rate": {c: rates.get(c) for c in COMPONENTS},
+        "bd_network": _nested(results, "bd_rate_network", "y"),
+        "seconds": sum(seconds) / len(seconds) if seconds else None,
+        "columns": [(name, _TITLES[name]) for name in columns],
+        "summary": summary_rows(results, qps),
+        "gains": [table for c in COMPONENTS if (table := _gain_table(results, qps, c))],
+        "qps": qps,
+        "measurements": _measurements(rows),
     }
 
 
-def _png(picture: NDArray[np.float64]) -> str:
-    """A picture in 8-bit units, (h, w) or (h, w, 3), as a PNG data URI."""
-    samples = np.clip(np.rint(picture), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    if samples.ndim == 2:
-        samples = np.repeat(samples[..., None], 3, axis=2)  # the grey colour map is off by one at some values
-    imsave(file, samples, format="png")
-    return _data_uri("image/png", file.getvalue())
+def _gain_table(results: Mapping[str, Any], qps: Sequence[int], component: str) -> dict[str, Any] | None:
+    """Gains of a component, sequence by QP, with means; None where there is none, as of chroma that is not filtered."""
+    rows = results["sequences"]
+    gains = {(str(row["name"]), row["qp"]): gain(row, component) for row in rows}
+    if not any(gains.values()):
+        return None
+    body = []
+    for name in dict.fromkeys(str(row["name"]) for row in rows):
+        cells = [gains.get((name, qp)) for qp in qps]
+        known = [cell for cell in cells if cell is not None]
+        body.append((name, [*cells, sum(known) / len(known) if known else None]))
+    means = [_nested(results, "gain_db", component, str(qp)) for qp in (*qps, "mean")]
+    return {"component": component.upper(), "rows": body, "total": means}
 
 
-def _data_uri(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+def _measurements(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Bits and qualities as text, leaving out columns that no row fills."""
+    wanted = [("pictures", "pictures", 0), ("bits", "bits", 0), ("flag_bits", "flag bits", 1)]
+    for name in _TITLES:
+        key, digits = (f"psnr_{name}", 4) if name not in ("ssim", "ms_ssim", "vmaf") else (name, 6)
+        title = f"PSNR {_TITLES[name]}" if key != name else _TITLES[name]
+        wanted += [(key, title, digits), (f"{key}_filtered", f"{title} filtered", digits)]
+    wanted.append(("seconds_per_picture", "s/picture", 3))
+    used = [one for one in wanted if any(row.get(one[0]) is not None for row in rows)]
+    body = [[row["name"], row["qp"], *(_plain(row.get(key), digits) for key, _, digits in used)] for row in rows]
+    return {"titles": ["sequence", "QP", *(title for _, title, _ in used)], "rows": body}
+
+
+def _picture_curves(cells: Sequence[Measured], names: Sequence[str]) -> list[tuple[str, int, str]]:
+    """(sequence, QP, figure) of every sequence of several pictures, at its second highest QP."""
+    curves = []
+    for name in names:
+        own = [cell for cell in cells if cell.unit.name == name]
+        qps = sorted({cell.unit.qp for cell in own})
+        shown = [cell for cell in own if cell.unit.qp == qps[max(len(qps) - 2, 0)]]
+        if not shown:
+            continue
+        rows = {cell.model: cell.picture_rows() for cell in shown}
+        decoded = [row.get("psnr_y") for row in next(iter(rows.values()))]
+        figure = picture_figure(decoded, {m: [row.get("psnr_y_filtered") for row in r] for m, r in rows.items()})
+        if figure is not None:
+            curves.append((name, shown[0].unit.qp, figure))
+    return curves
+
+
+def _crop_view(crop: Crop) -> dict[str, Any]:
+    return {
+        "name": crop.name,
+        "qp": crop.qp,
+        "height": crop.original.shape[0],
+        "width": crop.original.shape[1],
+        "decoded": f"{crop.psnr_decoded:.2f} dB",
+        "filtered": f"{crop.psnr_filtered:.2f} dB",
+        "gain": crop.psnr_filtered - crop.psnr_decoded if crop.psnr_decoded != float("inf") else None,
+        "pictures": crop_pictures(crop),
+    }
+
+
+def _maps(cells: Sequence[Measured]) -> list[dict[str, Any]]:
+    """CTUs of the first picture of some sequences, at the second highest QP and of the first filter."""
+    maps: list[dict[str, Any]] = []
+    first = [cell for cell in cells if cell.model == cells[0].model]
+    for name in dict.fromkeys(cell.unit.name for cell in first):
+        own = sorted((cell for cell in first if cell.unit.name == name), key=lambda cell: cell.unit.qp)
+        cell = own[max(len(own) - 2, 0)]
+        table = pq.read_table(cell.ctus).to_pylist()
+        blocks = []
+        for row in (row for row in table if row["poc"] == table[0]["poc"]):
+            better = _decibels(row["mse_y"], row["mse_y_filtered"])
+            title = f"CTU at {row['x']}, {row['y']}: {_signed(better, 3, ' dB')}"
+            title += "" if row["flag"] is None else f", filter {'on' if row['flag'] else 'off'}"
+            blocks.append(row | {"colour": shade(better / MAP_RANGE), "title": title})
+        form = cell.unit.format
+        maps.append(
+            {"name": name, "qp": cell.unit.qp, "width": form.width, "height": form.height, "blocks": blocks}
+            | {"flags": any(row["flag"] is not None for row in table), "on": sum(bool(b["flag"]) for b in blocks)}
+        )
+    return maps[:MAX_MAPS]
+
+
+def _decibels(before: float, after: float) -> float:
+    return 10 * math.log10(before / after) if before > 0 and after > 0 else 0.0
+
+
+def _footer(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for results in every:
+        facts |= {key: results[key] for key in results if key not in _SHOWN and key not in _TABLES}
+    if len(every) > 1:
+        facts["weights_sha256"] = [results.get("weights_sha256") for results in every]
+    return facts | dict(every[0].get("provenance") or {})
 
 
 def _signed(value: float | None, digits: int, unit: str = "") -> str:

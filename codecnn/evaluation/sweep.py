@@ -1,172 +1,135 @@
-"""The evaluation: every coded unit through a network, PSNR before and after, BD-rate over the QPs."""
+"""The evaluation: every coded unit of a split through every filter. A kill loses one cell at most."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
+import pyarrow.parquet as pq
 
 from codecnn.ctu.store import Store, Unit
-from codecnn.errors import ConfigError, TableError
-from codecnn.evaluation.bdrate import bd_rate
-from codecnn.evaluation.metrics import psnr
-from codecnn.evaluation.report import Crop, write_csv, write_report
-from codecnn.filtering import DEFAULT_TILE, filter_picture, unit_planes
-from codecnn.models import FilterNetwork
-from codecnn.runs import append_jsonl, provenance, read_jsonl, sha256_json, write_json
+from codecnn.errors import CodecnnError, ConfigError, ModelError
+from codecnn.evaluation.cells import QP_OFFSETS, Decisions, Entry, measure_decoded, measure_filtered, parse_metrics
+from codecnn.evaluation.crops import make_crop
+from codecnn.evaluation.quantisation import add_losses
+from codecnn.evaluation.report import write_report
+from codecnn.evaluation.summary import make_row, summarise, untrained_qp
+from codecnn.evaluation.tables import Measured, write_csv, write_ctus, write_markdown, write_statistics
+from codecnn.runs import atomic_path, read_json, sha256_json, write_json
 
 Progress = Callable[[int, int], None]
-PLANES = ("y", "u", "v")
-ROWS = "rows.jsonl"
-CROP_SIZE = 192
-"""Side in luma samples of the crops that the report shows."""
+CELL_SCHEMA = 1
+CELLS, STATISTICS = "cells", "statistics"
+MAX_CROPS = 6
 
 
 def evaluate(
-    model: FilterNetwork,
-    card: dict[str, Any],
+    entries: Sequence[Entry],
     store: Store,
     split: str,
     output: Path,
     *,
-    tile: int | None = DEFAULT_TILE,
-    device: str | torch.device = "cpu",
+    metrics: Sequence[str] = ("psnr",),
+    decisions: Decisions = "none",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Filter every unit of a split and write results.json, results.csv and report.html into `output`.
+    """Run every filter over every unit of a split, and write what came of it into `output`.
 
-    PSNR is the mean over pictures of per-picture PSNR in dB with the peak 255·2^(b-8); bits are those of the whole
-    bitstream file. A unit that was measured before with the same weights is not measured again, so an interrupted
-    evaluation goes on where it was. Returns the content of results.json.
+    results.json, results.csv, results.md, report.html; pictures.csv with a row a picture; ctus.parquet with a row a
+    CTU, as `codecnn correlate` reads it; and with decisions statistics/*.vtmbmsstats for YUView. Bits are those of the
+    whole bitstream file. Returns the content of results.json: that of `summarise`, or of several filters {"schema",
+    "models"} with one such a filter.
+
+    A cell (sequence, QP, filter) is measured once, and kept in cells/ under all that decides it: an evaluation that was
+    interrupted or killed goes on where it was, and another filter costs only its own cells. Raises ConfigError for an
+    unknown metric or two filters of one name, ModelError for a filter whose card does not name its weights.
     """
     units = store.split(split)
-    key = sha256_json([card.get("sha256"), store.data_key])
-    done = {row["unit"]: row for row in read_jsonl(output / ROWS) if row["key"] == key}
-    output.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for index, unit in enumerate(units):
+    _check(entries, metrics, decisions)
+    total = len(units) * len(entries)
+    cells: dict[str, list[Measured]] = {entry.name: [] for entry in entries}
+    for index, (entry, unit) in enumerate((entry, unit) for unit in units for entry in entries):
         if progress is not None:
-            progress(index, len(units))
-        if unit.key not in done:
-            done[unit.key] = {"key": key, "unit": unit.key} | measure(model, unit, tile=tile, device=device)
-            append_jsonl(output / ROWS, done[unit.key])
-        rows.append({name: value for name, value in done[unit.key].items() if name not in ("key", "unit")})
+            progress(index, total)
+        cells[entry.name].append(_cell(entry, unit, output / CELLS, metrics, decisions, _ctu_size(store)))
     if progress is not None:
-        progress(len(units), len(units))
+        progress(total, total)
 
-    results = summarise(rows, card, store, split)
-    crops = [_crop(model, unit, tile, device) for unit in _shown(units)]
+    every = [
+        summarise(
+            [make_row(cell.unit, cell.decoded, cell.filtered) for cell in cells[entry.name]],
+            *(entry.card, store, split),
+            name=entry.name,
+            decisions=decisions,
+            device=entry.device,
+        )
+        for entry in entries
+    ]
+    add_losses(entries, every)
+    results = every[0] if len(every) == 1 else {"schema": every[0]["schema"], "models": every}
+    listed = [cell for group in cells.values() for cell in group]
     write_json(output / "results.json", results)
-    write_csv(output / "results.csv", results)
-    write_report(output / "report.html", results, crops)
+    write_csv(output / "results.csv", [{"model": one["name"]} | row for one in every for row in one["sequences"]])
+    write_csv(output / "pictures.csv", [row for cell in listed for row in cell.picture_rows()])
+    write_markdown(output / "results.md", every)
+    write_ctus(output / "ctus.parquet", listed, store)
+    if decisions != "none":
+        write_statistics(output / STATISTICS, listed)
+    crops = [make_crop(entries[0], unit, decisions, _ctu_size(store)) for unit in _shown(units)]
+    write_report(output / "report.html", every, crops, listed)
     return results
 
 
-def measure(
-    model: FilterNetwork, unit: Unit, *, tile: int | None = DEFAULT_TILE, device: str | torch.device = "cpu"
-) -> dict[str, Any]:
-    """One row of the results: name, qp, bits, and PSNR of each plane before and after, dB."""
-    before: dict[str, list[float]] = defaultdict(list)
-    after: dict[str, list[float]] = defaultdict(list)
-    with unit.originals() as originals, unit.decoded() as decoded:
-        pictures = zip(unit.record["pictures"], originals, decoded, strict=True)
-        for index, (coded, original, output) in enumerate(pictures):
-            beside = unit_planes(unit, index, model.planes)
-            filtered = filter_picture(model, output, coded["qp"], planes=beside, tile=tile, device=device)
-            for plane, a, b, c in zip(PLANES, original.planes, output.planes, filtered.planes, strict=False):
-                before[plane].append(psnr(a, b, output.bit_depth))
-                after[plane].append(before[plane][-1] if c is b else psnr(a, c, output.bit_depth))
-    row: dict[str, Any] = {
-        "name": unit.name,
-        "qp": unit.qp,
-        "pictures": len(unit.record["pictures"]),
-        "bits": unit.record["bits"],
-        "flag_bits": 0,
-    }
-    for plane in PLANES:
-        for name, values in ((f"psnr_{plane}", before[plane]), (f"psnr_{plane}_filtered", after[plane])):
-            # A plane that is not there, or one without any error (grey pictures in 4:2:0), has no finite PSNR.
-            row[name] = float(np.mean(values)) if values and np.isfinite(values).all() else None
-    return row
+def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> None:
+    parse_metrics(",".join(metrics))
+    if decisions not in QP_OFFSETS:
+        raise ConfigError(f"unknown decisions {decisions!r}: one of {', '.join(QP_OFFSETS)}")
+    names = [entry.name for entry in entries]
+    if not names:
+        raise ConfigError("there is no filter to evaluate")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two filters have one name: {', '.join(names)}")
+    for entry in entries:
+        if not entry.card.get("sha256"):
+            raise ModelError(f"the card of {entry.name} does not tell the sha256 of its weights")
 
 
-def summarise(rows: Sequence[dict[str, Any]], card: dict[str, Any], store: Store, split: str) -> dict[str, Any]:
-    """The content of results.json from its rows: mean gains by QP, BD-rates by sequence and their mean."""
-    notes: list[str] = []
-    gains: dict[str, dict[str, float]] = {}
-    for plane in PLANES:
-        by_qp: dict[int, list[float]] = defaultdict(list)
-        for row in rows:
-            if row[f"psnr_{plane}"] is not None and row[f"psnr_{plane}_filtered"] is not None:
-                by_qp[row["qp"]].append(row[f"psnr_{plane}_filtered"] - row[f"psnr_{plane}"])
-        if by_qp:
-            gains[plane] = {str(qp): float(np.mean(values)) for qp, values in sorted(by_qp.items())}
-            gains[plane]["mean"] = float(np.mean(list(gains[plane].values())))
-    notes += [note for qp in {row["qp"] for row in rows} if (note := untrained_qp(card, qp))]
-    per_sequence = {name: _bd_rates([row for row in rows if row["name"] == name], notes) for name in _names(rows)}
-    bd: dict[str, float | None] = {}
-    for plane in PLANES:
-        values = [rates[plane] for rates in per_sequence.values()]
-        # A mean over some of the sequences would not be the figure that its name promises.
-        known = [value for value in values if value is not None]
-        bd[plane] = float(np.mean(known)) if known and len(known) == len(values) else None
-    recipe = store.manifest["recipe"]
-    settings = ("preset", "configuration", "loop_filters", "ctu_size", "internal_bit_depth", "params", "qp")
-    return {
-        "schema": 1,
-        "model": card.get("network"),
-        "weights_sha256": card.get("sha256"),
-        "kmac_per_pixel": card.get("kmac_per_pixel"),
-        "parameters": card.get("parameters"),
-        "codec": recipe["codec"],
-        "encoder": store.manifest["encoder"],
-        "settings": {name: recipe[name] for name in settings},
-        "label": _label(recipe),
-        "split": split,
-        "trained_on_this_data": card.get("data_key") == store.data_key and split == "train",
-        "sequences": list(rows),
-        "gain_db": gains,
-        "bd_rate": bd,
-        "bd_rate_per_sequence": per_sequence,
-        "notes": sorted(set(notes)),
-        "provenance": provenance({"data_key": store.data_key}),
-    }
+def _ctu_size(store: Store) -> int:
+    return int(store.manifest["recipe"]["ctu_size"])
 
 
-def untrained_qp(card: dict[str, Any], qp: int) -> str | None:
-    """A sentence where `qp` lies outside of the QPs that the weights of `card` were trained at, else None."""
-    qps = card.get("qps")
-    if not qps or min(qps) <= qp <= max(qps):
+def _cell(entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu: int) -> Measured:
+    """The cell from its files, or measured and written: its table first, so that the JSON says that both are whole."""
+    what = {"schema": CELL_SCHEMA, "unit": unit.key, "original": unit.files[unit.record["original"]]}
+    what |= {"metrics": sorted(metrics)}
+    decoded = _kept(folder / _name(unit, what), what)
+    if decoded is None:
+        decoded = measure_decoded(unit, metrics)
+        write_json(folder / _name(unit, what), {"key": what, "pictures": decoded})
+    what |= {"weights": entry.card["sha256"], "filter": type(entry.filter).__name__, "decisions": decisions, "ctu": ctu}
+    path = folder / _name(unit, what)
+    filtered = _kept(path, what)
+    if filtered is None or not path.with_suffix(".parquet").is_file():
+        filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu)
+        with atomic_path(path.with_suffix(".parquet")) as part:
+            pq.write_table(ctus, part)
+        write_json(path, {"key": what, "device": entry.device, "pictures": filtered})
+    return Measured(entry.name, unit, decoded, filtered, path.with_suffix(".parquet"))
+
+
+def _name(unit: Unit, what: dict[str, Any]) -> str:
+    # A store from elsewhere may name a sequence as it likes.
+    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{sha256_json(what)[:16]}.json"
+
+
+def _kept(path: Path, what: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The pictures of a cell that was measured before; None where there is none, or what is there is damaged."""
+    try:
+        cell = read_json(path)
+        return list(cell["pictures"]) if cell["key"] == what else None
+    except (CodecnnError, KeyError, TypeError):
         return None
-    return f"QP {qp} lies outside of {min(qps)} to {max(qps)}, which the network was trained at: it may do harm there"
-
-
-def _label(recipe: dict[str, Any]) -> str:
-    """What the gain means. All intra predicts from unfiltered samples, so filtering after is filtering in the loop."""
-    if recipe["configuration"] == "ai":
-        return "in-loop (all intra: no picture predicts from a filtered one)"
-    return "post-filter (the coding loop did not see the filtered pictures)"
-
-
-def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(row["name"] for row in rows))
-
-
-def _bd_rates(rows: Sequence[dict[str, Any]], notes: list[str]) -> dict[str, float | None]:
-    rates: dict[str, float | None] = {}
-    for plane in PLANES:
-        rates[plane] = None
-        if any(row[f"psnr_{plane}{suffix}"] is None for row in rows for suffix in ("", "_filtered")):
-            continue
-        anchor = [(row["bits"], row[f"psnr_{plane}"]) for row in rows]
-        test = [(row["bits"] + row["flag_bits"], row[f"psnr_{plane}_filtered"]) for row in rows]
-        try:
-            rates[plane] = bd_rate(anchor, test)
-        except (ConfigError, TableError) as error:
-            notes.append(f"no BD-rate {plane.upper()} for {rows[0]['name']}: {error}")
-    return rates
 
 
 def _shown(units: Sequence[Unit]) -> list[Unit]:
@@ -174,38 +137,8 @@ def _shown(units: Sequence[Unit]) -> list[Unit]:
     by_name: dict[str, list[Unit]] = defaultdict(list)
     for unit in units:
         by_name[unit.name].append(unit)
-    return [sorted(group, key=lambda unit: unit.qp)[max(len(group) - 2, 0)] for group in by_name.values()]
+    shown = [sorted(group, key=lambda unit: unit.qp)[max(len(group) - 2, 0)] for group in by_name.values()]
+    return shown[:MAX_CROPS]
 
 
-def _crop(model: FilterNetwork, unit: Unit, tile: int | None, device: str | torch.device) -> Crop:
-    """Original, decoded and filtered luma of the first picture, where the filter changes most."""
-    with unit.originals() as originals, unit.decoded() as decoded:
-        original, output = originals[0], decoded[0]
-        qp, beside = unit.record["pictures"][0]["qp"], unit_planes(unit, 0, model.planes)
-        filtered = filter_picture(model, output, qp, planes=beside, tile=tile, device=device)
-        planes = [np.array(picture.y) for picture in (original, output, filtered)]
-    y, x = _busiest(planes[2].astype(np.float64) - planes[1], CROP_SIZE)
-    windows = [plane[y : y + CROP_SIZE, x : x + CROP_SIZE] for plane in planes]
-    return Crop(
-        name=unit.name,
-        qp=unit.qp,
-        original=windows[0],
-        decoded=windows[1],
-        filtered=windows[2],
-        bit_depth=unit.format.bit_depth,
-        psnr_decoded=psnr(windows[0], windows[1], unit.format.bit_depth),
-        psnr_filtered=psnr(windows[0], windows[2], unit.format.bit_depth),
-    )
-
-
-def _busiest(change: np.ndarray[Any, Any], size: int) -> tuple[int, int]:
-    """Upper left corner of the window in which a (h, w) plane has the most energy, on a grid of 32 samples."""
-    height, width = (max(extent - size, 0) for extent in change.shape)
-    corners = [(y, x) for y in range(0, height + 1, 32) for x in range(0, width + 1, 32)]
-    return max(
-        corners,
-        key=lambda corner: float(np.square(change[corner[0] : corner[0] + size, corner[1] : corner[1] + size]).sum()),
-    )
-
-
-__all__ = ["evaluate", "measure", "summarise"]
+__all__ = ["Entry", "evaluate", "untrained_qp"]

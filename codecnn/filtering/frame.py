@@ -2,23 +2,33 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, ModelError
-from codecnn.models import FilterNetwork, named_outputs, prepare
+from codecnn.models import FilterNetwork, named_outputs
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 
 DEFAULT_TILE = 640
 """Largest side of a tile in luma samples: larger ones spend less on the context around them, and need more memory."""
 
-Array = npt.NDArray[Any]
+
+class Tileable(Protocol):
+    """What can be run tile by tile: a `FilterNetwork`, or anything else that says the same of itself."""
+
+    @property
+    def planes(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def halo(self) -> int: ...
+    @property
+    def radius(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    def __call__(self, planes: dict[str, Tensor], /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -39,9 +49,7 @@ def filter_planes(model: FilterNetwork, planes: Mapping[str, Tensor], tile: int 
     return filter_outputs(model, planes, tile)["y"]
 
 
-def filter_outputs(
-    model: FilterNetwork, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE
-) -> dict[str, Tensor]:
+def filter_outputs(model: Tileable, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE) -> dict[str, Tensor]:
     """Each output of `model` for the planes of one picture, at its own resolution, before rounding.
 
     Planes are (1, 1, h, w), of 4:2:0 chroma (1, 1, (h + 1) // 2, (w + 1) // 2), or constant (1, 1, 1, 1). `tile` is
@@ -80,7 +88,7 @@ def _size(luma: tuple[int, int], name: str) -> tuple[int, int]:
     return luma
 
 
-def _padded(plane: Tensor, name: str, luma: tuple[int, int], model: FilterNetwork) -> Tensor:
+def _padded(plane: Tensor, name: str, luma: tuple[int, int], model: Tileable) -> Tensor:
     """The unpadded head and the stride want samples beyond the edge: the nearest one is repeated."""
     if plane.shape[2:] == (1, 1) and name not in SAMPLE_PLANES:
         return plane
@@ -110,7 +118,7 @@ def _cut(span: _Span, factor: int) -> tuple[slice, slice]:
     return slice(start, stop), slice(start - first, stop - first)
 
 
-def _spans(size: int, tile: int | None, model: FilterNetwork) -> Iterator[_Span]:
+def _spans(size: int, tile: int | None, model: Tileable) -> Iterator[_Span]:
     """Tiles of about equal size along one direction, starting at multiples of the stride."""
     context = model.radius - model.halo
     count = 1 if tile is None else -(-size // tile)
@@ -121,58 +129,3 @@ def _spans(size: int, tile: int | None, model: FilterNetwork) -> Iterator[_Span]
         stop = min(start + step, size)
         last = min(stop + context, end)
         yield _Span(start, stop, max(start - context, 0) // model.stride * model.stride, last + -last % model.stride)
-
-
-@torch.inference_mode()
-def filter_components(
-    model: FilterNetwork,
-    components: Mapping[str, Array],
-    qp: int,
-    bit_depth: int,
-    *,
-    tile: int | None = DEFAULT_TILE,
-    device: str | torch.device = "cpu",
-) -> dict[str, Array]:
-    """Filter one picture coded at slice QP `qp`: {"y": (h, w), ...} of each output, in the type of its decoded plane.
-
-    `components` holds the declared planes by name, but for `qp`: samples as integers, other planes as the loader
-    scales them, all of luma's size (h, w) but 4:2:0 chroma. Results are rounded to the nearest integer and clipped to
-    [0, 2^bit_depth - 1]. Raises ConfigError for a QP out of range, ModelError for planes that are missing
-    or do not fit.
-    """
-    if not 0 <= qp <= MAX_QP:
-        raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
-    full_scale = 2**bit_depth
-    planes = {"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE, device=device)}
-    for name in model.planes:
-        if name in components:
-            plane = torch.from_numpy(components[name].astype(np.float32)).to(device)
-            planes[name] = (plane.div_(full_scale) if name in SAMPLE_PLANES else plane)[None, None]
-    filtered = filter_outputs(prepare(model), planes, tile)
-    return {
-        name: _samples(plane[0, 0], full_scale, components[f"rec_{name}"].dtype) for name, plane in filtered.items()
-    }
-
-
-def _samples(plane: Tensor, full_scale: int, dtype: np.dtype[Any]) -> Array:
-    rounded = plane.mul_(full_scale).round_().clamp_(0, full_scale - 1)
-    samples: Array = rounded.cpu().numpy().astype(dtype)
-    return samples
-
-
-def filter_luma(
-    model: FilterNetwork,
-    decoded: Array,
-    qp: int,
-    bit_depth: int,
-    *,
-    planes: Mapping[str, Array] | None = None,
-    tile: int | None = DEFAULT_TILE,
-    device: str | torch.device = "cpu",
-) -> Array:
-    """Filter the decoded luma plane (h, w) of a picture coded at slice QP `qp`; same shape and type.
-
-    `planes` holds what else the network declares; see `filter_components`, which this is for luma.
-    """
-    components = {**(planes or {}), "rec_y": decoded}
-    return filter_components(model, components, qp, bit_depth, tile=tile, device=device)["y"]

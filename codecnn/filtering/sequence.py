@@ -1,15 +1,22 @@
-"""A whole sequence through a network, picture by picture."""
+"""A whole sequence through a filter, picture by picture, and short forms for a network that filters only once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from codecnn.errors import ConfigError, ModelError
-from codecnn.filtering.frame import DEFAULT_TILE, Array, filter_components
+from codecnn.codec.base import MAX_QP
+from codecnn.errors import ConfigError
+from codecnn.filtering.decisions import Decision, decide_picture
+from codecnn.filtering.frame import DEFAULT_TILE
+from codecnn.filtering.inputs import Beside
+from codecnn.filtering.picture_filter import NOTHING, Array, PictureFilter, float_filter
 from codecnn.models import FilterNetwork
-from codecnn.models.base import CHROMA_PLANES
 from codecnn.video import Picture, Video, create_video
+from codecnn.video.raw import forget_pages
+
+Progress = Callable[[int], None]
+"""Is told how many pictures are done."""
 
 
 def filter_picture(
@@ -21,44 +28,108 @@ def filter_picture(
     tile: int | None = DEFAULT_TILE,
     device: str | torch.device = "cpu",
 ) -> Picture:
-    """The picture with the components filtered that the network filters; the others are passed on as they are.
+    """One picture through a network, as `float_filter` does it; for several, make the filter once.
 
-    `planes` holds what the network declares beyond the decoded components and the QP, see `filter_components`. Raises
-    ModelError where it needs chroma and the picture's is not 4:2:0.
+    `planes` holds what the network declares beyond the decoded components and the QP.
     """
-    components = {**(planes or {}), "rec_y": picture.y}
-    if any(name in CHROMA_PLANES for name in model.planes):
-        height, width = picture.y.shape
-        if len(picture.planes) != 3 or picture.planes[1].shape != ((height + 1) // 2, (width + 1) // 2):
-            shapes = ", ".join(f"{plane.shape[1]}x{plane.shape[0]}" for plane in picture.planes)
-            raise ModelError(f"the network needs 4:2:0 chroma, and the picture's planes are {shapes}")
-        components |= {"rec_u": picture.planes[1], "rec_v": picture.planes[2]}
-    filtered = filter_components(model, components, qp, picture.bit_depth, tile=tile, device=device)
-    return Picture(
-        tuple(filtered.get(name, plane) for name, plane in zip("yuv", picture.planes, strict=False)), picture.bit_depth
-    )
+    return float_filter(model, device=device, tile=tile)(picture, qp, planes or NOTHING)
+
+
+def filter_luma(
+    model: FilterNetwork,
+    decoded: Array,
+    qp: int,
+    bit_depth: int,
+    *,
+    planes: Mapping[str, Array] | None = None,
+    tile: int | None = DEFAULT_TILE,
+    device: str | torch.device = "cpu",
+) -> Array:
+    """Filter the decoded luma plane (h, w) of a picture coded at slice QP `qp`; same shape and type."""
+    return filter_picture(model, Picture((decoded,), bit_depth), qp, planes=planes, tile=tile, device=device).y
+
+
+def candidates(
+    filter_: PictureFilter,
+    picture: Picture,
+    qp: int,
+    offsets: Sequence[int] = (0,),
+    beside: Mapping[str, Array] = NOTHING,
+) -> dict[int, dict[str, Array]]:
+    """What `decide_picture` chooses from: the filter's samples for the slice QP plus each of `offsets`, 0 among them.
+
+    An offset that leads out of 0 to 63 is left out, and so are all but 0 where the network is not told the QP.
+    """
+    told = "qp" in filter_.planes
+    kept = [offset for offset in dict.fromkeys((0, *offsets)) if not offset or (told and 0 <= qp + offset <= MAX_QP)]
+    return {offset: filter_.samples(picture, qp + offset, beside) for offset in kept}
 
 
 def filter_video(
-    model: FilterNetwork,
+    filter_: PictureFilter,
     video: Video,
     qps: Sequence[int],
     output: Path,
     *,
-    tile: int | None = DEFAULT_TILE,
-    device: str | torch.device = "cpu",
-    progress: Callable[[int], None] | None = None,
+    beside: Beside | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Filter every picture of `video` and write `output` (raw YUV, or Y4M by its suffix) in the same format.
 
-    `qps` holds one QP for all pictures, or one a picture. One picture is in memory at a time, and the output appears
-    only when it is whole.
+    `qps` holds one QP for all pictures, or one a picture; `beside` gives what the network needs beyond the decoded
+    ones. One picture is in memory at a time, and the output appears only when it is whole.
     """
+
+    def make(number: int, picture: Picture, qp: int) -> Picture:
+        return filter_(picture, qp, beside(number) if beside else NOTHING)
+
+    _write(video, qps, output, make, progress)
+
+
+def decide_video(
+    filter_: PictureFilter,
+    video: Video,
+    originals: Video,
+    qps: Sequence[int],
+    output: Path,
+    *,
+    offsets: Sequence[int] = (0,),
+    ctu: int = 128,
+    beside: Beside | None = None,
+    progress: Progress | None = None,
+) -> list[Decision]:
+    """As `filter_video`, but each picture as an encoder that knows the original would have it filtered.
+
+    Returns what was decided of each; see `decide_picture` and `candidates`.
+    """
+    if len(originals) != len(video):
+        raise ConfigError(f"{originals.path} has {len(originals)} pictures, {video.path} has {len(video)}")
+    decisions = []
+
+    def make(number: int, picture: Picture, qp: int) -> Picture:
+        filtered = candidates(filter_, picture, qp, offsets, beside(number) if beside else NOTHING)
+        original = originals[number]
+        decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
+        decisions.append(decision)
+        forget_pages(original.y)
+        return decided
+
+    _write(video, qps, output, make, progress)
+    return decisions
+
+
+def _write(
+    video: Video,
+    qps: Sequence[int],
+    output: Path,
+    make: Callable[[int, Picture, int], Picture],
+    progress: Progress | None,
+) -> None:
     if len(qps) not in (1, len(video)):
         raise ConfigError(f"{len(qps)} QPs were given for {len(video)} pictures: give one, or one a picture")
     with create_video(output, video.format) as out:
-        for index, picture in enumerate(video):
-            qp = qps[0] if len(qps) == 1 else qps[index]
-            out.write(filter_picture(model, picture, qp, tile=tile, device=device))
+        for number, picture in enumerate(video):
+            out.write(make(number, picture, qps[0] if len(qps) == 1 else qps[number]))
+            forget_pages(picture.y)
             if progress is not None:
-                progress(index + 1)
+                progress(number + 1)

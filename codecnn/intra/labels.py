@@ -20,7 +20,7 @@ from codecnn.intra.modes import CTU_SIZES, MODE_COUNT, SIZES, check_block
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.runs import atomic_path, provenance
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROW_GROUP = 1 << 16
 """Rows that are gathered before they are written: what a table needs in memory, whatever the length of a clip."""
 _TASK_SAMPLES = 1 << 17
@@ -96,13 +96,19 @@ def parse_block_sizes(text: str) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One picture to label: luma (h, w) of `bit_depth`, and the luma that its references are taken from."""
+    """One picture to label: luma (h, w) of `bit_depth`, and the luma that its references are taken from.
+
+    `qp` is that of the picture that the references come from, None where it is not known or nothing was coded; `input`
+    is the number of its file among the inputs.
+    """
 
     name: str
     frame: int
     original: Array
     references: Array
     bit_depth: int
+    qp: int | None = None
+    input: int = 0
 
 
 def rank_modes(costs: Array, top: int, *, exact: bool) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
@@ -136,6 +142,8 @@ def label_blocks(
     columns: list[Any] = [
         pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), [source.name]),
         pa.array(np.full(count, source.frame, np.int32)),
+        pa.array(np.full(count, source.input, np.int32)),
+        pa.repeat(pa.scalar(source.qp, pa.int32()), count),
         *(pa.array(positions[:, axis].astype(np.int32)) for axis in (0, 1)),
         *(pa.array(np.full(count, side, np.uint8)) for side in (width, height)),
     ]
@@ -158,7 +166,8 @@ def label_schema(settings: LabelSettings) -> pa.Schema:
     """Columns of the table; docs/labels.md says what they hold."""
     fields = [
         ("picture", pa.dictionary(pa.int32(), pa.string())),
-        *(("frame", pa.int32()), ("x", pa.int32()), ("y", pa.int32()), ("w", pa.uint8()), ("h", pa.uint8())),
+        *((name, pa.int32()) for name in ("frame", "input", "qp", "x", "y")),
+        *(("w", pa.uint8()), ("h", pa.uint8())),
     ]
     for cost in settings.costs:
         fields += [

@@ -40,23 +40,37 @@ def reference_lines(
     that of the first available one, and all of them half the sample range where none is. Raises ConfigError unless
     the CTU size is a power of two that holds the blocks.
     """
+    x, y, known = reference_places(positions, width, height, plane.shape[1], plane.shape[0], ctu_size)
+    lines = plane[y, x].astype(np.int32)
+    lines[~known] = 1 << (bit_depth - 1)
+    return lines
+
+
+def reference_places(
+    positions: NDArray[np.int64],
+    width: int,
+    height: int,
+    picture_width: int | NDArray[np.int64],
+    picture_height: int | NDArray[np.int64],
+    ctu_size: int = 128,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Where the samples of `reference_lines` lie, after substitution: x and y (n, 2·height + 1 + 2·width), known (n,).
+
+    The blocks may be of pictures of different sizes: `picture_width` and `picture_height` are numbers, or (n, 1).
+    Blocks without any available neighbour are not `known`. Raises ConfigError as `reference_lines` does.
+    """
     if ctu_size & (ctu_size - 1) or max(width, height) > ctu_size:
         raise ConfigError(f"blocks of {width}x{height} do not lie in CTUs of {ctu_size} samples")
-    picture_height, picture_width = plane.shape
     line_x, line_y = _offsets(width, height)
     x, y = positions[:, :1] + line_x, positions[:, 1:] + line_y
     inside = (x >= 0) & (y >= 0) & (x < picture_width) & (y < picture_height)
     x, y = np.where(inside, x, 0), np.where(inside, y, 0)
     across = -(-picture_width // ctu_size)
-    here = _order(positions[:, 0], positions[:, 1], ctu_size, across)
-    available = inside & (_order(x, y, ctu_size, across) < here[:, None])
-    length = line_x.size
-    first = available.argmax(1)
-    nearest = np.maximum.accumulate(np.where(available, np.arange(length), 0), 1)
-    nearest = np.maximum(nearest, first[:, None])
-    lines = np.take_along_axis(plane[y, x].astype(np.int32), nearest, 1)
-    lines[~available.any(1)] = 1 << (bit_depth - 1)
-    return lines
+    here = _order(positions[:, :1], positions[:, 1:], ctu_size, across)
+    available = inside & (_order(x, y, ctu_size, across) < here)
+    nearest = np.maximum.accumulate(np.where(available, np.arange(line_x.size), 0), 1)
+    nearest = np.maximum(nearest, available.argmax(1)[:, None])
+    return np.take_along_axis(x, nearest, 1), np.take_along_axis(y, nearest, 1), np.asarray(available.any(1))
 
 
 @cache
@@ -69,7 +83,9 @@ def _offsets(width: int, height: int) -> tuple[NDArray[np.int64], NDArray[np.int
     )
 
 
-def _order(x: NDArray[np.int64], y: NDArray[np.int64], ctu_size: int, across: int) -> NDArray[np.int64]:
+def _order(
+    x: NDArray[np.int64], y: NDArray[np.int64], ctu_size: int, across: int | NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Place of the 4x4 units of samples in the order of coding, `across` CTUs lying in a row."""
     units = ctu_size // UNIT
     zscan = _zscan(units)[y % ctu_size // UNIT, x % ctu_size // UNIT]

@@ -1,6 +1,7 @@
 """Raw planar YUV files by memory map."""
 
 import dataclasses
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,19 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         raise
     except OSError as error:
         raise MissingFileError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def forget_pages(plane: NDArray[np.generic]) -> None:
+    """Let go of the memory that reading `plane` and others of its map took; they stay valid, and are read again.
+
+    Without this a process that goes through a file seems to hold all of it. For a plane that is no part of a map
+    nothing happens.
+    """
+    owner: object = plane
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def open_raw(path: Path | str, video_format: VideoFormat) -> Video:

@@ -34,6 +34,12 @@ def start_decoder(w: Work) -> None:
 
 
 @compiled
+def note_bin(w: Work, value: int) -> None:
+    """Take a bin into the hash that tells two streams' coding units apart: a linear congruential one of 31 bit."""
+    w.n[st.BINS] = (w.n[st.BINS] * 1103515245 + value + 1) & 0x7FFFFFFF
+
+
+@compiled
 def decode_bin(w: Work, context: int) -> int:
     """One bin with an adaptive probability (clause 9.3.4.3.2)."""
     n = w.n
@@ -64,6 +70,7 @@ def decode_bin(w: Work, context: int) -> int:
     shift0, shift1 = n[at + 2], n[at + 3]
     n[at] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
     n[at + 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
+    note_bin(w, result)
     return result
 
 
@@ -79,8 +86,10 @@ def decode_bypass(w: Work) -> int:
     scaled = n[st.RANGE] << 7
     if value >= scaled:
         n[st.VALUE] = value - scaled
+        note_bin(w, 1)
         return 1
     n[st.VALUE] = value
+    note_bin(w, 0)
     return 0
 
 

@@ -58,6 +58,8 @@ def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
     n = w.n
     chroma = n[st.TREE] == st.DUAL_CHROMA
     if chroma and not (n[st.DUAL_TREE] and n[st.IS_I]):
+        # It comes behind its luma blocks, which have rows.
+        cus[n[st.CU_COUNT] - 1, st.CU_BINS] = n[st.BINS]
         return
     row = cus[n[st.CU_COUNT]]
     n[st.CU_COUNT] += 1
@@ -65,6 +67,7 @@ def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
     row[0] = chroma
     row[1], row[2], row[3], row[4] = n[st.X], n[st.Y], n[st.W], n[st.H]
     row[5], row[6] = n[st.DEPTH_QT], n[st.DEPTH_MTT]
+    row[st.CU_BINS] = n[st.BINS]
     if chroma:
         # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
         row[9] = peek(w, st.CU_QP, n[st.X] + n[st.W] // 2, n[st.Y] + n[st.H] // 2)

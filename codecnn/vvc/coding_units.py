@@ -8,6 +8,7 @@ import numpy.typing as npt
 from codecnn.errors import FormatError
 from codecnn.vvc import state as st
 from codecnn.vvc.aps import AlfFilters
+from codecnn.vvc.compiled import compiled_once
 from codecnn.vvc.contexts import initial_contexts
 from codecnn.vvc.pictures import Picture, Slice
 from codecnn.vvc.slice_data import CUS_OF_A_CTU, parse_ctus
@@ -22,7 +23,7 @@ _FAULTS = {
 
 
 def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
-    """Every coding unit of a picture in decoding order: an int32 array (n, 17), columns as in `state.CU_COLUMNS`.
+    """Every coding unit of a picture in decoding order: an int32 array (n, 18), columns as in `state.CU_COLUMNS`.
 
     Positions and sizes are luma samples, also of a separate chroma tree (`channel` 1), whose rows carry no modes: -1
     is what a row does not have. Raises FormatError for damaged slice data.
@@ -62,7 +63,8 @@ def _parse_slice(
     rows = []
     while n[st.CTU] < len(ctus):
         n[st.CU_COUNT] = 0
-        parse_ctus(work, ctbs, ctus, cus)
+        with compiled_once(parse_ctus):
+            parse_ctus(work, ctbs, ctus, cus)
         if n[st.FAULT]:
             raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
         rows.append(cus[: n[st.CU_COUNT]].copy())

@@ -1,13 +1,18 @@
 """Compilation of the loops that go over bins."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from filelock import FileLock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+"""False where the environment variable NUMBA_DISABLE_JIT=1 leaves all functions plain Python."""
 
 
 def compiled(function: Function) -> Function:
@@ -20,12 +25,43 @@ def compiled(function: Function) -> Function:
 
 
 def compiled_entry(function: Function) -> Function:
-    """The same for Python to call: kept on disk, with all that it calls, where numba finds a folder to write to."""
+    """The same for Python to call: kept on disk, with all that it calls, where numba finds a folder to write to.
+
+    It lets other threads run meanwhile.
+    """
     try:
-        fast = numba.njit(cache=True)(function)
+        fast = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        fast = numba.njit(function)
+        fast = numba.njit(nogil=True)(function)
     return cast(Function, fast)
+
+
+@contextlib.contextmanager
+def compiled_once(function: Callable[..., Any]) -> Iterator[None]:
+    """Around a call of a `compiled_entry`: of many processes that come to it first, one compiles and the others wait.
+
+    Those then read what the first has left on disk. Where nothing can be kept or locked, each compiles for itself.
+    """
+    folder = None
+    if isinstance(function, numba.core.registry.CPUDispatcher) and not function.signatures:
+        folder = function.stats.cache_path
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            with contextlib.suppress(OSError, NotImplementedError):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                stack.enter_context(FileLock(Path(folder) / f"{function.__name__}.lock"))
+        yield
+
+
+def _pointer(_context: Any, address: Any) -> Any:
+    def inttoptr(_context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], numba.core.cgutils.voidptr_t)
+
+    return numba.types.voidptr(address), inttoptr
+
+
+pointer = cast(Callable[[int], Any], numba.extending.intrinsic(_pointer))
+"""In compiled functions, an address as the pointer that `numba.carray` takes."""
 
 
 def source_digest() -> str:

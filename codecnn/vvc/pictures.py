@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from codecnn.errors import FormatError
+from codecnn.errors import FormatError, UnsupportedError
 from codecnn.vvc import nal
 from codecnn.vvc.aps import AlfFilters, read_alf_aps
 from codecnn.vvc.bits import Bits
@@ -67,7 +67,7 @@ def read_pictures(stream: bytes) -> Iterator[Picture]:
     """The pictures of an Annex B byte stream in decoding order, their headers read and their slice data not.
 
     Leading pictures that refer to what precedes the stream (RASL behind the first CRA) are left out, as decoders do.
-    Raises FormatError naming the picture for damage, and the tool where one is used that this reader does not know.
+    Raises FormatError for damage, UnsupportedError for a tool that this reader does not know; both name the picture.
     """
     state = _Reader()
     count = 0
@@ -75,7 +75,7 @@ def read_pictures(stream: bytes) -> Iterator[Picture]:
         try:
             done = _unit(state, unit)
         except FormatError as error:
-            raise FormatError(f"picture {count} in decoding order: {error}") from None
+            raise type(error)(f"picture {count} in decoding order: {error}") from None
         if done is not None:
             count += 1
             yield done
@@ -88,7 +88,7 @@ def read_pictures(stream: bytes) -> Iterator[Picture]:
 def _unit(state: _Reader, unit: nal.NalUnit) -> Picture | None:
     """Take one NAL unit in; the picture that ended before it, if one did."""
     if unit.layer:
-        raise FormatError(f"it has a layer {unit.layer}, and codecnn reads streams of one layer")
+        raise UnsupportedError(f"it has a layer {unit.layer}, and codecnn reads streams of one layer")
     done = None
     if unit.type == nal.SPS:
         done = _end_picture(state)

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from codecnn.errors import FormatError
+from codecnn.errors import FormatError, UnsupportedError
 from codecnn.vvc.bits import Bits
 from codecnn.vvc.sps import read_window
 from codecnn.vvc.tiles import read_slices, read_tiles
@@ -57,7 +57,7 @@ def read_pps(rbsp: bytes, sps: SimpleNamespace) -> SimpleNamespace:
     p.picture_header_extension_present_flag = r.flag()
     p.slice_header_extension_present_flag = r.flag()
     if r.flag():
-        raise FormatError("it has a PPS extension of a later version, which codecnn does not read")
+        raise UnsupportedError("it has a PPS extension of a later version, which codecnn does not read")
     return p
 
 

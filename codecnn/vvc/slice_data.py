@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_terminating_one, start_decoder
 from codecnn.vvc.coding_tree import coding_tree_of_ctu
-from codecnn.vvc.compiled import compiled, compiled_entry, source_digest
+from codecnn.vvc.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
 from codecnn.vvc.contexts import CONTEXT_NUMBERS
 from codecnn.vvc.loop_filters import alf, sao
 from codecnn.vvc.state import CtbMaps, Ints, Work
@@ -16,6 +17,19 @@ from codecnn.vvc.tiles import ADDRESS, END_OF_NOTHING, END_OF_SLICE, ENDS, FIRST
 
 CUS_OF_A_CTU = 2048
 """1,024 luma and 1,024 chroma blocks of 4x4 samples in a CTU of 128x128."""
+
+
+@compiled
+def borrowed(w: Work) -> Work:
+    """The same arrays without their owners, which must outlive them: each function would count them in and out again.
+
+    Counting takes longer than decoding the bins.
+    """
+    return Work(
+        carray(pointer(w.n.ctypes.data), w.n.shape, np.int64),
+        carray(pointer(w.data.ctypes.data), w.data.shape, np.uint8),
+        carray(pointer(w.maps.ctypes.data), w.maps.shape, np.int16),
+    )
 
 
 @compiled
@@ -32,13 +46,14 @@ def start_substream(w: Work) -> None:
 
 def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]], str]:
     @compiled_entry
-    def parse_ctus(w: Work, ctbs: CtbMaps, ctus: Ints, cus: npt.NDArray[np.int32]) -> str:
+    def parse_ctus(owned: Work, ctbs: CtbMaps, ctus: Ints, cus: npt.NDArray[np.int32]) -> str:
         """Parse CTUs of a slice until it ends, `cus` might not take those of one more, or a fault is found.
 
         `ctbs` (CTB_MAPS, rows, columns) are maps of the picture in CTUs, `ctus` the CTUs of the slice as in
         `tiles.slice_ctus`, and `cus` (n, columns) what is found. Returns the hash of the sources: numba keeps compiled
         functions apart by what they close over.
         """
+        w = borrowed(owned) if COMPILED else owned
         n = w.n
         columns = ctbs.shape[2]
         while n[st.CTU] < len(ctus) and n[st.CU_COUNT] + CUS_OF_A_CTU <= len(cus) and not n[st.FAULT]:
@@ -55,8 +70,10 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
                 start_substream(w)
             if ctus[index, FIRST_IN_ROW]:
                 n[st.QG_ROW_FIRST] = 1
+            bins = n[st.BINS]
             sao(w)
             alf(w, ctbs, x, y)
+            n[st.BINS] = bins
             coding_tree_of_ctu(w, cus)
             if n[st.WAVEFRONT] and ctus[index, FIRST_IN_ROW]:
                 n[st.KEPT : st.KEPT + CONTEXT_NUMBERS] = n[st.CONTEXTS : st.CONTEXTS + CONTEXT_NUMBERS]

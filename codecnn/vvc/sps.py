@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from codecnn.errors import FormatError
+from codecnn.errors import FormatError, UnsupportedError
 from codecnn.vvc.bits import Bits
 from codecnn.vvc.profile import skip_dpb_parameters, skip_profile_tier_level, skip_timing_hrd
 from codecnn.vvc.ref_lists import read_ref_pic_list_struct
@@ -75,7 +75,7 @@ def _read_subpictures(r: Bits, s: SimpleNamespace) -> None:
     if not r.flag():
         return
     if r.ue("sps_num_subpics_minus1", 10**6) > 0:
-        raise FormatError("it has subpictures, which codecnn does not read")
+        raise UnsupportedError("it has subpictures, which codecnn does not read")
     s.subpic_id_len = r.ue("sps_subpic_id_len_minus1", 15) + 1
     if r.flag() and r.flag():
         r.skip(s.subpic_id_len)
@@ -139,7 +139,7 @@ def _read_reference_lists(r: Bits, s: SimpleNamespace) -> None:
     s.weighted_bipred_flag = r.flag()
     s.long_term_ref_pics_flag = r.flag()
     if s.vps_id > 0 and r.flag():
-        raise FormatError("it predicts between layers, which codecnn does not read")
+        raise UnsupportedError("it predicts between layers, which codecnn does not read")
     s.idr_rpl_present_flag = r.flag()
     same_lists = r.flag()
     s.num_ref_pic_lists = [0, 0]
@@ -189,9 +189,9 @@ def _read_intra_tools(r: Bits, s: SimpleNamespace) -> None:
     if s.chroma_format_idc == 1:
         r.skip(2)  # chroma sample positions
     if r.flag():
-        raise FormatError("it allows palette mode, which codecnn does not read")
+        raise UnsupportedError("it allows palette mode, which codecnn does not read")
     if s.chroma_format_idc == 3 and s.log2_max_tb < 6 and r.flag():
-        raise FormatError("it allows the adaptive colour transform, which codecnn does not read")
+        raise UnsupportedError("it allows the adaptive colour transform, which codecnn does not read")
     if s.transform_skip_enabled_flag:
         r.ue("sps_min_qp_prime_ts", 8)
     s.ibc_enabled_flag = r.flag()
@@ -225,10 +225,10 @@ def _read_rest(r: Bits, s: SimpleNamespace, sublayers: int, dpb_hrd_present: boo
     if r.flag():
         range_extension, others = r.flag(), r.u(7)
         if others:
-            raise FormatError("it has an SPS extension of a later version, which codecnn does not read")
+            raise UnsupportedError("it has an SPS extension of a later version, which codecnn does not read")
         tools = 4 + s.transform_skip_enabled_flag
         if range_extension and r.u(tools):
-            raise FormatError("it uses operation range extensions, which codecnn does not read")
+            raise UnsupportedError("it uses operation range extensions, which codecnn does not read")
 
 
 def skip_virtual_boundaries(r: Bits) -> None:

@@ -29,8 +29,8 @@ class Work(NamedTuple):
     maps: npt.NDArray[np.int16]
 
 
-# Arithmetic decoder (clause 9.3.4.3): range and value, bits until the next byte, its position, faults.
-RANGE, VALUE, NEEDED, POSITION, END, FAULT = range(6)
+# Arithmetic decoder (clause 9.3.4.3): range and value, bits until the next byte, its position, faults, bins so far.
+RANGE, VALUE, NEEDED, POSITION, END, FAULT, BINS = range(7)
 
 # Of the slice and its parameter sets; sizes in luma samples unless a name says log2.
 (
@@ -42,7 +42,7 @@ RANGE, VALUE, NEEDED, POSITION, END, FAULT = range(6)
     ALF_CHROMA_FILTERS, CC_CB_FILTERS, CC_CR_FILTERS, WAVEFRONT,
     AFFINE, AFFINE_TYPE, AFFINE_AMVR, AMVR, SMVD, MMVD, BCW, CIIP, GPM, MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE,
     MVD_L1_ZERO, NO_BACKWARD, ACTIVE_L0, ACTIVE_L1, WEIGHTED_L0, WEIGHTED_L1,
-) = range(6, 78)  # fmt: skip
+) = range(7, 79)  # fmt: skip
 
 # Of where the parser is: CTU and CU counts, the quantization group, the coding unit at hand.
 (
@@ -51,16 +51,16 @@ RANGE, VALUE, NEEDED, POSITION, END, FAULT = range(6)
     PRED_MODE, SKIP, ISP_SPLIT, BDPCM_LUMA, BDPCM_CHROMA, MIP_FLAG, MRL_IDX, INTRA_MODE,
     SBT_FLAG, SBT_HORIZONTAL, SBT_POS, SBT_QUAD, CIIP_FLAG, LFNST_IDX, MERGE, CBF_LUMA, PREVIOUS_CBF, INFER_CBF,
     TS_LUMA, TS_ANY, LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT,
-) = range(78, 117)  # fmt: skip
+) = range(79, 118)  # fmt: skip
 
 # The coding tree node at hand (clause 7.3.11.4), at its leaf the coding unit. TREE may be IMPLICIT: not yet separate.
 (X, Y, W, H, TREE, MODE_TYPE, QG_LUMA, QG_CHROMA, SUBDIV, DEPTH_QT, DEPTH_MTT, DEPTH_OFFSET, PART, LAST_SPLIT) = range(
-    117, 131
+    118, 132
 )
 NODE, NODE_SIZE = X, 14
 
 # Offsets in `n`.
-NODES = 131
+NODES = 132
 """Nodes not yet visited, NODE_SIZE numbers each."""
 MAX_NODES = 128
 """More than a tree from 128x128 can leave unvisited: at most 4 for each of its 5 quadtree and 10 further levels."""
@@ -98,9 +98,10 @@ MODE_INTER, MODE_INTRA, MODE_IBC = range(3)
 NO_SPLIT, QT, BT_HOR, BT_VER, TT_HOR, TT_VER = range(6)
 ISP_NONE, ISP_HOR, ISP_VER = range(3)
 
-# Columns of `cus`.
 CU_COLUMNS = ("channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp",
-              "mip", "isp", "mrl", "skip", "bdpcm", "lfnst", "cbf")  # fmt: skip
+              "mip", "isp", "mrl", "skip", "bdpcm", "lfnst", "cbf", "bins")  # fmt: skip
+"""Columns of `cus`; `bins` is a hash of all bins of the slice so far but for those of the loop filters."""
+CU_BINS = CU_COLUMNS.index("bins")
 
 # Values of n[FAULT].
 FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP = range(5)

@@ -1,0 +1,18 @@
+for (const slider of document.querySelectorAll("input.wipe")) {
+  const pair = slider.previousElementSibling;
+  const move = () => pair.style.setProperty("--at", slider.value + "%");
+  const drag = (event) => {
+    const box = pair.getBoundingClientRect();
+    slider.value = Math.min(100, Math.max(0, (100 * (event.clientX - box.left)) / box.width));
+    move();
+  };
+  slider.addEventListener("input", move);
+  pair.addEventListener("pointerdown", (event) => {
+    pair.setPointerCapture(event.pointerId);
+    drag(event);
+  });
+  pair.addEventListener("pointermove", (event) => {
+    if (pair.hasPointerCapture(event.pointerId)) drag(event);
+  });
+  move();
+}

@@ -1,0 +1,150 @@
+"""Integer networks with PyTorch: float convolutions whose sums are all exact, so that order and threads do not matter.
+
+Integers up to 2^24 are float32 numbers, those up to 2^53 float64 numbers. A node whose sums are proven to stay within
+2^24 is computed in float32, any other in float64. Weights are divided by the power of two that follows the sum, which
+changes no digit, and what is left of the rounding shift is a floor.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from codecnn.filtering.integer.network import IntegerNetwork, check_bit_depth, gain_shift, half
+from codecnn.models.base import SAMPLE_PLANES
+from codecnn.models.export_graph import Node, cropped, last_uses, same_padding
+
+EXACT_FLOAT32 = 2**24
+"""All integers up to this magnitude are float32 numbers."""
+
+
+class FastNetwork:
+    """An integer network ready to run on a device; `wide` computes every node in float64.
+
+    A call takes planes (n, 1, h, w) with the halo, as float32 tensors: samples as integers, others as the loader scales
+    them. It gives samples, float32 as well: {"y": (n, 1, h, w), ...}.
+    """
+
+    def __init__(self, network: IntegerNetwork, device: str | torch.device = "cpu", *, wide: bool = False) -> None:
+        self.network = network
+        self.device = torch.device(device)
+        self.types: dict[str, torch.dtype] = {}
+        self.tensors: dict[str, dict[str, Tensor]] = {}
+        # cuDNN and cuBLAS may compute float32 in fewer bits, or by transforms; float64 they multiply and add.
+        wide = wide or self.device.type != "cpu"
+        for node in network.graph.nodes:
+            widest = network.ranges[node.name].widest
+            kind = torch.float32 if widest <= EXACT_FLOAT32 and not wide else torch.float64
+            self.types[node.name] = kind
+            self.tensors[node.name] = {name: tensor.to(self.device, kind) for name, tensor in _scaled(node).items()}
+        self.ends = last_uses(network.graph.nodes)
+
+    def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
+        check_bit_depth(self.network, bit_depth)
+        made: dict[str, Tensor] = {}
+        outputs = {}
+        with torch.inference_mode(), exact_arithmetic():
+            for node in self.network.graph.nodes:
+                inputs = [made[name] for name in node.inputs]
+                if node.op == "plane":
+                    result = _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
+                elif node.op == "qp":
+                    middle = 1 << (self.network.bit_depth - 1)
+                    result = torch.full_like(inputs[0], (qp << (self.network.bit_depth - 6)) - middle)
+                elif node.op == "output":
+                    result = outputs[node.name] = self._output(node, inputs[0], planes, qp, bit_depth)
+                else:
+                    tensors, kind = self.tensors[node.name], self.types[node.name]
+                    result = _COMPUTE[node.op](node, [x.to(kind) for x in inputs], tensors, qp).to(torch.float32)
+                made[node.name] = result
+                for name in self.ends[node.name]:
+                    del made[name]
+        return outputs
+
+    def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
+        gain = self.tensors[node.name]["gain"]
+        shift = gain_shift(node, bit_depth)
+        factor = gain[qp if len(gain) > 1 else 0].to(torch.float64) * 2.0**-shift
+        change = (x.to(torch.float64) * factor + half(shift) * 2.0**-shift).floor_()
+        base: Tensor | float = 1 << (bit_depth - 1)
+        if len(node.inputs) == 2:
+            base = cropped(planes[node.inputs[1]], node.values["crop"])
+        return (base + change).clamp_(0, (1 << bit_depth) - 1).to(torch.float32)
+
+
+@contextlib.contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Convolutions that multiply and add in the type of their operands: no transforms, nothing of fewer bits.
+
+    NNPACK convolves by Winograd's and Fourier's transforms, cuDNN may; oneDNN and cuBLAS may take float32 for less
+    where a user allowed it.
+    """
+    onednn = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
+    before = onednn.fp32_precision
+    onednn.fp32_precision = "ieee"
+    try:
+        with torch.backends.nnpack.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+            yield
+    finally:
+        onednn.fp32_precision = before
+
+
+def _scaled(node: Node) -> dict[str, Tensor]:
+    """A node's tensors, float64, over the power of two that its shift divides by, with the rounding in the offset."""
+    tensors = {name: torch.from_numpy(tensor.astype(np.float64)) for name, tensor in node.tensors.items()}
+    shift = node.values.get("shift", 0)
+    for name in tensors:
+        if name in ("bias", "offset"):
+            tensors[name] += half(shift)
+    tensors = {name: tensor * 2.0**-shift for name, tensor in tensors.items()}
+    if "weight" in tensors:
+        tensors["weight"] = tensors["weight"].contiguous(memory_format=torch.channels_last)
+    return tensors
+
+
+def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -> Tensor:
+    middle = 1 << (network_bit_depth - 1)
+    if name in SAMPLE_PLANES:
+        return plane * (1 << (network_bit_depth - bit_depth)) - middle
+    scaled = (plane.to(torch.float64) * (1 << network_bit_depth) + 0.5).floor_()
+    return (scaled.clamp_(0, 2 * middle - 1) - middle).to(torch.float32)
+
+
+def _saturated(node: Node, sums: Tensor) -> Tensor:
+    return sums.floor_().clamp_(node.values["low"], node.values["high"])
+
+
+def _conv(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
+    padding = same_padding(tensors["weight"]) if node.values["pad"] else (0, 0)
+    x = inputs[0].contiguous(memory_format=torch.channels_last)
+    sums = F.conv2d(x, tensors["weight"], tensors["bias"], padding=padding, groups=node.values["groups"])
+    return _saturated(node, sums)
+
+
+def _add(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
+    left, right, shift = (node.values[name] for name in ("left", "right", "shift"))
+    sums = inputs[0] * 2.0 ** (left - shift)
+    sums.add_(inputs[1], alpha=2.0 ** (right - shift))
+    if shift > 0:
+        sums.add_(0.5)
+    return _saturated(node, sums)
+
+
+def _modulate(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
+    sums = inputs[0] * tensors["factor"][qp, :, None, None]
+    return _saturated(node, sums.add_(tensors["offset"][qp, :, None, None]))
+
+
+_COMPUTE: dict[str, Callable[[Node, list[Tensor], dict[str, Tensor], int], Tensor]] = {
+    "conv": _conv,
+    "add": _add,
+    "modulate": _modulate,
+    "concat": lambda node, inputs, tensors, qp: torch.cat(inputs, dim=1),
+    "crop": lambda node, inputs, tensors, qp: cropped(inputs[0], node.values["size"]),
+    "edge": lambda node, inputs, tensors, qp: F.pad(inputs[0], (1, 1, 1, 1), mode="replicate"),
+    "unshuffle": lambda node, inputs, tensors, qp: F.pixel_unshuffle(inputs[0], node.values["factor"]),
+    "shuffle": lambda node, inputs, tensors, qp: F.pixel_shuffle(inputs[0], node.values["factor"]),
+}

@@ -1,0 +1,195 @@
+"""An integer network: a graph whose tensors are integers, and the proof that no sum in it can overflow.
+
+What the operations compute is written in docs/integer.md; `codecnn.filtering.integer.reference` computes it plainly,
+`codecnn.filtering.integer.fast` with PyTorch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.errors import ModelError
+from codecnn.models.export_graph import GRAPH_TENSORS, GRAPH_VALUES, Graph, Node
+
+Ints = npt.NDArray[np.int64]
+
+INT16 = (-(2**15), 2**15 - 1)
+INT32_MAX = 2**31 - 1
+MAX_SHIFT = 31
+MIN_BIT_DEPTH, MAX_BIT_DEPTH = 8, 16
+
+TYPES = {"weight": np.int16, "bias": np.int32, "factor": np.int16, "offset": np.int32, "gain": np.int16}
+"""The type of each tensor of a node."""
+VALUES: dict[str, dict[str, tuple[int, int]]] = {
+    "conv": {"shift": (0, MAX_SHIFT), "low": INT16, "high": INT16},
+    "modulate": {"shift": (0, MAX_SHIFT), "low": INT16, "high": INT16},
+    "add": {"left": (0, 15), "right": (0, 15), "shift": (0, MAX_SHIFT), "low": INT16, "high": INT16},
+    "output": {"fraction": (MAX_BIT_DEPTH, MAX_SHIFT + MIN_BIT_DEPTH)},
+}
+"""Numbers that the integer form of an operation has, and the least and the largest that each may be."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """By channel, the least and the largest value that a node's tensor can have; `widest` is the largest magnitude of
+    any sum, partial sums in whatever order and rounding included, on the way to it."""
+
+    low: Ints
+    high: Ints
+    widest: int = 0
+
+
+@dataclass(frozen=True)
+class IntegerNetwork:
+    """A proven integer network. Raises ModelError that names the node which is not one.
+
+    `bit_depth` is that of the samples it was made for; pictures of fewer bits are shifted up to it, pictures of more
+    are refused.
+    """
+
+    graph: Graph
+    bit_depth: int
+    ranges: Mapping[str, Range] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if type(self.bit_depth) is not int or not MIN_BIT_DEPTH <= self.bit_depth <= MAX_BIT_DEPTH:
+            raise ModelError(f"bit depth {str(self.bit_depth)[:20]} is not {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
+        ranges: dict[str, Range] = {}
+        for node in self.graph.nodes:
+            _check(node)
+            inputs = [ranges[name] for name in node.inputs]
+            ranges[node.name] = found = node_range(node, inputs, self.bit_depth)
+            if found.widest > INT32_MAX:
+                raise ModelError(f"a sum of node {node.name!r} can reach {found.widest}, beyond 32 bits")
+        object.__setattr__(self, "ranges", ranges)
+
+    @property
+    def accumulator_bits(self) -> int:
+        """Bits of a signed integer that holds every sum."""
+        return max(found.widest for found in self.ranges.values()).bit_length() + 1
+
+
+def node_range(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    """What the tensor of an integer node can be, from what its inputs can be."""
+    return _RANGES[node.op](node, inputs, bit_depth)
+
+
+def _check(node: Node) -> None:
+    for name, (least, most) in VALUES.get(node.op, {}).items():
+        value = node.values.get(name)
+        if type(value) is not int or not least <= value <= most:
+            raise ModelError(f"node {node.name!r} has {name} {str(value)[:30]}, not {least} to {most}")
+    unknown = set(node.values) - set(VALUES.get(node.op, ())) - set(GRAPH_VALUES.get(node.op, ()))
+    if unknown or set(node.tensors) != set(GRAPH_TENSORS.get(node.op, ())):
+        raise ModelError(f"node {node.name!r} ({node.op}) has values or tensors that its operation does not have")
+    if "low" in node.values and node.values["low"] > node.values["high"]:
+        raise ModelError(f"node {node.name!r} cannot be between {node.values['low']} and {node.values['high']}")
+    for name, tensor in node.tensors.items():
+        if tensor.dtype != TYPES.get(name):
+            raise ModelError(f"node {node.name!r} has {name[:30]} of type {tensor.dtype}")
+
+
+def half(shift: int) -> int:
+    """What is added before a right shift by `shift`, so that it rounds to nearest, halves up."""
+    return 1 << (shift - 1) if shift > 0 else 0
+
+
+def _plane(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    middle = 1 << (bit_depth - 1)
+    return Range(np.array([-middle]), np.array([middle - 1]))
+
+
+def _saturated(node: Node, channels: int, least: Ints, most: Ints) -> Range:
+    """The range of an operation that ends in rounding, a shift and saturation, from that of its sums."""
+    rounding = half(node.values["shift"])
+    widest = max(int(most.max()) + rounding, -int(least.min()))
+    return Range(np.full(channels, node.values["low"]), np.full(channels, node.values["high"]), widest)
+
+
+def by_weight(node: Node, channels: Ints) -> Ints:
+    """What belongs to the input channel of each weight (o, i, h, w) of a convolution, as (o, i, 1, 1)."""
+    outputs, inputs = node.tensors["weight"].shape[:2]
+    groups = node.values["groups"]
+    return channels.reshape(groups, inputs).repeat(outputs // groups, axis=0)[:, :, None, None]
+
+
+def _conv(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    weight, bias = node.tensors["weight"].astype(np.int64), node.tensors["bias"].astype(np.int64)
+    products = [weight * by_weight(node, inputs[0].low), weight * by_weight(node, inputs[0].high)]
+    axes = (1, 2, 3)
+    # A term may also be left out: padding is zero.
+    most = np.maximum(np.maximum(*products), 0).sum(axis=axes) + np.maximum(bias, 0)
+    least = np.minimum(np.minimum(*products), 0).sum(axis=axes) + np.minimum(bias, 0)
+    return _saturated(node, len(bias), least, most)
+
+
+def _modulate(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    factor, offset = node.tensors["factor"].astype(np.int64), node.tensors["offset"].astype(np.int64)
+    products = [factor * inputs[0].low, factor * inputs[0].high]
+    most = np.maximum(np.maximum(*products), 0) + np.maximum(offset, 0)
+    least = np.minimum(np.minimum(*products), 0) + np.minimum(offset, 0)
+    return _saturated(node, factor.shape[1], least, most)
+
+
+def _add(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    left, right = (1 << node.values[name] for name in ("left", "right"))
+    most = np.maximum(inputs[0].high * left, 0) + np.maximum(inputs[1].high * right, 0)
+    least = np.minimum(inputs[0].low * left, 0) + np.minimum(inputs[1].low * right, 0)
+    return _saturated(node, len(most), least, most)
+
+
+def _concat(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    return Range(np.concatenate([one.low for one in inputs]), np.concatenate([one.high for one in inputs]))
+
+
+def _unshuffle(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    cells = node.values["factor"] ** 2
+    return Range(inputs[0].low.repeat(cells), inputs[0].high.repeat(cells))
+
+
+def _shuffle(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    cells = node.values["factor"] ** 2
+    return Range(inputs[0].low.reshape(-1, cells).min(axis=1), inputs[0].high.reshape(-1, cells).max(axis=1))
+
+
+def _output(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    """The change in samples; the least bit depth has the largest shift and so the largest rounding."""
+    gain = np.abs(node.tensors["gain"].astype(np.int64)).max()
+    residual = max(-int(inputs[0].low.min()), int(inputs[0].high.max()), 0)
+    widest = residual * int(gain) + half(node.values["fraction"] - MIN_BIT_DEPTH)
+    return Range(np.zeros(1, np.int64), np.full(1, 2**bit_depth - 1), widest)
+
+
+def _same(node: Node, inputs: list[Range], bit_depth: int) -> Range:
+    return Range(inputs[0].low, inputs[0].high)
+
+
+_RANGES: dict[str, Callable[[Node, list[Range], int], Range]] = {
+    "plane": _plane,
+    "qp": _plane,
+    "conv": _conv,
+    "add": _add,
+    "concat": _concat,
+    "modulate": _modulate,
+    "crop": _same,
+    "edge": _same,
+    "unshuffle": _unshuffle,
+    "shuffle": _shuffle,
+    "output": _output,
+}
+
+
+def gain_shift(node: Node, bit_depth: int) -> int:
+    """The right shift that brings an output's products to samples of `bit_depth`."""
+    return node.values["fraction"] - bit_depth
+
+
+def check_bit_depth(network: IntegerNetwork, bit_depth: int) -> None:
+    """Raise ModelError for samples of more bits than the network was made for."""
+    if not MIN_BIT_DEPTH <= bit_depth <= network.bit_depth:
+        raise ModelError(
+            f"the integer network takes samples of {MIN_BIT_DEPTH} to {network.bit_depth} bit, and the picture has "
+            f"{bit_depth}: export it again from a store of that bit depth"
+        )

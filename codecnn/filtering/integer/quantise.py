@@ -1,0 +1,182 @@
+"""From a graph of real numbers, and how large its tensors become, to an integer network."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from codecnn.errors import ConfigError, ModelError
+from codecnn.filtering.integer.network import (
+    INT16,
+    INT32_MAX,
+    MAX_SHIFT,
+    MIN_BIT_DEPTH,
+    IntegerNetwork,
+    Ints,
+    Range,
+    by_weight,
+    node_range,
+)
+from codecnn.models.export_graph import Array, Graph, Node
+
+ACCUMULATOR_BITS = 25
+"""Sums below 2^24 in magnitude: all of them are float32 numbers, so float32 convolutions are exact."""
+MIN_ACCUMULATOR_BITS = 17
+HEADROOM = 1.25
+"""How much larger than any that was seen an activation may be before it saturates."""
+
+
+def quantise(
+    graph: Graph,
+    magnitudes: Mapping[str, float],
+    bit_depth: int,
+    *,
+    accumulator_bits: int = ACCUMULATOR_BITS,
+) -> IntegerNetwork:
+    """The integer network of a graph for samples of up to `bit_depth` bits.
+
+    `magnitudes` says how large the tensors of the convolutions, sums and modulations become: from pictures, see
+    `codecnn.filtering.integer.calibrate`. Every tensor gets the finest power-of-two scale with which that fits into
+    its bits, about half of those of a sum, and every convolution the finest scale of its weights with which no sum
+    needs more than `accumulator_bits` bits, sign included, whatever the picture. Raises ConfigError for bits out of
+    range, ModelError for weights that no scale fits.
+    """
+    if not MIN_ACCUMULATOR_BITS <= accumulator_bits <= 32:
+        raise ConfigError(f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to 32")
+    activation_bits = (accumulator_bits - 3) // 2
+    limit = (1 << (accumulator_bits - 1)) - 1
+    nodes: dict[str, Node] = {}
+    fractions: dict[str, Ints] = {}
+    ranges: dict[str, Range] = {}
+    for node in graph.nodes:
+        inputs = [(fractions[name], ranges[name]) for name in node.inputs]
+        channels = graph.extents[node.name].channels
+        if node.op in _QUANTISE:
+            finest = _finest(magnitudes[node.name] * HEADROOM, activation_bits)
+            most = (1 << activation_bits) - 1
+            low = 0 if node.values.get("relu") else -most
+            made, fraction = _QUANTISE[node.op](node, inputs, finest, {"low": low, "high": most}, limit)
+            fractions[node.name] = np.full(channels, fraction)
+        elif node.op == "output":
+            made = _output(node, inputs, limit)
+            fractions[node.name] = np.zeros(1, np.int64)
+        else:
+            made = node
+            fractions[node.name] = _passed_on(node, [fraction for fraction, _ in inputs], bit_depth)
+        nodes[node.name] = made
+        ranges[node.name] = node_range(made, [ranges[name] for name in node.inputs], bit_depth)
+    return IntegerNetwork(Graph(tuple(nodes.values())), bit_depth)
+
+
+def _finest(magnitude: float, bits: int) -> int:
+    """Most fractional bits with which `magnitude` fits into `bits` bits."""
+    return math.floor(math.log2(((1 << bits) - 1) / magnitude)) if magnitude > 0 else MAX_SHIFT
+
+
+def _passed_on(node: Node, inputs: list[Ints], bit_depth: int) -> Ints:
+    """Fractional bits, by channel, of an operation that only moves samples."""
+    match node.op:
+        case "plane" | "qp":
+            # 4·(x / 2^b - 1/2) is (x - 2^(b-1)) / 2^(b-2).
+            return np.array([bit_depth - 2])
+        case "concat":
+            return np.concatenate(inputs)
+        case "unshuffle":
+            return inputs[0].repeat(node.values["factor"] ** 2)
+        case "shuffle":
+            return inputs[0].reshape(-1, node.values["factor"] ** 2)[:, 0]
+        case _:
+            return inputs[0]
+
+
+def _weights_finest(weights: Array, fractions: Ints) -> int:
+    """Most fractional bits of products with which all weights fit into 16 bits; `fractions` of what each multiplies."""
+    sizes = np.abs(weights)
+    scaled = sizes / np.exp2(fractions.astype(np.float64))
+    if not np.isfinite(sizes).all():
+        raise ModelError("the network's weights are not finite numbers")
+    return math.floor(math.log2(INT16[1] / scaled.max())) if scaled.max() > 0 else int(fractions.max())
+
+
+def _search(make: Callable[[int], Node], inputs: list[Range], start: int, limit: int) -> tuple[Node, int]:
+    """The node with the most fractional bits of its sums, `start` at most, with which none can exceed `limit`."""
+    fraction = start
+    while fraction > start - 64:
+        node = make(fraction)
+        # The bit depth matters for planes alone.
+        widest = node_range(node, inputs, MIN_BIT_DEPTH).widest
+        if widest <= limit:
+            return node, fraction
+        # A bit less halves every sum, but for what rounding does.
+        fraction -= max(1, math.floor(math.log2(widest / limit)))
+    raise ModelError(f"node {make(start).name!r} has weights that no power-of-two scale fits")
+
+
+Input = tuple[Ints, Range]
+
+
+def _conv(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
+    (fractions, found), weight, bias = inputs[0], node.tensors["weight"], node.tensors["bias"]
+    multiplied = by_weight(node, fractions)
+
+    def make(products: int) -> Node:
+        tensors = {
+            "weight": np.rint(weight * np.exp2(products - multiplied)).astype(np.int16),
+            "bias": _int32(bias, products),
+        }
+        values = {name: node.values[name] for name in ("pad", "groups")} | saturation
+        return Node(node.name, "conv", node.inputs, values | {"shift": products - min(finest, products)}, tensors)
+
+    start = min(_weights_finest(weight, multiplied), finest + MAX_SHIFT)
+    made, products = _search(make, [found], start, limit)
+    return made, min(finest, products)
+
+
+def _modulate(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
+    (fractions, found), factor, offset = inputs[0], node.tensors["factor"], node.tensors["offset"]
+
+    def make(products: int) -> Node:
+        tensors = {
+            "factor": np.rint(factor * np.exp2(products - fractions)).astype(np.int16),
+            "offset": _int32(offset, products),
+        }
+        values = saturation | {"shift": products - min(finest, products)}
+        return Node(node.name, "modulate", node.inputs, values, tensors)
+
+    start = min(_weights_finest(factor, fractions[None]), finest + MAX_SHIFT)
+    made, products = _search(make, [found], start, limit)
+    return made, min(finest, products)
+
+
+def _add(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
+    left, right = (_uniform(fractions, node) for fractions, _ in inputs)
+    common = max(left, right)
+    fraction = min(finest, common)
+    values = saturation | {"left": common - left, "right": common - right, "shift": common - fraction}
+    return Node(node.name, "add", node.inputs, values), fraction
+
+
+def _output(node: Node, inputs: list[Input], limit: int) -> Node:
+    (fractions, found), gain = inputs[0], node.tensors["gain"]
+    residual = _uniform(fractions, node)
+
+    def make(products: int) -> Node:
+        values = {"crop": node.values["crop"], "fraction": products}
+        tensors = {"gain": np.rint(gain * 2.0 ** (products - residual)).astype(np.int16)}
+        return Node(node.name, "output", node.inputs, values, tensors)
+
+    start = min(_weights_finest(gain, fractions), MAX_SHIFT + MIN_BIT_DEPTH)
+    return _search(make, [found], start, limit)[0]
+
+
+def _int32(values: Array, fraction: int) -> Array:
+    scaled = np.rint(values * 2.0**fraction)
+    return np.clip(scaled, -INT32_MAX, INT32_MAX).astype(np.int32)
+
+
+def _uniform(fractions: Ints, node: Node) -> int:
+    assert (fractions == fractions[0]).all(), node.name
+    return int(fractions[0])
+
+
+_QUANTISE = {"conv": _conv, "modulate": _modulate, "add": _add}

@@ -1,0 +1,95 @@
+"""Time and memory of `codecnn correlate` on a long table: a process of its own, with and without the bootstrap.
+
+The table is made of CTUs of pictures at four QPs, with every column that the analysis takes; rows in the order in which
+a store has them.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+QPS = (22, 27, 32, 37)
+CTUS = 135
+"""Of a 1920x1080 picture in 128x128."""
+
+
+def main(argv: list[str]) -> None:
+    """Measure and print; --json for figures alone."""
+    parser = argparse.ArgumentParser(prog="benchmark.py correlate", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000_000, help="[10 million]")
+    parser.add_argument("--resamples", default="0,1000", help="comma list, a run each [0,1000]")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    result = {"rows": options.rows, "load": os.getloadavg()[0], "runs": []}
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "ctus.parquet"
+        write_table(table, options.rows)
+        result["file_mib"] = table.stat().st_size / 2**20
+        for resamples in options.resamples.split(","):
+            result["runs"].append({"resamples": int(resamples)} | _run(table, Path(folder) / "out", resamples))
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{options.rows} rows, {result['file_mib']:.0f} MiB of Parquet, load {result['load']:.1f}")
+    for run in result["runs"]:
+        print(
+            f"{run['resamples']:5} resamples {run['seconds']:7.1f} s, CPU {run['cpu_seconds']:7.1f} s, "
+            f"peak {run['peak_mib']:.0f} MiB"
+        )
+
+
+def write_table(path: Path, rows: int) -> None:
+    """A table of `rows` CTUs, a row group a million."""
+    rng = np.random.default_rng(0)
+    schema = None
+    writer = None
+    for start in range(0, rows, 1_000_000):
+        index = np.arange(start, min(rows, start + 1_000_000))
+        n = len(index)
+        unit = index // CTUS
+        qp = np.array(QPS)[unit % len(QPS)]
+        own = np.sin(unit // len(QPS))
+        depth = np.clip(5 + own - 0.06 * qp + rng.normal(0, 1.2, n), 0, 8)
+        mse = np.exp(0.13 * qp + 0.7 * depth + own + rng.normal(0, 0.5, n) - 2)
+        columns = {
+            "sequence": pa.array(np.char.add("picture", (unit // len(QPS)).astype(str))),
+            "poc": np.zeros(n, np.int32),
+            "qp": qp.astype(np.int32),
+            "mse_y": mse,
+            "psnr_y": 10 * np.log10(1020**2 / mse),
+            "mse_y_filtered": mse * (1 - 0.01 * rng.random(n) * depth),
+            "depth_mean": depth,
+            "depth_max": np.ceil(depth),
+            "variance": np.exp(depth + rng.normal(0, 1, n)),
+        }
+        table = pa.table(columns)
+        schema = schema or table.schema
+        writer = writer or pq.ParquetWriter(path, schema)
+        writer.write_table(table)
+    writer.close()
+
+
+def _run(table: Path, output: Path, resamples: str) -> dict[str, float]:
+    """Seconds and peak memory of the command, its start included."""
+    command = [sys.executable, "-m", "codecnn", "correlate", str(table), "-o", str(output), "--resamples", resamples]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    if status:
+        sys.exit(f"the command failed with status {status}")
+    kib = 1 if sys.platform != "darwin" else 1024
+    return {
+        "seconds": seconds,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mib": usage.ru_maxrss / (1024 * kib),
+    }

@@ -1,0 +1,94 @@
+"""Memory and speed of filtering a long sequence: resident memory must not grow with the number of pictures.
+
+    python tools/bench/sequence.py                                 1,000 pictures of 416x240 through low_cost_5
+    python tools/bench/sequence.py --frames 200 --size 832x480 --decide
+
+Resident memory (VmRSS of /proc/self/status, so Linux only) is read after each picture. Allocators take and give back
+some of it all the time, so medians are compared: exits with 1 where that of the last tenth of the pictures is more than
+2 % above that of the first tenth, the first ten pictures aside.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from codecnn.filtering import decide_video, filter_video, float_filter
+from codecnn.models import create_model
+from codecnn.video import VideoFormat, create_video, open_video
+
+SETTLED = 10
+"""Pictures after which all that is kept has been made."""
+TOLERANCE = 1.02
+
+
+def resident_mib() -> float:
+    """Memory of this process that lies in RAM, mapped files included, in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+
+def write_clip(path: Path, video_format: VideoFormat, frames: int) -> None:
+    """Noise that moves: every picture differs, and none needs to be computed sample by sample."""
+    rng = np.random.default_rng(0)
+    noise = [rng.integers(64, 940, shape).astype("<u2") for shape in video_format.plane_shapes]
+    with create_video(path, video_format) as out:
+        for number in range(frames):
+            out.write([np.roll(plane, number, axis=1) for plane in noise])
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="low_cost_5")
+    parser.add_argument("--frames", type=int, default=1000)
+    parser.add_argument("--size", default="416x240", help="WxH")
+    parser.add_argument("--decide", action="store_true", help="decide against an original as well")
+    parser.add_argument("--threads", type=int)
+    args = parser.parse_args(argv)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    width, height = (int(part) for part in args.size.split("x"))
+    video_format = VideoFormat(width, height, bit_depth=10)
+    filter_ = float_filter(create_model(args.network))
+    resident: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "clip.yuv"
+        write_clip(source, video_format, args.frames)
+        started = time.perf_counter()
+        with open_video(source, size=(width, height), bit_depth=10) as video:
+            output = Path(folder) / "filtered.yuv"
+
+            def report(_done: int) -> None:
+                resident.append(resident_mib())
+
+            if args.decide:
+                decide_video(filter_, video, video, [37], output, progress=report)
+            else:
+                filter_video(filter_, video, [37], output, progress=report)
+        seconds = time.perf_counter() - started
+    settled = resident[SETTLED:]
+    part = max(len(settled) // 10, 1)
+    first, last = statistics.median(settled[:part]), statistics.median(settled[-part:])
+    figures = {
+        "pictures": args.frames,
+        "seconds_a_picture": seconds / args.frames,
+        "after_the_first_mib": resident[0],
+        "first_tenth_mib": first,
+        "last_tenth_mib": last,
+        "least_mib": min(settled),
+        "most_mib": max(settled),
+    }
+    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+    if last > TOLERANCE * first:
+        sys.exit(f"memory grew from {first:.1f} to {last:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
