@@ -13,6 +13,7 @@ from toy_task import run_toy
 from codecnn.ctu.loader import TrainingBatches
 from codecnn.errors import ConfigError
 from codecnn.models import create_model, named_outputs
+from codecnn.models.base import RESIDUAL_SCALE
 from codecnn.training import TrainingSettings, filter_loss, train
 from codecnn.training.filter_task import filter_task
 from codecnn.training.forward import Autocast, compiled
@@ -51,6 +52,19 @@ def test_under_autocast_the_identity_is_exact_and_the_residual_fine(name):
             # Of a residual of at most three 10-bit steps; rounding the sum to bfloat16 would cost up to two of them.
             assert residual < 3 / 1024
             assert (low - full).abs().max() < 0.03 * residual
+
+
+def test_what_autocast_makes_of_the_residual_is_scaled_and_added_in_float32():
+    model = awaken(create_model("rdn", **SMALL, planes=["rec_y"]), std=0.1)
+    given = planes(model)
+    made = []
+    model.tail.register_forward_hook(lambda module, inputs, output: made.append(output))
+    with torch.no_grad():
+        filtered = Autocast(model, CPU)(given)
+    assert made[0].dtype == torch.bfloat16
+    halo = model.halo
+    expected = given["rec_y"][:, :, halo:-halo, halo:-halo].double() + made[0].double() * RESIDUAL_SCALE
+    assert (filtered - expected).abs().max() < 1e-7
 
 
 def test_training_in_bfloat16_learns_and_averages_in_float32(tiny_store, tmp_path):
