@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_models import SMALL, awaken
 
-from codecnn.errors import ConfigError, FormatError
+from codecnn.errors import ConfigError, FormatError, ModelError
 from codecnn.filtering import decide_picture, float_filter, rounded, sequence_pays
 from codecnn.filtering.component_choice import residual_scale
 from codecnn.filtering.rate_distortion import choose_flags, chroma_weight, flag_bits, rd_lambda
@@ -312,6 +312,11 @@ def test_what_does_not_fit_is_refused():
         decide_picture(original, decoded, good | {5: {"y": decoded.y, "u": decoded.u}}, qp=32)
     with pytest.raises(FormatError, match=r"y of \(31, 32\)"):
         decide_picture(original, decoded, {0: {"y": decoded.y[1:]}}, qp=32)
+    broken = {"y": np.where(np.eye(32) > 0, np.nan, decoded.y)}
+    with pytest.raises(ModelError, match="values for y that are not finite"):
+        decide_picture(original, decoded, {0: broken}, qp=32)
+    with pytest.raises(ModelError, match="values for y that are not finite"):
+        rounded(decoded, broken)
     with pytest.raises(FormatError, match="original's planes are 30x32"):
         decide_picture(Picture((original.y[:, :30],), 10), decoded, good, qp=32)
 
