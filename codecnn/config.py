@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,6 +11,9 @@ from codecnn.ctu.recipe import Recipe
 from codecnn.ctu.store import Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from codecnn.training.modes_task import ModesTask
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -85,6 +88,19 @@ class ModesConfig(BaseModel):
         given = ([value] if isinstance(value, str) else value for value in (self.labels, self.validation))
         labels, validation = ([Path(name) for name in names] for names in given)
         return labels, validation
+
+    def make_task(self, training: TrainingSettings) -> "ModesTask":
+        """The task with these settings of the loop. Raises what `modes_task` raises."""
+        from codecnn.training.modes_task import modes_task
+
+        return modes_task(
+            *self.tables(),
+            self.model,
+            training,
+            cost=self.cost,
+            softness=self.softness,
+            validation_blocks=self.validation_blocks,
+        )
 
 
 def bundled(name: str) -> Path:

@@ -27,14 +27,18 @@ def check(
     learn, arithmetic that is not what it should be, data that is not what it seems, a machine that is not free. See
     docs/check.md for every check.
     """
-    from codecnn.config import load_train_config
-    from codecnn.training.checks import check_training
+    from codecnn.config import load_modes_config, load_train_config, task_of
+    from codecnn.training.checks import check_task, check_training
 
-    loaded = load_train_config(config, overrides or ())
     with progress("checking", "check") as report:
-        findings = check_training(
-            loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, progress=report
-        )
+        if task_of(config, overrides or ()) == "modes":
+            modes = load_modes_config(config, overrides or ())
+            findings = check_task(modes.make_task, modes.training, progress=report)
+        else:
+            loaded = load_train_config(config, overrides or ())
+            findings = check_training(
+                loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, progress=report
+            )
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:

@@ -29,25 +29,11 @@ def train(
     from codecnn.training import train as run_training
     from codecnn.training import train_task
     from codecnn.training.distributed import is_first
-    from codecnn.training.modes_task import modes_task
 
     run = output or Path("runs") / config.stem
     if task_of(config, overrides or ()) == "modes":
         modes = load_modes_config(config, overrides or ())
-        last = train_task(
-            lambda: modes_task(
-                *modes.tables(),
-                modes.model,
-                modes.training,
-                cost=modes.cost,
-                softness=modes.softness,
-                validation_blocks=modes.validation_blocks,
-            ),
-            modes.training,
-            run,
-            resume=resume,
-            progress=True,
-        )
+        last = train_task(lambda: modes.make_task(modes.training), modes.training, run, resume=resume, progress=True)
     else:
         loaded = load_train_config(config, overrides or ())
         last = run_training(

@@ -58,13 +58,16 @@ def check_training(
     def make(changed: TrainingSettings) -> Task:
         return filter_task(mix, network, options, changed)
 
+    def make_small(changed: TrainingSettings) -> Task:
+        return make(changed.model_copy(update={"patch": SMALL_PATCH, "resident": False}))
+
     device = pick_device(settings.device)
     machine = check_device(device)  # before there is any work
     training = [unit for store, _ in mix for unit in store.split("train")]
     held = [unit for store, _ in mix for unit in store.units if unit.record["split"] != "train"]
     with _seeded(settings, device):
         task = make(settings)
-        setup = task_setup(make, settings, device, _no_identity(task.model, settings))
+        setup = task_setup(make_small, settings, device, _no_identity(task.model, settings))
         batches = setup.draw(LOOKED_AT)
         checks: list[Check] = [
             lambda: machine,
@@ -130,10 +133,8 @@ def task_setup(
     device: torch.device,
     no_identity: str | None,
 ) -> Setup:
-    """The set-up of a task that `make` makes from settings, as the checks see it: with few and small patches."""
-    small = settings.model_copy(
-        update={"batch": SMALL_BATCH, "patch": SMALL_PATCH, "workers": 0, "resident": False, "accumulate": 1}
-    )
+    """The set-up of a task that `make` makes from settings, as the checks see it: with small batches."""
+    small = settings.model_copy(update={"batch": SMALL_BATCH, "workers": 0, "accumulate": 1})
     task = make(small)
 
     def build() -> nn.Module:

@@ -63,7 +63,10 @@ class ModesTask:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross entropy in nats, against the best mode or `soft_targets`."""
-        logits = model(*network_input(batch)).float()
+        # `codecnn check` computes in float64, for which only the type of the weights speaks.
+        kind = next(model.parameters()).dtype
+        logits = model(*(part.to(kind) for part in network_input(batch)))
+        logits = logits if kind == torch.float64 else logits.float()
         if not self.softness:
             return mode_loss(logits, batch["mode"])
         return F.cross_entropy(logits, soft_targets(batch["costs"], self.softness))
