@@ -22,7 +22,9 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     (done, total). Returns {"evaluation": results.json, "correlation": correlation.json}.
     """
     say("1/4 Training set: real pictures coded by libvvenc at five QPs")
-    store = _build("demo", output, jobs, progress)
+    recipe = bundled("datasets/demo.yaml")
+    with progress("coding", "unit") as report:
+        store = build_store(load_recipe(recipe), recipe.parent, output / "stores" / "demo", jobs=jobs, progress=report)
     say("2/4 Training: an RDN on those pictures")
     weights = _train(output, store)
     say("3/4 Evaluation: pictures that the network never saw")
@@ -30,17 +32,11 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     with progress("filtering", "unit") as report:
         entry = Entry("demo", card, float_filter(network))
         results = evaluate([entry], store, "test", output / "evaluation", progress=report)
-    say("4/4 Correlation: QP and CU depth against the error that x265 leaves")
-    columns = load_table(_build("demo_hevc", output, jobs, progress).folder)
+    say("4/4 Correlation: QP and CU depth, read from the bitstreams, against the error that libvvenc leaves")
+    columns = load_table(store.folder)
     correlation = correlate(columns)
     write_correlation(output / "correlation", correlation, columns)
     return {"evaluation": results, "correlation": correlation}
-
-
-def _build(name: str, output: Path, jobs: int, progress: Callable[..., Any]) -> Store:
-    recipe = bundled(f"datasets/{name}.yaml")
-    with progress("coding", "unit") as report:
-        return build_store(load_recipe(recipe), recipe.parent, output / "stores" / name, jobs=jobs, progress=report)
 
 
 def _train(output: Path, store: Store) -> Path:

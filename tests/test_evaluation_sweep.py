@@ -200,7 +200,7 @@ def test_table_of_ctus(store, originals, tmp_path):
 
 
 def test_decisions_as_block_statistics(store, originals, tmp_path):
-    evaluate([_entry(originals, share=0.9)], store, "test", tmp_path, decisions="ctu")
+    evaluate([_entry(originals, share=0.5)], store, "test", tmp_path, decisions="ctu")
     files = sorted((tmp_path / "statistics").iterdir())
     assert len(files) == len(store.units)
     table = pq.read_table(tmp_path / "ctus.parquet").to_pylist()

@@ -16,6 +16,7 @@ from codecnn import cli
 from codecnn.codec.blockstats import CHROMA, LUMA, BlockTable, ctu_depths, read_table
 from codecnn.codec.vvc_partition import stream_info, stream_table
 from codecnn.errors import CodecnnError, FormatError, MissingFileError
+from codecnn.video import read_still
 from codecnn.video.process import ffmpeg_path
 from codecnn.vvc.coding_units import coding_units
 from codecnn.vvc.pictures import read_pictures
@@ -177,6 +178,19 @@ def test_depth_of_ctus_from_the_stream(shared_data):
     vtm = ctu_depths(read_table(folder / "tiny136x72_ai_qp32.vtmbmsstats.gz"), 0, 136, 72, 64)
     np.testing.assert_array_equal(mine[0], vtm[0])
     np.testing.assert_array_equal(mine[1], vtm[1])
+
+
+@pytest.mark.slow
+def test_a_picture_of_1080p_takes_two_seconds_at_most(shared_data, tmp_path):
+    """CPU time once compiled, nine photographs side by side at QP 32."""
+    pictures = [read_still(path).y for path in sorted((shared_data / "images" / "val").glob("*.png"))]
+    tiles = [one >> 2 for one in pictures if one.shape == (512, 768)][:9]
+    picture = np.block([tiles[:3], tiles[3:6], tiles[6:]])[:1080, :1920].astype(np.uint8)
+    stream = encode(tmp_path, picture[None], ALL_INTRA, qp=32)
+    stream_table(stream)
+    start = time.process_time()
+    assert len(stream_table(stream)) > 10_000
+    assert time.process_time() - start < 2
 
 
 def mutated(streams: list[bytes], rng: np.random.Generator) -> bytes:

@@ -28,7 +28,7 @@ def demo(
     print_gains(results["evaluation"])
     correlation = results["correlation"]
     out.print(
-        f"Correlation with the codec's error (x265, {correlation['n']} CTUs): "
+        f"Correlation with the codec's error ({correlation['n']} CTUs): "
         f"QP {correlation['pearson']['qp']:.3f}, depth {correlation['pearson']['depth']:.3f}, "
         f"a·QP + b·depth {correlation['bayes']['r']:.3f}"
     )

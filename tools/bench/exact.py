@@ -1,0 +1,80 @@
+"""Time of integer networks against float ones on the CPU, paired: one picture through each in turn.
+
+    python tools/benchmark.py exact [--network NAME...] [--size 640x384] [--runs 5] [--threads 1]
+
+Figures are the median of the pairs' ratios, in float32 (sums of 25 bits) and float64 (32 bits), and of the integer
+form's own time what convolutions take. Weights are random; time does not depend on them.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from codecnn.filtering import float_filter
+from codecnn.filtering.integer import exact_filter, quantise
+from codecnn.models import create_model, list_models
+from codecnn.models.export_build import build_graph
+from codecnn.video import Picture
+
+
+def seconds(compute: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    compute()
+    return time.perf_counter() - started
+
+
+def share_of_convolutions(compute: Callable[[], object]) -> float:
+    """Of the time in operations, by PyTorch's own count, that in convolutions."""
+    with torch.profiler.profile() as profile:
+        compute()
+    times = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+    return sum(own for key, own in times.items() if "conv" in key) / sum(times.values())
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", action="append", choices=list_models())
+    parser.add_argument("--size", default="640x384")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args(argv)
+    torch.set_num_threads(given.threads)
+    width, height = (int(part) for part in given.size.split("x"))
+    rng = np.random.default_rng(0)
+    planes = [
+        rng.integers(0, 1024, shape).astype(np.uint16) for shape in ((height, width), *[(height // 2, width // 2)] * 2)
+    ]
+    picture = Picture(tuple(planes), 10)
+    for name in given.network or list_models():
+        torch.manual_seed(0)
+        model = create_model(name).eval()
+        graph = build_graph(model)
+        sizes = {node.name: 4.0 for node in graph.nodes}
+        filters = {"float": float_filter(model)}
+        filters |= {str(bits): exact_filter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
+        for one in filters.values():
+            one(picture, 37)
+        times: dict[str, list[float]] = {kind: [] for kind in filters}
+        for _ in range(given.runs):
+            for kind, one in filters.items():
+                times[kind].append(seconds(lambda one=one: one(picture, 37)))
+        ratios = {
+            f"{bits}_bits": statistics.median(a / b for a, b in zip(times[bits], times["float"], strict=True))
+            for bits in ("25", "32")
+        }
+        share = share_of_convolutions(lambda one=filters["25"]: one(picture, 37))
+        facts = {"network": name, "float_seconds": min(times["float"]), **ratios, "convolutions_of_25_bits": share}
+        sys.stdout.write(
+            json.dumps({key: round(v, 3) if isinstance(v, float) else v for key, v in facts.items()}) + "\n"
+        )
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

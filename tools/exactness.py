@@ -1,0 +1,144 @@
+"""Exactness of integer networks over many samples of real pictures: NumPy against PyTorch, all ways of running it.
+
+    python tools/exactness.py PICTURE... -o exactness.jsonl [--gmacs 12] [--network NAME...] [--device cuda]
+
+Every network of the zoo filters windows of the pictures, of random sizes, positions and QPs, once in plain NumPy and
+then with PyTorch in one piece, in tiles, in float64, with two threads, in a batch of eight and laid out otherwise. One
+line a window goes into the output, with the number of samples that differ; run again, it goes on behind the last one.
+Each network gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all
+and then 420 for low_cost_5. Weights are random of the
+usual scale, integers are calibrated on the first window.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from codecnn.filtering.integer import FastNetwork, IntegerNetwork, exact_filter, filter_reference, quantise
+from codecnn.filtering.integer.file import md5_of
+from codecnn.models import FilterNetwork, complexity, create_model, list_models
+from codecnn.models.base import CHROMA_PLANES
+from codecnn.models.export_build import build_graph
+from codecnn.models.export_graph import Graph, run
+from codecnn.runs import append_jsonl, read_jsonl
+from codecnn.video import Picture, read_still
+
+WINDOW_GMACS = 3.0
+"""Multiply-accumulates of a window; it keeps the plain form to seconds."""
+
+
+def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwork]:
+    """The network with random weights, and its integer form."""
+    torch.manual_seed(1)
+    model = create_model(name).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not parameter.any():  # what starts at zero would hide everything
+            torch.nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+    graph = build_graph(model)
+    return model, quantise(graph, magnitudes(graph, picture), 10)
+
+
+def magnitudes(graph: Graph, picture: Picture) -> dict[str, float]:
+    """The largest magnitude of each tensor on the upper left of a picture."""
+    planes = {}
+    for name, plane in zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True):
+        side = (128 if name == "rec_y" else 64) + 2 * graph.halo // (1 if name == "rec_y" else 2)
+        planes[name] = torch.from_numpy(plane[:side, :side].astype(np.float32) / 1024)[None, None]
+    largest: dict[str, float] = {}
+    with torch.inference_mode():
+        run(graph, planes, 37, lambda name, x: largest.__setitem__(name, float(x.abs().max())))
+    return largest
+
+
+def window(pictures: list[Picture], rng: np.random.Generator, samples: float) -> Picture:
+    """A window of about `samples` luma samples, of any shape and position; chroma is 4:2:0 of it."""
+    picture = pictures[int(rng.integers(len(pictures)))]
+    height, width = picture.y.shape
+    h = int(min(height, max(16, samples**0.5 * rng.uniform(0.6, 1.6))))
+    w = int(min(width, max(16, samples / h)))
+    y, x = 2 * int(rng.integers((height - h) // 2 + 1)), 2 * int(rng.integers((width - w) // 2 + 1))
+    cut = [picture.y[y : y + h, x : x + w]]
+    for plane in picture.planes[1:]:
+        cut.append(plane[y // 2 : y // 2 + (h + 1) // 2, x // 2 : x // 2 + (w + 1) // 2])
+    return Picture(tuple(np.ascontiguousarray(plane) for plane in cut), 10)
+
+
+def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator) -> dict:
+    """Samples of the window, how many differ in any of the ways, and the MD5 of the plain form's."""
+    planes = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True))
+    expected = filter_reference(network, {name: planes[name] for name in network.graph.planes}, qp, 10)
+    tile = int(rng.integers(64, max(picture.y.shape) + 64))
+    ways = {"whole": (None, 1, False), "tiles": (tile, 2, False), "float64": (tile, 1, True)}
+    wrong: Counter[str] = Counter()
+    for way, (side, threads, wide) in ways.items():
+        torch.set_num_threads(threads)
+        made = exact_filter(network, device=device, tile=side, wide=wide).samples(picture, qp, planes)
+        wrong[way] = sum(int((made[name] != expected[name]).sum()) for name in expected)
+    wrong["batch"] = in_batches(network, picture, qp, device, rng)
+    samples = sum(plane.size for plane in expected.values())
+    return {"samples": samples, "differing": dict(wrong), "tile": tile, "md5": md5_of(expected)}
+
+
+def in_batches(network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator) -> int:
+    """Samples of eight windows together that differ from those of each alone, in another layout."""
+    graph, fast = network.graph, FastNetwork(network, device)
+    side = 16 + -16 % graph.stride + 2 * graph.halo
+    if min(picture.y.shape) < side + 2:
+        return 0
+    places = [(int(rng.integers((n - side) // 2)), int(rng.integers((m - side) // 2)))
+              for n, m in [picture.y.shape] * 8]  # fmt: skip
+    batch = {}
+    for name in graph.planes:
+        factor = 2 if name in CHROMA_PLANES else 1
+        plane = picture.planes[("rec_y", "rec_u", "rec_v").index(name)]
+        own = side // factor
+        cuts = [plane[2 * y // factor :, 2 * x // factor :][:own, :own] for y, x in places]
+        batch[name] = torch.from_numpy(np.stack(cuts).astype(np.float32))[:, None].to(device)
+    together = fast({name: t.contiguous(memory_format=torch.channels_last) for name, t in batch.items()}, qp, 10)
+    wrong = 0
+    for index in range(8):
+        alone = fast({name: t[index : index + 1] for name, t in batch.items()}, qp, 10)
+        wrong += sum(int((alone[name] != together[name][index : index + 1]).sum()) for name in alone)
+    return wrong
+
+
+def main() -> int:
+    """Compare until every network has its multiply-accumulates; 1 where a sample differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("pictures", nargs="+", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--gmacs", type=float, default=12, help="billions of multiply-accumulates a network")
+    parser.add_argument("--network", action="append", choices=list_models())
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+
+    done: Counter[str] = Counter()
+    for line in read_jsonl(given.output):
+        done[line["network"]] += 1
+    pictures = [read_still(path, chroma="420", bit_depth=10) for path in given.pictures]
+    for name in given.network or list_models():
+        model, network = network_of(name, pictures[0])
+        macs = complexity(model).kmac_per_pixel * 1000
+        windows = max(1, round(given.gmacs / WINDOW_GMACS))
+        for number in range(done[name], windows):
+            rng = np.random.default_rng([number, *name.encode()])
+            picture = window(pictures, rng, WINDOW_GMACS * 1e9 / macs)
+            qp = int(rng.integers(64))
+            found = differing(network, picture, qp, given.device, rng)
+            append_jsonl(given.output, {"network": name, "window": number, "qp": qp, "device": given.device} | found)
+    lines = read_jsonl(given.output)
+    wrong = sum(sum(line["differing"].values()) for line in lines)
+    samples = Counter[str]()
+    for line in lines:
+        samples[line["network"]] += line["samples"]
+    sys.stdout.write(json.dumps({"samples": dict(samples), "total": samples.total(), "differing": wrong}) + "\n")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
