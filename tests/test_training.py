@@ -153,8 +153,8 @@ def test_training_starts_from_weights_with_parts_of_them_frozen(tiny_store, tmp_
     start = {"weights": str(weights), "freeze": ["blocks.*"]}
     groups = {"head*": {"lr": 1e-9}}
     settings = TrainingSettings.model_validate(SETTINGS.model_dump() | {"start": start, "groups": groups, "ema": 0})
-    wider = {**SMALL, "planes": ["rec_y", "qp", "depth"]}
-    with pytest.raises(StoreError, match="depth"):
+    wider = {**SMALL, "planes": ["rec_y", "qp", "pred_y"]}
+    with pytest.raises(StoreError, match="pred_y"):
         train(tiny_store, "rdn", wider, settings, tmp_path / "second")
     train(tiny_store, "rdn", SMALL, settings, tmp_path / "second")
     before, after = load_file(weights), load_file(tmp_path / "second" / "last.safetensors")

@@ -40,7 +40,8 @@ def whole(tmp_path_factory):
 
 
 def rows(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    path = run / "metrics.jsonl"  # written by the first validation
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def assert_same(run, whole):
@@ -67,9 +68,9 @@ def board_of(run):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path):
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
     """In steps, in validations and between the files that these write, by a signal that leaves no time or some."""
-    seed = os.getpid()
     rng = np.random.default_rng(seed)
     run = tmp_path / "run"
     for attempt in range(9):
@@ -88,7 +89,7 @@ def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path):
             break
         assert process.exitcode == (-signal.SIGKILL if number == signal.SIGKILL else 143)
         if (run / "checkpoint.pt").exists():
-            assert _step(run) >= before, seed
+            assert _step(run) >= before
         if number == signal.SIGTERM and what == "loss":
             assert _step(run) == before + count + 1
         if number == signal.SIGTERM and what == "validate":  # it is thrown away, and comes again

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from codecnn.ctu.loader import leave_signals
 from codecnn.errors import ConfigError, TableError
 from codecnn.intra.blocks import block_costs
 from codecnn.intra.modes import MODE_COUNT
@@ -198,7 +199,9 @@ def iterate_modes(
 ) -> Iterator[dict[str, Tensor]]:
     """The batches `steps` of `data` on `device`, cut by `workers` processes; which of them does not change a batch."""
     pin = torch.device(device).type == "cuda"
-    for batch in DataLoader(data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin):
+    for batch in DataLoader(
+        data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin, worker_init_fn=leave_signals
+    ):
         yield {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
