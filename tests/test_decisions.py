@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_models import SMALL, awaken
 
-from codecnn.errors import ConfigError, FormatError
+from codecnn.errors import ConfigError, FormatError, ModelError
 from codecnn.filtering import decide_picture, float_filter, rounded, sequence_pays
 from codecnn.filtering.component_choice import residual_scale
 from codecnn.filtering.rate_distortion import choose_flags, chroma_weight, flag_bits, rd_lambda
@@ -228,6 +228,18 @@ def test_full_strength_is_what_the_filter_gives():
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_the_scale_is_that_of_the_ctus_that_are_on():
+    """Twice the repair on the left, damage on the right: over all of it half the strength would not be found."""
+    rng = np.random.default_rng(16)
+    original, decoded = coded(rng, (64, 64), components=1, spread=20)
+    error = original.y.astype(float) - decoded.y
+    samples = {"y": decoded.y + error * np.where(np.arange(64) < 32, 2.0, -1.5)}
+    picture, decision = check(original, decoded, {0: samples}, 22, 32)
+    assert decision.flags["y"].tolist() == [[True, False]] * 2
+    assert decision.scales["y"] == 0.5
+    np.testing.assert_array_equal(picture.y[:, :32], original.y[:, :32])
+
+
 def test_the_offset_that_repairs_most_is_taken():
     rng = np.random.default_rng(10)
     original, decoded = coded(rng, (64, 64), components=1)
@@ -300,6 +312,11 @@ def test_what_does_not_fit_is_refused():
         decide_picture(original, decoded, good | {5: {"y": decoded.y, "u": decoded.u}}, qp=32)
     with pytest.raises(FormatError, match=r"y of \(31, 32\)"):
         decide_picture(original, decoded, {0: {"y": decoded.y[1:]}}, qp=32)
+    broken = {"y": np.where(np.eye(32) > 0, np.nan, decoded.y)}
+    with pytest.raises(ModelError, match="values for y that are not finite"):
+        decide_picture(original, decoded, {0: broken}, qp=32)
+    with pytest.raises(ModelError, match="values for y that are not finite"):
+        rounded(decoded, broken)
     with pytest.raises(FormatError, match="original's planes are 30x32"):
         decide_picture(Picture((original.y[:, :30],), 10), decoded, good, qp=32)
 

@@ -12,9 +12,10 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from test_models import SMALL, awaken
 
 from codecnn.analysis import correlate, load_table
-from codecnn.errors import ConfigError, ModelError
+from codecnn.errors import ConfigError, ModelError, StoreError
 from codecnn.evaluation import psnr
 from codecnn.evaluation.cells import Entry, measure_filtered, parse_metrics
 from codecnn.evaluation.structure import ssim
@@ -22,6 +23,7 @@ from codecnn.evaluation.summary import summarise
 from codecnn.evaluation.sweep import evaluate
 from codecnn.evaluation.vmaf import vmaf
 from codecnn.filtering import decide_picture, rounded
+from codecnn.models import create_model, save_weights
 from codecnn.video import create_video
 
 
@@ -289,3 +291,34 @@ def test_refusals(store, originals, tmp_path):
         evaluate([Entry("half", {}, entry.filter)], store, "test", tmp_path)
     assert parse_metrics("psnr, ms-ssim") == ("psnr", "ms_ssim")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_takes_filters_metrics_decisions_and_qps(tiny_store, tmp_path, capsys):
+    from codecnn.cli import app
+
+    identity, other = create_model("rdn", **SMALL), awaken(create_model("rdn", **SMALL))
+    save_weights(tmp_path / "one" / "best.safetensors", identity, "rdn", {})
+    save_weights(tmp_path / "two" / "best.safetensors", other, "rdn", {})
+
+    def run(*options):
+        models = ("-m", tmp_path / "one" / "best.safetensors", "-m", tmp_path / "two" / "best.safetensors")
+        argv = ["evaluate", tiny_store.folder, *models, "-o", tmp_path / "out", *options]
+        with pytest.raises(SystemExit) as end:
+            app([str(part) for part in argv])
+        return end.value.code, capsys.readouterr()
+
+    code, told = run("-q", "42", "--metrics", "psnr,ssim", "--decisions", "ctu", "--json")
+    assert code == 0
+    first, second = json.loads(told.out)["models"]
+    assert (first["name"], second["name"]) == ("one/best", "two/best")
+    assert [(row["name"], row["qp"]) for row in first["sequences"]] == [("small", 42)]
+    assert first["sequences"][0]["ssim"] > 0
+    assert first["decisions"] == "ctu"
+    assert first["sequences"][0]["psnr_y_network"] == first["sequences"][0]["psnr_y"]
+    assert second["sequences"][0]["psnr_y_network"] != second["sequences"][0]["psnr_y"]
+    code, told = run("-q", "42", "--metrics", "psnr,ssim", "--decisions", "ctu")
+    assert code == 0
+    assert "the network alone" in told.out
+    with pytest.raises(StoreError, match="no pictures at QP 22"):
+        app([str(part) for part in ("evaluate", tiny_store.folder, "-m", tmp_path / "one" / "best.safetensors",
+                                    "-q", "22", "-o", tmp_path / "out")], standalone_mode=False)  # fmt: skip

@@ -1,5 +1,6 @@
 """Evaluation: sequences x QPs, gain and BD-rate."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,9 +22,13 @@ from codecnn.cli.options import (
     parse_qps,
 )
 from codecnn.console import out, print_gains, print_json, progress
+from codecnn.errors import StoreError
 
 if TYPE_CHECKING:
+    from codecnn.ctu.store import Store
     from codecnn.evaluation.sweep import Entry
+
+DEFAULT_QPS = "22,27,32,37,42"
 
 
 @app.command()
@@ -33,7 +38,9 @@ def evaluate(
         list[Path], typer.Option("--model", "-m", help="weights with their card beside them; once for each filter")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, report.html and tables")],
-    qp: Annotated[str, typer.Option("-q", "--qp", help="QPs to code at")] = "22,27,32,37,42",
+    qp: Annotated[
+        str | None, typer.Option("-q", "--qp", help="QPs to code at [22,27,32,37,42]; of a store, those to take [all]")
+    ] = None,
     codec: Annotated[str, typer.Option("--codec", help="vvc or hevc")] = "vvc",
     preset: Annotated[str, typer.Option("--preset", help="of the encoder")] = "medium",
     configuration: Annotated[
@@ -75,6 +82,8 @@ def evaluate(
     entries = _entries(model, tile, device, exact)
     if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
+        if qp is not None:
+            store = _at_qps(store, parse_qps(qp))
     else:
         spec = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
         spec |= {"step": step, "packing": packing, "split": split}
@@ -83,7 +92,7 @@ def evaluate(
             "codec": codec,
             "preset": preset,
             "configuration": configuration,
-            "qp": parse_qps(qp),
+            "qp": parse_qps(qp or DEFAULT_QPS),
             "ctu_size": 64 if codec == "hevc" else 128,
             "sequences": [spec | {"source": str(source)} for source in sequences],
         }
@@ -108,6 +117,14 @@ def evaluate(
     out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
 
 
+def _at_qps(store: "Store", qps: list[int]) -> "Store":
+    """The store with its units of some QPs only."""
+    missing = sorted(set(qps) - {unit.qp for unit in store.units})
+    if missing:
+        raise StoreError(f"store {store.folder} has no pictures at QP {missing[0]}")
+    return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
+
+
 def _entries(weights: list[Path], tile: int, device: str, exact: bool) -> list["Entry"]:
     """The filters, named by their files and folders; by whole paths where several have one name.
 
@@ -122,13 +139,14 @@ def _entries(weights: list[Path], tile: int, device: str, exact: bool) -> list["
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    forms = [(path, False) for path in weights]
     if exact:
-        forms = [path if is_integer(path) else integer_path(path) for path in weights]
-        weights = list(dict.fromkeys(path for pair in zip(weights, forms, strict=True) for path in pair))
-    short = [f"{path.absolute().parent.name}/{path.stem}" for path in weights]
+        forms = [(path, form) for path in weights for form in (False, True)[: 1 if is_integer(path) else 2]]
+    files = [integer_path(path) if form else path for path, form in forms]
+    short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
     entries = []
-    for path, name in zip(weights, short, strict=True):
-        filter_, card = load_filter(path, device=where, tile=tile)
-        unique = name if short.count(name) == 1 else str(path.with_suffix(""))
+    for (path, form), file, name in zip(forms, files, short, strict=True):
+        filter_, card = load_filter(path, exact=form, device=where, tile=tile)
+        unique = name if short.count(name) == 1 else str(file.with_suffix(""))
         entries.append(Entry(unique, card, filter_, on))
     return entries

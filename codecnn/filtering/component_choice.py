@@ -39,13 +39,13 @@ class Choice:
         return self.distortion + worth * self.bits
 
 
-def unfiltered(original: Array, decoded: Array, step: int, weight: float) -> Choice:
+def off_choice(original: Array, decoded: Array, step: int, weight: float) -> Choice:
     """A component (h, w) as it was decoded; CTUs have `step` samples a side. One bit says so."""
     errors = _squared_errors(original, decoded, step)
     return Choice("off", np.zeros(errors.shape, np.bool_), SCALE_ONE, decoded, 1.0, weight * float(errors.sum()))
 
 
-def filtered(
+def filter_choices(
     original: Array,
     decoded: Array,
     samples: Array,

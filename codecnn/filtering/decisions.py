@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.filtering.component_choice import SCALE_ONE, Array, Choice, Mode, unfiltered
-from codecnn.filtering.component_choice import filtered as filtered_choices
+from codecnn.filtering.component_choice import SCALE_ONE, Array, Choice, Mode, filter_choices, off_choice
+from codecnn.filtering.picture_filter import check_finite
 from codecnn.filtering.rate_distortion import BoolArray, chroma_weight, rd_lambda
 from codecnn.video import Picture, convert
 
@@ -82,7 +82,8 @@ def decide_picture(
     picture (`residual_scale`) and at that of the CTUs which are then on. Where all that costs as much as off, the
     filter is off, and the picture comes back as it was decoded: `cost_after` is never above `cost_before`.
 
-    Raises ConfigError for a CTU size that is none and for no candidates, FormatError where shapes do not fit.
+    Raises ConfigError for a CTU size that is none and for no candidates, FormatError where shapes do not fit,
+    ModelError for samples that are not finite.
     """
     if ctu not in CTU_SIZES:
         raise ConfigError(f"CTU size {ctu} is not one of {', '.join(map(str, CTU_SIZES))}")
@@ -96,7 +97,7 @@ def decide_picture(
     weights = {name: 1.0 if name == "y" else chroma_weight(qp) for name in names}
     sides = {name: _sides(original, decoded, name, ctu) for name in names}
 
-    off = {name: unfiltered(*sides[name], weights[name]) for name in names}
+    off = {name: off_choice(*sides[name], weights[name]) for name in names}
     before = sum(choice.distortion for choice in off.values())
 
     def decision(chosen: Mapping[str, Choice], offset: int, bits: float) -> Decision:
@@ -117,7 +118,7 @@ def decide_picture(
         chosen = {}
         for name in names:
             original_plane, decoded_plane, step = sides[name]
-            choices = filtered_choices(
+            choices = filter_choices(
                 original_plane,
                 decoded_plane,
                 samples[name],
@@ -176,6 +177,7 @@ def _check(
             own = shapes["yuv".index(name)] if "yuv".index(name) < len(shapes) else None
             if samples[name].shape != wanted or own != wanted:
                 raise FormatError(f"{name} of {samples[name].shape} does not fit a decoded 4:2:0 picture of {shapes}")
+            check_finite(name, samples[name])
 
 
 def _sides(original: Picture, decoded: Picture, name: str, ctu: int) -> tuple[Array, Array, int]:

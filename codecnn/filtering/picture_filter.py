@@ -123,11 +123,21 @@ def decoded_planes(picture: Picture, names: tuple[str, ...], beside: Mapping[str
 
 
 def rounded(picture: Picture, samples: Mapping[str, Array]) -> Picture:
-    """`picture` with the components `samples` for its own, rounded half to even and clipped to its bit depth."""
+    """`picture` with the components `samples` for its own, rounded half to even and clipped to its bit depth.
+
+    Raises ModelError for samples that are not finite, which a network gives whose training diverged.
+    """
     peak = 2**picture.bit_depth - 1
     planes = []
     for name, plane in zip("yuv", picture.planes, strict=False):
         if name in samples:
+            check_finite(name, samples[name])
             plane = np.clip(np.rint(samples[name]), 0, peak).astype(plane.dtype)
         planes.append(plane)
     return Picture(tuple(planes), picture.bit_depth)
+
+
+def check_finite(name: str, samples: Array) -> None:
+    """Raise ModelError where a component holds what is no number: as an integer it would look like a sample."""
+    if not np.isfinite(samples).all():
+        raise ModelError(f"the network gives values for {name} that are not finite: its weights are of no use")
