@@ -261,6 +261,36 @@ def test_what_is_no_integer_network_is_refused(changes, message):
         tiny(**{"weight": np.ones((1, 1, 3, 3))} | changes)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([Node("a", "crop", ("rec_y",), {"size": 5}), Node("b", "edge", ("a",))], "no whole number of samples"),
+        (
+            [Node("a", "crop", ("rec_y",), {"size": 1}), Node("b", "unshuffle", ("a",), {"factor": 4})],
+            "no whole number",
+        ),
+        ([Node("b", "add", ("rec_y", "gone"))], "takes 'gone', which no node before it makes"),
+        ([Node("rec_y", "edge", ("rec_y",))], "two nodes are called 'rec_y'"),
+        ([Node("b", "unshuffle", ("rec_y",), {"factor": 0})], "has factor 0"),
+        ([Node("b", "shuffle", ("rec_y",), {"factor": 2})], "cannot shuffle by 2"),
+        ([Node("b", "eval", ("rec_y",))], "is no known operation"),
+    ],
+)
+def test_nodes_that_do_not_fit_are_refused(nodes, message):
+    gain = {"gain": np.ones(1, np.int16)}
+    last = Node("y", "output", ("rec_y", "rec_y"), {"crop": 0, "fraction": 16}, gain)
+    with pytest.raises(ModelError, match=message):
+        Graph((Node("rec_y", "plane"), *nodes, last))
+
+
+def test_a_users_autocast_does_not_reach_it():
+    network = zoo_network("low_cost_5")
+    planes = single(random_integers(network, 32, 48))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = exact_filter(network).samples(picture_of(planes), 37, planes)
+    assert_same(found, filter_reference(network, planes, 37, 10))
+
+
 def test_a_picture_that_does_not_fit_is_refused():
     exact = exact_filter(tiny(np.ones((1, 1, 3, 3))))
     picture = Picture((np.zeros((8, 8), np.uint16),), 12)

@@ -46,7 +46,7 @@ def weights(tiny_store, tmp_path_factory):
     return path
 
 
-def test_weights_load_as_what_they_are(weights, tmp_path):
+def test_weights_load_as_what_they_are(weights, tiny_store, tmp_path):
     plain, card = load_filter(weights)
     exact, exact_card = load_filter(weights, exact=True)
     direct, _ = load_filter(integer_path(weights))
@@ -64,6 +64,8 @@ def test_weights_load_as_what_they_are(weights, tmp_path):
         shutil.copy(integer_path(weights).with_suffix(suffix), integer_path(alone).with_suffix(suffix))
     with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not made from .*alone\.safetensors"):
         load_filter(alone, exact=True)
+    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not made from"):
+        invoke("evaluate", tiny_store.folder, "--model", alone, "--exact", "-o", tmp_path / "none")
 
 
 def test_the_command_filters_in_integers(weights, tiny_store, tmp_path):

@@ -139,13 +139,14 @@ def _entries(weights: list[Path], tile: int, device: str, exact: bool) -> list["
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    forms = [(path, False) for path in weights]
     if exact:
-        forms = [path if is_integer(path) else integer_path(path) for path in weights]
-        weights = list(dict.fromkeys(path for pair in zip(weights, forms, strict=True) for path in pair))
-    short = [f"{path.absolute().parent.name}/{path.stem}" for path in weights]
+        forms = [(path, form) for path in weights for form in (False, True)[: 1 if is_integer(path) else 2]]
+    files = [integer_path(path) if form else path for path, form in forms]
+    short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
     entries = []
-    for path, name in zip(weights, short, strict=True):
-        filter_, card = load_filter(path, device=where, tile=tile)
-        unique = name if short.count(name) == 1 else str(path.with_suffix(""))
+    for (path, form), file, name in zip(forms, files, short, strict=True):
+        filter_, card = load_filter(path, exact=form, device=where, tile=tile)
+        unique = name if short.count(name) == 1 else str(file.with_suffix(""))
         entries.append(Entry(unique, card, filter_, on))
     return entries

@@ -86,6 +86,12 @@ class Graph:
             raise ModelError("no node is the plane rec_y")
         if len({extents[name].trim for name in self.outputs}) > 1:
             raise ModelError("the outputs have lost different numbers of samples")
+        for name, extent in extents.items():
+            # Windows are a multiple of the stride and the halo; what a node has of them must be whole samples.
+            if extent.trim > self.halo or 2 * (self.halo - extent.trim) % extent.cell:
+                raise ModelError(f"node {name!r} has no whole number of samples in a window with halo {self.halo}")
+        if self.halo % 2 and any(name in CHROMA_PLANES for name in self.planes):
+            raise ModelError(f"a halo of {self.halo} luma samples has no half for planes of chroma")
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -209,8 +215,8 @@ GRAPH_VALUES = {
 """Numbers that an operation has, and the largest that each may be."""
 GRAPH_TENSORS = {"conv": {"weight": 4, "bias": 1}, "modulate": {"factor": 2, "offset": 2}, "output": {"gain": 1}}
 """Tensors that an operation has, and how many dimensions each has."""
-MAX_REACH = 2**14
-"""Luma samples; a radius beyond it is a graph that no picture can be filtered with."""
+MAX_REACH, MAX_CHANNELS = 2**11, 2**14
+"""Luma samples and channels, many times those of the zoo's largest networks."""
 
 
 def _extent(node: Node, inputs: list[Extent]) -> Extent:
@@ -274,7 +280,8 @@ def _extent(node: Node, inputs: list[Extent]) -> Extent:
             channels, cell = channels // factor**2, cell // factor
         case "output":
             _check_output(node, inputs, need)
-    need(max(down, across) <= MAX_REACH and channels <= 2**16, "reaches too far or has too many channels")
+    need(max(down, across, abs(trim)) <= MAX_REACH, f"reaches farther than {MAX_REACH} samples")
+    need(channels <= MAX_CHANNELS, f"has more than {MAX_CHANNELS} channels")
     return Extent(channels, cell, trim, (down, across))
 
 

@@ -46,14 +46,14 @@ class FastNetwork:
         check_bit_depth(self.network, bit_depth)
         made: dict[str, Tensor] = {}
         outputs = {}
-        with torch.inference_mode(), exact_arithmetic():
+        with torch.inference_mode(), exact_arithmetic(self.device.type):
             for node in self.network.graph.nodes:
                 inputs = [made[name] for name in node.inputs]
                 if node.op == "plane":
                     result = _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
                 elif node.op == "qp":
                     middle = 1 << (self.network.bit_depth - 1)
-                    result = torch.full_like(inputs[0], (qp << (self.network.bit_depth - 6)) - middle)
+                    result = torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
                 elif node.op == "output":
                     result = outputs[node.name] = self._output(node, inputs[0], planes, qp, bit_depth)
                 else:
@@ -76,17 +76,21 @@ class FastNetwork:
 
 
 @contextlib.contextmanager
-def exact_arithmetic() -> Iterator[None]:
+def exact_arithmetic(device: str) -> Iterator[None]:
     """Convolutions that multiply and add in the type of their operands: no transforms, nothing of fewer bits.
 
     NNPACK convolves by Winograd's and Fourier's transforms, cuDNN may; oneDNN and cuBLAS may take float32 for less
-    where a user allowed it.
+    where a user allowed it, and so does autocast.
     """
     onednn = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
     before = onednn.fp32_precision
     onednn.fp32_precision = "ieee"
     try:
-        with torch.backends.nnpack.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+        with (
+            torch.backends.nnpack.flags(enabled=False),
+            torch.backends.cudnn.flags(enabled=False),
+            torch.autocast(device, enabled=False),
+        ):
             yield
     finally:
         onednn.fp32_precision = before

@@ -35,8 +35,8 @@ MAX_NODES = 2**12
 MAX_CHANNELS = 2**16
 """Of all nodes together."""
 MAX_PARAMETERS = 2**24
-MAX_HALO = 32
-"""What a file may ask for: several times what the largest network of the zoo does."""
+MAX_TRIM = 64
+"""What a file may ask for, luma samples on each side, more or less than the picture's; the zoo's networks lose 4."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -178,9 +178,10 @@ def _network(card: _Card, tensors: dict[str, Array]) -> IntegerNetwork:
         raise ModelError(f"it holds tensors of {next(iter(by_node))[:80]!r}, which is no node")
     graph = Graph(tuple(nodes))
     channels = sum(extent.channels for extent in graph.extents.values())
-    if channels > MAX_CHANNELS or graph.halo > MAX_HALO:
+    trim = max(abs(extent.trim) for extent in graph.extents.values())
+    if channels > MAX_CHANNELS or trim > MAX_TRIM:
         raise ModelError(
-            f"it has {channels} channels and a halo of {graph.halo}: {MAX_CHANNELS} and {MAX_HALO} at most"
+            f"it has {channels} channels and windows {trim} samples off: {MAX_CHANNELS}, {MAX_TRIM} at most"
         )
     return IntegerNetwork(graph, card.bit_depth)
 

@@ -56,7 +56,7 @@ def run_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int,
         if node.op == "plane":
             result = centred_integers(node.name, planes[node.name], bit_depth, network.bit_depth)
         elif node.op == "qp":
-            result = np.full_like(x[0], (qp << (network.bit_depth - 6)) - (1 << (network.bit_depth - 1)))
+            result = np.full_like(x[0][:, :1], (qp << (network.bit_depth - 6)) - (1 << (network.bit_depth - 1)))
         elif node.op == "output":
             result = outputs[node.name] = _output(node, x[0], planes, qp, bit_depth)
         else:
