@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ WAITING_BOUND = 0.1
 """Share of the time; training is built to wait for 2 % at most, the rest is for the error of a short measurement."""
 WAITING_SECONDS = 12.0
 """For which steps are timed, unless they are so slow that a few of them take longer."""
+HELD = 32
+"""Batches kept at a time."""
 LOAD_BOUND = 0.6
 """Of the processors, a minute's mean. A second busy process can make a step several times slower."""
 OTHERS_BYTES = 2**30
@@ -32,36 +35,41 @@ def check_waiting(
     rounds: int = 3,
     seconds: float | None = None,
 ) -> Finding:
-    """Steps a second with real data against those with one batch that stays: the share of the time that data takes.
+    """Steps a second with data as it comes against the same steps with the same batches kept: the share data takes.
 
-    Both are timed in turn, `rounds` times, and the fastest round of each counts, so that what else runs on the machine
-    disturbs neither more. It takes about `seconds` (WAITING_SECONDS). A round is several times as long as the
-    `prefetched` batches that loading processes hold.
+    Both are timed in turn, and the median of the rounds' shares counts, so that what else runs on the machine disturbs
+    neither more. The batches are the same since they may differ in size. It takes about `seconds` (WAITING_SECONDS), and
+    `rounds` turns at least. A round is several times as long as the `prefetched` batches that loading processes hold.
     """
     seconds = WAITING_SECONDS if seconds is None else seconds
-    kept = next(batches)
-    step(kept)
-    single = _timed(lambda: step(kept), device)
-    count = max(1, 4 * prefetched, int(seconds / (2 * rounds * single)))
-    rounds = rounds if 2 * rounds * count * single <= 2 * seconds else 1
+    first = next(batches)
+    step(first)
+    single = _timed(lambda: step(first), device)
+    count = max(1, 4 * prefetched, min(HELD, int(seconds / (2 * rounds * single))))
+    rounds = max(rounds, int(seconds / (2 * count * single)))
+    rounds = rounds if rounds * 2 * count * single <= 2 * seconds else 1
+    kept: list[Batch] = []
 
     def with_data() -> None:
+        kept.clear()
         for _ in range(count):
-            step(next(batches))
+            kept.append(next(batches))
+            step(kept[-1])
 
-    def with_one() -> None:
-        for _ in range(count):
-            step(kept)
+    def with_kept() -> None:
+        for batch in kept:
+            step(batch)
 
-    cached, real = [], []
+    real, cached = [], []
     for _ in range(rounds):
-        cached.append(_timed(with_one, device) / count)
         real.append(_timed(with_data, device) / count)
-    share = max(0.0, 1 - min(cached) / min(real))
+        cached.append(_timed(with_kept, device) / count)
+    share = max(0.0, statistics.median(1 - ours / theirs for ours, theirs in zip(cached, real, strict=True)))
+    fast, slow = statistics.median(cached), statistics.median(real)
     return judged(
         "waiting for data",
         share <= WAITING_BOUND,
-        f"{share:.1%} of the time: {1 / min(real):.3g} steps/s, {1 / min(cached):.3g} with one batch that stays",
+        f"{share:.1%} of the time: {1 / slow:.3g} steps/s, {1 / fast:.3g} with batches that stay",
         "data is the bottleneck: more training.workers, or training.resident on a GPU; a store on a local disk",
     )
 
