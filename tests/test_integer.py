@@ -224,8 +224,10 @@ def largest_sum(network, name):
     return worst
 
 
-def test_the_proof_is_the_worst_that_can_happen():
-    network = tiny([[[[700, -3, 12], [1, -900, 2], [4, 5, 6]]]], bias=-4000, shift=5)
+@pytest.mark.parametrize("bias", [-4000, 4000])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_proof_is_the_worst_that_can_happen(bias, sign):
+    network = tiny(sign * np.array([[[[700, -3, 12], [1, -900, 2], [4, 5, 6]]]]), bias=bias, shift=5)
     assert network.ranges["c"].widest == largest_sum(network, "c")
 
 

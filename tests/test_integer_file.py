@@ -91,6 +91,16 @@ def test_another_weight_is_told_by_the_samples(saved: Path, tmp_path: Path) -> N
         load_integer(tmp_path / "a.safetensors")
 
 
+def test_a_damaged_file_is_told_by_its_card(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    shutil.copy(saved.with_suffix(".json"), path.with_suffix(".json"))
+    content = bytearray(saved.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"a\.safetensors is not the file that its card describes"):
+        load_integer(path)
+
+
 def write(path: Path, tensors: dict[str, Any], card: Any) -> None:
     save_file(tensors, path)
     sign(path, card)
