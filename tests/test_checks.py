@@ -468,9 +468,9 @@ def test_the_command(run, tiny_store, tmp_path, monkeypatch):  # noqa: F811
     assert status == 1
     assert "does not start" in " ".join(text.split())
     assert "device: other processes are at work" in text
-    status, _, err = run("check", config, "model.options.planes=[rec_y, depth]")
+    status, _, err = run("check", config, "model.options.planes=[rec_y, pred_y]")
     assert status == 1
-    assert "depth" in err
+    assert "pred_y" in err
 
 
 def test_the_loss_of_no_filter_is_that_of_the_decoded_picture(tiny_store):

@@ -38,7 +38,7 @@ def check_waiting(
     """Steps a second with data as it comes against the same steps with the same batches kept: the share data takes.
 
     Both are timed in turn, and the median of the rounds' shares counts, so that what else runs on the machine disturbs
-    neither more. The batches are the same since they may differ in size. It takes about `seconds` (WAITING_SECONDS), and
+    neither more. They are the same batches, since sizes may differ. It takes about `seconds` (WAITING_SECONDS), and
     `rounds` turns at least. A round is several times as long as the `prefetched` batches that loading processes hold.
     """
     seconds = WAITING_SECONDS if seconds is None else seconds
