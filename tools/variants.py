@@ -4,7 +4,8 @@
     python tools/variants.py notebook --store stores/zoo --test stores/zoo_test -o runs/notebook steps=20000
 
 A variant that is done is not run again, one that was interrupted goes on from its checkpoint; table.md is written anew
-after each. Gains are those of the weights that did best on the store's split "val", on the split "test" of the other.
+after each. Gains are those of the weights that did best on the store's split "val", on the split "test" of the other; or
+with --split val on pictures of that split, which with validate_every=STEPS had no say in the weights.
 """
 
 import argparse
@@ -72,7 +73,7 @@ def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.
     )  # fmt: skip
     model, card = load_model(folder / "best.safetensors")
     device = pick_device(settings.device)
-    gain = psnr_gain(model.to(device), open_store(args.test).split("test"), device)
+    gain = psnr_gain(model.to(device), open_store(args.test).split(args.split), device)
     row = {
         "name": name,
         "kmac_per_pixel": card["kmac_per_pixel"],
@@ -106,7 +107,8 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--store", type=Path, required=True, help="to train on (split train) and choose on (val)")
-    parser.add_argument("--test", type=Path, required=True, help="store whose split test the table is about")
+    parser.add_argument("--test", type=Path, required=True, help="store that the table is about")
+    parser.add_argument("--split", default="test", help="of that store [test]")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs, and of table.md")
     parser.add_argument("--only", help="variants whose name holds this")
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
