@@ -59,7 +59,7 @@ def test_onnx_of_any_size_qp_and_batch_is_the_network(name, options, tmp_path):
         found = run_onnx(content, arrays(planes))
         assert tuple(found) == model.outputs
         for output, plane in expected.items():
-            np.testing.assert_allclose(found[output], plane.numpy(), rtol=1e-5, atol=1e-5)
+            assert_close(found[output], plane)
 
 
 @pytest.mark.parametrize(("name", "options"), ZOO)
