@@ -4,8 +4,8 @@
     python tools/variants.py notebook --store stores/zoo --test stores/zoo_test -o runs/notebook steps=20000
 
 A variant that is done is not run again, one that was interrupted goes on from its checkpoint; table.md is written anew
-after each. Gains are those of the weights that did best on the store's split "val", on the split "test" of the other; or
-with --split val on pictures of that split, which with validate_every=STEPS had no say in the weights.
+after each. Gains are those of the weights that did best on the split "val" of the one store, on the split "test" of the
+other; or with --split val on pictures of that split, which with validate_every=STEPS had no say in the weights.
 """
 
 import argparse
