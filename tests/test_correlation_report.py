@@ -119,7 +119,7 @@ def test_the_command_takes_an_evaluation(tmp_path):
     assert (result["n"], result["pictures"], result["resamples"]) == (120, 5, 20)
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED
     (folder / "ctus.parquet").unlink()
-    with pytest.raises(MissingFileError, match="evaluation is not a finished store: it has no ctus.parquet"):
+    with pytest.raises(MissingFileError, match=r"evaluation is not a finished store: it has no ctus\.parquet"):
         CliRunner().invoke(app, command, catch_exceptions=False)
 
 
