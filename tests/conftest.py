@@ -1,10 +1,13 @@
 """Fixtures that every test file may use."""
 
 import os
+import signal
 from pathlib import Path
 
 # Tests run side by side: threads of several torch processes that wait for each other cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# In the background of a script processes ignore Ctrl-C, and what they start inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 

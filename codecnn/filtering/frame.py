@@ -11,7 +11,7 @@ from codecnn.errors import ConfigError, ModelError
 from codecnn.models import FilterNetwork, named_outputs
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 
-DEFAULT_TILE = 640
+DEFAULT_TILE = 960
 """Largest side of a tile in luma samples: larger ones spend less on the context around them, and need more memory."""
 
 

@@ -133,13 +133,16 @@ def _train(
             )
         )
 
+        last: dict[str, Any] | None = None
+
         def validate() -> None:
+            nonlocal last
             state.kept.eval()
             with signals.at_once():
                 found = task.validate(state.kept, place.device)
                 pictures = task.pictures(state.kept, place.device) if place.first else {}
             state.seconds += watch.lap()
-            row = make_row(state, settings.batch, place.device, found)
+            last = row = make_row(state, settings.batch, place.device, found)
             state.start_report()
             better, state.best = row["score"] > state.best, max(row["score"], state.best)
             if board is not None:
@@ -207,7 +210,9 @@ def _train(
             agreement.close()
         except StopNow:
             stop(signals.caught)
-    return read_jsonl(run / METRICS)[-1] | {"best_score": state.best}
+    # Only the first process writes the file, and others may be here before it has.
+    row = last if last is not None and not place.first else read_jsonl(run / METRICS)[-1]
+    return row | {"best_score": state.best}
 
 
 def _due(step: int, settings: TrainingSettings) -> bool:
