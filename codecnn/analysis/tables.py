@@ -78,7 +78,7 @@ def analyse(ctus: CtuTable, targets: Sequence[str], seed: int, resamples: int) -
         unit = np.outer(deviations[index], deviations[index])
         rows[name] = Rows(
             n=n,
-            pictures=None if ctus.picture is None else len(np.unique(ctus.picture[chosen])),
+            pictures=None if ctus.picture is None else int(np.count_nonzero(np.bincount(ctus.picture[chosen]))),
             covariance=covariances(sums[first][name].sum(axis=0)) * unit,
             spearman=overall if name == "all" else within[index - 1],
             drawn={kind: covariances(resampled_sums(times[kind], sums[kind][name])) * unit for kind in times},
