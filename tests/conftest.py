@@ -6,10 +6,10 @@ from pathlib import Path
 
 # Tests run side by side: threads of several torch processes that wait for each other cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+import pytest
+
 # In the background of a script processes ignore Ctrl-C, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-import pytest
 
 
 @pytest.fixture(scope="session")
