@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 # Tests run side by side: threads of several torch processes that wait for each other cost minutes.
@@ -10,6 +11,15 @@ import pytest
 
 # In the background of a script processes ignore Ctrl-C, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def threads_as_they_were():
+    """One test's number of threads is not the next one's."""
+    before = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
+    yield
+    if before is not None:
+        sys.modules["torch"].set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

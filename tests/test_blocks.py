@@ -14,15 +14,6 @@ from codecnn.models.rdn import RDN
 HEIGHT, WIDTH = 4, 6
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These tensors are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def convolve(x, layer):
     """Correlation of (c, h, w) with a Conv2d's weight, tap by tap."""
     weight = layer.weight.detach().numpy()

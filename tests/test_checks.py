@@ -42,12 +42,6 @@ WIDER = {"features": 16, "blocks": 2, "layers": 3, "growth": 8}
 """The pictures of the tiny store are noise, which takes some weights to learn by heart."""
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These tensors are too small to share."""
-    torch.set_num_threads(1)
-
-
 def _setup(store: Store, network: str = "rdn", **options) -> Setup:
     return task_setup(lambda changed: filter_task(store, network, options, changed), SETTINGS, CPU, None)
 

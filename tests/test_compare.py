@@ -29,12 +29,6 @@ from codecnn.training.compare import (
 from codecnn.video import Picture, VideoFormat, create_video
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These tensors are too small to share."""
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def network():
     return awaken(create_model("rdn", **SMALL), std=0.1)

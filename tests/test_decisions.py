@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from test_models import SMALL, awaken
 
 from codecnn.errors import ConfigError, FormatError, ModelError
@@ -14,15 +13,6 @@ from codecnn.filtering.component_choice import residual_scale
 from codecnn.filtering.rate_distortion import choose_flags, chroma_weight, flag_bits, rd_lambda
 from codecnn.models import create_model
 from codecnn.video import Picture, open_video
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These pictures are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def coded(rng, size, bit_depth=10, components=3, spread=6.0):

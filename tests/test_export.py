@@ -25,14 +25,6 @@ onnx_model, run_onnx = onnx_module.onnx_model, onnx_module.run_onnx
 ZOO = [*((name, None) for name in list_models()), *OPTIONS]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def assert_close(found, expected):
     """To 1e-5 of full scale, or of the span of the samples where that is wider."""
     span = float(expected.max() - expected.min())

@@ -25,15 +25,6 @@ from codecnn.training import filter_loss, psnr_gain
 from codecnn.video import Picture, VideoFormat, create_video, open_video
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These pictures are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _picture(height, width, bit_depth=10):
     return (
         np.random.default_rng(1)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from test_models import SMALL, awaken
 
 from codecnn import cli
@@ -20,15 +19,6 @@ from codecnn.video import VideoFormat, create_video, open_video
 from codecnn.video.raw import forget_pages
 
 FORM = VideoFormat(48, 32, "420", 10)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These pictures are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -17,15 +17,6 @@ SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
 SHORT |= {name: {"blocks": 1} for name in list_models() if name.startswith(("rdn", "quarter"))}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These pictures are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def trained(name, **options):
     """A network whose residual has the size of a trained one's, about ten samples of 10 bit."""
     torch.manual_seed(3)

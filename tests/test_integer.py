@@ -57,14 +57,6 @@ OPTIONS = [
 zoo_network = functools.cache(formula_network)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def picture_of(planes, bit_depth=10):
     chroma = [planes[name] for name in ("rec_u", "rec_v") if name in planes]
     return Picture((planes["rec_y"], *((chroma[0], chroma[-1]) if chroma else ())), bit_depth)

@@ -26,14 +26,6 @@ FUZZED = {"bytes": 170, "header": 80, "tensors": 120, "cards": 230}
 OPTIONS = {"features": 4, "blocks": 1, "layers": 2, "growth": 2, "shuffle": 2, "conditioning": "film"}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("integer") / "w.safetensors"

@@ -28,15 +28,6 @@ SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
 QP = 37 / 64
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These tensors are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def rdn_macs(features, blocks, layers, growth, shuffle, planes, head="3x3"):
     """Multiply-accumulates a pixel of RDN, layer by layer."""
     cells = shuffle**2

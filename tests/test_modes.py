@@ -12,17 +12,7 @@ from codecnn.errors import MissingFileError, ModelError
 from codecnn.models import create_mode_network, create_model, load_mode_network, load_model, save_weights
 from codecnn.models.modes import MODE_PLANES, excess_cost, expected_cost, mode_image, mode_loss, mode_side, top_k
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"features": 6, "blocks": 2, "layers": 2, "growth": 4, "hidden": 12, "modes": 35}
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Networks this small are slower on several threads, many times so on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def awaken(model, seed=0):
