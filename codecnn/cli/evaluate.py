@@ -62,7 +62,7 @@ def evaluate(
     step: Annotated[int, typer.Option("--step", min=1, help="every so-many-th picture; JVET's all intra takes 8")] = 1,
     packing: Packing = None,
     jobs: Jobs = 1,
-    tile: Tile = 640,
+    tile: Tile = 960,
     device: Device = "auto",
     exact: Exact = False,
     as_json: Json = False,

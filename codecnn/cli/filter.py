@@ -55,7 +55,7 @@ def filter_command(
     memory: Annotated[str, typer.Option("--memory", help="limit on what the network's tensors take")] = "2GiB",
     tile: Annotated[
         int | None,
-        typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [640]"),
+        typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [960]"),
     ] = None,
     device: Device = "auto",
     exact: Exact = False,
