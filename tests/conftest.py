@@ -22,6 +22,22 @@ def threads_as_they_were():
         sys.modules["torch"].set_num_threads(before)
 
 
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command in this process; returns (exit status, stdout, stderr)."""
+
+    from codecnn import cli
+
+    def call(*argv):
+        monkeypatch.setattr(sys, "argv", ["codecnn", *map(str, argv)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of golden vectors and real pictures; CODECNN_TEST_DATA or ../shared/data beside the checkout."""

@@ -11,7 +11,6 @@ import pytest
 import torch
 from scipy.ndimage import zoom
 from skimage import data
-from test_cli import run  # noqa: F401 - a fixture
 from test_models import SMALL
 from torch import nn
 from torch.nn import functional as F
@@ -445,7 +444,7 @@ def test_the_checks_of_any_task(tiny_store, monkeypatch):
     assert [f.name for f in check_task(lame, SETTINGS) if f.verdict == "fail"] == ["gradients"]
 
 
-def test_the_command(run, tiny_store, tmp_path, monkeypatch):  # noqa: F811
+def test_the_command(run, tiny_store, tmp_path, monkeypatch):
     free_machine(monkeypatch)
     config = tmp_path / "small.yaml"
     config.write_text(

@@ -18,20 +18,6 @@ from codecnn.models import create_model, save_weights
 from codecnn.video import VideoFormat, create_video, open_video
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command in this process; returns (exit status, stdout, stderr)."""
-
-    def call(*argv):
-        monkeypatch.setattr(sys, "argv", ["codecnn", *map(str, argv)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "w.safetensors"

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from test_cli import run  # noqa: F401 - a fixture
 from test_models import SMALL, awaken
 from torch import nn
 from torch.nn import functional as F
@@ -225,7 +224,7 @@ def test_planes_of_a_store_and_of_a_picture(network, tiny_store):
         picture_planes(deep, Picture((ramp,), 10), 32)
 
 
-def test_the_command(run, network, tiny_store, tmp_path):  # noqa: F811
+def test_the_command(run, network, tiny_store, tmp_path):
     a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     save_weights(a, network, "rdn", {})
     with torch.no_grad():

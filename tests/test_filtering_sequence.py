@@ -4,14 +4,12 @@ import csv
 import gzip
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_models import SMALL, awaken
 
-from codecnn import cli
 from codecnn.errors import ConfigError
 from codecnn.filtering import candidates, filter_video, float_filter, planes_beside, stream_qps
 from codecnn.models import create_model, save_weights
@@ -19,20 +17,6 @@ from codecnn.video import VideoFormat, create_video, open_video
 from codecnn.video.raw import forget_pages
 
 FORM = VideoFormat(48, 32, "420", 10)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run a command in this process; returns (exit status, stdout, stderr)."""
-
-    def call(*argv):
-        monkeypatch.setattr(sys, "argv", ["codecnn", *map(str, argv)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
 
 
 def network(std=0.12, **options):

@@ -18,7 +18,7 @@ from toy_task import run_toy
 
 from codecnn.ctu.loader import TrainingBatches
 from codecnn.errors import ConfigError, StoppedError
-from codecnn.training import distributed
+from codecnn.training import distributed, loop
 
 PLAIN = {"norm": False, "dropout": False}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -76,6 +76,13 @@ def test_two_processes_train_what_one_does(alone, tmp_path, changes):
     assert_equal_runs(run, alone)
     started = json.loads((run / "log.jsonl").read_text().splitlines()[0])
     assert started["processes"] == 2
+
+
+def test_no_process_needs_what_the_first_has_yet_to_write(tmp_path, monkeypatch):
+    written = loop.write_row
+    monkeypatch.setattr(loop, "write_row", lambda *row: (time.sleep(1), written(*row)))
+    assert run_two(tmp_path / "run", changes={"steps": 2}, **PLAIN) == [0, 0]
+    assert [row["step"] for row in rows(tmp_path / "run")] == [2]
 
 
 def test_a_batch_in_parts_has_the_same_gradient(alone, tmp_path):

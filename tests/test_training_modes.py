@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from scipy.fft import dctn
 from test_modes import SMALL, awaken
 
-from codecnn.cli import main
 from codecnn.config import bundled, load_modes_config, task_of
 from codecnn.ctu.store import open_store
 from codecnn.errors import ConfigError, MissingFileError, TableError
@@ -448,53 +447,50 @@ def test_a_cache_is_used_again_but_not_for_another_table(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.glob("*.part*")) == []
 
 
-def _run(monkeypatch, capsys, *argv):
-    monkeypatch.setattr("sys.argv", ["codecnn", *map(str, argv)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return stop.value.code, capsys.readouterr()
-
-
-def test_the_commands_lead_from_pictures_to_a_network(tmp_path, monkeypatch, capsys):
+def test_the_commands_lead_from_pictures_to_a_network(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, seed in (("t", 0), ("v", 7)):
         _coded_table(tmp_path, name, seed=seed)
         file = f"{name}_72x64_400_10bit.yuv"
         argv = ["-i", file, "--decoded", f"dec_{file}", "-q", "32", "-o", f"{name}.parquet", "--block-sizes", "8,32"]
-        assert _run(monkeypatch, capsys, "labels", *argv)[0] == 0
+        assert run("labels", *argv)[0] == 0
     config = bundled("configs/modes.yaml")
     assert task_of(config) == "modes"
     values = ["labels=t.parquet", "validation=[v.parquet]", "validation_blocks=32", "training.steps=4"]
     values += ["training.validate_every=2", "training.device=cpu", "training.threads=1", "training.warmup=1"]
-    code, told = _run(monkeypatch, capsys, "train", config, *values, "-o", "run")
+    code, out, err = run("train", config, *values, "-o", "run")
     assert code == 0
-    assert "Least cost lost on the validation pictures" in told.out
+    assert "Least cost lost on the validation pictures" in out
     assert load_mode_network(tmp_path / "run" / "best.safetensors")[1]["validation"]["top1"]["mean"] >= 0
-    code, told = _run(monkeypatch, capsys, "train", config, *values, "-o", "run", "--resume", "--json")
+    code, out, err = run("train", config, *values, "-o", "run", "--resume", "--json")
     assert code == 0
-    assert json.loads(told.out)["step"] == 4
-    code, told = _run(monkeypatch, capsys, "train", config, *values, "training.patch=64", "-o", "other")
+    assert json.loads(out)["step"] == 4
+    code, out, err = run("check", config, *values, "--json")
+    verdicts = {finding["name"]: finding["verdict"] for finding in json.loads(out)}
+    for name in ("gradients", "one batch overfitted", "float32 against float64", "determinism", "data untouched"):
+        assert verdicts[name] == "pass", out + err
+    code, out, err = run("train", config, *values, "training.patch=64", "-o", "other")
     assert code == 1
-    assert "training.patch is a setting of filters" in " ".join(told.err.split())
-    code, told = _run(monkeypatch, capsys, "train", config, "task=sorting")
+    assert "training.patch is a setting of filters" in " ".join(err.split())
+    code, out, err = run("train", config, "task=sorting")
     assert code == 1
-    assert "task is filter or modes, not 'sorting'" in " ".join(told.err.split())
+    assert "task is filter or modes, not 'sorting'" in " ".join(err.split())
     with pytest.raises(ConfigError, match="unknown key 'store'"):
         load_modes_config(config, ["store=x"])
 
 
-def test_a_labelled_store_by_the_command(tiny_store, tmp_path, monkeypatch, capsys):
+def test_a_labelled_store_by_the_command(run, tiny_store, tmp_path, monkeypatch):
     argv = ["labels", "-i", tiny_store.folder, "-o", tmp_path / "l.parquet", "--block-sizes", "32", "--json"]
-    code, told = _run(monkeypatch, capsys, *argv)
+    code, out, err = run(*argv)
     assert code == 0
-    assert json.loads(told.out)["pictures"] == len(tiny_store.split("train")) + len(tiny_store.split("val"))
+    assert json.loads(out)["pictures"] == len(tiny_store.split("train")) + len(tiny_store.split("val"))
     assert set(pq.read_table(tmp_path / "l.parquet")["qp"].to_pylist()) == {unit.qp for unit in tiny_store.units}
-    code, told = _run(monkeypatch, capsys, *argv, "--split", "test")
-    assert json.loads(told.out)["pictures"] == len(open_store(tiny_store.folder).split("test"))
+    code, out, err = run(*argv, "--split", "test")
+    assert json.loads(out)["pictures"] == len(open_store(tiny_store.folder).split("test"))
     for more, sentence in (
         ("-q", "is a store, which tells qp itself"),
         ("--split", "has no pictures in the split '9'"),
     ):
-        code, told = _run(monkeypatch, capsys, *argv, more, "9")
+        code, out, err = run(*argv, more, "9")
         assert code == 1
-        assert sentence in " ".join(told.err.split())
+        assert sentence in " ".join(err.split())

@@ -130,30 +130,12 @@ def mode_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels.long())
 
 
-def expected_cost(logits: Tensor, costs: Tensor) -> Tensor:
-    """Expected excess of a mode drawn by the network's probabilities: a loss that knows how wrong a wrong mode is.
-
-    logits and costs (n, modes): sum(softmax(logits) · (costs - best)) / sum(best), the best of each block. The sums
-    run over the blocks together, since the ratio of a block that is predicted perfectly has no bound. The costs'
-    unit (SATD, bits) cancels. From scratch it learns far more slowly than `mode_loss`: it is for what comes after.
-    """
-    best = costs.amin(dim=1, keepdim=True)
-    scale = best.sum(dtype=torch.float64).clamp(min=1.0)
-    excess = ((costs - best) / scale).to(logits.dtype)
-    return (logits.softmax(dim=1) * excess).sum()
-
-
-def excess_cost(logits: Tensor, costs: Tensor) -> Tensor:
+def excess_cost(modes: Tensor, costs: Tensor) -> Tensor:
     """How much more the chosen modes cost than the best, relative: sum(chosen) / sum(best) - 1, a float64 scalar.
 
-    logits and costs (n, modes). Of equal logits the first mode is chosen. Infinite where the best cost nothing and
-    the chosen do.
+    modes (n, k), of which the cheapest of each block counts; costs (n, all modes). A sum of the best below 1 counts as
+    1, since blocks that are predicted perfectly cost nothing.
     """
-    chosen = costs.gather(1, logits.argmax(dim=1, keepdim=True)).sum(dtype=torch.float64)
+    chosen = costs.gather(1, modes).amin(dim=1).sum(dtype=torch.float64)
     best = costs.amin(dim=1).sum(dtype=torch.float64)
-    return (chosen - best) / best.clamp(min=torch.finfo(torch.float64).tiny)
-
-
-def top_k(logits: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Share of blocks whose label (n,) is among the k modes of largest logit (n, modes), a float64 scalar."""
-    return (logits.topk(k, dim=1).indices == labels.long()[:, None]).any(dim=1).double().mean()
+    return (chosen - best) / best.clamp(min=1.0)

@@ -10,6 +10,7 @@ import torch
 from codecnn.errors import TableError
 from codecnn.intra.modes import PLANAR
 from codecnn.models import ModeNetwork
+from codecnn.models.modes import excess_cost
 from codecnn.training.modes_cache import Size
 from codecnn.training.modes_data import LabelledBlocks, costs_of, network_input
 
@@ -65,7 +66,7 @@ def prepare_validation(blocks: LabelledBlocks, training: LabelledBlocks, cost: s
         baselines = {
             name: {
                 "top1": float((modes == cut["mode"]).mean()),
-                "excess_percent": _excess(table, torch.from_numpy(modes)[:, None]),
+                "excess_percent": 100 * float(excess_cost(torch.from_numpy(modes)[:, None], table)),
             }
             for name, modes in choices.items()
         }
@@ -92,8 +93,8 @@ def score_modes(model: ModeNetwork, validation: Validation, device: torch.device
         values = (
             float(best[:, 0].double().mean()),
             float(best.any(dim=1).double().mean()),
-            _excess(part.costs, first[:, :1]),
-            _excess(part.costs, first),
+            100 * float(excess_cost(first[:, :1], part.costs)),
+            100 * float(excess_cost(first, part.costs)),
         )
         for name, value in zip(found, values, strict=True):
             found[name][f"{width}x{height}"] = value
@@ -108,10 +109,3 @@ def _logits(model: ModeNetwork, part: SizeValidation, device: torch.device) -> I
     for start in range(0, count, step):
         piece = {name: tensor[start : start + step].to(device) for name, tensor in part.batch.items()}
         yield model(*network_input(piece))
-
-
-def _excess(costs: torch.Tensor, modes: torch.Tensor) -> float:
-    """100 · (sum(chosen) / sum(best) - 1), where of each row of `modes` (n, k) the cheapest is chosen."""
-    chosen = costs.gather(1, modes).amin(dim=1).sum()
-    best = costs.amin(dim=1).sum()
-    return float(100 * (chosen - best) / best.clamp(min=1.0))
