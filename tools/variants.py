@@ -2,6 +2,8 @@
 
     python tools/variants.py designs --store stores/zoo --test stores/zoo_test -o runs/designs
     python tools/variants.py notebook --store stores/zoo --test stores/zoo_test -o runs/notebook steps=20000
+    python tools/variants.py learning --store stores/zoo --test stores/zoo --split val -o runs/learning steps=1000
+    python tools/variants.py planes --store stores/zoo --test stores/zoo_test -o runs/planes --start low_cost_17
 
 A variant that is done is not run again, one that was interrupted goes on from its checkpoint; table.md is written anew
 after each. Gains are those of the weights that did best on the split "val" of the one store, on the split "test" of the
@@ -19,11 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.config import parse_overrides
 from codecnn.ctu.store import open_store
-from codecnn.models import load_model
+from codecnn.models import load_model, weights_path
 from codecnn.runs import read_json, write_json, write_text
 from codecnn.training import TrainingSettings, pick_device, psnr_gain, train
 
-Variant = tuple[str, dict[str, Any]]
+Variant = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], dict[str, Any]]
+"""A network, its options, and what its training does unlike the others'."""
+
 LIGHT: dict[str, Any] = {"features": 32, "blocks": 2, "layers": 3, "growth": 16, "shuffle": 2}
 
 DESIGNS: dict[str, Variant] = {
@@ -58,7 +62,39 @@ NOTEBOOK: dict[str, Variant] = {
 }
 """The notebook's networks and its ablations; it gives 0.15, 0.20 and 0.08 dB for the first three."""
 
-TABLES = {"designs": DESIGNS, "notebook": NOTEBOOK}
+LEARNING: dict[str, Variant] = {
+    "as the zoo is trained": ("low_cost_17", {}),
+    "another seed": ("low_cost_17", {}, {"seed": 2}),
+    "loss: L1": ("low_cost_17", {}, {"loss": "l1"}),
+    "loss: Charbonnier": ("low_cost_17", {}, {"loss": "charbonnier"}),
+    "loss: squared error, whatever the QP's": ("low_cost_17", {}, {"weighting": "none"}),
+    "QP as a plane": ("low_cost_17", {"conditioning": "plane"}),
+    "QP by squeeze and excitation": ("low_cost_17", {"conditioning": "se"}),
+    "patches of 48x48, batch 16": ("low_cost_17", {}, {"patch": 48, "batch": 16}),
+    "patches of 192x192, batch 1": ("low_cost_17", {}, {"patch": 192, "batch": 1}),
+    "patches where the error is": ("low_cost_17", {}, {"error_exponent": 0.5}),
+    "no flips and transposes": ("low_cost_17", {}, {"augment": False}),
+    "learning rate 5e-4": ("low_cost_17", {}, {"learning_rate": 5e-4}),
+    "learning rate 4e-3": ("low_cost_17", {}, {"learning_rate": 4e-3}),
+    "last weights, not their average": ("low_cost_17", {}, {"ema": 0.0}),
+}
+"""What a setting is worth: one network, one budget of samples, one setting changed at a time."""
+
+PLANES: dict[str, Variant] = {
+    "decoded picture alone": ("low_cost_17", {}),
+    "+ unfiltered picture": ("low_cost_17", {"planes": ["rec_y", "qp", "unf_y"]}),
+    "+ edges of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "partition"]}),
+    "+ depth of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "depth"]}),
+    "+ intra modes": ("low_cost_17", {"planes": ["rec_y", "qp", "intra_mode"]}),
+    "+ QPs of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "cu_qp"]}),
+    "+ unfiltered picture, edges and depth": (
+        "low_cost_17",
+        {"planes": ["rec_y", "qp", "unf_y", "partition", "depth"]},
+    ),
+}
+"""What a decoder knows beside its picture, and what it is worth: best with --start, from weights without those planes."""
+
+TABLES = {"designs": DESIGNS, "notebook": NOTEBOOK, "learning": LEARNING, "planes": PLANES}
 
 
 def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.Namespace) -> dict[str, Any]:
@@ -67,8 +103,9 @@ def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.
     result = folder / "result.json"
     if result.is_file():
         return dict(read_json(result))
+    network, options, *changes = variant
     train(
-        open_store(args.store), *variant, settings, folder,
+        open_store(args.store), network, options, changed(settings, *changes), folder,
         resume=(folder / "checkpoint.pt").is_file(), progress=True,
     )  # fmt: skip
     model, card = load_model(folder / "best.safetensors")
@@ -86,12 +123,18 @@ def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.
     return row
 
 
+def changed(settings: TrainingSettings, values: dict[str, Any] | None = None) -> TrainingSettings:
+    """The settings with some values instead."""
+    return TrainingSettings(**settings.model_dump() | (values or {}))
+
+
 def table(rows: list[dict[str, Any]], settings: TrainingSettings) -> str:
     """The results in Markdown."""
     qps = list(rows[0]["gain_db"])
     lines = [
         f"{settings.steps} steps, batch {settings.batch}, patches {settings.patch}x{settings.patch}, "
-        f"learning rate {settings.learning_rate:g}, seed {settings.seed}; gain in dB on pictures never trained on",
+        f"learning rate {settings.learning_rate:g}, seed {settings.seed}, where the name says nothing else; "
+        "gain in dB on pictures never trained on",
         "",
         f"| network | kMAC/pixel | parameters | mean | {' | '.join(f'QP {qp}' for qp in qps)} |",
         "|---|" + "---:|" * (3 + len(qps)),
@@ -111,9 +154,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--split", default="test", help="of that store [test]")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs, and of table.md")
     parser.add_argument("--only", help="variants whose name holds this")
+    parser.add_argument("--start", help="weights that all start from: a file, or a name of the zoo")
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
     args = parser.parse_intermixed_args(argv)
-    settings = TrainingSettings(**parse_overrides(args.training))
+    start = {"start": {"weights": str(weights_path(args.start))}} if args.start else {}
+    settings = TrainingSettings(**start | parse_overrides(args.training))
     rows = []
     for name, variant in TABLES[args.table].items():
         if args.only is None or args.only in name:

@@ -23,7 +23,7 @@ Precision = Literal["float32", "float64", "bfloat16"]
 
 @app.command()
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="weights, .safetensors with their card beside them")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="weights: a name of `codecnn models`, or a file")],
     b: Annotated[Path | None, typer.Argument(metavar="[B]", help="weights to compare with [those of A]")] = None,
     source: Annotated[
         Path | None, typer.Option("-i", "--input", help="a store, or decoded pictures; without one, noise")

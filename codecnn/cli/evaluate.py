@@ -20,6 +20,7 @@ from codecnn.cli.options import (
     Size,
     Tile,
     parse_qps,
+    weights_file,
 )
 from codecnn.console import out, print_gains, print_json, progress
 from codecnn.errors import StoreError
@@ -35,7 +36,8 @@ DEFAULT_QPS = "22,27,32,37,42"
 def evaluate(
     sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="videos or pictures to code, or one store")],
     model: Annotated[
-        list[Path], typer.Option("--model", "-m", help="weights with their card beside them; once for each filter")
+        list[Path],
+        typer.Option("--model", "-m", help="weights: a name of `codecnn models`, or a file; once for each filter"),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="folder for results.json, report.html and tables")],
     qp: Annotated[
@@ -79,7 +81,7 @@ def evaluate(
     from codecnn.evaluation.sweep import evaluate as run_evaluation
 
     chosen = parse_metrics(metrics)
-    entries = _entries(model, tile, device, exact)
+    entries = _entries([weights_file(one) for one in model], tile, device, exact)
     if len(sequences) == 1 and is_store(Path(sequences[0])):
         store = open_store(sequences[0])
         if qp is not None:

@@ -1,6 +1,6 @@
 """Networks and their cost."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,16 +13,47 @@ from codecnn.errors import ConfigError
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """The networks that `train` and `complexity` know."""
-    from codecnn.models import describe_model, list_models
+    """The networks that `train` and `complexity` know, and the trained weights that `filter` and `evaluate` do."""
+    from codecnn.models import describe_model, list_models, zoo_cards
 
+    cards = zoo_cards()
     if as_json:
-        print_json([{"name": name, "description": describe_model(name)} for name in list_models()])
+        print_json([
+            {
+                "name": name,
+                "description": describe_model(name),
+                "weights": [_weights(stem, card) for stem, card in cards.items() if card["network"] == name],
+            }
+            for name in list_models()
+        ])  # fmt: skip
         return
     table = Table("name", "network")
     for name in list_models():
         table.add_row(name, describe_model(name))
     out.print(table)
+    table = Table("weights", "kMAC/pixel", "planes", "gain, dB", "BD-rate")
+    for stem, card in cards.items():
+        facts = _weights(stem, card)
+        table.add_row(
+            stem,
+            f"{facts['kmac_per_pixel']:.1f}",
+            " ".join(facts["planes"]),
+            f"{facts['gain_db']['mean']:+.3f}",
+            f"{facts['bd_rate']:+.2f} %",
+        )
+    out.print(table)
+
+
+def _weights(name: str, card: dict[str, Any]) -> dict[str, Any]:
+    """What a user chooses weights by; gains and BD-rate are of luma, on the pictures that the card names."""
+    test = card["test"]
+    return {
+        "name": name,
+        "kmac_per_pixel": card["kmac_per_pixel"],
+        "planes": card["options"]["planes"],
+        "gain_db": test["gain_db"]["y"],
+        "bd_rate": test["bd_rate"]["y"],
+    }
 
 
 @app.command()

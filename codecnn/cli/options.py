@@ -27,7 +27,24 @@ Exact = Annotated[
     bool,
     typer.Option("--exact", help="in 16-bit integers, the same samples on every machine: NAME.int16.safetensors"),
 ]
-Model = Annotated[Path, typer.Option("--model", "-m", help="weights, .safetensors with their card beside them")]
+
+
+def weights_file(weights: Path) -> Path:
+    """The file of weights that an option names: a path, or one of the weights that come with codecnn."""
+    from codecnn.models.zoo import weights_path
+
+    return weights_path(weights)
+
+
+Model = Annotated[
+    Path,
+    typer.Option(
+        "--model",
+        "-m",
+        callback=weights_file,
+        help="weights: a name of `codecnn models`, or .safetensors with their card beside them",
+    ),
+]
 
 
 def parse_qps(text: str) -> list[int]:

@@ -9,6 +9,7 @@ from codecnn.models.modes import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model, describe_model, list_models
 from codecnn.models.transfer import TransferReport, load_partial
 from codecnn.models.weights import convert_checkpoint, load_mode_network, load_model, save_weights
+from codecnn.models.zoo import list_weights, weights_path, zoo_cards
 
 __all__ = [
     "Complexity",
@@ -25,6 +26,7 @@ __all__ = [
     "freeze",
     "full_cost",
     "list_models",
+    "list_weights",
     "load_mode_network",
     "load_model",
     "load_partial",
@@ -33,4 +35,6 @@ __all__ = [
     "peak_memory",
     "prepare",
     "save_weights",
+    "weights_path",
+    "zoo_cards",
 ]

@@ -144,30 +144,39 @@ class Branches(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = self.branches[0](x)
-        for branch in self.branches[1:]:
-            total = total + branch(x)
-        return total
+        """Folded at every step: the gradients are those of the branches, for the time of one convolution."""
+        return F.conv2d(x, *self._sums(), padding=1, groups=self._first().groups)
 
     @torch.no_grad()
     def folded(self) -> nn.Conv2d:
         """The 3x3 convolution that this one is."""
-        first = self.branches[0]
-        assert isinstance(first, nn.Conv2d)
+        first = self._first()
+        weight, bias = self._sums()
         folded = nn.Conv2d(
             first.in_channels, first.out_channels, 3, padding=1, groups=first.groups,
-            device=first.weight.device, dtype=first.weight.dtype,
+            device=weight.device, dtype=weight.dtype,
         )  # fmt: skip
         assert folded.bias is not None
-        folded.weight.zero_()
-        folded.bias.zero_()
-        for branch in self.branches:
+        folded.weight.copy_(weight)
+        folded.bias.copy_(bias)
+        return folded
+
+    def _first(self) -> nn.Conv2d:
+        first = self.branches[0]
+        assert isinstance(first, nn.Conv2d)
+        return first
+
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        """Weight (outputs, inputs / groups, 3, 3) and bias (outputs,) of the sum of the branches."""
+        weight, bias = self._first().weight, self._first().bias
+        assert bias is not None
+        for branch in self.branches[1:]:
             assert isinstance(branch, nn.Conv2d)
             assert branch.bias is not None
             rows, columns = ((3 - size) // 2 for size in branch.kernel_size)
-            folded.weight[:, :, rows : 3 - rows, columns : 3 - columns] += branch.weight
-            folded.bias += branch.bias
-        return folded
+            weight = weight + F.pad(branch.weight, (columns, columns, rows, rows))
+            bias = bias + branch.bias
+        return weight, bias
 
 
 class SeparableBlock(nn.Module):

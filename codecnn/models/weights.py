@@ -18,6 +18,7 @@ from codecnn.models.base import FilterNetwork
 from codecnn.models.complexity import complexity
 from codecnn.models.modes import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model
+from codecnn.models.zoo import weights_path
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 
 CARD_SCHEMA = 1
@@ -68,7 +69,8 @@ def _no_larger_than(tensors: Mapping[str, Tensor], path: Path) -> Iterator[None]
 
 
 def load_model(path: Path | str) -> tuple[FilterNetwork, dict[str, Any]]:
-    """The filter network of a weights file, in evaluation mode on the CPU, and its card.
+    """The filter network of a weights file, or of weights that come with the package by their name (`list_weights`),
+    in evaluation mode on the CPU, and its card.
 
     Raises MissingFileError without file or card, ModelError when the file is not what its card says.
     """
@@ -86,12 +88,12 @@ def load_mode_network(path: Path | str) -> tuple[ModeNetwork, dict[str, Any]]:
 
 
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """The tensors of a .safetensors file by name, all finite, and its card, or None where no card lies beside it.
+    """The tensors of a .safetensors file, or of weights of the package, by name, all finite, and its card, or None where no card lies beside it.
 
     Raises MissingFileError for a file that does not exist, ModelError for a pickle, a damaged file, a card of another
     schema or of another file, and values that are not finite.
     """
-    path = Path(path)
+    path = weights_path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
     if path.suffix != ".safetensors":
@@ -162,7 +164,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, card = read_tensors(path)
     if card is None:
-        raise MissingFileError(f"{card_path(path)} does not exist")
+        raise MissingFileError(f"{card_path(weights_path(path))} does not exist")
     found = card.get("task", "filter")  # cards before there were mode networks do not say
     if found != task:
         raise ModelError(f"{path} holds a network for {found!r}, not for {task!r}: {_READERS.get(found, '?')} reads it")

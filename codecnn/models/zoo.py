@@ -1,0 +1,40 @@
+"""The weights that come with the package, by name: `list_weights`, and any function or option that takes weights.
+
+Each is a file NAME.safetensors with its card beside it, and NAME.int16.safetensors, the same network in integers.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from codecnn.errors import MissingFileError
+from codecnn.runs import read_json
+
+FOLDER = Path(__file__).resolve().parents[1] / "zoo"
+_INTEGERS = ".int16"
+
+
+def list_weights() -> list[str]:
+    """Names of the weights that come with the package, sorted."""
+    stems = (path.stem for path in FOLDER.glob("*.safetensors"))
+    return sorted(stem for stem in stems if not stem.endswith(_INTEGERS))
+
+
+def weights_path(weights: Path | str) -> Path:
+    """The file of `weights`: a path as it is, or one of the names of `list_weights`.
+
+    Raises MissingFileError for a word that is neither: no such file, and no such name.
+    """
+    path = Path(weights)
+    if path.suffix or path.name != str(weights) or path.exists():
+        return path
+    if path.name not in list_weights():
+        raise MissingFileError(
+            f"{path} is neither a file nor the name of weights that come with codecnn: {', '.join(list_weights())}"
+        )
+    return FOLDER / f"{path.name}.safetensors"
+
+
+def zoo_cards() -> dict[str, dict[str, Any]]:
+    """The cards of the weights that come with the package by their names, from the cheapest network to the dearest."""
+    cards = {name: dict(read_json(FOLDER / f"{name}.json")) for name in list_weights()}
+    return dict(sorted(cards.items(), key=lambda item: (item[1]["kmac_per_pixel"], item[0])))
