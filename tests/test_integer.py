@@ -27,6 +27,7 @@ GOLDEN = {
     "edsr": "61ebcbfe4bad4209569097c8465c17c6",
     "low_cost_17": "03f8281e92b614e4f1aaf297e816add3",
     "low_cost_5": "9c7b20307015ee386551bbdd6da37cbe",
+    "low_cost_75": "f3bc18eae2d4176734300f61241b808b",
     "quarter_haar": "a9c38c5e850e0fd4e5c2add6ef05d01b",
     "quarter_light": "907f6c341185fc66cf3617c7e94f0ec8",
     "quarter_unshuffle": "d3d9031e92798a7e4e9f9b2a3e70be84",

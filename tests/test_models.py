@@ -59,6 +59,7 @@ MACS = {
     "quarter_haar": rdn_macs(64, 4, 6, 26, 2, planes=1),
     "quarter_light": rdn_macs(32, 2, 3, 16, 2, planes=1),
     "low_cost_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2),
+    "low_cost_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2),
     "low_cost_5": low_cost_macs(24, 6, 9 * 24 + 2 * 2 * 24**2),
     "vrcnn": 25 * 64 + 64 * (25 * 16 + 9 * 32) + 48 * (9 * 16 + 32) + 9 * 48,
     "arcnn": 81 * 64 + 49 * 64 * 32 + 32 * 16 + 25 * 16,
@@ -95,6 +96,7 @@ def test_the_cost_is_the_closed_form(name):
 
 def test_the_low_cost_networks_keep_to_their_names():
     assert complexity(create_model("low_cost_17")).kmac_per_pixel <= 17
+    assert complexity(create_model("low_cost_75")).kmac_per_pixel <= 75
     assert complexity(create_model("low_cost_5")).kmac_per_pixel <= 5
 
 

@@ -92,7 +92,7 @@ PLANES: dict[str, Variant] = {
         {"planes": ["rec_y", "qp", "unf_y", "partition", "depth"]},
     ),
 }
-"""What a decoder knows beside its picture, and what it is worth: best with --start, from weights without those planes."""
+"""What a decoder knows beside its picture, and what that is worth; best with --start, from weights without it."""
 
 TABLES = {"designs": DESIGNS, "notebook": NOTEBOOK, "learning": LEARNING, "planes": PLANES}
 

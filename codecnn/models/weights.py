@@ -88,7 +88,8 @@ def load_mode_network(path: Path | str) -> tuple[ModeNetwork, dict[str, Any]]:
 
 
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """The tensors of a .safetensors file, or of weights of the package, by name, all finite, and its card, or None where no card lies beside it.
+    """The tensors of a .safetensors file, or of weights of the package, by name, all finite, and its card,
+    or None where no card lies beside it.
 
     Raises MissingFileError for a file that does not exist, ModelError for a pickle, a damaged file, a card of another
     schema or of another file, and values that are not finite.

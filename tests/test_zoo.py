@@ -1,0 +1,171 @@
+"""The weights that come with the package, and their names."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skimage.data
+import torch
+
+from codecnn.codec import CodecSettings, get_codec
+from codecnn.errors import MissingFileError
+from codecnn.evaluation import psnr
+from codecnn.filtering import load_filter
+from codecnn.filtering.integer import exact_filter, integer_path, load_integer
+from codecnn.filtering.picture_filter import float_filter
+from codecnn.models import complexity, create_model, list_weights, load_model, save_weights, weights_path, zoo_cards
+from codecnn.models.blocks import Branches
+from codecnn.models.zoo import FOLDER
+from codecnn.runs import read_json
+from codecnn.video import VideoFormat, open_raw
+from tools import variants, zoo
+
+NAMES = list_weights()
+LUMA = [name for name in NAMES if set(zoo_cards()[name]["options"]["planes"]) == {"rec_y", "qp"}]
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """A part of a photograph that no training saw, and what libvvenc made of it at QP 37: 10-bit planes."""
+    folder = tmp_path_factory.mktemp("coded")
+    luma = (skimage.data.coffee()[100:356, 150:406].astype(float) @ [0.299, 0.587, 0.114]).round().astype("<u2") * 4
+    form = VideoFormat(256, 256, "400", 10)
+    luma.tofile(folder / "coffee.yuv")
+    settings = CodecSettings(qp=37, preset="fast", ctu_size=64)
+    sequence = get_codec("vvc").encode(folder / "coffee.yuv", form, settings, folder / "out")
+    with open_raw(sequence.decoded, sequence.format) as video:
+        return luma, video[0]
+
+
+def test_there_are_weights_of_every_size_and_few_bytes():
+    costs = sorted(card["kmac_per_pixel"] for card in zoo_cards().values())
+    assert costs[0] <= 5
+    assert any(5 < cost <= 17.5 for cost in costs)
+    assert any("rec_u" in card["options"]["planes"] for card in zoo_cards().values())
+    assert any("unf_y" in card["options"]["planes"] and card["kmac_per_pixel"] <= 18 for card in zoo_cards().values())
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 8e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cards_say_where_the_weights_come_from_and_what_they_gain(name):
+    model, card = load_model(name)
+    assert card["kmac_per_pixel"] == pytest.approx(complexity(model).kmac_per_pixel)
+    assert len(card["data_key"]) == 64
+    assert card["provenance"]["argv"]
+    assert card["validation"]["seconds"] > 0
+    test = card["test"]
+    assert test["store"]["data_key"] != card["data_key"]
+    gains = {qp: gain for qp, gain in test["gain_db"]["y"].items() if qp != "mean"}
+    assert set(gains) == {str(qp) for qp in card["qps"]}
+    assert test["gain_db"]["y"]["mean"] == pytest.approx(np.mean(list(gains.values())), abs=1e-9)
+    assert test["bd_rate"]["y"] < 0
+    text = json.dumps(card)
+    assert "/home/" not in text
+    assert "/tmp/" not in text
+
+
+@pytest.mark.parametrize("name", LUMA)
+def test_weights_gain_on_a_picture_that_is_coded_here(name, coded):
+    original, decoded = coded
+    filter_, _ = load_filter(name)
+    filtered = filter_.samples(decoded, 37, {"rec_y": decoded.y})["y"]
+    assert psnr(filtered, original, 10) - psnr(decoded.y, original, 10) > 0.03
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_integers_lie_beside_the_weights_and_are_theirs(name):
+    network, card = load_integer(integer_path(weights_path(name)))
+    assert card["source_sha256"] == load_model(name)[1]["sha256"]
+    assert exact_filter(network).planes == float_filter(load_model(name)[0]).planes
+
+
+def test_a_name_is_a_file_of_the_package_unless_there_is_such_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert weights_path(NAMES[0]) == FOLDER / f"{NAMES[0]}.safetensors"
+    assert weights_path("mine/low_cost_17") == Path("mine/low_cost_17")
+    save_weights(tmp_path / f"{NAMES[0]}.safetensors", create_model("low_cost_5"), "low_cost_5", {})
+    assert weights_path(f"{NAMES[0]}.safetensors") == Path(f"{NAMES[0]}.safetensors")
+    with pytest.raises(MissingFileError, match=f"neither a file nor the name .* {NAMES[0]}"):
+        weights_path("low_cost_18")
+
+
+def test_the_command_line_takes_names(run, tmp_path, coded):
+    _, decoded = coded
+    decoded.y.astype("<u2").tofile(tmp_path / "in_256x256_10bit.yuv")
+    name = LUMA[0]
+    for number, weights in enumerate((name, str(weights_path(name)))):
+        assert run(
+            "filter", "-m", weights, "-i", str(tmp_path / "in_256x256_10bit.yuv"), "--chroma", "400", "-q", "37",
+            "-o", str(tmp_path / f"out{number}.yuv"),
+        )[0] == 0  # fmt: skip
+    assert (tmp_path / "out0.yuv").read_bytes() == (tmp_path / "out1.yuv").read_bytes()
+    assert (tmp_path / "out0.yuv").read_bytes() != (tmp_path / "in_256x256_10bit.yuv").read_bytes()
+    listed = json.loads(run("models", "--json")[1])
+    assert {one["name"] for network in listed for one in network["weights"]} == set(NAMES)
+    assert read_json(FOLDER / f"{name}.json")["network"] in {network["name"] for network in listed}
+
+
+def test_branches_are_the_sum_of_their_convolutions():
+    torch.manual_seed(0)
+    branches = Branches(6, 6, groups=6)
+    x = torch.rand(2, 6, 9, 7, requires_grad=True)
+    expected = sum(branch(x) for branch in branches.branches)
+    torch.testing.assert_close(branches(x), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(branches.folded()(x), expected, rtol=0, atol=1e-6)
+    for mine, theirs in zip(
+        torch.autograd.grad(branches(x).square().sum(), list(branches.parameters())),
+        torch.autograd.grad(expected.square().sum(), list(branches.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
+
+
+def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(tiny_recipe, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("codecnn.models.zoo.FOLDER", tmp_path / "zoo")
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
+    store = tmp_path / "store"
+    assert run("dataset", "build", tiny_recipe, "qp=[22,27,32,37]", "-o", store, "-j", "2")[0] == 0
+    settings = ["training.steps=3", "training.batch=2", "training.patch=16", "training.compile=false"]
+    assert run(
+        "train", "configs/zoo.yaml", f"store={store}", "model.name=low_cost_5", *settings,
+        "-o", tmp_path / "runs/tiny",
+    )[0] == 0  # fmt: skip
+    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store)])
+    assert run("evaluate", store, "-m", "tiny", "--exact", "-o", tmp_path / "results")[0] == 0
+    table = zoo.figures(tmp_path / "results/results.json")
+    zoo.curves([tmp_path / "runs/tiny"], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+    results = {one["name"]: one for one in read_json(tmp_path / "results/results.json")["models"]}
+    _, card = load_model("tiny")
+    assert card["test"]["gain_db"] == results["zoo/tiny"]["gain_db"]
+    assert card["test"]["integers_lose"]["db"] == results["zoo/tiny.int16"]["loss_to_float"]["db"]
+    assert card["training"]["steps"] == 3
+    assert card["sha256"] == load_model(tmp_path / "runs/tiny/best.safetensors")[1]["sha256"]
+    assert table.count("\n") == 3
+    assert f"{results['zoo/tiny']['gain_db']['y']['mean']:+.3f}" in table.splitlines()[2]
+    status, _, error = run("evaluate", store, "-m", "small", "-o", tmp_path / "results")
+    assert status == 1
+    assert "small is neither a file nor the name of weights that come with codecnn: tiny" in error
+    save_weights(tmp_path / "zoo/tiny.safetensors", create_model("low_cost_17"), "low_cost_17", {})
+    with pytest.raises(SystemExit, match="other weights"):
+        zoo.figures(tmp_path / "results/results.json")
+
+
+def test_variants_are_trained_once_and_share_their_start(tiny_store, tmp_path, capsys):
+    save_weights(tmp_path / "start.safetensors", create_model("low_cost_17"), "low_cost_17", {})
+    call = [
+        "planes", "--store", str(tiny_store.folder), "--test", str(tiny_store.folder), "-o", str(tmp_path / "out"),
+        "--start", str(tmp_path / "start.safetensors"), "steps=1", "batch=1", "patch=16",
+    ]  # fmt: skip
+    for only in ("alone", "+ edges"):
+        variants.main([*call, "--only", only])
+    made = sorted(path.parent.name for path in tmp_path.glob("out/*/result.json"))
+    assert len(made) == 2
+    before = [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
+    variants.main([*call, "--only", "alone"])
+    assert before == [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
+    assert "decoded picture alone" in capsys.readouterr().out
+    assert variants.changed(variants.TrainingSettings(steps=7), {"seed": 5}).seed == 5
+    assert variants.changed(variants.TrainingSettings(steps=7), {"seed": 5}).steps == 7

@@ -1,0 +1,126 @@
+"""The weights that come with codecnn: from training runs into the package, with their figures.
+
+codecnn train configs/zoo.yaml store=stores/zoo model.name=low_cost_17 -o runs/low_cost_17
+python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo       # weights, card, integers
+codecnn evaluate stores/zoo_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo   # on pictures no training saw
+python tools/zoo.py figures results/zoo/results.json                           # into the cards; prints the table
+python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o docs/learning.png
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from codecnn.ctu.store import open_store
+from codecnn.evaluation.summary import untrained_qp
+from codecnn.filtering.integer import integer_network, integer_path, save_integer
+from codecnn.models import load_model, save_weights
+from codecnn.models.weights import card_path
+from codecnn.models.zoo import FOLDER
+from codecnn.runs import read_json, read_jsonl, write_json
+
+OF_THE_RUN = ("data_key", "qps", "training", "provenance", "validation")
+"""What a shipped card takes over from that of the run; the rest is made anew for the file."""
+
+
+def ship(run: Path, name: str, store: Path) -> None:
+    """Put the best weights of a run into the package as `name`, with their integer form beside them."""
+    model, card = load_model(run / "best.safetensors")
+    target = FOLDER / f"{name}.safetensors"
+    FOLDER.mkdir(exist_ok=True)
+    save_weights(target, model, card["network"], {key: card[key] for key in OF_THE_RUN})
+    target.chmod(0o644)
+    model, card = load_model(target)
+    integers, made = integer_network(model, card, open_store(store))
+    save_integer(integer_path(target), integers, made)
+    integer_path(target).chmod(0o644)
+
+
+def figures(results: Path) -> str:
+    """Write what an evaluation found into the cards of the weights it was about; the table of it, in Markdown."""
+    content = read_json(results)
+    models: list[dict[str, Any]] = content.get("models", [content])
+    qps = sorted({row["qp"] for row in models[0]["sequences"]})
+    lines = [
+        f"| weights | network | planes | kMAC/pixel | parameters | mean | {' | '.join(f'QP {qp}' for qp in qps)} "
+        "| BD-rate Y | hours |",
+        "|---|---|---|---:|---:|---:|" + "---:|" * (len(qps) + 2),
+    ]
+    losses = {one["loss_to_float"]["name"]: one["loss_to_float"] for one in models if "loss_to_float" in one}
+    for one in sorted(models, key=lambda one: one["kmac_per_pixel"]):
+        if "loss_to_float" in one:
+            continue
+        path = FOLDER / f"{one['name'].rpartition('/')[2]}.safetensors"
+        card = read_json(card_path(path))
+        if card["sha256"] != one["weights_sha256"]:
+            raise SystemExit(f"{results} is about other weights than {path}")
+        if any(untrained_qp(card, qp) for qp in qps):
+            raise SystemExit(f"{results} is about QPs that {path.stem} was not trained at")
+        data_key = one["provenance"]["data_key"]
+        test = {
+            "store": {"data_key": data_key, "split": one["split"], "pictures": len(one["bd_rate_per_sequence"])},
+            "encoder": one["encoder"],
+            "settings": {key: one["settings"][key] for key in ("preset", "configuration", "qp")},
+            "decisions": one["decisions"],
+            "gain_db": one["gain_db"],
+            "bd_rate": one["bd_rate"],
+        }
+        if one["name"] in losses:
+            test["integers_lose"] = {key: losses[one["name"]][key] for key in ("db", "bd_rate")}
+        write_json(card_path(path), card | {"test": test})
+        gain, rate = one["gain_db"]["y"], one["bd_rate"]["y"]
+        lines.append(
+            f"| `{path.stem}` | `{card['network']}` | {', '.join(card['options']['planes'])} "
+            f"| {card['kmac_per_pixel']:.1f} | {card['parameters']:,} | **{gain['mean']:+.3f}** "
+            f"| {' | '.join(f'{gain[str(qp)]:+.3f}' for qp in qps)} | {rate:+.2f} % "
+            f"| {card['validation']['seconds'] / 3600:.1f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def curves(runs: list[Path], output: Path) -> None:
+    """Loss and gain on the validation pictures by the step, a line a run."""
+    figure = Figure(figsize=(9, 3.4), dpi=120, layout="constrained")
+    axes = figure.subplots(1, 2)
+    for run in runs:
+        rows = read_jsonl(run / "metrics.jsonl")
+        steps = [row["step"] for row in rows]
+        axes[0].plot(steps, [row["loss"] for row in rows], ".-", label=run.name)
+        axes[1].plot(steps, [row["gain_mean_db"] for row in rows], ".-", label=run.name)
+    axes[0].set_ylabel("loss: share of the codec's squared error")
+    axes[1].set_ylabel("gain on 6 pictures, mean of 5 QPs, dB")
+    for one in axes:
+        one.set_xlabel("step")
+        one.spines[["top", "right"]].set_visible(False)
+    axes[1].legend(frameon=False, fontsize=8.5)
+    figure.savefig(output)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("ship", help="a run's best weights into the package")
+    one.add_argument("run", type=Path)
+    one.add_argument("name")
+    one.add_argument("--store", type=Path, required=True, help="that the integers are calibrated on")
+    one = commands.add_parser("figures", help="an evaluation's figures into the cards")
+    one.add_argument("results", type=Path)
+    one = commands.add_parser("curves", help="draw what runs learned")
+    one.add_argument("runs", type=Path, nargs="+")
+    one.add_argument("-o", "--output", type=Path, required=True)
+    args = parser.parse_args(argv)
+    if args.command == "ship":
+        ship(args.run, args.name, args.store)
+    elif args.command == "figures":
+        print(figures(args.results))
+    else:
+        curves(args.runs, args.output)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
