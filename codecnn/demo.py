@@ -10,16 +10,18 @@ from codecnn.ctu.build import build_store
 from codecnn.ctu.store import Store
 from codecnn.evaluation.sweep import Entry, evaluate
 from codecnn.filtering import float_filter
-from codecnn.models import load_model
+from codecnn.models import load_model, weights_path
 from codecnn.training import train
 from codecnn.training.checkpoint import CHECKPOINT
+
+SHIPPED = "low_cost_17"
 
 
 def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: Callable[..., Any]) -> dict[str, Any]:
     """Build, train, evaluate and correlate below `output`; what an earlier run finished is kept.
 
     `say` gets a line a step; `progress(description, unit)` is a context manager that gives a function of
-    (done, total). Returns {"evaluation": results.json, "correlation": correlation.json}.
+    (done, total). Returns {"evaluation": results.json of the demo's network and of SHIPPED, "correlation": correlation.json}.
     """
     say("1/4 Training set: real pictures coded by libvvenc at five QPs")
     recipe = bundled("datasets/demo.yaml")
@@ -27,11 +29,13 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
         store = build_store(load_recipe(recipe), recipe.parent, output / "stores" / "demo", jobs=jobs, progress=report)
     say("2/4 Training: an RDN on those pictures")
     weights = _train(output, store)
-    say("3/4 Evaluation: pictures that the network never saw")
-    network, card = load_model(weights)
+    say("3/4 Evaluation: pictures that the network never saw; beside it weights that come with codecnn")
+    entries = []
+    for name, path in (("demo", weights), (SHIPPED, weights_path(SHIPPED))):
+        network, card = load_model(path)
+        entries.append(Entry(name, card, float_filter(network)))
     with progress("filtering", "unit") as report:
-        entry = Entry("demo", card, float_filter(network))
-        results = evaluate([entry], store, "test", output / "evaluation", progress=report)
+        results = evaluate(entries, store, "test", output / "evaluation", progress=report)
     say("4/4 Correlation: QP and CU depth, read from the bitstreams, against the error that libvvenc leaves")
     columns = load_table(store.folder)
     correlation = correlate(columns)

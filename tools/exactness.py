@@ -2,38 +2,65 @@
 
     python tools/exactness.py PICTURE... -o exactness.jsonl [--gmacs 12] [--network NAME...] [--device cuda]
 
-Every network of the zoo filters windows of the pictures, of random sizes, positions and QPs, once in plain NumPy and
-then with PyTorch in one piece, in tiles, in float64, with two threads, in a batch of eight and laid out otherwise. One
-line a window goes into the output, with the number of samples that differ; run again, it goes on behind the last one.
-Each network gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all
-and then 420 for low_cost_5. Weights are random of the
-usual scale, integers are calibrated on the first window.
+Every network, and all weights that come with codecnn (zoo/NAME), filters windows of the pictures, of random sizes,
+positions and QPs, once in plain NumPy and then with PyTorch in one piece, in tiles, in float64, with two threads, in a
+batch of eight and laid out otherwise. One line a window goes into the output, with the number of samples that differ;
+run again, it goes on behind the last one.
+Each gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all and
+then 420 for low_cost_5. Weights of networks are random of the usual scale, their integers calibrated on the first
+picture. A plane that a picture does not have is made up: unf_y of noise on it, those of the coding tree at random.
 """
 
 import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from codecnn.filtering.integer import FastNetwork, IntegerNetwork, exact_filter, filter_reference, quantise
+from codecnn.filtering.integer import (
+    FastNetwork,
+    IntegerNetwork,
+    exact_filter,
+    filter_reference,
+    integer_path,
+    load_integer,
+    quantise,
+)
 from codecnn.filtering.integer.file import md5_of
-from codecnn.models import FilterNetwork, complexity, create_model, list_models
-from codecnn.models.base import CHROMA_PLANES
+from codecnn.models import (
+    FilterNetwork,
+    complexity,
+    create_model,
+    list_models,
+    list_weights,
+    load_model,
+    weights_path,
+)
+from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.models.export_build import build_graph
 from codecnn.models.export_graph import Graph, run
 from codecnn.runs import append_jsonl, read_jsonl
 from codecnn.video import Picture, read_still
 
+SHIPPED = "zoo/"
 WINDOW_GMACS = 3.0
 """Multiply-accumulates of a window; it keeps the plain form to seconds."""
 
 
+def names() -> list[str]:
+    """Networks with random weights, and weights that come with the package."""
+    return [*list_models(), *(f"{SHIPPED}{name}" for name in list_weights())]
+
+
 def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwork]:
-    """The network with random weights, and its integer form."""
+    """The network with random weights, or one with its own, and its integer form."""
+    if name.startswith(SHIPPED):
+        path = weights_path(name.removeprefix(SHIPPED))
+        return load_model(path)[0], load_integer(integer_path(path))[0]
     torch.manual_seed(1)
     model = create_model(name).eval()
     for parameter in model.parameters():
@@ -68,9 +95,23 @@ def window(pictures: list[Picture], rng: np.random.Generator, samples: float) ->
     return Picture(tuple(np.ascontiguousarray(plane) for plane in cut), 10)
 
 
+def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The picture's planes, and of the others in `names` what stands for them."""
+    planes = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True))
+    height, width = picture.y.shape
+    for name in names:
+        if name in SAMPLE_PLANES and name not in planes:
+            noisy = picture.y + rng.integers(-16, 17, picture.y.shape)
+            planes[name] = np.clip(noisy, 0, 1023).astype(picture.y.dtype)
+        elif name not in planes:
+            cells = rng.random((-(-height // 4), -(-width // 4))).astype(np.float32)
+            planes[name] = np.kron(cells, np.ones((4, 4), np.float32))[:height, :width]
+    return planes
+
+
 def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator) -> dict:
     """Samples of the window, how many differ in any of the ways, and the MD5 of the plain form's."""
-    planes = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True))
+    planes = planes_of(network.graph.planes, picture, rng)
     expected = filter_reference(network, {name: planes[name] for name in network.graph.planes}, qp, 10)
     tile = int(rng.integers(64, max(picture.y.shape) + 64))
     ways = {"whole": (None, 1, False), "tiles": (tile, 2, False), "float64": (tile, 1, True)}
@@ -79,23 +120,26 @@ def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, r
         torch.set_num_threads(threads)
         made = exact_filter(network, device=device, tile=side, wide=wide).samples(picture, qp, planes)
         wrong[way] = sum(int((made[name] != expected[name]).sum()) for name in expected)
-    wrong["batch"] = in_batches(network, picture, qp, device, rng)
+    wrong["batch"] = in_batches(network, planes, qp, device, rng)
     samples = sum(plane.size for plane in expected.values())
     return {"samples": samples, "differing": dict(wrong), "tile": tile, "md5": md5_of(expected)}
 
 
-def in_batches(network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator) -> int:
+def in_batches(
+    network: IntegerNetwork, planes: dict[str, np.ndarray], qp: int, device: str, rng: np.random.Generator
+) -> int:
     """Samples of eight windows together that differ from those of each alone, in another layout."""
     graph, fast = network.graph, FastNetwork(network, device)
     side = 16 + -16 % graph.stride + 2 * graph.halo
-    if min(picture.y.shape) < side + 2:
+    shape = planes["rec_y"].shape
+    if min(shape) < side + 2:
         return 0
     places = [(int(rng.integers((n - side) // 2)), int(rng.integers((m - side) // 2)))
-              for n, m in [picture.y.shape] * 8]  # fmt: skip
+              for n, m in [shape] * 8]  # fmt: skip
     batch = {}
     for name in graph.planes:
         factor = 2 if name in CHROMA_PLANES else 1
-        plane = picture.planes[("rec_y", "rec_u", "rec_v").index(name)]
+        plane = planes[name]
         own = side // factor
         cuts = [plane[2 * y // factor :, 2 * x // factor :][:own, :own] for y, x in places]
         batch[name] = torch.from_numpy(np.stack(cuts).astype(np.float32))[:, None].to(device)
@@ -113,7 +157,7 @@ def main() -> int:
     parser.add_argument("pictures", nargs="+", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--gmacs", type=float, default=12, help="billions of multiply-accumulates a network")
-    parser.add_argument("--network", action="append", choices=list_models())
+    parser.add_argument("--network", action="append", choices=names())
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
 
@@ -121,7 +165,7 @@ def main() -> int:
     for line in read_jsonl(given.output):
         done[line["network"]] += 1
     pictures = [read_still(path, chroma="420", bit_depth=10) for path in given.pictures]
-    for name in given.network or list_models():
+    for name in given.network or names():
         model, network = network_of(name, pictures[0])
         macs = complexity(model).kmac_per_pixel * 1000
         windows = max(1, round(given.gmacs / WINDOW_GMACS))

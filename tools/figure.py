@@ -37,4 +37,5 @@ def draw(results: dict, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
+    content = json.loads(Path(sys.argv[1]).read_text())
+    draw(content.get("models", [content])[-1], Path(sys.argv[2]))

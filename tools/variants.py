@@ -1,18 +1,19 @@
 """Networks side by side: each trained on the same patches in the same steps, then measured on pictures it never saw.
 
     python tools/variants.py designs --store stores/zoo --test stores/zoo_test -o runs/designs
-    python tools/variants.py notebook --store stores/zoo --test stores/zoo_test -o runs/notebook steps=20000
     python tools/variants.py learning --store stores/zoo --test stores/zoo --split val -o runs/learning steps=1000
     python tools/variants.py planes --store stores/zoo --test stores/zoo_test -o runs/planes --start low_cost_17
 
-A variant that is done is not run again, one that was interrupted goes on from its checkpoint; table.md is written anew
-after each. Gains are those of the weights that did best on the split "val" of the one store, on the split "test" of the
+tools/notebook.py is one more such table. A variant that is done is not run again, one that was interrupted goes on
+from its checkpoint; table.md is written anew after each. Gains are those of the weights that did best on the split "val" of the one store, on the split "test" of the
 other; or with --split val on pictures of that split, which with validate_every=STEPS had no say in the weights.
 """
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,19 +50,6 @@ DESIGNS: dict[str, Variant] = {
 }
 """What argues for the low-cost networks: the kinds of block at equal cost, how QP comes in, the second picture."""
 
-BIG: dict[str, Any] = {"features": 32, "blocks": 4, "layers": 6, "growth": 24}
-NOTEBOOK: dict[str, Variant] = {
-    "RDN(32, 3, 6, 16)": ("rdn_32_3_6_16", {}),
-    "RDN(32, 4, 6, 24)": ("rdn_32_4_6_24", {}),
-    "RDN(64, 4, 6, 24), down and up": ("rdn_64_4_6_24_shuffle", {}),
-    "RDN(32, 4, 6, 24) without global residual": ("rdn", BIG | {"global_residual": False}),
-    "RDN(32, 4, 6, 24) without local residual": ("rdn", BIG | {"local_residual": False}),
-    "RDN(32, 4, 6, 24), picture instead of residual": ("rdn", BIG | {"output": "picture"}),
-    "RDN(32, 4, 6, 24), one 5x5 head": ("rdn", BIG | {"head": "5x5"}),
-    "RDN(64, 4, 6, 24), transposed convolution up": ("rdn_64_4_6_24_shuffle", {"upsampling": "transposed"}),
-}
-"""The notebook's networks and its ablations; it gives 0.15, 0.20 and 0.08 dB for the first three."""
-
 LEARNING: dict[str, Variant] = {
     "as the zoo is trained": ("low_cost_17", {}),
     "another seed": ("low_cost_17", {}, {"seed": 2}),
@@ -86,7 +74,6 @@ PLANES: dict[str, Variant] = {
     "+ edges of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "partition"]}),
     "+ depth of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "depth"]}),
     "+ intra modes": ("low_cost_17", {"planes": ["rec_y", "qp", "intra_mode"]}),
-    "+ QPs of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "cu_qp"]}),
     "+ unfiltered picture, edges and depth": (
         "low_cost_17",
         {"planes": ["rec_y", "qp", "unf_y", "partition", "depth"]},
@@ -94,7 +81,7 @@ PLANES: dict[str, Variant] = {
 }
 """What a decoder knows beside its picture, and what that is worth; best with --start, from weights without it."""
 
-TABLES = {"designs": DESIGNS, "notebook": NOTEBOOK, "learning": LEARNING, "planes": PLANES}
+TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES}
 
 
 def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.Namespace) -> dict[str, Any]:
@@ -128,27 +115,37 @@ def changed(settings: TrainingSettings, values: dict[str, Any] | None = None) ->
     return TrainingSettings(**settings.model_dump() | (values or {}))
 
 
-def table(rows: list[dict[str, Any]], settings: TrainingSettings) -> str:
-    """The results in Markdown."""
+def table(rows: list[dict[str, Any]], settings: TrainingSettings, claims: Mapping[str, str]) -> str:
+    """The results in Markdown, beside them what others claim, if anything."""
     qps = list(rows[0]["gain_db"])
     lines = [
         f"{settings.steps} steps, batch {settings.batch}, patches {settings.patch}x{settings.patch}, "
         f"learning rate {settings.learning_rate:g}, seed {settings.seed}, where the name says nothing else; "
         "gain in dB on pictures never trained on",
         "",
-        f"| network | kMAC/pixel | parameters | mean | {' | '.join(f'QP {qp}' for qp in qps)} |",
-        "|---|" + "---:|" * (3 + len(qps)),
+        f"| network | kMAC/pixel | parameters | {'claimed | ' * bool(claims)}mean "
+        f"| {' | '.join(f'QP {qp}' for qp in qps)} |",
+        "|---|" + "---:|" * (3 + bool(claims) + len(qps)),
     ]
     for row in rows:
         gains = " | ".join(f"{row['gain_db'][qp]:+.4f}" for qp in qps)
-        facts = f"{row['kmac_per_pixel']:.1f} | {row['parameters']:,} | **{row['gain_mean_db']:+.4f}**"
+        claim = f"{claims.get(row['name'], '')} | " if claims else ""
+        facts = f"{row['kmac_per_pixel']:.1f} | {row['parameters']:,} | {claim}**{row['gain_mean_db']:+.4f}**"
         lines.append(f"| {row['name']} | {facts} | {gains} |")
     return "\n".join(lines) + "\n"
 
 
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
+def main(
+    argv: list[str],
+    tables: Mapping[str, Mapping[str, Variant]] = TABLES,
+    claims: Mapping[str, str] = MappingProxyType({}),
+    description: str | None = __doc__,
+) -> None:
+    """Train and measure the variants of one table, and print it."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if len(tables) > 1:
+        parser.add_argument("table", choices=tables)
+    parser.set_defaults(table=next(iter(tables)))
     parser.add_argument("--store", type=Path, required=True, help="to train on (split train) and choose on (val)")
     parser.add_argument("--test", type=Path, required=True, help="store that the table is about")
     parser.add_argument("--split", default="test", help="of that store [test]")
@@ -160,11 +157,11 @@ def main(argv: list[str]) -> None:
     start = {"start": {"weights": str(weights_path(args.start))}} if args.start else {}
     settings = TrainingSettings(**start | parse_overrides(args.training))
     rows = []
-    for name, variant in TABLES[args.table].items():
+    for name, variant in tables[args.table].items():
         if args.only is None or args.only in name:
             rows.append(run(name, variant, settings, args))
-            write_text(args.output / "table.md", table(rows, settings))
-    print(table(rows, settings))
+            write_text(args.output / "table.md", table(rows, settings, claims))
+    print(table(rows, settings, claims))
 
 
 if __name__ == "__main__":

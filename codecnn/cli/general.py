@@ -25,7 +25,8 @@ def demo(
     from codecnn.demo import run_demo
 
     results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
-    print_gains(results["evaluation"])
+    for one in results["evaluation"]["models"]:
+        print_gains(one)
     correlation = results["correlation"]
     out.print(
         f"Correlation with the codec's error ({correlation['n']} CTUs): "
