@@ -21,7 +21,8 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     """Build, train, evaluate and correlate below `output`; what an earlier run finished is kept.
 
     `say` gets a line a step; `progress(description, unit)` is a context manager that gives a function of
-    (done, total). Returns {"evaluation": results.json of the demo's network and of SHIPPED, "correlation": correlation.json}.
+    (done, total). Returns {"evaluation": results.json of the demo's network and of SHIPPED, "correlation":
+    correlation.json}.
     """
     say("1/4 Training set: real pictures coded by libvvenc at five QPs")
     recipe = bundled("datasets/demo.yaml")

@@ -5,8 +5,9 @@
     python tools/variants.py planes --store stores/zoo --test stores/zoo_test -o runs/planes --start low_cost_17
 
 tools/notebook.py is one more such table. A variant that is done is not run again, one that was interrupted goes on
-from its checkpoint; table.md is written anew after each. Gains are those of the weights that did best on the split "val" of the one store, on the split "test" of the
-other; or with --split val on pictures of that split, which with validate_every=STEPS had no say in the weights.
+from its checkpoint; table.md is written anew after each. Gains are those of the weights that did best on
+the split "val" of the one store, on the split "test" of the other; or with --split val on pictures of that split, which
+with validate_every=STEPS had no say in the weights.
 """
 
 import argparse
