@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from codecnn.ctu.loader import CELL_SCALES
 from codecnn.filtering.integer import (
     FastNetwork,
     IntegerNetwork,
@@ -104,8 +105,8 @@ def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) 
             noisy = picture.y + rng.integers(-16, 17, picture.y.shape)
             planes[name] = np.clip(noisy, 0, 1023).astype(picture.y.dtype)
         elif name not in planes:
-            cells = rng.random((-(-height // 4), -(-width // 4))).astype(np.float32)
-            planes[name] = np.kron(cells, np.ones((4, 4), np.float32))[:height, :width]
+            cells = rng.integers(0, 4, (-(-height // 4), -(-width // 4))).repeat(4, axis=0).repeat(4, axis=1)
+            planes[name] = (cells[:height, :width] / CELL_SCALES[name]).astype(np.float32)
     return planes
 
 

@@ -1,6 +1,6 @@
-"""The README's figure: PSNR gain by QP, from the results.json of an evaluation.
+"""The README's figure: PSNR gain by QP of filters, from the results.json of an evaluation.
 
-python tools/figure.py demo/evaluation/results.json docs/demo.png
+python tools/figure.py results/zoo/results.json docs/gain.png
 """
 
 import json
@@ -10,25 +10,29 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 
-def draw(results: dict, output: Path) -> None:
-    """One group of bars a QP, one bar a test picture, and the mean as a line; gains in dB of luma PSNR."""
-    qps = sorted({row["qp"] for row in results["sequences"]})
-    names = list(dict.fromkeys(row["name"] for row in results["sequences"]))
-    figure = Figure(figsize=(7.2, 3.2), dpi=130, layout="constrained")
+def draw(models: list[dict], output: Path) -> None:
+    """A line a filter, the mean of its gains in dB of luma PSNR; the test pictures of the last one as dots."""
+    qps = sorted({row["qp"] for row in models[0]["sequences"]})
+    figure = Figure(figsize=(7.2, 3.4), dpi=130, layout="constrained")
     axes = figure.subplots()
-    width = 0.8 / len(names)
-    for index, name in enumerate(names):
-        gains = [row["psnr_y_filtered"] - row["psnr_y"] for row in results["sequences"] if row["name"] == name]
-        places = [place + (index - (len(names) - 1) / 2) * width for place in range(len(qps))]
-        axes.bar(places, gains, width * 0.92, label=name, color=f"C{index}")
-    means = [results["gain_db"]["y"][str(qp)] for qp in qps]
-    axes.plot(range(len(qps)), means, "k.-", label=f"mean {results['gain_db']['y']['mean']:+.3f} dB")
+    for index, model in enumerate(models):
+        gain = model["gain_db"]["y"]
+        label = (
+            f"{model['name'].rpartition('/')[2]}: {model['kmac_per_pixel']:.1f} kMAC/pixel, "
+            f"{gain['mean']:+.3f} dB, BD-rate {model['bd_rate']['y']:+.2f} %"
+        )
+        axes.plot(qps, [gain[str(qp)] for qp in qps], "o-", label=label, color=f"C{index}", zorder=3)
+    dots = [(row["qp"], row["psnr_y_filtered"] - row["psnr_y"]) for row in models[-1]["sequences"]]
+    axes.scatter(*zip(*dots, strict=True), s=9, color=f"C{len(models) - 1}", alpha=0.35, linewidths=0)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set_xticks(range(len(qps)), [f"QP {qp}" for qp in qps])
+    axes.set_xticks(qps)
+    axes.set_xlabel("QP")
     axes.set_ylabel("PSNR Y gain, dB")
+    pictures = len({row["name"] for row in models[0]["sequences"]})
+    settings = models[0]["settings"]
     axes.set_title(
-        f"{results['model'].upper()} at {results['kmac_per_pixel']:.1f} kMAC/pixel over finished VVC pictures "
-        "that it never saw",
+        f"Over finished pictures of libvvenc {settings['preset']}, {settings['configuration'].upper()}, all in-loop "
+        f"filters on: {pictures} pictures never trained on",
         fontsize=9.5,
     )
     axes.spines[["top", "right"]].set_visible(False)
@@ -38,4 +42,5 @@ def draw(results: dict, output: Path) -> None:
 
 if __name__ == "__main__":
     content = json.loads(Path(sys.argv[1]).read_text())
-    draw(content.get("models", [content])[-1], Path(sys.argv[2]))
+    shown = [one for one in content.get("models", [content]) if "loss_to_float" not in one]
+    draw(sorted(shown, key=lambda one: one["kmac_per_pixel"]), Path(sys.argv[2]))
