@@ -20,6 +20,8 @@ HEAD = """# Benchmark
   and the most of them, and figures are medians. Absolute figures move with all else that a machine has to do, ratios of
   turns less; where the brackets are wide, or hold 1, they say nothing certain. A ratio without brackets was measured
   once.
+- With another busy process beside, PyTorch's threads, and so codecnn's, wait for each other more than those of ONNX
+  Runtime and OpenVINO do, which no turns make up for: look at the load, and then at CPU time with `--threads 1`.
 - Figures of two machines, of other versions or of other sizes are not comparable, and ratios of two machines need not
   be alike.
 - Inference: the same weights, picture, float32 and number of threads, each run a process of its own, checked to give

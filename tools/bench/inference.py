@@ -9,7 +9,7 @@ eager is the network as people write it, NCHW and torch.cat, where it is an RDN 
 module as it stands; onnxruntime and openvino run what `codecnn export` writes. These take the picture in one piece.
 Loading and compiling are not counted, nor is a first pass, in which all of them allocate; memory is that of the
 process, with Python and PyTorch in all of them. That all ways give the same picture, to 1e-4 of full scale, is checked.
-Figures are the least of the runs.
+Figures are the least of the runs. CPU time is that of all threads: on a busy machine, with --threads 1, it says more.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def picture(model: FilterNetwork, width: int, height: int) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def measure_way(way: str, args: argparse.Namespace) -> dict[str, float]:
-    """Seconds of one pass over one picture and the peak memory of this process in MiB."""
+    """Wall and CPU seconds of one pass over one picture and the peak memory of this process in MiB."""
     torch.set_num_threads(args.threads)
     model = awake(args.network)
     planes = picture(model, *_size(args.size))
@@ -176,23 +176,23 @@ def measure_way(way: str, args: argparse.Namespace) -> dict[str, float]:
             return filter_outputs(peer, planes, tile=None)
 
     filtered()
-    started = time.perf_counter()
+    started, before = time.perf_counter(), time.process_time()
     result = filtered()
-    seconds = time.perf_counter() - started
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - before
     if args.save is not None:
         np.savez(args.save, **{name: plane.numpy() for name, plane in result.items()})
-    return {"seconds": seconds, "peak_mib": peak_mib()}
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak_mib()}
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds and MiB of each way by turns, and why a way is missing; exits where two ways' pictures differ."""
+    """Figures of each way by turns, and why a way is missing; exits where two ways' pictures differ."""
     missing = {}
     for way, packages in NEEDS.items():
         absent = [name for name in packages if find_spec(name) is None]
         if absent:
             missing[way] = f"{' and '.join(absent)} not here: pip install 'codecnn[benchmark]'"
     ways: dict[str, dict[str, list[float]]] = {
-        way: {"seconds": [], "peak_mib": []} for way in NEEDS if way not in missing
+        way: {"seconds": [], "cpu_seconds": [], "peak_mib": []} for way in NEEDS if way not in missing
     }
     benchmark = [sys.executable, str(Path(__file__).resolve().parents[1] / "benchmark.py"), "inference"]
     options = ["--network", args.network, "--size", args.size, "--threads", str(args.threads)]
@@ -224,13 +224,17 @@ def _compare(way: str, folder: Path) -> None:
 
 
 def rows(result: dict[str, Any], args: argparse.Namespace) -> list[Row]:
-    """Time and memory against each peer."""
+    """Time, CPU time and memory against each peer."""
     ours = result["ways"]["codecnn"]
     what = f"`{args.network}` on {args.size}, {args.threads} threads"
     plain = "PyTorch, `torch.cat`" if is_eager_rdn(create_model(args.network)) else "PyTorch, the plain module"
     titles = {"eager": plain, "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
     made = []
-    for key, unit, kind in (("seconds", "s", "time"), ("peak_mib", "MiB", "memory")):
+    for key, unit, kind in (
+        ("seconds", "s", "time"),
+        ("cpu_seconds", "s", "CPU time"),
+        ("peak_mib", "MiB", "memory"),
+    ):
         for way, title in titles.items():
             theirs = result["ways"].get(way, {}).get(key, ())
             made.append(row(f"{what}: {kind}", unit, ours[key], title, theirs, result["missing"].get(way, "")))
@@ -260,8 +264,9 @@ def main(argv: list[str]) -> list[Row]:
     for way, figures in best.items():
         ratio = {key: best["codecnn"][key] / figures[key] for key in figures}
         print(
-            f"{way:11} {figures['seconds']:8.3f} s {figures['peak_mib']:8.0f} MiB resident; "
-            f"codecnn takes {ratio['seconds']:.3f} of the time, {ratio['peak_mib']:.3f} of the memory"
+            f"{way:11} {figures['seconds']:8.3f} s, CPU {figures['cpu_seconds']:8.3f} s, "
+            f"{figures['peak_mib']:6.0f} MiB resident; codecnn takes {ratio['seconds']:.3f} of the time, "
+            f"{ratio['cpu_seconds']:.3f} of the CPU's, {ratio['peak_mib']:.3f} of the memory"
         )
     for way, why in result["missing"].items():
         print(f"{way:11} {why}")
