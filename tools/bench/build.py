@@ -1,7 +1,8 @@
 """Building a store against the bare encodes of the same pictures: what checks, measures and hashes cost on top.
 
 The peer is what one would type: ffmpeg with libvvenc and the same settings, the same number at a time, from raw YUV
-that lies ready. Both take turns, and each time is that of the whole process. Files are in the page cache.
+that lies ready. Both take turns, and each time is that of the whole process. Files are in the page cache. Without
+pictures two of scikit-image are taken.
 """
 
 import argparse
@@ -13,30 +14,53 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import skimage.data
+from skimage.io import imsave
 
 from codecnn.config import checked
 from codecnn.ctu.build import build_store
 from codecnn.ctu.recipe import Recipe
 from codecnn.runs import write_text
 from codecnn.video.process import ffmpeg_path
+from tools.bench._rows import Row, row
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> list[Row]:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="benchmark.py build", description=__doc__.splitlines()[0])
-    parser.add_argument("pictures", nargs="+", type=Path, help="pictures or videos to code")
+    parser.add_argument("pictures", nargs="*", type=Path, help="pictures or videos to code [two of scikit-image]")
     parser.add_argument("--preset", default="medium")
     parser.add_argument("-q", "--qp", default="22,27,32,37,42")
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="turns that each takes [3]")
     options = parser.parse_args(argv)
+    result = measure(options)
+    print(f"{result['encodes']} encodes, preset {options.preset}, {options.jobs} at a time")
+    for kind, (bare, build) in result["seconds"].items():
+        ratios = ", ".join(f"{b / a:.3f}" for a, b in zip(bare, build, strict=True))
+        print(
+            f"{kind:5} bare {min(bare):8.2f} s, build {min(build):8.2f} s: "
+            f"{min(build) / min(bare):.3f} times, by turns {ratios}"
+        )
+    what = f"a store of {result['encodes']} encodes, preset {options.preset}, {options.jobs} at a time"
+    return [
+        row(f"{what}: {kind} time", "s", build, "the bare encodes", bare)
+        for kind, (bare, build) in result["seconds"].items()
+    ]
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of the bare encodes and of the build by turns, by kind, "wall" and "CPU"."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        pictures = options.pictures or _two_pictures(folder)
         recipe = {
             "name": "benchmark",
             "preset": options.preset,
             "qp": [int(qp) for qp in options.qp.split(",")],
-            "sequences": [{"source": str(path.resolve())} for path in options.pictures],
+            "sequences": [{"source": str(path.resolve())} for path in pictures],
         }
         write_text(folder / "recipe.yaml", json.dumps(recipe))
         # Built once to have the pictures as YUV and the encoder's arguments, and everything in the page cache.
@@ -53,11 +77,19 @@ def main(argv: list[str]) -> None:
         for turn in range(options.rounds):
             plain.append(_seconds(bare, "\n".join(commands)))
             built.append(_seconds([*build, str(folder / f"store{turn}")], ""))
-    print(f"{len(commands)} encodes, preset {options.preset}, {options.jobs} at a time")
-    for index, kind in enumerate(("wall", "CPU")):
-        a, b = ([turn[index] for turn in turns] for turns in (plain, built))
-        ratios = ", ".join(f"{build / bare:.3f}" for bare, build in zip(a, b, strict=True))
-        print(f"{kind:5} bare {min(a):8.2f} s, build {min(b):8.2f} s: {min(b) / min(a):.3f} times, by turns {ratios}")
+    seconds = {
+        kind: [[turn[index] for turn in turns] for turns in (plain, built)]
+        for index, kind in enumerate(("wall", "CPU"))
+    }
+    return {"encodes": len(commands), "seconds": seconds}
+
+
+def _two_pictures(folder: Path) -> list[Path]:
+    """Of scikit-image's own, 512x512 and 600x400."""
+    paths = [folder / f"{name}.png" for name in ("astronaut", "coffee")]
+    for path in paths:
+        imsave(path, getattr(skimage.data, path.stem)(), check_contrast=False)
+    return paths
 
 
 def _seconds(argv: list[str], text: str) -> tuple[float, float]:

@@ -8,7 +8,6 @@ form's own time what convolutions take. Weights are random; time does not depend
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from codecnn.filtering.integer import exact_filter, quantise
 from codecnn.models import create_model, list_models
 from codecnn.models.export_build import build_graph
 from codecnn.video import Picture
+from tools.bench._rows import Row, row
 
 
 def seconds(compute: Callable[[], object]) -> float:
@@ -37,7 +37,7 @@ def share_of_convolutions(compute: Callable[[], object]) -> float:
     return sum(own for key, own in times.items() if "conv" in key) / sum(times.values())
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> list[Row]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", action="append", choices=list_models())
     parser.add_argument("--size", default="640x384")
@@ -46,34 +46,48 @@ def main(argv: list[str]) -> None:
     given = parser.parse_args(argv)
     torch.set_num_threads(given.threads)
     width, height = (int(part) for part in given.size.split("x"))
-    rng = np.random.default_rng(0)
-    planes = [
-        rng.integers(0, 1024, shape).astype(np.uint16) for shape in ((height, width), *[(height // 2, width // 2)] * 2)
-    ]
-    picture = Picture(tuple(planes), 10)
+    picture, made = noise(width, height), []
     for name in given.network or list_models():
-        torch.manual_seed(0)
-        model = create_model(name).eval()
-        graph = build_graph(model)
-        sizes = {node.name: 4.0 for node in graph.nodes}
-        filters = {"float": float_filter(model)}
-        filters |= {str(bits): exact_filter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
-        for one in filters.values():
-            one(picture, 37)
-        times: dict[str, list[float]] = {kind: [] for kind in filters}
-        for _ in range(given.runs):
-            for kind, one in filters.items():
-                times[kind].append(seconds(lambda one=one: one(picture, 37)))
-        ratios = {
-            f"{bits}_bits": statistics.median(a / b for a, b in zip(times[bits], times["float"], strict=True))
-            for bits in ("25", "32")
+        times, share = measure(name, picture, given.runs)
+        exact = {
+            bits: row(_what(name, bits, given), "s", times[bits], "float", times["float"]) for bits in ("25", "32")
         }
-        share = share_of_convolutions(lambda one=filters["25"]: one(picture, 37))
+        ratios = {f"{bits}_bits": of["ratio"] for bits, of in exact.items()}
         facts = {"network": name, "float_seconds": min(times["float"]), **ratios, "convolutions_of_25_bits": share}
         sys.stdout.write(
             json.dumps({key: round(v, 3) if isinstance(v, float) else v for key, v in facts.items()}) + "\n"
         )
         sys.stdout.flush()
+        made += exact.values()
+    return made
+
+
+def noise(width: int, height: int) -> Picture:
+    """A 10-bit 4:2:0 picture of even size."""
+    rng = np.random.default_rng(0)
+    shapes = (height, width), *[(height // 2, width // 2)] * 2
+    return Picture(tuple(rng.integers(0, 1024, shape).astype(np.uint16) for shape in shapes), 10)
+
+
+def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[float]], float]:
+    """Seconds by turns of the float network and of both integer ones, and the convolutions' share of the smaller's."""
+    torch.manual_seed(0)
+    model = create_model(name).eval()
+    graph = build_graph(model)
+    sizes = {node.name: 4.0 for node in graph.nodes}
+    filters = {"float": float_filter(model)}
+    filters |= {str(bits): exact_filter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
+    for one in filters.values():
+        one(picture, 37)
+    times: dict[str, list[float]] = {kind: [] for kind in filters}
+    for _ in range(runs):
+        for kind, one in filters.items():
+            times[kind].append(seconds(lambda one=one: one(picture, 37)))
+    return times, share_of_convolutions(lambda: filters["25"](picture, 37))
+
+
+def _what(name: str, bits: str, given: argparse.Namespace) -> str:
+    return f"`{name}` in integers, sums of {bits} bits, {given.size}, {given.threads} threads: time"
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from codecnn.ctu.patches import Patch, PatchReader, copy_window
 from codecnn.ctu.resident import ResidentBatches
 from codecnn.ctu.store import Unit, format_to_json, open_store
 from codecnn.video import VideoFormat
+from tools.bench._rows import Row, row
 
 SIZE, HALO, BATCH = 128, 2, 16
 PEER_CHUNK = 256
@@ -36,7 +37,7 @@ Array = npt.NDArray[Any]
 Cut = Callable[[Sequence[Patch]], tuple[Array, Array]]
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> list[Row]:
     """Measure and print; --json for figures alone."""
     parser = argparse.ArgumentParser(prog="benchmark.py reads", description=__doc__.splitlines()[0])
     parser.add_argument("--store", type=Path, help="a store [pictures made here]")
@@ -48,22 +49,41 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes of the whole loader [2]")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
+    result = measure(options)
+    reads, loader = result["reads"], result["loader"]
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return rows(result)
+    print(f"{result['machine']}; {result['bit_depth']} bit, {options.patches} pairs x {options.rounds} rounds")
+    print(f"\n{'reader':44} {'pairs/s':>9} {'pairs/CPU s':>12} {'codecnn is':>11}")
+    for one in reads:
+        print(f"{one['reader']:44} {one['pairs_per_s']:9.0f} {one['pairs_per_cpu_s']:12.0f} {one['ratio']:10.1f}x")
+    print(f"\n{'whole loader':44} {'pairs/s':>9}")
+    for one in loader:
+        print(f"{one['loader']:44} {one['pairs_per_s']:9.0f}")
+    return rows(result)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Pairs a second of every reader, and of the whole loader."""
     with tempfile.TemporaryDirectory() as folder:
         made = options.store is None
         units = make_units(Path(folder), options) if made else open_store(options.store).split(options.split)
         reads = _reads(units, Path(folder), options)
         loader = _loader(units, options)
-    result = {"machine": _machine(), "bit_depth": units[0].format.bit_depth, "reads": reads, "loader": loader}
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"{result['machine']}; {result['bit_depth']} bit, {options.patches} pairs x {options.rounds} rounds")
-    print(f"\n{'reader':44} {'pairs/s':>9} {'pairs/CPU s':>12} {'codecnn is':>11}")
-    for row in reads:
-        print(f"{row['reader']:44} {row['pairs_per_s']:9.0f} {row['pairs_per_cpu_s']:12.0f} {row['ratio']:10.1f}x")
-    print(f"\n{'whole loader':44} {'pairs/s':>9}")
-    for row in loader:
-        print(f"{row['loader']:44} {row['pairs_per_s']:9.0f}")
+    return {"machine": _machine(), "bit_depth": units[0].format.bit_depth, "reads": reads, "loader": loader}
+
+
+def rows(result: dict[str, Any]) -> list[Row]:
+    """Reading against each peer by turns, and the loader alone."""
+    ours, *peers = result["reads"]
+    depth = result["bit_depth"]
+    made = [
+        row(f"reading patches, {depth} bit", "pairs/s", ours["turns"], peer["reader"], peer["turns"]) for peer in peers
+    ]
+    for one in result["loader"]:
+        made.append(row(f"the whole loader, {depth} bit, {one['loader']}", "pairs/s", [one["pairs_per_s"]]))
+    return made
 
 
 def _machine() -> str:
@@ -122,6 +142,7 @@ def _reads(units: Sequence[Unit], folder: Path, options: argparse.Namespace) -> 
             "pairs_per_s": len(order) / wall[name],
             "pairs_per_cpu_s": len(order) / cpu[name],
             "ratio": wall[name] / ours,
+            "turns": [len(order) / turn for turn, _ in seconds[name]],
         }
         for name in readers
     ]

@@ -23,6 +23,7 @@ import torch
 from codecnn.filtering import decide_video, filter_video, float_filter
 from codecnn.models import create_model
 from codecnn.video import VideoFormat, create_video, open_video
+from tools.bench._rows import Row, row
 
 SETTLED = 10
 """Pictures after which all that is kept has been made."""
@@ -44,7 +45,7 @@ def write_clip(path: Path, video_format: VideoFormat, frames: int) -> None:
             out.write([np.roll(plane, number, axis=1) for plane in noise])
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> list[Row]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="low_cost_5")
     parser.add_argument("--frames", type=int, default=1000)
@@ -54,6 +55,20 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
+    figures = measure(args)
+    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+    first, last = figures["first_tenth_mib"], figures["last_tenth_mib"]
+    if last > TOLERANCE * first:
+        sys.exit(f"memory grew from {first:.1f} to {last:.1f} MiB")
+    what = f"{args.frames} pictures of {args.size} through `{args.network}`{', decided' if args.decide else ''}"
+    return [
+        row(f"{what}: time of one", "s", [figures["seconds_a_picture"]]),
+        row(f"{what}: memory of the last tenth", "MiB", [last], "the first tenth", [first]),
+    ]
+
+
+def measure(args: argparse.Namespace) -> dict[str, float]:
+    """Seconds a picture, and resident memory after the first pictures, in their first and last tenth."""
     width, height = (int(part) for part in args.size.split("x"))
     video_format = VideoFormat(width, height, bit_depth=10)
     filter_ = float_filter(create_model(args.network))
@@ -76,7 +91,7 @@ def main(argv: list[str]) -> None:
     settled = resident[SETTLED:]
     part = max(len(settled) // 10, 1)
     first, last = statistics.median(settled[:part]), statistics.median(settled[-part:])
-    figures = {
+    return {
         "pictures": args.frames,
         "seconds_a_picture": seconds / args.frames,
         "after_the_first_mib": resident[0],
@@ -85,9 +100,6 @@ def main(argv: list[str]) -> None:
         "least_mib": min(settled),
         "most_mib": max(settled),
     }
-    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
-    if last > TOLERANCE * first:
-        sys.exit(f"memory grew from {first:.1f} to {last:.1f} MiB")
 
 
 if __name__ == "__main__":

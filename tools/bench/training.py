@@ -34,6 +34,7 @@ from codecnn.runs import read_jsonl, write_jsonl
 from codecnn.training import TrainingSettings, train_task
 from codecnn.training.checkpoint import LOG, METRICS
 from codecnn.training.filter_task import FilterTask
+from tools.bench._rows import Row, row
 from tools.bench.reads import make_units
 
 WAYS = ("plain", "codecnn")
@@ -142,7 +143,7 @@ def bench_units(folder: Path) -> list[Unit]:
     return [Unit(folder, record) for record in read_jsonl(records)]
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> list[Row]:
     """Measure and print; --json for figures alone."""
     parser = argparse.ArgumentParser(
         prog="benchmark.py training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -166,8 +167,38 @@ def main(argv: list[str]) -> None:
         torch.set_num_threads(options.threads)
         torch.manual_seed(0)
         print(json.dumps({"plain": run_plain, "codecnn": run_codecnn}[options.only](options, options.folder)))
-        return
+        return []
     cost = complexity(create_model(options.network)).kmac_per_pixel
+    results = measure(options, argv)
+    ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in zip(*results.values(), strict=True)]
+    operations = cost * 1000 * 6 * options.patch**2 * options.batch
+    ways = {
+        way: {
+            "steps_per_second": float(np.median([turn["steps_per_second"] for turn in turns])),
+            "data_wait": float(np.median([turn["data_wait"] for turn in turns])),
+        }
+        for way, turns in results.items()
+    }
+    for figures in ways.values():
+        figures["tflops"] = figures["steps_per_second"] * operations / 1e12
+    if options.json:
+        print(json.dumps({"ways": ways, "ratio": float(np.median(ratios)), "turns": results}, indent=2))
+        return _table(results, options)
+    print(
+        f"{options.network}, {cost:.1f} kMAC/pixel, {options.batch} patches of {options.patch}x{options.patch}, "
+        f"{options.device}, {options.threads} threads, load {os.getloadavg()[0]:.1f}; medians of {options.turns} turns"
+    )
+    print(f"{'':8} {'steps/s':>9} {'TFLOP/s':>9} {'waiting':>8}")
+    for way, figures in ways.items():
+        print(f"{way:8} {figures['steps_per_second']:9.2f} {figures['tflops']:9.3f} {figures['data_wait']:8.1%}")
+    print(f"codecnn is {np.median(ratios):.2f} times as fast (turns: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+    for note in dict.fromkeys(note for turn in results["codecnn"] for note in turn["notes"]):
+        print(note)
+    return _table(results, options)
+
+
+def measure(options: argparse.Namespace, argv: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Figures of each way by turns; `argv` is what its processes are told."""
     results: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "png").mkdir()
@@ -179,27 +210,11 @@ def main(argv: list[str]) -> None:
                     [*command, "--only", way, "--folder", folder], check=True, stdout=subprocess.PIPE, text=True
                 )
                 results[way].append(json.loads(done.stdout.splitlines()[-1]))
-    ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in zip(*results.values(), strict=True)]
-    operations = cost * 1000 * 6 * options.patch**2 * options.batch
-    rows = {
-        way: {
-            "steps_per_second": float(np.median([turn["steps_per_second"] for turn in turns])),
-            "data_wait": float(np.median([turn["data_wait"] for turn in turns])),
-        }
-        for way, turns in results.items()
-    }
-    for row in rows.values():
-        row["tflops"] = row["steps_per_second"] * operations / 1e12
-    if options.json:
-        print(json.dumps({"ways": rows, "ratio": float(np.median(ratios)), "turns": results}, indent=2))
-        return
-    print(
-        f"{options.network}, {cost:.1f} kMAC/pixel, {options.batch} patches of {options.patch}x{options.patch}, "
-        f"{options.device}, {options.threads} threads, load {os.getloadavg()[0]:.1f}; medians of {options.turns} turns"
-    )
-    print(f"{'':8} {'steps/s':>9} {'TFLOP/s':>9} {'waiting':>8}")
-    for way, row in rows.items():
-        print(f"{way:8} {row['steps_per_second']:9.2f} {row['tflops']:9.3f} {row['data_wait']:8.1%}")
-    print(f"codecnn is {np.median(ratios):.2f} times as fast (turns: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")
-    for note in dict.fromkeys(note for turn in results["codecnn"] for note in turn["notes"]):
-        print(note)
+    return results
+
+
+def _table(results: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -> list[Row]:
+    plain, ours = ([turn["steps_per_second"] for turn in results[way]] for way in WAYS)
+    patches = f"{options.batch} patches of {options.patch}x{options.patch}"
+    what = f"training `{options.network}` on {patches}, {options.device}, {options.threads} threads"
+    return [row(what, "steps/s", ours, "plain PyTorch loop over PNG crops", plain)]
