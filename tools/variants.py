@@ -74,7 +74,6 @@ PLANES: dict[str, Variant] = {
     "+ unfiltered picture": ("low_cost_17", {"planes": ["rec_y", "qp", "unf_y"]}),
     "+ edges of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "partition"]}),
     "+ depth of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "depth"]}),
-    "+ intra modes": ("low_cost_17", {"planes": ["rec_y", "qp", "intra_mode"]}),
     "+ unfiltered picture, edges and depth": (
         "low_cost_17",
         {"planes": ["rec_y", "qp", "unf_y", "partition", "depth"]},
