@@ -463,3 +463,14 @@ def test_weights_that_are_not_what_the_card_says_are_refused(tmp_path):
     pickled.write_bytes(b"x")
     with pytest.raises(ModelError, match="pickled"):
         load_model(pickled)
+
+
+def test_pictures_beside_the_decoded_one_enter_as_differences():
+    model = create_model("low_cost_17", planes=["rec_y", "qp", "unf_y", "depth"])
+    decoded, step = torch.full((1, 1, 16, 16), 0.25), torch.zeros(1, 1, 16, 16)
+    step[..., 3, 5] = 3 / 1024
+    planes = {"rec_y": decoded, "qp": torch.full((1, 1, 1, 1), 0.5), "unf_y": decoded + step, "depth": decoded}
+    channels = model.stack(planes)
+    torch.testing.assert_close(channels[:, :1], torch.full_like(decoded, -1.0))
+    torch.testing.assert_close(channels[:, 1:2], step * 64)
+    torch.testing.assert_close(channels[:, 2:], torch.full_like(decoded, -1.0))

@@ -9,8 +9,13 @@ from torch import Tensor, nn
 from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
 
-SAMPLE_PLANES = ("rec_y", "rec_u", "rec_v", "unf_y", "pred_y")
-"""Planes of samples x / 2^bit_depth: decoded, before the codec's loop filters, and the codec's prediction."""
+DECODED_PLANES = ("rec_y", "rec_u", "rec_v")
+DIFFERENCE_PLANES = ("unf_y", "pred_y")
+"""The picture before the codec's loop filters and the codec's prediction, which a network is given as what they differ
+from `rec_y`: libvvenc's filters change 2 to 10 steps of 1024, and beside the texture of two pictures no training finds
+that."""
+SAMPLE_PLANES = (*DECODED_PLANES, *DIFFERENCE_PLANES)
+"""Planes of samples x / 2^bit_depth."""
 CHROMA_PLANES = ("rec_u", "rec_v")
 """Planes that come at the resolution of 4:2:0 chroma, half of luma's height and width, and so with half the halo."""
 KNOWN_PLANES = (*SAMPLE_PLANES, "qp", "depth", "cu_qp", "pred_mode", "intra_mode", "partition")
@@ -18,6 +23,11 @@ KNOWN_PLANES = (*SAMPLE_PLANES, "qp", "depth", "cu_qp", "pred_mode", "intra_mode
 
 RESIDUAL_SCALE = 0.02
 """Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37."""
+
+CENTRED_SCALE = 4.0
+"""Factor on samples less one half, as the first convolution gets them."""
+DIFFERENCE_SCALE = 64.0
+"""Factor on a difference of samples, as the first convolution gets it."""
 
 Filtered = Tensor | dict[str, Tensor]
 """What a network returns: the filtered luma, or for several outputs each of them by name."""
@@ -92,11 +102,13 @@ class FilterNetwork(nn.Module):
         """
         self.check(planes)
         shape = planes["rec_y"].shape
-        full = [
-            upsample_chroma(planes[name]) if name in CHROMA_PLANES else planes[name].expand(shape)
-            for name in self.channels
-        ]
-        return centred(torch.cat(full, dim=1))
+        return torch.cat([self.entering(planes, name).expand(shape) for name in self.channels], dim=1)
+
+    def entering(self, planes: Mapping[str, Tensor], name: str) -> Tensor:
+        """A plane (n, 1, h, w) as the first convolution gets it, chroma upsampled; a constant one is (n, 1, 1, 1)."""
+        if name in DIFFERENCE_PLANES:
+            return (planes[name] - planes["rec_y"]) * DIFFERENCE_SCALE
+        return centred(upsample_chroma(planes[name]) if name in CHROMA_PLANES else planes[name])
 
     def crop(self, plane: Tensor) -> Tensor:
         """`plane` (n, 1, h, w) without the halo: (n, 1, h - 2·halo, w - 2·halo); a constant plane stays as it is."""
@@ -117,7 +129,7 @@ class FilterNetwork(nn.Module):
 
 def centred(samples: Tensor) -> Tensor:
     """Samples of [0, 1] in [-2, 2], the scale of the first convolution's input."""
-    return (samples - 0.5) * 4.0
+    return (samples - 0.5) * CENTRED_SCALE
 
 
 def named_outputs(filtered: Filtered) -> dict[str, Tensor]:

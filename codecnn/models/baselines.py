@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.models.base import SAMPLE_PLANES, Filtered, FilterNetwork, QpGain
+from codecnn.models.base import DECODED_PLANES, Filtered, FilterNetwork, QpGain
 from codecnn.models.blocks import check_counts, initialise
 from codecnn.models.registry import register
 
@@ -27,7 +27,7 @@ class Baseline(FilterNetwork):
 
     def start(self, head: nn.Conv2d, tail: nn.Conv2d) -> None:
         """Initialise all convolutions of the finished network."""
-        spans = [slice(i, i + 1) for i, name in enumerate(self.channels) if name in SAMPLE_PLANES]
+        spans = [slice(i, i + 1) for i, name in enumerate(self.channels) if name in DECODED_PLANES]
         initialise(self, head, spans, tail)
 
 

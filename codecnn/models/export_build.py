@@ -14,7 +14,14 @@ from torch import nn
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
-from codecnn.models.base import CHROMA_PLANES, RESIDUAL_SCALE, FilterNetwork
+from codecnn.models.base import (
+    CENTRED_SCALE,
+    CHROMA_PLANES,
+    DIFFERENCE_PLANES,
+    DIFFERENCE_SCALE,
+    RESIDUAL_SCALE,
+    FilterNetwork,
+)
 from codecnn.models.baselines import EDSR, VRCNN, Chain
 from codecnn.models.blocks import RDB, DepthwiseBlock, Haar, InverseHaar, SeparableBlock
 from codecnn.models.conditioning import QpModulation
@@ -108,11 +115,21 @@ def _stack(draft: _Draft, model: FilterNetwork, factor: int = 1) -> str:
         if name == "qp":
             part = draft.add("qp", "qp", "rec_y")
         else:
-            part = draft.once(name, "plane")
+            part = _plane(draft, name)
             if name in CHROMA_PLANES:
                 part = _upsampled(draft, part)
         parts.append(part if factor == 1 else draft.add(f"{name}.unshuffled", "unshuffle", part, factor=factor))
     return _joined(draft, "channels", parts)
+
+
+def _plane(draft: _Draft, name: str) -> str:
+    """A plane as the network takes it: centred, or less the decoded one."""
+    plane = draft.once(name, "plane")
+    if name not in DIFFERENCE_PLANES:
+        return plane
+    both = draft.add(f"{name}.both", "concat", plane, draft.once("rec_y", "plane"))
+    weight = np.array([1.0, -1.0]).reshape(1, 2, 1, 1) * DIFFERENCE_SCALE / CENTRED_SCALE
+    return draft.weights(f"{name}.difference", both, weight, np.zeros(1))
 
 
 def _upsampled(draft: _Draft, plane: str) -> str:
@@ -202,8 +219,7 @@ def _at_chroma(draft: _Draft, model: YuvRDN) -> str:
         elif name in CHROMA_PLANES:
             parts.append(draft.once(name, "plane"))
         else:
-            plane = draft.once(name, "plane")
-            parts.append(draft.add(f"{name}.unshuffled", "unshuffle", plane, factor=2))
+            parts.append(draft.add(f"{name}.unshuffled", "unshuffle", _plane(draft, name), factor=2))
     return _joined(draft, "channels", parts)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from codecnn.models.base import SAMPLE_PLANES, Filtered, FilterNetwork, QpGain
+from codecnn.models.base import DECODED_PLANES, Filtered, FilterNetwork, QpGain
 from codecnn.models.blocks import DepthwiseBlock, SeparableBlock, check_choice, check_counts, initialise
 from codecnn.models.conditioning import CONDITIONING, QpModulation
 from codecnn.models.registry import register
@@ -54,7 +54,7 @@ class LowCost(FilterNetwork):
         self.tail = nn.Conv2d(features, cells, 3, padding=1)
         self.shuffle = nn.PixelShuffle(shuffle)
         self.gain = QpGain() if "qp" in self.planes else None
-        spans = [slice(i * cells, (i + 1) * cells) for i, name in enumerate(self.channels) if name in SAMPLE_PLANES]
+        spans = [slice(i * cells, (i + 1) * cells) for i, name in enumerate(self.channels) if name in DECODED_PLANES]
         initialise(self, self.head, spans, self.tail)
         self.modulations = (
             None

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from codecnn.errors import ModelError
-from codecnn.models.base import SAMPLE_PLANES, Filtered, FilterNetwork, QpGain
+from codecnn.models.base import DECODED_PLANES, Filtered, FilterNetwork, QpGain
 from codecnn.models.blocks import RDB, Fusion, Haar, InverseHaar, check_choice, check_counts, initialise
 from codecnn.models.conditioning import CONDITIONING, QpModulation
 from codecnn.models.registry import register
@@ -118,7 +118,7 @@ class RDN(FilterNetwork):
         cells = self.head.in_channels // len(self.channels)
         step = 1 if isinstance(self.unshuffle, Haar) else cells
         for index, plane in enumerate(self.channels):
-            if plane in SAMPLE_PLANES:
+            if plane in DECODED_PLANES:
                 for start in range(index * cells, (index + 1) * cells, step):
                     yield slice(start, start + step)
 

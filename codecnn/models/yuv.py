@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from codecnn.errors import ModelError
-from codecnn.models.base import CHROMA_PLANES, RESIDUAL_SCALE, SAMPLE_PLANES, Filtered, centred
+from codecnn.models.base import CHROMA_PLANES, DECODED_PLANES, RESIDUAL_SCALE, Filtered, centred
 from codecnn.models.rdn import RDN
 from codecnn.models.registry import register
 
@@ -44,24 +44,24 @@ class YuvRDN(RDN):
     def _sample_channels(self) -> Iterator[slice]:
         start = 0
         for name in self.channels:
-            if name in SAMPLE_PLANES:
+            if name in DECODED_PLANES:
                 yield slice(start, start + self._width(name))
             start += self._width(name)
 
     def _at_chroma(self, planes: Mapping[str, Tensor], name: str) -> Tensor:
-        """A plane's channels (n, 1 or 4, h/2, w/2)."""
-        plane, like = planes[name], planes["rec_u"]
+        """A plane's channels (n, 1 or 4, h/2, w/2), as the first convolution gets them."""
         if name in CHROMA_PLANES:
-            return plane
+            return centred(planes[name])
+        plane = self.entering(planes, name)
         if name == "qp":
-            return _subsampled(plane).expand(like.shape)
+            return _subsampled(plane).expand(planes["rec_u"].shape)
         unshuffled: Tensor = self.unshuffle(plane.expand(planes["rec_y"].shape))
         return unshuffled
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered y (n, 1, h, w), u and v (n, 1, h/2, w/2) without the halo, not clipped."""
         self.check(planes)
-        x = centred(torch.cat([self._at_chroma(planes, name) for name in self.channels], dim=1))
+        x = torch.cat([self._at_chroma(planes, name) for name in self.channels], dim=1)
         made = self.tail(self.features(x, planes))
         filtered = {"y": self.repaired(planes, self.shuffle(made[:, :4]))}
         halo = self.halo // 2
