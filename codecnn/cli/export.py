@@ -25,8 +25,8 @@ def export(
     split: Annotated[str, typer.Option("--split", help="for int16: of the store")] = "train",
     pictures: Annotated[int, typer.Option("--pictures", min=1, help="for int16: pictures a QP to calibrate on")] = 4,
     accumulator_bits: Annotated[
-        int, typer.Option("--accumulator-bits", help="for int16: 25, exact in float32, to 32, finer and slower")
-    ] = 25,
+        int, typer.Option("--accumulator-bits", help="for int16: 32, or down to 25, faster here and coarser")
+    ] = 32,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

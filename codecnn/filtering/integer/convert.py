@@ -8,7 +8,7 @@ import torch
 from codecnn.ctu.store import Store
 from codecnn.filtering.integer.calibrate import PICTURES, magnitudes
 from codecnn.filtering.integer.network import IntegerNetwork
-from codecnn.filtering.integer.quantise import ACCUMULATOR_BITS, quantise
+from codecnn.filtering.integer.quantise import MAX_ACCUMULATOR_BITS, quantise
 from codecnn.models import FilterNetwork
 from codecnn.models.export_build import build_graph
 from codecnn.runs import provenance
@@ -24,7 +24,7 @@ def integer_network(
     split: str = "train",
     *,
     pictures: int = PICTURES,
-    accumulator_bits: int = ACCUMULATOR_BITS,
+    accumulator_bits: int = MAX_ACCUMULATOR_BITS,
     device: str | torch.device = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[IntegerNetwork, dict[str, Any]]:

@@ -21,7 +21,7 @@ from codecnn.models.export_graph import Array, Graph, Node
 
 ACCUMULATOR_BITS = 25
 """Sums below 2^24 in magnitude: all of them are float32 numbers, so float32 convolutions are exact."""
-MIN_ACCUMULATOR_BITS = 17
+MIN_ACCUMULATOR_BITS, MAX_ACCUMULATOR_BITS = 17, 32
 HEADROOM = 1.25
 """How much larger than any that was seen an activation may be before it saturates."""
 
@@ -41,8 +41,8 @@ def quantise(
     needs more than `accumulator_bits` bits, sign included, whatever the picture. Raises ConfigError for bits out of
     range, ModelError for weights that no scale fits.
     """
-    if not MIN_ACCUMULATOR_BITS <= accumulator_bits <= 32:
-        raise ConfigError(f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to 32")
+    if not MIN_ACCUMULATOR_BITS <= accumulator_bits <= MAX_ACCUMULATOR_BITS:
+        raise ConfigError(f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to {MAX_ACCUMULATOR_BITS}")
     activation_bits = (accumulator_bits - 3) // 2
     limit = (1 << (accumulator_bits - 1)) - 1
     nodes: dict[str, Node] = {}
