@@ -42,7 +42,9 @@ def quantise(
     range, ModelError for weights that no scale fits.
     """
     if not MIN_ACCUMULATOR_BITS <= accumulator_bits <= MAX_ACCUMULATOR_BITS:
-        raise ConfigError(f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to {MAX_ACCUMULATOR_BITS}")
+        raise ConfigError(
+            f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to {MAX_ACCUMULATOR_BITS}"
+        )
     activation_bits = (accumulator_bits - 3) // 2
     limit = (1 << (accumulator_bits - 1)) - 1
     nodes: dict[str, Node] = {}
