@@ -133,6 +133,7 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
         "-o", tmp_path / "runs/tiny",
     )[0] == 0  # fmt: skip
     zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store)])
+    assert "not tested" in run("models")[1]
     assert run("evaluate", store, "-m", "tiny", "--exact", "-o", tmp_path / "results")[0] == 0
     table = zoo.figures(tmp_path / "results/results.json")
     zoo.curves([tmp_path / "runs/tiny"], tmp_path / "curves.png")

@@ -38,15 +38,15 @@ def models(as_json: Json = False) -> None:
             stem,
             f"{facts['kmac_per_pixel']:.1f}",
             " ".join(facts["planes"]),
-            f"{facts['gain_db']['mean']:+.3f}",
-            f"{facts['bd_rate']:+.2f} %",
+            "not tested" if facts["gain_db"] is None else f"{facts['gain_db']['mean']:+.3f}",
+            "" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f} %",
         )
     out.print(table)
 
 
 def _weights(name: str, card: dict[str, Any]) -> dict[str, Any]:
-    """What a user chooses weights by; gains and BD-rate are of luma, on the pictures that the card names."""
-    test = card["test"]
+    """What a user chooses weights by; gains and BD-rate are of luma, on the pictures that the card names, or None."""
+    test = card.get("test", {"gain_db": {"y": None}, "bd_rate": {"y": None}})
     return {
         "name": name,
         "kmac_per_pixel": card["kmac_per_pixel"],

@@ -12,8 +12,8 @@ from codecnn.errors import ModelError
 DECODED_PLANES = ("rec_y", "rec_u", "rec_v")
 DIFFERENCE_PLANES = ("unf_y", "pred_y")
 """The picture before the codec's loop filters and the codec's prediction, which a network is given as what they differ
-from `rec_y`: libvvenc's filters change 1 to 10 steps of 1024, and beside the texture of two pictures no training finds
-that."""
+from `rec_y`: libvvenc's filters change 1 to 10 steps of 1024, and beside the texture of two pictures a training did not
+find that (docs/learning.md)."""
 SAMPLE_PLANES = (*DECODED_PLANES, *DIFFERENCE_PLANES)
 """Planes of samples x / 2^bit_depth."""
 CHROMA_PLANES = ("rec_u", "rec_v")
