@@ -4,6 +4,7 @@ from codecnn.models import baselines, low_cost, rdn, trunks, yuv  # noqa: F401 -
 from codecnn.models.base import FilterNetwork, named_outputs
 from codecnn.models.complexity import Complexity, complexity, complexity_table, full_cost, peak_memory
 from codecnn.models.finetune import freeze, parameter_groups
+from codecnn.models.grow import grow
 from codecnn.models.inference import fold, prepare
 from codecnn.models.modes import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model, describe_model, list_models
@@ -25,6 +26,7 @@ __all__ = [
     "fold",
     "freeze",
     "full_cost",
+    "grow",
     "list_models",
     "list_weights",
     "load_mode_network",

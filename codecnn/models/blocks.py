@@ -196,6 +196,12 @@ class SeparableBlock(nn.Module):
         y: Tensor = self.column(self.row(self.project(F.relu(self.expand(x)))))
         return x + y
 
+    def silence(self) -> None:
+        """Let the block return its input, until it has learned something."""
+        nn.init.zeros_(self.column.weight)
+        assert self.column.bias is not None
+        nn.init.zeros_(self.column.bias)
+
 
 class DepthwiseBlock(nn.Module):
     """x + project(ReLU(expand(depthwise(x)))), with the depthwise 3x3 trained in branches.
@@ -212,6 +218,12 @@ class DepthwiseBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.project(F.relu(self.expand(self.depthwise(x))))
         return x + y
+
+    def silence(self) -> None:
+        """Let the block return its input, until it has learned something."""
+        nn.init.zeros_(self.project.weight)
+        assert self.project.bias is not None
+        nn.init.zeros_(self.project.bias)
 
 
 class Haar(nn.Module):

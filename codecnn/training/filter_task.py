@@ -15,7 +15,7 @@ from codecnn.ctu.resident import ResidentBatches
 from codecnn.ctu.sampling import Source
 from codecnn.ctu.store import Store, Unit
 from codecnn.errors import ConfigError
-from codecnn.models import FilterNetwork, create_model, freeze, load_partial, save_weights
+from codecnn.models import FilterNetwork, create_model, freeze, grow, load_partial, save_weights
 from codecnn.training.losses import filter_loss
 from codecnn.training.mix import Mix, data_key, validation_units
 from codecnn.training.settings import StartSettings, TrainingSettings
@@ -121,6 +121,8 @@ def filter_task(
 
 def _load(model: FilterNetwork, start: StartSettings) -> dict[str, Any]:
     """Load the weights to start from and return the report on every tensor."""
+    if start.grow:
+        return grow(model, start.weights).as_dict()
     return load_partial(
         model, Path(start.weights), rename=start.rename, adapt_first=start.adapt_first, partial=start.partial
     ).as_dict()

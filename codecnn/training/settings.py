@@ -23,6 +23,9 @@ class StartSettings(BaseModel):
     rename: dict[str, str] = Field(default={}, description="names in the file that differ: {old: new}")
     adapt_first: bool = Field(default=True, description="let the first convolution follow where planes were added")
     partial: bool = Field(default=False, description="load what fits, instead of asking that all does")
+    grow: bool = Field(
+        default=False, description="the weights are those of a smaller low-cost network, as which this one starts"
+    )
     freeze: list[str] = Field(default=[], description="patterns of parameters that stay as they are, such as blocks.*")
 
 
