@@ -228,18 +228,39 @@ def _double(planes):
     return {name: plane.double() for name, plane in planes.items()}
 
 
-@pytest.mark.parametrize("accumulates", [True, False])
+@pytest.mark.parametrize("fuses", [True, False])
 @pytest.mark.parametrize("options", [{}, {"growth": 48, "layers": 2}, {"growth": 5, "layers": 4}, {"layers": 1}])
-def test_grouped_blocks_are_the_blocks(options, accumulates, monkeypatch):
+def test_grouped_blocks_are_the_blocks(options, fuses, monkeypatch):
     """Groups of one layer, of all layers, an incomplete last group; with oneDNN's accumulation and without."""
-    if not accumulates:
-        monkeypatch.setattr("codecnn.models.inference.ACCUMULATES", False)
+    if not fuses:
+        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
     for local_residual in (True, False):
         model = create_model("rdn", **SMALL | {"growth": 16, "layers": 5} | options, local_residual=local_residual)
         model = awaken(model, std=0.1)
         planes = random_planes(model, 12, 16)
         with torch.inference_mode():
             torch.testing.assert_close(prepare(model)(planes), model(planes), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("conditioning", ["film", "se", "plane"])
+@pytest.mark.parametrize("network", ["low_cost_17", "low_cost_5", "rdn"])
+def test_fused_blocks_are_the_blocks(network, conditioning, dtype, fuses, monkeypatch):
+    """They overwrite what they get, but no plane; a second picture through the same network is right too."""
+    if not fuses:
+        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
+    model = awaken(create_model(network, features=12, blocks=3, conditioning=conditioning), std=0.1).to(dtype)
+    ready = prepare(model)
+    with torch.inference_mode():
+        for seed in range(2):
+            planes = {name: plane.to(dtype) for name, plane in random_planes(model, 12, 16, seed=seed).items()}
+            given = {name: plane.clone() for name, plane in planes.items()}
+            expected = model(planes)
+            assert float((expected - model.crop(planes["rec_y"])).abs().max()) > 1e-3
+            error = 1e-5 if dtype == torch.float32 else 1e-6 if network == "low_cost_5" else 1e-12
+            torch.testing.assert_close(ready(planes), expected, rtol=0, atol=error)
+            assert all(torch.equal(planes[name], plane) for name, plane in given.items())
 
 
 def test_a_prepared_network_does_not_change_with_its_source():

@@ -31,13 +31,18 @@ class QpModulation(nn.Module):
 
     def forward(self, x: Tensor, qp: Tensor) -> Tensor:
         """(n, features, h, w) for a QP of shape (n, 1, 1, 1) in units of q / 64; ModelError for a QP that varies."""
+        scale, offset = self.factors(qp)
+        return x * scale if offset is None else x * scale + offset
+
+    def factors(self, qp: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Factors and, for FiLM, offsets of the features, (n, features, 1, 1); raises as `forward` does."""
         if qp.shape[1:] != (1, 1, 1):
             raise ModelError(
                 f"conditioning {self.kind!r} takes one QP a picture, (n, 1, 1, 1), not a plane {tuple(qp.shape)}"
             )
         # From QP 0 to 63 the input runs from -2 to 2, as a plane's does.
-        factors: Tensor = self.out(F.relu(self.hidden((qp.flatten(1) - 0.5) * 4.0)))[:, :, None, None]
+        out: Tensor = self.out(F.relu(self.hidden((qp.flatten(1) - 0.5) * 4.0)))[:, :, None, None]
         if self.kind == "se":
-            return x * (2 * torch.sigmoid(factors))
-        scale, offset = factors.chunk(2, dim=1)
-        return x * (1 + scale) + offset
+            return 2 * torch.sigmoid(out), None
+        scale, offset = out.chunk(2, dim=1)
+        return 1 + scale, offset

@@ -1,7 +1,7 @@
 """A network made ready to filter: folded, without gradients, laid out as the convolutions of its device want it."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +9,12 @@ from torch.nn import functional as F
 
 from codecnn.models.base import FilterNetwork
 from codecnn.models.baselines import Chain
-from codecnn.models.blocks import RDB, Branches, Fusion
+from codecnn.models.blocks import RDB, Branches, DepthwiseBlock, Fusion, SeparableBlock
+from codecnn.models.conditioning import QpModulation
+from codecnn.models.fused import FusedDepthwise, FusedSeparable, InPlaceModulation, add_convolution
 
 GROUP_WIDTH = 48
 """Features that `GroupedRDB` makes in one convolution: three vectors of 16 floats, where 24 leave half of one idle."""
-
-ACCUMULATES = hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
-"""Whether oneDNN's convolution that adds to its output is here; without it the sum is an operation of its own."""
 
 
 class GroupedRDB(nn.Module):
@@ -71,19 +70,19 @@ class GroupedRDB(nn.Module):
         for group, size in enumerate(self.sizes):
             sums = self.scratch.like(x, f"sums {group}", size * self.growth)
             sums.copy_(self.biases[group][:, None, None])
-            _add_convolution(sums, x, self.from_input[group])
+            add_convolution(sums, x, self.from_input[group])
             for before, weight in zip(done, self.from_groups[group], strict=True):
-                _add_convolution(sums, before, weight)
+                add_convolution(sums, before, weight)
             for index, weight in enumerate(self.within[group]):
                 start, stop = index * self.growth, (index + 1) * self.growth
                 layer = self.scratch.like(x, "layer", self.growth)
                 torch.clamp(sums[:, start:stop], min=0, out=layer)
                 rest = self.scratch.like(x, f"rest {weight.shape[0]}", weight.shape[0])
                 rest.copy_(sums[:, stop:])
-                _add_convolution(rest, layer, weight)
+                add_convolution(rest, layer, weight)
                 sums[:, stop:] = rest
             done.append(sums.relu_())
-            _add_convolution(out, sums, self.fusion_groups[group])
+            add_convolution(out, sums, self.fusion_groups[group])
         return out
 
 
@@ -100,7 +99,7 @@ class SummedFusion(nn.Module):
         parts = iter(parts)
         sums = F.conv2d(next(parts), self.weights[0], self.bias)
         for part, weight in zip(parts, self.weights[1:], strict=True):
-            _add_convolution(sums, part, weight)
+            add_convolution(sums, part, weight)
         return sums
 
 
@@ -121,17 +120,6 @@ class Scratch:
         return found
 
 
-def _add_convolution(sums: Tensor, x: Tensor, weight: Tensor) -> None:
-    """Add the convolution of `x`, padded to keep its size, to `sums` in place."""
-    padding = [weight.shape[2] // 2, weight.shape[3] // 2]
-    if ACCUMULATES and sums.dtype == torch.float32:
-        torch.ops.mkldnn._convolution_pointwise_.binary(
-            sums, x, weight, None, padding, [1, 1], [1, 1], 1, "add", 1.0, None, [], None
-        )
-    else:
-        sums += F.conv2d(x, weight, padding=padding)
-
-
 def _weight(layer: nn.Module) -> Tensor:
     assert isinstance(layer, nn.Conv2d)
     return layer.weight.detach()
@@ -145,6 +133,14 @@ def _bias(layer: nn.Module) -> Tensor:
 
 def _laid_out(weight: Tensor) -> Tensor:
     return weight.contiguous(memory_format=torch.channels_last)
+
+
+_FUSED: dict[type[nn.Module], Callable[..., nn.Module]] = {
+    Fusion: SummedFusion,
+    SeparableBlock: FusedSeparable,
+    DepthwiseBlock: FusedDepthwise,
+    QpModulation: InPlaceModulation,
+}
 
 
 def fold(model: FilterNetwork) -> FilterNetwork:
@@ -175,6 +171,6 @@ def prepare(model: FilterNetwork) -> FilterNetwork:
             for name, child in list(module.named_children()):
                 if isinstance(child, RDB):
                     setattr(module, name, GroupedRDB(child, scratch))
-                elif isinstance(child, Fusion):
-                    setattr(module, name, SummedFusion(child))
+                elif type(child) in _FUSED:
+                    setattr(module, name, _FUSED[type(child)](child))
     return ready.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
