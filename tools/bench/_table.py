@@ -1,4 +1,4 @@
-"""The page that `benchmark.py all` writes: how to read it, one table of speed, one of quality."""
+"""The page that `benchmark.py all` writes: how to read it, a table for each benchmark, and one of quality."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,21 +75,23 @@ ANCHORS = (
 def document(results: Sequence[Mapping[str, Any]], cards: Mapping[str, Mapping[str, Any]], *, quick: bool) -> str:
     """The page in Markdown of the benchmarks' results and of the cards of weights, as `zoo_cards` gives them.
 
-    A result has its words, status, rows, date, load, machine, versions and code; one with a status other than 0 is a
-    row that says so. All results are of one machine, versions and code.
+    A result has its words, status, rows, date, load, machine, versions and code; one with a status other than 0 is said
+    to have failed. All results are of one machine, versions and code.
     """
     words = "python tools/benchmark.py all -o docs/benchmark.md" + (" --quick" if quick else "")
     warning = "**Made with `--quick`: sizes that only show that everything runs. The figures say nothing.**\n\n"
     head = HEAD.format(
         command=words, warning=warning if quick else "", machine=_place(results), versions=_versions(results[0])
     )
-    table = ["| what | ours | peer | ratio | command |", "|---|---:|---:|---:|---|"]
+    speed = []
     for result in results:
-        command = f"`python tools/benchmark.py {result['words']}`"
+        speed += [f"`python tools/benchmark.py {result['words']}`", ""]
         if result["status"]:
-            table.append(f"| {result['name']} | failed with status {result['status']} | – | – | {command} |")
-        table += [f"| {_cells(row)} | {command} |" for row in result["rows"]]
-    return "\n".join([head, "## Speed", "", *table, "", QUALITY, *quality(cards)]) + "\n"
+            speed += [f"**Failed with status {result['status']}.**", ""]
+            continue
+        speed += ["| what | ours | peer | ratio |", "|---|---:|---:|---:|"]
+        speed += [*(f"| {_cells(row)} |" for row in result["rows"]), ""]
+    return "\n".join([head, "## Speed", "", *speed, QUALITY, *quality(cards)]) + "\n"
 
 
 def quality(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
