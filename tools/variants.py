@@ -66,6 +66,9 @@ LEARNING: dict[str, Variant] = {
     "patches of 192x192, batch 1": ("low_cost_17", {}, {"patch": 192, "batch": 1}),
     "loss: Charbonnier": ("low_cost_17", {}, {"loss": "charbonnier"}),
     "QP by squeeze and excitation": ("low_cost_17", {"conditioning": "se"}),
+    "QP as a plane, another seed": ("low_cost_17", {"conditioning": "plane"}, {"seed": 2}),
+    "a third seed": ("low_cost_17", {}, {"seed": 3}),
+    "QP as a plane, a third seed": ("low_cost_17", {"conditioning": "plane"}, {"seed": 3}),
 }
 """What a setting is worth: one network, one budget of samples, one setting changed at a time."""
 
