@@ -36,7 +36,9 @@ def draw(models: list[dict], output: Path) -> None:
         fontsize=9.5,
     )
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8.5)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.08 * len(models) * (high - low))  # room for the legend
+    axes.legend(frameon=False, fontsize=8.5, loc="upper left")
     figure.savefig(output)
 
 
