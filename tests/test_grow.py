@@ -1,10 +1,14 @@
 """Growing: a larger low-cost network starts as the smaller one, and learns in what was added."""
 
+import json
+
 import pytest
 import torch
 
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models import create_model, grow, load_model, save_weights
+from codecnn.training import TrainingSettings, train
+from codecnn.training.settings import StartSettings
 
 KINDS = [
     ("separable", "film", ["rec_y", "qp"]),
@@ -110,6 +114,28 @@ def test_other_networks_do_not_grow(small):
         grow(create_model("low_cost_17"), "rdn_yuv_18")
     with pytest.raises(MissingFileError):
         grow(create_model("low_cost_17"), "low_cost_99")
+
+
+def test_a_training_starts_as_a_smaller_network(tiny_store, tmp_path, small):
+    old, path = small("separable", "film", ["rec_y", "qp"])
+    start = {"weights": str(path), "grow": True}
+    settings = TrainingSettings(
+        steps=1, batch=1, patch=16, learning_rate=1e-12, warmup=0, ema=0, threads=1, device="cpu", start=start
+    )
+    options = SMALL | {"features": 8, "blocks": 3}
+    train(tiny_store, "low_cost_17", options, settings, tmp_path / "run")
+    counts = json.loads((tmp_path / "run" / "transfer.json").read_text())["counts"]
+    assert min(counts[status] for status in ("adapted", "missing", "loaded")) > 0
+    trained, _ = load_model(tmp_path / "run" / "last.safetensors")
+    with torch.no_grad():
+        planes = inputs(trained)
+        assert torch.allclose(trained.double()(planes), old(planes), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("other", [{"rename": {"a": "b"}}, {"partial": True}])
+def test_growing_leaves_no_choice_of_tensors(other):
+    with pytest.raises(ValueError, match="rename and partial do not go with it"):
+        StartSettings(weights="low_cost_17", grow=True, **other)
 
 
 def test_growing_the_weights_of_the_zoo():

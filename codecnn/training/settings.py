@@ -1,8 +1,8 @@
 """What a training run is asked to do; the `training` part of a configuration."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class GroupSettings(BaseModel):
@@ -27,6 +27,14 @@ class StartSettings(BaseModel):
         default=False, description="the weights are those of a smaller low-cost network, as which this one starts"
     )
     freeze: list[str] = Field(default=[], description="patterns of parameters that stay as they are, such as blocks.*")
+
+    @model_validator(mode="after")
+    def _grow_alone(self) -> Self:
+        if self.grow and (self.rename or self.partial):
+            raise ValueError(
+                "grow takes all of a smaller network by its own names: rename and partial do not go with it"
+            )
+        return self
 
 
 class TrainingSettings(BaseModel):
