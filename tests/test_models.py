@@ -22,6 +22,8 @@ from codecnn.models import (
     save_weights,
 )
 from codecnn.models.base import CHROMA_PLANES, KNOWN_PLANES
+from codecnn.models.blocks import DepthwiseBlock, SeparableBlock
+from codecnn.models.fused import InPlaceModulation
 from codecnn.models.memory import inference_peak, probe_planes, training_peak
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
@@ -252,6 +254,8 @@ def test_fused_blocks_are_the_blocks(network, conditioning, dtype, fuses, monkey
         monkeypatch.setattr("codecnn.models.fused.FUSES", False)
     model = awaken(create_model(network, features=12, blocks=3, conditioning=conditioning), std=0.1).to(dtype)
     ready = prepare(model)
+    assert not any(isinstance(module, SeparableBlock | DepthwiseBlock) for module in ready.modules())
+    assert any(isinstance(module, InPlaceModulation) for module in ready.modules()) == (conditioning != "plane")
     with torch.inference_mode():
         for seed in range(2):
             planes = {name: plane.to(dtype) for name, plane in random_planes(model, 12, 16, seed=seed).items()}

@@ -1,6 +1,7 @@
 """The weights that come with the package, and their names."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,12 @@ def test_there_are_weights_of_every_size_and_few_bytes():
     assert any("rec_u" in card["options"]["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card["options"]["planes"] and card["kmac_per_pixel"] <= 18 for card in zoo_cards().values())
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 8e6
+
+
+def test_cards_have_no_paths_of_a_machine():
+    found = {path.name: re.findall(r'"(?:/|~|[A-Za-z]:\\)[^"]*"', path.read_text()) for path in FOLDER.glob("*.json")}
+    assert len(found) == 2 * len(NAMES)
+    assert not any(found.values()), found
 
 
 @pytest.mark.parametrize("name", NAMES)
