@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,10 +32,16 @@ def rows(run):
 def one_of_two(rank, port, run, events, arguments):
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in places.items()})
+    status = 0
     try:
         run_toy(run, events=events[rank], **arguments)
     except StoppedError as stopped:
-        sys.exit(128 + stopped.signal)
+        status = 128 + stopped.signal
+    # Were the process group still held, by a traceback or a network, its threads would end later: maybe in a deadlock.
+    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    if any("gloo" in name for name in names):
+        sys.exit(f"threads of the process group: {names}")
+    sys.exit(status)
 
 
 def run_two(run, events=({}, {}), **arguments):
@@ -48,7 +55,10 @@ def run_two(run, events=({}, {}), **arguments):
         process.start()
     for process in both:
         process.join(60)
-    return [process.exitcode for process in both]
+    ended = [process.exitcode for process in both]
+    for process in both:
+        process.kill()  # one that hangs
+    return ended
 
 
 @pytest.fixture(scope="module")

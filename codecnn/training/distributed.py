@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -24,11 +24,15 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands: its number among `world` processes, and its device."""
+    """Where a process stands: its number among `world` processes, and its device.
+
+    What is put into `leaving` is done before the process leaves the group.
+    """
 
     rank: int
     world: int
     device: torch.device
+    leaving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
     @property
     def first(self) -> bool:
@@ -59,7 +63,8 @@ def joined(device: str) -> Iterator[Place]:
     # What processes tell each other beside gradients stays on the CPU: it must not wait for a device.
     dist.init_process_group("cpu:gloo,cuda:nccl" if place.device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
-        yield place
+        with place.leaving:
+            yield place
     finally:
         dist.destroy_process_group()
 
@@ -149,4 +154,16 @@ def in_parallel(model: nn.Module, place: Place) -> nn.Module:
     if place.world == 1:
         return model
     devices = None if place.device.type == "cpu" else [place.device]
-    return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+    network = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+    place.leaving.callback(_let_go, network)
+    return network
+
+
+def _let_go(network: DistributedDataParallel) -> None:
+    """Part a network from its process group; it cannot run after that.
+
+    Else the last to hold the group may be the reducer, which ends the group's threads while it holds Python's lock.
+    A thread that waits for the lock at that moment, to free a tensor, and the process then wait for each other
+    for ever (torch 2.13; github.com/pytorch/pytorch/issues/56297).
+    """
+    del network.logger, network.reducer, network.process_group
