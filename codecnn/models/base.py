@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,10 @@ class FilterNetwork(nn.Module):
     radius   how far, in luma samples, an output sample looks into the input on each side; the context a tile needs
     stride   input height and width less twice the halo must be a multiple of it
     gain     where the QP is known, what the residual is multiplied by
+    options  what the network was made with, as its weights' card holds it
     """
+
+    options: dict[str, Any]
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class StartSettings(BaseModel):
     adapt_first: bool = Field(default=True, description="let the first convolution follow where planes were added")
     partial: bool = Field(default=False, description="load what fits, instead of asking that all does")
     grow: bool = Field(
-        default=False, description="the weights are those of a smaller low-cost network, as which this one starts"
+        default=False, description="the weights are those of a smaller network of this kind, as which this one starts"
     )
     freeze: list[str] = Field(default=[], description="patterns of parameters that stay as they are, such as blocks.*")
 
