@@ -4,14 +4,13 @@
     python tools/bench/sequence.py --frames 200 --size 832x480 --decide
 
 Resident memory (VmRSS of /proc/self/status, so Linux only) is read after each picture. Allocators take and give back
-some of it all the time, so medians are compared: exits with 1 where that of the last tenth of the pictures is more than
-2 % above that of the first tenth, the first ten pictures aside.
+some of it all the time, 15 MiB of 300 from picture to picture, but the most that they held is steady, and a leak raises
+it: exits with 1 where the second half of the pictures held over 2 % more than the first half at its most.
 """
 
 import argparse
 import json
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -25,8 +24,6 @@ from codecnn.models import create_model
 from codecnn.video import VideoFormat, create_video, open_video
 from tools.bench._rows import Row, row
 
-SETTLED = 10
-"""Pictures after which all that is kept has been made."""
 TOLERANCE = 1.02
 
 
@@ -57,18 +54,18 @@ def main(argv: list[str]) -> list[Row]:
         torch.set_num_threads(args.threads)
     figures = measure(args)
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
-    first, last = figures["first_tenth_mib"], figures["last_tenth_mib"]
+    first, last = figures["first_half_mib"], figures["second_half_mib"]
     if last > TOLERANCE * first:
         sys.exit(f"memory grew from {first:.1f} to {last:.1f} MiB")
     what = f"{args.frames} pictures of {args.size} through `{args.network}`{', decided' if args.decide else ''}"
     return [
         row(f"{what}: time of one", "s", [figures["seconds_a_picture"]]),
-        row(f"{what}: memory of the last tenth", "MiB", [last], "the first tenth", [first]),
+        row(f"{what}: most memory in the second half", "MiB", [last], "the first half", [first]),
     ]
 
 
 def measure(args: argparse.Namespace) -> dict[str, float]:
-    """Seconds a picture, and resident memory after the first pictures, in their first and last tenth."""
+    """Seconds a picture, and resident memory: after the first one, and the most in either half of them."""
     width, height = (int(part) for part in args.size.split("x"))
     video_format = VideoFormat(width, height, bit_depth=10)
     filter_ = float_filter(create_model(args.network))
@@ -88,17 +85,14 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
             else:
                 filter_video(filter_, video, [37], output, progress=report)
         seconds = time.perf_counter() - started
-    settled = resident[SETTLED:]
-    part = max(len(settled) // 10, 1)
-    first, last = statistics.median(settled[:part]), statistics.median(settled[-part:])
+    half = args.frames // 2
     return {
         "pictures": args.frames,
         "seconds_a_picture": seconds / args.frames,
         "after_the_first_mib": resident[0],
-        "first_tenth_mib": first,
-        "last_tenth_mib": last,
-        "least_mib": min(settled),
-        "most_mib": max(settled),
+        "first_half_mib": max(resident[:half]),
+        "second_half_mib": max(resident[half:]),
+        "least_mib": min(resident),
     }
 
 
