@@ -19,7 +19,7 @@ from codecnn.models import complexity, create_model, list_weights, load_model, s
 from codecnn.models.blocks import Branches
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json
-from codecnn.video import VideoFormat, open_raw
+from codecnn.video import Picture, VideoFormat, open_raw
 from tools import variants, zoo
 
 NAMES = list_weights()
@@ -87,6 +87,19 @@ def test_integers_lie_beside_the_weights_and_are_theirs(name):
     network, card = load_integer(integer_path(weights_path(name)))
     assert card["source_sha256"] == load_model(name)[1]["sha256"]
     assert set(exact_filter(network).planes) == set(float_filter(load_model(name)[0]).planes)
+
+
+@pytest.mark.parametrize("name", LUMA)
+def test_integers_gain_what_the_weights_do(name, coded):
+    original, decoded = coded
+    part = np.s_[64:160, 64:160]
+    exact, _ = load_filter(name, exact=True)
+    gains = []
+    for filter_ in (load_filter(name)[0], exact):
+        filtered = filter_.samples(Picture((decoded.y[part],), 10), 37, {"rec_y": decoded.y[part]})["y"]
+        gains.append(psnr(filtered, original[part], 10) - psnr(decoded.y[part], original[part], 10))
+    assert gains[0] > 0.03
+    assert gains[1] == pytest.approx(gains[0], abs=0.01)
 
 
 def test_a_name_is_a_file_of_the_package_unless_there_is_such_a_file(tmp_path, monkeypatch):
