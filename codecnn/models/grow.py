@@ -96,7 +96,7 @@ def _require_larger(model: FilterNetwork, small: FilterNetwork, source: Path | s
     if sizes is None:
         raise ModelError(f"low-cost networks and RDNs grow, and none else; {type(model).__name__} is no such network")
     if type(model) is not type(small):
-        raise ModelError(f"a {type(model).__name__} does not grow from a {type(small).__name__}, which {source} is")
+        raise ModelError(f"{type(model).__name__} does not grow from {type(small).__name__}, which {source} is")
     for key, value in small.options.items():
         own = model.options[key]
         if own < value if key in sizes else own != value:
