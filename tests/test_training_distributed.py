@@ -32,16 +32,16 @@ def rows(run):
 def one_of_two(rank, port, run, events, arguments):
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in places.items()})
-    status = 0
+    held = None  # with its traceback, as whoever reports the error holds it
     try:
         run_toy(run, events=events[rank], **arguments)
     except StoppedError as stopped:
-        status = 128 + stopped.signal
-    # Were the process group still held, by a traceback or a network, its threads would end later: maybe in a deadlock.
+        held = stopped
+    # Were the process group still held, its threads would end later: maybe in a deadlock.
     names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
     if any("gloo" in name for name in names):
         sys.exit(f"threads of the process group: {names}")
-    sys.exit(status)
+    sys.exit(128 + held.signal if held else 0)
 
 
 def run_two(run, events=({}, {}), **arguments):
