@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from codecnn.ctu.recipe import Recipe
-from codecnn.ctu.store import Store, open_store
+from codecnn.dataset.recipe import Recipe
+from codecnn.dataset.store import Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from codecnn.training.modes_task import ModesTask
+    from codecnn.training.intra_modes.task import ModesTask
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -91,7 +91,7 @@ class ModesConfig(BaseModel):
 
     def make_task(self, training: TrainingSettings) -> "ModesTask":
         """The task with these settings of the loop. Raises what `modes_task` raises."""
-        from codecnn.training.modes_task import modes_task
+        from codecnn.training.intra_modes.task import modes_task
 
         return modes_task(
             *self.tables(),

@@ -6,8 +6,8 @@ from typing import Any
 
 from codecnn.analysis import correlate, load_table, write_correlation
 from codecnn.config import bundled, load_recipe, load_train_config
-from codecnn.ctu.build import build_store
-from codecnn.ctu.store import Store
+from codecnn.dataset.build import build_store
+from codecnn.dataset.store import Store
 from codecnn.evaluation.sweep import Entry, evaluate
 from codecnn.filtering import float_filter
 from codecnn.models import load_model, weights_path

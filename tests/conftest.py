@@ -73,6 +73,6 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_store(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory):
     """The store of `tiny_recipe`, built once."""
     from codecnn.config import load_recipe
-    from codecnn.ctu.build import build_store
+    from codecnn.dataset.build import build_store
 
     return build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path_factory.mktemp("store") / "tiny", jobs=2)

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.ctu.loader import CELL_SCALES
+from codecnn.dataset.loader import CELL_SCALES
 from codecnn.filtering.integer import (
     FastNetwork,
     IntegerNetwork,
@@ -42,8 +42,8 @@ from codecnn.models import (
     weights_path,
 )
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.export_build import build_graph
-from codecnn.models.export_graph import Graph, run
+from codecnn.models.graph.build import build_graph
+from codecnn.models.graph.nodes import Graph, run
 from codecnn.runs import append_jsonl, read_jsonl
 from codecnn.video import Picture, read_still
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from codecnn.intra.labels import LabelSettings, Source
-from codecnn.intra.report import Row, add_rows, compare_costs, encoder_agreement
+from codecnn.labels.statistics import Row, add_rows, compare_costs, encoder_agreement
+from codecnn.labels.table import LabelSettings, Source
 from codecnn.video import convert, open_video
 
 QPS = (22, 27, 32, 37)

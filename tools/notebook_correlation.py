@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from codecnn.analysis import correlate, load_table, write_correlation
-from codecnn.codec.blockstats import LUMA, ctu_depths
-from codecnn.codec.vvc_partition import stream_table
-from codecnn.ctu.grid import ctu_grid, ctu_sums
+from codecnn.codec.blocks.table import LUMA, ctu_depths
+from codecnn.codec.blocks.vvc_partition import stream_table
+from codecnn.quality.grid import ctu_grid, ctu_sums
 from codecnn.runs import atomic_path
 from codecnn.video import STILL_SUFFIXES, open_video
 

@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.config import parse_overrides
-from codecnn.ctu.store import open_store
+from codecnn.dataset.store import open_store
 from codecnn.models import load_model, weights_path
 from codecnn.runs import read_json, write_json, write_text
 from codecnn.training import TrainingSettings, pick_device, psnr_gain, train

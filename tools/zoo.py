@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.ctu.store import open_store
+from codecnn.dataset.store import open_store
 from codecnn.evaluation.summary import untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import load_model, save_weights

@@ -28,7 +28,7 @@ def check(
     docs/check.md for every check.
     """
     from codecnn.config import load_modes_config, load_train_config, task_of
-    from codecnn.training.checks import check_task, check_training
+    from codecnn.training.checks.run import check_task, check_training
 
     with progress("checking", "check") as report:
         if task_of(config, overrides or ()) == "modes":

@@ -94,7 +94,7 @@ def _input(
     bit_depth: int | None,
     chroma: str | None,
 ) -> "dict[str, Tensor]":
-    from codecnn.ctu.store import is_store, open_store
+    from codecnn.dataset.store import is_store, open_store
     from codecnn.training.compare import noise_planes, picture_planes, store_planes
     from codecnn.video import open_video
 

@@ -25,7 +25,7 @@ def correlate(
     """How QP and CU depth relate to the error the codec leaves: correlations, and the best a·QP + b·depth."""
     from codecnn.analysis import check_table, load_table, write_correlation
     from codecnn.analysis import correlate as run_correlation
-    from codecnn.ctu.store import UNITS, open_store
+    from codecnn.dataset.store import UNITS, open_store
 
     if (source / UNITS).exists() or (source / "coded").exists():
         open_store(source)  # says what is wrong with an unfinished one

@@ -38,8 +38,8 @@ def dataset_build(
     store, pictures and encoder under the same paths.
     """
     from codecnn.config import load_recipe
-    from codecnn.ctu.build import build_shard, parse_shard
-    from codecnn.ctu.store import open_store
+    from codecnn.dataset.build import build_shard, parse_shard
+    from codecnn.dataset.store import open_store
 
     if (backend == "dask") != (scheduler is not None):
         raise ConfigError("--backend dask and --scheduler ADDRESS need each other")
@@ -66,7 +66,7 @@ def dataset_verify(
     as_json: Json = False,
 ) -> None:
     """Hash every file of a store again; exit 1 and a list where something is damaged."""
-    from codecnn.ctu.store import open_store, verify_store
+    from codecnn.dataset.store import open_store, verify_store
 
     checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
     damaged = {name: problem for name, problem in checked if problem is not None}
@@ -83,8 +83,8 @@ def dataset_verify(
 @dataset_app.command("stats")
 def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_json: Json = False) -> None:
     """What a store holds: pictures, CTUs, bits and PSNR by split and QP."""
-    from codecnn.ctu.stats import store_stats
-    from codecnn.ctu.store import open_store
+    from codecnn.dataset.stats import store_stats
+    from codecnn.dataset.store import open_store
 
     stats = store_stats(open_store(store))
     if as_json:

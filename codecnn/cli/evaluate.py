@@ -26,7 +26,7 @@ from codecnn.console import out, print_gains, print_json, progress
 from codecnn.errors import StoreError
 
 if TYPE_CHECKING:
-    from codecnn.ctu.store import Store
+    from codecnn.dataset.store import Store
     from codecnn.evaluation.sweep import Entry
 
 DEFAULT_QPS = "22,27,32,37,42"
@@ -74,10 +74,10 @@ def evaluate(
     A sequence is a video, a picture, or a folder of pictures that are coded one by one.
     """
     from codecnn.config import checked
-    from codecnn.ctu.build import build_store
-    from codecnn.ctu.recipe import Recipe
-    from codecnn.ctu.store import is_store, open_store
-    from codecnn.evaluation.cells import parse_metrics
+    from codecnn.dataset.build import build_store
+    from codecnn.dataset.recipe import Recipe
+    from codecnn.dataset.store import is_store, open_store
+    from codecnn.evaluation.measure import parse_metrics
     from codecnn.evaluation.sweep import evaluate as run_evaluation
 
     chosen = parse_metrics(metrics)

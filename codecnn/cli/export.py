@@ -51,7 +51,7 @@ def export(
 def _integers(
     model: Path, output: Path, store: Path, split: str, pictures: int, accumulator_bits: int, device: str
 ) -> dict[str, Any]:
-    from codecnn.ctu.store import open_store
+    from codecnn.dataset.store import open_store
     from codecnn.filtering.integer import integer_network, load_integer, save_integer
     from codecnn.models import load_model
     from codecnn.training import pick_device
@@ -80,7 +80,7 @@ def _onnx(model: Path, output: Path, form: str, qp: int | None) -> dict[str, Any
     for name in ("onnx", "onnxruntime"):
         if find_spec(name) is None:
             raise ToolMissingError(f"the format {form} needs the package {name}: pip install 'codecnn[export]'")
-    from codecnn.models.export_onnx import OPSET, export_onnx
+    from codecnn.models.graph.onnx_file import OPSET, export_onnx
 
     network, _ = load_model(model)
     if form == "sadl" and qp is None and "qp" in network.planes:

@@ -132,9 +132,9 @@ def _beside(
     filter_: "PictureFilter", source: Path, video: "Video", planes: Sequence[str], blocks: Path | None, stack: ExitStack
 ) -> "Beside":
     """The planes beside the pictures: from the files named, and of the coding tree from a table or the VVC stream."""
-    from codecnn.codec.blockstats import read_table
-    from codecnn.codec.vvc_partition import SUFFIXES, stream_table
-    from codecnn.ctu.loader import CELL_SCALES
+    from codecnn.codec.blocks.table import read_table
+    from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_table
+    from codecnn.dataset.loader import CELL_SCALES
     from codecnn.filtering import planes_beside
 
     form, videos = video.format, {}

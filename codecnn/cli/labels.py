@@ -46,9 +46,9 @@ def labels(
     Of a store every picture is labelled at every QP, with references from the decoded pictures. See docs/labels.md for
     what the columns hold and which neighbours count as available.
     """
-    from codecnn.ctu.store import is_store, open_store
-    from codecnn.intra.labels import label_settings, write_labels
-    from codecnn.intra.sources import SPLITS, file_inputs, read_inputs, store_inputs
+    from codecnn.dataset.store import is_store, open_store
+    from codecnn.labels.sources import SPLITS, file_inputs, read_inputs, store_inputs
+    from codecnn.labels.table import label_settings, write_labels
     from codecnn.training import pick_device
 
     settings = label_settings(standard, block_sizes, cost, top, full, ctu_size)

@@ -42,7 +42,7 @@ def info(
 
 
 def _stream_info(file: Path, as_json: bool) -> None:
-    from codecnn.codec.vvc_partition import stream_info
+    from codecnn.codec.blocks.vvc_partition import stream_info
 
     info = stream_info(file)
     facts: dict[str, Any] = {"file": str(file), "codec": "vvc", **asdict(info)}
@@ -69,8 +69,8 @@ def partition(
     as_json: Json = False,
 ) -> None:
     """Every CU of a bitstream: position, size, depth, mode and QP. The first run compiles for about a minute."""
-    from codecnn.codec.blockstats import LUMA, write_table
-    from codecnn.codec.vvc_partition import stream_table
+    from codecnn.codec.blocks.table import LUMA, write_table
+    from codecnn.codec.blocks.vvc_partition import stream_table
 
     table = stream_table(stream)
     write_table(output, table)

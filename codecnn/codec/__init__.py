@@ -1,15 +1,15 @@
 """Real encoders: argv as pure functions, subprocess, log parsing, block statistics."""
 
 from codecnn.codec.base import Codec, CodecSettings, CodecTools, CodedPicture, CodedSequence
-from codecnn.codec.blockstats import BlockTable
-from codecnn.codec.external import EncoderProgram, ExternalCodec
-from codecnn.codec.hevc import HevcCodec, x265_tables
-from codecnn.codec.hm import HM
-from codecnn.codec.vtm import VTM
-from codecnn.codec.vtm_stats import read_vtm_stats
-from codecnn.codec.vvc import VvcCodec
-from codecnn.codec.vvc_partition import READER, SUFFIXES, coded_table
-from codecnn.codec.vvencapp import VVENC
+from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec.blocks.vtm_reader import read_vtm_stats
+from codecnn.codec.blocks.vvc_partition import READER, SUFFIXES, coded_table
+from codecnn.codec.encoders.external import EncoderProgram, ExternalCodec
+from codecnn.codec.encoders.hm import HM
+from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
+from codecnn.codec.encoders.vtm import VTM
+from codecnn.codec.encoders.vvencapp import VVENC
 from codecnn.errors import ConfigError
 
 __all__ = [

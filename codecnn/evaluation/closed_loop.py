@@ -20,12 +20,12 @@ import numpy as np
 
 from codecnn.codec.base import CodecSettings, CodedPicture
 from codecnn.codec.decode import check_decoded, decode_stream
-from codecnn.codec.vvc import encode_argv, parse_log
+from codecnn.codec.encoders.libvvenc import encode_argv, parse_log
 from codecnn.errors import ConfigError, EncoderError, TableError
-from codecnn.evaluation.bdrate import bd_rate
-from codecnn.evaluation.cells import Decisions, filter_and_decide
-from codecnn.evaluation.metrics import psnr
+from codecnn.evaluation.measure import Decisions, filter_and_decide
 from codecnn.filtering import PictureFilter
+from codecnn.quality.bdrate import bd_rate
+from codecnn.quality.metrics import psnr
 from codecnn.video import Picture, VideoFormat, convert, create_video, open_raw
 from codecnn.video.process import ffmpeg_path, run
 

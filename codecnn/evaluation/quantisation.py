@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codecnn.evaluation.cells import Entry
+from codecnn.evaluation.measure import Entry
 
 
 def add_losses(entries: Sequence[Entry], every: Sequence[dict[str, Any]]) -> None:

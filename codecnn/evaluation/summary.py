@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.ctu.store import Store, Unit
+from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError, TableError
-from codecnn.evaluation.bdrate import bd_rate
-from codecnn.evaluation.metrics import mean_psnr, peak_value, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
+from codecnn.quality.bdrate import bd_rate
+from codecnn.quality.metrics import mean_psnr, peak_value, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 from codecnn.runs import provenance
 
 PLANES = ("y", "u", "v")

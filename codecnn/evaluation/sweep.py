@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from codecnn.ctu.store import Store, Unit
+from codecnn.dataset.store import Store, Unit
 from codecnn.errors import CodecnnError, ConfigError, ModelError
-from codecnn.evaluation.cells import QP_OFFSETS, Decisions, Entry, measure_decoded, measure_filtered, parse_metrics
-from codecnn.evaluation.crops import make_crop
+from codecnn.evaluation.measure import QP_OFFSETS, Decisions, Entry, measure_decoded, measure_filtered, parse_metrics
 from codecnn.evaluation.quantisation import add_losses
-from codecnn.evaluation.report import write_report
+from codecnn.evaluation.report.crops import make_crop
+from codecnn.evaluation.report.page import write_report
 from codecnn.evaluation.summary import make_row, summarise, untrained_qp
 from codecnn.evaluation.tables import Measured, write_csv, write_ctus, write_markdown, write_statistics
 from codecnn.runs import atomic_path, read_json, sha256_json, write_json

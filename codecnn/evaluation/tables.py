@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from codecnn.codec.vtm_writer import PLACE, write_block_values
-from codecnn.ctu.store import Store, Unit
+from codecnn.codec.blocks.vtm_writer import PLACE, write_block_values
+from codecnn.dataset.store import Store, Unit
 from codecnn.errors import TableError
-from codecnn.evaluation.metrics import mean_psnr
 from codecnn.evaluation.summary import APART
+from codecnn.quality.metrics import mean_psnr
 from codecnn.runs import atomic_path, write_text
 
 COMPONENTS = ("y", "u", "v")

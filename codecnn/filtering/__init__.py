@@ -1,7 +1,7 @@
 """Whole pictures and sequences through a network."""
 
-from codecnn.filtering.decision_stats import count_decisions, write_decisions
-from codecnn.filtering.decisions import CTU_SIZES, Decision, decide_picture, sequence_pays
+from codecnn.filtering.decisions.picture import CTU_SIZES, Decision, decide_picture, sequence_pays
+from codecnn.filtering.decisions.statistics import count_decisions, write_decisions
 from codecnn.filtering.frame import DEFAULT_TILE, filter_outputs, filter_planes
 from codecnn.filtering.inputs import planes_beside, unit_planes
 from codecnn.filtering.load import load_filter

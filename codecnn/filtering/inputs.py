@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blockstats import BlockTable
-from codecnn.codec.planes import BLOCK_SIZE, block_planes
-from codecnn.ctu.loader import CELL_SCALES
-from codecnn.ctu.patches import CELL_PLANES
-from codecnn.ctu.store import Unit
+from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
+from codecnn.codec.blocks.table import BlockTable
+from codecnn.dataset.loader import CELL_SCALES
+from codecnn.dataset.patches import CELL_PLANES
+from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, StoreError
 from codecnn.filtering.picture_filter import Array
 from codecnn.video import Video, VideoFormat

@@ -11,7 +11,7 @@ import torch
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering.frame import DEFAULT_TILE, filter_outputs
-from codecnn.filtering.memory import bytes_per_sample, tile_within
+from codecnn.filtering.tile_memory import bytes_per_sample, tile_within
 from codecnn.models import FilterNetwork, prepare
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.video import Picture

@@ -7,7 +7,7 @@ import torch
 
 from codecnn.codec.base import MAX_QP
 from codecnn.errors import ConfigError
-from codecnn.filtering.decisions import Decision, decide_picture
+from codecnn.filtering.decisions.picture import Decision, decide_picture
 from codecnn.filtering.frame import DEFAULT_TILE
 from codecnn.filtering.inputs import Beside
 from codecnn.filtering.picture_filter import NOTHING, Array, PictureFilter, float_filter

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from codecnn.codec.vvc_partition import SUFFIXES, stream_info
+from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_info
 from codecnn.errors import ConfigError, FormatError
 
 

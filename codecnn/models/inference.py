@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.models.base import FilterNetwork
-from codecnn.models.baselines import Chain
 from codecnn.models.blocks import RDB, Branches, DepthwiseBlock, Fusion, SeparableBlock
 from codecnn.models.conditioning import QpModulation
+from codecnn.models.families.baselines import Chain
 from codecnn.models.fused import FusedDepthwise, FusedSeparable, InPlaceModulation, add_convolution
 
 GROUP_WIDTH = 48

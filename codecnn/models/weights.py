@@ -15,8 +15,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models.base import FilterNetwork
-from codecnn.models.complexity import complexity
-from codecnn.models.modes import ModeNetwork, create_mode_network
+from codecnn.models.cost import complexity
+from codecnn.models.families.mode_network import ModeNetwork, create_mode_network
 from codecnn.models.registry import create_model
 from codecnn.models.zoo import weights_path
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json

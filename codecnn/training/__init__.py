@@ -7,11 +7,11 @@ from codecnn.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from codecnn.training.distributed import pick_device
+    from codecnn.training.filter.losses import filter_loss
+    from codecnn.training.filter.validate import psnr_gain
     from codecnn.training.loop import train, train_task
-    from codecnn.training.losses import filter_loss
     from codecnn.training.schedule import warmup_cosine
     from codecnn.training.task import Task
-    from codecnn.training.validate import psnr_gain
 
 __all__ = [
     "Task",
@@ -26,9 +26,9 @@ __all__ = [
 
 _HOMES = {
     "Task": "task",
-    "filter_loss": "losses",
+    "filter_loss": "filter.losses",
     "pick_device": "distributed",
-    "psnr_gain": "validate",
+    "psnr_gain": "filter.validate",
     "train": "loop",
     "train_task": "loop",
     "warmup_cosine": "schedule",

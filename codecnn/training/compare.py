@@ -19,11 +19,11 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.ctu.loader import TrainingBatches
-from codecnn.ctu.store import Store
+from codecnn.dataset.loader import TrainingBatches
+from codecnn.dataset.store import Store
 from codecnn.errors import ModelError
 from codecnn.models import FilterNetwork, prepare
-from codecnn.models.memory import probe_planes
+from codecnn.models.activations import probe_planes
 from codecnn.training.distributed import pick_device
 from codecnn.training.forward import Autocast, in_precision
 from codecnn.video import Picture

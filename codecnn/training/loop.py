@@ -16,16 +16,16 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from codecnn.ctu.store import Store
+from codecnn.dataset.store import Store
 from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.runs import provenance, read_jsonl
+from codecnn.training.allocator import keep_freed_memory
 from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run
 from codecnn.training.distributed import Agreement, Place, in_parallel, joined, synchronise_norms
-from codecnn.training.filter_task import filter_task
+from codecnn.training.filter.mix import Mix
+from codecnn.training.filter.task import filter_task
 from codecnn.training.forward import compiled, in_precision
-from codecnn.training.memory import keep_freed_memory
-from codecnn.training.mix import Mix
-from codecnn.training.report import make_row, write_board, write_row
+from codecnn.training.metrics_log import make_row, write_board, write_row
 from codecnn.training.schedule import make_optimiser, warmup_cosine
 from codecnn.training.settings import TrainingSettings
 from codecnn.training.signals import StopNow, StopSignals

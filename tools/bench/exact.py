@@ -18,7 +18,7 @@ import torch
 from codecnn.filtering import float_filter
 from codecnn.filtering.integer import exact_filter, quantise
 from codecnn.models import create_model, list_models
-from codecnn.models.export_build import build_graph
+from codecnn.models.graph.build import build_graph
 from codecnn.video import Picture
 from tools.bench._rows import Row, row
 

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import filter_outputs
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs, prepare
-from codecnn.models.rdn import RDN
+from codecnn.models.families.rdn import RDN
 from tools.bench._rows import Row, peak_mib, row
 from tools.bench.tiles import awake
 
@@ -199,7 +199,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "onnxruntime" in ways:
-            from codecnn.models.export_onnx import export_onnx
+            from codecnn.models.graph.onnx_file import export_onnx
 
             export_onnx(folder / "network.onnx", awake(args.network))
             options += ["--onnx", str(folder / "network.onnx")]

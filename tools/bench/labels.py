@@ -23,11 +23,11 @@ import scipy.fft
 import skimage.data
 
 from codecnn.codec.base import CodecSettings
-from codecnn.codec.vvc import encode_argv
+from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.intra.blocks import block_costs_reference
-from codecnn.intra.labels import LabelSettings, Source, label_pictures
 from codecnn.intra.predict_reference import predict_modes_reference
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.labels.table import LabelSettings, Source, label_pictures
 from codecnn.video import VideoFormat, open_video
 from codecnn.video.process import ffmpeg_path
 from tools.bench._rows import Row, row

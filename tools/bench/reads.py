@@ -22,10 +22,10 @@ import numpy.typing as npt
 import skimage.data
 import torch
 
-from codecnn.ctu.loader import CtuPatches, TrainingBatches, iterate
-from codecnn.ctu.patches import Patch, PatchReader, copy_window
-from codecnn.ctu.resident import ResidentBatches
-from codecnn.ctu.store import Unit, format_to_json, open_store
+from codecnn.dataset.loader import CtuPatches, TrainingBatches, iterate
+from codecnn.dataset.patches import Patch, PatchReader, copy_window
+from codecnn.dataset.resident import ResidentBatches
+from codecnn.dataset.store import Unit, format_to_json, open_store
 from codecnn.video import VideoFormat
 from tools.bench._rows import Row, row
 

@@ -27,13 +27,13 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.ctu.loader import TrainingBatches
-from codecnn.ctu.store import Unit
+from codecnn.dataset.loader import TrainingBatches
+from codecnn.dataset.store import Unit
 from codecnn.models import complexity, create_model
 from codecnn.runs import read_jsonl, write_jsonl
 from codecnn.training import TrainingSettings, train_task
 from codecnn.training.checkpoint import LOG, METRICS
-from codecnn.training.filter_task import FilterTask
+from codecnn.training.filter.task import FilterTask
 from tools.bench._rows import Row, row
 from tools.bench.reads import make_units
 

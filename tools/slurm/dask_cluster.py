@@ -14,7 +14,7 @@ from dask_jobqueue import SLURMCluster
 
 from codecnn.config import load_recipe
 from codecnn.console import progress
-from codecnn.ctu.build import build_store
+from codecnn.dataset.build import build_store
 
 
 def main() -> None:

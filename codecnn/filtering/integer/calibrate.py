@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.ctu.store import Unit
+from codecnn.dataset.store import Unit
 from codecnn.filtering.frame import filter_outputs
 from codecnn.filtering.inputs import unit_planes
 from codecnn.filtering.integer.exact_filter import TiledGraph
 from codecnn.filtering.picture_filter import decoded_planes
 from codecnn.models.base import SAMPLE_PLANES
-from codecnn.models.export_graph import Graph, run
+from codecnn.models.graph.nodes import Graph, run
 
 TILE = 256
 PICTURES = 4

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from codecnn.ctu.store import Store
+from codecnn.dataset.store import Store
 from codecnn.filtering.integer.calibrate import PICTURES, magnitudes
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.quantise import MAX_ACCUMULATOR_BITS, quantise
 from codecnn.models import FilterNetwork
-from codecnn.models.export_build import build_graph
+from codecnn.models.graph.build import build_graph
 from codecnn.runs import provenance
 
 MIN_BIT_DEPTH = 10

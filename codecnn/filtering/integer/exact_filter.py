@@ -13,11 +13,11 @@ from codecnn.errors import ConfigError
 from codecnn.filtering.frame import DEFAULT_TILE, filter_outputs
 from codecnn.filtering.integer.fast import FastNetwork
 from codecnn.filtering.integer.network import IntegerNetwork, check_bit_depth
-from codecnn.filtering.memory import tile_within
 from codecnn.filtering.picture_filter import NOTHING, Array, decoded_planes
+from codecnn.filtering.tile_memory import tile_within
+from codecnn.models.activations import peak_bytes
 from codecnn.models.base import CHROMA_PLANES
-from codecnn.models.export_graph import Graph
-from codecnn.models.memory import peak_bytes
+from codecnn.models.graph.nodes import Graph
 from codecnn.video import Picture
 
 _PROBE = 96

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from codecnn.filtering.integer.network import IntegerNetwork, check_bit_depth, gain_shift, half
 from codecnn.models.base import SAMPLE_PLANES
-from codecnn.models.export_graph import Node, cropped, last_uses, same_padding
+from codecnn.models.graph.nodes import Node, cropped, last_uses, same_padding
 
 EXACT_FLOAT32 = 2**24
 """All integers up to this magnitude are float32 numbers."""

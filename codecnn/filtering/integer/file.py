@@ -20,7 +20,7 @@ from codecnn.filtering.integer.exact_filter import exact_filter
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.reference import filter_reference
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.export_graph import Array, Graph, Node
+from codecnn.models.graph.nodes import Array, Graph, Node
 from codecnn.models.weights import card_path
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 from codecnn.video import Picture

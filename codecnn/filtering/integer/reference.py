@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from codecnn.filtering.integer.network import IntegerNetwork, Ints, check_bit_depth, gain_shift, half
 from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.export_graph import Node, last_uses, same_padding
+from codecnn.models.graph.nodes import Node, last_uses, same_padding
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,77 @@
+"""Rasterised block statistics: what each 4x4 block of a picture belongs to, as planes that networks can take."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.codec.blocks.table import LUMA, UNKNOWN, BlockTable
+from codecnn.errors import TableError
+
+BLOCK_PLANES = ("depth", "qp", "pred_mode", "intra_mode", "partition")
+"""The planes in their order: columns of `BlockTable`, and `partition`, the edges of the CUs."""
+
+BLOCK_SIZE = 4
+"""Side of a cell in luma samples: the smallest CU of VVC (H.266 clause 7.4.3.4); HEVC's is 8."""
+
+LEFT_EDGE, TOP_EDGE = 1, 2
+"""Bits of `partition`: a CU begins at the left or the top side of the cell."""
+
+Cells = npt.NDArray[np.int32]
+
+
+def block_planes(table: BlockTable, pocs: Sequence[int], width: int, height: int) -> npt.NDArray[np.int8]:
+    """What the luma CUs of the pictures `pocs` say of each 4x4 cell: (pictures, 5, ceil(height/4), ceil(width/4)).
+
+    Planes come in the order of `BLOCK_PLANES`. A cell that no CU covers, or a value that the table does not have, is
+    -1; CUs are cut at the picture's edge. `partition` is LEFT_EDGE | TOP_EDGE where the cell to the left or above is
+    of another CU; the border of the picture is no edge, as no filter works across it.
+
+    Raises TableError for a CU that does not lie on the 4x4 grid, a value beyond 8 bit, and a picture without samples.
+    """
+    if width < 1 or height < 1:
+        raise TableError(f"a picture of {width}x{height} has no blocks")
+    rows, columns = -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE)
+    planes = np.empty((len(pocs), len(BLOCK_PLANES), rows, columns), np.int8)
+    luma = table.channel == LUMA
+    for picture, poc in zip(planes, pocs, strict=True):
+        cus = table.select(luma & (table.poc == poc))
+        owner = _paint_numbers(cus, poc, rows, columns)
+        for plane, name in zip(picture[:-1], BLOCK_PLANES[:-1], strict=True):
+            # The last value is what -1, a cell of no CU, picks.
+            plane[:] = np.append(_int8_values(cus, poc, name), np.int8(UNKNOWN))[owner]
+        picture[-1] = _partition(owner)
+    return planes
+
+
+def _paint_numbers(cus: BlockTable, poc: int, rows: int, columns: int) -> Cells:
+    """The number of the CU that each cell belongs to, the later one where CUs overlap; -1 where there is none."""
+    places = np.array([cus.x, cus.y, cus.w, cus.h], np.int64)
+    off_grid = (places % BLOCK_SIZE).any(axis=0)
+    if off_grid.any():
+        x, y, w, h = places[:, np.flatnonzero(off_grid)[0]].tolist()
+        raise TableError(f"the CU of {w}x{h} at ({x}, {y}) of POC {poc} does not lie on the grid of 4x4 blocks")
+    x, y, w, h = places // BLOCK_SIZE
+    # A negative place would count from the far edge.
+    left, top = np.maximum(x, 0).tolist(), np.maximum(y, 0).tolist()
+    right, bottom = np.maximum(x + w, 0).tolist(), np.maximum(y + h, 0).tolist()
+    owner = np.full((rows, columns), -1, np.int32)
+    for number, (x0, y0, x1, y1) in enumerate(zip(left, top, right, bottom, strict=True)):
+        owner[y0:y1, x0:x1] = number
+    return owner
+
+
+def _int8_values(cus: BlockTable, poc: int, name: str) -> npt.NDArray[np.int8]:
+    values: npt.NDArray[np.int32] = getattr(cus, name)
+    limits = np.iinfo(np.int8)
+    wide = values[(values < limits.min) | (values > limits.max)]
+    if wide.size:
+        raise TableError(f"{name} of POC {poc} has the value {wide[0]}, beyond 8 bit")
+    return values.astype(np.int8)
+
+
+def _partition(owner: Cells) -> Cells:
+    edges = np.zeros_like(owner)
+    edges[:, 1:] |= LEFT_EDGE * (owner[:, 1:] != owner[:, :-1])
+    edges[1:] |= TOP_EDGE * (owner[1:] != owner[:-1])
+    return np.where(owner < 0, UNKNOWN, edges)

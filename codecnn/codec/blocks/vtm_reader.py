@@ -1,0 +1,109 @@
+"""Read the block statistics that VTM traces: D_BLOCK_STATISTICS_ALL or _CODED, VTMBMS files, and their CSV form."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from codecnn.codec.blocks.table import CHROMA, LUMA, UNKNOWN, BlockTable
+from codecnn.errors import FormatError, MissingFileError
+
+VALUES = ("depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
+
+STATISTICS = {
+    "Depth": (LUMA, 0),
+    "QT_Depth": (LUMA, 1),
+    "MT_Depth": (LUMA, 2),
+    "PredMode": (LUMA, 3),
+    "Luma_IntraMode": (LUMA, 4),
+    "QP": (LUMA, 5),
+    "Depth_Chroma": (CHROMA, 0),
+    "QT_Depth_Chroma": (CHROMA, 1),
+    "MT_Depth_Chroma": (CHROMA, 2),
+    "QP_Chroma": (CHROMA, 5),
+}
+"""VTM's name -> channel and index into `VALUES`; every other name is passed over."""
+
+_TEXT_LINE = re.compile(
+    r"BlockStat: POC (\d{1,9}) @\( *(\d{1,9}), *(\d{1,9})\) \[ *(\d{1,9})x *(\d{1,9})\] \w+=(-?\d{1,9})\s*"
+)
+_CSV_LINE = re.compile(r"BlockStat;" + r" *(\d{1,9});" * 5 + r" *\w+; *(-?\d{1,9})\s*")
+_SIZE_LINE = re.compile(r"# Sequence size: \[ *(\d{1,9})x *(\d{1,9})\]")
+_MAX_LINE = 65536
+
+Cu = tuple[int, int, int, int, int, int]
+"""poc, channel, x, y, w, h."""
+
+
+def read_vtm_stats(path: Path | str) -> BlockTable:
+    """Read the CUs of a VTM block-statistics trace (plain, or gzip where the name ends in .gz), in its own order.
+
+    Luma rows are the CUs of the luma or the shared tree, CHROMA rows those of a separate chroma tree, in luma
+    samples; the picture size is the coded one, padded to whole minimum CUs. Values are VTM's own: `pred_mode` 0
+    inter, 1 intra, 2 IBC, 3 palette; `intra_mode` is the MIP index for a MIP CU, and a chroma tree has -1 for both.
+    Zero-size CUs, vectors and polygons are passed over.
+
+    Raises MissingFileError, or FormatError when the file is truncated, malformed or has no such statistics.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path} does not exist")
+    opener = gzip.open if path.name.lower().endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="ascii", errors="replace") as file:
+            cus = _parse(iter(lambda: file.readline(_MAX_LINE), ""))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise FormatError(f"{path} is a damaged gzip file: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"{path}, {error}") from None
+    places = np.array(list(cus), np.int32).T
+    values = np.array(list(cus.values()), np.int32).T
+    columns = dict(zip(("poc", "channel", "x", "y", "w", "h"), places, strict=True))
+    return BlockTable(**columns, **dict(zip(VALUES, values, strict=True)))
+
+
+def _parse(lines: Iterable[str]) -> dict[Cu, list[int]]:
+    """CUs with their values in the order of `VALUES`. Raises FormatError naming the line."""
+    cus: dict[Cu, list[int]] = {}
+    size = None
+    line = "\n"
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#") and (match := _SIZE_LINE.match(line)):
+            size = (int(match[1]), int(match[2]))
+        for name, (poc, x, y, w, h, value) in _statistic(line, number):
+            if w == 0 or h == 0:
+                continue
+            if size is not None and (x + w > size[0] or y + h > size[1]):
+                raise FormatError(f"line {number}: a CU of {w}x{h} at ({x}, {y}) leaves the picture of {size}")
+            channel, index = STATISTICS[name]
+            row = cus.setdefault((poc, channel, x, y, w, h), [UNKNOWN] * len(VALUES))
+            if row[index] not in (UNKNOWN, value):
+                raise FormatError(f"line {number}: {name} of POC {poc} at ({x}, {y}) is {row[index]} and {value}")
+            row[index] = value
+    if not line.endswith("\n"):
+        raise FormatError("the last line is cut off")
+    if not cus:
+        raise FormatError("there are no block statistics in it")
+    for (poc, _, x, y, _, _), row in cus.items():
+        if row[0] == UNKNOWN:
+            raise FormatError(f"the CU of POC {poc} at ({x}, {y}) has no depth")
+    return cus
+
+
+def _statistic(line: str, number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The statistic on one line if it is one of ours: its name, and poc, x, y, w, h, value."""
+    if line.startswith("BlockStat:"):
+        name, pattern = line.partition("=")[0].rpartition(" ")[2], _TEXT_LINE
+    elif line.startswith("BlockStat;"):
+        name, pattern = "".join(line.split(";", 7)[6:7]).strip(), _CSV_LINE
+    else:
+        return
+    if name not in STATISTICS:
+        return
+    match = pattern.fullmatch(line)
+    if match is None:
+        raise FormatError(f"line {number} is not a block statistic: {line[:80].strip()!r}")
+    yield name, tuple(map(int, match.groups()))

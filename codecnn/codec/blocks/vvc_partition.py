@@ -1,0 +1,165 @@
+"""What a VVC bitstream itself tells of its pictures: headers, and every CU with its depth, mode and QP."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.codec.base import CodedSequence
+from codecnn.codec.blocks.table import BlockTable
+from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.vvc.pictures import Picture, read_pictures
+from codecnn.vvc.sps import CHROMA_FORMATS
+from codecnn.vvc.state import CU_COLUMNS
+
+SUFFIXES = (".266", ".vvc", ".h266")
+"""Names of VVC elementary streams."""
+
+READER = 1
+"""Goes up with every change after which a stream gives another table, for the keys of what is made from one."""
+
+_ORDER = {"I": 0, "P": 1, "B": 2}
+
+
+@dataclass(frozen=True)
+class StreamPicture:
+    """One picture of a stream: position in output order (None where it is not shown), POC, temporal id, most general
+    type of its slices, their QPs."""
+
+    position: int | None
+    poc: int
+    temporal_id: int
+    slice_type: str
+    slice_qps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """Size without the conformance window's margin, chroma format, bit depth and CTU size of the first picture of a
+    stream; all pictures in decoding order."""
+
+    width: int
+    height: int
+    chroma: str
+    bit_depth: int
+    ctu_size: int
+    pictures: tuple[StreamPicture, ...]
+
+
+def stream_info(path: Path | str) -> StreamInfo:
+    """The headers of a VVC byte stream (Annex B); slice data is not parsed.
+
+    Raises MissingFileError, FormatError for damage, and UnsupportedError for what codecnn does not read.
+    """
+    path = Path(path)
+    pictures = _read(path, str(path))
+    sps, pps = pictures[0].sps, pictures[0].pps
+    left, right, top, bottom = pps.window
+    return StreamInfo(
+        width=pps.width - ((left + right) << sps.sub_width_log2),
+        height=pps.height - ((top + bottom) << sps.sub_height_log2),
+        chroma=CHROMA_FORMATS[sps.chroma_format_idc],
+        bit_depth=sps.bit_depth,
+        ctu_size=1 << sps.log2_ctu,
+        pictures=_listed(pictures, str(path)),
+    )
+
+
+def stream_table(path: Path | str) -> BlockTable:
+    """Every CU of a VVC byte stream (Annex B), in decoding order, equal to what VTM traces as block statistics.
+
+    `poc` is the position in output order; pictures that are not shown are left out. Rows of a separate chroma tree
+    have no modes and the QP of the luma at their centre. `intra_mode` is the MIP index for a MIP CU. A CU does not
+    reach past the coded picture, which is padded to whole 8x8 blocks. The first call ever compiles for about a minute.
+
+    Raises MissingFileError, FormatError for damage, and UnsupportedError for what codecnn does not read.
+    """
+    path = Path(path)
+    return _table(_read(path, str(path)), str(path))
+
+
+def coded_table(sequence: CodedSequence) -> BlockTable:
+    """`stream_table` of a coded sequence, whose pictures must be those of the encoder's log.
+
+    Raises EncoderError unless each picture has the place in output order, the slice type and the slice QP that the log
+    states, and what `stream_table` raises; the errors name the bitstream without its folder.
+    """
+    name = sequence.bitstream.name
+    pictures = _read(sequence.bitstream, name)
+    listed = _listed(pictures, name)
+    read = sorted((one.position, one.slice_type, one.slice_qps) for one in listed if one.position is not None)
+    logged = [(one.poc, one.slice_type, one.qp) for one in sequence.pictures]
+    for found, stated in zip_longest(read, logged):
+        if found is None or stated is None or found[:2] != stated[:2] or set(found[2]) != {stated[2]}:
+            raise EncoderError(f"{name} holds the picture (place, type, QPs) {found}, the encoder's log {stated}")
+    return _table(pictures, name)
+
+
+def stream_units(path: Path) -> list[npt.NDArray[np.int32]]:
+    """The coding units of every picture in decoding order, (n, columns) as in `codecnn.vvc.state.CU_COLUMNS`.
+
+    Raises as `stream_table`.
+    """
+    return _units(_read(path, str(path)), str(path))
+
+
+def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
+    parts = [
+        np.column_stack([rows, np.full(len(rows), position, np.int32)])
+        for rows, position in zip(_units(pictures, name), _positions(pictures, name), strict=True)
+        if position is not None
+    ]
+    table = np.concatenate(parts) if parts else np.zeros((0, len(CU_COLUMNS) + 1), np.int32)
+    columns: dict[str, Any] = dict(zip((*CU_COLUMNS, "poc"), table.T, strict=True))
+    names = ("poc", "channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
+    return BlockTable(depth=columns["qt_depth"] + columns["mt_depth"], **{name: columns[name] for name in names})
+
+
+def _units(pictures: Sequence[Picture], name: str) -> list[npt.NDArray[np.int32]]:
+    # numba takes half a second to import, which headers do not need.
+    from codecnn.vvc.coding_units import coding_units
+
+    units = []
+    for picture in pictures:
+        try:
+            units.append(coding_units(picture))
+        except FormatError as error:
+            raise type(error)(f"{name}, POC {picture.poc}: {error}") from None
+    return units
+
+
+def _read(path: Path, name: str) -> list[Picture]:
+    if not path.is_file():
+        raise MissingFileError(f"{name} does not exist")
+    try:
+        return list(read_pictures(path.read_bytes()))
+    except FormatError as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _listed(pictures: Sequence[Picture], name: str) -> tuple[StreamPicture, ...]:
+    return tuple(
+        StreamPicture(
+            position=position,
+            poc=picture.poc,
+            temporal_id=picture.temporal_id,
+            slice_type=max((part.header.slice_type for part in picture.slices), key=_ORDER.__getitem__),
+            slice_qps=tuple(part.header.qp for part in picture.slices),
+        )
+        for picture, position in zip(pictures, _positions(pictures, name), strict=True)
+    )
+
+
+def _positions(pictures: Sequence[Picture], name: str) -> list[int | None]:
+    """The position of each picture in output order (clause C.5.2: by sequence, then by POC); None where not shown."""
+    keys = [(picture.cvs, picture.poc) for picture in pictures]
+    if len(set(keys)) < len(keys):
+        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise FormatError(f"{name}: two pictures have the POC {twice[1]}")
+    shown = sorted(key for key, picture in zip(keys, pictures, strict=True) if picture.output)
+    rank = {key: position for position, key in enumerate(shown)}
+    return [rank.get(key) for key in keys]

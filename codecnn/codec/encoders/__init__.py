@@ -1,0 +1,1 @@
+"""The encoders: argv as pure functions, the process, its log."""

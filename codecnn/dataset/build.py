@@ -1,0 +1,355 @@
+"""Build a store from a recipe: convert, code, check, measure. Any kill leaves whole units only; a rerun continues.
+
+A unit is worked on in a folder of its own, which is renamed into place when all its files are whole and checked, its
+own line of units.jsonl (unit.json) among them. So a unit is there or it is not, and any number of threads, processes
+and machines may code into one store; whoever finds it complete writes units.jsonl, the table and the manifest.
+Nothing in a store depends on the time, the machine's paths or the order of work: two builds of one recipe are equal
+file by file.
+"""
+
+import contextlib
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from codecnn.codec import CodecSettings, CodecTools, CodedSequence, block_reader, block_table, get_codec
+from codecnn.codec.blocks.table import BlockTable
+from codecnn.dataset.measure import BLOCK_PLANES_FILE, BLOCKS, measure, write_blocks
+from codecnn.dataset.originals import HASHES, ORIGINALS, Original, convert_original, original_name
+from codecnn.dataset.recipe import Recipe, Source, expand
+from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, format_to_json, open_store
+from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
+from codecnn.runs import (
+    atomic_path,
+    disk_errors,
+    read_json,
+    remove_tree,
+    sha256_file,
+    sha256_json,
+    write_json,
+    write_jsonl,
+)
+
+Progress = Callable[[int, int], None]
+"""Called with (units done, units in all) after every unit, from the thread that started the build."""
+
+CODED, UNIT = "coded", "unit.json"
+LOCK_SECONDS = 3
+"""How long to wait for the lock: a build that was just killed may hold it for the moment its children take to end."""
+
+SCHEDULER_TIMEOUT = "10s"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One unit to code: `key` decides everything about its bytes."""
+
+    source: Source
+    original: str
+    settings: CodecSettings
+    key: str
+
+    @property
+    def folder(self) -> str:
+        return f"{CODED}/{self.source.name}_qp{self.settings.qp}_{self.key[:12]}"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker needs beside the plan; it is sent to other processes whole."""
+
+    recipe: Recipe
+    tools: CodecTools
+    store: Path
+    identity: str
+    label: str
+
+
+def build_store(
+    recipe: Recipe,
+    recipe_folder: Path,
+    store: Path,
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> Store:
+    """Build the store `store` from `recipe`, `jobs` units at a time, or finish or update the one that is there.
+
+    `scheduler` is the address of a dask scheduler whose workers code instead of threads here; they must see the store,
+    the pictures and the encoder under the same paths. Units that the recipe no longer asks for are removed: a store
+    holds what its recipe says.
+
+    Raises what the pictures, the encoder or the disk give reason for; what was finished by then stays, and a rerun
+    continues from it.
+    """
+    build_shard(recipe, recipe_folder, store, (1, 1), jobs=jobs, scheduler=scheduler, progress=progress)
+    return open_store(store)
+
+
+def build_shard(
+    recipe: Recipe,
+    recipe_folder: Path,
+    store: Path,
+    shard: tuple[int, int],
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> bool:
+    """Code every n-th unit of `recipe` for the shard (i, n), beginning with the i-th; else as `build_store`.
+
+    Shards may run at once, on machines that share the store's folder. The one that completes the store finishes it.
+    Returns whether the store is complete.
+    """
+    index, shards = shard
+    if not 1 <= index <= shards:
+        raise ConfigError(f"shard {index}/{shards} is not one of 1/{shards} to {shards}/{shards}")
+    sources = expand(recipe, recipe_folder)
+    # Workers of a cluster have working folders of their own.
+    store = store.absolute()
+    tools = recipe.tools.found_from(recipe_folder.absolute())
+    work = _Work(recipe, tools, store, get_codec(recipe.codec, tools).identity(), f"{index}of{shards}")
+    with disk_errors(store):
+        (store / CODED).mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
+            _remove_leftovers(store, work.label)
+            plans = _plan(sources, work, jobs)
+            mine = plans[index - 1 :: shards]
+            missing = [plan for plan in mine if _record(plan, store) is None]
+            if missing:
+                (store / MANIFEST).unlink(missing_ok=True)
+            with _executor(jobs, scheduler) as executor:
+                _code_all(missing, work, executor, progress, len(mine))
+            records = [_record(plan, store) for plan in plans]
+            if None in records:
+                return False
+            _finish(plans, [record for record in records if record is not None], work)
+    except Timeout:
+        raise StoreError(f"another build is working on store {store}") from None
+    return True
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """(i, n) from "I/N". Raises ConfigError for anything else."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None:
+        raise ConfigError(f"shard {text!r} is not of the form I/N, such as 1/4")
+    return int(match[1]), int(match[2])
+
+
+@contextlib.contextmanager
+def _executor(jobs: int, scheduler: str | None) -> Iterator[Executor]:
+    if scheduler is None:
+        # Threads, since each job waits for an encoder that is a process of its own.
+        with ThreadPoolExecutor(jobs) as executor:
+            yield executor
+        return
+    try:
+        from distributed import Client
+        from distributed.scheduler import KilledWorker
+    except ImportError:
+        raise ConfigError("a dask scheduler needs the extra `cluster`: pip install 'codecnn[cluster]'") from None
+    try:
+        client: Any = Client(scheduler, timeout=SCHEDULER_TIMEOUT, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no dask scheduler answers at {scheduler}: {error}") from error
+    with client:
+        try:
+            yield client.get_executor(pure=False)
+        except KilledWorker as error:
+            raise StoreError(f"workers died again and again at the same unit: {error}") from error
+
+
+def _remove_leftovers(store: Path, label: str) -> None:
+    """Half-done work of killed builds; each attempt has a folder of its own, so orphaned encoders disturb nothing."""
+    for path in (store / CODED).glob(f"{_work_prefix(label)}*"):
+        remove_tree(path)
+    for path in store.glob("*.part-*"):
+        path.unlink(missing_ok=True)
+
+
+def _work_prefix(label: str) -> str:
+    return f".work-{label}-"
+
+
+def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
+    with ThreadPoolExecutor(jobs) as pool:
+        originals = list(pool.map(lambda source: original_name(work.recipe, source, work.store), sources))
+    plans = []
+    for source, original in zip(sources, originals, strict=True):
+        for qp in work.recipe.qp:
+            settings = work.recipe.settings(qp)
+            what = {
+                "schema": SCHEMA,
+                "original": original,
+                "codec": work.recipe.codec,
+                "encoder": work.identity,
+                "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
+                "decoder_output": [work.tools.trace, *work.tools.prediction],
+            }
+            reader = block_reader(work.recipe.codec, work.tools)
+            if reader is not None:
+                what["block_reader"] = reader
+            plans.append(_Plan(source, original, settings, sha256_json(what)))
+    return plans
+
+
+def _record(plan: _Plan, store: Path) -> dict[str, Any] | None:
+    """The unit's record if the unit is done: its key is that of the plan, and its files have the sizes they had."""
+    with contextlib.suppress(CodecnnError, OSError, KeyError, TypeError, AttributeError):
+        record: dict[str, Any] = read_json(store / plan.folder / UNIT)
+        if record["key"] == plan.key and all(
+            (store / name).stat().st_size == size for name, size in record["sizes"].items()
+        ):
+            return record
+    return None
+
+
+def _code_all(missing: list[_Plan], work: _Work, executor: Executor, progress: Progress | None, total: int) -> None:
+    done = total - len(missing)
+    if progress is not None:
+        progress(done, total)
+    futures = [executor.submit(_code, plan, work) for plan in missing]
+    try:
+        for future in as_completed(futures):
+            future.result()
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    except BaseException:
+        # What is being coded is finished and kept; what has not begun is left to the next build.
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def _code(plan: _Plan, work: _Work) -> None:
+    """Code one unit in a working folder, measure it, describe it, and move it into place."""
+    store = work.store
+    with disk_errors(store):
+        original = convert_original(work.recipe, plan.source, plan.original, store)
+        folder = Path(tempfile.mkdtemp(prefix=_work_prefix(work.label), dir=store / CODED))
+        try:
+            codec = get_codec(work.recipe.codec, work.tools)
+            sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
+            blocks, no_blocks = _blocks(plan, sequence)
+            if blocks is not None:
+                write_blocks(folder, blocks, sequence)
+            rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
+            pq.write_table(rows, folder / CTUS)
+            record = _describe(plan, original, sequence, folder, work.identity)
+            write_json(folder / UNIT, record | ({"no_blocks": no_blocks} if no_blocks else {}))
+            folder.chmod(0o755)
+            _move_into_place(folder, plan, store)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _blocks(plan: _Plan, sequence: CodedSequence) -> tuple[BlockTable | None, str | None]:
+    """The unit's CUs, or the reason why they cannot be read, in a sentence."""
+    unit = f"{plan.source.name} at QP {plan.settings.qp}"
+    try:
+        return block_table(sequence), None
+    except UnsupportedError as error:
+        return None, f"{unit} has no depth: {error}"
+    except (FormatError, EncoderError) as error:
+        raise type(error)(f"{unit}: {error}") from error
+
+
+def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
+    final = store / plan.folder
+    if _record(plan, store) is None:
+        remove_tree(final)
+        try:
+            folder.rename(final)
+        except OSError:
+            # Another writer was faster: its unit is the same.
+            if _record(plan, store) is None:
+                raise
+
+
+def _describe(plan: _Plan, original: Original, sequence: CodedSequence, folder: Path, identity: str) -> dict[str, Any]:
+    """The unit's line of units.jsonl."""
+    pictures = [
+        # A plane without any error has no finite PSNR, and JSON no infinity.
+        {name: None if value == math.inf else value for name, value in vars(picture).items() if name != "md5"}
+        for picture in sequence.pictures
+    ]
+    files = {f"{plan.folder}/{path.name}": path for path in sorted(folder.iterdir())}
+    record: dict[str, Any] = {
+        "key": plan.key,
+        "sequence": plan.source.name,
+        "qp": plan.settings.qp,
+        "encoder": identity,
+        "format": format_to_json(sequence.format),
+        "original": original.name,
+        "bitstream": f"{plan.folder}/{sequence.bitstream.name}",
+        "decoded": f"{plan.folder}/{sequence.decoded.name}",
+        "bits": sequence.bits,
+    }
+    optional = {"unfiltered": sequence.unfiltered, "prediction": sequence.prediction}
+    optional |= {"blocks": folder / BLOCKS, "block_planes": folder / BLOCK_PLANES_FILE}
+    record |= {name: f"{plan.folder}/{path.name}" for name, path in optional.items() if path and path.exists()}
+    for plane in ("psnr_y", "psnr_u", "psnr_v"):
+        values = [picture[plane] for picture in pictures]
+        record[plane] = None if None in values else float(np.mean(np.array(values, np.float64)))
+    record |= {"pictures": pictures, "argv": list(sequence.argv)}
+    record["files"] = {original.name: original.sha256} | {name: sha256_file(path) for name, path in files.items()}
+    record["sizes"] = {original.name: original.bytes} | {name: path.stat().st_size for name, path in files.items()}
+    return record
+
+
+def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> None:
+    """Write the lines, the table and last the manifest in the recipe's order, and remove what no line names.
+
+    Two shards that end at once both do this, and write the same.
+    """
+    store = work.store
+    lines = [
+        record | {"split": plan.source.spec.split, "group": plan.source.group, "class": plan.source.spec.class_}
+        for plan, record in zip(plans, records, strict=True)
+    ]
+    write_jsonl(store / UNITS, lines)
+    with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
+        for plan in plans:
+            rows = pq.read_table(store / plan.folder / CTUS)
+            for name, value in (("group", plan.source.group), ("split", plan.source.spec.split)):
+                rows = rows.append_column(CTU_SCHEMA.field(name), pa.array([value] * rows.num_rows, pa.string()))
+            writer.write_table(rows.cast(CTU_SCHEMA))
+    units = {Path(plan.folder).name for plan in plans}
+    for path in (store / CODED).iterdir():
+        # Working folders of others are left to them.
+        if path.name not in units and not path.name.startswith(".work-"):
+            remove_tree(path)
+    originals = {Path(plan.original).stem for plan in plans}
+    for path in (store / ORIGINALS).iterdir():
+        if path.stem not in originals or path.suffix not in (".yuv", ".json"):
+            path.unlink(missing_ok=True)
+    # A worker of a cluster that died has left its folder.
+    _remove_leftovers(store, work.label)
+    remove_tree(store / HASHES)
+    for lock in store.glob(".lock-*"):
+        lock.unlink(missing_ok=True)
+    manifest = {
+        "schema": SCHEMA,
+        "recipe": work.recipe.model_dump(by_alias=True, exclude={"root", "tools"}),
+        "encoder": work.identity,
+        "units": len(lines),
+        "data_key": sha256_json(sorted([line["key"], line["files"][line["original"]]] for line in lines)),
+        "ctus_sha256": sha256_file(store / CTUS),
+        "units_sha256": sha256_file(store / UNITS),
+    }
+    write_json(store / MANIFEST, manifest)

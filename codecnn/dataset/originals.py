@@ -1,0 +1,125 @@
+"""The pictures as the encoder gets them: each sequence of a recipe converted once, whoever asks for it first."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from codecnn.dataset.recipe import Recipe, Source
+from codecnn.dataset.store import format_from_json, format_to_json
+from codecnn.errors import CodecnnError
+from codecnn.runs import read_json, sha256_file, sha256_json, write_json
+from codecnn.video import (
+    STILL_SUFFIXES,
+    Video,
+    VideoFormat,
+    convert,
+    create_video,
+    downscale,
+    open_video,
+    pad_to_even,
+    stills_in,
+)
+
+ORIGINALS, HASHES = "originals", ".hashes"
+SMALLEST = 32
+"""Width and height that smaller pictures are padded to: ffmpeg gives libvvenc a byte a luma sample, headers and all."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A converted sequence: its file's name in the store, sha256 and size in bytes, and its format."""
+
+    name: str
+    sha256: str
+    bytes: int
+    format: VideoFormat
+
+
+def original_name(recipe: Recipe, source: Source, store: Path) -> str:
+    """The file's name in the store; its last part is a hash of all that decides the samples."""
+    reading = source.spec.model_dump(include=set(READING))
+    how = {
+        "source_sha256": _source_sha256(source.path, store),
+        "bit_depth": recipe.internal_bit_depth,
+        "chroma": recipe.chroma,
+        "scale": source.scale,
+        **reading,
+    }
+    return f"{ORIGINALS}/{source.name}_{sha256_json(how)[:16]}.yuv"
+
+
+READING = (*("size", "bit_depth", "chroma", "fps", "start", "frames", "step", "packing", "matrix", "full_range"),)
+"""What a recipe's sequence says on how its file is to be read."""
+
+
+def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> Original:
+    """Convert `source` into the store unless it is there, and say what it is.
+
+    Even size, the internal bit depth. Of several threads, processes or machines that ask at once, one converts.
+    """
+    path = store / name
+    described = path.with_suffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        found = _described(name, path, described)
+        if found is None:
+            form = _convert(recipe, source, path)
+            found = Original(name, sha256_file(path), path.stat().st_size, form)
+            write_json(
+                described, {"sha256": found.sha256, "bytes": found.bytes, "format": format_to_json(found.format)}
+            )
+    return found
+
+
+def _described(name: str, path: Path, described: Path) -> Original | None:
+    with contextlib.suppress(CodecnnError, KeyError, TypeError, OSError):
+        values = read_json(described)
+        if path.stat().st_size == values["bytes"]:
+            return Original(name, str(values["sha256"]), values["bytes"], format_from_json(values["format"]))
+    return None
+
+
+def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
+    with _open(recipe, source) as video:
+        chroma = video.format.chroma
+
+        def pictures() -> Iterator[Any]:
+            for picture in video:
+                small = downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale)
+                yield pad_to_even(small, chroma, SMALLEST)
+
+        converted = pictures()
+        first = next(converted)
+        height, width = first.y.shape
+        form = VideoFormat(width, height, chroma, recipe.internal_bit_depth, video.format.fps)
+        with create_video(path, form) as out:
+            out.write(first)
+            for picture in converted:
+                out.write(picture)
+    return form
+
+
+def _open(recipe: Recipe, source: Source) -> Video:
+    """Stills become what the recipe says; other files are read as they are."""
+    options = source.spec.model_dump(include=set(READING))
+    if source.path.is_dir() or source.path.suffix.lower() in STILL_SUFFIXES:
+        options |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
+    return open_video(source.path, **options)
+
+
+def _source_sha256(path: Path, store: Path) -> str:
+    """sha256 of a source; of a folder, that of its files. Kept until the build is whole, so no rerun hashes again."""
+    if path.is_dir():
+        return sha256_json([[file.name, _source_sha256(file, store)] for file in stills_in(path)])
+    status = path.stat()
+    state = [str(path.resolve()), status.st_size, status.st_mtime_ns]
+    kept = store / HASHES / f"{sha256_json(state)}.json"
+    with contextlib.suppress(CodecnnError, OSError):
+        return str(read_json(kept))
+    found = sha256_file(path)
+    write_json(kept, found)
+    return found

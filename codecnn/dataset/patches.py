@@ -1,0 +1,209 @@
+"""Patches of a store as integers, cut from the memory-mapped files straight into the arrays of a batch.
+
+NumPy only; `codecnn.dataset.loader` turns the integers into what networks take.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE
+from codecnn.dataset.mapped import BLOCK_FILE, MappedUnits
+from codecnn.dataset.store import Unit
+from codecnn.errors import ConfigError, StoreError
+
+IntArray = npt.NDArray[np.int64]
+
+SAMPLE_PLANES = {
+    "rec_y": ("decoded", 0),
+    "rec_u": ("decoded", 1),
+    "rec_v": ("decoded", 2),
+    "unf_y": ("unfiltered", 0),
+    "pred_y": ("prediction", 0),
+    "orig_y": ("original", 0),
+    "orig_u": ("original", 1),
+    "orig_v": ("original", 2),
+}
+"""Planes of samples: the file of a unit that each comes from, and which component of it."""
+
+CELL_PLANES = {"cu_qp" if name == "qp" else name: index for index, name in enumerate(BLOCK_PLANES)}
+"""Planes of the coding tree, and which of a unit's block planes each is; there "qp" is that of the CU."""
+
+QP_PLANE = "qp"
+"""The slice QP, one value a patch."""
+
+LOADER_PLANES = (*SAMPLE_PLANES, QP_PLANE, *CELL_PLANES)
+"""Every plane that can be asked for."""
+
+
+class Patch(NamedTuple):
+    """Where a patch lies: unit number, picture, and its upper left luma sample (the halo lies outside of it)."""
+
+    unit: int
+    picture: int
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class PlaneCut:
+    """How a plane is cut: file, component or number of the block plane, and geometry in the plane's own samples.
+
+    `factor` is 1 at luma's resolution and 2 at that of 4:2:0 chroma; `side` includes the halo on both sides. Cells of
+    block planes are cut as 4x4 samples each.
+    """
+
+    name: str
+    file: str
+    index: int
+    factor: int
+    side: int
+    halo: int
+
+
+class PatchReader:
+    """Cuts patches of `size` x `size` luma samples from `units`: `planes`, of LOADER_PLANES, and always orig_y.
+
+    Input planes have `halo` luma samples around them, as the neighbouring CTUs hold them; at the picture's edge the
+    nearest sample is repeated. Chroma comes at its own resolution, half the size and half the halo. Raises StoreError
+    for a plane that a unit lacks, ConfigError for planes and sizes that cannot be cut.
+    """
+
+    def __init__(
+        self, units: Sequence[Unit], size: int, halo: int, planes: Sequence[str] = ("rec_y", QP_PLANE)
+    ) -> None:
+        if size < 1 or halo < 0:
+            raise ConfigError(f"a patch of size {size} with halo {halo} cannot be cut")
+        self.units, self.size, self.halo = tuple(units), size, halo
+        self.planes = tuple(dict.fromkeys((*planes, "orig_y")))
+        self.cuts = tuple(_plane_cut(name, size, halo) for name in self.planes if name != QP_PLANE)
+        for unit in self.units:
+            _check_planes(unit, self.cuts)
+        self.files = MappedUnits(self.units, {cut.file for cut in self.cuts})
+        formats = self.files.formats
+        self._widths = np.array([form.width for form in formats])
+        self._heights = np.array([form.height for form in formats])
+        self._bit_depths = np.array([form.bit_depth for form in formats])
+        self.dtype = np.dtype(np.uint8 if (self._bit_depths == 8).all() else np.uint16)
+        pictures = [picture for unit in self.units for picture in unit.record["pictures"]]
+        self._first_picture = np.cumsum([0, *self.files.counts])
+        self._qps = np.array([picture["qp"] for picture in pictures], dtype=np.float32)
+        self._mses = np.array([_picture_mse(picture["psnr_y"]) for picture in pictures], dtype=np.float32)
+
+    def cut(self, patches: Sequence[Patch], transforms: Sequence[int] | IntArray) -> dict[str, npt.NDArray[Any]]:
+        """The planes of some patches, (n, 1, side, side) uint8 or uint16 samples or int8 cells, and their facts.
+
+        transforms[i] is one of the eight symmetries of the square: bit 0 transposes, then bit 1 flips up-down, then
+        bit 2 left-right; 0 leaves the patch as it is.
+        """
+        batch = self.facts(patches, transforms)
+        symmetries = [int(transform) for transform in transforms]
+        for cut in self.cuts:
+            copy = self._copy_cells if cut.file == BLOCK_FILE else self._copy_samples
+            out = np.empty((len(patches), 1, cut.side, cut.side), np.int8 if cut.file == BLOCK_FILE else self.dtype)
+            for target, patch, transform in zip(out[:, 0], patches, symmetries, strict=True):
+                copy(cut, patch, _untransformed(target, transform) if transform else target)
+            batch[cut.name] = out
+        return batch
+
+    def facts(self, patches: Sequence[Patch], transforms: Sequence[int] | IntArray) -> dict[str, npt.NDArray[Any]]:
+        """What a batch says of its patches beside the planes, float32 but for the last two.
+
+        scale (n, 1, 1, 1)    2^-bit_depth
+        qp (n, 1, 1, 1)       slice QP, where it is asked for
+        picture_mse (n,)      luma error of the whole picture in (x / 2^bit_depth)², from its PSNR; 1 without error
+        rows (n, 1, S, 1)     bool, and columns (n, 1, 1, S): where both hold, a sample of the transformed patch lies
+                              inside the picture
+        """
+        where, symmetry = np.array(patches, dtype=np.int64).reshape(-1, 4), np.asarray(transforms)[:, None]
+        unit = where[:, 0]
+        if any(cut.factor > 1 for cut in self.cuts) and (where[:, 2:] % 2).any():
+            raise ConfigError("planes of 4:2:0 chroma are cut at even positions only")
+        picture = self._first_picture[unit] + where[:, 1]
+        inside = np.arange(self.size)
+        columns = inside < (self._widths[unit] - where[:, 2])[:, None]
+        rows = inside < (self._heights[unit] - where[:, 3])[:, None]
+        rows, columns = np.where(symmetry & 1, columns, rows), np.where(symmetry & 1, rows, columns)
+        rows = np.where(symmetry & 2, rows[:, ::-1], rows)
+        columns = np.where(symmetry & 4, columns[:, ::-1], columns)
+        facts = {
+            "scale": np.ldexp(np.float32(1), -self._bit_depths[unit])[:, None, None, None],
+            "picture_mse": self._mses[picture],
+            "rows": rows[:, None, :, None],
+            "columns": columns[:, None, None, :],
+        }
+        return facts | ({QP_PLANE: self._qps[picture][:, None, None, None]} if QP_PLANE in self.planes else {})
+
+    def _copy_samples(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
+        unit, picture, x, y = patch
+        plane = self.files.plane(cut.file, unit, picture, cut.index)
+        copy_window(out, plane, x // cut.factor - cut.halo, y // cut.factor - cut.halo)
+
+    def _copy_cells(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
+        unit, picture, x, y = patch
+        x, y = x - cut.halo, y - cut.halo
+        left, top = x // BLOCK_SIZE, y // BLOCK_SIZE
+        right, bottom = -(-(x + cut.side) // BLOCK_SIZE), -(-(y + cut.side) // BLOCK_SIZE)
+        cells = np.empty((bottom - top, right - left), np.int8)
+        copy_window(cells, self.files.plane(cut.file, unit, picture, cut.index), left, top)
+        samples = cells.repeat(BLOCK_SIZE, axis=0).repeat(BLOCK_SIZE, axis=1)
+        y, x = y - top * BLOCK_SIZE, x - left * BLOCK_SIZE
+        out[...] = samples[y : y + cut.side, x : x + cut.side]
+
+
+def copy_window(out: npt.NDArray[Any], plane: npt.NDArray[Any], x: int, y: int) -> None:
+    """Copy the window of `plane` (h, w) at (x, y) into `out`, the same samples as `codecnn.quality.grid.cut` gives."""
+    height, width = out.shape
+    rows, columns = plane.shape
+    if x >= 0 and y >= 0 and x + width <= columns and y + height <= rows:
+        out[...] = plane[y : y + height, x : x + width]
+        return
+    y0, y1 = min(max(y, 0), rows - 1), max(min(y + height, rows), 1)
+    x0, x1 = min(max(x, 0), columns - 1), max(min(x + width, columns), 1)
+    top, left = min(max(y0 - y, 0), height - 1), min(max(x0 - x, 0), width - 1)
+    bottom, right = top + y1 - y0, left + x1 - x0
+    out[top:bottom, left:right] = plane[y0:y1, x0:x1]
+    out[top:bottom, :left] = out[top:bottom, left : left + 1]
+    out[top:bottom, right:] = out[top:bottom, right - 1 : right]
+    out[:top] = out[top]
+    out[bottom:] = out[bottom - 1]
+
+
+def _untransformed(out: npt.NDArray[Any], transform: int) -> npt.NDArray[Any]:
+    """The view of `out` through which a patch has to be written for `out` to hold the transformed patch."""
+    if transform & 4:
+        out = out[:, ::-1]
+    if transform & 2:
+        out = out[::-1]
+    return out.T if transform & 1 else out
+
+
+def _plane_cut(name: str, size: int, halo: int) -> PlaneCut:
+    if name in CELL_PLANES:
+        return PlaneCut(name, BLOCK_FILE, CELL_PLANES[name], 1, size + 2 * halo, halo)
+    if name not in SAMPLE_PLANES:
+        raise ConfigError(f"unknown plane {name!r}: known are {', '.join(LOADER_PLANES)}")
+    file, component = SAMPLE_PLANES[name]
+    factor = 2 if component else 1
+    if size % factor or halo % factor:
+        raise ConfigError(f"plane {name} needs an even patch size and an even halo, not {size} and {halo}")
+    halo = 0 if file == "original" else halo // factor
+    return PlaneCut(name, file, component, factor, size // factor + 2 * halo, halo)
+
+
+def _check_planes(unit: Unit, cuts: Sequence[PlaneCut]) -> None:
+    for cut in cuts:
+        if unit.record.get(cut.file) is None:
+            raise StoreError(f"sequence {unit.name!r} of store {unit.folder} has no plane {cut.name}")
+        if cut.factor > 1 and unit.record["format"]["chroma"] != "420":
+            chroma = unit.record["format"]["chroma"]
+            raise StoreError(
+                f"sequence {unit.name!r} of store {unit.folder} has no 4:2:0 plane {cut.name}: it is {chroma}"
+            )
+
+
+def _picture_mse(psnr: float | None) -> float:
+    return 1.0 if psnr is None else float((255 / 256) ** 2 * 10 ** (-psnr / 10))

@@ -1,0 +1,1 @@
+"""The evaluation report: one HTML page that works offline."""

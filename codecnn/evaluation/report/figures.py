@@ -1,0 +1,189 @@
+"""Figures of the report: curves as SVG that follows a light or dark page, pictures as PNG, all as data URIs."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+from PIL import Image
+
+from codecnn.evaluation.report.crops import Crop
+
+ERROR_GAIN, CHANGE_GAIN = 8, 32
+"""How much the maps of errors, and of their change, are magnified."""
+_LEVELS = 32
+
+_INK, _SOFT, _DECODED = "#0f172a", "#94a3b8", "#64748b"
+_COLOURS = ("#0f62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207")
+"""Of the filters in their order; told apart by those who see no red or green, and by their markers."""
+_MARKERS = "osD^v"
+_DARK = {_INK: "#e2e8f0", _SOFT: "#64748b", _DECODED: "#94a3b8"} | dict(
+    zip(_COLOURS, ("#6cb4ee", "#fb923c", "#4ade80", "#c084fc", "#facc15"), strict=True)
+)
+_MARGINS = {"left": 0.16, "right": 0.97, "top": 0.97, "bottom": 0.12}
+BETTER, WORSE = (15, 98, 168), (194, 65, 12)
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def rate_figure(rows: Mapping[str, Rows]) -> str | None:
+    """RD curves of one sequence, decoded and of each filter, and below the filters' gains by QP; None without figures.
+
+    `rows` holds each filter's rows of results.json for the sequence. Rates are those that BD-rate counts.
+    """
+    known = {name: [row for row in own if row.get("bits") and gain(row, "y") is not None] for name, own in rows.items()}
+    known = {name: sorted(own, key=lambda row: row["bits"]) for name, own in known.items() if own}
+    if not known:
+        return None
+    figure = Figure(figsize=(4.4, 4.4))
+    top, bottom = figure.subplots(2, 1, height_ratios=[2, 1.2], gridspec_kw={**_MARGINS, "hspace": 0.38})
+    first = next(iter(known.values()))
+    per_picture = all(row.get("pictures") for own in known.values() for row in own)
+    scale = [1000 * (row["pictures"] if per_picture else 1) for row in first]
+    top.plot(
+        [row["bits"] / unit for row, unit in zip(first, scale, strict=True)],
+        [row["psnr_y"] for row in first],
+        **_line(_DECODED, "o", "decoded", style="--"),
+    )
+    bottom.axhline(0, color=_SOFT, lw=1)
+    for (name, own), colour, marker in zip(known.items(), _cycle(_COLOURS), _cycle(_MARKERS), strict=False):
+        units = [1000 * (row["pictures"] if per_picture else 1) for row in own]
+        rates = [(row["bits"] + (row.get("flag_bits") or 0)) / unit for row, unit in zip(own, units, strict=True)]
+        top.plot(rates, [row["psnr_y_filtered"] for row in own], **_line(colour, marker, name))
+        gains = sorted((row["qp"], gain(row, "y") or 0.0) for row in own)
+        bottom.plot(*zip(*gains, strict=True), **_line(colour, marker, name))
+    top.set(ylabel="PSNR Y (dB)", xlabel="kbit per picture" if per_picture else "kbit")
+    top.legend(frameon=False, fontsize=9, loc="lower right")
+    _rate_axis(top)
+    bottom.set(ylabel="gain (dB)", xlabel="QP")
+    bottom.set_xticks(sorted({row["qp"] for own in known.values() for row in own}))
+    bottom.margins(y=0.15)
+    return _svg(figure)
+
+
+def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Sequence[float | None]]) -> str | None:
+    """Luma PSNR of each picture as decoded, and the filters' gains below; None for fewer than two pictures."""
+    if len(decoded) < 2 or None in decoded or any(None in values for values in filtered.values()):
+        return None
+    figure = Figure(figsize=(4.4, 3.6))
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[1.3, 1], gridspec_kw={**_MARGINS, "hspace": 0.12})
+    base = np.array(decoded, np.float64)
+    top.plot(base, **_line(_DECODED, "", "decoded"))
+    bottom.axhline(0, color=_SOFT, lw=1)
+    for (name, values), colour in zip(filtered.items(), _cycle(_COLOURS), strict=False):
+        bottom.plot(np.array(values, np.float64) - base, **_line(colour, "", name))
+    top.set(ylabel="PSNR Y (dB)")
+    bottom.set(ylabel="gain (dB)", xlabel="picture")
+    bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(filtered) > 1:
+        bottom.legend(frameon=False, fontsize=8)
+    return _svg(figure)
+
+
+def gain(row: Mapping[str, Any], component: str, suffix: str = "_filtered") -> float | None:
+    """Filtered minus decoded PSNR in dB; None where either is not known or not finite."""
+    decoded, filtered = row.get(f"psnr_{component}"), row.get(f"psnr_{component}{suffix}")
+    if decoded is None or filtered is None or not np.isfinite(filtered - decoded):
+        return None
+    return float(filtered - decoded)
+
+
+def crop_pictures(crop: Crop) -> dict[str, str]:
+    """PNGs of a crop: original, decoded, filtered, both errors, and where the filter made the error smaller or larger.
+
+    Errors are magnified about mid-grey by ERROR_GAIN. The change |decoded - original| - |filtered - original| is
+    magnified by CHANGE_GAIN, BETTER where it is above 0, WORSE below, over white.
+    """
+    step = 1 if crop.original.ndim == 3 else 1 << (crop.bit_depth - 8)
+    original, decoded, filtered = (x.astype(np.float64) / step for x in (crop.original, crop.decoded, crop.filtered))
+    before, after = decoded - original, filtered - original
+    change = np.abs(before) - np.abs(after)
+    if change.ndim == 3:
+        change = change.mean(axis=2)
+    return {
+        "original": _png(original),
+        "decoded": _png(decoded),
+        "filtered": _png(filtered),
+        "error_decoded": _png(_coarse(128 + ERROR_GAIN * before)),
+        "error_filtered": _png(_coarse(128 + ERROR_GAIN * after)),
+        "change": _png(_two_sided(CHANGE_GAIN * change / 255)),
+    }
+
+
+def shade(value: float) -> str:
+    """The colour of a value in -1 (worse) to 1 (better), as the change map paints it: "rgb(r g b)"."""
+    red, green, blue = _two_sided(np.array([[value]]))[0, 0].astype(int)
+    return f"rgb({red} {green} {blue})"
+
+
+def _two_sided(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    amount = _coarse(255 * np.clip(np.abs(values), 0, 1))[..., None] / 255
+    colour = np.where(values[..., None] > 0, np.array(BETTER), np.array(WORSE))
+    mixed: NDArray[np.float64] = 255 + amount * (colour - 255)
+    return mixed
+
+
+def _coarse(picture: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Fewer levels, which eyes do not miss in a map and PNG packs better."""
+    step = 256 / _LEVELS
+    levels: NDArray[np.float64] = np.clip(np.rint(picture / step) * step, 0, 255)
+    return levels
+
+
+def _png(picture: NDArray[np.float64]) -> str:
+    """A picture in 8-bit units, (h, w) or (h, w, 3)."""
+    file = io.BytesIO()
+    samples = np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+    Image.fromarray(samples).save(file, format="PNG", optimize=True)
+    return _data_uri("image/png", file.getvalue())
+
+
+def _svg(figure: Figure) -> str:
+    for axes in figure.axes:
+        axes.grid(alpha=0.25, color=_SOFT)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_facecolor("none")
+        axes.spines[["left", "bottom"]].set_color(_SOFT)
+        axes.tick_params(colors=_INK, labelsize=8)
+        for label in (axes.xaxis.label, axes.yaxis.label):
+            label.set_color(_INK)
+        if (legend := axes.get_legend()) is not None:
+            for text in legend.get_texts():
+                text.set_color(_INK)
+    file = io.BytesIO()
+    # The same results give the same bytes; text stays text, in the reader's own font.
+    with rc_context({"svg.hashsalt": "codecnn", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = file.getvalue().decode()
+    rules = "".join(
+        f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
+        for what in ("stroke", "fill")
+        for light, dark in _DARK.items()
+    )
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>"
+    return _data_uri("image/svg+xml", svg.replace("<defs>", f"{style}<defs>", 1).encode())
+
+
+def _line(colour: str, marker: str, label: str, style: str = "-") -> dict[str, Any]:
+    return {"color": colour, "marker": marker, "ms": 4, "lw": 1.4, "ls": style, "label": label}
+
+
+def _cycle(values: Sequence[str]) -> list[str]:
+    return list(values) * 20
+
+
+def _rate_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,1 @@
+"""Labels: the best intra mode of every block of a picture."""

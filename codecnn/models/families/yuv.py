@@ -1,0 +1,84 @@
+"""RDN for luma and chroma together, in 4:2:0, at the resolution of chroma."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from codecnn.errors import ModelError
+from codecnn.models.base import CHROMA_PLANES, DECODED_PLANES, RESIDUAL_SCALE, Filtered, centred
+from codecnn.models.families.rdn import RDN
+from codecnn.models.registry import register
+
+
+class YuvRDN(RDN):
+    """RDN whose channels are the four luma sub-pictures, U, V and what else is declared, and whose output is Y, U, V.
+
+    The trunk is that of `RDN` with shuffle 2: chroma enters and leaves at its own resolution, without resampling. Luma
+    planes give four channels each, chroma planes and the QP one. The outputs are added to the cropped inputs.
+    """
+
+    OUTPUTS = ("y", "u", "v")
+
+    def __init__(self, planes: Sequence[str] = ("rec_y", "rec_u", "rec_v", "qp"), **options: Any) -> None:
+        for name in ("shuffle", "upsampling", "transform", "output"):
+            if name in options:
+                raise ModelError(f"the YUV network does not take the option {name!r}")
+        super().__init__(planes=planes, shuffle=2, **options)
+        for name in ("shuffle", "upsampling", "transform", "output"):
+            del self.options[name]
+        # Nothing is upsampled here.
+        self.radius -= 2
+
+    def _width(self, plane: str) -> int:
+        """Channels that a plane has at chroma's resolution."""
+        return 1 if plane in (*CHROMA_PLANES, "qp") else 4
+
+    def _inputs(self, shuffle: int) -> int:
+        return sum(self._width(name) for name in self.channels)
+
+    def _tail_channels(self, shuffle: int) -> int:
+        return shuffle**2 + 2
+
+    def _sample_channels(self) -> Iterator[slice]:
+        start = 0
+        for name in self.channels:
+            if name in DECODED_PLANES:
+                yield slice(start, start + self._width(name))
+            start += self._width(name)
+
+    def _at_chroma(self, planes: Mapping[str, Tensor], name: str) -> Tensor:
+        """A plane's channels (n, 1 or 4, h/2, w/2), as the first convolution gets them."""
+        if name in CHROMA_PLANES:
+            return centred(planes[name])
+        plane = self.entering(planes, name)
+        if name == "qp":
+            return _subsampled(plane).expand(planes["rec_u"].shape)
+        unshuffled: Tensor = self.unshuffle(plane.expand(planes["rec_y"].shape))
+        return unshuffled
+
+    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+        """Filtered y (n, 1, h, w), u and v (n, 1, h/2, w/2) without the halo, not clipped."""
+        self.check(planes)
+        x = torch.cat([self._at_chroma(planes, name) for name in self.channels], dim=1)
+        made = self.tail(self.features(x, planes))
+        filtered = {"y": self.repaired(planes, self.shuffle(made[:, :4]))}
+        halo = self.halo // 2
+        for index, name in enumerate(("u", "v"), start=4):
+            residual = made[:, index : index + 1].to(planes["rec_u"].dtype) * RESIDUAL_SCALE
+            if self.gain is not None:
+                residual = residual * self.gain(_subsampled(self.crop(planes["qp"])))
+            filtered[name] = planes[f"rec_{name}"][:, :, halo:-halo, halo:-halo] + residual
+        return filtered
+
+
+def _subsampled(qp: Tensor) -> Tensor:
+    """A QP plane at chroma's resolution; a constant one stays as it is."""
+    return qp if qp.shape[2:] == (1, 1) else qp[:, :, ::2, ::2]
+
+
+@register("rdn_yuv")
+def rdn_yuv(**options: Any) -> YuvRDN:
+    """RDN(32, 3, 6, 16) for Y, U and V of 4:2:0 together, at chroma's resolution; 56 kMAC a luma pixel."""
+    return YuvRDN(**options)

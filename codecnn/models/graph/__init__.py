@@ -1,0 +1,1 @@
+"""Networks as graphs of plain operations, for other programs."""

@@ -1,0 +1,227 @@
+"""Graphs as ONNX: one that takes any QP, and one for a single QP with few operators, as SADL's converter wants it.
+
+SADL is the inference library of JVET's NNVC software (https://vcgit.hhi.fraunhofer.de/jvet-ahg-nnvc/sadl).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from codecnn.codec.base import MAX_QP, QP_SCALE
+from codecnn.errors import ConfigError, ModelError
+from codecnn.models.base import CHROMA_PLANES, FilterNetwork, named_outputs
+from codecnn.models.graph.build import build_graph
+from codecnn.models.graph.nodes import Graph, Node, same_padding
+from codecnn.runs import atomic_path
+
+OPSET = 26
+IR_VERSION = 13
+"""The newest that onnxruntime 1.31 reads; later ones read them too."""
+SADL_OPERATORS = frozenset({"Conv", "Add", "Relu", "Concat", "DepthToSpace", "SpaceToDepth", "Mul", "Slice"})
+"""What a graph for SADL is made of; one operand of every Mul is a constant."""
+TOLERANCE = 1e-5
+"""Largest difference to PyTorch, in full scale; times the largest sample where that is beyond 1."""
+
+
+class _Writer:
+    """Nodes and constants in the making; QP-dependent values come as the name of a tensor or constant."""
+
+    def __init__(self, graph: Graph, qp: int | None) -> None:
+        self.graph = graph
+        self.qp = qp
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def constant(self, name: str, value: Any, dtype: type = np.float32) -> str:
+        self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype=dtype), name)
+        return name
+
+    def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def sliced(self, name: str, x: str, start: int, end: int, axes: list[int]) -> str:
+        """`x` from `start` to `end` along `axes`; negative places count from the end."""
+        ends = [end] * len(axes)
+        places = [
+            self.constant(f"{name}.{part}", value, np.int64)
+            for part, value in (("starts", [start] * len(axes)), ("ends", ends), ("axes", axes))
+        ]
+        return self.add("Slice", name, x, *places)
+
+    def by_qp(self, name: str, table: Any) -> str:
+        """A row of `table` (64, ...) as (n, ..., 1, 1), or as a constant where the QP is one."""
+        row = np.asarray(table)
+        if self.qp is not None or len(row) == 1:
+            row = row[self.qp if len(row) > 1 and self.qp is not None else 0]
+            return self.constant(name, row.reshape(1, -1, 1, 1))
+        gathered = self.add(
+            "Gather", f"{name}.row", self.constant(f"{name}.table", row.reshape(len(row), -1)), "qp.index"
+        )
+        return self.add("Unsqueeze", name, gathered, self.constant(f"{name}.axes", [2, 3], np.int64))
+
+
+def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
+    """The graph as ONNX, of any height and width.
+
+    Inputs are the planes as the network takes them, (n, 1, h, w) with the halo, float32, and where the network depends
+    on it `qp` (n, 1, 1, 1) in units of q / 64, a whole QP from 0 to 63. Outputs are the filtered planes, not clipped.
+    With `qp` given there is no such input, and the operators are those of SADL_OPERATORS. Raises ConfigError for a QP
+    out of range.
+    """
+    if qp is not None and not 0 <= qp <= MAX_QP:
+        raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
+    writer = _Writer(graph, qp)
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.planes]
+    if qp is None and graph.uses_qp:
+        inputs.append(helper.make_tensor_value_info("qp", TensorProto.FLOAT, ["n", 1, 1, 1]))
+        scaled = writer.add("Mul", "qp.scaled", "qp", writer.constant("qp.scale", QP_SCALE))
+        whole = writer.add("Cast", "qp.whole", writer.add("Round", "qp.rounded", scaled), to=TensorProto.INT64)
+        writer.add("Reshape", "qp.index", whole, writer.constant("qp.flat", [-1], np.int64))
+    # Planes keep their names for the inputs, and what nodes make of them gets another.
+    made: dict[str, str] = {}
+    for node in graph.nodes:
+        made[node.name] = _write(writer, node, [made[name] for name in node.inputs])
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.outputs]
+    body = helper.make_graph(writer.nodes, "codecnn", inputs, outputs, list(writer.constants.values()))
+    model = helper.make_model(
+        body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="codecnn"
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _shape(name: str) -> list[str | int]:
+    if name in ("y", "u", "v"):
+        return ["n", 1, f"height_{name}", f"width_{name}"]
+    return ["n", 1, "height_chroma", "width_chroma"] if name in CHROMA_PLANES else ["n", 1, "height", "width"]
+
+
+def _write(writer: _Writer, node: Node, x: list[str]) -> str:
+    name = node.name
+    match node.op:
+        case "plane":
+            middle = writer.add("Add", f"{name}.from_middle", name, writer.constant(f"{name}.middle", -0.5))
+            return writer.add("Mul", f"{name}.centred", middle, writer.constant(f"{name}.scale", 4.0))
+        case "qp":
+            nothing = writer.add("Mul", "qp.nothing", x[0], writer.constant("qp.zero", 0.0))
+            values = (np.arange(MAX_QP + 1) - 32) / 16
+            return writer.add("Add", "qp.plane", nothing, writer.by_qp("qp.value", values[:, None]))
+        case "conv":
+            return _conv(writer, node, x[0])
+        case "add":
+            return writer.add("Add", name, *x)
+        case "concat":
+            return writer.add("Concat", name, *x, axis=1)
+        case "modulate":
+            scaled = writer.add("Mul", f"{name}.scaled", x[0], writer.by_qp(f"{name}.factor", node.tensors["factor"]))
+            return writer.add("Add", name, scaled, writer.by_qp(f"{name}.offset", node.tensors["offset"]))
+        case "crop":
+            size = node.values["size"]
+            return writer.sliced(name, x[0], size, -size, [2, 3]) if size else x[0]
+        case "edge":
+            return _edge(writer, _edge(writer, x[0], f"{name}.rows", 2), name, 3)
+        case "unshuffle" | "shuffle":
+            return _shuffled(writer, node, x[0])
+        case "output":
+            change = writer.add(
+                "Mul", f"{name}.change", x[0], writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None])
+            )
+            if len(node.inputs) == 2:
+                base, crop = node.inputs[1], node.values["crop"]
+                base = writer.sliced(f"{name}.base", base, crop, -crop, [2, 3]) if crop else base
+            else:
+                base = writer.constant(f"{name}.base", 0.5)
+            return writer.add("Add", name, change, base)
+        case _:
+            raise ModelError(f"the operation {node.op!r} has no form in ONNX")
+
+
+def _conv(writer: _Writer, node: Node, x: str) -> str:
+    weight = node.tensors["weight"]
+    rows, columns = same_padding(weight) if node.values["pad"] else (0, 0)
+    relu = bool(node.values["relu"])
+    name = f"{node.name}.sums" if relu else node.name
+    made = writer.add(
+        "Conv",
+        name,
+        x,
+        writer.constant(f"{node.name}.weight", weight),
+        writer.constant(f"{node.name}.bias", node.tensors["bias"]),
+        kernel_shape=list(weight.shape[2:]),
+        pads=[rows, columns, rows, columns],
+        strides=[1, 1],
+        dilations=[1, 1],
+        group=node.values["groups"],
+    )
+    return writer.add("Relu", node.name, made) if relu else made
+
+
+def _edge(writer: _Writer, x: str, name: str, axis: int) -> str:
+    """`x` with its first and last row or column repeated."""
+    first = writer.sliced(f"{name}.first", x, 0, 1, [axis])
+    last = writer.sliced(f"{name}.last", x, -1, np.iinfo(np.int32).max, [axis])
+    return writer.add("Concat", name, first, x, last, axis=axis)
+
+
+def _shuffled(writer: _Writer, node: Node, x: str) -> str:
+    """Of one plane, where ONNX's order of channels is PyTorch's."""
+    factor = node.values["factor"]
+    few, many = writer.graph.extents[node.inputs[0]].channels, writer.graph.extents[node.name].channels
+    if min(few, many) != 1:
+        raise ModelError(f"node {node.name!r} shuffles several planes at once, which ONNX orders differently")
+    return writer.add("SpaceToDepth" if node.op == "unshuffle" else "DepthToSpace", node.name, x, blocksize=factor)
+
+
+def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None) -> float:
+    """Write `model` to `path` as ONNX, see `onnx_model`, and return how far it is from PyTorch, in full scale.
+
+    The file is run by onnxruntime before it is written, on pictures of two sizes. Raises ModelError where it differs by
+    more than 1e-5.
+    """
+    made = onnx_model(build_graph(model), qp)
+    made.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
+    if qp is not None:
+        made.doc_string += f", QP {qp}"
+    content = made.SerializeToString()
+    largest = max(_difference(content, model, size, qp) for size in ((64, 48), (40, 72)))
+    if largest > TOLERANCE:
+        raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
+    with atomic_path(path) as part:
+        part.write_bytes(content)
+    return largest
+
+
+def _difference(content: bytes, model: FilterNetwork, size: tuple[int, int], qp: int | None) -> float:
+    """Largest difference of the outputs for noise of that height and width, over the largest sample or 1."""
+    generator = torch.Generator().manual_seed(0)
+    height, width = (extent - extent % model.stride + 2 * model.halo for extent in size)
+    planes = {}
+    for name in model.planes:
+        factor = 2 if name in CHROMA_PLANES else 1
+        planes[name] = torch.rand(1, 1, height // factor, width // factor, generator=generator)
+    if "qp" in planes:
+        planes["qp"] = torch.full((1, 1, 1, 1), (37 if qp is None else qp) / QP_SCALE)
+    with torch.inference_mode():
+        expected = {name: plane.numpy() for name, plane in named_outputs(model.eval()(planes)).items()}
+    found = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
+    return max(
+        float(np.abs(found[name] - plane).max() / max(1.0, np.abs(plane).max())) for name, plane in expected.items()
+    )
+
+
+def run_onnx(content: bytes, planes: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs of an ONNX file's content in onnxruntime by name, on one thread, from those of `planes` that it takes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    taken = {one.name: planes[one.name] for one in session.get_inputs()}
+    return dict(zip(names, session.run(names, taken), strict=True))

@@ -1,0 +1,104 @@
+"""A network started as a smaller one of its kind: it computes what that does, and learns from there.
+
+After Chen, Goodfellow, Shlens, "Net2Net: Accelerating Learning via Knowledge Transfer", ICLR 2016, who copy features
+and share out their weights. Here added features start at random, as in a new network; what the old ones take of
+them starts at zero. An added block starts as the identity, or where blocks are fused, as one of which nothing is taken.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from codecnn.errors import ModelError
+from codecnn.models.base import FilterNetwork
+from codecnn.models.families.low_cost import LowCost
+from codecnn.models.families.rdn import RDN
+from codecnn.models.transfer import TensorReport, TransferReport
+from codecnn.models.weights import load_model
+
+SIZES: dict[type[FilterNetwork], tuple[str, ...]] = {
+    LowCost: ("features", "blocks", "expansion"),
+    RDN: ("features", "blocks", "layers", "growth"),
+}
+"""Options that may be larger than those of the network that is started from; all others are the same."""
+
+
+def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
+    """Start a new low-cost network or RDN as the smaller one of a weights file, or of the zoo's weights of that name.
+
+    Only with floating-point rounding do the two then differ in what they compute. Returns what became of every tensor:
+    "loaded", "adapted" with both shapes, or "missing" in what was added. Raises ModelError for networks
+    of other kinds, planes or conditioning, and for one that is smaller anywhere; MissingFileError.
+    """
+    small = load_model(source)[0]
+    _require_larger(model, small, source)
+    tensors = small.state_dict()
+    if isinstance(model, LowCost):
+        for block in list(model.blocks)[small.options["blocks"] :]:
+            block.silence()  # type: ignore[operator]
+    reports = []
+    with torch.no_grad():
+        for name, own in model.state_dict(keep_vars=True).items():
+            if name not in tensors:
+                reports.append(TensorReport(name, "missing", "of an added part"))
+                continue
+            tensor = tensors[name]
+            if own.shape == tensor.shape:
+                own.copy_(tensor)
+                reports.append(TensorReport(name, "loaded"))
+                continue
+            # FiLM's rows are factors, then offsets; both halves grow.
+            halves = 2 if model.options["conditioning"] == "film" and ".out." in name else 1
+            columns = _places(_joined(small, name), _joined(model, name))
+            for new, old in zip(own.chunk(halves), tensor.chunk(halves), strict=True):
+                _enter(new, old, columns)
+            reports.append(TensorReport(name, "adapted", f"{tuple(tensor.shape)} -> {tuple(own.shape)}"))
+    return TransferReport(str(source), tuple(reports))
+
+
+def _joined(model: FilterNetwork, name: str) -> list[int]:
+    """The widths of what the inputs of a tensor are the concatenation of; empty where they come from one place."""
+    if not isinstance(model, RDN):
+        return []
+    features, growth = model.options["features"], model.options["growth"]
+    match name.split("."):
+        case ["blocks", _, "layers", layer, "weight"]:
+            return [features] + [growth] * int(layer)
+        case ["blocks", _, "fusion", "weight"]:
+            return [features] + [growth] * model.options["layers"]
+        case ["fusion", "weight"]:
+            return [features] * model.options["blocks"]
+    return []
+
+
+def _places(old: list[int], new: list[int]) -> list[int]:
+    """Where the inputs of a concatenation are in the larger one of as many parts or more: each in front of its part."""
+    starts = [sum(new[:index]) for index in range(len(new))]
+    return [start + place for start, width in zip(starts, old, strict=False) for place in range(width)]
+
+
+def _enter(own: Tensor, tensor: Tensor, columns: list[int]) -> None:
+    """Put a smaller tensor (outputs, inputs, ...) in front, its inputs at `columns` if there are any.
+
+    Its outputs take nothing of the added inputs.
+    """
+    rows = own[: tensor.shape[0]]
+    rows.zero_()
+    if columns:
+        rows[:, columns] = tensor.to(own)
+    else:
+        rows[tuple(slice(size) for size in tensor.shape)] = tensor
+
+
+def _require_larger(model: FilterNetwork, small: FilterNetwork, source: Path | str) -> None:
+    sizes = next((names for kind, names in SIZES.items() if isinstance(model, kind)), None)
+    if sizes is None:
+        raise ModelError(f"low-cost networks and RDNs grow, and none else; {type(model).__name__} is no such network")
+    if type(model) is not type(small):
+        raise ModelError(f"{type(model).__name__} does not grow from {type(small).__name__}, which {source} is")
+    for key, value in small.options.items():
+        own = model.options[key]
+        if own < value if key in sizes else own != value:
+            rule = "no less" if key in sizes else "the same"
+            raise ModelError(f"the network has {key} {own}, the one of {source} {value}: to grow it needs {rule}")

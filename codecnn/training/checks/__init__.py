@@ -1,0 +1,1 @@
+"""Checks of a training set-up before the hours are spent."""

@@ -1,0 +1,26 @@
+"""Several stores as one training set, each with its share of the patches."""
+
+from collections.abc import Sequence
+
+from codecnn.dataset.store import Store, Unit
+from codecnn.errors import StoreError
+from codecnn.runs import sha256_json
+
+Mix = Sequence[tuple[Store, float]]
+"""Stores, and the share of the training patches that comes from each; shares need not add up to 1."""
+
+
+def data_key(mix: Mix) -> str:
+    """sha256 that names the data: the store's own key where there is one store, else over all keys and shares."""
+    if len(mix) == 1:
+        return mix[0][0].data_key
+    total = sum(share for _, share in mix)
+    return sha256_json([[store.data_key, round(share / total, 12)] for store, share in mix])
+
+
+def validation_units(mix: Mix) -> tuple[Unit, ...]:
+    """The split "val" of all stores that have one, whatever their shares. StoreError where none has."""
+    units = tuple(unit for store, _ in mix for unit in store.units if unit.record["split"] == "val")
+    if not units:
+        raise StoreError(f"no pictures in the split 'val' of {', '.join(str(store.folder) for store, _ in mix)}")
+    return units

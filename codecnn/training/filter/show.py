@@ -1,0 +1,51 @@
+"""Pictures of what a filter does, for TensorBoard."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from codecnn.dataset.store import Unit
+from codecnn.filtering import filter_picture, unit_planes
+from codecnn.models import FilterNetwork
+from codecnn.video import Picture
+
+CROP = 192
+MARGIN = 32
+"""Samples around the crop that the network sees as well; what lies further has little weight."""
+ENHANCEMENT = 8
+
+
+def show_filtering(model: FilterNetwork, unit: Unit, device: str | torch.device) -> npt.NDArray[np.uint8]:
+    """Luma from the middle of a unit's first picture, side by side: (h, 4·w) with h and w at most CROP.
+
+    Decoded, filtered, original, and mid grey plus ENHANCEMENT times what the filter added.
+    """
+    with unit.originals() as originals, unit.decoded() as decoded:
+        original, output = originals[0], decoded[0]
+    rows, columns = (_middle(extent, CROP) for extent in original.y.shape)
+    wide = [_middle(extent, CROP + 2 * MARGIN) for extent in original.y.shape]
+    window = Picture(tuple(_cut(plane, wide, output.y.shape) for plane in output.planes), output.bit_depth)
+    beside = {name: plane[wide[0], wide[1]] for name, plane in unit_planes(unit, 0, model.planes).items()}
+    filtered = output.y.astype(np.int32)
+    made = filter_picture(model, window, unit.record["pictures"][0]["qp"], planes=beside, device=device)
+    filtered[wide[0], wide[1]] = made.y
+    shift = output.bit_depth - 8
+    residual = (128 << shift) + ENHANCEMENT * (filtered - output.y)
+    parts = [plane[rows, columns] for plane in (output.y, filtered, original.y, residual)]
+    shown: npt.NDArray[np.uint8] = np.clip(np.concatenate(parts, axis=1) >> shift, 0, 255).astype(np.uint8)
+    return shown
+
+
+def _middle(extent: int, size: int) -> slice:
+    """The middle `size` samples of `extent`, from an even one on; all of them where there are no more."""
+    if extent <= size:
+        return slice(0, extent)
+    start = (extent - size) // 2 // 2 * 2
+    return slice(start, start + size)
+
+
+def _cut(plane: npt.NDArray[np.integer], spans: list[slice], luma: tuple[int, ...]) -> npt.NDArray[np.integer]:
+    """The window `spans` of luma samples in a plane of any chroma format."""
+    factors = (-(-extent // own) for extent, own in zip(luma, plane.shape, strict=True))
+    rows, columns = (slice(span.start // f, -(-span.stop // f)) for span, f in zip(spans, factors, strict=True))
+    return plane[rows, columns]

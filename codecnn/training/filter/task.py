@@ -1,0 +1,128 @@
+"""The task of the loop filters: patches of stores in, PSNR gain on whole pictures out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from codecnn.dataset.loader import TrainingBatches, iterate
+from codecnn.dataset.resident import ResidentBatches
+from codecnn.dataset.sampling import Source
+from codecnn.dataset.store import Store, Unit
+from codecnn.errors import ConfigError
+from codecnn.models import FilterNetwork, create_model, freeze, grow, load_partial, save_weights
+from codecnn.training.filter.losses import filter_loss
+from codecnn.training.filter.mix import Mix, data_key, validation_units
+from codecnn.training.filter.show import show_filtering
+from codecnn.training.filter.validate import limit_pictures, psnr_gain
+from codecnn.training.settings import StartSettings, TrainingSettings
+from codecnn.training.task import Batch
+
+TRANSFER = "transfer.json"
+
+
+@dataclass(frozen=True)
+class FilterTask:
+    """A filter network on the splits "train" and "val" of stores; `filter_task` makes one."""
+
+    model: FilterNetwork
+    network: str
+    options: dict[str, Any]
+    settings: TrainingSettings
+    sources: Sequence[Source]
+    validation: Sequence[Unit]
+    data_key: str
+    transfer: dict[str, Any] | None
+
+    def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
+        """Patches as `TrainingBatches` draws them, with the planes and originals that the network takes."""
+        data = TrainingBatches(
+            self.sources,
+            batch=self.settings.batch,
+            steps=self.settings.steps,
+            size=self.settings.patch,
+            halo=self.model.halo,
+            planes=(*self.model.planes, *(f"orig_{name}" for name in self.model.outputs)),
+            positions=self.settings.positions,
+            augment=self.settings.augment,
+            error_exponent=self.settings.error_exponent,
+            seed=self.settings.seed,
+            part=(rank, world),
+        )
+        # In the CPU's memory the page cache holds the pictures already, and copying rows beats gathering there.
+        if self.settings.resident and device.type != "cpu":
+            resident = ResidentBatches(data, device)
+            return (resident[step] for step in steps)
+        return iterate(data, steps, workers=self.settings.workers, device=device)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """`filter_loss` with the weighting and the kind of the settings."""
+        return filter_loss(model, batch, self.settings.weighting, self.settings.loss)
+
+    def validate(self, model: nn.Module, device: torch.device) -> dict[str, Any]:
+        """PSNR gain in dB by QP and in the mean of the QPs, which is the score."""
+        assert isinstance(model, FilterNetwork)
+        gain = psnr_gain(model, self.validation, device)
+        mean = float(np.mean(list(gain.values())))
+        return {"gain_db": {str(qp): value for qp, value in gain.items()}, "gain_mean_db": mean, "score": mean}
+
+    def config(self) -> dict[str, Any]:
+        """Network, options and the key of the data."""
+        return {"network": self.network, "options": self.options, "data_key": self.data_key}
+
+    def files(self) -> dict[str, Any]:
+        """The report on the weights that the run starts from, where it starts from some."""
+        return {} if self.transfer is None else {TRANSFER: self.transfer}
+
+    def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
+        """Weights as `load_model` reads them; the card tells the data's key and QPs."""
+        assert isinstance(model, FilterNetwork)
+        qps = sorted({unit.qp for units, _ in self.sources for unit in units})
+        save_weights(path, model, self.network, {"data_key": self.data_key, "qps": qps} | card)
+
+    def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
+        """A crop of the first validation picture at its lowest, its middle and its highest QP."""
+        assert isinstance(model, FilterNetwork)
+        first = [unit for unit in self.validation if unit.name == self.validation[0].name]
+        shown = {unit.qp: unit for unit in (first[0], first[len(first) // 2], first[-1])}
+        return {f"{unit.name}/qp{qp}": show_filtering(model, unit, device) for qp, unit in shown.items()}
+
+
+def filter_task(
+    data: Store | Mix, network: str, options: dict[str, Any], settings: TrainingSettings, *, resume: bool = False
+) -> FilterTask:
+    """The task of training `network` on a store, or on a mix of several.
+
+    Weights that settings.start names are loaded, but not to `resume`: a run's checkpoint holds them. Raises StoreError
+    for stores without pictures to train or validate on, ModelError for a network that cannot be made, ConfigError for
+    one that cannot be trained in the precision that is asked for.
+    """
+    mix = [(data, 1.0)] if isinstance(data, Store) else data
+    sources = [(store.split("train"), share) for store, share in mix]
+    validation = limit_pictures(validation_units(mix), settings.validation_pictures)
+    model = create_model(network, **options)
+    if settings.precision == "bfloat16" and getattr(model, "predicts_picture", False):
+        raise ConfigError(
+            f"network {network!r} with output: picture cannot be trained with training.precision bfloat16, which has "
+            "8 bits for samples of 10"
+        )
+    transfer = None
+    if settings.start is not None:
+        transfer = None if resume else _load(model, settings.start)
+        if settings.start.freeze:
+            freeze(model, settings.start.freeze)
+    return FilterTask(model, network, options, settings, sources, validation, data_key(mix), transfer)
+
+
+def _load(model: FilterNetwork, start: StartSettings) -> dict[str, Any]:
+    """Load the weights to start from and return the report on every tensor."""
+    if start.grow:
+        return grow(model, start.weights).as_dict()
+    return load_partial(
+        model, Path(start.weights), rename=start.rename, adapt_first=start.adapt_first, partial=start.partial
+    ).as_dict()

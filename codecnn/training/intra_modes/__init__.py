@@ -1,0 +1,1 @@
+"""Training of the network that tells the intra mode of a block."""

@@ -1,0 +1,318 @@
+"""Every coefficient against SciPy or a plain least-squares residual; what a table may hold and what is said of it."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from codecnn.analysis import check_table, correlate, load_table, ranks, search
+from codecnn.analysis.moments import correlations, covariances, moments
+from codecnn.errors import MissingFileError, TableError
+from tests.helpers.correlation_tables import QPS, least_squares, make_table, residual_r, with_more
+
+PREDICTORS = ("qp", "depth_mean", "depth_max", "variance", "bits")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A search of few steps, for what does not depend on it."""
+    monkeypatch.setattr(search, "STEPS", 1)
+
+
+@pytest.fixture(scope="module")
+def full():
+    table = with_more(make_table())
+    return table, correlate(table, resamples=40)
+
+
+def _targets(table):
+    mse, filtered = table["mse_y"], table["mse_y_filtered"]
+    return {
+        "mse_y": mse,
+        "log_mse": np.log(mse),
+        "psnr": 10 * np.log10(1020**2 / mse),
+        "gain_db": 10 * np.log10(mse / filtered),
+        "mse_saved": mse - filtered,
+    }
+
+
+@pytest.mark.parametrize("target", ["mse_y", "log_mse", "psnr", "gain_db", "mse_saved"])
+@pytest.mark.parametrize("rows", ["all", "22", "37"])
+def test_every_coefficient_equals_scipys(full, target, rows):
+    table, result = full
+    chosen = np.ones(960, bool) if rows == "all" else table["qp"] == int(rows)
+    y = _targets(table)[target][chosen]
+    found = result["targets"][target]["rows"][rows]
+    assert (found["n"], found["pictures"]) == (chosen.sum(), 12)
+    names = [*PREDICTORS, *(["mse_y"] if target in ("gain_db", "mse_saved") else [])]
+    assert set(found) == {"n", "pictures", *(name for name in names if rows == "all" or name != "qp")}
+    for name in (name for name in names if name in found):
+        x = table[name][chosen]
+        assert found[name]["pearson"] == pytest.approx(pearsonr(x, y).statistic, abs=1e-10)
+        assert found[name]["spearman"] == pytest.approx(spearmanr(x, y).statistic, abs=1e-10)
+        others = [table[other][chosen] for other in PREDICTORS if other != name]
+        others = [other for other in others if np.ptp(other) > 0]
+        assert found[name]["partial_all"] == pytest.approx(residual_r(x, y, others), abs=1e-8)
+        if rows == "all":
+            given = table["depth_mean" if name == "qp" else "qp"]
+            assert found[name]["partial"] == pytest.approx(residual_r(x, y, [given]), abs=1e-8)
+        else:
+            assert found[name]["partial"] is None
+
+
+@pytest.mark.parametrize("target", ["mse_y", "log_mse", "gain_db", "mse_saved"])
+def test_the_best_combination_of_every_target(full, target):
+    table, result = full
+    slope_qp, slope_depth, r = least_squares(table | _targets(table), target)
+    found = result["targets"][target]["combination"]
+    assert found["r"] == pytest.approx(r, abs=1e-9)
+    assert found["ratio"] == pytest.approx(slope_qp / slope_depth, rel=1e-7)
+    assert (found["a"] > 0, found["b"] > 0) == (slope_qp > 0, slope_depth > 0)
+
+
+def test_the_headline_is_that_of_the_mse(full):
+    table, result = full
+    rows = result["targets"]["mse_y"]["rows"]
+    for kind in ("pearson", "spearman", "partial"):
+        assert result[kind] == {"qp": rows["all"]["qp"][kind], "depth": rows["all"]["depth_mean"][kind]}
+    assert result["qp_depth"] == pytest.approx(pearsonr(table["qp"], table["depth_mean"]).statistic, abs=1e-12)
+    assert list(result["per_qp"]) == [str(qp) for qp in QPS]
+    for qp in QPS:
+        mse = table["mse_y"][table["qp"] == qp]
+        assert result["per_qp"][str(qp)]["depth"] == rows[str(qp)]["depth_mean"]["pearson"]
+        assert result["per_qp"][str(qp)]["mean_mse_y"] == pytest.approx(mse.mean())
+        assert result["per_qp"][str(qp)]["deviation_mse_y"] == pytest.approx(mse.std())
+    assert {"n", "pearson", "per_qp", "bayes", "bayes_b1", "closed_form", "ci95"} <= set(result)
+    json.dumps(result, allow_nan=False)
+
+
+def test_spearman_with_ties_and_in_long_tables(monkeypatch):
+    rng = np.random.default_rng(3)
+    qp_index = rng.integers(0, 3, 5000)
+    columns = [rng.integers(-4, 5, 5000) * 1.0, rng.normal(0, 1e3, 5000), np.exp(rng.normal(0, 9, 5000))]
+    columns[2] += columns[0] * 100
+    columns[0][:50] = -0.0  # which equals 0.0
+    exact = ranks.spearman(columns, qp_index, 3)
+    assert exact[0] == pytest.approx(spearmanr(np.stack(columns, axis=1)).statistic, abs=1e-12)
+    for qp in range(3):
+        rows = np.stack(columns, axis=1)[qp_index == qp]
+        assert exact[1][qp] == pytest.approx(spearmanr(rows).statistic, abs=1e-12)
+    # The sort of long tables gives the very same.
+    monkeypatch.setattr(ranks, "PLAIN_ROWS", 100)
+    for plain, fast in zip(exact, ranks.spearman(columns, qp_index, 3), strict=True):
+        assert np.array_equal(plain, fast)
+
+
+def test_sort_of_hostile_values(monkeypatch):
+    """Values that differ in the last bits only, of both signs, tiny and huge, and ties."""
+    monkeypatch.setattr(ranks, "PLAIN_ROWS", 100)
+    rng = np.random.default_rng(0)
+    close = 1 + rng.permutation(3000) * 2.0**-52
+    values = np.r_[close, -close, close * 1e300, -close * 1e-300, 0.0, -0.0, rng.integers(-3, 4, 500)]
+    rng.shuffle(values)
+    ascending, order = ranks.sort_rows(values)
+    assert np.array_equal(ascending, np.sort(values))
+    assert np.array_equal(values[order], ascending)
+    assert np.array_equal(np.sort(order), np.arange(len(values)))
+
+
+def test_moments_of_columns_far_from_zero():
+    """Deviations of 1e-3 around 1e6, a different place in each QP: sums of squares alone would lose them."""
+    rng = np.random.default_rng(0)
+    qp, groups = rng.integers(0, 3, 600), rng.integers(0, 7, 600)
+    x = 1e6 + 10 * qp + rng.normal(0, 1e-3, 600)
+    y = x + rng.normal(0, 1e-3, 600)
+    found = moments([x, y, np.full(600, 0.1)], qp, 3, groups)
+    for index in range(3):
+        rows = qp == index
+        r = correlations(covariances(found.within(index).sum(axis=0)))
+        assert r[0, 1] == pytest.approx(pearsonr(x[rows] - 1e6, y[rows] - 1e6).statistic, abs=1e-6)
+        assert np.isnan(r[2, 2])
+    sums, deviation = found.over_all()
+    r = correlations(covariances(sums.sum(axis=0)))
+    assert r[0, 1] == pytest.approx(pearsonr(x - 1e6, y - 1e6).statistic, abs=1e-9)
+    assert deviation == pytest.approx([x.std(), y.std(), 0], rel=1e-6)
+    # The sums of some groups are those of their rows.
+    some = np.isin(groups, (1, 4))
+    part = correlations(covariances(sums[[1, 4]].sum(axis=0)))[0, 1]
+    assert part == pytest.approx(pearsonr(x[some] - 1e6, y[some] - 1e6).statistic, abs=1e-9)
+
+
+def test_gain_and_the_rows_where_it_is_not_defined(quick):
+    table = with_more(make_table(pictures=5))
+    table["mse_y"][:7] = 0
+    table["mse_y_filtered"][:7] = 0
+    result = correlate(table, resamples=20)
+    kept = np.arange(400) >= 7
+    targets = result["targets"]
+    assert targets["mse_y"]["rows"]["all"]["n"] == targets["mse_saved"]["rows"]["all"]["n"] == 400
+    y = 10 * np.log10(table["mse_y"][kept] / table["mse_y_filtered"][kept])
+    found = targets["gain_db"]["rows"]["all"]
+    assert found["n"] == targets["log_mse"]["rows"]["all"]["n"] == targets["psnr"]["rows"]["all"]["n"] == 393
+    assert found["depth_mean"]["pearson"] == pytest.approx(pearsonr(table["depth_mean"][kept], y).statistic, abs=1e-10)
+    logarithm = targets["log_mse"]["rows"]["all"]["depth_mean"]
+    expected = spearmanr(table["depth_mean"][kept], table["mse_y"][kept]).statistic
+    assert logarithm["spearman"] == pytest.approx(expected, abs=1e-10)
+    assert "gain_db is not defined in 7 of 400 rows, which its figures leave out" in result["notes"]
+    given = correlate({**table, "gain_db": np.arange(400.0)}, resamples=0)["targets"]["gain_db"]["rows"]["all"]
+    assert given["depth_mean"]["pearson"] == pytest.approx(pearsonr(table["depth_mean"], np.arange(400)).statistic)
+
+
+def test_worth_by_quarters_of_depth(full):
+    table, result = full
+    gain = 10 * np.log10(table["mse_y"] / table["mse_y_filtered"])
+    saved = table["mse_y"] - table["mse_y_filtered"]
+    rows = [row for row in result["worth"] if row["qp"] == "32"]
+    assert [row["n"] for row in rows] == [60, 60, 60, 60]
+    order = np.flatnonzero(table["qp"] == 32)
+    order = order[np.argsort(table["depth_mean"][order])]
+    for row, chosen in zip(rows, np.split(order, 4), strict=True):
+        assert row["depth"] == [table["depth_mean"][chosen[0]], table["depth_mean"][chosen[-1]]]
+        assert row["mse_y"] == pytest.approx(table["mse_y"][chosen].mean())
+        assert row["gain_db"] == pytest.approx(gain[chosen].mean())
+        assert row["saved_share"] == pytest.approx(saved[chosen].sum() / saved[order].sum())
+
+
+def test_rows_without_depth_are_dropped_and_counted(quick):
+    table = make_table()
+    depth = table["depth_mean"].copy()
+    depth[::5] = np.nan
+    kept = ~np.isnan(depth)
+    expected = correlate({key: value[kept] for key, value in table.items()}, resamples=20)
+    result = correlate(table | {"depth_mean": depth}, resamples=20)
+    assert result["dropped"] == 192
+    assert result["notes"] == ["192 of 960 rows have no depth and were left out"]
+    assert {**result, "dropped": 0, "notes": []} == expected
+    arrow = pa.table({**table, "depth_mean": pa.array(depth, from_pandas=True)})
+    assert correlate(arrow, resamples=20) == result
+
+
+def test_a_single_qp_still_has_its_depth(quick):
+    table = make_table(qps=(32,))
+    result = correlate(table, resamples=50)
+    expected = pearsonr(table["depth_mean"], table["mse_y"]).statistic
+    assert result["per_qp"]["32"]["depth"] == result["pearson"]["depth"] == pytest.approx(expected, abs=1e-12)
+    assert result["pearson"]["qp"] is result["closed_form"]["r"] is result["bayes"]["r"] is result["ratio"] is None
+    assert result["suppressor"] is result["held_out"] is result["ci95"]["by_ctu"]["pearson"]["qp"] is None
+    low, high = result["ci95"]["by_ctu"]["pearson"]["depth"]
+    assert low < expected < high
+    assert any("all rows have QP 32" in note for note in result["notes"])
+
+
+def test_constant_columns_and_small_qps_are_noted(quick):
+    table = make_table()
+    result = correlate(table | {"depth_mean": np.full(960, 0.1), "depth_max": np.full(960, 2)}, resamples=10)
+    assert result["pearson"]["depth"] is result["closed_form"]["a"] is None
+    assert result["pearson"]["qp"] == pytest.approx(pearsonr(table["qp"], table["mse_y"]).statistic, abs=1e-12)
+    assert any("all rows have depth 0.1" in note for note in result["notes"])
+    assert "column depth_max is 2 in all rows and was left out" in result["notes"]
+    qp = table["qp"].copy()
+    qp[:2] = 40
+    few = correlate(table | {"qp": qp}, resamples=10)
+    assert (few["per_qp"]["40"]["n"], few["per_qp"]["40"]["depth"]) == (2, None)
+    assert "no correlation with depth at QP 40: only 2 rows" in few["notes"]
+    empty = correlate(table | {"bits": [None] * 960}, resamples=0)
+    assert "column bits is empty, NaN or infinite in 960 of 960 rows and was left out" in empty["notes"]
+    assert "bits" not in empty["targets"]["mse_y"]["rows"]["all"]
+
+
+def test_what_counts_as_a_picture(quick):
+    table = make_table(pictures=4)
+    n = len(table["qp"])
+    bare = {key: table[key] for key in ("qp", "depth_mean", "mse_y")}
+    assert correlate({**table, "poc": np.arange(n) % 2}, resamples=5)["pictures"] == 8
+    units = np.char.add(np.char.add(table["sequence"], "_"), table["qp"].astype(str))
+    by_unit = correlate(bare | {"unit": units}, resamples=5)
+    assert by_unit["ci95"]["by_picture"]["pictures"] == 16
+    assert any("each unit counts" in note for note in by_unit["notes"])
+    # With the sequence there the unit does not matter.
+    assert correlate(table | {"unit": units}, resamples=5)["pictures"] == 4
+    nameless = correlate(bare, resamples=5)
+    assert nameless["ci95"]["by_picture"] is nameless["pictures"] is nameless["held_out"] is None
+    assert any("none of the columns picture, group, sequence, unit" in note for note in nameless["notes"])
+    assert correlate(make_table(pictures=2), resamples=5)["ci95"]["by_picture"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mse_y": None}, "no column mse_y, only sequence, qp, depth_mean"),
+        ({"depth_mean": np.full(960, np.nan)}, "the table has no depth: build the store from a codec that tells"),
+        ({"depth_mean": [None] * 960}, "the table has no depth"),
+        ({"mse_y": np.full(960, 3.5)}, "mse_y is 3.5 in all rows"),
+        ({"mse_y": np.r_[np.nan, np.ones(959)]}, "column mse_y is empty, NaN or infinite in 1 of 960 rows"),
+        ({"mse_y": np.r_[-1, np.ones(959)]}, "column mse_y holds -1, and no mean square is negative"),
+        ({"mse_y_filtered": np.r_[-1, np.ones(959)]}, "column mse_y_filtered holds -1"),
+        ({"qp": np.r_[np.inf, np.ones(959)]}, "column qp is empty"),
+        ({"qp": np.arange(960)}, "column qp holds 960 different values"),
+        ({"depth_mean": np.r_[np.inf, np.ones(959)]}, "column depth_mean is empty"),
+        ({"depth_mean": np.r_[1, 2, np.full(958, np.nan)]}, "at least 3 rows with a depth, the table has 2"),
+        ({"mse_y": np.ones(5)}, "columns differ in length: qp 960, mse_y 5"),
+        ({"variance": np.ones(5)}, "columns differ in length: qp 960, variance 5"),
+        ({"sequence": ["a", "b"]}, "columns differ in length: qp 960, sequence 2"),
+        ({"mse_y": ["high"] * 960}, "column mse_y holds values that are no numbers"),
+        ({"bits": ["few"] * 960}, "column bits holds values that are no numbers"),
+    ],
+)
+def test_what_cannot_be_correlated(change, message):
+    table = {key: value for key, value in (make_table() | change).items() if value is not None}
+    with pytest.raises(TableError, match=message):
+        correlate(table)
+
+
+def test_rows_of_several_bit_depths_are_refused():
+    """An MSE at 10 bit is 16 times that of 8 bit; psnr_y tells which it is, whichever peak it has."""
+    table = make_table()
+    ten = np.arange(960) % 2 == 1
+    mse = np.where(ten, 16.0, 1.0) * table["mse_y"]
+    for peaks in ((255, 1020), (255, 1023)):
+        psnr = 10 * np.log10(np.where(ten, peaks[1], peaks[0]) ** 2 / mse)
+        with pytest.raises(TableError, match="rows of 8 bit and of 10 bit"):
+            check_table({**table, "mse_y": mse, "psnr_y": psnr})
+    same = 10 * np.log10(1023**2 / table["mse_y"])
+    assert len(check_table({**table, "psnr_y": same})) == 960
+
+
+def test_empty_table():
+    with pytest.raises(TableError, match="the table has 0"):
+        correlate({"qp": [], "depth_mean": [], "mse_y": []})
+
+
+def test_load_table_from_store_parquet_and_csv(tmp_path, quick):
+    table = with_more(make_table(pictures=3))
+    depth = pa.array(np.r_[np.nan, table["depth_mean"][1:]], from_pandas=True)
+    arrow = pa.table({**table, "depth_mean": depth, "poc": np.zeros(len(depth), int), "x": np.zeros(len(depth))})
+    store = tmp_path / "store"
+    store.mkdir()
+    pq.write_table(arrow, store / "ctus.parquet")
+    pq.write_table(arrow, tmp_path / "t.parquet", row_group_size=50)
+    pa.csv.write_csv(arrow, tmp_path / "t.csv")
+    expected = correlate(arrow, resamples=20)
+    assert (expected["dropped"], expected["pictures"]) == (1, 3)
+    for path in (store, tmp_path / "t.parquet", str(tmp_path / "t.csv")):
+        columns = load_table(path)
+        assert set(columns) == set(arrow.column_names) - {"x"}
+        assert correlate(columns, resamples=20) == expected
+
+
+def test_load_table_refusals(tmp_path):
+    with pytest.raises(MissingFileError, match=r"none\.csv does not exist"):
+        load_table(tmp_path / "none.csv")
+    with pytest.raises(MissingFileError, match="not a finished store"):
+        load_table(tmp_path)
+    (tmp_path / "t.txt").write_text("qp")
+    with pytest.raises(TableError, match=r"t\.txt is not a table"):
+        load_table(tmp_path / "t.txt")
+    (tmp_path / "t.parquet").write_text("nothing")
+    with pytest.raises(TableError, match=r"t\.parquet cannot be read"):
+        load_table(tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("")
+    with pytest.raises(TableError, match=r"t\.csv cannot be read"):
+        load_table(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("qp,depth_mean,mse_y\n22,1,high\n")
+    with pytest.raises(TableError, match=r"t\.csv: column mse_y holds values that are no numbers"):
+        load_table(tmp_path / "t.csv")

@@ -1,0 +1,144 @@
+"""The report's files, the command, and the notebook's figures on real VVC streams."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import pearsonr
+from typer.testing import CliRunner
+
+from codecnn.analysis import correlate, search, write_correlation
+from codecnn.analysis.write import covariance_of
+from codecnn.cli import app
+from codecnn.errors import MissingFileError
+from tests.helpers.correlation_tables import covariance, make_table, with_more
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+FILES = {"correlation.json", "correlation.md", "correlation.csv", "coefficients.csv", "worth.csv", "depth_mse.png"}
+COMBINED = {"combination.png", "search.png"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """A search of few steps: nothing here depends on it."""
+    monkeypatch.setattr(search, "STEPS", 1)
+
+
+def test_report_files(tmp_path):
+    table = with_more(make_table())
+    result = correlate(table, resamples=30)
+    files = write_correlation(tmp_path / "out", result, table)
+    assert {path.name for path in files} == {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED
+    written = json.loads((tmp_path / "out/correlation.json").read_text())
+    assert written.pop("provenance")["codecnn"]
+    assert written == json.loads(json.dumps(result))
+    markdown = (tmp_path / "out/correlation.md").read_text()
+    for figure in ("0.5476", "0.1886", "0.5369", "0.4024", "0.5617", "0.6722", "0.2817", "0.8561", "0.6748", "0.3290"):
+        assert f"| {figure} |" in markdown
+    found = result["targets"]["mse_y"]["rows"]["37"]["depth_mean"]
+    (low, high), (low_ctu, high_ctu) = (found["ci95"][kind]["pearson"] for kind in ("by_picture", "by_ctu"))
+    row = next(line for line in markdown.splitlines() if line.startswith("| Pearson(depth, MSE) at QP 37 |"))
+    limits = f"{low:.4f} to {high:.4f} | {low_ctu:.4f} to {high_ctu:.4f}"
+    assert row == f"| Pearson(depth, MSE) at QP 37 | {found['pearson']:.4f} | {limits} | 0.6722 |"
+    assert "a suppressor effect" in markdown
+    with (tmp_path / "out/correlation.csv").open() as file:
+        rows = {row["quantity"]: row for row in csv.DictReader(file)}
+    closed = rows["closed form: r"]
+    assert float(closed["value"]) == result["closed_form"]["r"]
+    ours = result["ci95"]["by_picture"]["closed_form"]["r"]
+    assert [float(closed["picture_low"]), float(closed["picture_high"])] == ours
+    assert rows["Pearson(QP, depth)"]["notebook"].startswith("-0.334")
+    with (tmp_path / "out/coefficients.csv").open() as file:
+        rows = {tuple(list(row.values())[:4]): row for row in csv.DictReader(file)}
+    row = rows["psnr", "27", "variance", "spearman"]
+    wanted = result["targets"]["psnr"]["rows"]["27"]["variance"]["spearman"]
+    assert (float(row["value"]), row["ctus"], row["pictures"]) == (wanted, "240", "12")
+    row = rows["gain_db", "all", "mse_y", "pearson"]
+    limits = result["targets"]["gain_db"]["rows"]["all"]["mse_y"]["ci95"]["by_ctu"]["pearson"]
+    assert [float(row["ctu_low"]), float(row["ctu_high"])] == limits
+    assert len(rows) == 4 * (3 * (5 + 4 * 4) + 2 * (6 + 4 * 5))
+    with (tmp_path / "out/worth.csv").open() as file:
+        assert [float(row["gain_db"]) for row in csv.DictReader(file)] == [row["gain_db"] for row in result["worth"]]
+    for name in ("depth_mse.png", "combination.png", "search.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+    assert covariance_of(result) == pytest.approx(covariance(table), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        make_table(qps=(22,)),
+        make_table() | {"depth_mean": np.zeros(960)},
+        make_table(on_qp=2, on_depth=-6, noise=3),
+        make_table(pictures=3, ctus=3, qps=tuple(range(20, 33))),
+        make_table(pictures=1, ctus=3) | {"mse_y": np.r_[np.zeros(11), 1]},
+    ],
+    ids=["one QP", "no depth variation", "outside the box", "13 QPs", "MSE mostly 0"],
+)
+def test_report_of_odd_tables(table, tmp_path):
+    result = correlate(table, resamples=10)
+    files = write_correlation(tmp_path, result, pa.table(table))
+    assert all(path.stat().st_size > 0 for path in files)
+    assert ("combination.png" in {path.name for path in files}) == (result["ratio"] is not None)
+    markdown = (tmp_path / "correlation.md").read_text()
+    assert "nan" not in markdown
+    for note in result["notes"]:
+        assert f"- {note}" in markdown
+
+
+def test_long_tables_are_plotted_from_a_sample(tmp_path, monkeypatch):
+    from codecnn.analysis import plots
+
+    table = make_table()
+    result = correlate(table, resamples=0)
+    monkeypatch.setattr(plots, "DRAWN_ROWS", 100)
+    drawn = []
+    monkeypatch.setattr(plots, "_depth_panel", lambda panel, depth, mse: drawn.append(len(depth)))
+    markdown = write_correlation(tmp_path, result, table)[1].read_text()
+    assert (sum(drawn), len(drawn)) == (100, 4)
+    assert "bootstrap" not in markdown
+
+
+def test_the_command_takes_an_evaluation(tmp_path):
+    """A folder with ctus.parquet that is no store, as an evaluation writes it."""
+    table = with_more(make_table(pictures=5, ctus=6))
+    folder = tmp_path / "evaluation"
+    folder.mkdir()
+    pq.write_table(pa.table(table | {"poc": np.zeros(120, int)}), folder / "ctus.parquet")
+    command = ["correlate", str(folder), "-o", str(tmp_path / "out"), "--resamples", "20"]
+    result = json.loads(CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False).stdout)
+    gain = 10 * np.log10(table["mse_y"] / table["mse_y_filtered"])
+    found = result["targets"]["gain_db"]["rows"]["all"]["depth_mean"]["pearson"]
+    assert found == pytest.approx(pearsonr(table["depth_mean"], gain).statistic)
+    assert (result["n"], result["pictures"], result["resamples"]) == (120, 5, 20)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED
+    (folder / "ctus.parquet").unlink()
+    with pytest.raises(MissingFileError, match=r"evaluation is not a finished store: it has no ctus\.parquet"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
+def test_real_streams(shared_data, tmp_path):
+    """Depths read from VVC streams against VTM's own CUs, the error against the originals, at both ends of QP."""
+    spec = importlib.util.spec_from_file_location("notebook_correlation", TOOLS / "notebook_correlation.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    streams = shared_data / "golden" / "val_vvc"
+    table = tool.measure_stream(streams / "craft_cards_QP37.266", shared_data / "images" / "val", 128)
+    with pa.input_stream(str(streams / "craft_cards_QP37.cu.csv.gz"), compression="gzip") as file:
+        cus = pa.csv.read_csv(file)
+    columns = {name: cus[name].to_numpy() for name in ("x", "y", "w", "h", "depth")}
+    assert table.num_rows == 24
+    for row in table.to_pylist():
+        inside = (columns["x"] // 128 * 128 == row["x"]) & (columns["y"] // 128 * 128 == row["y"])
+        area = columns["w"][inside] * columns["h"][inside]
+        assert row["depth_mean"] == pytest.approx(np.average(columns["depth"][inside], weights=area))
+        assert row["depth_max"] == columns["depth"][inside].max()
+    assert set(table["qp"].to_pylist()) == {37}
+    psnr = 10 * np.log10(1020**2 / np.average(table["mse_y"], weights=np.multiply(table["w"], table["h"])))
+    assert 36 < psnr < 39

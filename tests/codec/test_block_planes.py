@@ -1,0 +1,158 @@
+"""Planes of 4x4 blocks against `rasterise`, which paints every sample, and against edges found sample by sample."""
+
+import csv
+import gzip
+import time
+
+import numpy as np
+import pytest
+
+from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE, LEFT_EDGE, TOP_EDGE, block_planes
+from codecnn.codec.blocks.table import CHROMA, COLUMNS, LUMA, BlockTable, rasterise, read_table
+from codecnn.codec.blocks.vtm_reader import read_vtm_stats
+from codecnn.errors import TableError
+
+VALUES = BLOCK_PLANES[:-1]
+
+
+def make_table(**columns) -> BlockTable:
+    rows = len(next(iter(columns.values())))
+    defaults = {name: np.full(rows, LUMA if name == "channel" else -1) for name in COLUMNS}
+    return BlockTable(**{**defaults, **{name: np.array(values) for name, values in columns.items()}})
+
+
+def random_partition(rng, width: int, height: int, poc: int) -> list[dict[str, int]]:
+    """CUs of CTUs of 64 split at random in four, in two or in three, with random values."""
+
+    def split(x, y, w, h):
+        cuts = [kind for kind, fits in zip("qhvHV", (w > 4 < h, h > 4, w > 4, h > 8, w > 8), strict=True) if fits]
+        if not cuts or rng.random() < 0.35 or x >= width or y >= height:
+            return [(x, y, w, h)]
+        parts = {
+            "q": [(x + i * w // 2, y + j * h // 2, w // 2, h // 2) for j in (0, 1) for i in (0, 1)],
+            "h": [(x, y, w, h // 2), (x, y + h // 2, w, h // 2)],
+            "v": [(x, y, w // 2, h), (x + w // 2, y, w // 2, h)],
+            "H": [(x, y, w, h // 4), (x, y + h // 4, w, h // 2), (x, y + 3 * h // 4, w, h // 4)],
+            "V": [(x, y, w // 4, h), (x + w // 4, y, w // 2, h), (x + 3 * w // 4, y, w // 4, h)],
+        }[rng.choice(cuts)]
+        return [leaf for part in parts for leaf in split(*part)]
+
+    leaves = [cu for y in range(0, height, 64) for x in range(0, width, 64) for cu in split(x, y, 64, 64)]
+    return [
+        {"poc": poc, "channel": LUMA, **dict(zip("xywh", cu, strict=True))}
+        | {"depth": rng.integers(0, 8), "qp": rng.integers(-12, 64), "pred_mode": rng.integers(0, 4)}
+        | {"intra_mode": rng.integers(-1, 67)}
+        for cu in leaves
+        if cu[0] < width and cu[1] < height
+    ]
+
+
+def as_table(cus: list[dict[str, int]]) -> BlockTable:
+    return make_table(**{name: [cu[name] for cu in cus] for name in cus[0]})
+
+
+def reference(table: BlockTable, poc: int, width: int, height: int) -> np.ndarray:
+    """Every sample painted, every fourth taken; edges where the CU's number changes, border left out."""
+    planes = [rasterise(table, poc, name, width, height)[::4, ::4] for name in VALUES]
+    numbered = make_table(
+        **{name: getattr(table, name) for name in ("poc", "channel", "x", "y", "w", "h")},
+        depth=np.arange(len(table)),
+    )
+    number = rasterise(numbered, poc, "depth", width, height)[::4, ::4]
+    edges = np.zeros(number.shape, int)
+    for row, column in np.ndindex(number.shape):
+        here = number[row, column]
+        left = column > 0 and number[row, column - 1] != here
+        top = row > 0 and number[row - 1, column] != here
+        edges[row, column] = -1 if here == -1 else LEFT_EDGE * left + TOP_EDGE * top
+    return np.array([*planes, edges])
+
+
+@pytest.mark.parametrize(("width", "height"), [(64, 64), (178, 130), (4, 200), (66, 1), (203, 101)])
+def test_planes_equal_the_reference_on_random_partitions(width, height):
+    rng = np.random.default_rng(width)
+    cus = [cu for poc in (4, 0, 2) for cu in random_partition(rng, width, height, poc)]
+    chroma = [cu | {"channel": CHROMA, "depth": 77} for cu in cus[:5]]
+    rng.shuffle(cus)
+    table = as_table(cus + chroma)
+    planes = block_planes(table, [2, 4], width, height)
+    assert planes.dtype == np.int8
+    assert planes.shape == (2, len(BLOCK_PLANES), -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE))
+    for poc, picture in zip((2, 4), planes, strict=True):
+        np.testing.assert_array_equal(picture, reference(table, poc, width, height))
+        assert picture[:, :, :].min(axis=(1, 2))[-1] == 0
+
+
+def test_planes_equal_the_reference_on_vtms_traces(shared_data):
+    folder = shared_data / "golden" / "vvc"
+    for name, width, height in (
+        ("chelsea178x130_ai_qp32", 178, 130),
+        ("tiny136x72_ai_qp32", 136, 72),
+        ("tinyclip128x64_ra_qp37", 128, 64),
+    ):
+        table = read_vtm_stats(folder / f"{name}.vtmbmsstats.gz")
+        pocs = sorted(set(table.poc.tolist()))[:3]
+        planes = block_planes(table, pocs, width, height)
+        assert planes[:, 0].min() >= 0
+        for poc, picture in zip(pocs, planes, strict=True):
+            np.testing.assert_array_equal(picture, reference(table, poc, width, height))
+
+
+def test_edges_of_a_real_partition_are_those_of_its_cus(shared_data):
+    """Cell by cell from the golden table's own places: x or y of a CU, border left out."""
+    path = sorted((shared_data / "golden" / "val_vvc").glob("*_QP32.cu.csv.gz"))[0]
+    table = read_table(path)
+    width, height = int((table.x + table.w).max()), int((table.y + table.h).max())
+    partition = block_planes(table, [0], width, height)[0, BLOCK_PLANES.index("partition")]
+    left, top = np.zeros_like(partition, bool), np.zeros_like(partition, bool)
+    with gzip.open(path, "rt") as file:
+        for row in csv.DictReader(file):
+            x, y, w, h = (int(row[name]) // 4 for name in "xywh")
+            left[y : y + h, x] = x > 0
+            top[y, x : x + w] = y > 0
+    np.testing.assert_array_equal(partition & LEFT_EDGE != 0, left)
+    np.testing.assert_array_equal(partition & TOP_EDGE != 0, top)
+
+
+def test_what_no_cu_covers_is_unknown_in_every_plane():
+    table = make_table(poc=[1], x=[4], y=[0], w=[8], h=[4], qp=[37])
+    planes = block_planes(table, [1, 9], 16, 8)
+    assert planes[0, BLOCK_PLANES.index("qp")].tolist() == [[-1, 37, 37, -1], [-1] * 4]
+    assert planes[0, BLOCK_PLANES.index("partition")].tolist() == [[-1, LEFT_EDGE, 0, -1], [-1] * 4]
+    assert (planes[0, BLOCK_PLANES.index("depth")] == -1).all()
+    assert (planes[1] == -1).all()
+    assert block_planes(table, [], 16, 8).shape == (0, 5, 2, 4)
+
+
+def test_cus_are_cut_at_every_side_of_the_picture():
+    table = make_table(
+        poc=[0, 0, 0], x=[-8, 4, -16], y=[0, -4, 0], w=[12, 2**31 - 4, 8], h=[8, 8, 2**31 - 4], depth=[1, 2, 3]
+    )
+    assert block_planes(table, [0], 12, 8)[0, 0].tolist() == [[1, 2, 2], [1, -1, -1]]
+
+
+@pytest.mark.parametrize("place", [{"x": [2]}, {"y": [6]}, {"w": [6]}, {"h": [5]}])
+def test_a_cu_off_the_grid_is_refused(place):
+    table = make_table(**({"poc": [3], "x": [0], "y": [0], "w": [8], "h": [8]} | place))
+    with pytest.raises(TableError, match=r"POC 3 does not lie on the grid"):
+        block_planes(table, [3], 16, 16)
+
+
+def test_values_beyond_8_bit_and_empty_pictures_are_refused():
+    table = make_table(poc=[3], x=[0], y=[0], w=[8], h=[8], qp=[128])
+    with pytest.raises(TableError, match="qp of POC 3 has the value 128"):
+        block_planes(table, [3], 16, 16)
+    with pytest.raises(TableError, match="0x16"):
+        block_planes(table, [3], 0, 16)
+
+
+def test_a_picture_of_1080p_takes_well_under_a_second():
+    """32,400 CUs of 8x8 under some 8,000 of 16x16, as a picture at low QP has them."""
+    x, y = (axis.ravel() for axis in np.meshgrid(np.arange(0, 1920, 8), np.arange(0, 1080, 8)))
+    places = {"poc": np.zeros(len(x), int), "x": x, "y": y, "w": np.full(len(x), 8), "h": np.full(len(x), 8)}
+    large = {name: values[::4] for name, values in places.items()} | {"w": np.full(8100, 16), "h": np.full(8100, 16)}
+    table = make_table(**{name: np.concatenate([large[name], places[name]]) for name in places}, depth=[3] * 40500)
+    start = time.perf_counter()
+    planes = block_planes(table, [0], 1920, 1080)
+    assert time.perf_counter() - start < 1
+    assert (planes[0, 0] == 3).all()

@@ -1,0 +1,333 @@
+"""The block-statistics table, the planes and CTU depths drawn from it, and the reader of VTM's traces."""
+
+import csv
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codecnn.codec.blocks.table import (
+    CHROMA,
+    COLUMNS,
+    LUMA,
+    BlockTable,
+    ctu_depths,
+    rasterise,
+    read_table,
+    write_table,
+)
+from codecnn.codec.blocks.vtm_reader import read_vtm_stats
+from codecnn.errors import FormatError, MissingFileError, TableError
+
+
+def make_table(**columns) -> BlockTable:
+    """A table of the given columns, all others -1 (channel luma)."""
+    rows = len(next(iter(columns.values())))
+    defaults = {name: np.full(rows, LUMA if name == "channel" else -1) for name in COLUMNS}
+    return BlockTable(**{**defaults, **{name: np.array(values) for name, values in columns.items()}})
+
+
+def as_rows(table: BlockTable) -> list[tuple[int, ...]]:
+    return list(zip(*(getattr(table, name).tolist() for name in COLUMNS), strict=True))
+
+
+def quadtree(draw_split, x: int, y: int, size: int, depth: int = 0) -> list[tuple[int, int, int, int]]:
+    """(x, y, size, depth) of a random quadtree's leaves."""
+    if size <= 4 or not draw_split():
+        return [(x, y, size, depth)]
+    half = size // 2
+    corners = [(x, y), (x + half, y), (x, y + half), (x + half, y + half)]
+    return [leaf for cx, cy in corners for leaf in quadtree(draw_split, cx, cy, half, depth + 1)]
+
+
+def random_partition(seed: int, width: int, height: int, ctu: int) -> BlockTable:
+    rng = np.random.default_rng(seed)
+    leaves = [
+        leaf
+        for y in range(0, height, ctu)
+        for x in range(0, width, ctu)
+        for leaf in quadtree(lambda: rng.random() < 0.6, x, y, ctu)
+        if leaf[0] < width and leaf[1] < height
+    ]
+    x, y, size, depth = np.array(leaves).T
+    return make_table(poc=np.full(len(x), 3), x=x, y=y, w=size, h=size, depth=depth)
+
+
+# --- the table ---------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_those_of_the_contract():
+    expected = "poc channel x y w h depth qt_depth mt_depth pred_mode intra_mode qp"
+    assert expected.split() == list(COLUMNS)
+
+
+def test_a_table_refuses_columns_that_do_not_fit():
+    with pytest.raises(TableError, match="different lengths"):
+        make_table(poc=[0, 1], x=[0])
+    with pytest.raises(TableError, match=r"qp .* whole numbers"):
+        make_table(poc=[0], qp=[32.5])
+    with pytest.raises(TableError, match=r"x .* 32 bit"):
+        make_table(poc=[0], x=[2**31])
+    with pytest.raises(TableError, match="channel"):
+        make_table(poc=[0], channel=[2])
+    with pytest.raises(TableError, match="dimensions"):
+        make_table(poc=[[0]])
+
+
+def test_columns_are_int32_whatever_came_in():
+    table = make_table(poc=np.array([1], np.uint8), qp=np.array([-12], np.int64))
+    assert all(getattr(table, name).dtype == np.int32 for name in COLUMNS)
+    assert table.qp.tolist() == [-12]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), *[st.integers(-(2**31), 2**31 - 1)] * (len(COLUMNS) - 1)), max_size=6))
+def test_arrow_round_trip(rows):
+    names = ["channel", *(name for name in COLUMNS if name != "channel")]
+    values = np.array(rows, np.int64).reshape(-1, len(names)).T
+    table = BlockTable(**dict(zip(names, values, strict=True)))
+    back = BlockTable.from_arrow(table.to_arrow())
+    assert as_rows(back) == as_rows(table)
+    assert len(back) == len(rows)
+
+
+@pytest.mark.parametrize("name", ["cus.parquet", "cus.csv"])
+def test_files_round_trip_and_leave_nothing_else_behind(tmp_path, name):
+    table = make_table(poc=[0, 0, 2], channel=[LUMA, CHROMA, LUMA], x=[0, 8, 16], qp=[-12, 37, 63])
+    write_table(tmp_path / name, table)
+    assert as_rows(read_table(tmp_path / name)) == as_rows(table)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_csv_is_plain_text_with_channel_letters(tmp_path):
+    write_table(tmp_path / "cus.csv", make_table(poc=[5, 5], channel=[LUMA, CHROMA], x=[64, 0]))
+    header, first, second = (tmp_path / "cus.csv").read_text().split()
+    assert header == ",".join(COLUMNS)
+    assert first == "5,L,64,-1,-1,-1,-1,-1,-1,-1,-1,-1"
+    assert second.startswith("5,C,0,")
+
+
+def test_an_empty_table_round_trips(tmp_path):
+    write_table(tmp_path / "cus.parquet", make_table(poc=[]))
+    assert len(read_table(tmp_path / "cus.parquet")) == 0
+
+
+def test_select_keeps_rows_in_step():
+    table = make_table(poc=[0, 1, 2], x=[5, 6, 7])
+    assert as_rows(table.select(table.poc >= 1)) == as_rows(make_table(poc=[1, 2], x=[6, 7]))
+
+
+def test_reading_what_is_no_table_is_one_clear_error(tmp_path):
+    with pytest.raises(MissingFileError, match=r"none\.csv"):
+        read_table(tmp_path / "none.csv")
+    for name, content in {"a.parquet": b"PAR1garbage", "b.csv": b"", "c.csv.gz": b"no gzip"}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(TableError, match=name):
+            read_table(tmp_path / name)
+    (tmp_path / "d.csv").write_text("poc,x\n0,0\n")
+    with pytest.raises(TableError, match=r"d\.csv.* lack .*channel"):
+        read_table(tmp_path / "d.csv")
+    (tmp_path / "e.txt").write_text("")
+    with pytest.raises(TableError, match=r"e\.txt does not end in"):
+        read_table(tmp_path / "e.txt")
+    with pytest.raises(TableError, match=r"f\.txt does not end in"):
+        write_table(tmp_path / "f.txt", make_table(poc=[0]))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("channel", ["X"], "channel 'X'"),
+        ("channel", [None], "empty cells"),
+        ("qp", [None], "empty cells"),
+        ("qp", ["much"], "whole numbers"),
+        ("qp", [1.5], "whole numbers"),
+    ],
+)
+def test_arrow_with_wrong_values_is_refused(column, values, message):
+    table = make_table(poc=[0]).to_arrow()
+    table = table.set_column(table.column_names.index(column), column, pa.array(values))
+    with pytest.raises(TableError, match=message):
+        BlockTable.from_arrow(table)
+
+
+def test_a_foreign_csv_gz_is_read(shared_data):
+    path = sorted((shared_data / "golden" / "val_vvc").glob("*_QP37.cu.csv.gz"))[0]
+    with gzip.open(path, "rt") as file:
+        golden = [
+            tuple("LC".index(v) if k == "channel" else int(v) for k, v in row.items()) for row in csv.DictReader(file)
+        ]
+    assert as_rows(read_table(path)) == golden
+
+
+# --- planes and depths -------------------------------------------------------------------------------------------
+
+
+def test_rasterise_paints_luma_cus_of_one_picture_and_cuts_at_the_edges():
+    table = make_table(
+        poc=[1, 1, 1, 2],
+        channel=[LUMA, LUMA, CHROMA, LUMA],
+        x=[0, 4, 0, 0],
+        y=[0, 0, 0, 0],
+        w=[4, 2**31 - 1, 8, 8],
+        h=[2, 3, 8, 8],
+        qp=[30, -5, 63, 62],
+    )
+    plane = rasterise(table, 1, "qp", width=6, height=4)
+    assert plane.dtype == np.int16
+    assert plane.tolist() == [[30] * 4 + [-5] * 2] * 2 + [[-1] * 4 + [-5] * 2] + [[-1] * 6]
+
+
+def test_rasterise_never_paints_from_the_far_edge():
+    table = make_table(poc=[0, 0], x=[-8, 0], y=[0, -8], w=[4, 4], h=[4, 4], depth=[1, 2])
+    assert (rasterise(table, 0, "depth", 8, 8) == -1).all()
+
+
+def test_rasterise_refuses_unknown_columns_and_values_beyond_16_bit():
+    with pytest.raises(TableError, match="no column 'colour'"):
+        rasterise(make_table(poc=[0]), 0, "colour", 8, 8)
+    table = make_table(poc=[0], x=[0], y=[0], w=[8], h=[8], qp=[40000])
+    with pytest.raises(TableError, match="beyond 16 bit"):
+        rasterise(table, 0, "qp", 8, 8)
+
+
+@pytest.mark.parametrize(("width", "height", "cell"), [(64, 64, 64), (178, 130, 128), (72, 40, 32), (50, 30, 20)])
+def test_ctu_depths_equal_a_count_over_every_sample(width, height, cell):
+    """Cells smaller than the CTU of 64, and 20, which divides no CU, are crossed by CUs."""
+    table = random_partition(width, width, height, ctu=64)
+    depth_of = {}
+    for x, y, w, h, depth in zip(table.x, table.y, table.w, table.h, table.depth, strict=True):
+        depth_of |= {(i, j): int(depth) for i in range(x, x + w) for j in range(y, y + h)}
+    means, largest = [], []
+    for top in range(0, height, cell):
+        for left in range(0, width, cell):
+            inside = [
+                depth_of[i, j]
+                for i in range(left, min(left + cell, width))
+                for j in range(top, min(top + cell, height))
+            ]
+            means.append(sum(inside) / len(inside))
+            largest.append(max(inside))
+    depth_mean, depth_max = ctu_depths(table, 3, width, height, cell)
+    assert depth_mean.tolist() == means
+    assert depth_max.tolist() == largest
+
+
+def test_ctu_depths_name_uncovered_samples():
+    table = random_partition(1, 64, 64, ctu=64)
+    with pytest.raises(TableError, match="512 of 4608 luma samples of POC 3"):
+        ctu_depths(table, 3, 72, 64, 64)
+    with pytest.raises(TableError, match="4096 of 4096 luma samples of POC 4"):
+        ctu_depths(table, 4, 64, 64, 64)
+
+
+def test_ctu_depths_refuse_a_table_without_depths():
+    with pytest.raises(TableError, match="no depth for 64 of 64"):
+        ctu_depths(make_table(poc=[0], x=[0], y=[0], w=[8], h=[8]), 0, 8, 8, 8)
+    with pytest.raises(TableError, match="CTU grid of size 0"):
+        ctu_depths(make_table(poc=[0], x=[0], y=[0], w=[8], h=[8], depth=[0]), 0, 8, 8, 0)
+
+
+# --- VTM's traces ------------------------------------------------------------------------------------------------
+
+HEADER = "# VTMBMS Block Statistics\n# Sequence size: [32x 8]\n# Block Statistic Type: PredMode; Integer; [0, 4]\n"
+TRACE = """\
+BlockStat: POC 4 @(   0,   0) [16x 8] PredMode=1
+BlockStat: POC 4 @(   0,   0) [16x 8] Depth=3
+BlockStat: POC 4 @(   0,   0) [16x 8] QT_Depth=1
+BlockStat: POC 4 @(   0,   0) [16x 8] MT_Depth=2
+BlockStat: POC 4 @(   0,   0) [16x 8] QP=-3
+BlockStat: POC 4 @(   0,   0) [16x 8] SplitSeries=18446744073709551615
+BlockStat: POC 4 @(   0,   0) [16x 8] Luma_IntraMode=66
+BlockStat: POC 4 @(   0,   0) [16x 8] Chroma_IntraMode=4
+BlockStat: POC 4 @(  16,   0) [16x 8] PredMode=0
+BlockStat: POC 4 @(  16,   0) [16x 8] Depth=2
+BlockStat: POC 4 @(  16,   0) [16x 8] MVL0={   0,  -7}
+BlockStat: POC 4 @(  16,   0) [16x 8] AffineMVL0={   0,   1,   2,   3,   4,   5}
+BlockStat: POC 4 @[(96, 8)--(112, 8)--(112, 16)--] GeoMVL0={ -90, -48}
+BlockStat: POC 4 @(   0,   0) [ 0x 0] Depth=5
+BlockStat: POC 4 @(   0,   0) [32x 8] Depth_Chroma=1
+BlockStat: POC 4 @(   0,   0) [32x 8] QT_Depth_Chroma=1
+BlockStat: POC 4 @(   0,   0) [32x 8] MT_Depth_Chroma=0
+BlockStat: POC 4 @(   0,   0) [32x 8] QP_Chroma=35
+"""
+TRACE_ROWS = [
+    (4, LUMA, 0, 0, 16, 8, 3, 1, 2, 1, 66, -3),
+    (4, LUMA, 16, 0, 16, 8, 2, -1, -1, 0, -1, -1),
+    (4, CHROMA, 0, 0, 32, 8, 1, 1, 0, -1, -1, 35),
+]
+
+
+def test_vtm_text_form(tmp_path):
+    path = tmp_path / "trace.vtmbmsstats"
+    path.write_text(HEADER + TRACE)
+    assert as_rows(read_vtm_stats(path)) == TRACE_ROWS
+
+
+def test_vtm_csv_form(tmp_path):
+    path = tmp_path / "trace.csv"
+    lines = ["BlockStat;4;  96;   8;-- 112;   8;GeoMVL0; -90; -48"]
+    for line in TRACE.splitlines():
+        if "{" not in line:
+            for mark in ("BlockStat: POC ", " @(", ",", ") [", "x", "] ", "="):
+                line = line.replace(mark, "BlockStat;" if mark.startswith("B") else ";", 1)
+            lines.append(line)
+    lines.append("BlockStat;4;  16;   0;16; 8;MVL0;   0;  -7")
+    path.write_text("\n".join(lines) + "\n")
+    assert "BlockStat;4;   0;   0;16; 8;QT_Depth;1" in lines
+    assert as_rows(read_vtm_stats(path)) == TRACE_ROWS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no block statistics"),
+        ("just text\n", "no block statistics"),
+        (HEADER + TRACE.rstrip("\n"), "last line is cut off"),
+        (HEADER + "BlockStat: POC 0 @(   0,   0) [16x 8] QP=37\n", "no depth"),
+        (HEADER + "BlockStat: POC 0 @(   0,   0) [16x 8] QP=high\n", "line 4"),
+        (HEADER + "BlockStat: POC 0 @(   0) [16x 8] QP=37\n", "line 4"),
+        (HEADER + "BlockStat: POC 0 @(   0,   0) [16x16] Depth=1\n", r"leaves the picture of \(32, 8\)"),
+        (HEADER + "BlockStat: POC 0 @(   0,   0) [16x 8] Depth=99999999999\n", "line 4"),
+        ("BlockStat;0;0;0;16;8;Depth;x\n", "line 1"),
+        (TRACE + "BlockStat: POC 4 @(  16,   0) [16x 8] Depth=5\n", "is 2 and 5"),
+    ],
+)
+def test_malformed_vtm_traces_are_one_clear_error(tmp_path, text, message):
+    path = tmp_path / "trace.txt"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message) as error:
+        read_vtm_stats(path)
+    assert str(path) in str(error.value)
+
+
+def test_damaged_gzip_and_missing_traces(tmp_path):
+    path = tmp_path / "trace.vtmbmsstats.gz"
+    whole = gzip.compress((HEADER + TRACE).encode())
+    for content in (whole[:-30], b"no gzip at all", whole[:20] + b"\0" * 40 + whole[60:]):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=r"trace\.vtmbmsstats\.gz"):
+            read_vtm_stats(path)
+    with pytest.raises(MissingFileError, match="nowhere"):
+        read_vtm_stats(tmp_path / "nowhere")
+
+
+def test_binary_garbage_and_endless_lines_are_refused(tmp_path):
+    path = tmp_path / "trace"
+    path.write_bytes(np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8).tobytes())
+    with pytest.raises(FormatError):
+        read_vtm_stats(path)
+    path.write_text("BlockStat: " * 50_000)
+    with pytest.raises(FormatError):
+        read_vtm_stats(path)
+
+
+def test_golden_vtm_depths_cover_the_picture(shared_data):
+    table = read_vtm_stats(shared_data / "golden" / "vvc" / "chelsea178x130_ai_qp32.vtmbmsstats.gz")
+    depth_mean, depth_max = ctu_depths(table, 0, 178, 130, 128)
+    assert depth_mean.shape == depth_max.shape == (4,)
+    assert (depth_mean <= depth_max).all()
+    assert depth_max.max() == table.depth[table.channel == LUMA].max()
+    assert (table.depth == table.qt_depth + table.mt_depth).all()

@@ -1,0 +1,513 @@
+"""The user's own encoders: argv in the programs' own syntax, their logs, and whole runs against stand-in programs.
+
+The stand-ins speak the command line of the real programs and code with the ffmpeg of imageio-ffmpeg, so that streams,
+hashes and PSNR are real; the hashes and PSNR they state are computed apart from codecnn.
+"""
+
+import gzip
+import hashlib
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecnn.codec import CodecSettings, CodecTools, block_table, get_codec
+from codecnn.codec.encoders.hm import hm_arguments
+from codecnn.codec.encoders.jvet import parse_log
+from codecnn.codec.encoders.libvvenc import VvcCodec, prove_slice_qp
+from codecnn.codec.encoders.programs import about, find_program
+from codecnn.codec.encoders.vtm import vtm_arguments
+from codecnn.codec.encoders.vvencapp import VVENC, vvenc_arguments
+from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
+from codecnn.video import VideoFormat, open_raw
+from codecnn.video.process import ffmpeg_path
+from tests.helpers.standin_programs import write_program
+
+VIDEO = VideoFormat(416, 240, "420", 8, Fraction(50))
+ALWAYS = ("InputFile", "BitstreamFile", "ReconFile", "SourceWidth", "SourceHeight", "FrameRate", "FramesToBeEncoded")
+ALWAYS += ("InputBitDepth", "InternalBitDepth", "OutputBitDepth", "InputChromaFormat", "QP", "SEIDecodedPictureHash")
+VTM_15 = frozenset(ALWAYS) | {
+    *("IntraQPOffset", "MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "PerceptQPA", "TemporalFilter"),
+    *("LumaLevelToDeltaQPMode", "FrameSkip", "TemporalSubsampleRatio", "ConformanceWindowMode", "SAO", "ALF", "CCALF"),
+    *("DeblockingFilterDisable", "LMCSEnable", "EncDbOpt", "CTUSize"),
+}
+VTM_10 = (VTM_15 - {"DeblockingFilterDisable"}) | {"LoopFilterDisable"}
+HM_16 = frozenset(ALWAYS) | {
+    *("MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "FrameSkip", "ConformanceWindowMode", "SAO"),
+    *("LoopFilterDisable", "MaxCUWidth", "MaxCUHeight", "MaxPartitionDepth", "QuadtreeTULog2MaxSize"),
+}
+VVENCAPP = ("input", "size", "format", "framerate", "framescale", "frames", "preset", "qp", "qpa", "threads")
+VVENCAPP += ("verbosity", "stats", "output", "additional")
+
+
+def test_vtm_arguments():
+    settings = CodecSettings(37, ctu_size=128, params={"MTT": "1 2"})
+    assert vtm_arguments(VTM_15, "/v/-a b.yuv", VIDEO, 3, settings, ["/c/intra.cfg", "/c/class.cfg"]) == [
+        *("-c", "/c/intra.cfg", "-c", "/c/class.cfg", "--SourceWidth=416", "--SourceHeight=240", "--FrameRate=50"),
+        *("--FramesToBeEncoded=3", "--InputBitDepth=8", "--InternalBitDepth=10", "--OutputBitDepth=10"),
+        *("--InputChromaFormat=420", "--QP=37", "--IntraQPOffset=0", "--MaxDeltaQP=0", "--DeltaQpRD=0"),
+        *("--RateControl=0", "--AdaptiveQP=0", "--PerceptQPA=0", "--LumaLevelToDeltaQPMode=0", "--TemporalFilter=0"),
+        *("--FrameSkip=0", "--TemporalSubsampleRatio=1", "--ConformanceWindowMode=1", "--CTUSize=128", "--MTT=1 2"),
+        *("--InputFile=/v/-a b.yuv", "--BitstreamFile=bitstream.266", "--ReconFile=reconstruction.yuv"),
+        "--SEIDecodedPictureHash=1",
+    ]
+
+
+def test_hm_arguments():
+    grey = VideoFormat(416, 240, "400", 10, Fraction(30000, 1001))
+    settings = CodecSettings(22, ctu_size=16, loop_filters=False)
+    assert hm_arguments(HM_16, "/v/a.yuv", grey, 1, settings, ["/c/x.cfg"]) == [
+        *("-c", "/c/x.cfg", "--SourceWidth=416", "--SourceHeight=240", "--FrameRate=30", "--FramesToBeEncoded=1"),
+        *("--InputBitDepth=10", "--InternalBitDepth=10", "--OutputBitDepth=10", "--InputChromaFormat=400", "--QP=22"),
+        *("--MaxDeltaQP=0", "--DeltaQpRD=0", "--RateControl=0", "--AdaptiveQP=0", "--FrameSkip=0"),
+        *("--ConformanceWindowMode=1", "--LoopFilterDisable=1", "--SAO=0"),
+        *("--MaxCUWidth=16", "--MaxCUHeight=16", "--MaxPartitionDepth=2", "--QuadtreeTULog2MaxSize=4"),
+        *("--InputFile=/v/a.yuv", "--BitstreamFile=bitstream.265", "--ReconFile=reconstruction.yuv"),
+        "--SEIDecodedPictureHash=1",
+    ]
+
+
+@pytest.mark.parametrize(("ctu", "depth", "transform"), [(64, "4", "5"), (32, "3", "5"), (16, "2", "4")])
+def test_hm_coding_tree_ends_at_8x8(ctu, depth, transform):
+    arguments = hm_arguments(HM_16, "/a.yuv", VIDEO, 1, CodecSettings(32, ctu_size=ctu), [])
+    assert {f"--MaxPartitionDepth={depth}", f"--QuadtreeTULog2MaxSize={transform}"} <= set(arguments)
+
+
+@pytest.mark.parametrize(("options", "name"), [(VTM_15, "Deblocking"), (VTM_10, "Loop")])
+def test_vtm_loop_filters_off(options, name):
+    on = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32), []))
+    off = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32, loop_filters=False), []))
+    filters = {"--SAO=0", "--ALF=0", "--CCALF=0", "--LMCSEnable=0", "--EncDbOpt=0"}
+    assert off - on == {f"--{name}FilterDisable=1", *filters}
+    unfiltered = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32, unfiltered=True), []))
+    assert unfiltered - on == {"--LMCSEnable=0", "--EncDbOpt=0"}
+
+
+def test_loop_filters_that_cannot_be_switched_off_are_an_error():
+    with pytest.raises(EncoderError, match="LoopFilterDisable"):
+        vtm_arguments(frozenset(ALWAYS), "/a.yuv", VIDEO, 1, CodecSettings(32, loop_filters=False), [])
+
+
+VVENC_PARAMS = (
+    "IntraPeriod=1:DecodingRefreshType=idr:IntraQPOffset=0:GOPQPA=0:MCTF=0:BIM=0:LookAhead=0:STA=0:"
+    "CTUSize=64:SEIDecodedPictureHash=md5"
+)
+
+
+def test_vvencapp_arguments():
+    settings = CodecSettings(27, preset="fast", ctu_size=64, threads=2)
+    rate = replace(VIDEO, fps=Fraction(30000, 1001))
+    assert vvenc_arguments(frozenset({"additional", "stats"}), "/v/a.yuv", rate, 4, settings, []) == [
+        *("--input=/v/a.yuv", "--size=416x240", "--format=yuv420", "--framerate=30000", "--framescale=1001"),
+        *("--frames=4", "--preset=fast", "--qp=27", "--qpa=0", "--threads=2", "--verbosity=6", "--stats=0"),
+        *("--output=bitstream.266", f"--additional={VVENC_PARAMS}"),
+    ]
+    ten = vvenc_arguments(frozenset({"additional"}), "/v/a.yuv", replace(VIDEO, bit_depth=10), 4, settings, [])
+    assert "--format=yuv420_10" in ten
+    assert "--stats=0" not in ten
+
+
+def test_vvencffapp_arguments():
+    settings = CodecSettings(27, preset="fast", ctu_size=64)
+    assert vvenc_arguments(frozenset({"InputFile"}), "/v/a.yuv", VIDEO, 4, settings, ["/c/x.cfg"]) == [
+        *("--preset=fast", "-c", "/c/x.cfg", "--InputFile=/v/a.yuv", "--Size=416x240", "--InputBitDepth=8"),
+        *("--InputChromaFormat=420", "--FramesToBeEncoded=4", "--FrameRate=50", "--FrameScale=1", "--QP=27"),
+        *("--PerceptQPA=0", "--Threads=1", *(f"--{item}" for item in VVENC_PARAMS.split(":"))),
+        *("--Verbosity=6", "--BitstreamFile=bitstream.266"),
+    ]
+    grey = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", replace(VIDEO, chroma="400"), 1, settings, [])
+    assert {"--InputChromaFormat=400", "--ChromaFormatIDC=400"} <= set(grey)
+
+
+@pytest.mark.parametrize("settings", [{"unfiltered": True}, {"loop_filters": False}])
+def test_vvenc_decides_alike_with_and_without_filters(settings):
+    arguments = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", VIDEO, 1, CodecSettings(32, **settings), [])
+    assert "--EDO=0" in arguments
+    assert ("--LoopFilterDisable=1" in arguments) == ("loop_filters" in settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "video", "settings", "cfg", "error", "words"),
+    [
+        ({"additional"}, VIDEO, {}, ["/c/x.cfg"], ConfigError, "vvencFFapp"),
+        ({"additional"}, replace(VIDEO, chroma="400"), {}, [], ConfigError, "4:2:0, not 400"),
+        (set(), VIDEO, {}, [], ToolMissingError, "--additional"),
+        ({"additional"}, VIDEO, {"preset": "placebo"}, [], ConfigError, "placebo"),
+        ({"additional"}, VideoFormat(63, 64, "420", 8), {}, [], FormatError, "63x64"),
+    ],
+)
+def test_what_vvencapp_does_not_take(options, video, settings, cfg, error, words):
+    with pytest.raises(error, match=words):
+        vvenc_arguments(frozenset(options), "/a.yuv", video, 1, CodecSettings(32, **settings), cfg)
+
+
+@pytest.mark.parametrize(
+    ("video", "settings", "error", "words"),
+    [
+        (VIDEO, {"preset": "slow"}, ConfigError, "slow"),
+        (VideoFormat(64, 63, "420", 8), {}, FormatError, "64x63"),
+        (VideoFormat(64, 64, "420", 10), {"internal_bit_depth": 8}, ConfigError, "10 bit"),
+        (VIDEO, {"params": {"A B": "1"}}, ConfigError, "A B"),
+        (VIDEO, {"params": {"A": "1\n2"}}, ConfigError, "plain"),
+        (VIDEO, {"ctu_size": 16}, ConfigError, "16"),
+    ],
+)
+def test_what_vtm_does_not_take(video, settings, error, words):
+    with pytest.raises(error, match=words):
+        vtm_arguments(VTM_15, "/a.yuv", video, 1, CodecSettings(32, **settings), [])
+
+
+@pytest.mark.parametrize(("settings", "words"), [({"qp": 52}, "52"), ({"qp": 32, "ctu_size": 128}, "128")])
+def test_what_hevc_does_not_have(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        hm_arguments(HM_16, "/a.yuv", VIDEO, 1, CodecSettings(**settings), [])
+
+
+def test_odd_sizes_where_chroma_allows_them():
+    assert "--SourceHeight=63" in vtm_arguments(
+        VTM_15, "/a.yuv", VideoFormat(64, 63, "422", 8), 1, CodecSettings(32), []
+    )
+
+
+# The forms of EncGOP.cpp (VTM 19) and TEncGOP.cpp (HM 16) with plausible figures, in coding order.
+VTM_LOG = """
+VVCSoftware: VTM Encoder Version 19.0 [Linux][GCC 11.3.0][64 bit] [SIMD=AVX2]
+
+TOOL CFG: IBD:1 HAD:1 RDQ:1
+ started @ Sat Jul 29 22:33:37 2023
+POC    0 LId:  0 TId: 0 ( IDR_N_LP, I-SLICE, QP 32 )     398392 bits [Y 36.6308 dB    U 46.5007 dB    V 47.0050 dB] \
+[ET   144 ] [L0] [L1] [MD5:0a,1b,2c]
+POC    4 LId:  0 TId: 0 ( STSA, B-SLICE, QP 33 )      18392 bits [Y 35.6308 dB    U 45.5007 dB    V 46.0050 dB] \
+[ET     4 ] [L0 0] [L1 0] [MD5:3a,4b,5c]
+POC    2 LId:  0 TId: 1 ( TRAIL, B-SLICE, QP 36 )       8392 bits [Y 34.6308 dB    U 44.5007 dB    V 45.0050 dB] \
+[ET     2 ] [L0 0 4] [L1 4 0]
+POC    1 LId:  0 TId: 2 ( TRAIL, b-SLICE, QP 38 )       1392 bits [Y 33.6308 dB    U 43.5007 dB    V    inf dB] \
+[Y MSE 12.0000  U MSE 1.0000  V MSE 0.0000] [ET     1 ] [L0 0 2] [L1 2 4] [MD5:6a,7b,8c]
+POC    3 LId:  0 TId: 2 ( TRAIL, b-SLICE, QP 38 )       1400 bits [Y 33.0308 dB    U 43.0007 dB    V 44.0000 dB] \
+[ET     1 ] [L0 2 0] [L1 4 2] [MD5:9a,ab,bc]
+
+ finished @ Sat Jul 29 22:36:13 2023
+"""
+
+
+def test_a_random_access_log_is_read_in_output_order():
+    pictures = parse_log(VTM_LOG, 3)
+    assert [picture.poc for picture in pictures] == [0, 1, 2, 3, 4]
+    assert [picture.qp for picture in pictures] == [32, 38, 36, 38, 33]
+    assert [picture.slice_type for picture in pictures] == ["I", "B", "B", "B", "B"]
+    assert [picture.bits for picture in pictures] == [398392, 1392, 8392, 1400, 18392]
+    assert pictures[1].psnr_v == float("inf")
+    assert pictures[1].md5 == ("6a", "7b", "8c")
+    assert pictures[2].md5 == ()
+    prove_slice_qp(pictures, CodecSettings(32, configuration="ra"), "x")
+    with pytest.raises(EncoderError, match="POC 0"):
+        prove_slice_qp(pictures, CodecSettings(35, configuration="ra"), "x")
+
+
+HM_LINE = "POC {:4d} TId: 0 ( {}-SLICE, {}QP {} ) {:10d} bits [Y {:6.4f} dB    U {:6.4f} dB    V {:6.4f} dB]"
+
+
+@pytest.mark.parametrize("base", ["", "nQP 22 "])
+def test_hm_and_older_vtm_state_no_nal_type(base):
+    line = HM_LINE.format(7, "P", base, 25, 12345, 40.5, 0.0, 0.0) + " [ET     0 ] [L0 0 ] [L1 ] [MD5:aa]"
+    (picture,) = parse_log(line, 1)
+    assert (picture.poc, picture.slice_type, picture.qp, picture.bits) == (7, "P", 25, 12345)
+    assert (picture.psnr_y, picture.psnr_u, picture.psnr_v, picture.md5) == (40.5, None, None, ("aa",))
+
+
+def test_hm_counts_again_from_every_idr_picture():
+    lines = [
+        HM_LINE.format(poc, kind, "", 32, bits, 1, 1, 1)
+        for poc, kind, bits in ((0, "I", 9), (2, "B", 8), (1, "b", 7), (0, "I", 6), (1, "P", 5))
+    ]
+    pictures = parse_log("\n".join(lines), 3)
+    assert [(picture.poc, picture.bits) for picture in pictures] == [(0, 9), (1, 7), (2, 8), (3, 6), (4, 5)]
+    with pytest.raises(EncoderError, match="POC 2 twice"):
+        parse_log("\n".join([*lines[:2], lines[1]]), 3)
+
+
+def test_hashes_of_another_number_of_planes():
+    with pytest.raises(EncoderError, match="3 MD5 for 1 planes"):
+        parse_log(VTM_LOG, 1)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """What the stand-ins coded before."""
+    return str(tmp_path_factory.mktemp("coded"))
+
+
+@pytest.fixture
+def make(tmp_path, cache):
+    """Makes the back end `name` with a stand-in for its encoder."""
+
+    def codec(name="vtm", mode="", options=VTM_15, **tools):
+        setup = {"kind": name, "mode": mode, "options": sorted(options), "ffmpeg": ffmpeg_path(), "cache": cache}
+        encoder = write_program(tmp_path / "bin" / f"{name} {mode}", "encoder", **setup)
+        return get_codec(name, CodecTools(encoder=encoder, **tools))
+
+    return codec
+
+
+def _decoder(path, mode="", options=("TraceFile", "TraceRule", "prediction")):
+    return write_program(path, "decoder", mode=mode, options=options, ffmpeg=ffmpeg_path())
+
+
+def _source(folder, video, frames=2, name="a.yuv"):
+    """Waves and noise, so that loop filters have something to do."""
+    rng = np.random.default_rng(3)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("wb") as file:
+        for frame in range(frames):
+            for height, width in video.plane_shapes:
+                y, x = np.mgrid[:height, :width]
+                plane = 128 + 70 * np.sin((x + 3 * frame) / 6) * np.cos(y / 9) + rng.normal(0, 8, (height, width))
+                file.write((plane.clip(0, 255) * 2 ** (video.bit_depth - 8)).astype(video.dtype).tobytes())
+    return folder / name
+
+
+@pytest.fixture
+def cfg(tmp_path):
+    """A configuration file whose QP ours must overrule."""
+    path = tmp_path / "cfg" / "encoder_intra_vtm.cfg"
+    path.parent.mkdir()
+    path.write_text("QP : 50\n")
+    return (path,)
+
+
+SMALL = VideoFormat(64, 64, "420", 8)
+AT_37 = CodecSettings(37)
+
+
+def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
+    source = _source(tmp_path / "-my videos", SMALL, name="-a 64x64.yuv")
+    sequence = make(cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "-out put")
+    assert sequence.format == VideoFormat(64, 64, "420", 10)
+    assert [(each.poc, each.slice_type, each.qp) for each in sequence.pictures] == [(0, "I", 37), (1, "I", 37)]
+    with open_raw(sequence.decoded, sequence.format) as decoded:
+        assert hashlib.md5(decoded[1].planes[2].tobytes()).hexdigest() == sequence.pictures[1].md5[2]
+    digest = hashlib.sha256(cfg[0].read_bytes()).hexdigest()[:12]
+    assert sequence.encoder.startswith(f"VTM 23.13, cfg {digest}, ffmpeg ")
+    assert sequence.argv[:3] == ("vtm ", "-c", "encoder_intra_vtm.cfg")
+    assert "--InputFile=-a 64x64.yuv" in sequence.argv
+    assert not any("/" in part for part in sequence.argv)
+    files = sorted(path.name for path in (tmp_path / "-out put").iterdir())
+    assert files == ["bitstream.266", "decoded.yuv", "log.txt"]
+    table = block_table(sequence)
+    assert set(table.poc.tolist()) == {0, 1}
+    assert set(table.qp.tolist()) == {37}
+
+
+def test_the_log_is_the_same_every_time(tmp_path, make, cfg):
+    codec, source = make(cfg=cfg), _source(tmp_path, SMALL)
+    logs = [codec.encode(source, SMALL, AT_37, tmp_path / name).log.read_text() for name in ("one", "two")]
+    assert logs[0] == logs[1]
+    assert "TOOL CFG: IBD:1" in logs[0]
+    assert "I-SLICE, QP 37" in logs[0]
+    assert not any(word in logs[0] for word in (str(tmp_path), "SIMD", "started", "[ET"))
+
+
+@pytest.mark.parametrize(("chroma", "depth", "internal"), [("420", 8, 8), ("420", 8, 10), ("400", 10, 10)])
+def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
+    video = VideoFormat(72, 56, chroma, depth)
+    settings = CodecSettings(30, internal_bit_depth=internal)
+    codec = make("hm", options=HM_16, cfg=cfg)
+    sequence = codec.encode(_source(tmp_path, video), video, settings, tmp_path / "o")
+    assert sequence.bitstream.name == "bitstream.265"
+    assert sequence.encoder.startswith("HM 16.20, cfg ")
+    assert sequence.format.bit_depth == internal
+    assert len(sequence.pictures[0].md5) == len(video.plane_shapes)
+    assert block_table(sequence) is None
+
+
+def test_vvencapp_codes_as_libvvenc_does(tmp_path, make):
+    source = _source(tmp_path, SMALL)
+    settings = CodecSettings(37, preset="faster", params={"EDO": "0"})
+    sequence = make("vvencapp", options=VVENCAPP).encode(source, SMALL, settings, tmp_path / "o")
+    (tmp_path / "b").mkdir()
+    bundled = VvcCodec().encode(source, SMALL, settings, tmp_path / "b")
+    assert sequence.decoded.read_bytes() == bundled.decoded.read_bytes()
+    assert block_table(sequence).to_arrow() == block_table(bundled).to_arrow()
+    assert sequence.encoder.startswith("vvenc 1.13.0, ffmpeg ")
+
+
+@pytest.mark.parametrize(("name", "options"), [("vtm", VTM_10), ("hm", HM_16)])
+def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, make, cfg, name, options):
+    video = VideoFormat(136, 72, "420", 8)
+    codec, source = make(name, options=options, cfg=cfg), _source(tmp_path, video, frames=1)
+    both = codec.encode(source, video, CodecSettings(42, unfiltered=True), tmp_path / "both")
+    plain = codec.encode(source, video, CodecSettings(42, loop_filters=False), tmp_path / "plain")
+    assert both.unfiltered == tmp_path / "both" / "unfiltered.yuv"
+    assert both.unfiltered.read_bytes() == plain.decoded.read_bytes()
+    assert both.unfiltered.read_bytes() != both.decoded.read_bytes()
+    assert plain.unfiltered is None
+    assert not [path for path in (tmp_path / "both").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("fails", "exit status 1.*not to my liking"),
+        ("garbage", "lists no picture"),
+        ("qp", "QP 36, not as AI at QP 37"),
+        ("md5", "POC 0: plane V decodes to another MD5"),
+        ("psnr", "POC 0: PSNR Y"),
+        ("reconstruction", "not those that the encoder wrote"),
+        ("nostream", "no bitstream"),
+        ("fewer", "2 pictures, the encoder's log 1"),
+    ],
+)
+def test_an_encoder_that_does_or_states_something_else(tmp_path, make, cfg, mode, words):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "bitstream.266").write_text("left by an earlier run")
+    with pytest.raises(EncoderError, match=words) as error:
+        make(mode=mode, cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "o" / "reconstruction.yuv").exists()
+
+
+def test_without_hashes_the_pictures_still_prove_themselves(tmp_path, make, cfg):
+    source = _source(tmp_path, SMALL)
+    sequence = make(mode="nohash", cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "o")
+    assert sequence.pictures[0].md5 == ()
+
+
+def test_an_option_that_the_program_does_not_know(tmp_path, make, cfg):
+    with pytest.raises(EncoderError, match="Unknown option: `Wrong'"):
+        make(cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, CodecSettings(37, params={"Wrong": "1"}), tmp_path / "o")
+
+
+def test_the_users_decoder_traces_and_predicts(tmp_path, make, cfg):
+    tools = {"decoder": _decoder(tmp_path / "bin" / "d"), "trace": True, "prediction": ("--prediction={output}",)}
+    codec, source = make(cfg=cfg, **tools), _source(tmp_path, SMALL)
+    one, two = (codec.encode(source, SMALL, AT_37, tmp_path / name) for name in ("one", "two"))
+    assert one.encoder.endswith(", VTM Decoder Version 23.13")
+    assert one.prediction == tmp_path / "one" / "prediction.yuv"
+    with open_raw(one.prediction, one.format) as prediction:
+        assert len(prediction) == 2
+    assert one.block_statistics == tmp_path / "one" / "blocks.vtmbmsstats.gz"
+    assert one.block_statistics.read_bytes() == two.block_statistics.read_bytes()
+    assert gzip.decompress(one.block_statistics.read_bytes()).startswith(b"# VTMBMS")
+    table = block_table(one)
+    assert (table.x[0], table.w[0], table.depth[0], table.qp[0]) == (32, 32, 1, 37)
+    assert not (tmp_path / "one" / "blocks.vtmbmsstats").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("notrace", "ENABLE_TRACING"),
+        ("noprediction", "wrote no prediction"),
+        ("short", "not raw YUV"),
+        ("fewer", "has 1 pictures, 2 were coded"),
+    ],
+)
+def test_a_decoder_that_does_not_do_its_part(tmp_path, make, cfg, mode, words):
+    decoder = _decoder(tmp_path / "bin" / "d", mode)
+    codec = make(cfg=cfg, decoder=decoder, trace=True, prediction=("--prediction={output}",))
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "prediction.yuv").write_bytes(bytes(2 * 64 * 64 * 3))
+    with pytest.raises(EncoderError, match=words):
+        codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
+
+
+def test_a_decoder_built_without_tracing(tmp_path, make, cfg):
+    codec = make(cfg=cfg, decoder=_decoder(tmp_path / "bin" / "d", options=()), trace=True)
+    with pytest.raises(EncoderError, match="no option TraceFile: build it with ENABLE_TRACING"):
+        codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
+
+
+@pytest.mark.parametrize(("name", "program"), [("vtm", "EncoderApp"), ("hm", "TAppEncoder"), ("vvencapp", "vvencapp")])
+def test_an_absent_encoder(tmp_path, monkeypatch, cfg, name, program):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissingError, match=rf"{program}\b.*not in PATH.*tools: {{encoder: FILE}}.*https://"):
+        get_codec(name, CodecTools(cfg=cfg)).identity()
+    with pytest.raises(ToolMissingError, match=r"nowhere, which is not an executable"):
+        get_codec(name, CodecTools(encoder="/nowhere")).identity()
+
+
+def test_usual_names_are_looked_up_in_path(tmp_path, monkeypatch, make, cfg):
+    encoder = Path(make().tools.encoder)
+    for name in ("EncoderApp", "EncoderAppStatic"):
+        (encoder.parent / name).symlink_to(encoder)
+    _decoder(encoder.parent / "DecoderApp")
+    monkeypatch.setenv("PATH", str(encoder.parent))
+    found = find_program(None, ("EncoderAppStatic", "EncoderApp"), "encoder", "vtm", "home")
+    assert found == str(encoder.parent / "EncoderAppStatic")
+    plain, traced = (get_codec("vtm", CodecTools(cfg=cfg, trace=trace)).identity() for trace in (False, True))
+    assert "ffmpeg" in plain
+    assert traced.endswith("VTM Decoder Version 23.13")
+
+
+def test_another_program_under_the_name_of_the_encoder(tmp_path, cfg):
+    with pytest.raises(ToolMissingError, match="another program"):
+        get_codec("vtm", CodecTools(encoder=sys.executable, cfg=cfg)).identity()
+    empty = tmp_path / "empty"
+    empty.write_text("not a program")
+    empty.chmod(0o755)
+    with pytest.raises(ToolMissingError, match="cannot be started"):
+        get_codec("vtm", CodecTools(encoder=str(empty), cfg=cfg)).identity()
+
+
+@pytest.mark.parametrize(
+    ("name", "configuration", "usual"),
+    [
+        ("vtm", "ai", "encoder_intra_vtm.cfg"),
+        ("vtm", "ra", "encoder_randomaccess_vtm.cfg"),
+        ("vtm", "ldb", "encoder_lowdelay_vtm.cfg"),
+        ("hm", "ai", "encoder_intra_main10.cfg"),
+        ("hm", "ra", "encoder_randomaccess_main10.cfg"),
+        ("hm", "ldb", "encoder_lowdelay_main10.cfg"),
+    ],
+)
+def test_test_models_need_their_configuration_files(tmp_path, name, configuration, usual):
+    codec = get_codec(name, CodecTools(encoder="x"))
+    with pytest.raises(ConfigError, match=usual):
+        codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(32, configuration=configuration), tmp_path / "o")
+
+
+def test_a_configuration_file_that_is_not_there(tmp_path, make):
+    codec = make(cfg=(tmp_path / "none.cfg",))
+    with pytest.raises(MissingFileError, match=r"none\.cfg"):
+        codec.identity()
+    with pytest.raises(MissingFileError, match=r"none\.cfg"):
+        codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(32), tmp_path / "o")
+
+
+def test_the_cfg_content_decides_the_identity(make, cfg):
+    codec = make(cfg=cfg)
+    before = codec.identity()
+    cfg[0].write_text("QP : 50\nALF : 0\n")
+    assert codec.identity() != before
+
+
+def test_tools_that_a_back_end_does_not_take():
+    for name in ("vvc", "hevc"):
+        assert get_codec(name, CodecTools()).name == name
+        with pytest.raises(ConfigError, match=f"{name} takes no tools"):
+            get_codec(name, CodecTools(decoder="x"))
+    for name in ("hm", "vvencapp"):
+        with pytest.raises(ConfigError, match="only vtm"):
+            get_codec(name, CodecTools(trace=True))
+    with pytest.raises(ConfigError, match="output"):
+        get_codec("vtm", CodecTools(prediction=("--pred",)))
+    with pytest.raises(ConfigError, match="vvencapp"):
+        get_codec("x264")
+
+
+def test_the_help_of_vvenc_is_read(tmp_path):
+    """Lines as vvencFFapp 1.10.0 prints them."""
+    program = tmp_path / "vvencFFapp"
+    program.write_text(
+        f"#!{sys.executable}\nprint('''vvencFFapp: VVenC, the Fraunhofer H.266/VVC Encoder, version 1.10.0 [Linux]\n"
+        "#======== Input Options ================\n  -i,   --InputFile []               Original YUV\n"
+        "  -fr,  --FrameRate [0]              Temporal rate\n        --FrameScale [1]             see --Nothing\n"
+        "  -c   []                            configuration file name\n''')\n"
+    )
+    program.chmod(0o755)
+    said = about(str(program), VVENC.help_option, VVENC.version)
+    assert said.version == "1.10.0"
+    assert said.options == {"InputFile", "FrameRate", "FrameScale"}

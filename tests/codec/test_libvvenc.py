@@ -1,0 +1,220 @@
+"""The vvc back end: argv, the log, the proof of QP, and byte equality with streams coded elsewhere."""
+
+import gzip
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from codecnn.codec import CodecSettings, get_codec
+from codecnn.codec.base import CodedPicture
+from codecnn.codec.decode import check_decoded
+from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, parse_log, prove_slice_qp, vvenc_params
+from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
+from codecnn.evaluation import psnr
+from codecnn.video import VideoFormat, convert, open_raw
+
+SMALL = VideoFormat(64, 64, "420", 10)
+
+
+def _params(argv):
+    return dict(item.split("=") for item in argv[argv.index("-vvenc-params") + 1].split(":"))
+
+
+def test_argv_switches_every_adaptation_off():
+    argv = encode_argv("ffmpeg", "in.yuv", SMALL, CodecSettings(32, preset="fast"), "out.266")
+    assert argv[argv.index("-qp") + 1] == "32"
+    assert argv[argv.index("-qpa") + 1] == "0"
+    params = _params(argv)
+    assert {params[name] for name in ("IntraQPOffset", "GOPQPA", "MCTF", "BIM", "LookAhead", "STA")} == {"0"}
+    assert params["IntraPeriod"] == "1"
+    assert argv[-1] == "out.266"
+
+
+def test_loop_filters_off_needs_edo_off():
+    params = vvenc_params(CodecSettings(32, loop_filters=False), "420")
+    assert list(params).index("EDO") < list(params).index("LoopFilterDisable")
+    assert (params["SAO"], params["ALF"], params["CCALF"]) == ("0", "0", "0")
+
+
+def test_own_parameters_win():
+    assert vvenc_params(CodecSettings(32, params={"MCTF": "1"}), "420")["MCTF"] == "1"
+
+
+@pytest.mark.parametrize("bad", [{"A": "1:B=2"}, {"A B": "1"}, {"A": ""}])
+def test_parameters_cannot_carry_others(bad):
+    with pytest.raises(ConfigError, match="plain name and value"):
+        vvenc_params(CodecSettings(32, params=bad), "420")
+
+
+@pytest.mark.parametrize(
+    "values", [{"qp": -1}, {"qp": 64}, {"qp": 32, "configuration": "xx"}, {"qp": 32, "ctu_size": 48}]
+)
+def test_settings_out_of_range(values):
+    with pytest.raises(ConfigError):
+        CodecSettings(**values)
+
+
+def test_what_libvvenc_does_not_take():
+    with pytest.raises(ConfigError, match="preset"):
+        vvenc_params(CodecSettings(32, preset="placebo"), "420")
+    with pytest.raises(FormatError, match="even"):
+        encode_argv("ffmpeg", "i", VideoFormat(63, 64, "420", 10), CodecSettings(32), "o")
+    with pytest.raises(ConfigError, match="422"):
+        encode_argv("ffmpeg", "i", VideoFormat(64, 64, "422", 10), CodecSettings(32), "o")
+
+
+LOG = (
+    "POC     8 TId: 1 (      STSA, B-SLICE, QP 41)          2368 bits [Y 32.0342 dB    U 38.4234 dB    V 37.7838 dB] "
+    "[ET     0 ] [L0 0 16 ] [L1 16 0 ] [MD5:aa,bb,cc]\n"
+    "POC     0 TId: 0 (  IDR_N_LP, I-SLICE, QP 37)            19016 bits [Y 32.7110 dB    U    inf dB    V 38.4367 dB] "
+    "[ET    12 ] [L0 ] [L1 ] [MD5:aa,bb,cc]\n"
+)
+
+
+def test_log_is_read_in_output_order():
+    first, second = parse_log(LOG)
+    assert (first.poc, first.slice_type, first.qp, first.bits, first.psnr_y) == (0, "I", 37, 19016, 32.7110)
+    assert first.psnr_u == float("inf")
+    assert (second.poc, second.slice_type, second.qp, second.bits) == (8, "B", 41, 2368)
+
+
+def test_log_without_times_and_addresses():
+    first = normalised_log(LOG, "[libvvenc @ 0x55f0] vvenc [details]: QP : 37\nvvenc [details]: Threads : 2\nframe=1")
+    second = normalised_log(LOG.replace("[ET    12 ]", "[ET    99 ]"), "[libvvenc @ 0x77] vvenc [details]: QP : 37")
+    assert first == second
+    assert "QP : 37" in first
+
+
+def test_qp_is_proven_from_the_log():
+    pictures = parse_log(LOG)
+    prove_slice_qp(pictures, CodecSettings(37, configuration="ra"), "clip")
+    with pytest.raises(EncoderError, match="POC 8 was coded as B slice"):
+        prove_slice_qp(pictures, CodecSettings(37), "clip")
+    with pytest.raises(EncoderError, match="QP 37"):
+        prove_slice_qp(pictures[:1], CodecSettings(38), "clip")
+    with pytest.raises(EncoderError, match="lists no picture"):
+        prove_slice_qp((), CodecSettings(38), "clip")
+
+
+def test_a_missing_or_other_ffmpeg_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("CODECNN_FFMPEG", str(tmp_path / "none"))
+    with pytest.raises(ToolMissingError, match="CODECNN_FFMPEG"):
+        get_codec("vvc").identity()
+    poor = tmp_path / "ffmpeg"
+    poor.write_text("#!/bin/sh\necho 'ffmpeg version 1'\n")
+    poor.chmod(0o755)
+    monkeypatch.setenv("CODECNN_FFMPEG", str(poor))
+    with pytest.raises(ToolMissingError, match="libvvenc"):
+        get_codec("vvc").identity()
+
+
+PARAMS = {"IntraPeriod": "16", "DecodingRefreshType": "idr"}
+"""What the golden streams of tiny clips have in other ways than our configurations."""
+
+
+def _coded_again(shared_data, name, tmp_path):
+    """Code a golden stream's source with its recipe; returns the sequence and the golden file's stem."""
+    stem = shared_data / "golden" / "vvc" / name
+    recipe = json.loads(stem.with_suffix(".json").read_text())
+    form = VideoFormat(recipe["w"], recipe["h"], "420", 8, recipe["fps"])
+    configuration = "ra" if "_ra_" in name else "ldb" if "_ld_" in name else "ai"
+    settings = CodecSettings(
+        recipe["qp"],
+        preset=recipe["preset"],
+        configuration=configuration,
+        ctu_size=int(recipe["params"].split("CTUSize=")[1].split(":")[0]),
+        internal_bit_depth=8 if "InternalBitDepth=8" in recipe["params"] else 10,
+        loop_filters="LoopFilterDisable" not in recipe["params"],
+        params={key: value for key, value in PARAMS.items() if f"{key}={value}" in recipe["params"]},
+    )
+    source = shared_data / "golden" / "sources" / recipe["src"]
+    return get_codec("vvc").encode(source, form, settings, tmp_path), stem, form, source
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiny64x64_ai_qp32",
+        "tiny136x72_ai_qp32",
+        "tinyclip128x64_ra_qp37",
+        "tinyclip128x64_ld_qp37",
+        "edo0_nolf_qp37",
+        "astronaut_ai_ibd8_qp37",
+    ],
+)
+def test_equal_to_a_stream_coded_elsewhere(shared_data, tmp_path, name):
+    sequence, stem, form, source = _coded_again(shared_data, name, tmp_path)
+    assert sequence.bitstream.read_bytes() == stem.with_suffix(".266").read_bytes()
+    assert hashlib.md5(sequence.decoded.read_bytes()).hexdigest() == stem.with_suffix(".md5").read_text().split()[0]
+    golden = parse_log(gzip.decompress(stem.with_suffix(".enclog.gz").read_bytes()).decode())
+    assert sequence.pictures == golden
+    with open_raw(source, form) as originals, open_raw(sequence.decoded, sequence.format) as outputs:
+        for coded, original, output in zip(golden, originals, outputs, strict=True):
+            luma, depth = convert(original, output.bit_depth).y, output.bit_depth
+            assert psnr(luma, output.y, depth) == pytest.approx(coded.psnr_y, abs=1e-4)
+            if depth > 8:
+                assert psnr(luma, output.y, depth, peak="full") == pytest.approx(coded.psnr_y + 0.0255, abs=1e-3)
+
+
+def test_nothing_of_the_machine_is_kept(shared_data, tmp_path):
+    sequence, _, _, source = _coded_again(shared_data, "tiny64x64_ai_qp32", tmp_path)
+    text = " ".join(sequence.argv) + sequence.log.read_text()
+    assert str(tmp_path) not in text
+    assert str(source.parent) not in text
+
+
+def test_threads_do_not_change_the_stream(shared_data, tmp_path):
+    source = shared_data / "golden" / "sources" / "chelsea_178x130_8b420.yuv"
+    form = VideoFormat(178, 130, "420", 8)
+    streams = []
+    for threads in (1, 2):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        sequence = get_codec("vvc").encode(source, form, CodecSettings(37, preset="faster", threads=threads), folder)
+        streams.append((sequence.bitstream.read_bytes(), sequence.log.read_text()))
+    assert streams[0] == streams[1]
+
+
+def _written(path, value):
+    np.full(64 * 64 * 3 // 2, value, "<u2").tofile(path)
+    return path
+
+
+def test_a_decoded_picture_that_the_log_does_not_describe_is_refused(tmp_path):
+    source, decoded = _written(tmp_path / "a.yuv", 500), _written(tmp_path / "b.yuv", 502)
+    right = psnr(np.full((2, 2), 500), np.full((2, 2), 502), 10)
+    check_decoded("x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right, right, right)])
+    with pytest.raises(EncoderError, match="PSNR Y"):
+        check_decoded("x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right + 3e-4, right, right)])
+    with pytest.raises(EncoderError, match="MD5"):
+        check_decoded(
+            "x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right, right, right, ("0",) * 3)]
+        )
+    with pytest.raises(EncoderError, match="2 pictures were coded and 1 decoded"):
+        check_decoded("x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right, right, right)] * 2)
+
+
+@pytest.mark.parametrize("bit_depth", [8, 10])
+def test_grey_pictures_reach_the_encoder_as_they_are(tmp_path, bit_depth):
+    # encode() itself refuses a decoded picture that does not have the PSNR that the encoder computed.
+    rng = np.random.default_rng(3)
+    form = VideoFormat(64, 48, "400", bit_depth)
+    samples = np.linspace(0, 2**bit_depth - 1, 64)[None, :] + rng.integers(-1, 1, (48, 64))
+    samples = np.clip(samples, 0, 2**bit_depth - 1)
+    source = tmp_path / "grey.yuv"
+    samples.astype(form.dtype).tofile(source)
+    sequence = get_codec("vvc").encode(source, form, CodecSettings(12, preset="faster"), tmp_path)
+    assert sequence.format.chroma == "400"
+    with open_raw(sequence.decoded, sequence.format) as video:
+        expected = samples.astype(int) * (4 if bit_depth == 8 else 1)
+        assert np.abs(video[0].y.astype(int) - expected).max() <= 8
+    assert sequence.pictures[0].psnr_u is None
+
+
+def test_a_picture_that_outgrows_ffmpegs_buffer_is_said(tmp_path):
+    source = tmp_path / "noise.yuv"
+    np.random.default_rng(0).integers(0, 1024, 64 * 64 * 3 // 2).astype("<u2").tofile(source)
+    with pytest.raises(EncoderError, match="very low QPs"):
+        get_codec("vvc").encode(source, SMALL, CodecSettings(0, preset="faster"), tmp_path)

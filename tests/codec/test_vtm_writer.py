@@ -1,0 +1,219 @@
+"""The writer of VTM traces: what VTM itself wrote, what our reader takes, and what YUView looks for in a file."""
+
+import gzip
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codecnn.codec.blocks.table import CHROMA, COLUMNS, LUMA, BlockTable, read_table, write_table
+from codecnn.codec.blocks.vtm_reader import read_vtm_stats
+from codecnn.codec.blocks.vtm_writer import block_value_lines, write_block_values, write_vtm_stats
+from codecnn.errors import MissingFileError, TableError
+
+OURS = (
+    *("PredMode", "Depth", "QT_Depth", "MT_Depth", "Luma_IntraMode", "QP"),
+    *("Depth_Chroma", "QT_Depth_Chroma", "MT_Depth_Chroma", "QP_Chroma"),
+)
+
+
+def make_table(**columns) -> BlockTable:
+    """One row a value; columns not given are -1, but channel luma, size 8x8 and depth 1."""
+    rows = len(next(iter(columns.values())))
+    defaults = {name: np.full(rows, -1) for name in COLUMNS} | {"channel": np.full(rows, LUMA)}
+    defaults |= {"w": np.full(rows, 8), "h": np.full(rows, 8), "depth": np.ones(rows, int)}
+    return BlockTable(**(defaults | {name: np.array(values) for name, values in columns.items()}))
+
+
+def as_rows(table: BlockTable) -> list[tuple[int, ...]]:
+    return list(zip(*(getattr(table, name).tolist() for name in COLUMNS), strict=True))
+
+
+def yuview(text: str, poc: int, statistic: str) -> list[tuple[int, ...]]:
+    """x, y, w, h, value of what YUView shows: its patterns, from the last place where the POC begins on."""
+    head = re.compile(r"# Block Statistic Type: *([0-9a-zA-Z_]+); *([0-9a-zA-Z]+); *(.*)")
+    lines = text.split("\n")
+    first = next(i for i, line in enumerate(lines) if not line.startswith("#"))
+    types = {match[1]: match for line in lines[:first] if (match := head.match(line))}
+    assert re.search(r"\[([0-9\-]+), *([0-9\-]+)\]", types[statistic][3])
+    pocs = [int(match[1]) if (match := re.search("BlockStat: POC ([0-9]+)", line)) else None for line in lines]
+    start = max(i for i in range(first, len(lines)) if pocs[i] == poc and pocs[i - 1] != poc)
+    scalar = re.compile(r"POC ([0-9]+) @\( *([0-9]+), *([0-9]+)\) *\[ *([0-9]+)x *([0-9]+)\] *\w+=([0-9\-]+)")
+    shown = []
+    for line, line_poc in zip(lines[start:], pocs[start:], strict=True):
+        if line_poc != poc:
+            break
+        if f" {statistic}=" in line:
+            match = scalar.search(line)
+            assert match, line
+            shown.append(tuple(int(match[i]) for i in range(2, 7)))
+    return shown
+
+
+# --- against VTM -------------------------------------------------------------------------------------------------
+
+
+def golden_traces(shared_data):
+    paths = sorted((shared_data / "golden" / "vvc").glob("*.vtmbmsstats.gz"))
+    assert len(paths) >= 7
+    return paths
+
+
+def test_every_golden_trace_comes_back_equal(shared_data, tmp_path):
+    for path in golden_traces(shared_data):
+        table = read_vtm_stats(path)
+        for name in ("again.vtmbmsstats", "again.vtmbmsstats.gz"):
+            write_table(tmp_path / name, table)
+            assert as_rows(read_table(tmp_path / name)) == as_rows(table), path.name
+
+
+def test_lines_are_vtms_own_byte_for_byte(shared_data, tmp_path):
+    """The lines of the statistics we know, as a set a picture: VTM's order within a CU differs between its variants."""
+    compared = 0
+    for path in golden_traces(shared_data):
+        with gzip.open(path, "rt") as file:
+            theirs = file.read().splitlines()
+        write_vtm_stats(tmp_path / "t.vtmbmsstats", read_vtm_stats(path))
+        ours = (tmp_path / "t.vtmbmsstats").read_text().splitlines()
+        assert ours[:2] == theirs[:2]
+        named = tuple(f" {name}=" for name in OURS)
+        expected = [line for line in theirs if any(name in line for name in named) and " [ 0x 0] " not in line]
+        # The trace repeats some lines, for instance for the parts of a CU.
+        assert sorted(set(expected)) == sorted(line for line in ours if not line.startswith("#"))
+        declared = {line.split(";")[0] for line in theirs if line.startswith("# Block")}
+        assert {line.split(";")[0] for line in ours if line.startswith("# Block")} <= declared
+        compared += len(ours)
+    assert compared > 20_000
+
+
+# --- the form ----------------------------------------------------------------------------------------------------
+
+
+def test_unknown_values_have_no_line(tmp_path):
+    table = make_table(poc=[0, 0], channel=[LUMA, CHROMA], x=[0, 8], y=[0, 0], qp=[37, -1], pred_mode=[-1, 1])
+    write_vtm_stats(tmp_path / "t.vtmbmsstats", table)
+    lines = (tmp_path / "t.vtmbmsstats").read_text().splitlines()
+    assert [line for line in lines if line.startswith("BlockStat")] == [
+        "BlockStat: POC 0 @(   0,   0) [ 8x 8] Depth=1",
+        "BlockStat: POC 0 @(   0,   0) [ 8x 8] QP=37",
+        "BlockStat: POC 0 @(   8,   0) [ 8x 8] Depth_Chroma=1",
+    ]
+    assert lines[1] == "# Sequence size: [16x 8]"
+
+
+places = st.tuples(st.integers(0, 3), st.integers(0, 1), *[st.integers(0, 9000)] * 2, *[st.integers(1, 128)] * 2)
+values = st.tuples(st.integers(0, 9), *[st.integers(-1, 9)] * 2, *[st.integers(-1, 70)] * 3)
+
+
+@given(st.dictionaries(places, values, min_size=1, max_size=30), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_table_round_trips_picture_by_picture(tmp_path_factory, cus, packed):
+    rows = [
+        (*place, depth, qt, mt, *(mode if place[1] == LUMA else (-1, -1)), qp)
+        for place, (depth, qt, mt, *mode, qp) in cus.items()
+    ]
+    table = BlockTable(*np.array(rows).T)
+    path = tmp_path_factory.mktemp("t") / f"t.vtmbmsstats{'.gz' if packed else ''}"
+    write_vtm_stats(path, table)
+    order = {poc: index for index, poc in enumerate(dict.fromkeys(row[0] for row in rows))}
+    assert as_rows(read_vtm_stats(path)) == sorted(rows, key=lambda row: order[row[0]])
+
+
+def test_yuview_finds_every_value_of_pictures_out_of_order(tmp_path):
+    """RA codes POC 8 before 4; a picture whose lines lay apart would lose all but the last of them in YUView."""
+    table = make_table(poc=[0, 8, 4, 8, 0], x=[0, 0, 64, 1024, 9000], y=[0] * 5, qp=[30, 31, -12, 33, 34])
+    write_vtm_stats(tmp_path / "t.vtmbmsstats", table)
+    text = (tmp_path / "t.vtmbmsstats").read_text()
+    assert yuview(text, 8, "QP") == [(0, 0, 8, 8, 31), (1024, 0, 8, 8, 33)]
+    assert yuview(text, 0, "QP") == [(0, 0, 8, 8, 30), (9000, 0, 8, 8, 34)]
+    assert yuview(text, 4, "QP") == [(64, 0, 8, 8, -12)]
+    assert yuview(text, 4, "QT_Depth") == []
+
+
+def test_the_size_in_the_header_can_be_made_larger_but_never_too_small(tmp_path):
+    table = make_table(poc=[0], x=[16], y=[8])
+    for given_size, written in (
+        ({}, "[24x 16]"),
+        ({"width": 178, "height": 8}, "[178x 16]"),
+        ({"width": 8, "height": 130}, "[24x 130]"),
+    ):
+        write_vtm_stats(tmp_path / "t.vtmbmsstats", table, **given_size)
+        assert f"Sequence size: {written}\n" in (tmp_path / "t.vtmbmsstats").read_text()
+        assert len(read_vtm_stats(tmp_path / "t.vtmbmsstats")) == 1
+
+
+def test_equal_tables_give_equal_bytes_and_no_other_file(tmp_path):
+    table = make_table(poc=[0], x=[0], y=[0])
+    for folder in ("a", "b"):
+        write_table(tmp_path / folder / f"{folder}.vtmbmsstats.gz", table)
+    a, b = ((tmp_path / folder / f"{folder}.vtmbmsstats.gz").read_bytes() for folder in "ab")
+    assert a == b
+    assert a[4:8] == b"\0" * 4, "the time of RFC 1952, clause 2.3.1"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["a.vtmbmsstats.gz"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"poc": [0, 0], "x": [0, 8], "y": [0, 0], "depth": [1, -1]}, r"POC 0 at \(8, 0\) has no depth"),
+        ({"poc": [-1], "x": [0], "y": [0]}, r"POC -1 has a block of 8x8 at \(0, 0\)"),
+        ({"poc": [0], "x": [-8], "y": [0]}, r"at \(-8, 0\)"),
+        ({"poc": [0], "x": [0], "y": [0], "h": [0]}, "8x0"),
+        ({"poc": []}, "no blocks"),
+    ],
+)
+def test_what_no_trace_can_hold_is_refused_and_leaves_no_file(tmp_path, columns, message):
+    with pytest.raises(TableError, match=rf"t\.vtmbmsstats: .*{message}"):
+        write_table(tmp_path / "t.vtmbmsstats", make_table(**columns))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_by_name_gives_one_clear_error(tmp_path):
+    (tmp_path / "t.vtmbmsstats").write_text("no trace\n")
+    with pytest.raises(TableError, match=r"t\.vtmbmsstats.* no block statistics"):
+        read_table(tmp_path / "t.vtmbmsstats")
+    with pytest.raises(MissingFileError):
+        read_table(tmp_path / "absent.vtmbmsstats.gz")
+
+
+# --- values of other blocks --------------------------------------------------------------------------------------
+
+CTUS = {
+    **{"poc": np.array([0, 0]), "x": np.array([0, 128]), "y": np.array([0, 0]), "w": np.array([128, 50])},
+    **{"h": np.array([128, 100]), "FilterOn": np.array([True, False]), "Gain_cB": np.array([12, -1])},
+}
+
+
+def test_ctu_decisions_are_shown_by_yuview(tmp_path):
+    path = tmp_path / "decisions.vtmbmsstats"
+    write_block_values(path, CTUS, {"FilterOn": (0, 1), "Gain_cB": (-20, 20)}, width=178, height=130)
+    text = path.read_text()
+    assert text.splitlines()[1:4] == [
+        "# Sequence size: [178x 130]",
+        "# Block Statistic Type: FilterOn; Integer; [0, 1]",
+        "# Block Statistic Type: Gain_cB; Integer; [-20, 20]",
+    ]
+    assert yuview(text, 0, "FilterOn") == [(0, 0, 128, 128, 1), (128, 0, 50, 100, 0)]
+    assert yuview(text, 0, "Gain_cB") == [(0, 0, 128, 128, 12), (128, 0, 50, 100, -1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"w": None}, "lack the columns w"),
+        ({"Gain_cB": None}, "lack the columns Gain_cB"),
+        ({"x": np.array([0])}, "different lengths"),
+        ({"Gain_cB": np.array([0.5, 1])}, "Gain_cB .* whole numbers"),
+    ],
+)
+def test_block_values_that_do_not_fit_are_refused(change, message):
+    columns = {name: values for name, values in (CTUS | change).items() if values is not None}
+    with pytest.raises(TableError, match=message):
+        next(block_value_lines(columns, {"Gain_cB": (0, 1)}))
+
+
+def test_a_name_that_yuview_cannot_read_is_refused():
+    with pytest.raises(TableError, match="'PSNR gain' cannot name"):
+        next(block_value_lines(CTUS | {"PSNR gain": CTUS["x"]}, {"PSNR gain": (0, 1)}))

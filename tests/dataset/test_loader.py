@@ -1,0 +1,460 @@
+"""The loader against a plain reference: every plane, mode, mix and process gives the same batches."""
+
+import hashlib
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from scipy import stats
+from torch.utils.data import DataLoader
+
+from codecnn.codec.base import QP_SCALE
+from codecnn.codec.blocks.planes import BLOCK_PLANES
+from codecnn.config import TrainConfig, checked
+from codecnn.dataset import mapped
+from codecnn.dataset.loader import (
+    CELL_SCALES,
+    CtuPatches,
+    PackedBatches,
+    TrainingBatches,
+    as_tensors,
+    iterate,
+    unpack,
+)
+from codecnn.dataset.patches import CELL_PLANES, LOADER_PLANES, Patch, PatchReader, copy_window
+from codecnn.dataset.resident import ResidentBatches
+from codecnn.dataset.sampling import Sampler
+from codecnn.dataset.store import Unit
+from codecnn.errors import ConfigError, MissingFileError, StoreError
+from codecnn.training import TrainingSettings
+from codecnn.training.filter.mix import data_key, validation_units
+from codecnn.video import VideoFormat
+
+torch.set_num_threads(1)  # small tensors; idle threads only slow the other processes down
+
+SHAPES = {"wide": (136, 72), "small": (40, 52), "tall": (96, 200)}
+QPS = (22, 37)
+PICTURES = 3
+CTU = 64
+
+
+def _write_unit(folder, name, qp, bit_depth, rng, **changes):
+    width, height = SHAPES[name]
+    form = VideoFormat(width, height, "420", bit_depth)
+    samples = form.picture_bytes // form.dtype.itemsize
+    record = {
+        "key": f"{name}{qp}",
+        "sequence": name,
+        "qp": qp,
+        "split": "train",
+        "format": {"width": width, "height": height, "chroma": "420", "bit_depth": bit_depth, "fps": None},
+        "pictures": [{"poc": poc, "qp": qp + poc, "psnr_y": 30.0 + poc} for poc in range(PICTURES)],
+    }
+    for file in ("original", "decoded", "unfiltered", "prediction"):
+        record[file] = f"{name}.yuv" if file == "original" else f"{name}_{qp}_{file}.yuv"
+        data = rng.integers(0, 1 << bit_depth, (PICTURES, samples)).astype(form.dtype)
+        if not (folder / record[file]).exists():
+            (folder / record[file]).write_bytes(data.tobytes())
+    cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), dtype=np.int8)
+    record["block_planes"] = f"{name}_{qp}_blocks.npy"
+    np.save(folder / record["block_planes"], cells)
+    return Unit(folder, record | changes)
+
+
+def _write_ctus(folder, units, rng):
+    rows = [
+        (unit.key, poc, x, y, min(CTU, unit.format.width - x), min(CTU, unit.format.height - y), rng.gamma(1, 20))
+        for unit in units
+        for poc in range(PICTURES)
+        for y in range(0, unit.format.height, CTU)
+        for x in range(0, unit.format.width, CTU)
+    ]
+    table = pa.table(dict(zip(("unit", "poc", "x", "y", "w", "h", "mse_y"), zip(*rows, strict=True), strict=True)))
+    pq.write_table(table, folder / "ctus.parquet")
+    return table.to_pylist()
+
+
+def _units(folder, bit_depth=10, names=tuple(SHAPES)):
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(bit_depth)
+    return [_write_unit(folder, name, qp, bit_depth, rng) for name in names for qp in QPS]
+
+
+@pytest.fixture(scope="module")
+def units(tmp_path_factory):
+    return _units(tmp_path_factory.mktemp("loader") / "ten")
+
+
+@pytest.fixture(scope="module")
+def eight_bit(tmp_path_factory):
+    return _units(tmp_path_factory.mktemp("loader") / "eight", 8, ("wide", "small"))
+
+
+def _videos(unit):
+    return {
+        "rec": unit.decoded(),
+        "orig": unit.originals(),
+        "unf": unit.unfiltered(),
+        "pred": unit.prediction(),
+    }
+
+
+def _plane(unit, picture, name):
+    """A whole plane as floats, by the store's own reading."""
+    form = unit.format
+    if name in CELL_PLANES:
+        cells = np.maximum(unit.block_planes()[picture, CELL_PLANES[name]], 0) / np.float32(CELL_SCALES[name])
+        return np.kron(cells, np.ones((4, 4)))[: form.height, : form.width]
+    kind, component = name.split("_")
+    return _videos(unit)[kind][picture].planes["yuv".index(component)] / 2**form.bit_depth
+
+
+def _turn(plane, transform):
+    plane = plane.T if transform & 1 else plane
+    plane = np.flipud(plane) if transform & 2 else plane
+    return np.fliplr(plane) if transform & 4 else plane
+
+
+def _expected(unit, patch, name, size, halo, transform):
+    """One plane of a patch out of the picture that NumPy has padded."""
+    plane = _plane(unit, patch.picture, name)
+    factor = 2 if name[-2:] in ("_u", "_v") else 1
+    halo = 0 if name.startswith("orig") else halo // factor
+    padded = np.pad(plane, size, mode="edge")
+    y, x = size + patch.y // factor - halo, size + patch.x // factor - halo
+    side = size // factor + 2 * halo
+    return _turn(padded[y : y + side, x : x + side], transform)
+
+
+def _draw_plainly(units, rng, count, size, positions):
+    """The draws of a run without options, in the order and by the calls that they have always had."""
+    qps = sorted({unit.qp for unit in units})
+    patches = []
+    for _ in range(count):
+        qp = qps[int(rng.integers(len(qps)))]
+        index = int(rng.choice([index for index, unit in enumerate(units) if unit.qp == qp]))
+        form = units[index].format
+        picture = int(rng.integers(len(units[index].record["pictures"])))
+        place = []
+        for extent in (form.width, form.height):
+            last, step = (extent - 1, size) if positions == "ctu" else (max(extent - size, 0), 8)
+            place.append(int(rng.integers(last // step + 1)) * step)
+        patches.append(Patch(index, picture, *place))
+    return patches
+
+
+@pytest.mark.parametrize("positions", ["ctu", "random"])
+def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
+    data = TrainingBatches(units, batch=8, steps=9, size=64, halo=6, planes=LOADER_PLANES, positions=positions, seed=4)
+    for step in (0, 7):
+        rng = np.random.default_rng([4, step])
+        patches = _draw_plainly(units, rng, 8, 64, positions)
+        transforms = rng.integers(8, size=8)
+        batch = data[step]
+        assert set(batch) == {*LOADER_PLANES, "valid", "picture_mse"}
+        assert all(tensor.dtype == torch.float32 for tensor in batch.values())
+        for i, (patch, transform) in enumerate(zip(patches, transforms, strict=True)):
+            unit = units[patch.unit]
+            for name in set(LOADER_PLANES) - {"qp"}:
+                expected = _expected(unit, patch, name, 64, 6, transform)
+                np.testing.assert_allclose(batch[name][i, 0], expected, rtol=1e-6, err_msg=name)
+            coded = unit.record["pictures"][patch.picture]
+            assert batch["qp"][i].item() * QP_SCALE == coded["qp"]
+            mse = 255**2 * 10 ** (-coded["psnr_y"] / 10) * 4 ** (10 - 8) / 4**10
+            assert batch["picture_mse"][i].item() == pytest.approx(mse, rel=1e-6)
+            inside = np.zeros((64, 64))
+            inside[: max(unit.format.height - patch.y, 0), : max(unit.format.width - patch.x, 0)] = 1
+            np.testing.assert_array_equal(batch["valid"][i, 0], _turn(inside, transform))
+
+
+def test_every_block_plane_has_a_scale():
+    assert set(CELL_PLANES) <= set(CELL_SCALES)
+    assert set(CELL_PLANES) == {"cu_qp" if name == "qp" else name for name in BLOCK_PLANES}
+
+
+def test_windows_of_any_place_repeat_the_edge():
+    plane = np.random.default_rng(0).integers(0, 255, (13, 21), dtype=np.uint8)
+    padded = np.pad(plane, 60, mode="edge")
+    for x in range(-30, 40):
+        for y, height, width in ((-25, 9, 12), (-3, 30, 8), (5, 4, 40), (11, 20, 1), (16, 3, 3)):
+            out = np.zeros((height, width), np.uint8)
+            copy_window(out, plane, x, y)
+            np.testing.assert_array_equal(out, padded[60 + y : 60 + y + height, 60 + x : 60 + x + width])
+
+
+def test_only_planes_that_are_asked_for_are_read(units):
+    data = TrainingBatches(units, batch=2, steps=1, size=64, planes=("rec_y",))
+    assert set(data[0]) == {"rec_y", "orig_y", "valid", "picture_mse"}
+    assert set(data.reader.files.paths) == {"decoded", "original"}
+
+
+@pytest.mark.parametrize("name", sorted({"unf_y", "pred_y", *CELL_PLANES}))
+def test_a_plane_that_a_unit_lacks_is_named(units, name):
+    missing = {"unf_y": "unfiltered", "pred_y": "prediction"}.get(name, "block_planes")
+    record = {key: value for key, value in units[2].record.items() if key != missing}
+    with pytest.raises(StoreError, match=f"'small'.* has no plane {name}"):
+        TrainingBatches([*units[:2], replace(units[2], record=record)], batch=1, steps=1, planes=("rec_y", name))
+
+
+def test_planes_that_cannot_be_cut(units):
+    with pytest.raises(ConfigError, match="unknown plane 'rec_z'"):
+        PatchReader(units, 64, 2, ("rec_z",))
+    with pytest.raises(ConfigError, match="even halo, not 64 and 3"):
+        PatchReader(units, 64, 3, ("rec_u",))
+    with pytest.raises(ConfigError, match="even positions"):
+        PatchReader(units, 64, 2, ("rec_u",)).cut([Patch(0, 0, 8, 3)], [0])
+    grey = replace(units[0], record=units[0].record | {"format": units[0].record["format"] | {"chroma": "400"}})
+    with pytest.raises(StoreError, match=r"'wide'.*no 4:2:0 plane orig_v: it is 400"):
+        PatchReader([grey], 64, 2, ("rec_y", "orig_v"))
+
+
+def test_damaged_files_are_named(tmp_path):
+    units = _units(tmp_path / "s", names=("small",))
+    path = units[0].folder / units[0].record["decoded"]
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(StoreError, match=r"small_22_decoded.yuv has \d+ bytes"):
+        CtuPatches(units[:1])[0]
+    path.unlink()
+    with pytest.raises(MissingFileError, match=r"small_22_decoded.yuv"):
+        CtuPatches(units[:1])[0]
+    np.save(units[1].folder / units[1].record["block_planes"], np.zeros((1, 2, 3), np.int8))
+    with pytest.raises(StoreError, match=r"small_37_blocks.npy holds int8 \(1, 2, 3\)"):
+        CtuPatches(units[1:], planes=("rec_y", "depth"))[0]
+
+
+def test_few_files_are_open_at_a_time(units, monkeypatch):
+    plain = TrainingBatches(units, batch=16, steps=1, size=64)[0]
+    monkeypatch.setattr(mapped, "OPEN_FILES", 2)
+    data = TrainingBatches(units, batch=16, steps=1, size=64)
+    assert _equal(data[0], plain)
+    assert len(data.reader.files._open) == 2
+
+
+def _equal(a, b):
+    assert a.keys() == b.keys()
+    return all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("depth", ["eight", "ten", "both"])
+@pytest.mark.parametrize("positions", ["ctu", "random"])
+def test_resident_batches_are_the_same(units, eight_bit, depth, positions):
+    chosen = {"eight": eight_bit, "ten": units, "both": units + eight_bit}[depth]
+    data = TrainingBatches(chosen, batch=24, steps=4, size=64, halo=4, planes=LOADER_PLANES, positions=positions)
+    resident = ResidentBatches(data, "cpu")
+    assert len(resident) == 4
+    assert all(_equal(resident[step], data[step]) for step in (2, 0, 3))
+
+
+@pytest.mark.gpu
+def test_resident_batches_are_the_same_on_cuda(units):
+    data = TrainingBatches(units, batch=24, steps=4, size=64, halo=4, planes=LOADER_PLANES)
+    resident = ResidentBatches(data, "cuda")
+    for step in range(4):
+        batch = resident[step]
+        assert all(tensor.is_cuda for tensor in batch.values())
+        assert _equal({name: tensor.cpu() for name, tensor in batch.items()}, data[step])
+    moved = next(iterate(data, range(1), workers=1, device="cuda"))
+    assert _equal({name: tensor.cpu() for name, tensor in moved.items()}, data[0])
+
+
+def test_originals_are_resident_once_for_all_qps(units):
+    data = TrainingBatches(units, batch=1, steps=1, planes=("rec_y",))
+    memory = ResidentBatches(data, "cpu")._memory
+    luma = sum(width * height for width, height in SHAPES.values()) * PICTURES
+    assert {name: tensor.numel() for name, tensor in memory.items()} == {"samples": luma * (1 + len(QPS))}
+
+
+def test_pictures_that_do_not_fit_are_refused_in_gib(units):
+    data = TrainingBatches(units, batch=1, steps=1)
+    with pytest.raises(ConfigError, match=r"need 0\.00 GiB on cpu, where 0% of the free \d+\.\d\d GiB"):
+        ResidentBatches(data, "cpu", memory_share=1e-9)
+
+
+def test_any_number_of_processes_gives_the_same_batches_from_any_step(units):
+    data = TrainingBatches(units, batch=4, steps=30, size=64, planes=("rec_y", "qp", "depth", "rec_u"), seed=2)
+    expected = [data[step] for step in range(30)]
+    for workers, start in ((0, 20), (1, 11), (2, 0)):
+        batches = list(iterate(data, range(start, 30), workers=workers))
+        assert len(batches) == 30 - start
+        assert all(_equal(a, b) for a, b in zip(batches, expected[start:], strict=True))
+
+
+def test_a_spawned_process_gets_paths_and_gives_the_same_batches(units):
+    data = TrainingBatches(units, batch=4, steps=3, size=64)
+    batch = data[0]
+    pictures = sum((unit.folder / unit.record["decoded"]).stat().st_size for unit in units)
+    assert len(pickle.dumps(data)) < min(20_000, pictures / 10)
+    loader = DataLoader(PackedBatches(data), batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    first = next(iter(loader))
+    packed = data.integers(0)
+    assert _equal(unpack(*first), packed)
+    assert _equal(data[0], batch)
+
+
+def _sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_nothing_that_is_read_is_ever_changed(units):
+    files = sorted(path for path in units[0].folder.iterdir() if path.is_file())
+    before = [_sha256(path) for path in files]
+    data = TrainingBatches(units, batch=16, steps=8, size=64, planes=LOADER_PLANES)
+    resident = ResidentBatches(data, "cpu")
+    kept = {name: tensor.clone() for name, tensor in resident._memory.items()}
+    for step in range(8):
+        for batch in (data[step], resident[step]):
+            for tensor in batch.values():
+                tensor.fill_(-1)
+    assert [_sha256(path) for path in files] == before
+    assert all(torch.equal(resident._memory[name], tensor) for name, tensor in kept.items())
+    for file, unit in (("decoded", 0), ("original", 1), ("block_planes", 2)):
+        assert not data.reader.files.plane(file, unit, 0, 0).flags.writeable
+
+
+def _frequencies(sampler, count=20_000, seed=1):
+    return sampler.draw(np.random.default_rng(seed), count)
+
+
+def _fits(observed, weights):
+    """Whether counts agree with weights: chi-square at a level that a fixed seed either passes or never does."""
+    weights = np.asarray(weights, float)
+    return stats.chisquare(observed, weights / weights.sum() * np.sum(observed)).pvalue > 1e-3
+
+
+def test_qps_and_then_sequences_are_drawn_evenly(units):
+    uneven = [unit for unit in units if not (unit.name == "tall" and unit.qp == 22)]
+    drawn = [patch.unit for patch in _frequencies(Sampler([(uneven, 1)], 64, "random"))]
+    counts = np.bincount(drawn, minlength=len(uneven))
+    assert _fits(counts, [1 / 4 if unit.qp == 22 else 1 / 6 for unit in uneven])
+    assert not _fits(counts, np.ones(len(uneven)))
+
+
+@pytest.mark.parametrize("exponent", [0, 0.5, 1])
+def test_ctus_are_drawn_by_error_within_a_qp(tmp_path, exponent):
+    units = _units(tmp_path / "s")
+    rows = _write_ctus(units[0].folder, units, np.random.default_rng(3))
+    patches = _frequencies(Sampler([(units, 1)], CTU, "ctu", exponent))
+    for qp in QPS:
+        chosen = [row for row in rows if row["unit"].endswith(str(qp))]
+        numbers = {(row["unit"], row["poc"], row["x"], row["y"]): index for index, row in enumerate(chosen)}
+        drawn = [numbers[units[p.unit].key, p.picture, p.x, p.y] for p in patches if units[p.unit].qp == qp]
+        assert abs(len(drawn) - len(patches) / 2) < 300
+        counts = np.bincount(drawn, minlength=len(chosen))
+        assert _fits(counts, [row["mse_y"] ** exponent * row["w"] * row["h"] for row in chosen])
+        assert not _fits(counts, [row["mse_y"] ** (exponent + 0.2) * row["w"] * row["h"] for row in chosen])
+
+
+def test_random_places_fall_around_the_ctu_that_was_drawn(tmp_path):
+    units = _units(tmp_path / "s", names=("tall",))
+    folder = units[0].folder
+    rows = [(unit.key, 1, 64, 128, 32, 64, 1.0) for unit in units] + [
+        (unit.key, 2, 0, 0, 64, 64, 0.0) for unit in units
+    ]
+    pq.write_table(
+        pa.table(dict(zip(("unit", "poc", "x", "y", "w", "h", "mse_y"), zip(*rows, strict=True), strict=True))),
+        folder / "ctus.parquet",
+    )
+    patches = _frequencies(Sampler([(units, 1)], 64, "random", 1.0), 2000)
+    assert {patch.picture for patch in patches} == {1}
+    # The CTU's middle is (80, 160) in a picture of 96x200.
+    assert {patch.x for patch in patches} == {24, 32}
+    counts = np.bincount([patch.y for patch in patches])
+    assert np.flatnonzero(counts).tolist() == list(range(104, 137, 8))
+    assert _fits(counts[104:137:8], np.ones(5))
+
+
+def test_tables_that_give_no_weights(tmp_path):
+    units = _units(tmp_path / "s", names=("small",))
+    rows = _write_ctus(units[0].folder, units[:1], np.random.default_rng(0))
+    with pytest.raises(StoreError, match="no rows of sequence 'small' at QP 37"):
+        Sampler([(units, 1)], 64, "ctu", 1.0)
+    table = pa.Table.from_pylist([row | {"mse_y": 0.0} for row in rows])
+    pq.write_table(table, units[0].folder / "ctus.parquet")
+    with pytest.raises(StoreError, match="no CTU at QP 22 has any error"):
+        Sampler([(units[:1], 1)], 64, "ctu", 1.0)
+
+
+def test_stores_are_mixed_by_share(units, eight_bit):
+    sources = [(units, 0.7), (eight_bit, 0.3)]
+    drawn = np.array([patch.unit for patch in _frequencies(Sampler(sources, 64, "random"))])
+    assert _fits([(drawn < len(units)).sum(), (drawn >= len(units)).sum()], [0.7, 0.3])
+    evenly = [0.7 / len(units)] * len(units) + [0.3 / len(eight_bit)] * len(eight_bit)
+    assert _fits(np.bincount(drawn), evenly)
+    one = TrainingBatches([(units, 1.0)], batch=8, steps=2, size=64)
+    assert _equal(one[1], TrainingBatches(units, batch=8, steps=2, size=64)[1])
+    mixed = TrainingBatches(sources, batch=8, steps=2, size=64, seed=1)
+    scales = {unit.format.bit_depth for unit in mixed.reader.units}
+    assert scales == {8, 10}
+    assert mixed[1]["rec_y"].max() < 1
+    with pytest.raises(ConfigError, match=r"shares must be positive, not 0\.7, 0"):
+        Sampler([(units, 0.7), (eight_bit, 0)], 64, "ctu")
+    with pytest.raises(StoreError, match="no units"):
+        TrainingBatches([(units, 1.0), ([], 1.0)], batch=1, steps=1)
+
+
+def test_a_mix_has_a_key_of_its_own(tiny_store):
+    other = replace(tiny_store, manifest=tiny_store.manifest | {"data_key": "other"})
+    assert data_key([(tiny_store, 3)]) == tiny_store.data_key
+    keys = {data_key([(tiny_store, 0.7), (other, share)]) for share in (0.3, 0.4)}
+    assert len(keys) == 2
+    assert data_key([(tiny_store, 7), (other, 3)]) in keys
+    none = replace(other, units=tiny_store.split("train"))
+    assert validation_units([(none, 1), (tiny_store, 1)]) == tiny_store.split("val")
+    with pytest.raises(StoreError, match="no pictures in the split 'val'"):
+        validation_units([(none, 1)])
+
+
+def test_a_configuration_names_one_store_or_several(tiny_store):
+    folder = str(tiny_store.folder)
+    model = {"name": "rdn"}
+    mix = checked(TrainConfig, {"stores": [{"store": folder, "share": 0.7}], "model": model}, "c").mix()
+    assert [(store.data_key, share) for store, share in mix] == [(tiny_store.data_key, 0.7)]
+    assert checked(TrainConfig, {"store": folder, "model": model}, "c").mix()[0][1] == 1
+    for wrong in ({}, {"store": folder, "stores": [{"store": folder, "share": 1}]}):
+        with pytest.raises(ConfigError, match="either store, one folder, or stores"):
+            checked(TrainConfig, wrong | {"model": model}, "c")
+    with pytest.raises(ConfigError, match=r"stores\.0\.share"):
+        checked(TrainConfig, {"stores": [{"store": folder, "share": 0}], "model": model}, "c")
+
+
+def test_worker_processes_train_to_the_same_weights(tiny_store, tmp_path):
+    from codecnn.training import train
+    from tests.models.test_models import SMALL
+
+    settings = TrainingSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, threads=1, device="cpu")
+    weights = set()
+    for name, changes in {"plain": {}, "workers": {"workers": 1}}.items():
+        train([(tiny_store, 1.0)], "rdn", SMALL, settings.model_copy(update=changes), tmp_path / name)
+        model = torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["model"]
+        weights.add(hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in model.values())).hexdigest())
+    assert len(weights) == 1
+    by_error = settings.model_copy(update={"error_exponent": 1.0})
+    train([(tiny_store, 0.5), (tiny_store, 0.5)], "rdn", SMALL, by_error, tmp_path / "mix")
+    assert (tmp_path / "mix" / "best.safetensors").exists()
+
+
+@pytest.mark.gpu
+def test_training_from_the_memory_of_the_gpu_is_the_same(tiny_store, tmp_path):
+    from codecnn.training import train
+    from tests.models.test_models import SMALL
+
+    settings = TrainingSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, device="cuda")
+    losses = [
+        train(tiny_store, "rdn", SMALL, settings.model_copy(update={"resident": resident}), tmp_path / str(resident))[
+            "loss"
+        ]
+        for resident in (False, True)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def test_packed_batches_are_whole(units):
+    batch = TrainingBatches(units, batch=3, steps=1, size=64, planes=LOADER_PLANES).integers(0)
+    packed, layout = PackedBatches(TrainingBatches(units, batch=3, steps=1, size=64, planes=LOADER_PLANES))[0]
+    assert packed.dtype == torch.uint8
+    assert _equal(unpack(packed, layout), batch)
+    assert as_tensors({"a": np.zeros(2, np.uint16)})["a"].dtype == torch.uint16

@@ -1,0 +1,109 @@
+"""The recipes that come with codecnn find the files of the collections they name, each in its split and format."""
+
+from pathlib import Path
+
+import pytest
+
+from codecnn.config import load_recipe
+from codecnn.dataset.recipe import expand
+from codecnn.errors import ConfigError, MissingFileError
+from codecnn.video import guess_format
+
+DATASETS = Path(__file__).resolve().parents[2] / "datasets"
+
+JVET_FILES = """
+A1/Tango2_3840x2160_60fps_10bit_420 A1/FoodMarket4_3840x2160_60fps_10bit_420
+A1/Campfire_3840x2160_30fps_10bit_420_bt709_videoRange A2/CatRobot1_3840x2160p_60_10b_709_420
+A2/DaylightRoad2_3840x2160_60fps_10bit_420 A2/ParkRunning3_3840x2160_50fps_10bit_420
+B/MarketPlace_1920x1080_60fps_10bit_420 B/RitualDance_1920x1080_60fps_10bit_420 B/Cactus_1920x1080_50
+B/BasketballDrive_1920x1080_50 B/BQTerrace_1920x1080_60 C/BasketballDrill_832x480_50 C/BQMall_832x480_60
+C/PartyScene_832x480_50 C/RaceHorsesC_832x480_30 D/BasketballPass_416x240_50 D/BQSquare_416x240_60
+D/BlowingBubbles_416x240_50 D/RaceHorses_416x240_30 E/FourPeople_1280x720_60 E/Johnny_1280x720_60
+E/KristenAndSara_1280x720_60 F/ArenaOfValor_1920x1080_60_8bit_420 F/BasketballDrillText_832x480_50
+F/SlideEditing_1280x720_30 F/SlideShow_1280x720_20
+"""
+BVI_FILES = """
+AAdvertisingMassagesBangkokVidevo_3840x2176_25fps DAdvertisingMassagesBangkokVidevo_480x272_25fps
+BBangkokMarketVidevo_1920x1088_25fps CBangkokMarketVidevo_960x544_25fps ABasketballGoalScoredS1Videvo_3840x2176_25fps
+DBasketballGoalScoredS2Videvo_480x272_25fps ABasketballS1YonseiUniversity_3840x2176_30fps
+DBasketballS1YonseiUniversity_480x272_30fps
+"""
+JVET, BVI = JVET_FILES.split(), BVI_FILES.split()
+
+
+@pytest.fixture
+def collections(tmp_path):
+    names = [f"JVET/{name}.yuv" for name in JVET]
+    names += [f"DIV2K/DIV2K_train_HR/{number:04}.png" for number in (1, 2, 800)]
+    names += [f"DIV2K/DIV2K_valid_HR/{number:04}.png" for number in (801, 900)]
+    names += [f"BVI-DVC/part/Videos/{name}_10bit_420.mp4" for name in BVI]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def _splits(recipe, root):
+    sources = expand(load_recipe(DATASETS / recipe, [f"root={root}"]), DATASETS)
+    return {split: [source for source in sources if source.spec.split == split] for split in ("train", "val", "test")}
+
+
+def test_every_recipe_can_be_read():
+    recipes = sorted(DATASETS.glob("*.yaml"))
+    assert len(recipes) >= 6
+    for recipe in recipes:
+        assert load_recipe(recipe).name == recipe.stem
+        lines = [line for line in recipe.read_text().splitlines() if line.startswith("#")]
+        assert any("codecnn dataset build" in line for line in lines)
+
+
+def test_jvet(collections):
+    splits = _splits("jvet_ctc.yaml", collections / "JVET")
+    assert (len(splits["train"]), len(splits["val"])) == (0, 0)
+    assert sorted(source.path.relative_to(collections / "JVET").as_posix() for source in splits["test"]) == sorted(
+        f"{name}.yuv" for name in JVET
+    )
+    for source in splits["test"]:
+        assert source.spec.class_ == source.path.parent.name
+        form = guess_format(source.path, bit_depth=source.spec.bit_depth)
+        deep = source.spec.class_ in ("A1", "A2") or source.name in ("MarketPlace", "RitualDance")
+        assert form.bit_depth == (10 if deep else 8)
+        assert source.spec.step == 8
+    some = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[C, D]"])
+    assert {source.spec.class_ for source in expand(some, DATASETS)} == {"C", "D"}
+    none = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[X]"])
+    with pytest.raises(ConfigError, match="classes X"):
+        expand(none, DATASETS)
+
+
+def test_div2k(collections):
+    splits = _splits("div2k.yaml", collections / "DIV2K")
+    assert [source.name for source in splits["train"]] == ["0001", "0002", "0800"]
+    assert [source.name for source in splits["val"]] == ["0801", "0900"]
+    with pytest.raises(MissingFileError, match="DIV2K_train_HR"):
+        _splits("div2k.yaml", collections)
+
+
+def test_bvi_dvc_never_parts_a_scene(collections):
+    splits = _splits("bvi_dvc.yaml", collections / "BVI-DVC")
+    scenes = {split: {source.name.split("_")[0][1:] for source in found} for split, found in splits.items()}
+    assert scenes["train"] == {"BasketballS1YonseiUniversity"}
+    assert scenes["val"] == {
+        *("AdvertisingMassagesBangkokVidevo", "BangkokMarketVidevo"),
+        *("BasketballGoalScoredS1Videvo", "BasketballGoalScoredS2Videvo"),
+    }
+    assert sum(map(len, splits.values())) == len(BVI)
+
+
+def test_mixed(collections):
+    splits = _splits("mixed.yaml", collections)
+    assert len(splits["train"]) == 3 + 3
+    assert [source.path.suffix for source in splits["val"]] == [".png", ".png", ".mp4", ".mp4"]
+
+
+def test_an_exclusion_that_leaves_nothing(collections):
+    recipe = load_recipe(
+        DATASETS / "div2k.yaml", [f"root={collections}/DIV2K", "sequences=[{source: DIV2K_train_HR, exclude: ['0*']}]"]
+    )
+    with pytest.raises(ConfigError, match="excluded"):
+        expand(recipe, DATASETS)

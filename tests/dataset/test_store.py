@@ -1,0 +1,296 @@
+"""Recipe to store: what the table says, equal builds, continued builds, damage."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.config import load_recipe
+from codecnn.dataset import build, originals
+from codecnn.dataset.build import build_shard, build_store
+from codecnn.dataset.recipe import Recipe, expand
+from codecnn.dataset.stats import store_stats
+from codecnn.dataset.store import open_store, verify_store
+from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
+from codecnn.runs import sha256_file
+
+
+def _hashes(folder):
+    return {str(path.relative_to(folder)): sha256_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_table_tells_each_ctu(tiny_store):
+    table = tiny_store.ctus().to_pylist()
+    assert len(table) == 2 * (4 * 3 + 3 * 2 + 2)
+    for unit in tiny_store.units:
+        rows = [row for row in table if row["unit"] == unit.key]
+        with unit.originals() as originals, unit.decoded() as decoded:
+            original, output = originals[0].y.astype(float), decoded[0].y.astype(float)
+        for row in rows:
+            window = np.s_[row["y"] : row["y"] + row["h"], row["x"] : row["x"] + row["w"]]
+            assert row["mse_y"] == pytest.approx(np.mean((original[window] - output[window]) ** 2))
+            assert row["variance"] == pytest.approx(original[window].var())
+            assert row["psnr_y"] == pytest.approx(10 * np.log10(1020**2 / row["mse_y"]))
+            assert row["qp"] == unit.qp
+            cells = unit.block_planes()[0, 0, row["y"] // 4 : (row["y"] + row["h"]) // 4]
+            cells = cells[:, row["x"] // 4 : (row["x"] + row["w"]) // 4]
+            assert (row["depth_mean"], row["depth_max"]) == (pytest.approx(cells.mean()), cells.max())
+        total = sum(row["mse_y"] * row["w"] * row["h"] for row in rows) / original.size
+        assert 10 * np.log10(1020**2 / total) == pytest.approx(unit.record["psnr_y"], abs=1e-4)
+    assert {row["split"] for row in table} == {"train", "val", "test"}
+
+
+def test_odd_sizes_are_padded_to_even(tiny_store):
+    (form,) = {unit.format for unit in tiny_store.split("test")}
+    assert (form.width, form.height) == (68, 52)
+
+
+def test_higher_qp_fewer_bits_more_error(tiny_store):
+    low, high = tiny_store.split("train")
+    assert (low.qp, high.qp) == (32, 42)
+    assert low.record["bits"] > high.record["bits"]
+    assert low.record["psnr_y"] > high.record["psnr_y"]
+    rows = store_stats(tiny_store)["rows"]
+    assert [(row["split"], row["qp"]) for row in rows] == [(s, q) for s in ("test", "train", "val") for q in (32, 42)]
+    assert rows[0]["ctus"] == 2
+
+
+def test_two_builds_are_equal_file_by_file(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    again = build_store(load_recipe(tiny_recipe), tiny_recipe.parent, Path("a") / "gain", jobs=1)
+    assert _hashes(again.folder) == _hashes(tiny_store.folder)
+    assert len(_hashes(again.folder)) > 20
+
+
+def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, tmp_path):
+    store = tmp_path / "killed"
+    argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "-o", str(store)]
+    process = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(store.glob("coded/*/unit.json")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    # What a kill can leave: half a unit, half a file; and what nobody should.
+    (store / "coded" / ".work-1of1-orphan").mkdir()
+    (store / "originals" / "b.yuv.part-1").write_bytes(b"half")
+    next(store.glob("coded/*/unit.json")).write_bytes(b'{"key": "cut of')
+    with pytest.raises(StoreError, match="not finished"):
+        open_store(store)
+    build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store, jobs=2)
+    assert _hashes(store) == _hashes(tiny_store.folder)
+
+
+def test_what_is_done_is_not_coded_again(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    store = tmp_path / "copy"
+    shutil.copytree(tiny_store.folder, store)
+    coded = []
+    encode = VvcCodec.encode
+
+    def counted(self, source, source_format, settings, folder):
+        coded.append((source.name[0], settings.qp))
+        return encode(self, source, source_format, settings, folder)
+
+    monkeypatch.setattr(VvcCodec, "encode", counted)
+    build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store)
+    assert coded == []
+    shutil.rmtree(next(store.glob("coded/a_qp42_*")))
+    build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store)
+    assert coded == [("a", 42)]
+    fewer = build_store(load_recipe(tiny_recipe, ["qp=[32]"]), tiny_recipe.parent, store)
+    assert coded == [("a", 42)]
+    assert {unit.qp for unit in fewer.units} == {32}
+    assert not list(store.glob("coded/*_qp42_*"))
+
+
+def test_a_changed_split_is_taken_over_without_coding(tiny_recipe, tiny_store, tmp_path):
+    store = tmp_path / "copy"
+    shutil.copytree(tiny_store.folder, store)
+    changed = tiny_recipe.with_name("changed.yaml")
+    changed.write_text(tiny_recipe.read_text().replace("split: val", "split: train"))
+    rebuilt = build_store(load_recipe(changed), changed.parent, store)
+    assert {unit.name for unit in rebuilt.split("train")} == {"a", "b"}
+    assert rebuilt.data_key == tiny_store.data_key
+    with pytest.raises(StoreError, match="'val'"):
+        rebuilt.split("val")
+
+
+def test_damage_is_found(tiny_store, tmp_path):
+    store = tmp_path / "copy"
+    shutil.copytree(tiny_store.folder, store)
+    assert all(problem is None for _, problem in verify_store(open_store(store)))
+    flipped = next(store.glob("coded/a_qp32_*/decoded.yuv"))
+    data = bytearray(flipped.read_bytes())
+    data[1000] ^= 1
+    flipped.write_bytes(data)
+    missing = next(store.glob("coded/b_qp32_*/bitstream.266"))
+    missing.unlink()
+    problems = {name: problem for name, problem in verify_store(open_store(store)) if problem}
+    assert set(problems) == {str(flipped.relative_to(store)), str(missing.relative_to(store))}
+
+
+def test_an_encoder_that_does_something_else_leaves_nothing(tiny_recipe, tmp_path):
+    recipe = load_recipe(tiny_recipe, ["params={IntraQPOffset: 2}"])
+    with pytest.raises(EncoderError, match="at QP 34"):
+        build_store(recipe, tiny_recipe.parent, tmp_path / "s")
+    assert list((tmp_path / "s" / "coded").iterdir()) == []
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tiny_recipe, tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(build.pq, "write_table", full)
+    with pytest.raises(DiskFullError, match="no space left on the disk"):
+        build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s")
+    assert list((tmp_path / "s" / "coded").iterdir()) == []
+
+
+def test_two_builds_at_a_time_are_refused(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
+    with build.FileLock(tmp_path / ".lock-1of1"), pytest.raises(StoreError, match="another build"):
+        build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (("qp: [32, 42]", "qp: [32, 64]"), ConfigError, "QP 64 is out of range"),
+        (("qp: [32, 42]", "qp: [32, 32]"), ConfigError, "twice"),
+        (("qp: [32, 42]", "qp: []"), ConfigError, "qp"),
+        (("preset:", "speed: 1\npreset:"), ConfigError, "unknown key 'speed'"),
+        (("split: val", "split: valid"), ConfigError, "split"),
+        (("b.png", "none.png"), MissingFileError, "none.png"),
+        (("b.png", "a.png"), ConfigError, "two sequences are named 'a'"),
+        (("b.png", "a.png, name: c"), ConfigError, "splits train and val"),
+        (("b.png,", "b.png, group: a,"), ConfigError, "group 'a' lies in the splits"),
+        (("b.png", '"skimage:none.png"'), MissingFileError, "scikit-image"),
+        (("preset: faster", "codec: av1"), ConfigError, "'av1'"),
+        (("name: tiny", "name: [a"), ConfigError, "YAML"),
+    ],
+)
+def test_recipes_that_cannot_be_used(tiny_recipe, tmp_path, change, error, message):
+    recipe = tiny_recipe.with_name(f"bad{abs(hash(change))}.yaml")
+    text = tiny_recipe.read_text()
+    assert change[0] in text
+    recipe.write_text(text.replace(*change))
+    with pytest.raises(error, match=message):
+        build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_that_is_no_store(tmp_path):
+    with pytest.raises(MissingFileError, match="does not exist"):
+        open_store(tmp_path / "none")
+    with pytest.raises(StoreError, match="not a store"):
+        open_store(tmp_path)
+
+
+def test_a_sequence_at_two_sizes(tiny_recipe, tmp_path):
+    recipe = tiny_recipe.with_name("scales.yaml")
+    recipe.write_text("name: s\npreset: faster\nqp: [42]\nsequences:\n  - {source: a.png, scales: [1, 0.5]}\n")
+    store = build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
+    assert [unit.name for unit in store.units] == ["a", "a_x0.5"]
+    assert {unit.record["group"] for unit in store.units} == {"a"}
+    with store.units[0].originals() as full, store.units[1].originals() as half:
+        assert half[0].y.shape == (72, 104)
+        means = full[0].y.reshape(72, 2, 104, 2).mean(axis=(1, 3))
+        assert np.abs(half[0].y - means).mean() < 10 < np.abs(means - means.mean()).mean()
+    assert set(store.ctus()["group"].to_pylist()) == {"a"}
+    with pytest.raises(ConfigError, match="scales"):
+        load_recipe(recipe, ["sequences=[{source: a.png, scales: [2]}]"])
+
+
+def test_shards_make_the_same_store(tiny_recipe, tiny_store, tmp_path):
+    recipe, store = load_recipe(tiny_recipe), tmp_path / "s"
+    assert not build_shard(recipe, tiny_recipe.parent, store, (2, 3))
+    assert len(list(store.glob("coded/*_qp*"))) == 2
+    with pytest.raises(StoreError, match="not finished"):
+        open_store(store)
+    # The two others at once.
+    argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "-o", str(store), "--shard", "1/3"]
+    other = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    ended = [build_shard(recipe, tiny_recipe.parent, store, (3, 3))]
+    ended.append(b"complete" not in other.communicate()[0])
+    assert other.returncode == 0
+    assert any(ended)
+    assert _hashes(store) == _hashes(tiny_store.folder)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/2"])
+def test_shards_that_are_none(tiny_recipe, tmp_path, text):
+    with pytest.raises(ConfigError, match="shard"):
+        build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s", build.parse_shard(text))
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_second_shard_waits_for_the_original_that_the_first_converts(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    recipe = load_recipe(tiny_recipe)
+    source = expand(recipe, tiny_recipe.parent)[0]
+    name = originals.original_name(recipe, source, tmp_path)
+    converted = []
+    convert = originals._convert
+
+    def slow(*args):
+        converted.append(args[2].name)
+        time.sleep(0.2)
+        return convert(*args)
+
+    monkeypatch.setattr(originals, "_convert", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: originals.convert_original(recipe, source, name, tmp_path), range(4)))
+    assert len(converted) == 1
+    assert len(set(found)) == 1
+    assert found[0].sha256 == sha256_file(tiny_store.folder / tiny_store.units[0].record["original"])
+
+
+def test_threads_that_hash_one_source_do_not_disturb_each_other(tiny_recipe, tmp_path):
+    recipe = load_recipe(tiny_recipe)
+    source = expand(recipe, tiny_recipe.parent)[0]
+    for turn in range(20):
+        with ThreadPoolExecutor(8) as pool:
+            names = list(pool.map(lambda _: originals.original_name(recipe, source, tmp_path / str(turn)), range(8)))  # noqa: B023
+        assert len(set(names)) == 1
+
+
+def test_folders_patterns_and_series(tmp_path):
+    for folder in ("a/x", "b"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("a/im2.png", "a/im10.png", "a/notes.txt", "a/x/deep.png", "b/.hidden.png", "b/c.tif"):
+        (tmp_path / name).touch()
+
+    def names(**spec):
+        recipe = Recipe(name="r", qp=[32], sequences=[spec])
+        return [str(source.path.relative_to(tmp_path)) for source in expand(recipe, tmp_path)]
+
+    assert names(source="a") == ["a/im2.png", "a/im10.png"]
+    assert names(source="b") == ["b/c.tif"]
+    assert names(source="**/*.png") == ["a/im10.png", "a/im2.png", "a/x/deep.png"]
+    assert names(source="a", series=True) == ["a"]
+    assert names(source="?", series=True) == ["a", "b"]
+    with pytest.raises(MissingFileError, match="folder"):
+        names(source="c", series=True)
+    with pytest.raises(MissingFileError, match=r"a/x/\*"):
+        names(source="a/x/*.jpg")
+
+
+@pytest.mark.parametrize("size", [(1, 1), (9, 17), (40, 4)])
+def test_pictures_far_smaller_than_a_ctu(tmp_path, size):
+    from skimage.io import imsave
+
+    picture = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
+    imsave(tmp_path / "p.png", picture, check_contrast=False)
+    (tmp_path / "r.yaml").write_text("name: p\npreset: faster\nqp: [22]\nsequences: [{source: p.png}]\n")
+    store = build_store(load_recipe(tmp_path / "r.yaml"), tmp_path, tmp_path / "s")
+    assert store.units[0].format.width == max(32, size[1] + size[1] % 2)
+    with store.units[0].originals() as originals:
+        luma = originals[0].y
+        assert (luma[size[0] :] == luma[size[0] - 1]).all()

@@ -1,0 +1,130 @@
+"""Stores of VVC: what the build reads from its own bitstreams, against VTM's trace of the same bytes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from codecnn import cli
+from codecnn.codec import CodecSettings, CodecTools, block_reader, block_table, get_codec
+from codecnn.codec.blocks.planes import BLOCK_PLANES, block_planes
+from codecnn.codec.blocks.table import COLUMNS, ctu_depths, read_table
+from codecnn.config import load_recipe
+from codecnn.dataset import build
+from codecnn.dataset.build import build_store
+from codecnn.errors import EncoderError, FormatError, UnsupportedError
+from codecnn.video import VideoFormat
+
+GOLDEN = {
+    # preset medium each; name: source, configuration, CTU size, parameters, QP
+    "tiny136x72_ai_qp32": ("tiny_136x72_8b420", "ai", 128, "", 32),
+    "tinyclip128x64_ra_qp37": ("tinyclip_128x64_17f_8b420", "ra", 64, "IntraPeriod: 16, DecodingRefreshType: idr", 37),
+    "tinyclip128x64_ld_qp37": ("tinyclip_128x64_9f_8b420", "ldb", 64, "", 37),
+}
+"""Streams whose bytes a recipe gives, and VTM's trace of them."""
+
+
+def write_recipe(folder, shared_data, name):
+    source, configuration, ctu_size, params, qp = GOLDEN[name]
+    path = folder / "recipe.yaml"
+    size = name.removeprefix("tiny").removeprefix("clip").split("_")[0]
+    path.write_text(
+        f"name: golden\npreset: medium\nconfiguration: {configuration}\nctu_size: {ctu_size}\nqp: [{qp}]\n"
+        f"root: {shared_data / 'golden' / 'sources'}\nparams: {{{params}}}\n"
+        f"sequences: [{{source: {source}.yuv, size: {size}, fps: {1 if configuration == 'ai' else 30}, name: tiny}}]\n"
+    )
+    return path
+
+
+def rows(table):
+    return sorted(zip(*(getattr(table, name).tolist() for name in COLUMNS), strict=True))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_cus_planes_and_depths_are_those_of_vtms_trace(shared_data, tmp_path, name):
+    golden = shared_data / "golden" / "vvc"
+    recipe = write_recipe(tmp_path, shared_data, name)
+    store = build_store(load_recipe(recipe), tmp_path, tmp_path / "store")
+    (unit,) = store.units
+    assert (store.folder / unit.record["bitstream"]).read_bytes() == (golden / f"{name}.266").read_bytes()
+    traced = read_table(golden / f"{name}.vtmbmsstats.gz")
+    assert rows(read_table(store.folder / unit.record["blocks"])) == rows(traced)
+    form, pocs = unit.format, range(len(unit.record["pictures"]))
+    np.testing.assert_array_equal(unit.block_planes(), block_planes(traced, pocs, form.width, form.height))
+    table = store.ctus()
+    for poc in pocs:
+        mine = table.filter(np.asarray(table["poc"]) == poc)
+        mean, largest = ctu_depths(traced, poc, form.width, form.height, store.manifest["recipe"]["ctu_size"])
+        assert mine["depth_mean"].to_pylist() == mean.tolist()
+        assert mine["depth_max"].to_pylist() == largest.tolist()
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("coded")
+    video = VideoFormat(64, 48, "420", 8)
+    rng = np.random.default_rng(1)
+    (folder / "noise.yuv").write_bytes(rng.integers(90, 140, 3 * video.picture_bytes, np.uint8).tobytes())
+    settings = CodecSettings(37, preset="faster")
+    return get_codec("vvc").encode(folder / "noise.yuv", video, settings, folder)
+
+
+@pytest.mark.parametrize("wrong", [{"qp": 36}, {"slice_type": "B"}, {"poc": 7}])
+def test_a_picture_that_is_not_what_the_log_says_is_an_error(coded, wrong):
+    assert set(block_table(coded).poc.tolist()) == {0, 1, 2}
+    pictures = (*coded.pictures[:2], replace(coded.pictures[2], **wrong))
+    with pytest.raises(
+        EncoderError, match=r"^bitstream\.266 holds the picture \(place, type, QPs\) \(2, 'I', \(37,\)\)"
+    ):
+        block_table(replace(coded, pictures=pictures))
+
+
+def test_a_picture_that_the_log_lacks_is_an_error(coded):
+    with pytest.raises(EncoderError, match=r"\(2, 'I', \(37,\)\), the encoder's log None"):
+        block_table(replace(coded, pictures=coded.pictures[:2]))
+    with pytest.raises(EncoderError, match=r"None, the encoder's log \(2, 'I', 37\)"):
+        block_table(replace(coded, pictures=(*coded.pictures, coded.pictures[2])))
+
+
+def test_what_is_not_read_leaves_depth_empty_and_is_told(tiny_recipe, tmp_path, monkeypatch, capsys):
+    def refuse(sequence):
+        raise UnsupportedError("bitstream.266: it allows palette mode, which codecnn does not read")
+
+    monkeypatch.setattr(build, "block_table", refuse)
+    argv = ["codecnn", "dataset", "build", str(tiny_recipe), "qp=[42]", "-o", str(tmp_path / "store")]
+    for extra in ([], ["--json"]):
+        monkeypatch.setattr("sys.argv", argv + extra)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert not stop.value.code
+    told = "a at QP 42 has no depth: bitstream.266: it allows palette mode, which codecnn does not read"
+    text = capsys.readouterr().out
+    assert told in text.splitlines()
+    assert json.loads(text[text.index("{") :])["no_blocks"][0] == told
+    store = build.open_store(tmp_path / "store")
+    assert store.ctus()["depth_mean"].null_count == store.ctus().num_rows
+    assert [unit.block_planes() for unit in store.units] == [None] * 3
+    assert not list(store.folder.glob("coded/*/block*"))
+
+
+def test_a_stream_that_cannot_be_read_ends_the_build(tiny_recipe, tmp_path, monkeypatch):
+    def fail(sequence):
+        raise FormatError("bitstream.266, POC 0: slice 0, CTU 3: its data ends early")
+
+    monkeypatch.setattr(build, "block_table", fail)
+    with pytest.raises(FormatError, match=r"^a at QP 42: bitstream\.266, POC 0: slice 0, CTU 3: its data ends early$"):
+        build_store(load_recipe(tiny_recipe, ["qp=[42]"]), tiny_recipe.parent, tmp_path / "store")
+
+
+def test_a_reader_that_gives_other_tables_makes_other_units(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    """The table is part of a unit, so what decides it is part of the key; HEVC's comes from the encoder."""
+    readers = {name: block_reader(name, CodecTools()) for name in ("vvc", "vtm", "vvencapp", "hevc", "hm")}
+    assert readers == {"vvc": 1, "vtm": 1, "vvencapp": 1, "hevc": None, "hm": None}
+    assert block_reader("vtm", CodecTools(trace=True)) is None
+    monkeypatch.setattr("codecnn.codec.READER", 2)
+    again = build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "store")
+    assert not {unit.key for unit in again.units} & {unit.key for unit in tiny_store.units}
+    for one, two in zip(again.units, tiny_store.units, strict=True):
+        np.testing.assert_array_equal(one.block_planes(), two.block_planes())
+        assert (one.block_planes()[:, BLOCK_PLANES.index("qp")] == one.qp).all()

@@ -1,0 +1,46 @@
+"""PSNR of golden streams, decoded and measured here, against what the encoder logged when it made them."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from codecnn.evaluation import mean_psnr, psnr
+from codecnn.quality.metrics import mse
+from codecnn.video import open_video
+from codecnn.video.picture import convert
+
+_PICTURE = re.compile(r"^POC\s+(\d+) .*?\[Y +(\S+) dB +U +(\S+) dB +V +(\S+) dB\]", re.MULTILINE)
+
+
+def test_psnr_is_that_of_the_encoders_log_on_real_streams(shared_data):
+    """Every picture and plane of every stream to 1e-4 dB: 8 and 10 bit, 4:0:0, odd sizes, AI, RA and LD."""
+    streams = planes = 0
+    kinds = set()
+    for recipe in sorted((shared_data / "golden" / "vvc").glob("*.json")):
+        told = json.loads(recipe.read_text())
+        log = gzip.decompress(recipe.with_name(f"{recipe.stem}.enclog.gz").read_bytes()).decode()
+        logged = {int(poc): values for poc, *values in _PICTURE.findall(log)}
+        with (
+            open_video(recipe.with_suffix(".266")) as decoded,
+            open_video(shared_data / "golden" / "sources" / told["src"], **_source(told)) as originals,
+        ):
+            assert len(decoded) == len(logged) <= len(originals), recipe
+            for poc, (picture, original) in enumerate(zip(decoded, originals, strict=False)):
+                reference = convert(original, picture.bit_depth)
+                for a, b, value in zip(reference.planes, picture.planes, logged[poc], strict=False):
+                    expected = float(value)
+                    assert psnr(a, b, picture.bit_depth) == pytest.approx(expected, abs=1e-4), (recipe.stem, poc)
+                    assert mean_psnr([mse(a, b)], picture.bit_depth) == pytest.approx(expected, abs=1e-4)
+                    planes += 1
+            kinds.add((decoded.format.chroma, decoded.format.bit_depth))
+        streams += 1
+    assert streams >= 20, f"only {streams} streams were compared"
+    assert planes > 3 * streams
+    assert kinds >= {("420", 10), ("420", 8), ("400", 10)}
+
+
+def _source(told):
+    depth, chroma = re.search(r"_(\d+)b(\d{3})\.yuv$", told["src"]).groups()
+    return {"size": f"{told['w']}x{told['h']}", "bit_depth": int(depth), "chroma": chroma}

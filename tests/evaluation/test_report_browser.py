@@ -1,0 +1,211 @@
+"""The report in a real browser: sliders move, nothing is refused or fails, nothing is fetched, print and dark work."""
+
+import base64
+import contextlib
+import fcntl
+import io
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from skimage.io import imread
+
+from codecnn.evaluation.report.crops import Crop
+from codecnn.evaluation.report.page import write_report
+from tests.evaluation.test_report import _results
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+SECONDS = 60
+
+
+class Browser:
+    """Chromium's DevTools protocol over a pair of pipes: JSON messages that end in a zero byte."""
+
+    def __init__(self, profile):
+        (read, self.commands), (self.answers, write) = os.pipe(), os.pipe()
+        arguments = [
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *("--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={profile}"),
+        ]
+        # Chromium reads commands from 3 and answers on 4, which may be taken in this process but not in the new one.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read, write)]
+        self.process = subprocess.Popen(
+            arguments,
+            preexec_fn=lambda: [os.dup2(end, number) for number, end in zip((3, 4), ends, strict=True)],
+            close_fds=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for end in ends:
+            os.close(end)
+        os.close(read)
+        os.close(write)
+        self.buffer, self.count, self.events, self.session = b"", 0, [], None
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self.commands)
+        os.close(self.answers)
+
+    def call(self, method, **parameters):
+        self.count += 1
+        message = {"id": self.count, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.receive()
+            if answer.get("id") == self.count:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def receive(self):
+        end = time.monotonic() + SECONDS
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.answers], [], [], max(end - time.monotonic(), 0))
+            assert ready, f"Chromium told nothing for {SECONDS} s"
+            self.buffer += os.read(self.answers, 1 << 16)
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def open(self, path):
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Log", "Runtime", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=1200, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self.receive())
+
+    def value(self, expression):
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def problems(self):
+        """What the console, the page's errors and its content security policy have to say."""
+        return [
+            event["params"]
+            for event in self.events
+            if event.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
+        ]
+
+    def requests(self):
+        sent = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return {one["request"]["url"].split(":", 1)[0] for one in sent}
+
+
+def _crop(name):
+    original, decoded, filtered = (np.full((64, 64), level, np.uint16) for level in (600, 200, 800))
+    return Crop(name, 37, original, decoded, filtered, 10, 30.0, 31.0)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    write_report(folder / "report.html", [_results()], [_crop("first"), _crop('<img src=x onerror="alert(1)">')])
+    browser = Browser(folder / "profile")
+    try:
+        browser.open(folder / "report.html")
+        yield browser
+    finally:
+        browser.close()
+
+
+SECOND = "document.querySelectorAll('.pair')[1]"
+CLIP = f"getComputedStyle({SECOND}.querySelector('img + img')).clipPath"
+
+
+def test_a_drag_and_a_key_move_the_boundary(browser):
+    assert browser.value(CLIP) == "inset(0px 0px 0px 50%)"
+    browser.value(f"{SECOND}.scrollIntoView({{block: 'center'}})")
+    box = browser.value(f"(b => [b.left, b.top, b.width, b.height])({SECOND}.getBoundingClientRect())")
+    left, top, width, height = box
+
+    def mouse(kind, share):
+        browser.call(
+            "Input.dispatchMouseEvent",
+            **{"type": kind, "x": left + share * width, "y": top + height / 2, "button": "left", "buttons": 1},
+            clickCount=1,
+        )
+
+    mouse("mousePressed", 0.5)
+    mouse("mouseMoved", 0.25)
+    mouse("mouseReleased", 0.25)
+    assert browser.value(f"parseFloat({CLIP}.split(' ')[3])") == pytest.approx(25, abs=0.5)
+    assert browser.value("document.querySelectorAll('input.wipe')[1].valueAsNumber") == pytest.approx(25, abs=0.5)
+    mouse("mouseMoved", 0.9)
+    assert browser.value(f"parseFloat({CLIP}.split(' ')[3])") == pytest.approx(25, abs=0.5)
+    browser.value("document.querySelectorAll('input.wipe')[1].focus()")
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="End", code="End", windowsVirtualKeyCode=35)
+    assert browser.value(CLIP) == "inset(0px 0px 0px 100%)"
+    first = "getComputedStyle(document.querySelector('.pair img + img')).clipPath"
+    assert browser.value(first) == "inset(0px 0px 0px 50%)"
+
+
+def test_what_the_boundary_hides_is_seen_no_more(browser):
+    """Pixels of a screenshot: with the boundary at the left all is filtered, at the right all is decoded."""
+    shots = {}
+    for at in (0, 100):
+        browser.value(
+            f"(s => {{ s.value = {at}; s.dispatchEvent(new Event('input')); }})(document.querySelector('input.wipe'))"
+        )
+        browser.value("document.querySelector('.pair').scrollIntoView({block: 'center'})")
+        x, y, width, height = browser.value(
+            "(b => [b.left + scrollX, b.top + scrollY, b.width, b.height])"
+            "(document.querySelector('.pair').getBoundingClientRect())"
+        )
+        # The upper part, without the words at the foot; below, without the line of the boundary at either side.
+        clip = {"x": x, "y": y, "width": width, "height": height * 0.8, "scale": 1}
+        shot = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
+        shots[at] = imread(io.BytesIO(base64.b64decode(shot)))[40:-40, 40:-40, :3].astype(int)
+    assert np.abs(shots[100] - 50).max() <= 1
+    assert np.abs(shots[0] - 200).max() <= 1
+
+
+def test_nothing_fails_and_nothing_is_fetched(browser):
+    assert browser.value("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert browser.value("document.images.length") == 14
+    assert browser.value("document.querySelectorAll('img[onerror]').length") == 0
+    assert browser.problems() == []
+    assert browser.requests() <= {"file", "data"}
+
+
+def test_a_foreign_script_is_refused(browser):
+    """The policy at work: what would be injected does not run, and the browser says so."""
+    before = len(browser.problems())
+    browser.value(
+        "(s => { s.textContent = 'window.evil = 1'; document.body.append(s); s.remove(); })"
+        "(document.createElement('script'))"
+    )
+    assert browser.value("window.evil") is None
+    told = browser.problems()[before:]
+    assert any("Content Security Policy" in json.dumps(one) for one in told)
+    browser.events = [event for event in browser.events if event.get("params") not in told]
+
+
+def test_dark_narrow_and_printed(browser):
+    light = browser.value("getComputedStyle(document.body).backgroundColor")
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert browser.value("getComputedStyle(document.body).backgroundColor") != light
+    browser.call("Emulation.setEmulatedMedia", media="print", features=[])
+    assert browser.value("getComputedStyle(document.querySelector('input.wipe')).display") == "none"
+    assert base64.b64decode(browser.call("Page.printToPDF")["data"]).startswith(b"%PDF")
+    browser.call("Emulation.setEmulatedMedia", media="", features=[])
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=700, deviceScaleFactor=1, mobile=False)
+    assert browser.value("document.documentElement.scrollWidth") <= 360
+    browser.call("Emulation.setDeviceMetricsOverride", width=1200, height=900, deviceScaleFactor=1, mobile=False)

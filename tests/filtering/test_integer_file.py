@@ -1,0 +1,236 @@
+"""Integer networks on disk: what comes back, and what is refused."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from codecnn.errors import MissingFileError, ModelError
+from codecnn.filtering.integer import FastNetwork, filter_reference, is_integer, load_integer, save_integer
+from codecnn.filtering.integer.file import CHECK_QPS, check_planes, md5_of
+from codecnn.filtering.integer.reference import run_reference
+from codecnn.models import create_model, save_weights
+from codecnn.runs import sha256_file
+from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
+from tests.helpers.integer_zoo import formula_network, random_integers
+from tests.models.test_models import SMALL
+
+FUZZED = {"bytes": 170, "header": 80, "tensors": 120, "cards": 230}
+"""600 files."""
+OPTIONS = {"features": 4, "blocks": 1, "layers": 2, "growth": 2, "shuffle": 2, "conditioning": "film"}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("integer") / "w.safetensors"
+    save_integer(path, formula_network("rdn", OPTIONS), {"network": "rdn", "qps": [22, 42]})
+    return path
+
+
+@pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_5", "vrcnn"])
+def test_what_is_written_comes_back(name: str, tmp_path: Path) -> None:
+    network = formula_network(name, SMALL if name == "rdn_yuv" else None)
+    path = tmp_path / "w.safetensors"
+    save_integer(path, network, {"network": name})
+    loaded, card = load_integer(path)
+    assert is_integer(path)
+    assert (card["network"], card["bit_depth"], card["accumulator_bits"]) == (name, 10, 25)
+    planes = {plane: array[0, 0] for plane, array in random_integers(network, 20, 27).items()}
+    for qp in (0, 37, 63):
+        expected = filter_reference(network, planes, qp, 10)
+        for output, plane in filter_reference(loaded, planes, qp, 10).items():
+            np.testing.assert_array_equal(plane, expected[output])
+
+
+def test_the_picture_of_the_card_is_the_formulas() -> None:
+    """As docs/integer.md writes it, sample by sample."""
+    planes = check_planes(formula_network("rdn_yuv", SMALL))
+    assert [planes[name].shape for name in ("rec_y", "rec_u", "rec_v")] == [(37, 45), (19, 23), (19, 23)]
+    order = formula_network("rdn_yuv", SMALL).graph.planes
+    for index, name in enumerate(order):
+        for x, y in ((0, 0), (5, 2), (22, 18)):
+            assert planes[name][y, x] == (73 * x * x + 151 * y * y + 29 * x * y + 1237 * index) % 1024
+
+
+def test_files_that_are_missing_or_something_else(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"none\.safetensors does not exist"):
+        load_integer(tmp_path / "none.safetensors")
+    shutil.copy(saved, tmp_path / "bare.safetensors")
+    with pytest.raises(MissingFileError, match=r"bare\.json does not exist"):
+        load_integer(tmp_path / "bare.safetensors")
+    assert not is_integer(tmp_path / "bare.safetensors")
+    weights = tmp_path / "float.safetensors"
+    save_weights(weights, create_model("rdn", **OPTIONS), "rdn", {})
+    assert not is_integer(weights)
+    with pytest.raises(ModelError, match="not the card of an integer network"):
+        load_integer(weights)
+    with pytest.raises(ModelError, match=r"written as \.safetensors"):
+        save_integer(tmp_path / "a.bin", formula_network("rdn", OPTIONS), {})
+
+
+def test_another_weight_is_told_by_the_samples(saved: Path, tmp_path: Path) -> None:
+    """A file and card that fit each other, but not the samples that the card promises."""
+    tensors = load_file(saved)
+    tensors["head.weight"][0, 0, 0, 0] += 40
+    write(tmp_path / "a.safetensors", tensors, json.loads(saved.with_suffix(".json").read_text()))
+    with pytest.raises(ModelError, match="says other samples at QP 22 than are computed here"):
+        load_integer(tmp_path / "a.safetensors")
+
+
+def test_a_damaged_file_is_told_by_its_card(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    shutil.copy(saved.with_suffix(".json"), path.with_suffix(".json"))
+    content = bytearray(saved.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"a\.safetensors is not the file that its card describes"):
+        load_integer(path)
+
+
+def write(path: Path, tensors: dict[str, Any], card: Any) -> None:
+    save_file(tensors, path)
+    sign(path, card)
+
+
+def sign(path: Path, card: Any) -> None:
+    """The card beside the file, with the file's own sha256, as someone who means harm would write it."""
+    if isinstance(card, dict):
+        card = card | {"sha256": sha256_file(path)}
+    path.with_suffix(".json").write_text(card if isinstance(card, str) else json.dumps(card))
+
+
+def check_loaded(path: Path, saved: Path) -> None:
+    """What loads is proven, and makes the same samples in both forms; unless re-signed, those of the original."""
+    network, card = load_integer(path)
+    planes = random_integers(network, 8 + 2 * network.graph.halo, 8 + 2 * network.graph.halo)
+    tensors = {name: torch.from_numpy(plane.astype(np.float32)) for name, plane in planes.items()}
+    expected = run_reference(network, planes, 30, network.bit_depth)
+    for output, plane in FastNetwork(network)(tensors, 30, network.bit_depth).items():
+        np.testing.assert_array_equal(plane.numpy(), expected[output])
+    if card["check"] == json.loads(saved.with_suffix(".json").read_text())["check"]:
+        made = filter_reference(network, check_planes(network), CHECK_QPS[0], network.bit_depth)
+        assert md5_of(made) == card["check"][str(CHECK_QPS[0])]
+
+
+def test_damaged_files(saved: Path, tmp_path: Path) -> None:
+    whole, card = saved.read_bytes(), json.loads(saved.with_suffix(".json").read_text())
+    path = tmp_path / "a.safetensors"
+
+    def case(rng: np.random.Generator) -> None:
+        path.write_bytes(mutate(whole, rng))
+        sign(path, card)
+        check_loaded(path, saved)
+
+    outcomes = fuzz("bytes", case, FUZZED["bytes"])
+    assert outcomes["error"] > 0.7 * FUZZED["bytes"], "re-signed, only tables of QPs that no MD5 is for can be others"
+
+
+def test_damaged_headers(saved: Path, tmp_path: Path) -> None:
+    whole, card = saved.read_bytes(), json.loads(saved.with_suffix(".json").read_text())
+    length = struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8 : 8 + length])
+    path = tmp_path / "a.safetensors"
+
+    def case(rng: np.random.Generator) -> None:
+        damaged = json.dumps(damage_json(header, rng)).encode()
+        size = pick(rng, [len(damaged)] * 4 + [0, 1, 2**40, 2**63, 2**64 - 1])
+        path.write_bytes(struct.pack("<Q", size) + damaged + whole[8 + length :])
+        sign(path, card)
+        check_loaded(path, saved)
+
+    assert fuzz("header", case, FUZZED["header"])["error"] > 0.9 * FUZZED["header"]
+
+
+def test_hostile_tensors(saved: Path, tmp_path: Path) -> None:
+    """Wrong types and shapes, NaN, extreme values, huge sizes, other names."""
+    card = json.loads(saved.with_suffix(".json").read_text())
+    path = tmp_path / "a.safetensors"
+
+    def case(rng: np.random.Generator) -> None:
+        tensors = load_file(saved)
+        key = pick(rng, sorted(tensors))
+        tensor = tensors[key]
+        match int(rng.integers(8)):
+            case 0:
+                tensors[key] = tensor.astype(
+                    pick(rng, ["int8", "int32", "int64", "uint16", "float32", "float16", "bool"])
+                )
+            case 1:
+                tensors[key] = tensor.reshape(-1) if tensor.ndim > 1 else tensor[None]
+            case 2:
+                tensors[key] = np.full_like(tensor, pick(rng, [np.iinfo(tensor.dtype).max, np.iinfo(tensor.dtype).min]))
+            case 3:
+                tensors[key] = np.full(tensor.shape, np.nan, np.float32)
+            case 4:
+                tensors[key] = np.repeat(tensor, int(rng.integers(2, 300)), axis=int(rng.integers(tensor.ndim)))
+            case 5:
+                tensors[key] = tensor[:0] if rng.random() < 0.5 else tensor[..., :-1]
+            case 6:
+                tensors[pick(rng, ["x.weight", "", ".", "head", "../../canary", "a" * 9999])] = tensors.pop(key)
+            case _:
+                del tensors[key]
+        write(path, {name: np.ascontiguousarray(value) for name, value in tensors.items()}, card)
+        check_loaded(path, saved)
+
+    assert fuzz("tensors", case, FUZZED["tensors"])["error"] > 0.9 * FUZZED["tensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.safetensors"]
+
+
+def test_hostile_cards(saved: Path, tmp_path: Path) -> None:
+    """Operations that do not fit, shifts and saturations out of range, cycles, sizes without end."""
+    path = tmp_path / "a.safetensors"
+    shutil.copy(saved, path)
+    card = json.loads(saved.with_suffix(".json").read_text())
+    numbers = [0, -1, 1, 31, 32, 40, 10**9, 10**30, 2**15, -(2**15) - 1, 1.5, "4", None, True, [4]]
+
+    def case(rng: np.random.Generator) -> None:
+        damaged: Any = damage_json({name: card[name] for name in ("bit_depth", "check", "nodes")}, rng)
+        damaged = card | damaged if isinstance(damaged, dict) else damaged
+        nodes = json.loads(json.dumps(card["nodes"]))
+        place = int(rng.integers(len(nodes)))
+        match int(rng.integers(7)):
+            case 0:
+                values = nodes[place]["values"]
+                values[pick(rng, [*sorted(values), "shift", "factor", "x"])] = pick(rng, numbers)
+                damaged = card | {"nodes": nodes}
+            case 1:
+                names = [node["name"] for node in nodes]
+                nodes[place]["inputs"] = [pick(rng, [*names, "?"]) for _ in range(int(rng.integers(4)))]
+                damaged = card | {"nodes": nodes}
+            case 2:
+                ops = sorted({node["op"] for node in nodes})
+                nodes[place]["op"] = pick(rng, [*ops, "edge", "crop", "os.system", ""])
+                damaged = card | {"nodes": nodes}
+            case 3:
+                last = nodes[-1]["inputs"][0]
+                extra = [{"name": f"n{i}", "op": "concat", "inputs": [f"n{i - 1}" if i else last] * 2, "values": {}}
+                         for i in range(int(rng.integers(1, 40)))]  # fmt: skip
+                damaged = card | {"nodes": [*nodes[:-1], *extra, nodes[-1]]}
+            case 4:
+                damaged = pick(rng, ["[" * 100_000, "9" * 10_000, "", "null", '{"schema": 1}', "\ufeff{}", "{" * 9])
+            case 5:
+                damaged = card | {"bit_depth": pick(rng, [*numbers, 8, 12, 16])}
+        sign(path, damaged)
+        check_loaded(path, saved)
+
+    assert fuzz("integer cards", case, FUZZED["cards"])["error"] > 0.8 * FUZZED["cards"]
+
+
+def test_a_graph_without_end_is_refused_at_once(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    shutil.copy(saved, path)
+    card = json.loads(saved.with_suffix(".json").read_text())
+    first, rest = card["nodes"][0], card["nodes"][1:]
+    many = [
+        {"name": f"e{i}", "op": "edge", "inputs": [f"e{i - 1}" if i else first["name"]], "values": {}}
+        for i in range(10**5)
+    ]
+    sign(path, card | {"nodes": [first, *many, *rest]})
+    with time_limit(), pytest.raises(ModelError, match="not a whole card"):
+        load_integer(path)

@@ -1,0 +1,118 @@
+"""Integers where filters are used: the file beside the weights, the commands, the loss that evaluation reports."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from codecnn.cli import app
+from codecnn.dataset.store import open_store
+from codecnn.errors import MissingFileError, ModelError
+from codecnn.filtering import load_filter
+from codecnn.filtering.integer import exact_filter, filter_reference, integer_path, load_integer
+from codecnn.models import save_weights
+from codecnn.quality.metrics import psnr
+from codecnn.video import Picture, open_video
+from tests.helpers.integer_zoo import formula_model, formula_network
+from tests.models.test_models import SMALL
+
+OPTIONS = SMALL | {"shuffle": 2}
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def weights(tiny_store, tmp_path_factory):
+    """Weights and their integers beside them."""
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    model = formula_model("rdn", OPTIONS)
+    with torch.no_grad():
+        model.gain.log_gain.sub_(1)  # a filter that changes a picture as a trained one does, by some samples
+    save_weights(path, model, "rdn", {"qps": [32, 42]})
+    invoke("export", "--model", path, "-o", integer_path(path), "--format", "int16", "--store", tiny_store.folder)
+    return path
+
+
+def test_weights_load_as_what_they_are(weights, tiny_store, tmp_path):
+    plain, card = load_filter(weights)
+    exact, exact_card = load_filter(weights, exact=True)
+    direct, _ = load_filter(integer_path(weights))
+    assert [type(one).__name__ for one in (plain, exact, direct)] == ["FloatFilter", "ExactFilter", "ExactFilter"]
+    assert exact_card["source_sha256"] == card["sha256"]
+    assert set(exact.planes) == set(plain.planes)
+
+    alone = tmp_path / "alone.safetensors"
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(weights.with_suffix(suffix), alone.with_suffix(suffix))
+    with pytest.raises(MissingFileError, match=r"alone\.int16\.safetensors does not exist: codecnn export --model"):
+        load_filter(alone, exact=True)
+    save_weights(alone, formula_model("rdn", SMALL), "rdn", {})
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(integer_path(weights).with_suffix(suffix), integer_path(alone).with_suffix(suffix))
+    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not made from .*alone\.safetensors"):
+        load_filter(alone, exact=True)
+    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not made from"):
+        invoke("evaluate", tiny_store.folder, "--model", alone, "--exact", "-o", tmp_path / "none")
+
+
+def test_the_command_filters_in_integers(weights, tiny_store, tmp_path):
+    """What is written is what plain NumPy makes of the decoded pictures."""
+    (unit, *_) = tiny_store.split("val")
+    form = unit.format
+    source = unit.folder / unit.record["decoded"]
+    size = ["-s", f"{form.width}x{form.height}", "--bit-depth", form.bit_depth, "-q", "32"]
+    for name, options in {"a": [], "b": ["--tile", "32"], "c": ["--memory", "4MiB"]}.items():
+        invoke("filter", "--model", weights, "--exact", "-i", source, "-o", tmp_path / f"{name}.yuv", *size, *options)
+    network, _ = load_integer(integer_path(weights))
+    with open_video(tmp_path / "a.yuv", size=(form.width, form.height), bit_depth=form.bit_depth) as video:
+        made = video[0]
+    decoded = unit.decoded()[0]
+    expected = filter_reference(network, {"rec_y": np.asarray(decoded.y)}, 32, form.bit_depth)
+    np.testing.assert_array_equal(made.y, expected["y"])
+    np.testing.assert_array_equal(made.u, decoded.u)
+    assert (made.y != decoded.y).mean() > 0.2
+    for name in "bc":
+        assert (tmp_path / f"{name}.yuv").read_bytes() == (tmp_path / "a.yuv").read_bytes()
+
+
+def test_less_memory_makes_smaller_tiles_and_the_same_samples():
+    network = formula_network("low_cost_5", {"features": 8, "blocks": 2})
+    planes = np.random.default_rng(0).integers(0, 1024, (200, 300)).astype(np.uint16)
+    small, large = (exact_filter(network, memory=memory) for memory in (2 * 2**20, None))
+    windows = []
+    true = small.fast
+
+    class Watched:
+        network, device = true.network, true.device
+
+        def __call__(self, planes, **others):
+            windows.append(planes["rec_y"].shape)
+            return true(planes, **others)
+
+    small.fast = Watched()
+    picture = Picture((planes,), 10)
+    np.testing.assert_array_equal(small(picture, 37).y, large(picture, 37).y)
+    assert len(windows) > 1
+
+
+def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
+    invoke("evaluate", tiny_store.folder, "--model", weights, "--exact", "-o", tmp_path / "e", "--split", "val")
+    results = json.loads((tmp_path / "e" / "results.json").read_text())
+    plain, exact = results["models"]
+    assert "loss_to_float" not in plain
+    assert exact["loss_to_float"]["name"] == plain["name"]
+    filters = [load_filter(weights, exact=one)[0] for one in (False, True)]
+    losses = []
+    for unit in open_store(tiny_store.folder).split("val"):
+        with unit.originals() as originals, unit.decoded() as decoded:
+            figures = [psnr(originals[0].y, one(decoded[0], unit.qp).y, unit.format.bit_depth) for one in filters]
+        losses.append(figures[0] - figures[1])
+        assert exact["loss_to_float"]["db"]["y"][str(unit.qp)] == pytest.approx(losses[-1], abs=1e-9)
+    assert exact["loss_to_float"]["db"]["y"]["mean"] == pytest.approx(np.mean(losses), abs=1e-9)
+    assert max(abs(loss) for loss in losses) > 0
+    assert any("integers against" in note and "in float: PSNR Y" in note for note in exact["notes"])

@@ -1,0 +1,243 @@
+"""Tiles equal the picture in one piece; rounding, clipping, format."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from codecnn.codec.blocks.planes import BLOCK_PLANES
+from codecnn.errors import ConfigError, ModelError, StoreError
+from codecnn.evaluation.measure import measure_decoded, measure_filtered
+from codecnn.evaluation.summary import make_row
+from codecnn.filtering import (
+    filter_luma,
+    filter_outputs,
+    filter_picture,
+    filter_planes,
+    filter_video,
+    float_filter,
+    unit_planes,
+)
+from codecnn.models import create_model
+from codecnn.training import filter_loss, psnr_gain
+from codecnn.video import Picture, VideoFormat, create_video, open_video
+from tests.models.test_models import SMALL, awaken, random_picture
+
+
+def _picture(height, width, bit_depth=10):
+    return (
+        np.random.default_rng(1)
+        .integers(0, 2**bit_depth, (height, width))
+        .astype(np.uint16 if bit_depth > 8 else np.uint8)
+    )
+
+
+@pytest.mark.parametrize("shuffle", [1, 2, 4])
+@pytest.mark.parametrize("size", [(64, 64), (65, 97), (130, 71), (9, 200), (3, 5)])
+@pytest.mark.parametrize("tile", [16, 33, 64])
+def test_tiles_equal_the_whole_picture(shuffle, size, tile):
+    model = awaken(create_model("rdn", **SMALL, shuffle=shuffle))
+    planes = {
+        "rec_y": torch.from_numpy(_picture(*size).astype(np.float32))[None, None] / 1024,
+        "qp": torch.full((1, 1, 1, 1), 0.5),
+    }
+    with torch.inference_mode():
+        whole = filter_planes(model, planes, None)
+        tiled = filter_planes(model, planes, tile)
+    assert (whole - planes["rec_y"]).abs().mean() > 1e-3
+    assert (whole - tiled).abs().max() <= 1e-5
+
+
+def test_too_little_context_would_be_seen():
+    model = awaken(create_model("rdn", **SMALL))
+    planes = {"rec_y": torch.rand(1, 1, 64, 64), "qp": torch.full((1, 1, 1, 1), 0.5)}
+    with torch.inference_mode():
+        whole = filter_planes(model, planes, None)
+        model.radius = model.halo
+        assert (whole - filter_planes(model, planes, 16)).abs().max() > 1e-4
+
+
+def test_edges_are_those_of_a_patch_with_the_edge_repeated():
+    model = awaken(create_model("rdn", **SMALL))
+    luma = torch.rand(1, 1, 24, 40)
+    qp = torch.full((1, 1, 1, 1), 0.5)
+    with torch.inference_mode():
+        patch = torch.nn.functional.pad(luma, (2, 2, 2, 2), mode="replicate")
+        torch.testing.assert_close(filter_planes(model, {"rec_y": luma, "qp": qp}), model({"rec_y": patch, "qp": qp}))
+
+
+@pytest.mark.parametrize("bit_depth", [8, 10])
+def test_an_untrained_network_changes_no_sample(bit_depth):
+    luma = _picture(50, 70, bit_depth)
+    filtered = filter_luma(create_model("rdn", **SMALL), luma, 32, bit_depth)
+    assert filtered.dtype == luma.dtype
+    np.testing.assert_array_equal(filtered, luma)
+
+
+def test_samples_are_rounded_and_clipped():
+    model = create_model("rdn", **SMALL)
+
+    def shift(samples):
+        torch.nn.init.constant_(model.tail.bias, samples / 1024 / 0.02 / 2 ** (-5 / 9))
+        luma = np.array([[0, 1, 511, 1022, 1023]], np.uint16)
+        return filter_luma(model.eval(), luma, 32, 10)[0].tolist()
+
+    assert shift(1.4) == [1, 2, 512, 1023, 1023]
+    assert shift(1.6) == [2, 3, 513, 1023, 1023]
+    assert shift(-1.6) == [0, 0, 509, 1020, 1021]
+
+
+def test_a_qp_out_of_range_is_refused():
+    with pytest.raises(ConfigError, match="QP 64"):
+        filter_luma(create_model("rdn", **SMALL), _picture(8, 8), 64, 10)
+
+
+def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
+    form = VideoFormat(32, 18, "422", 10, 30)
+    rng = np.random.default_rng(2)
+    pictures = [[rng.integers(0, 1024, shape).astype("<u2") for shape in form.plane_shapes] for _ in range(3)]
+    source, output = tmp_path / "in.y4m", tmp_path / "out.y4m"
+    with create_video(source, form) as out:
+        for picture in pictures:
+            out.write(picture)
+    model = awaken(create_model("rdn", **SMALL))
+    with open_video(source) as video:
+        filter_video(float_filter(model), video, [22, 32, 42], output)
+        with pytest.raises(ConfigError, match="2 QPs were given for 3 pictures"):
+            filter_video(float_filter(model), video, [22, 32], tmp_path / "none.y4m")
+    assert not (tmp_path / "none.y4m").exists()
+    with open_video(output) as filtered:
+        assert filtered.format == form
+        for picture, result, qp in zip(pictures, filtered, (22, 32, 42), strict=True):
+            np.testing.assert_array_equal(result.y, filter_luma(model, picture[0], qp, 10))
+            np.testing.assert_array_equal(result.u, picture[1])
+            np.testing.assert_array_equal(result.v, picture[2])
+
+
+@pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
+@pytest.mark.parametrize("tile", [16, 33])
+@pytest.mark.parametrize("size", [(37, 51), (64, 48), (5, 3)])
+def test_tiles_equal_the_whole_picture_with_chroma(name, tile, size):
+    model = awaken(create_model(name, **SMALL, planes=["rec_y", "rec_u", "rec_v", "qp"]))
+    picture = random_picture(model, *size)
+    with torch.inference_mode():
+        whole, tiled = filter_outputs(model, picture, None), filter_outputs(model, picture, tile)
+    assert tuple(whole) == model.outputs
+    for output, plane in whole.items():
+        assert plane.shape == picture[f"rec_{output}"].shape
+        assert (plane - picture[f"rec_{output}"]).abs().mean() > 1e-3
+        assert (plane - tiled[output]).abs().max() <= 1e-5
+
+
+def test_the_default_path_is_the_plain_one_to_a_rounding():
+    """filter_luma goes through the prepared network; before rounding the two are within 1e-5 of full scale."""
+    model = awaken(create_model("rdn", **SMALL | {"growth": 16}), std=0.1)
+    luma = _picture(70, 90)
+    plain = filter_planes(
+        model, {"rec_y": torch.from_numpy(luma / np.float32(1024))[None, None], "qp": torch.full((1, 1, 1, 1), 0.5)}
+    )
+    samples = plain[0, 0].detach().numpy() * 1024
+    filtered = filter_luma(model, luma, 32, 10)
+    assert (filtered != luma).mean() > 0.5
+    assert np.abs(np.clip(samples, 0, 1023) - filtered).max() <= 0.5 + 1e-5 * 1024
+
+
+def test_a_yuv_network_filters_chroma_as_well():
+    model = awaken(create_model("rdn_yuv", **SMALL))
+    planes = (_picture(34, 46), _picture(17, 23), _picture(17, 23))
+    filtered = filter_picture(model, Picture(planes, 10), 32)
+    again = float_filter(model, tile=16)(Picture(planes, 10), 32)
+    for plane, new, tiled in zip(planes, filtered.planes, again.planes, strict=True):
+        assert new.shape == plane.shape
+        assert new.dtype == plane.dtype
+        assert (new != plane).any()
+        assert np.abs(new.astype(int) - tiled).max() <= 1
+    with pytest.raises(ModelError, match="46x34, 46x34, 46x34"):
+        filter_picture(model, Picture((planes[0],) * 3, 10), 32)
+    with pytest.raises(ModelError, match=r"the picture's planes are 46x34$"):
+        filter_picture(model, Picture(planes[:1], 10), 32)
+
+
+def test_further_planes_reach_the_network_scaled():
+    model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "unf_y", "depth", "qp"]))
+    luma, unfiltered = _picture(20, 30), _picture(20, 30)[::-1].copy()
+    depth = np.random.default_rng(3).random((20, 30), dtype=np.float32)
+    filtered = filter_luma(model, luma, 32, 10, planes={"unf_y": unfiltered, "depth": depth})
+    tensors = {
+        "rec_y": torch.from_numpy(luma / np.float32(1024))[None, None],
+        "unf_y": torch.from_numpy(unfiltered / np.float32(1024))[None, None],
+        "depth": torch.from_numpy(depth)[None, None],
+        "qp": torch.full((1, 1, 1, 1), 0.5),
+    }
+    expected = filter_planes(model, tensors)[0, 0].detach().numpy() * 1024
+    assert np.abs(np.clip(expected, 0, 1023) - filtered).max() <= 0.52
+    with pytest.raises(ModelError, match="needs the plane 'unf_y'"):
+        filter_luma(model, luma, 32, 10, planes={"depth": depth})
+    with pytest.raises(ModelError, match=r"'depth' has shape \(1, 1, 19, 30\)"):
+        filter_luma(model, luma, 32, 10, planes={"depth": depth[1:], "unf_y": unfiltered})
+
+
+def with_files(unit, **files):
+    """The unit with further files; its originals do for pictures before the codec's filters."""
+    return replace(unit, record=unit.record | files)
+
+
+def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
+    (unit, *_) = tiny_store.split("test")
+    height, width = unit.format.height, unit.format.width
+    cells = np.full((1, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), -1, np.int8)
+    cells[0, BLOCK_PLANES.index("depth"), 2, 3] = 4
+    cells[0, BLOCK_PLANES.index("qp"), 2, 3] = 32
+    np.save(tmp_path / "cells.npy", cells)
+    complete = with_files(unit, block_planes=str(tmp_path / "cells.npy"), unfiltered=unit.record["original"])
+    planes = unit_planes(complete, 0, ["rec_y", "qp", "depth", "cu_qp", "unf_y"])
+    assert set(planes) == {"depth", "cu_qp", "unf_y"}
+    expected = np.zeros((height, width), np.float32)
+    expected[8:12, 12:16] = 0.5
+    np.testing.assert_array_equal(planes["depth"], expected)
+    np.testing.assert_array_equal(planes["cu_qp"], expected)
+    with unit.originals() as originals:
+        np.testing.assert_array_equal(planes["unf_y"], originals[0].y)
+    bare = replace(unit, record={name: value for name, value in unit.record.items() if name != "block_planes"})
+    for name in ("depth", "unf_y", "pred_y"):
+        with pytest.raises(StoreError, match=f"small at QP {unit.qp} has no plane '{name}'"):
+            unit_planes(bare, 0, [name])
+
+
+def measure(model, unit):
+    filtered, _ = measure_filtered(float_filter(model), unit, ["psnr"], "none", 128)
+    return make_row(unit, measure_decoded(unit, ["psnr"]), filtered)
+
+
+def test_evaluation_and_validation_supply_what_a_network_declares(tiny_store):
+    (unit, *_) = tiny_store.split("test")
+    model = create_model("rdn_yuv", **SMALL, planes=["rec_y", "rec_u", "rec_v", "unf_y", "qp"])
+    with_unfiltered = with_files(unit, unfiltered=unit.record["original"])
+    row = measure(model, with_unfiltered)
+    assert row["psnr_u_filtered"] == row["psnr_u"]
+    assert psnr_gain(model, [with_unfiltered], "cpu") == {unit.qp: 0.0}
+    awaken(model)
+    assert measure(model, with_unfiltered)["psnr_v_filtered"] < row["psnr_v"]
+    with pytest.raises(StoreError, match="'unf_y'"):
+        measure(model, unit)
+
+
+def test_the_loss_of_a_yuv_network_weighs_its_components():
+    model = create_model("rdn_yuv", **SMALL)
+    n, size, halo = 2, 16, model.halo
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(side):
+        return torch.rand(n, 1, side, side, generator=generator)
+
+    batch = {"rec_y": draw(size + 2 * halo), "orig_y": draw(size), "qp": torch.full((n, 1, 1, 1), 0.5)}
+    batch |= {f"rec_{c}": draw(size // 2 + halo) for c in "uv"} | {f"orig_{c}": draw(size // 2) for c in "uv"}
+    batch |= {"valid": torch.ones(n, 1, size, size), "picture_mse": torch.tensor([0.5, 2.0])}
+    batch["valid"][1, :, 10:] = 0
+    expected = 0.0
+    for c, weight, h in (("y", 6, halo), ("u", 1, halo // 2), ("v", 1, halo // 2)):
+        error = (batch[f"rec_{c}"][:, :, h:-h, h:-h] - batch[f"orig_{c}"]).square().numpy()[:, 0]
+        rows = 10 if c == "y" else 5
+        expected += weight / 8 * (error[0].mean() / 0.5 + error[1, :rows].mean() / 2.0) / 2
+    assert filter_loss(model, batch, "picture").item() == pytest.approx(expected, rel=1e-5)

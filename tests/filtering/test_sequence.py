@@ -1,0 +1,300 @@
+"""Sequences through a filter: QPs and planes from bitstreams, decisions, the command, nothing half-written."""
+
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecnn.errors import ConfigError
+from codecnn.filtering import candidates, filter_video, float_filter, planes_beside, stream_qps
+from codecnn.models import create_model, save_weights
+from codecnn.video import VideoFormat, create_video, open_video
+from codecnn.video.raw import forget_pages
+from tests.models.test_models import SMALL, awaken
+
+FORM = VideoFormat(48, 32, "420", 10)
+
+
+def network(std=0.12, **options):
+    return awaken(create_model("rdn", **SMALL, **options), std=std)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    save_weights(path, network(), "rdn", {})
+    return path
+
+
+def write(path, form, pictures=3, seed=0):
+    rng = np.random.default_rng(seed)
+    with create_video(path, form) as out:
+        for _ in range(pictures):
+            low, high = 2**form.bit_depth // 4, 3 * 2**form.bit_depth // 4
+            out.write([rng.integers(low, high, shape).astype(form.dtype) for shape in form.plane_shapes])
+    return path
+
+
+@pytest.fixture
+def decoded(tmp_path):
+    return write(tmp_path / "decoded_48x32_10bit.yuv", FORM)
+
+
+def planes_of(path):
+    with open_video(path) as video:
+        return video.format, [[np.array(plane) for plane in picture.planes] for picture in video]
+
+
+def same(first, second):
+    return all(
+        np.array_equal(a, b) for one, two in zip(first, second, strict=True) for a, b in zip(one, two, strict=True)
+    )
+
+
+def test_the_qps_of_a_stream_come_in_output_order(shared_data):
+    """Random access: coded in another order than shown, each picture at its own QP; VTM's trace tells them too."""
+    stream = shared_data / "golden" / "vvc" / "tinyclip128x64_ra_qp37.266"
+    with gzip.open(stream.with_suffix(".cu.csv.gz"), "rt") as file:
+        traced = {int(row["poc"]): int(row["QP"]) for row in csv.DictReader(file)}
+    expected = [traced[poc] for poc in sorted(traced)]
+    assert len(set(expected)) > 2
+    assert stream_qps(stream, len(expected)) == expected
+    assert stream_qps(stream, 3) == expected[:3]
+    with pytest.raises(ConfigError, match=f"tells the QPs of {len(expected)} pictures and decodes to 99"):
+        stream_qps(stream, 99)
+
+
+def test_a_stream_is_filtered_at_its_own_qps(run, weights, shared_data, tmp_path):
+    stream = shared_data / "golden" / "vvc" / "tinyclip128x64_ra_qp37.266"
+    status, _, err = run("filter", "-m", weights, "-i", stream, "-o", tmp_path / "own.y4m", "-f", 6)
+    assert status == 0, err
+    filter_ = float_filter(network())
+    form, pictures = planes_of(tmp_path / "own.y4m")
+    assert (form.width, form.height, form.bit_depth, len(pictures)) == (128, 64, 10, 6)
+    with open_video(stream, frames=6) as video:
+        expected = [filter_(picture, qp).planes for picture, qp in zip(video, stream_qps(stream, 6), strict=True)]
+    assert same(pictures, expected)
+    assert not same(pictures[1:2], [filter_(video_picture(stream, 1), 37).planes])
+
+
+def video_picture(path, number):
+    with open_video(path) as video:
+        return video[number]
+
+
+def test_qps_from_a_list_and_a_file(run, weights, decoded, tmp_path):
+    (tmp_path / "qps.txt").write_text("22\n32, 42\n")
+    for name, qps in (("list", "22,32,42"), ("file", tmp_path / "qps.txt")):
+        assert (
+            run("filter", "-m", weights, "-i", decoded, "-q", qps, "-o", tmp_path / f"{name}_48x32_10bit.yuv")[0] == 0
+        )
+    filter_ = float_filter(network())
+    with open_video(decoded) as video:
+        expected = [filter_(picture, qp).planes for picture, qp in zip(video, (22, 32, 42), strict=True)]
+    assert same(planes_of(tmp_path / "list_48x32_10bit.yuv")[1], expected)
+    assert same(planes_of(tmp_path / "file_48x32_10bit.yuv")[1], expected)
+
+
+@pytest.mark.parametrize(("suffix", "bit_depth"), [("yuv", 8), ("y4m", 8), ("y4m", 10)])
+def test_the_output_has_the_inputs_format(run, weights, tmp_path, suffix, bit_depth):
+    form = VideoFormat(33, 21, "420", bit_depth, 25)
+    source = write(tmp_path / f"in_33x21_25_{bit_depth}bit.{suffix}", form)
+    output = tmp_path / f"out_33x21_25_{bit_depth}bit.{suffix}"
+    status, _, err = run("filter", "-m", weights, "-i", source, "-q", 32, "-o", output, "--tile", 16)
+    assert status == 0, err
+    assert planes_of(output)[0] == form
+    before, after = planes_of(source)[1], planes_of(output)[1]
+    assert not same([p[:1] for p in before], [p[:1] for p in after])
+    assert same([p[1:] for p in before], [p[1:] for p in after])
+
+
+def test_decisions_of_a_sequence(run, weights, decoded, tmp_path):
+    """Originals made so that the filter is right in the left CTU of the first picture, nowhere, and everywhere."""
+    filter_ = float_filter(network())
+    original = tmp_path / "original_48x32_10bit.yuv"
+    with open_video(decoded) as video, create_video(original, FORM) as out:
+        for number, picture in enumerate(video):
+            y = np.array(picture.y)
+            right = (slice(None), [slice(32), slice(0), slice(48)][number])
+            y[right] = filter_(picture, 37).y[right]
+            out.write([y, *picture.planes[1:]])
+    stats = tmp_path / "d.vtmbmsstats"
+    argv = ("filter", "-m", weights, "-i", decoded, "-q", 37, "-o", tmp_path / "o_48x32_10bit.yuv", "--ctu", 32)
+    argv += ("--original", original, "--qp-offsets", "-5,5", "--decisions", stats)
+    status, text, err = run(*argv, "--json")
+    assert status == 0, err
+    made = json.loads(text)["decisions"]
+    assert made["pictures"] == {"off": 1, "on": 1, "ctu": 1}
+    assert made["qp_offsets"] == {"0": 2}
+    assert made["ctus_on"] == {"y": 0.5}
+    assert made["pays"]
+    assert made["rd_cost_after"] < made["rd_cost_before"]
+    assert same(planes_of(tmp_path / "o_48x32_10bit.yuv")[1], planes_of(original)[1])
+
+    lines = stats.read_text().splitlines()
+    assert "# Sequence size: [48x 32]" in lines
+    flags = {}
+    for line in lines:
+        if found := re.fullmatch(r"BlockStat: POC (\d+) @\( *(\d+), *0\) \[(\d+)x32\] filter_y=([01])", line):
+            flags[int(found[1]), int(found[2]), int(found[3])] = int(found[4])
+    assert flags == {
+        (poc, x, w): on
+        for poc, left, right in ((0, 1, 0), (1, 0, 0), (2, 1, 1))
+        for x, w, on in ((0, 32, left), (32, 16, right))
+    }
+    assert sum("scale_y=256" in line for line in lines) == 3
+    assert sum("qp_offset=0" in line for line in lines) == 6
+
+    status, text, _ = run(*argv)
+    assert status == 0
+    assert re.search(r"pictures +1 off, 1 on, 1 by CTU", text)
+    assert re.search(r"CTUs on +Y 50.0%", text)
+
+
+def test_originals_must_be_as_many(run, weights, decoded, tmp_path):
+    longer = write(tmp_path / "longer_48x32_10bit.yuv", FORM, 4, seed=1)
+    output = tmp_path / "o_48x32_10bit.yuv"
+    argv = ("filter", "-m", weights, "-i", decoded, "-q", 37, "-o", output, "--original", longer)
+    status, _, err = run(*argv)
+    assert status == 1
+    assert "longer_48x32_10bit.yuv has 4 pictures" in err
+    assert not output.exists()
+    assert run(*argv, "-f", 2)[0] == 0
+    assert len(planes_of(output)[1]) == 2
+
+
+def test_an_original_with_a_silent_name_is_taken_as_the_input(run, weights, decoded, tmp_path):
+    silent = tmp_path / "original.yuv"
+    silent.write_bytes(decoded.read_bytes())
+    argv = ("filter", "-m", weights, "-i", decoded, "-q", 37, "-o", tmp_path / "o.yuv", "--original", silent, "--json")
+    status, text, err = run(*argv)
+    assert status == 0, err
+    assert json.loads(text)["decisions"]["pictures"]["off"] == 3
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ((), "decoded_48x32_10bit.yuv does not tell its slice QPs"),
+        (("-q", "22,32"), "2 QPs were given for 3 pictures"),
+        (("-q", "x"), "QP 'x' is not a whole number"),
+        (("-q", "32", "--decisions", "d.vtmbmsstats"), "d.vtmbmsstats needs --original"),
+        (("-q", "32", "--memory", "2 gigs"), "memory '2 gigs' is not a size"),
+        (("-q", "32", "--memory", "1KiB"), "too little for pictures of 48x32"),
+        (("-q", "32", "--plane", "unf_y"), "'unf_y' is not NAME=FILE"),
+        (("-q", "32", "--plane", "unf_y={decoded}"), "the network takes no plane 'unf_y'"),
+        (("-q", "32", "--original", "{decoded}", "--ctu", "48"), "CTU size 48"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(run, weights, decoded, tmp_path, extra, sentence):
+    output = tmp_path / "o_48x32_10bit.yuv"
+    extra = tuple(text.replace("{decoded}", str(decoded)) for text in extra)
+    status, _, err = run("filter", "-m", weights, "-i", decoded, "-o", output, *extra)
+    assert status == 1
+    assert sentence in err
+    assert not list(tmp_path.glob("o_*"))
+
+
+def test_hevc_streams_ask_for_the_qp(run, weights, shared_data, tmp_path):
+    stream = shared_data / "golden" / "hevc" / "chelsea178x130_ai_qp32_ctu32.265"
+    status, _, err = run("filter", "-m", weights, "-i", stream, "-o", tmp_path / "o.y4m")
+    assert status == 1
+    assert "give it as -q QP" in err
+    assert run("filter", "-m", weights, "-i", stream, "-q", 32, "-o", tmp_path / "o.y4m")[0] == 0
+    assert planes_of(tmp_path / "o.y4m")[0].width == 178
+
+
+def depth_plane(path, poc, width, height):
+    """Depth of each sample as VTM traced it, in the loader's scale."""
+    plane = np.zeros((height, width), np.float32)
+    with gzip.open(path, "rt") as file:
+        for row in csv.DictReader(file):
+            if row["channel"] == "L" and int(row["poc"]) == poc:
+                x, y, w, h = (int(row[name]) for name in "xywh")
+                plane[y : y + h, x : x + w] = int(row["depth"]) / 8
+    return plane
+
+
+@pytest.mark.parametrize("source", ["table", pytest.param("stream", marks=pytest.mark.slow)])
+def test_planes_of_the_coding_tree_and_further_pictures(run, shared_data, tmp_path, source):
+    """From a table, or from the stream itself (slow: it may compile)."""
+    golden = shared_data / "golden" / "vvc"
+    stream, name = golden / "tinyclip128x64_ra_qp37.266", "tinyclip128x64_ra_qp37"
+    model = network(planes=["rec_y", "unf_y", "depth", "qp"])
+    save_weights(tmp_path / "w.safetensors", model, "rdn", {})
+    unfiltered = write(tmp_path / "unf_128x64_10bit.yuv", VideoFormat(128, 64, "420", 10), 2)
+    argv = ("filter", "-m", tmp_path / "w.safetensors", "-i", stream, "-o", tmp_path / "o.y4m", "-f", 2)
+    argv += ("--plane", f"unf_y={unfiltered}")
+    if source == "table":
+        argv += ("--blocks", golden / f"{name}.vtmbmsstats.gz")
+    status, _, err = run(*argv)
+    assert status == 0, err
+    filter_ = float_filter(model)
+    qps = stream_qps(stream, 2)
+    with open_video(stream, frames=2) as video, open_video(unfiltered) as beside:
+        for number, made in enumerate(planes_of(tmp_path / "o.y4m")[1]):
+            depth = depth_plane(golden / f"{name}.cu.csv.gz", number, 128, 64)
+            assert len(np.unique(depth)) > 2
+            planes = {"unf_y": beside[number].y, "depth": depth}
+            np.testing.assert_array_equal(made[0], filter_(video[number], qps[number], planes).y)
+
+
+def test_planes_that_are_missing_or_do_not_fit(decoded, tmp_path):
+    other = write(tmp_path / "other_48x32_8bit.yuv", VideoFormat(48, 32))
+    with pytest.raises(ConfigError, match=r"'unf_y', the pictures before .* --plane unf_y=FILE"):
+        planes_beside(["rec_y", "unf_y"], FORM, {}, None)
+    with pytest.raises(ConfigError, match=r"'depth' of the coding tree"):
+        planes_beside(["rec_y", "depth"], FORM, {}, None)
+    with open_video(other) as video, pytest.raises(ConfigError, match=r"other_48x32_8bit.yuv for 'pred_y' is 48x32"):
+        planes_beside(["rec_y", "pred_y"], FORM, {"pred_y": video}, None)
+
+
+def test_candidates_are_what_the_network_can_tell_apart(decoded):
+    picture = video_picture(decoded, 0)
+    filter_ = float_filter(network())
+    made = candidates(filter_, picture, 60, (-5, 5, 0))
+    assert list(made) == [0, -5]
+    np.testing.assert_array_equal(made[-5]["y"], filter_.samples(picture, 55)["y"])
+    blind = float_filter(awaken(create_model("arcnn"), std=0.01))
+    assert "qp" not in blind.planes
+    assert list(candidates(blind, picture, 37, (5,))) == [0]
+
+
+def test_a_network_that_takes_no_qp_needs_none(run, decoded, tmp_path):
+    save_weights(tmp_path / "w.safetensors", awaken(create_model("arcnn"), std=0.01), "arcnn", {})
+    argv = ("filter", "-m", tmp_path / "w.safetensors", "-i", decoded, "-o", tmp_path / "o_48x32_10bit.yuv")
+    assert run(*argv)[0] == 0
+    status, _, err = run(*argv, "--original", decoded)
+    assert (status, "slice QPs" in err) == (1, True)
+
+
+def test_a_sequence_that_fails_leaves_nothing(decoded, tmp_path):
+    def broken(_number):
+        raise RuntimeError
+
+    output = tmp_path / "out" / "o_48x32_10bit.yuv"
+    with open_video(decoded) as video, pytest.raises(RuntimeError):
+        filter_video(float_filter(network()), video, [32], output, beside=broken)
+    assert not list(output.parent.glob("*"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_pages_that_were_read_can_be_let_go(tmp_path):
+    def resident():
+        return int(re.search(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+    path = tmp_path / "big_2048x2048.yuv"
+    rng = np.random.default_rng(0)
+    path.write_bytes(rng.integers(0, 256, 2048 * 2048 * 3 // 2 * 4, dtype=np.uint8).tobytes())
+    with open_video(path) as video:
+        before = resident()
+        sums = [int(picture.y.sum()) for picture in video]
+        assert resident() - before > 10_000
+        forget_pages(video[3].y)
+        assert resident() - before < 2_000
+        assert [int(picture.y.sum()) for picture in video] == sums
+    forget_pages(np.zeros((2, 2)))

@@ -1,0 +1,118 @@
+"""Tiles against the picture in one piece for every network, threads and memory; the filter is made ready once."""
+
+import numpy as np
+import pytest
+import torch
+
+import codecnn.filtering.picture_filter as picture_filter
+from codecnn.errors import ConfigError
+from codecnn.filtering import float_filter
+from codecnn.filtering.tile_memory import bytes_per_sample, tile_within
+from codecnn.models import create_model, list_models
+from codecnn.models.activations import peak_bytes
+from codecnn.video import Picture
+from tests.models.test_models import SMALL, awaken
+
+SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
+SHORT |= {name: {"blocks": 1} for name in list_models() if name.startswith(("rdn", "quarter"))}
+
+
+def trained(name, **options):
+    """A network whose residual has the size of a trained one's, about ten samples of 10 bit."""
+    torch.manual_seed(3)
+    model = create_model(name, **options).eval()
+    last = [weight for weight in model.parameters() if weight.ndim == 4 and not weight.any()]
+    for weight in last:
+        torch.nn.init.normal_(weight, std=0.02)
+    picture = decoded(24, 24)
+    moved = np.abs(float_filter(model).samples(picture, 37)["y"] - picture.y).max()
+    with torch.no_grad():
+        for weight in last:
+            weight *= 20 / moved
+    return model
+
+
+def decoded(height, width, bit_depth=10):
+    rng = np.random.default_rng(5)
+    shapes = [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * 2
+    top = 2**bit_depth - 1
+    planes = [np.clip(rng.normal(top / 2, top / 6, shape), 0, top).astype("<u2") for shape in shapes]
+    return Picture(tuple(planes), bit_depth)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_tiles_and_threads_give_the_whole_picture(name):
+    """Before rounding within 1e-5 of full scale; hardly a sample rounds to another."""
+    model = trained(name, **SHORT.get(name, {}))
+    samples = differing = 0
+    for size, tiles in (((45, 67), (24, 40)), ((7, 50), (16,))):
+        picture = decoded(*size)
+        whole = float_filter(model, tile=None).samples(picture, 37)
+        moved = max(np.abs(plane - picture.planes["yuv".index(c)]).max() for c, plane in whole.items())
+        assert 1 < moved < 300
+        for threads, tile in enumerate(tiles, start=1):
+            torch.set_num_threads(threads)
+            tiled = float_filter(model, tile=tile).samples(picture, 37)
+            for component, plane in whole.items():
+                assert np.abs(tiled[component] - plane).max() <= 1e-5 * 1024
+                differing += int((np.rint(tiled[component]) != np.rint(plane)).sum())
+                samples += plane.size
+    assert differing / samples < 1e-3, f"{differing} of {samples} samples round differently"
+
+
+def test_the_network_is_made_ready_once(monkeypatch):
+    calls = []
+    prepare = picture_filter.prepare
+    monkeypatch.setattr(picture_filter, "prepare", lambda model: calls.append(model) or prepare(model))
+    model = awaken(create_model("rdn", **SMALL))
+    filter_ = float_filter(model)
+    first = filter_(decoded(16, 24), 32)
+    torch.nn.init.zeros_(model.tail.weight)
+    assert np.array_equal(filter_(decoded(16, 24), 32).y, first.y)
+    assert len(calls) == 1
+
+
+def test_samples_are_the_picture_before_rounding():
+    filter_ = float_filter(trained("rdn_yuv", **SMALL))
+    picture = decoded(20, 30)
+    samples, filtered = filter_.samples(picture, 32), filter_(picture, 32)
+    assert tuple(samples) == filter_.outputs == ("y", "u", "v")
+    assert filter_.planes == ("rec_y", "rec_u", "rec_v", "qp")
+    for plane, name in zip(filtered.planes, "yuv", strict=True):
+        assert plane.dtype == np.uint16
+        assert (samples[name] % 1).any()
+        np.testing.assert_array_equal(plane, np.clip(np.rint(samples[name]), 0, 1023))
+
+
+@pytest.mark.parametrize("name", ["quarter_light", "low_cost_17", "vrcnn", "rdn"])
+def test_tensors_stay_within_the_memory_allowed(name):
+    """Counted over a whole picture, planes and outputs included; and not by tiles far smaller than they need be."""
+    model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
+    picture = decoded(100, 120)
+    # Tiles of the picture's size and of about a quarter of its area.
+    per_sample = bytes_per_sample(float_filter(model).model, torch.device("cpu"))
+    for share in (1.2, 0.5):
+        memory = int(4 * 100 * 120 * 12 + share * per_sample * 100 * 120)
+        filter_ = float_filter(model, memory=memory)
+        peak = peak_bytes(lambda: filter_.samples(picture, 37), list(filter_.model.parameters()))  # noqa: B023
+        assert 0.3 * memory < peak <= memory
+    whole = float_filter(model, tile=None).samples(picture, 37)
+    assert np.abs(filter_.samples(picture, 37)["y"] - whole["y"]).max() <= 1e-5 * 1024
+
+
+def test_the_tile_follows_from_the_memory():
+    model = trained("rdn", **SMALL)
+
+    def tile(memory, limit=640):
+        return tile_within(memory, 100.0, model, (1080, 1920), limit)
+
+    assert tile(2**31) == 640
+    assert tile(2**31, None) is None
+    planes = 4 * (1080 * 1920 * 3 + (1080 + 5) * (1920 + 5) * 2)
+    side = tile(planes + 100 * 300**2)
+    assert side % 16 == 0
+    assert 300 - 16 - 3 - 2 * model.radius < side <= 300 - 2 * model.radius
+    with pytest.raises(ConfigError, match=r"40 MiB are too little for pictures of 1920x1080: .* takes 40 MiB"):
+        tile(planes)
+    with pytest.raises(ConfigError, match="tile size must be positive, not 0"):
+        float_filter(model, tile=0)

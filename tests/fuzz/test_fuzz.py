@@ -1,0 +1,374 @@
+"""Over a thousand damaged or hostile inputs: each ends in one of our errors, in one sentence, or in a correct result.
+
+Never in another exception, a hang, a command that a name smuggled in, or a picture that the bytes do not hold. Every
+case has a seed of its own, printed when it fails; `CASES` in fuzzing.py says how many each kind has. Here: pictures.
+"""
+
+import gc
+import io
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from skimage.io import imsave
+
+from codecnn.errors import CodecnnError
+from codecnn.video import VideoFormat, create_video, open_video, read_still, rgb_to_ycbcr
+from codecnn.video.process import ffmpeg_path
+from tests.helpers.fuzzing import CASES, Case, fuzz, mutate, pick
+
+SLOW = 10
+"""So many times as many streams in a slow run."""
+
+
+def joined(video: Any) -> bytes:
+    return b"".join(plane.tobytes() for picture in video for plane in picture.planes)
+
+
+def noise(rng: np.random.Generator, *shape: int, dtype: type = np.uint8) -> np.ndarray:
+    return rng.integers(0, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
+
+
+# --- raw YUV and Y4M -----------------------------------------------------------------------------------------------
+
+
+def samples_of_y4m(content: bytes) -> tuple[int, int, bytes]:
+    """Width, height and all samples by a reading that goes through the file line by line."""
+    file = io.BytesIO(content)
+    tags = {tag[:1]: tag[1:] for tag in file.readline()[:-1].split(b" ")[1:]}
+    width, height = int(tags[b"W"]), int(tags[b"H"])
+    colour = tags.get(b"C", b"420").decode()
+    if b"C" not in tags and (old := re.search(rb" XYSCSS=(\w+)", content.partition(b"\n")[0])):
+        colour = old[1].decode().lower()
+    depth = int((re.search(r"(?:p|mono)(\d+)$", colour) or [0, 8])[1])
+    chroma = 0
+    if not colour.startswith("mono"):
+        sub_width, sub_height = {"420": (2, 2), "422": (2, 1), "444": (1, 1)}[colour[:3]]
+        chroma = 2 * -(-width // sub_width) * -(-height // sub_height)
+    size = (width * height + chroma) * (1 if depth == 8 else 2)
+    samples = b""
+    while line := file.readline():
+        assert line == b"FRAME\n" or line.startswith(b"FRAME ")
+        picture = file.read(size)
+        assert len(picture) == size
+        samples += picture
+    return width, height, samples
+
+
+def check_y4m(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with open_video(path) as video:
+        got = joined(video)
+        assert (video.format.width, video.format.height, got) == samples_of_y4m(content)
+
+
+def make_y4m(path: Path, form: VideoFormat, count: int = 3) -> bytes:
+    rng = np.random.default_rng(0)
+    with create_video(path, form) as out:
+        for _ in range(count):
+            out.write([rng.integers(0, 1 << form.bit_depth, shape).astype(form.dtype) for shape in form.plane_shapes])
+    return path.read_bytes()
+
+
+def test_y4m_headers(tmp_path: Path) -> None:
+    tags = [b"W", b"H", b"C", b"F", b"I", b"A", b"X", b"XYSCSS=", b""]
+    values = [
+        b"8",
+        b"6",
+        b"0",
+        b"-6",
+        b"1e3",
+        b"99999999",
+        b"9" * 40,
+        b"420",
+        b"420p10",
+        b"444p16",
+        b"mono",
+        b"422jpeg",
+    ]
+    values += [
+        b"410",
+        b"30:1",
+        b"0:0",
+        b"30:0",
+        b"p",
+        b"\xff\xfe",
+        b"\0",
+        b"420p99",
+        b"mono10",
+        b"0x8",
+        b" ",
+        b"\xd9\xa3",
+    ]
+
+    def case(rng: np.random.Generator) -> None:
+        form = VideoFormat(8, 6, pick(rng, ["400", "420", "422", "444"]), pick(rng, [8, 10]))
+        content = make_y4m(tmp_path / "whole.y4m", form)
+        head, _, body = content.partition(b"\n")
+        words = head.split(b" ")
+        for _ in range(int(rng.integers(1, 3))):
+            place = int(rng.integers(1, len(words) + 1))
+            words[place : place + int(rng.integers(2))] = [pick(rng, tags) + pick(rng, values)]
+        check_y4m(tmp_path / "a.y4m", b" ".join(words) + b"\n" + body)
+
+    outcomes = fuzz("y4m header", case)
+    assert min(outcomes["result"], outcomes["error"]) > 20
+
+
+def test_y4m_bytes(tmp_path: Path) -> None:
+    content = make_y4m(tmp_path / "whole.y4m", VideoFormat(7, 5, "420", 8), 4)
+    content = content.replace(b"FRAME\n", b"FRAME Ip XCODEC=none\n", 2)
+    outcomes = fuzz("y4m bytes", lambda rng: check_y4m(tmp_path / "a.y4m", mutate(content, rng)))
+    assert min(outcomes["result"], outcomes["error"]) > 20
+
+
+def test_raw_files_and_their_options(tmp_path: Path) -> None:
+    path = tmp_path / "a_8x6_50.yuv"
+
+    def case(rng: np.random.Generator) -> None:
+        content = rng.bytes(int(rng.choice([0, 1, 72, 95, 144, 288, 576, 1000])))
+        path.write_bytes(content)
+        options = {
+            "size": pick(rng, [None, "8x6", (8, 6), "6x8", "x", "8x", (0, 6), (-8, 6), "99999999x2", (10**12, 10**12)]),
+            "bit_depth": pick(rng, [None, 8, 10, 16, 7, 17, 0, -1]),
+            "chroma": pick(rng, [None, "420", "400", "444", "411", "", "4:2:0"]),
+            "packing": pick(rng, [None, None, "p010", "p016", "planar", "P010", "nv12", "../x"]),
+            "start": pick(rng, [0, 0, 1, 10**30, -1]),
+            "frames": pick(rng, [None, 1, 0, 10**30]),
+            "step": pick(rng, [1, 1, 8, 0, 10**30]),
+        }
+        for name in options:
+            if name != "size" and rng.random() < 0.7:
+                options[name] = {"start": 0, "step": 1}.get(name)
+        with open_video(path, **options) as video:
+            got = joined(video)
+            form = video.format
+            taken = list(range(len(content) // form.picture_bytes))[options["start"] :: options["step"]]
+            assert len(video) == len(taken[: options["frames"]])
+            if options["packing"] in (None, "planar"):
+                size = form.picture_bytes
+                assert got == b"".join(content[n * size : (n + 1) * size] for n in taken[: options["frames"]])
+            else:
+                assert Counter(got) == Counter((np.frombuffer(content, "<u2") >> (16 - form.bit_depth)).tobytes())
+
+    outcomes = fuzz("raw", case)
+    assert min(outcomes["result"], outcomes["error"]) > 5
+
+
+# --- stills --------------------------------------------------------------------------------------------------------
+
+
+def check_still(path: Path, content: bytes) -> None:
+    """Against Pillow, or where ours is Pillow too, at least unchanged on its way."""
+    path.write_bytes(content)
+    picture = read_still(path, chroma="444", bit_depth=8, full_range=True)
+    with Image.open(path) as image:
+        samples = np.asarray(image.convert("RGB") if image.mode == "P" else image)
+    if samples.ndim == 2:
+        scaled = samples.astype(float) * (255 if samples.dtype == bool else 255 / np.iinfo(samples.dtype).max)
+        np.testing.assert_array_equal(picture.y, np.floor(scaled + 0.5))
+    else:
+        wanted = rgb_to_ycbcr(samples[:, :, :3], chroma="444", bit_depth=8, full_range=True)
+        np.testing.assert_array_equal(np.stack(picture.planes), np.stack(wanted.planes))
+
+
+def stills(folder: Path, suffix: str, depths: tuple[type, ...] = (np.uint8,)) -> list[bytes]:
+    rng = np.random.default_rng(2)
+    contents = []
+    for dtype in depths:
+        for shape in ((9, 13), (9, 13, 3)):
+            if dtype is np.uint16 and len(shape) == 3:
+                continue  # Pillow, with which we compare, cuts these to 8 bit
+            path = folder / f"whole{suffix}"
+            imsave(path, noise(rng, *shape, dtype=dtype), check_contrast=False)
+            contents.append(path.read_bytes())
+    return contents
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "suffixes"),
+    [("png", [".png"]), ("jpeg", [".jpg"]), ("tiff", [".tif"]), ("other stills", [".bmp", ".webp"])],
+)
+def test_stills(tmp_path: Path, kind: str, suffixes: list[str]) -> None:
+    """Readers warn of what they find; warnings are no errors of ours."""
+    depths = (np.uint8, np.uint16) if kind in ("png", "tiff") else (np.uint8,)
+    wholes = [(suffix, content) for suffix in suffixes for content in stills(tmp_path, suffix, depths)]
+    for suffix, content in wholes:
+        check_still(tmp_path / f"a{suffix}", content)
+
+    def case(rng: np.random.Generator) -> None:
+        suffix, content = pick(rng, wholes)
+        check_still(tmp_path / f"a{suffix}", mutate(content, rng))
+
+    assert fuzz(kind, case)["error"] > CASES[kind] // 5
+    gc.collect()  # imageio leaves files open when none of its readers fits
+
+
+def test_deep_png(tmp_path: Path) -> None:
+    """16-bit colour goes through ffmpeg; a PNG has checksums, so what is read is what was written."""
+    samples = noise(np.random.default_rng(4), 9, 13, 3, dtype=np.uint16)
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 13, 9, 16, 2, 0, 0, 0))
+    whole = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    wanted = np.stack(rgb_to_ycbcr(samples, chroma="444", bit_depth=16).planes)
+
+    def case(rng: np.random.Generator) -> None:
+        (tmp_path / "a.png").write_bytes(mutate(whole, rng) if rng.random() < 0.9 else whole)
+        np.testing.assert_array_equal(
+            np.stack(read_still(tmp_path / "a.png", chroma="444", bit_depth=16).planes), wanted
+        )
+
+    assert fuzz("deep png", case)["error"] > 0
+
+
+# --- streams, and names --------------------------------------------------------------------------------------------
+
+FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
+
+
+def check_stream(path: Path, content: bytes) -> None:
+    """Against ffmpeg's own MD5 of all that it decodes, in the pixel format that the file has."""
+    path.write_bytes(content)
+    with open_video(path) as video:
+        raw = joined(video)
+        argv = [*FFMPEG, "-i", path, "-map", "0:V:0", "-fps_mode", "passthrough", "-f", "rawvideo", "-"]
+        told = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+        assert raw == told.stdout
+
+
+def mutated_stream(shared_data: Path, tmp_path: Path) -> Case:
+    golden = shared_data / "golden"
+    names = ("vvc/tiny64x64_ai_qp32.266", "vvc/tinyclip128x64_ra_qp37.266", "hevc/chelsea178x130_ai_qp32_mincu16.265")
+    wholes = [(golden / name).read_bytes() for name in names]
+
+    def case(rng: np.random.Generator) -> None:
+        which = int(rng.integers(4))
+        if which == 3:
+            check_stream(
+                tmp_path / f"a.{pick(rng, ['266', '265', '264', 'mp4', 'mkv', 'ivf', 'avi'])}", rng.bytes(3000)
+            )
+        else:
+            check_stream(tmp_path / f"a{Path(names[which]).suffix}", mutate(wholes[which], rng))
+
+    return case
+
+
+def test_streams(shared_data: Path, tmp_path: Path) -> None:
+    assert fuzz("streams", mutated_stream(shared_data, tmp_path))["error"] > 8
+
+
+@pytest.mark.slow
+def test_many_streams(shared_data: Path, tmp_path: Path) -> None:
+    outcomes = fuzz("streams", mutated_stream(shared_data, tmp_path), SLOW * CASES["streams"])
+    assert min(outcomes["error"], outcomes["result"]) > 10
+
+
+def test_mp4(tmp_path: Path) -> None:
+    make_y4m(tmp_path / "in.y4m", VideoFormat(32, 16, "420", 8), 3)
+    subprocess.run([*FFMPEG, "-i", tmp_path / "in.y4m", "-c:v", "libx264", tmp_path / "whole.mp4"], check=True)
+    whole = (tmp_path / "whole.mp4").read_bytes()
+    check_stream(tmp_path / "a.mp4", whole)
+    assert fuzz("mp4", lambda rng: check_stream(tmp_path / "a.mp4", mutate(whole, rng)))["error"] > 1
+
+
+PIECES = [
+    *("-i", "--", " ", "'", '"', "\n", "\t", "%", "%d", "%03d", "$(touch canary)", "`touch canary`", "; touch canary;"),
+    *("&& touch canary", "| touch canary", "::", "file:", "concat:", "pipe:0", "http:", "data:", "|", "*", "?", "[a]"),
+    *("~", "\\", "#", "é", "日本", "\u202e", os.fsdecode(b"\xff\xfe"), "99x99", "4x4_10bit", "_16x8_400", "p010", "{}"),
+    *("\x1b[31m", "\r", "=", "@", ",", "subfile,,start,0,end,9,,:"),
+]
+
+
+def test_names_are_only_names(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
+    """Whatever a file is called, its pictures come as they are, and a missing one is told."""
+    form = VideoFormat(16, 8, "420", 8)
+    make_y4m(tmp_path / "whole.y4m", form)
+    with open_video(tmp_path / "whole.y4m") as video:
+        wanted = joined(video)
+    subprocess.run([*FFMPEG, "-i", tmp_path / "whole.y4m", "-c:v", "ffv1", tmp_path / "whole.mkv"], check=True)
+    (tmp_path / "whole.yuv").write_bytes(wanted)
+    imsave(tmp_path / "whole.png", noise(np.random.default_rng(0), 8, 16), check_contrast=False)
+    still = joined(open_video(tmp_path / "whole.png"))
+    folder = tmp_path_factory.mktemp("names")
+    monkeypatch.chdir(folder)
+    options = {"size": "16x8", "bit_depth": 8, "chroma": "420", "packing": "planar"}
+
+    def case(rng: np.random.Generator) -> None:
+        suffix = pick(rng, [".yuv", ".yuv", ".y4m", ".y4m", ".png", ".png", ".mkv"])
+        name = "".join(pick(rng, PIECES) for _ in range(int(rng.integers(1, 4)))) + suffix
+        shutil.copy(tmp_path / f"whole{suffix}", folder / name)
+        assert joined(open_video(name, **(options if suffix == ".yuv" else {}))) == (
+            still if suffix == ".png" else wanted
+        )
+        (folder / name).unlink()
+        with pytest.raises(CodecnnError):
+            open_video(name)
+        assert list(folder.iterdir()) == []
+
+    assert fuzz("names", case)["result"] == CASES["names"]
+
+
+def test_hostile_names_on_the_command_line(tmp_path: Path) -> None:
+    for name in (b"\xff\xfe 9x9.yuv", b"$(touch canary)\n.266", b"concat:a|b.mp4"):
+        argv = [sys.executable.encode(), b"-m", b"codecnn", b"info", b"--", name]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr.startswith(b"codecnn: ")
+        assert b"Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_any_value(tmp_path: Path) -> None:
+    make_y4m(tmp_path / "a_8x6.y4m", VideoFormat(8, 6))
+    with open_video(tmp_path / "a_8x6.y4m") as video:
+        wanted = joined(video)
+        (tmp_path / "a_8x6.yuv").write_bytes(wanted)
+    rates = [
+        "50",
+        "1e99999999",
+        "1e999",
+        "nan",
+        "inf",
+        "-1",
+        "0",
+        "1/0",
+        "9" * 5000,
+        "1e-30",
+        float("nan"),
+        10**40,
+        "x",
+    ]
+
+    def case(rng: np.random.Generator) -> None:
+        options = {"fps": pick(rng, rates)} if rng.random() < 0.6 else {"matrix": pick(rng, ["bt601", "", "bt709"])}
+        with open_video(tmp_path / pick(rng, ["a_8x6.yuv", "a_8x6.y4m"]), **options) as video:
+            assert joined(video) == wanted
+            with create_video(tmp_path / "out.y4m", video.format) as out:
+                out.write(video[0])
+        with open_video(tmp_path / "out.y4m") as again:
+            assert again.format == video.format
+
+    assert fuzz("options", case)["error"] > 10
+
+
+def test_there_are_a_thousand_cases() -> None:
+    """And every kind is tried by a test, each of which counts its own."""
+    assert sum(CASES.values()) >= 1_000
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_fuzz*.py")))
+    tried = set(re.findall(r'fuzz\("([\w ]+)"', text)) | set(re.findall(r'\("([\w ]+)", \["\.', text))
+    assert tried == set(CASES)

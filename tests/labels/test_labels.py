@@ -1,0 +1,335 @@
+"""Labels of pictures: which neighbours they may use, ranking, the table and the command."""
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from skimage.io import imsave
+
+from codecnn.cli import main
+from codecnn.errors import ConfigError, FormatError
+from codecnn.intra.blocks import block_costs_reference
+from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.labels.sources import file_inputs, read_inputs
+from codecnn.labels.table import (
+    LabelSettings,
+    Source,
+    label_pictures,
+    label_settings,
+    parse_block_sizes,
+    rank_modes,
+    write_labels,
+)
+
+
+def _picture(width: int = 80, height: int = 72, seed: int = 0) -> np.ndarray:
+    """Waves, an edge and noise of 10 bit."""
+    y, x = np.mgrid[:height, :width]
+    luma = (
+        500 + 200 * np.sin((x + 2 * y) / 9) + 150 * (x > y) + np.random.default_rng(seed).normal(0, 12, (height, width))
+    )
+    return np.clip(np.rint(luma), 0, 1023).astype(np.uint16)
+
+
+def _source(plane: np.ndarray, references: np.ndarray | None = None, name: str = "waves") -> Source:
+    return Source(name, 0, plane, plane if references is None else references, 10)
+
+
+def _rows(sources, settings: LabelSettings, jobs: int = 1) -> list[dict]:
+    return [row for _, batch, _ in label_pictures(sources, settings, jobs=jobs) for row in batch.to_pylist()]
+
+
+def _coding_order(width: int, height: int, ctu: int) -> dict[tuple[int, int], int]:
+    """Number of every 4x4 unit, walking CTUs row by row and their quadtrees down."""
+    order: dict[tuple[int, int], int] = {}
+
+    def walk(x: int, y: int, size: int) -> None:
+        if size == 4:
+            order[x // 4, y // 4] = len(order)
+            return
+        half = size // 2
+        for dy in (0, half):
+            for dx in (0, half):
+                walk(x + dx, y + dy, half)
+
+    for y in range(0, height, ctu):
+        for x in range(0, width, ctu):
+            walk(x, y, ctu)
+    return order
+
+
+@pytest.mark.parametrize(("side", "ctu"), [(4, 32), (8, 16), (16, 64), (32, 32)])
+def test_references_are_what_is_coded_before_and_substituted_from_the_bottom_left(side: int, ctu: int) -> None:
+    plane = np.random.default_rng(2).integers(0, 1024, (72, 80)).astype(np.uint16)
+    order = _coding_order(80, 72, ctu)
+    positions = block_positions(80, 72, side, side)
+    assert len(positions) == (80 // side) * (72 // side)
+    lines = reference_lines(plane, positions, side, side, 10, ctu)
+    for (x, y), line in zip(positions.tolist(), lines, strict=True):
+        places = [(x - 1, y + j) for j in range(2 * side - 1, -2, -1)] + [(x + i, y - 1) for i in range(2 * side)]
+        values: list[int | None] = []
+        for px, py in places:
+            known = 0 <= px < 80 and 0 <= py < 72 and order[px // 4, py // 4] < order[x // 4, y // 4]
+            values.append(int(plane[py, px]) if known else None)
+        first = next((value for value in values if value is not None), 512)
+        expected = []
+        for value in values:
+            first = first if value is None else value
+            expected.append(first)
+        assert line.tolist() == expected
+
+
+def test_references_without_any_neighbour_are_half_the_range() -> None:
+    plane = np.zeros((16, 16), np.uint8)
+    assert (reference_lines(plane, np.array([[0, 0]]), 8, 8, 8) == 128).all()
+    with pytest.raises(ConfigError, match="8x8 do not lie in CTUs of 48"):
+        reference_lines(plane, np.array([[0, 0]]), 8, 8, 8, 48)
+
+
+def test_blocks_are_cut_where_they_lie() -> None:
+    plane = np.arange(12 * 20).reshape(12, 20)
+    positions = block_positions(20, 12, 8, 4)
+    assert positions.tolist() == [[0, 0], [8, 0], [0, 4], [8, 4], [0, 8], [8, 8]]
+    np.testing.assert_array_equal(blocks_at(plane, positions, 8, 4)[3], plane[4:8, 8:16])
+
+
+def test_labels_are_the_cheapest_modes_of_the_plain_reference() -> None:
+    original, decoded = _picture(), _picture(seed=1)
+    settings = LabelSettings(((4, 4), (8, 8), (16, 8)), ("dct", "hadamard"), top=4, full=True)
+    rows = _rows([_source(original, decoded)], settings, jobs=3)
+    assert len(rows) == 20 * 18 + 10 * 9 + 5 * 9
+    for width, height in settings.block_sizes:
+        mine = [row for row in rows if (row["w"], row["h"]) == (width, height)][::7]
+        positions = np.array([(row["x"], row["y"]) for row in mine])
+        lines = reference_lines(decoded, positions, width, height, 10)
+        blocks = blocks_at(original, positions, width, height)
+        for cost in settings.costs:
+            expected = block_costs_reference(lines, blocks, 10, cost)
+            np.testing.assert_allclose([row[f"costs_{cost}"] for row in mine], expected, rtol=2e-6)
+            order = expected.argsort(1, kind="stable")
+            ranked = np.take_along_axis(expected, order, 1)
+            np.testing.assert_allclose([row[f"cost_{cost}"] for row in mine], ranked[:, 0], rtol=2e-6)
+            np.testing.assert_allclose([row[f"margin_{cost}"] for row in mine], ranked[:, 1] - ranked[:, 0], atol=0.02)
+            clear = (ranked[:, 1:5] > ranked[:, :4] * 1.0001).all(1)
+            assert clear.sum() > len(mine) / 2
+            tops = np.array([row[f"top_{cost}"] for row in mine])
+            np.testing.assert_array_equal(tops[clear], order[clear, :4])
+            assert [row[f"mode_{cost}"] for row in mine] == tops[:, 0].tolist()
+
+
+def test_equal_costs_go_to_the_lower_mode() -> None:
+    costs = np.array([[3.0, 1.0, 1.0 - 1e-7, 1.0], [0.0, 0.0, 1e-9, 5.0], [7.0, 2.0, 3.0, 2.0 - 1e-3]])
+    modes, values = rank_modes(costs, 2, exact=False)
+    assert modes.tolist() == [[1, 2], [0, 1], [3, 1]]
+    assert values[0].tolist() == [1.0, 1.0 - 1e-7]
+    assert rank_modes(costs, 2, exact=True)[0].tolist() == [[2, 1], [0, 1], [3, 1]]
+
+
+def test_only_dct_costs_tie_within_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = np.full((1, 67), 2.0)
+    costs[0, [5, 9]] = 1, 1 - 1e-7
+    monkeypatch.setattr("codecnn.labels.table.block_costs", lambda *_: costs)
+    (row,) = _rows([_source(_picture(16, 16))], LabelSettings(((16, 16),), ("dct", "sad")))
+    assert (row["mode_dct"], row["mode_sad"]) == (5, 9)
+
+
+def test_a_transposed_picture_has_transposed_labels() -> None:
+    """Modes m become 68 - m, planar and DC stay, wherever the same neighbours are available and one mode is best."""
+    plane = _picture(64, 64)
+    settings = LabelSettings(((4, 4), (8, 8), (16, 16)), top=2, ctu_size=64)
+    turned = {(row["y"], row["x"], row["w"]): row for row in _rows([_source(plane.T.copy())], settings)}
+    compared = set()
+    for row in _rows([_source(plane)], settings):
+        x, y, side = row["x"], row["y"], row["w"]
+        here = reference_lines(plane, np.array([[x, y]]), side, side, 10, 64)
+        there = reference_lines(plane.T, np.array([[y, x]]), side, side, 10, 64)
+        if (here != there[:, ::-1]).any() or row["margin_dct"] < 0.01:
+            continue
+        mode, other = row["mode_dct"], turned[x, y, side]
+        assert other["mode_dct"] == (mode if mode < 2 else 68 - mode)
+        assert other["cost_dct"] == pytest.approx(row["cost_dct"], rel=1e-5)
+        compared.add(mode)
+    assert len(compared) > 12
+
+
+def test_threads_and_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [_source(_picture(seed=seed), name=f"p{seed}") for seed in range(3)]
+    settings = LabelSettings(((4, 4), (32, 32)), ("hadamard",))
+    expected = _rows(sources, settings)
+    monkeypatch.setattr("codecnn.labels.table._TASK_SAMPLES", 512)
+    assert _rows(sources, settings, jobs=4) == expected
+    assert [row["picture"] for row in expected][:: len(expected) // 3] == ["p0", "p1", "p2"]
+
+
+def test_pictures_are_taken_as_they_are_needed() -> None:
+    taken = []
+
+    def sources():
+        for number in range(50):
+            taken.append(number)
+            yield _source(_picture(16, 16), name=str(number))
+
+    running = threading.active_count()
+    labels = label_pictures(sources(), LabelSettings(((16, 16),), ("hadamard",)), jobs=2)
+    next(labels)
+    assert len(taken) < 8
+    labels.close()
+    assert threading.active_count() <= running + 2
+
+
+def test_a_table_is_written_in_row_groups_with_what_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codecnn.labels.table.ROW_GROUP", 100)
+    sources = [_source(_picture(), name="a"), _source(_picture(seed=1), name="b")]
+    settings = LabelSettings(((8, 8), (16, 16)), ("hadamard", "sse"))
+    seen: list[tuple[int, int]] = []
+    inputs = [{"picture": "a"}]
+    rows = write_labels(
+        tmp_path / "l.parquet", sources, settings, total=2, inputs=inputs, progress=lambda *pair: seen.append(pair)
+    )
+    table = pq.read_table(tmp_path / "l.parquet")
+    assert rows == len(table) == 2 * (90 + 20)
+    assert table.to_pylist() == _rows(sources, settings)
+    groups = pq.ParquetFile(tmp_path / "l.parquet").metadata
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [100, 100, 20]
+    assert seen == [(1, 2), (2, 2)]
+    facts = json.loads(table.schema.metadata[b"codecnn"])
+    assert facts["labels"] == 2
+    assert facts["inputs"] == inputs
+    assert facts["settings"]["costs"] == ["hadamard", "sse"]
+
+
+def test_an_interrupted_table_leaves_nothing(tmp_path: Path) -> None:
+    def sources():
+        yield _source(_picture())
+        raise FormatError("the second picture is damaged")
+
+    with pytest.raises(FormatError, match="damaged"):
+        write_labels(tmp_path / "l.parquet", sources(), LabelSettings(((16, 16),), ("hadamard",)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_pair_with_their_decoded_pictures(tmp_path: Path) -> None:
+    for folder, change in (("in", 0), ("out", 9)):
+        (tmp_path / folder).mkdir()
+        for name, height in (("a", 32), ("b", 48)):
+            grey = np.clip(_picture(40, height)[..., None] // 4 + change, 0, 255).astype(np.uint8)
+            imsave(tmp_path / folder / f"{name}.png", np.repeat(grey, 3, 2), check_contrast=False)
+    inputs = file_inputs(tmp_path / "in", tmp_path / "out", qp=30, bit_depth=10, size=None, chroma=None)
+    sources = list(read_inputs(inputs))
+    assert [(source.name, source.original.shape) for source in sources] == [("a", (32, 40)), ("b", (48, 40))]
+    for source in sources:
+        assert source.bit_depth == 10
+        assert source.references.astype(int).mean() > source.original.mean() + 20
+    assert [(source.qp, source.input) for source in sources] == [(30, 0), (30, 1)]
+    assert len(file_inputs(tmp_path / "in", frames=1)) == 1
+    with pytest.raises(ConfigError, match="QP 30 is that of decoded pictures"):
+        file_inputs(tmp_path / "in", qp=30)
+    (tmp_path / "out" / "b.png").unlink()
+    with pytest.raises(FormatError, match="2 files"):
+        file_inputs(tmp_path / "in", tmp_path / "out")
+
+
+def test_originals_take_the_bit_depth_of_what_was_decoded(tmp_path: Path) -> None:
+    plane = _picture(32, 16)
+    (plane >> 2).astype(np.uint8).tofile(tmp_path / "in_32x16_400_8bit.yuv")
+    plane.tofile(tmp_path / "out_32x16_400_10bit.yuv")
+    inputs = file_inputs(tmp_path / "in_32x16_400_8bit.yuv", tmp_path / "out_32x16_400_10bit.yuv")
+    (source,) = read_inputs(inputs)
+    assert source.bit_depth == 10
+    np.testing.assert_array_equal(source.original, plane >> 2 << 2)
+    np.testing.assert_array_equal(source.references, plane)
+
+
+def test_the_command_writes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    np.stack([_picture(32, 32, seed=seed) for seed in range(3)]).tofile(tmp_path / "clip_32x32_400_10bit.yuv")
+    output = tmp_path / "l.parquet"
+    argv = ["codecnn", "labels", "-i", str(tmp_path / "clip_32x32_400_10bit.yuv"), "-o", str(output), "--json"]
+    argv += ["--block-sizes", "8,16x8", "--cost", "hadamard,dct", "-f", "2", "--top", "5"]
+    monkeypatch.setattr("sys.argv", argv)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    assert json.loads(capsys.readouterr().out) == {"labels": str(output), "pictures": 2, "blocks": 2 * (16 + 8)}
+    table = pq.read_table(output)
+    assert sorted(set(table["frame"].to_pylist())) == [0, 1]
+    assert {len(modes) for modes in table["top_dct"].to_pylist()} == {5}
+    facts = json.loads(table.schema.metadata[b"codecnn"])
+    assert len(facts["inputs"][0]["sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"block_sizes": ((8, 8), (8, 8))}, "given once each"),
+        ({"block_sizes": ((7, 8),)}, "7x8"),
+        ({"block_sizes": ((64, 64),), "ctu_size": 32}, "64x64 do not fit into CTUs of 32"),
+        ({"costs": ("dct", "haar")}, "'haar'"),
+        ({"top": 68}, "top 68"),
+        ({"ctu_size": 100}, "CTU size 100"),
+        ({"standard": "hevc"}, "64x64"),
+        ({"standard": "hevc", "block_sizes": ((8, 8),)}, "CTU size 128 is not one of hevc's 16, 32, 64"),
+    ],
+)
+def test_settings_that_cannot_be_used(values, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LabelSettings(**values)
+
+
+def test_settings_in_words() -> None:
+    assert label_settings() == LabelSettings()
+    hevc = label_settings("hevc", cost="dct,sad", top=1)
+    assert (hevc.block_sizes, hevc.ctu_size) == (((4, 4), (8, 8), (16, 16), (32, 32)), 64)
+    assert hevc.costs == ("dct", "sad")
+    with pytest.raises(ConfigError, match="'av1'"):
+        label_settings("av1")
+    assert parse_block_sizes("4,16x8") == ((4, 4), (16, 8))
+    for text in ("", "4,", "8x8x8", "-4", "x8", "²"):
+        with pytest.raises(ConfigError, match="is not a number such as 8"):
+            parse_block_sizes(text)
+
+
+def test_pictures_that_cannot_be_labelled() -> None:
+    settings = LabelSettings(((16, 16),), ("hadamard",))
+    with pytest.raises(FormatError, match="12x12"):
+        _rows([_source(_picture(12, 12))], settings)
+    with pytest.raises(FormatError, match="32x16 and the decoded one 16x16"):
+        _rows([_source(_picture(32, 16), _picture(16, 16))], settings)
+    with pytest.raises(ConfigError, match="not of 16"):
+        _rows([Source("deep", 0, _picture(), _picture(), 16)], settings)
+
+
+@pytest.mark.slow
+def test_a_picture_of_3840x2160_takes_less_than_4_gib(tmp_path: Path) -> None:
+    path = tmp_path / "big_3840x2160_400_10bit.yuv"
+    _picture(3840, 2160).tofile(path)
+    argv = [sys.executable, "-m", "codecnn", "labels", "-i", str(path), "-o", str(tmp_path / "l.parquet")]
+    subprocess.run(argv, check=True)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 * 2**20  # KiB
+    assert pq.read_metadata(tmp_path / "l.parquet").num_rows == sum(
+        (3840 // n) * (2160 // n) for n in (4, 8, 16, 32, 64)
+    )
+
+
+@pytest.mark.gpu
+def test_a_gpu_labels_as_the_cpu_does() -> None:
+    settings = LabelSettings(((4, 4), (16, 16), (64, 64)), ("dct", "hadamard"), ctu_size=64)
+    rows = zip(
+        *(
+            [
+                row
+                for _, batch, _ in label_pictures([_source(_picture(128, 128))], settings, device=device)
+                for row in batch.to_pylist()
+            ]
+            for device in ("cpu", "cuda")
+        ),
+        strict=True,
+    )
+    for ours, theirs in rows:
+        assert ours["mode_hadamard"] == theirs["mode_hadamard"]
+        assert ours["cost_dct"] == pytest.approx(theirs["cost_dct"], rel=1e-5)

@@ -1,0 +1,152 @@
+"""Exports: ONNX in onnxruntime against PyTorch, the operators of SADL, the command line."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from codecnn.cli import app
+from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
+from codecnn.filtering.integer import load_integer
+from codecnn.models import create_model, list_models, named_outputs, save_weights
+from codecnn.models.graph.build import build_graph
+from tests.filtering.test_integer import OPTIONS
+from tests.helpers.integer_zoo import formula_model
+from tests.models.test_models import SMALL, random_planes
+
+onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
+pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+onnx_module = pytest.importorskip("codecnn.models.graph.onnx_file")
+SADL_OPERATORS, export_onnx = onnx_module.SADL_OPERATORS, onnx_module.export_onnx
+onnx_model, run_onnx = onnx_module.onnx_model, onnx_module.run_onnx
+
+ZOO = [*((name, None) for name in list_models()), *OPTIONS]
+
+
+def assert_close(found, expected):
+    """To 1e-5 of full scale, or of the span of the samples where that is wider."""
+    span = float(expected.max() - expected.min())
+    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-5 * max(1, span))
+
+
+def arrays(planes):
+    return {name: plane.numpy() for name, plane in planes.items()}
+
+
+@pytest.mark.parametrize(("name", "options"), ZOO)
+def test_onnx_of_any_size_qp_and_batch_is_the_network(name, options, tmp_path):
+    model = formula_model(name, options)
+    assert export_onnx(tmp_path / "m.onnx", model) < 1e-5
+    content = (tmp_path / "m.onnx").read_bytes()
+    unit = model.stride * 4
+    for height, width, count, qps in ((unit, unit, 1, (22,)), (2 * unit, 3 * unit, 2, (22, 42))):
+        planes = random_planes(model, height, width)
+        planes = {plane: tensor.expand(count, -1, -1, -1).clone() for plane, tensor in planes.items()}
+        if "qp" in planes:
+            planes["qp"] = (torch.tensor(qps) / 64).reshape(-1, 1, 1, 1)
+        with torch.inference_mode():
+            expected = named_outputs(model(planes))
+        found = run_onnx(content, arrays(planes))
+        assert tuple(found) == model.outputs
+        for output, plane in expected.items():
+            assert_close(found[output], plane)
+
+
+@pytest.mark.parametrize(("name", "options"), ZOO)
+def test_onnx_for_sadl_has_its_operators_alone_and_is_the_network(name, options, tmp_path):
+    model = formula_model(name, options)
+    export_onnx(tmp_path / "m.onnx", model, qp=27)
+    proto = onnx.load(tmp_path / "m.onnx")
+    assert {node.op_type for node in proto.graph.node} <= SADL_OPERATORS
+    constants = {one.name for one in proto.graph.initializer}
+    taken = {one.name for one in proto.graph.input}
+    assert taken == set(model.planes) - {"qp"}
+    for node in proto.graph.node:
+        if node.op_type == "Mul":
+            assert len(constants & set(node.input)) == 1, node.name
+        if node.op_type in ("Conv", "Slice"):
+            assert set(node.input[1:]) <= constants, node.name
+    planes = random_planes(model, 4 * model.stride, 6 * model.stride)
+    if "qp" in planes:
+        planes["qp"] = torch.full((1, 1, 1, 1), 27 / 64)
+    with torch.inference_mode():
+        expected = named_outputs(model(planes))
+    for output, plane in run_onnx(proto.SerializeToString(), arrays(planes)).items():
+        assert_close(plane, expected[output])
+
+
+def test_a_difference_is_told_and_nothing_written(tmp_path, monkeypatch):
+    true = onnx_module.build_graph
+    monkeypatch.setattr(onnx_module, "build_graph", lambda model: true(formula_model("vrcnn")))
+    with pytest.raises(ModelError, match=r"m\.onnx is not written: onnxruntime's result differs"):
+        export_onnx(tmp_path / "m.onnx", create_model("vrcnn"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_qp_out_of_range_is_refused():
+    with pytest.raises(ConfigError, match="QP 64"):
+        onnx_model(build_graph(formula_model("low_cost_5")), 64)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    save_weights(path, formula_model("rdn", SMALL | {"shuffle": 2}), "rdn", {"data_key": "x", "qps": [32, 42]})
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
+    result = invoke("export", "--model", weights, "-o", tmp_path / "m.onnx", "--json")
+    assert json.loads(result.stdout)["largest_difference_to_pytorch"] < 1e-5
+    invoke("export", "--model", weights, "-o", tmp_path / "s.onnx", "--format", "sadl", "-q", "37")
+    assert {node.op_type for node in onnx.load(tmp_path / "s.onnx").graph.node} <= SADL_OPERATORS
+
+    output = tmp_path / "m.int16.safetensors"
+    result = invoke("export", "--model", weights, "-o", output, "--format", "int16", "--store", tiny_store.folder)
+    assert result.exit_code == 0
+    _, card = load_integer(output)
+    assert card["source_sha256"] == json.loads(weights.with_suffix(".json").read_text())["sha256"]
+    assert card["calibration"]["qps"] == [32, 42]
+    assert card["calibration"]["data_key"] == tiny_store.data_key
+    assert (card["network"], card["qps"]) == ("rdn", [32, 42])
+    again = tmp_path / "again.safetensors"
+    invoke("export", "--model", weights, "-o", again, "--format", "int16", "--store", tiny_store.folder)
+    assert again.read_bytes() == output.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["-o", "m.bin"], ConfigError, r"written to a file that ends in \.onnx"),
+        (["-o", "m.onnx", "--format", "int16"], ConfigError, r"ends in \.safetensors"),
+        (["-o", "m.safetensors", "--format", "int16"], ConfigError, "needs a store to calibrate on"),
+        (["-o", "m.onnx", "--store", "x"], ConfigError, "no other, needs a store"),
+        (["-o", "m.onnx", "--format", "sadl"], ConfigError, "is for one QP: name it with --qp"),
+        (["-o", "m.onnx", "-q", "37"], ConfigError, "takes the QP as an input"),
+    ],
+)
+def test_what_the_command_cannot_do_it_says(arguments, error, message, weights):
+    with pytest.raises(error, match=message):
+        invoke("export", "--model", weights, *arguments)
+
+
+def test_weights_are_not_overwritten(weights, tiny_store):
+    before = weights.read_bytes()
+    with pytest.raises(ConfigError, match="would overwrite the weights"):
+        invoke("export", "--model", weights, "-o", weights, "--format", "int16", "--store", tiny_store.folder)
+    assert weights.read_bytes() == before
+    with pytest.raises(StoreError, match="no pictures in the split 'none'"):
+        invoke("export", "--model", weights, "-o", weights.with_name("i.safetensors"), "--format", "int16",
+               "--store", tiny_store.folder, "--split", "none")  # fmt: skip
+
+
+def test_a_missing_package_is_named(weights, monkeypatch, tmp_path):
+    monkeypatch.setattr("codecnn.cli.export.find_spec", lambda name: None)
+    with pytest.raises(ToolMissingError, match=r"needs the package onnx: pip install 'codecnn\[export\]'"):
+        invoke("export", "--model", weights, "-o", tmp_path / "m.onnx")

@@ -1,0 +1,499 @@
+"""The zoo: cost against closed forms, identity at the start, planes, radius, folding, memory, weights on disk."""
+
+import json
+import resource
+import sys
+
+import pytest
+import torch
+
+from codecnn.errors import MissingFileError, ModelError
+from codecnn.filtering import filter_outputs
+from codecnn.models import (
+    complexity,
+    complexity_table,
+    create_model,
+    fold,
+    list_models,
+    load_model,
+    named_outputs,
+    peak_memory,
+    prepare,
+    save_weights,
+)
+from codecnn.models.activations import inference_peak, probe_planes, training_peak
+from codecnn.models.base import CHROMA_PLANES, KNOWN_PLANES
+from codecnn.models.blocks import DepthwiseBlock, SeparableBlock
+from codecnn.models.fused import InPlaceModulation
+
+SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
+QP = 37 / 64
+
+
+def rdn_macs(features, blocks, layers, growth, shuffle, planes, head="3x3"):
+    """Multiply-accumulates a pixel of RDN, layer by layer."""
+    cells = shuffle**2
+    block = sum(9 * (features + index * growth) * growth for index in range(layers))
+    block += (features + layers * growth) * features
+    total = 9 * planes * cells * features + 9 * features**2 if head == "3x3" else 25 * planes * cells * features
+    total += blocks * block
+    total += blocks * features * features + 9 * features**2 + 9 * features * cells
+    return total / cells
+
+
+def rdn_yuv_macs():
+    """Seven channels at a quarter of the samples: four of luma, two of chroma, the QP; six come out."""
+    trunk = rdn_macs(32, 3, 6, 16, 1, planes=7)
+    return (trunk - 9 * 32 + 9 * 32 * 6) / 4
+
+
+def low_cost_macs(features, blocks, block):
+    return (9 * 4 * features + blocks * block + 9 * features * 4) / 4
+
+
+MACS = {
+    "rdn": rdn_macs(32, 3, 6, 16, 1, planes=2),
+    "rdn_32_3_6_16": rdn_macs(32, 3, 6, 16, 1, planes=2),
+    "rdn_32_4_6_24": rdn_macs(32, 4, 6, 24, 1, planes=2),
+    "rdn_64_4_6_24_shuffle": rdn_macs(64, 4, 6, 24, 2, planes=2),
+    "rdn_yuv": rdn_yuv_macs(),
+    "quarter_unshuffle": rdn_macs(64, 4, 6, 26, 2, planes=1),
+    "quarter_haar": rdn_macs(64, 4, 6, 26, 2, planes=1),
+    "quarter_light": rdn_macs(32, 2, 3, 16, 2, planes=1),
+    "low_cost_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2),
+    "low_cost_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2),
+    "low_cost_5": low_cost_macs(24, 6, 9 * 24 + 2 * 2 * 24**2),
+    "vrcnn": 25 * 64 + 64 * (25 * 16 + 9 * 32) + 48 * (9 * 16 + 32) + 9 * 48,
+    "arcnn": 81 * 64 + 49 * 64 * 32 + 32 * 16 + 25 * 16,
+    "dncnn": 9 * 64 + 15 * 9 * 64**2 + 9 * 64,
+    "edsr": 9 * 64 + 33 * 9 * 64**2 + 9 * 64,
+}
+"""Multiply-accumulates a luma pixel, written down from each network's definition."""
+
+SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
+SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(("rdn", "quarter"))}
+"""Options that keep the tests short; what they test does not depend on the depth."""
+
+
+def zoo_model(name):
+    torch.manual_seed(7)
+    return create_model(name, **SHORT.get(name, {}))
+
+
+def awaken(model, seed=0, std=0.2):
+    """Random weights everywhere, so that nothing is hidden by the zero start."""
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=std)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_the_cost_is_the_closed_form(name):
+    cost = complexity(create_model(name))
+    assert cost.kmac_per_pixel == pytest.approx(MACS[name] / 1000, rel=1e-12)
+    assert cost.kmac_per_pixel_with_halo >= cost.kmac_per_pixel
+    assert cost.rdb_macs == cost.rdb_macs_counted
+
+
+def test_the_low_cost_networks_keep_to_their_names():
+    assert complexity(create_model("low_cost_17")).kmac_per_pixel <= 17
+    assert complexity(create_model("low_cost_75")).kmac_per_pixel <= 75
+    assert complexity(create_model("low_cost_5")).kmac_per_pixel <= 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"head": "5x5"},
+        {"shuffle": 2, "upsampling": "transposed"},
+        {"shuffle": 2, "transform": "haar"},
+        {"global_residual": False},
+        {"local_residual": False},
+        {"output": "picture"},
+    ],
+)
+def test_ablations_cost_what_they_should(options):
+    cost = complexity(create_model("rdn", **SMALL, **options))
+    expected = rdn_macs(8, 2, 2, 4, options.get("shuffle", 1), 2, options.get("head", "3x3"))
+    assert cost.kmac_per_pixel == pytest.approx(expected / 1000, rel=1e-12)
+
+
+def test_the_table_has_every_network(monkeypatch):
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules["codecnn.models.cost"], "list_models", lambda: ["rdn_32_3_6_16", "low_cost_5"])
+    lines = complexity_table().splitlines()
+    assert lines[2].startswith("| `low_cost_5` | 4.2 |")
+    assert lines[3].startswith("| `rdn_32_3_6_16` | 221.3 | 221.3 | 221,810 | 45 |")
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_network_keeps_the_contract(name, tmp_path):
+    """Shapes, finite, identity at the start, learns, tiles, odd sizes, the prepared copy, weights on disk."""
+    model = zoo_model(name)
+    planes = random_planes(model, 16, 24)
+    filtered = named_outputs(model(planes))
+    assert tuple(filtered) == model.outputs
+    for output, plane in filtered.items():
+        halo = model.halo // (1 if output == "y" else 2)
+        rec = planes[f"rec_{output}"]
+        assert torch.equal(plane, rec[:, :, halo : rec.shape[2] - halo, halo : rec.shape[3] - halo])
+
+    awaken(model, std=0.1)
+    for index in range(3):  # running statistics of batch normalisation
+        model.train()(random_planes(model, 16, 24, seed=index))
+    outputs = named_outputs(model(planes))
+    sum((plane - 0.5).square().mean() for plane in outputs.values()).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+
+    model.eval()
+    picture = random_picture(model, 33, 47)
+    with torch.inference_mode():
+        whole = filter_outputs(model, picture, None)
+        scale = max((whole[output] - picture[f"rec_{output}"]).abs().max().item() for output in whole)
+        assert scale > 1e-3
+        fast = filter_outputs(prepare(model), picture, None)
+        tiles = filter_outputs(prepare(model), picture, 14)
+    for output, plane in whole.items():
+        assert plane.shape == picture[f"rec_{output}"].shape
+        tolerance = 1e-5 * max(1, scale)
+        torch.testing.assert_close(fast[output], plane, rtol=0, atol=tolerance)
+        torch.testing.assert_close(tiles[output], plane, rtol=0, atol=tolerance)
+
+    save_weights(tmp_path / "w.safetensors", model, name, {})
+    loaded, _ = load_model(tmp_path / "w.safetensors")
+    assert loaded.options == model.options
+    again = filter_outputs(loaded, picture, None)
+    assert all(torch.equal(again[output], plane) for output, plane in whole.items())
+
+
+def random_picture(model, height, width):
+    """Planes of a picture without halo, (1, 1, h, w), chroma rounded up."""
+    generator = torch.Generator().manual_seed(3)
+    chroma = ((height + 1) // 2, (width + 1) // 2)
+    picture = {
+        name: torch.rand(1, 1, *(chroma if name in CHROMA_PLANES else (height, width)), generator=generator)
+        for name in model.planes
+    }
+    return picture | ({"qp": torch.full((1, 1, 1, 1), QP)} if "qp" in model.planes else {})
+
+
+def random_planes(model, height, width, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    planes = probe_planes(model, height, width, "cpu")
+    return {
+        name: torch.full_like(plane, QP) if name == "qp" else torch.rand(plane.shape, generator=generator)
+        for name, plane in planes.items()
+    }
+
+
+def test_a_network_that_makes_pictures_does_not_start_as_the_identity():
+    model = create_model("rdn", **SMALL, output="picture")
+    planes = random_planes(model, 16, 16)
+    filtered = model(planes)
+    assert (filtered - model.crop(planes["rec_y"])).abs().max() > 0.1
+    filtered.square().mean().backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in model.parameters())
+
+
+def test_a_low_cost_network_learns_in_a_few_steps():
+    for name in ("low_cost_17", "low_cost_5", "quarter_light"):
+        model = zoo_model(name)
+        planes = random_planes(model, 32, 32)
+        target = torch.nn.functional.avg_pool2d(planes["rec_y"], 3, 1, 1)
+        optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+        losses = []
+        for _ in range(25):
+            loss = (model(planes) - model.crop(target)).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert losses[-1] < 0.8 * losses[0], name
+
+
+@pytest.mark.parametrize("name", ["low_cost_5", "dncnn"])
+def test_folding_is_exact(name):
+    model = awaken(zoo_model(name), std=0.1).double()
+    model.train()(_double(random_planes(model, 16, 16)))
+    planes = _double(random_planes(model, 16, 16, seed=1))
+    folded = fold(model)
+    assert not any("branches" in key or "norm" in key for key in folded.state_dict())
+    torch.testing.assert_close(folded(planes), model.eval()(planes), rtol=0, atol=1e-6)
+
+
+def _double(planes):
+    return {name: plane.double() for name, plane in planes.items()}
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+@pytest.mark.parametrize("options", [{}, {"growth": 48, "layers": 2}, {"growth": 5, "layers": 4}, {"layers": 1}])
+def test_grouped_blocks_are_the_blocks(options, fuses, monkeypatch):
+    """Groups of one layer, of all layers, an incomplete last group; with oneDNN's accumulation and without."""
+    if not fuses:
+        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
+    for local_residual in (True, False):
+        model = create_model("rdn", **SMALL | {"growth": 16, "layers": 5} | options, local_residual=local_residual)
+        model = awaken(model, std=0.1)
+        planes = random_planes(model, 12, 16)
+        with torch.inference_mode():
+            torch.testing.assert_close(prepare(model)(planes), model(planes), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("conditioning", ["film", "se", "plane"])
+@pytest.mark.parametrize("network", ["low_cost_17", "low_cost_5", "rdn"])
+def test_fused_blocks_are_the_blocks(network, conditioning, dtype, fuses, monkeypatch):
+    """They overwrite what they get, but no plane; a second picture through the same network is right too."""
+    if not fuses:
+        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
+    model = awaken(create_model(network, features=12, blocks=3, conditioning=conditioning), std=0.1).to(dtype)
+    ready = prepare(model)
+    assert not any(isinstance(module, SeparableBlock | DepthwiseBlock) for module in ready.modules())
+    assert any(isinstance(module, InPlaceModulation) for module in ready.modules()) == (conditioning != "plane")
+    with torch.inference_mode():
+        for seed in range(2):
+            planes = {name: plane.to(dtype) for name, plane in random_planes(model, 12, 16, seed=seed).items()}
+            given = {name: plane.clone() for name, plane in planes.items()}
+            expected = model(planes)
+            assert float((expected - model.crop(planes["rec_y"])).abs().max()) > 1e-3
+            error = 1e-5 if dtype == torch.float32 else 1e-6 if network == "low_cost_5" else 1e-12
+            torch.testing.assert_close(ready(planes), expected, rtol=0, atol=error)
+            assert all(torch.equal(planes[name], plane) for name, plane in given.items())
+
+
+def test_a_prepared_network_does_not_change_with_its_source():
+    model = awaken(create_model("rdn", **SMALL))
+    ready = prepare(model)
+    planes = random_planes(model, 12, 16)
+    before = ready(planes)
+    awaken(model, seed=1)
+    assert torch.equal(ready(planes), before)
+    assert not any(parameter.requires_grad for parameter in ready.parameters())
+
+
+def test_memory_is_counted_as_it_is_used():
+    """On the CPU as on no device at all; checkpointing and the buffer save what they are for."""
+    plain, saving = (create_model("rdn_32_3_6_16", checkpoint=value) for value in (False, True))
+    planes = probe_planes(plain, 32, 32, "cpu")
+    on_meta = probe_planes(plain, 32, 32)
+    counted = training_peak(plain, planes)
+    assert counted == training_peak(create_model("rdn_32_3_6_16").to("meta"), on_meta)
+    assert training_peak(saving, planes) < 0.6 * counted
+    assert inference_peak(plain.eval(), planes) < 0.2 * counted
+    assert peak_memory(plain, 32)["training_bytes"] == counted
+    torch.testing.assert_close(plain(planes), saving(planes))
+
+
+def test_a_known_computation_has_a_known_peak():
+    class Doubling(torch.nn.Module):
+        def forward(self, planes):
+            first = planes["rec_y"] * 2  # one plane
+            second = torch.cat([first, first])  # and two more
+            del first
+            return second * 2  # two and two
+
+    planes = {"rec_y": torch.zeros(1, 1, 64, 64)}
+    assert inference_peak(Doubling(), planes) == 4 * 64 * 64 * 4
+
+
+@pytest.mark.slow
+def test_counted_memory_is_what_the_process_takes():
+    """The peak of resident memory grows by what is counted, but for what operations use inside themselves."""
+    model = create_model("rdn_32_4_6_24")
+    planes = probe_planes(model, 512, 512, "cpu")
+    training_peak(model, probe_planes(model, 32, 32, "cpu"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    counted = training_peak(model, planes)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    assert 0.8 * counted < grown < 1.5 * counted
+
+
+@pytest.mark.gpu
+def test_checkpointing_saves_on_cuda():
+    peaks = [
+        training_peak(model, probe_planes(model, 128, 128, "cuda"))
+        for model in (create_model("rdn_32_4_6_24", checkpoint=value).cuda() for value in (False, True))
+    ]
+    assert peaks[1] < 0.6 * peaks[0]
+
+
+def test_the_head_takes_132_to_128():
+    model = create_model("rdn")
+    assert model.halo == 2
+    assert model({"rec_y": torch.zeros(1, 1, 132, 132), "qp": torch.zeros(1, 1, 1, 1)}).shape == (1, 1, 128, 128)
+
+
+REACH = [
+    ("rdn", SMALL),
+    ("rdn", SMALL | {"shuffle": 2}),
+    ("rdn", SMALL | {"head": "5x5"}),
+    ("rdn", SMALL | {"shuffle": 2, "upsampling": "transposed"}),
+    ("quarter_haar", SMALL),
+    ("low_cost_17", {"features": 8, "blocks": 2}),
+    ("low_cost_5", {"features": 8, "blocks": 2}),
+    ("vrcnn", {}),
+    ("arcnn", {}),
+    ("dncnn", {"features": 8, "layers": 5}),
+    ("edsr", {"features": 8, "blocks": 2}),
+    ("rdn_yuv", SMALL),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), REACH)
+def test_the_radius_is_what_a_sample_sees(name, options):
+    """By the gradient of samples at all places of a cell."""
+    model = awaken(create_model(name, **options)).double()
+    planes = _double(random_planes(model, 96, 96))
+    planes["rec_y"].requires_grad_()
+    filtered, reach = named_outputs(model(planes))["y"], 0
+    for y, x in ((48, 48), (49, 49)):
+        (gradient,) = torch.autograd.grad(filtered[0, 0, y, x], planes["rec_y"], retain_graph=True)
+        rows, columns = torch.nonzero(gradient[0, 0], as_tuple=True)
+        far = [
+            abs(int(index) - model.halo - centre)
+            for centre, seen in ((y, rows), (x, columns))
+            for index in (seen.min(), seen.max())
+        ]
+        assert max(far) <= model.radius
+        assert int(rows.max() - rows.min()) + 1 == complexity(model).receptive_field
+        reach = max(reach, *far)
+    assert reach == model.radius, "a radius larger than it is would only cost time, but says something untrue"
+
+
+def test_upsampled_chroma_reaches_two_samples_further():
+    model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "rec_u"])).double()
+    planes = _double(random_planes(model, 64, 64))
+    planes["rec_u"].requires_grad_()
+    for y in (32, 33):
+        (gradient,) = torch.autograd.grad(model(planes)[0, 0, y, y], planes["rec_u"])
+        rows = torch.nonzero(gradient[0, 0])[:, 0]
+        first, last = 2 * int(rows.min()) - model.halo, 2 * int(rows.max()) + 1 - model.halo
+        assert y - first <= model.radius + 1
+        assert last - y <= model.radius + 1
+        assert max(y - first, last - y) >= model.radius
+
+
+@pytest.mark.parametrize("conditioning", ["film", "se"])
+def test_the_qp_scales_features(conditioning):
+    model = create_model("rdn", **SMALL, conditioning=conditioning)
+    assert model.head.in_channels == 1
+    awaken(model)
+    planes = random_planes(model, 16, 16)
+    model.gain = None
+    other = planes | {"qp": torch.full((1, 1, 1, 1), 27 / 64)}
+    assert not torch.allclose(model(planes), model(other), atol=1e-4)
+
+
+def test_every_known_plane_can_be_declared_and_matters():
+    model = awaken(create_model("rdn", **SMALL, shuffle=2, planes=KNOWN_PLANES), std=0.1)
+    planes = random_planes(model, 16, 16)
+    before = model(planes)
+    for name in model.planes:
+        assert not torch.allclose(model(planes | {name: planes[name] * 0.5}), before, atol=1e-6), name
+        with pytest.raises(ModelError, match=f"needs the plane '{name}'"):
+            model({other: plane for other, plane in planes.items() if other != name})
+
+
+def test_the_qp_matters():
+    model = awaken(create_model("rdn", **SMALL))
+    planes = random_planes(model, 16, 16)
+    other = planes | {"qp": torch.full((1, 1, 1, 1), 27 / 64)}
+    assert not torch.allclose(model(planes), model(other), atol=1e-4)
+
+
+def test_a_constant_plane_is_the_same_as_a_filled_one():
+    model = awaken(create_model("rdn", **SMALL))
+    planes = random_planes(model, 16, 16)
+    filled = planes | {"qp": torch.full_like(planes["rec_y"], QP)}
+    torch.testing.assert_close(model(planes), model(filled))
+
+
+@pytest.mark.parametrize(
+    ("planes", "message"),
+    [
+        ({"qp": torch.zeros(1, 1, 1, 1)}, "'rec_y'"),
+        ({"rec_y": torch.zeros(1, 1, 20, 20)}, "'qp'"),
+        ({"rec_y": torch.zeros(1, 1, 20, 20), "qp": torch.zeros(1, 1, 19, 20)}, "'qp' has shape"),
+        ({"rec_y": torch.zeros(1, 1, 4, 20), "qp": torch.zeros(1, 1, 1, 1)}, "does not fit"),
+    ],
+)
+def test_planes_that_do_not_fit_are_named(planes, message):
+    with pytest.raises(ModelError, match=message):
+        create_model("rdn", **SMALL)(planes)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("rnd", {}, "unknown network 'rnd'"),
+        ("rdn", {"depth": 3}, "depth"),
+        ("rdn", {"blocks": 0}, "blocks"),
+        ("rdn", {"planes": ["rec_y", "colour"]}, "'colour'"),
+        ("rdn", {"planes": ["qp"]}, "rec_y"),
+        ("rdn", {"planes": ["rec_y"], "conditioning": "film"}, "must name qp"),
+        ("rdn", {"planes": ["rec_y", "rec_y"]}, "once"),
+        ("rdn", {"conditioning": "magic"}, "'magic'"),
+        ("rdn", {"output": "sound"}, "'sound'"),
+        ("rdn", {"transform": "haar"}, "shuffle 2"),
+        ("rdn_yuv", {"shuffle": 4}, "'shuffle'"),
+        ("rdn_yuv", {"planes": ["rec_y", "rec_u"]}, "rec_v"),
+        ("low_cost_17", {"kind": "round"}, "'round'"),
+        ("low_cost_17", {"shuffle": 1, "planes": ["rec_y", "rec_u", "qp"]}, "even"),
+        ("edsr", {"blocks": 0}, "blocks"),
+    ],
+)
+def test_networks_that_cannot_be_built(name, options, message):
+    with pytest.raises(ModelError, match=message):
+        create_model(name, **options)
+
+
+def test_weights_come_back_as_they_were(tmp_path):
+    model = awaken(create_model("rdn", **SMALL))
+    save_weights(tmp_path / "w.safetensors", model, "rdn", {"note": "x"})
+    loaded, card = load_model(tmp_path / "w.safetensors")
+    planes = random_planes(model, 16, 16)
+    assert torch.equal(model(planes), loaded(planes))
+    assert card["note"] == "x"
+    assert card["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_weights_that_are_not_what_the_card_says_are_refused(tmp_path):
+    path, card_path = tmp_path / "w.safetensors", tmp_path / "w.json"
+    with pytest.raises(MissingFileError):
+        load_model(path)
+    save_weights(path, create_model("rdn", **SMALL), "rdn", {})
+    card = json.loads(card_path.read_text())
+
+    def refused(message, **changes):
+        card_path.write_text(json.dumps(card | changes))
+        with pytest.raises(ModelError, match=message):
+            load_model(path)
+
+    refused("schema", schema=99)
+    refused("sha256", sha256="0" * 64)
+    refused("does not fit", options=card["options"] | {"features": 9})
+    refused("unknown network", network="none")
+    broken = create_model("rdn", **SMALL)
+    torch.nn.init.constant_(broken.head.bias, float("nan"))
+    save_weights(path, broken, "rdn", {})
+    with pytest.raises(ModelError, match="not finite"):
+        load_model(path)
+    pickled = tmp_path / "w.pt"
+    pickled.write_bytes(b"x")
+    with pytest.raises(ModelError, match="pickled"):
+        load_model(pickled)
+
+
+def test_pictures_beside_the_decoded_one_enter_as_differences():
+    model = create_model("low_cost_17", planes=["rec_y", "qp", "unf_y", "depth"])
+    decoded, step = torch.full((1, 1, 16, 16), 0.25), torch.zeros(1, 1, 16, 16)
+    step[..., 3, 5] = 3 / 1024
+    planes = {"rec_y": decoded, "qp": torch.full((1, 1, 1, 1), 0.5), "unf_y": decoded + step, "depth": decoded}
+    channels = model.stack(planes)
+    torch.testing.assert_close(channels[:, :1], torch.full_like(decoded, -1.0))
+    torch.testing.assert_close(channels[:, 1:2], step * 64)
+    torch.testing.assert_close(channels[:, 2:], torch.full_like(decoded, -1.0))

@@ -1,0 +1,481 @@
+"""The checks of a training set-up: the intact one passes all, and each fails on one that is broken in its way."""
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import zoom
+from skimage import data
+from torch import nn
+from torch.nn import functional as F
+
+from codecnn.dataset.store import Store, Unit, open_store
+from codecnn.models import create_model, named_outputs
+from codecnn.runs import sha256_file
+from codecnn.training import TrainingSettings
+from codecnn.training.checks import network as checks_network
+from codecnn.training.checks import speed as checks_speed
+from codecnn.training.checks.base import Setup
+from codecnn.training.checks.data import check_codec_error, check_planes, check_qps, check_splits
+from codecnn.training.checks.network import (
+    check_batch_norm,
+    check_evaluation_mode,
+    check_gradients,
+    check_initial_loss,
+    check_last_layer,
+    check_overfit,
+)
+from codecnn.training.checks.numbers import check_data_untouched, check_determinism, check_float64
+from codecnn.training.checks.pictures import correlations, small_picture
+from codecnn.training.checks.run import check_task, check_training, task_setup
+from codecnn.training.checks.speed import check_device, check_waiting, judge_gpu, judge_load
+from codecnn.training.filter.task import filter_task
+from tests.models.test_models import SMALL
+
+SETTINGS = TrainingSettings(steps=100, batch=2, patch=32, threads=1, device="cpu")
+CPU = torch.device("cpu")
+WIDER = {"features": 16, "blocks": 2, "layers": 3, "growth": 8}
+"""The pictures of the tiny store are noise, which takes some weights to learn by heart."""
+
+
+def _setup(store: Store, network: str = "rdn", **options) -> Setup:
+    return task_setup(lambda changed: filter_task(store, network, options, changed), SETTINGS, CPU, None)
+
+
+@pytest.fixture
+def setup(tiny_store) -> Setup:
+    return _setup(tiny_store, **WIDER)
+
+
+@pytest.fixture
+def normed(tiny_store) -> Setup:
+    """One with batch norm."""
+    return _setup(tiny_store, "dncnn", features=8, layers=4)
+
+
+def changed(setup: Setup, change) -> Setup:
+    """`setup` with `change` done to every network that it builds; what it returns, if anything, takes its place."""
+
+    def build():
+        network = setup.build()
+        return change(network) or network
+
+    return dataclasses.replace(setup, build=build)
+
+
+class Around(nn.Module):
+    """A network with a function on its input, and one on what it returns."""
+
+    def __init__(self, network, before=lambda batch: batch, after=lambda made, batch: made):
+        super().__init__()
+        self.network, self.before, self.after = network, before, after
+
+    def forward(self, batch):
+        batch = self.before(batch)
+        return self.after(self.network(batch), batch)
+
+
+def after_layer(name, function):
+    """A change: `function` on what a layer returns."""
+
+    def change(network):
+        network.get_submodule(name).register_forward_hook(lambda module, args, made: function(made))
+
+    return change
+
+
+ALL = (
+    check_initial_loss,
+    check_gradients,
+    check_overfit,
+    check_last_layer,
+    check_evaluation_mode,
+    check_float64,
+    check_determinism,
+)
+
+
+@pytest.mark.parametrize("name", ["setup", "normed"])
+def test_an_intact_network_passes(request, name):
+    setup = request.getfixturevalue(name)
+    assert [finding for finding in (check(setup) for check in ALL) if finding.verdict != "pass"] == []
+    assert check_batch_norm(setup).verdict == ("pass" if name == "normed" else "skipped")
+
+
+def test_networks_of_other_kinds_pass(tiny_store):
+    quick = [check for check in ALL if check is not check_overfit]
+    for network, options in (
+        ("low_cost_5", {"features": 8, "blocks": 1}),
+        ("rdn_yuv", {"features": 8, "blocks": 1, "layers": 2, "growth": 4}),
+        ("rdn", SMALL | {"shuffle": 2, "transform": "haar", "conditioning": "film"}),
+        ("rdn", SMALL | {"shuffle": 2, "upsampling": "transposed"}),
+    ):
+        setup = _setup(tiny_store, network, **options)
+        assert [f for f in (check(setup) for check in quick) if f.verdict != "pass"] == [], network
+
+
+def fails(finding, *words):
+    assert finding.verdict == "fail", finding
+    assert finding.hint
+    for word in words:
+        assert word in finding.measured, finding
+
+
+def test_a_network_that_does_not_start_as_the_identity(setup):
+    fails(check_initial_loss(changed(setup, lambda network: nn.init.constant_(network.tail.bias, 1e-2) and None)))
+    # Not adding the decoded picture is the notebook's own mistake.
+    lost = changed(setup, lambda network: Around(network, after=lambda made, batch: made * 0))
+    fails(check_initial_loss(lost))
+    assert check_initial_loss(dataclasses.replace(setup, no_identity="it is none")).measured == "it is none"
+
+
+def test_a_batch_that_cannot_be_learnt(setup, monkeypatch):
+    monkeypatch.setattr(checks_network, "OVERFIT_STEPS", 80)
+
+    def shuffled(network, batch):
+        noise = torch.randn(batch["orig_y"].shape) * batch["picture_mse"].sqrt().view(-1, 1, 1, 1)
+        return setup.loss(network, batch | {"orig_y": batch["rec_y"][:, :, 2:-2, 2:-2] + noise})
+
+    fails(check_overfit(dataclasses.replace(setup, loss=shuffled)), "after 80 steps")
+    stuck = changed(setup, lambda network: Around(network, after=lambda made, batch: made.detach()))
+    fails(check_overfit(stuck), "0.00 dB")
+    assert check_overfit(stuck, seconds=0).verdict == "skipped"
+
+
+def test_parameters_that_get_no_gradient(setup):
+    def unused(network):
+        network.forgotten = nn.Conv2d(3, 3, 1)
+
+    fails(check_gradients(changed(setup, unused)), "none in 2 of", "forgotten.weight")
+    fails(
+        check_gradients(changed(setup, after_layer("head2", lambda made: made.detach()))), "none in 2", "head2.weight"
+    )
+    dead = changed(setup, after_layer("blocks.1.layers.0", lambda made: made - 1e6))
+    fails(check_gradients(dead), "blocks.1.layers.0.weight")
+    fails(check_gradients(changed(setup, lambda n: Around(n, after=lambda made, batch: made.detach()))), "none at all")
+    # What is frozen on purpose is no fault.
+    assert (
+        check_gradients(changed(setup, lambda network: network.head.requires_grad_(False) and None)).verdict == "pass"
+    )
+
+
+def test_gradients_that_are_not_finite(setup):
+    # The root has an infinite derivative where the residual is zero, as it is at the start.
+    root = changed(setup, after_layer("tail", lambda made: made.abs().sqrt()))
+    fails(check_gradients(root), "not finite")
+    nothing = dataclasses.replace(setup, loss=lambda network, batch: setup.loss(network, batch).log() * 0 - torch.inf)
+    fails(check_gradients(nothing), "not finite of the loss")
+
+
+def test_evaluation_that_works_as_training_does(setup, normed):
+    dropping = changed(setup, after_layer("head2", lambda made: F.dropout(made, 0.1, training=True)))
+    fails(check_evaluation_mode(dropping), "second call")
+
+    def by_the_batch(network):
+        for norm in network.norms[1:3]:
+            norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
+
+    fails(check_evaluation_mode(changed(normed, by_the_batch)))
+    training = changed(normed, lambda network: Around(network, before=lambda batch: network.train() and batch))
+    fails(check_evaluation_mode(training), "running_mean", "changed")
+    # The modules know what to do.
+    proper = changed(
+        setup, lambda network: setattr(network, "fusion2", nn.Sequential(network.fusion2, nn.Dropout(0.1)))
+    )
+    assert check_evaluation_mode(proper).verdict == "pass"
+
+
+def test_batch_norm_whose_statistics_stand_still(normed):
+    fails(check_batch_norm(changed(normed, lambda n: setattr(n.norms[2], "momentum", 0.0))), "1 of 2", "norms.2")
+    never = changed(normed, lambda network: Around(network, before=lambda batch: network.eval() and batch))
+    fails(check_batch_norm(never), "2 of 2")
+    frozen = changed(normed, lambda network: network.norms.requires_grad_(False) and None)
+    assert check_batch_norm(frozen).verdict == "skipped"
+
+
+@pytest.mark.parametrize("activation", [F.relu, torch.tanh, torch.sigmoid, lambda x: F.leaky_relu(x, 0.2), F.hardtanh])
+def test_an_activation_behind_the_last_layer(setup, activation):
+    fails(check_last_layer(changed(setup, after_layer("shuffle", activation))), "tail bends")
+
+
+def test_an_output_that_is_clamped(setup):
+    fails(check_last_layer(changed(setup, lambda n: Around(n, after=lambda made, batch: made.clamp(0, 1)))), "bends")
+    fails(check_last_layer(changed(setup, lambda n: Around(n, after=lambda made, batch: batch["orig_y"]))), "not reach")
+
+
+def test_arithmetic_that_loses_digits(setup):
+    cancelling = changed(setup, after_layer("fusion2", lambda made: (made + 1e5) - 1e5))
+    fails(check_float64(cancelling), "loss differs")
+
+    def halved(network):
+        forward = network.features
+
+        def features(x, planes):
+            with torch.autocast("cpu", torch.bfloat16):
+                return forward(x, planes).to(x.dtype)
+
+        network.features = features
+
+    fails(check_float64(changed(setup, halved)), "float64")
+
+
+def test_runs_that_the_seed_does_not_decide(setup):
+    rng = np.random.default_rng()
+    noisy = changed(setup, after_layer("head", lambda made: made * float(1 + 1e-6 * rng.standard_normal())))
+    fails(check_determinism(noisy), "tensors differ")
+    offsets = iter(range(100))
+    drawn = dataclasses.replace(setup, draw=lambda count: setup.draw(next(offsets) + count)[-count:])
+    fails(check_determinism(drawn), "tensors differ")
+    state = torch.get_rng_state()
+    assert check_determinism(changed(setup, after_layer("head", lambda made: F.dropout(made, 0.1)))).verdict == "pass"
+    torch.set_rng_state(state)
+
+
+def test_data_that_is_written_to(setup, tiny_store, tmp_path):
+    units = tiny_store.split("train")
+    assert check_data_untouched(setup, units).verdict == "pass"
+    centred = changed(setup, lambda n: Around(n, before=lambda batch: batch["rec_y"].sub_(0.001) is not None and batch))
+    fails(check_data_untouched(centred, units), "written in place: rec_y")
+    replaced = changed(setup, lambda n: Around(n, before=lambda batch: batch.update(rec_y=batch["rec_y"] + 0) or batch))
+    assert check_data_untouched(replaced, units).verdict == "pass"
+    offsets = iter(range(100))
+    other = dataclasses.replace(setup, draw=lambda count: setup.draw(next(offsets) + count)[-count:])
+    fails(check_data_untouched(other, units), "4 batches are others when drawn again")
+
+    shutil.copytree(tiny_store.folder, tmp_path / "store")
+    store = open_store(tmp_path / "store")
+    path = store.folder / store.split("train")[0].record["decoded"]
+    samples = np.memmap(path, dtype=np.uint16, mode="r+")
+    samples[1000] ^= 1
+    samples.flush()
+    fails(check_data_untouched(_setup(store, **SMALL), store.split("train")), "other content", path.name)
+
+
+def test_planes_of_another_bit_depth(setup):
+    batches = setup.draw(16)
+    assert check_planes(batches).verdict == "pass"
+
+    def with_rec(function):
+        return [batch | {"rec_y": function(batch["rec_y"])} for batch in batches]
+
+    fails(check_planes(with_rec(lambda plane: plane * 4)), "rec_y runs from")  # 10 bits read as 8
+    fails(check_planes(with_rec(lambda plane: plane / 4)), "rec_y stays below")  # 8 bits read as 10
+    fails(check_planes(with_rec(lambda plane: plane - 0.5)), "rec_y runs from -")
+    fails(check_planes(with_rec(lambda plane: plane * torch.nan)), "nan")
+    fails(check_planes([batch | {"depth": torch.zeros(2, 1, 4, 4)} for batch in batches]), "depth is 0.000 everywhere")
+
+
+def test_a_store_whose_record_has_another_bit_depth(tiny_store):
+    record = [unit.record | {"format": unit.record["format"] | {"bit_depth": 16}} for unit in tiny_store.units]
+    store = dataclasses.replace(tiny_store, units=tuple(Unit(tiny_store.folder, line) for line in record))
+    fails(check_planes(_setup(store, **SMALL).draw(16)), "stays below")
+
+
+def test_the_qp_that_the_network_sees(setup, tiny_store):
+    units, batches = tiny_store.split("train"), setup.draw(16)
+    assert check_qps(batches, units).measured == "values 32, 42"
+    fails(check_qps([batch | {"qp": torch.full((2, 1, 1, 1), 0.5)} for batch in batches], units), "values 32")
+    fails(check_qps([batch | {"qp": batch["qp"] * 64 / 51} for batch in batches], units), "40.1")
+    assert check_qps(batches, [unit for unit in units if unit.qp == 32]).verdict == "skipped"
+    assert check_qps([{"rec_y": batches[0]["rec_y"]}], units).verdict == "skipped"
+
+
+def unit_of(folder, name, luma, qp, *, split="train", group=None, decoded=None, bit_depth=8) -> Unit:
+    """A unit of one luma picture as an encoder at `qp` might leave it: quantised in steps of 2^((QP - 4) / 6)."""
+    step = 2 ** ((qp - 4) / 6) * 2 ** (bit_depth - 8)
+    dtype = np.uint8 if bit_depth == 8 else np.uint16
+    if decoded is None:
+        decoded = np.clip(np.round(luma / step) * step, 0, 2**bit_depth - 1)
+    files = {f"{name}.yuv": luma, f"{name}_{qp}.yuv": decoded}
+    for file, plane in files.items():
+        np.asarray(plane).round().astype(dtype).tofile(folder / file)
+    height, width = luma.shape
+    form = {"width": width, "height": height, "chroma": "400", "bit_depth": bit_depth, "fps": None}
+    return Unit(folder, {
+        "key": f"{name}{qp}", "sequence": name, "qp": qp, "split": split, "group": group or name, "format": form,
+        "original": f"{name}.yuv", "decoded": f"{name}_{qp}.yuv", "pictures": [{"qp": qp, "psnr_y": 40.0, "poc": 0}],
+        "files": {file: sha256_file(folder / file) for file in files},
+    })  # fmt: skip
+
+
+def test_the_error_of_the_codec(tmp_path):
+    a, b = data.camera()[:256, :256], data.camera()[256:, 256:]
+    good = [unit_of(tmp_path, name, plane, qp) for name, plane in (("a", a), ("b", b)) for qp in (22, 32, 42)]
+    finding = check_codec_error(good)
+    assert finding.verdict == "pass", finding
+    swapped = [unit_of(tmp_path, "a", a, 22, decoded=a), unit_of(tmp_path, "a", a, 32)]
+    fails(check_codec_error(swapped), "none at QP 22")
+
+    def with_file_of(unit, other):
+        return Unit(unit.folder, unit.record | {"decoded": other.record["decoded"]})
+
+    fails(check_codec_error([with_file_of(good[0], good[2]), good[1], with_file_of(good[2], good[0])]), "but")
+    fails(check_codec_error([good[0], with_file_of(good[1], good[0]), good[2]]), "at QP 22 but")
+    fails(check_codec_error([with_file_of(good[0], good[3]), good[1], good[2]]), "beyond the 64 of its quantiser")
+    # A picture that is 4 samples off is another picture.
+    shifted = [unit_of(tmp_path, "c", a, qp, decoded=np.roll(a, 4, axis=1)) for qp in (22, 32)]
+    fails(check_codec_error(shifted), "beyond")
+
+
+def test_pictures_on_both_sides_of_a_split(tmp_path):
+    camera, coins = data.camera().astype(float), data.coins().astype(float)
+    train = [unit_of(tmp_path, "camera", camera, qp) for qp in (22, 37)]
+    other = unit_of(tmp_path, "coins", coins, 37, split="val")
+    assert check_splits(train, [other]).verdict == "pass"
+    assert check_splits(train, []).verdict == "skipped"
+    fails(check_splits(train, [unit_of(tmp_path, "x", coins, 37, split="val", group="camera")]), "group camera")
+    again = unit_of(tmp_path, "again", camera, 32, split="test")
+    fails(check_splits(train, [other, again]), "the same picture: camera and again")
+    rng = np.random.default_rng(3)
+    twins = {
+        "half": zoom(camera, 0.5, order=1),
+        "deep": camera * 4,
+        "brighter": np.clip(camera * 0.8 + 30, 0, 255),
+        "noisy": np.clip(camera + rng.normal(0, 15, camera.shape), 0, 255),
+        "cropped": camera[15:, 25:],
+        "decoded": np.round(camera / 30) * 30,
+    }
+    for name, plane in twins.items():
+        unit = unit_of(tmp_path, name, plane, 37, split="val", bit_depth=10 if name == "deep" else 8)
+        fails(check_splits(train, [other, unit]), f"near twins: camera and {name}")
+
+
+def test_the_two_views_of_a_scene_are_twins_and_other_pictures_are_not():
+    left, right, _ = data.stereo_motorcycle()
+    views = np.stack([small_picture(view.mean(axis=2)) for view in (left, right)])
+    assert correlations(views[:1], views[1:])[0, 0] > 0.75
+    pictures = (data.camera(), data.coins(), data.text(), data.brick(), data.grass(), data.gravel(), data.moon(),
+                data.astronaut().mean(axis=2), data.coffee().mean(axis=2), data.chelsea().mean(axis=2))  # fmt: skip
+    small = np.stack([views[0], *(small_picture(picture) for picture in pictures)])
+    alike = correlations(small, small)
+    assert np.allclose(alike.diagonal(), 1)
+    assert (alike - np.eye(len(small))).max() < 0.4
+    assert correlations(np.zeros_like(views[:1]), views)[0].max() == 0
+    assert small_picture(np.arange(12).reshape(3, 4)).shape == small.shape[1:]
+
+
+def test_real_pictures_that_have_nothing_in_common(shared_data):
+    from skimage.io import imread
+
+    pictures = [imread(path).astype(float).mean(axis=2) for path in sorted((shared_data / "images/val").glob("*.png"))]
+    small = np.stack([small_picture(picture) for picture in pictures[:12]])
+    halves = np.stack([small_picture(zoom(picture, 0.5, order=1)) for picture in pictures[:12]])
+    alike = correlations(small, halves)
+    assert alike.diagonal().min() > 0.9
+    assert (alike - np.diag(alike.diagonal())).max() < 0.45
+
+
+def test_waiting_for_data(setup):
+    (batch,) = setup.draw(1)
+    work = torch.rand(150, 150)
+
+    def step(given):
+        assert given is batch
+        for _ in range(50):
+            work.mm(work)
+
+    def slow():
+        while True:
+            time.sleep(0.03)
+            yield batch
+
+    def quick():
+        while True:
+            yield batch
+
+    fails(check_waiting(step, slow(), CPU, seconds=0.6), "of the time", "steps/s")
+    assert check_waiting(step, quick(), CPU, seconds=0.6).verdict == "pass"
+
+
+def test_a_machine_that_is_not_free(monkeypatch):
+    fails(judge_load(1.5, 2), "load 1.50 on 2")
+    assert judge_load(0.4, 2).verdict == "pass"
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0, 0))
+    fails(check_device(CPU), "99")
+    gib = 2**30
+    assert judge_gpu(gib // 2, 80 * gib, 0).verdict == "pass"
+    assert judge_gpu(gib // 2, 80 * gib, None).verdict == "pass"
+    fails(judge_gpu(20 * gib, 80 * gib, 0), "20.00 of 80 GiB")
+    fails(judge_gpu(gib // 2, 80 * gib, 90), "busy 90 %")
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_shared():
+    device = torch.device("cuda")
+    assert check_device(device).verdict == "pass"
+
+
+def free_machine(monkeypatch):
+    """Other tests run beside this one, and more."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0, 0))
+    monkeypatch.setattr(checks_speed, "WAITING_BOUND", 0.7)
+    monkeypatch.setattr(checks_speed, "WAITING_SECONDS", 0.5)
+
+
+def test_the_intact_set_up_passes_every_check(tiny_store, monkeypatch):
+    free_machine(monkeypatch)
+    told = []
+    state = torch.get_rng_state()
+    findings = check_training(tiny_store, "dncnn", {"features": 8, "layers": 4, "planes": ["rec_y", "qp"]}, SETTINGS,
+                              lambda done, total: told.append((done, total)))  # fmt: skip
+    assert {finding.name: finding for finding in findings if finding.verdict != "pass"} == {}
+    assert len({finding.name for finding in findings}) == len(findings) == 15
+    assert told == [(index + 1, 15) for index in range(15)]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_checks_of_any_task(tiny_store, monkeypatch):
+    free_machine(monkeypatch)
+
+    def make(settings):
+        return filter_task(tiny_store, "dncnn", {"features": 8, "layers": 4}, settings)
+
+    findings = check_task(make, SETTINGS)
+    assert [finding.verdict for finding in findings] == ["pass"] * 8
+
+    def lame(settings):
+        task = make(settings)
+        task.model.forgotten = nn.Parameter(torch.ones(1))
+        return task
+
+    assert [f.name for f in check_task(lame, SETTINGS) if f.verdict == "fail"] == ["gradients"]
+
+
+def test_the_command(run, tiny_store, tmp_path, monkeypatch):
+    free_machine(monkeypatch)
+    config = tmp_path / "small.yaml"
+    config.write_text(
+        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(WIDER | {'planes': ['rec_y']})}\n"
+        "training: {batch: 2, patch: 32, threads: 1, device: cpu}\n"
+    )
+    status, text, err = run("check", config, "--json")
+    assert status == 0, text + err
+    verdicts = {finding["name"]: finding["verdict"] for finding in json.loads(text)}
+    assert verdicts["QP plane"] == verdicts["batch norm"] == "skipped"
+    monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 0, 0))
+    monkeypatch.setattr(checks_network, "OVERFIT_STEPS", 5)
+    status, text, err = run("check", config, "model.options.output=picture")
+    assert status == 1
+    assert "does not start" in " ".join(text.split())
+    assert "device: other processes are at work" in text
+    status, _, err = run("check", config, "model.options.planes=[rec_y, pred_y]")
+    assert status == 1
+    assert "pred_y" in err
+
+
+def test_the_loss_of_no_filter_is_that_of_the_decoded_picture(tiny_store):
+    """Of luma and chroma, by NumPy."""
+    from codecnn.training.checks.network import NoFilter
+
+    setup = _setup(tiny_store, "rdn_yuv", features=8, blocks=1, layers=2, growth=4)
+    (batch,) = setup.draw(1)
+    made = NoFilter()(batch)
+    halo = create_model("rdn_yuv").halo
+    assert named_outputs(made).keys() == {"y", "u", "v"}
+    np.testing.assert_array_equal(made["y"], batch["rec_y"][:, :, halo:-halo, halo:-halo])
+    np.testing.assert_array_equal(made["v"], batch["rec_v"][:, :, halo // 2 : -halo // 2, halo // 2 : -halo // 2])

@@ -1,0 +1,192 @@
+"""Two processes train what one trains: the same global batches, losses and weights."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from codecnn.dataset.loader import TrainingBatches
+from codecnn.errors import ConfigError, StoppedError
+from codecnn.training import distributed, loop
+from tests.helpers.toy_task import run_toy
+from tests.models.test_models import SMALL
+
+PLAIN = {"norm": False, "dropout": False}
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+
+def rows(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def one_of_two(rank, port, run, events, arguments):
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in places.items()})
+    held = None  # with its traceback, as whoever reports the error holds it
+    try:
+        run_toy(run, events=events[rank], **arguments)
+    except StoppedError as stopped:
+        held = stopped
+    # Were the process group still held, its threads would end later: maybe in a deadlock.
+    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    if any("gloo" in name for name in names):
+        sys.exit(f"threads of the process group: {names}")
+    sys.exit(128 + held.signal if held else 0)
+
+
+def run_two(run, events=({}, {}), **arguments):
+    """Exit statuses of two processes that train the toy together."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=one_of_two, args=(rank, port, run, events, arguments)) for rank in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    ended = [process.exitcode for process in both]
+    for process in both:
+        process.kill()  # one that hangs
+    return ended
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    run = tmp_path_factory.mktemp("alone") / "run"
+    run_toy(run, **PLAIN)
+    return run
+
+
+def assert_equal_runs(run, alone):
+    ours, theirs = rows(run), rows(alone)
+    assert [row["step"] for row in ours] == [row["step"] for row in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+        assert a["score"] == pytest.approx(b["score"], rel=1e-4)
+    weights = load_file(run / "last.safetensors")
+    for name, tensor in load_file(alone / "last.safetensors").items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"accumulate": 2}])
+def test_two_processes_train_what_one_does(alone, tmp_path, changes):
+    run = tmp_path / "run"
+    assert run_two(run, changes=changes, **PLAIN) == [0, 0]
+    assert_equal_runs(run, alone)
+    started = json.loads((run / "log.jsonl").read_text().splitlines()[0])
+    assert started["processes"] == 2
+
+
+def test_no_process_needs_what_the_first_has_yet_to_write(tmp_path, monkeypatch):
+    written = loop.write_row
+    monkeypatch.setattr(loop, "write_row", lambda *row: (time.sleep(1), written(*row)))
+    assert run_two(tmp_path / "run", changes={"steps": 2}, **PLAIN) == [0, 0]
+    assert [row["step"] for row in rows(tmp_path / "run")] == [2]
+
+
+def test_a_batch_in_parts_has_the_same_gradient(alone, tmp_path):
+    run_toy(tmp_path / "run", {"accumulate": 4}, **PLAIN)
+    assert_equal_runs(tmp_path / "run", alone)
+    with pytest.raises(ConfigError, match="batch 8 is not a multiple of processes times accumulate, 3"):
+        run_toy(tmp_path / "odd", {"accumulate": 3}, **PLAIN)
+    assert not (tmp_path / "odd").exists()
+
+
+def test_a_signal_to_either_process_stops_both_after_one_step(alone, tmp_path):
+    run = tmp_path / "run"
+    assert run_two(run, events=({}, {("loss", 4): signal.SIGTERM}), **PLAIN) == [143, 143]
+    reached = torch.load(run / "checkpoint.pt", weights_only=True)["step"]
+    assert reached in (5, 6)
+    term = {("loss", 17): signal.SIGTERM}
+    assert run_two(run, events=(term, term), resume=True, **PLAIN) == [143, 143]
+    run_toy(run, resume=True, **PLAIN)  # goes on alone
+    assert_equal_runs(run, alone)
+
+
+def test_processes_that_are_stopped_while_they_validate(alone, tmp_path):
+    run = tmp_path / "run"
+    term = {("validate", 1): signal.SIGTERM}
+    assert run_two(run, events=(term, term), **PLAIN) == [143, 143]
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] == 20
+    assert [row["step"] for row in rows(run)] == [10]
+    assert run_two(run, resume=True, **PLAIN) == [0, 0]
+    assert_equal_runs(run, alone)
+
+
+def test_batch_norm_of_several_processes_is_told(tmp_path):
+    assert run_two(tmp_path / "run", changes={"steps": 2}) == [0, 0]
+    assert "batch norm sees the patches of its own process" in (tmp_path / "run" / "log.jsonl").read_text()
+
+
+def test_parts_of_a_batch_are_the_batch_and_mix_what_it_mixes(tiny_store):
+    def draw(part, step):
+        data = TrainingBatches(tiny_store.split("train"), batch=32, steps=9, size=32, part=part)
+        return list(zip(*data.draw(step), strict=True))
+
+    counts = Counter()
+    for step in range(8):
+        whole = draw((0, 1), step)
+        assert [pair for rank in range(4) for pair in draw((rank, 4), step)] == whole
+        counts.update((rank, patch.unit) for rank in range(4) for patch, _ in draw((rank, 4), step))
+    # Each of four processes sees each of two QPs 32 times on average, with a standard deviation of 4.
+    assert all(16 <= counts[rank, unit] <= 48 for rank in range(4) for unit in range(2))
+    with pytest.raises(ConfigError, match="32 patches cannot be split over 3"):
+        draw((0, 3), 0)
+
+
+def test_what_is_shared_comes_back_in_order(monkeypatch):
+    assert distributed.share("abcde") == "abcde"
+    assert distributed.gather(["a", "b"]) == ["a", "b"]
+    monkeypatch.setattr(distributed.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed.dist, "get_world_size", lambda: 3)
+    shares = []
+    for rank in range(3):
+        monkeypatch.setattr(distributed.dist, "get_rank", lambda rank=rank: rank)
+        shares.append(list(distributed.share("abcdefgh")))
+
+    def all_gather(parts, own):
+        parts[:] = shares
+
+    monkeypatch.setattr(distributed.dist, "all_gather_object", all_gather)
+    assert "".join(distributed.gather(shares[1])) == "abcdefgh"
+
+
+@pytest.mark.slow
+def test_torchrun_trains_and_stops(tiny_store, tmp_path):
+    """The command line as it is meant, on a filter: losses of two processes against one, then SIGTERM to torchrun."""
+    config = tmp_path / "small.yaml"
+    config.write_text(
+        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(SMALL)}\n"
+        "training: {steps: 6, batch: 4, patch: 32, validate_every: 3, threads: 1, device: cpu}\n"
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "codecnn"]
+    alone = [sys.executable, "-m", "codecnn"]
+    for command, name in ((torchrun, "two"), (alone, "one")):
+        subprocess.run([*command, "train", str(config), "-o", name], cwd=tmp_path, check=True, timeout=300)
+    for a, b in zip(rows(tmp_path / "two"), rows(tmp_path / "one"), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+        assert a["gain_db"] == pytest.approx(b["gain_db"], abs=1e-4)
+    process = subprocess.Popen(
+        [*torchrun, "train", str(config), "training.steps=100000", "training.checkpoint_every=2", "-o", "long"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "long" / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.1)
+    process.terminate()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    events = [json.loads(line) for line in (tmp_path / "long" / "log.jsonl").read_text().splitlines()]
+    assert events[-1]["event"] == "stopped", err

@@ -1,0 +1,181 @@
+"""The loop: starts at 0 dB, learns, resumes exactly, keeps what it should."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from codecnn.dataset.loader import TrainingBatches
+from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.models import create_model, load_model
+from codecnn.training import TrainingSettings, filter_loss, psnr_gain, train, warmup_cosine
+from tests.models.test_models import SMALL, awaken
+
+SETTINGS = TrainingSettings(
+    steps=6, batch=4, patch=64, learning_rate=2e-3, warmup=2, ema=0.5, validate_every=3, seed=3, threads=1, device="cpu"
+)
+
+
+def _batch(store, model):
+    return TrainingBatches(store.split("train"), batch=8, steps=4, size=64, halo=model.halo)[0]
+
+
+def test_the_loss_of_an_untrained_network_is_that_of_no_filter(tiny_store):
+    model = create_model("rdn", **SMALL)
+    units = tiny_store.split("train")
+    data = TrainingBatches(units, batch=32, steps=4, size=64, halo=model.halo)
+    losses = [filter_loss(model, data[step], "picture").item() for step in range(4)]
+    assert np.mean(losses) == pytest.approx(1, abs=0.1)
+    plain = filter_loss(model, data[0], "none").item()
+    error = (data[0]["rec_y"][:, :, 2:-2, 2:-2] - data[0]["orig_y"]).square().mean().item()
+    assert plain == pytest.approx(error, rel=1e-5)
+
+
+def test_the_loss_counts_only_samples_of_the_picture(tiny_store):
+    model = create_model("rdn", **SMALL)
+    data = TrainingBatches(tiny_store.split("test"), batch=2, steps=1, size=128, halo=model.halo)[0]
+    before = filter_loss(model, data, "none")
+    spoiled = data | {"orig_y": torch.where(data["valid"] > 0, data["orig_y"], 9.0)}
+    assert torch.equal(filter_loss(model, spoiled, "none"), before)
+
+
+def test_one_batch_can_be_fitted(tiny_store):
+    torch.manual_seed(0)
+    model = create_model("rdn", **SMALL)
+    batch = _batch(tiny_store, model)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    first = filter_loss(model, batch, "picture").item()
+    for _ in range(200):
+        optimiser.zero_grad()
+        loss = filter_loss(model, batch, "picture")
+        loss.backward()
+        optimiser.step()
+    assert 10 * np.log10(first / loss.item()) > 0.3
+
+
+def test_gain_is_that_of_the_filtered_picture(tiny_store):
+    units = tiny_store.split("val")
+    assert psnr_gain(create_model("rdn", **SMALL), units, "cpu") == {32: 0.0, 42: 0.0}
+    worse = psnr_gain(awaken(create_model("rdn", **SMALL)), units, "cpu")
+    assert all(gain < -0.1 for gain in worse.values())
+
+
+def test_warmup_rises_and_the_cosine_ends_at_zero():
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = warmup_cosine(optimiser, TrainingSettings(steps=100, warmup=10))
+    rates = []
+    for _ in range(100):
+        rates.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        schedule.step()
+    assert rates[0] == pytest.approx(0.01)
+    assert int(np.argmax(rates)) == 10
+    assert max(rates) == pytest.approx(1)
+    assert rates[55] == pytest.approx(0.5, abs=0.01)
+    assert optimiser.param_groups[0]["lr"] == pytest.approx(0, abs=1e-9)
+
+
+def _train(store, run, **changes):
+    settings = SETTINGS.model_copy(update=changes)
+    return train(store, "rdn", SMALL, settings, run)
+
+
+def test_a_run_leaves_what_it_says(tiny_store, tmp_path):
+    run = tmp_path / "run"
+    last = _train(tiny_store, run)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [3, 6]
+    assert set(rows[0]["gain_db"]) == {"32", "42"}
+    assert last["best_gain"] == max(row["gain_mean_db"] for row in rows)
+    model, card = load_model(run / "best.safetensors")
+    gain = psnr_gain(model, tiny_store.split("val"), "cpu")
+    best = max(rows, key=lambda row: row["gain_mean_db"])
+    assert {str(qp): value for qp, value in gain.items()} == pytest.approx(best["gain_db"])
+    assert card["data_key"] == tiny_store.data_key
+    assert list(run.glob("events.out.tfevents*"))
+    assert not list(run.glob("*.part*"))
+    with pytest.raises(ConfigError, match="already holds a run"):
+        _train(tiny_store, run)
+
+
+def test_a_resumed_run_ends_at_the_same_weights(tiny_store, tmp_path, monkeypatch):
+    whole = tmp_path / "whole"
+    _train(tiny_store, whole)
+
+    class KilledError(Exception):
+        pass
+
+    get = TrainingBatches.__getitem__
+
+    def killed(self, step):
+        if step == 5:
+            raise KilledError
+        return get(self, step)
+
+    parted = tmp_path / "parted"
+    monkeypatch.setattr(TrainingBatches, "__getitem__", killed)
+    with pytest.raises(KilledError):
+        _train(tiny_store, parted)
+    monkeypatch.setattr(TrainingBatches, "__getitem__", get)
+    train(tiny_store, "rdn", SMALL, SETTINGS, parted, resume=True)
+    for name in ("last.safetensors", "best.safetensors"):
+        assert (whole / name).read_bytes() == (parted / name).read_bytes()
+    untimed = ["step", "loss", "learning_rate", "gain_db"]
+    a, b = (
+        [[json.loads(line)[key] for key in untimed] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for run in (whole, parted)
+    )
+    assert a == b
+    with pytest.raises(ConfigError, match=r"training\.batch differs"):
+        train(tiny_store, "rdn", SMALL, SETTINGS.model_copy(update={"batch": 5}), parted, resume=True)
+
+
+def test_a_loss_that_explodes_is_said(tiny_store, tmp_path):
+    with pytest.raises(CodecnnError, match="no longer finite at step 3"):
+        _train(tiny_store, tmp_path / "run", learning_rate=1e30, warmup=0)
+    # Without a checkpoint the folder is free for another run.
+    _train(tiny_store, tmp_path / "run")
+
+
+def test_what_cannot_be_trained(tiny_store, tmp_path):
+    with pytest.raises(StoreError, match="checkpoint"):
+        train(tiny_store, "rdn", SMALL, SETTINGS, tmp_path / "none", resume=True)
+    with pytest.raises(ConfigError, match="'tpu'"):
+        _train(tiny_store, tmp_path / "run", device="tpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_starts_from_weights_with_parts_of_them_frozen(tiny_store, tmp_path):
+    _train(tiny_store, tmp_path / "first")
+    weights = tmp_path / "first" / "last.safetensors"
+    start = {"weights": str(weights), "freeze": ["blocks.*"]}
+    groups = {"head*": {"lr": 1e-9}}
+    settings = TrainingSettings.model_validate(SETTINGS.model_dump() | {"start": start, "groups": groups, "ema": 0})
+    wider = {**SMALL, "planes": ["rec_y", "qp", "pred_y"]}
+    with pytest.raises(StoreError, match="pred_y"):
+        train(tiny_store, "rdn", wider, settings, tmp_path / "second")
+    train(tiny_store, "rdn", SMALL, settings, tmp_path / "second")
+    before, after = load_file(weights), load_file(tmp_path / "second" / "last.safetensors")
+    for name, tensor in before.items():
+        changed = (after[name] - tensor).abs().max()
+        if name.startswith("blocks."):
+            assert changed == 0, name
+        elif name.startswith("head"):
+            assert changed < 1e-7, name
+        elif name.startswith("tail"):
+            assert changed > 1e-5, name
+    report = json.loads((tmp_path / "second" / "transfer.json").read_text())
+    assert {entry["status"] for entry in report["tensors"]} == {"loaded"}
+    whole = (tmp_path / "second" / "last.safetensors").read_bytes()
+    train(tiny_store, "rdn", SMALL, settings, tmp_path / "second", resume=True)
+    assert (tmp_path / "second" / "last.safetensors").read_bytes() == whole
+
+
+@pytest.mark.gpu
+def test_training_on_cuda_gives_the_same_loss(tiny_store, tmp_path):
+    _train(tiny_store, tmp_path / "cpu")
+    _train(tiny_store, tmp_path / "cuda", device="cuda")
+    rows = [json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[0]) for name in ("cpu", "cuda")]
+    assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-3)

@@ -1,0 +1,132 @@
+"""What a run tells: rows, the table, time waiting for data, TensorBoard."""
+
+import csv
+import json
+import resource
+import signal
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from codecnn.errors import StoppedError
+from codecnn.training import TrainingSettings, train, train_task
+from codecnn.training.allocator import keep_freed_memory
+from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
+from tests.models.test_models import SMALL
+
+
+def rows(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+class Clock:
+    """Time that passes only where a test says so, for the modules that measure it."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        read = SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now)
+        for module in ("loop", "waiting"):
+            monkeypatch.setattr(f"codecnn.training.{module}.time", read)
+
+
+def test_waiting_for_data_is_told_and_validation_is_not_in_it(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+
+    class Timed(ToyTask):
+        def batches(self, *arguments):
+            for batch in super().batches(*arguments):
+                clock.now += 3
+                yield batch
+
+        def loss(self, model, batch):
+            clock.now += 7
+            return super().loss(model, batch)
+
+        def validate(self, model, device):
+            clock.now += 100
+            return super().validate(model, device)
+
+    settings = SETTINGS.model_copy(update={"steps": 20, "validate_every": 10})
+    train_task(Timed, settings, tmp_path)
+    for row, seconds in zip(rows(tmp_path), (200, 400), strict=True):
+        assert row["data_wait"] == pytest.approx(0.3)
+        assert row["patches_per_second"] == pytest.approx(0.8)
+        assert row["seconds"] == seconds
+
+
+def test_a_run_that_goes_on_counts_its_time_on(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+
+    class Timed(ToyTask):
+        def loss(self, model, batch):
+            clock.now += 10
+            return super().loss(model, batch)
+
+    with pytest.raises(StoppedError):
+        train_task(lambda: Timed(events={("loss", 14): signal.SIGTERM}), SETTINGS, tmp_path)
+    clock.now = 0.0
+    train_task(Timed, SETTINGS, tmp_path, resume=True)
+    assert [row["seconds"] for row in rows(tmp_path)] == [100, 200, 300, 400]
+    assert all(row["patches_per_second"] == pytest.approx(0.8) for row in rows(tmp_path))
+
+
+def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
+    settings = TrainingSettings(
+        steps=4, batch=2, patch=32, validate_every=2, warmup=1, threads=1, device="cpu", learning_rate=2e-3, ema=0.5
+    )
+    last = train(tiny_store, "rdn", SMALL, settings, tmp_path)
+    row = rows(tmp_path)[-1]
+    assert row == {key: value for key, value in last.items() if not key.startswith("best_")}
+    assert row["gain_mean_db"] == row["score"] == pytest.approx(np.mean(list(row["gain_db"].values())))
+    with (tmp_path / "summary.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [int(line["step"]) for line in table] == [2, 4]
+    for name in ("loss", "learning_rate", "gain_mean_db", "patches_per_second", "data_wait", "seconds"):
+        assert float(table[1][name]) == row[name]
+    assert float(table[1]["gain_db_42"]) == row["gain_db"]["42"]
+    board = EventAccumulator(str(tmp_path)).Reload()
+    tags = board.Tags()
+    assert {"loss", "learning_rate", "gain_db/32", "gain_mean_db", "data_wait"} <= set(tags["scalars"])
+    assert tags["images"] == ["b/qp32", "b/qp42"]
+    picture = board.Images("b/qp42")[0]
+    assert (picture.width, picture.height) == (4 * 136, 96)
+    assert "weights/blocks.0.layers.0.weight" in tags["histograms"]
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["training"]["steps"] == 4
+    assert (
+        config["provenance"]["versions"]["torch"]
+        == json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])["provenance"]["versions"]["torch"]
+    )
+
+
+def test_the_best_is_kept(tmp_path):
+    class Falling(ToyTask):
+        def validate(self, model, device):
+            return {"score": 1.0 - self.counts["loss"]}
+
+    last = train_task(Falling, SETTINGS, tmp_path / "run")
+    assert last["best_score"] == -9
+    assert last["score"] == -39
+    run_toy(tmp_path / "ten", {"validate_every": 10})
+    # The averaged weights of step 10 are the best, and those of step 40 the last.
+    weights = {name: (tmp_path / "run" / f"{name}.safetensors").read_bytes() for name in ("best", "last")}
+    assert weights["best"] != weights["last"]
+    assert weights["last"] == (tmp_path / "ten" / "last.safetensors").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_freed_memory_is_kept():
+    keep_freed_memory()
+
+    def faults():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            torch.ones(2**20)  # 1,024 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults()
+    assert faults() < 1024

@@ -1,0 +1,203 @@
+"""bfloat16 where it is enough, float32 where samples have ten bits; compilers that fail; what the losses count."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from codecnn.dataset.loader import TrainingBatches
+from codecnn.errors import ConfigError
+from codecnn.models import create_model, named_outputs
+from codecnn.models.base import RESIDUAL_SCALE
+from codecnn.training import TrainingSettings, filter_loss, train
+from codecnn.training.filter.losses import CHARBONNIER_EPSILON
+from codecnn.training.filter.show import show_filtering
+from codecnn.training.filter.task import filter_task
+from codecnn.training.forward import Autocast, compiled
+from tests.helpers.toy_task import run_toy
+from tests.models.test_models import SMALL, awaken
+
+CPU = torch.device("cpu")
+
+
+def planes(model, side=32):
+    """Every 10-bit value, in all planes of samples."""
+    values = (torch.arange(side * side).reshape(1, 1, side, side) * 7 % 1024).float() / 1024
+    half = values[:, :, ::2, ::2]
+    made = {name: half if name in ("rec_u", "rec_v") else values for name in model.planes}
+    return made | {"qp": torch.full((1, 1, 1, 1), 37 / 64)}
+
+
+@pytest.mark.parametrize("name", ["rdn", "rdn_yuv", "low_cost_5", "vrcnn", "dncnn"])
+def test_under_autocast_the_identity_is_exact_and_the_residual_fine(name):
+    model = create_model(name, **(SMALL if name.startswith("rdn") else {}))
+    given = planes(model)
+    half = Autocast(model, CPU)
+    for output, plane in named_outputs(half(given)).items():
+        halo = model.halo // (1 if output == "y" else 2)
+        rec = given["rec_y" if output == "y" else f"rec_{output}"]
+        assert plane.dtype == torch.float32
+        assert torch.equal(plane, rec[:, :, halo : rec.shape[2] - halo, halo : rec.shape[3] - halo])
+    awaken(model, std=0.02)
+    with torch.no_grad():
+        pairs = zip(named_outputs(half(given)).items(), named_outputs(model(given)).values(), strict=True)
+        for (output, low), full in pairs:
+            assert not torch.equal(low, full)  # it did run in bfloat16
+            halo = model.halo // (1 if output == "y" else 2)
+            rec = given["rec_y" if output == "y" else f"rec_{output}"]
+            residual = (full - rec[:, :, halo : rec.shape[2] - halo, halo : rec.shape[3] - halo]).abs().max()
+            # Of a residual of at most three 10-bit steps; rounding the sum to bfloat16 would cost up to two of them.
+            assert residual < 3 / 1024
+            assert (low - full).abs().max() < 0.03 * residual
+
+
+def test_what_autocast_makes_of_the_residual_is_scaled_and_added_in_float32():
+    model = awaken(create_model("rdn", **SMALL, planes=["rec_y"]), std=0.1)
+    given = planes(model)
+    made = []
+    model.tail.register_forward_hook(lambda module, inputs, output: made.append(output))
+    with torch.no_grad():
+        filtered = Autocast(model, CPU)(given)
+    assert made[0].dtype == torch.bfloat16
+    halo = model.halo
+    expected = given["rec_y"][:, :, halo:-halo, halo:-halo].double() + made[0].double() * RESIDUAL_SCALE
+    assert (filtered - expected).abs().max() < 1e-7
+
+
+def test_training_in_bfloat16_learns_and_averages_in_float32(tiny_store, tmp_path):
+    settings = TrainingSettings(
+        steps=12, batch=4, patch=32, validate_every=6, warmup=2, threads=1, device="cpu", learning_rate=2e-3, ema=0.5
+    )
+    rows = {}
+    for precision in ("float32", "bfloat16"):
+        chosen = settings.model_copy(update={"precision": precision})
+        train(tiny_store, "rdn", SMALL, chosen, tmp_path / precision)
+        rows[precision] = json.loads((tmp_path / precision / "metrics.jsonl").read_text().splitlines()[-1])
+        state = torch.load(tmp_path / precision / "checkpoint.pt", weights_only=True)
+        for part in ("model", "averaged"):
+            assert {t.dtype for t in state[part].values() if t.is_floating_point()} == {torch.float32}
+    a, b = rows["float32"]["loss"], rows["bfloat16"]["loss"]
+    assert a != b
+    assert a == pytest.approx(b, rel=1e-2)
+
+
+def test_a_network_that_makes_the_picture_itself_needs_float32(tiny_store):
+    settings = TrainingSettings(precision="bfloat16")
+    with pytest.raises(ConfigError, match="bfloat16, which has 8 bits"):
+        filter_task(tiny_store, "rdn", {**SMALL, "output": "picture"}, settings)
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "at once"])
+def test_a_broken_compiler_does_not_end_the_run(tmp_path, monkeypatch, where):
+    class Broken(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            if where == "forward":
+                raise RuntimeError("no compiler was found\nand much more")
+            y = self.module(x)
+            y.register_hook(lambda grad: (_ for _ in ()).throw(RuntimeError("no compiler was found")))
+            return y
+
+    def broken_compile(module):
+        if where == "at once":
+            raise RuntimeError("no compiler was found")
+        return Broken(module)
+
+    run_toy(tmp_path / "eager")
+    monkeypatch.setattr(torch, "compile", broken_compile)
+    run_toy(tmp_path / "compiled", {"compile": True})
+    weights = [(tmp_path / name / "last.safetensors").read_bytes() for name in ("eager", "compiled")]
+    assert weights[0] == weights[1]
+    events = [json.loads(line) for line in (tmp_path / "compiled" / "log.jsonl").read_text().splitlines()]
+    reason = "RuntimeError: no compiler was found"
+    assert events[1]["text"] == f"torch.compile failed, the network runs as it is: {reason}"
+
+
+def test_what_is_compiled_is_trained(tmp_path, monkeypatch):
+    calls = []
+
+    class Counted(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            calls.append(x.shape[0])
+            return self.module(x)
+
+    monkeypatch.setattr(torch, "compile", Counted)
+    run_toy(tmp_path / "run", {"compile": True, "accumulate": 2, "steps": 3})
+    assert calls == [4] * 7  # a trial, then two parts a step
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_compiler_computes_the_same():
+    model = awaken(create_model("rdn", **SMALL)).train()
+    given = planes(model)
+    loss = lambda network, batch: network(batch).square().mean()  # noqa: E731
+    network, reason = compiled(model, "float32", CPU, loss, given)
+    assert reason is None
+    assert network is not model
+    torch.testing.assert_close(network(given), model(given), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["mse", "l1", "charbonnier"])
+@pytest.mark.parametrize("weighting", ["picture", "none"])
+def test_losses_are_the_formulas(tiny_store, kind, weighting):
+    model = awaken(create_model("rdn", **SMALL), std=0.05)
+    batch = TrainingBatches(tiny_store.split("test"), batch=3, steps=1, size=128, halo=model.halo)[0]
+    with torch.no_grad():
+        loss = filter_loss(model, batch, weighting, kind).item()
+        filtered = model(batch).double().numpy()
+    expected = []
+    for index in range(3):
+        inside = batch["valid"][index].numpy() > 0
+        d = (filtered - batch["orig_y"].double().numpy())[index][inside]
+        eps = CHARBONNIER_EPSILON
+        error = {"mse": d**2, "l1": abs(d), "charbonnier": np.sqrt(d**2 + eps**2) - eps}[kind].mean()
+        mse = float(batch["picture_mse"][index])
+        expected.append(error / (1 if weighting == "none" else mse if kind == "mse" else math.sqrt(mse)))
+    assert loss == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_the_loss_of_the_settings_is_used(tiny_store):
+    batch = None
+    losses = {}
+    for kind in ("mse", "l1", "charbonnier"):
+        settings = TrainingSettings(batch=4, patch=32, steps=1, device="cpu", loss=kind)
+        task = filter_task(tiny_store, "rdn", SMALL, settings)
+        batch = next(task.batches(range(1), 0, 1, CPU))
+        losses[kind] = task.loss(task.model, batch).item()
+        assert losses[kind] == filter_loss(task.model, batch, "picture", kind).item()
+    assert len(set(losses.values())) == 3
+
+
+@pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
+def test_pictures_show_decoded_filtered_original_and_residual(tiny_store, name, monkeypatch):
+    monkeypatch.setattr("codecnn.training.filter.show.CROP", 48)
+    monkeypatch.setattr("codecnn.training.filter.show.MARGIN", 8)
+    unit = tiny_store.split("val")[0]
+    with unit.originals() as originals, unit.decoded() as decoded:
+        original, output = originals[0], decoded[0]
+    shift = output.bit_depth - 8
+    height, width = output.y.shape
+    y, x = (height - 48) // 4 * 2, (width - 48) // 4 * 2
+    model = create_model(name, **SMALL)
+    shown = show_filtering(model, unit, "cpu").reshape(48, 4, 48).transpose(1, 0, 2)
+    np.testing.assert_array_equal(shown[0], output.y[y : y + 48, x : x + 48] >> shift)
+    np.testing.assert_array_equal(shown[1], shown[0])
+    np.testing.assert_array_equal(shown[2], original.y[y : y + 48, x : x + 48] >> shift)
+    assert (shown[3] == 128).all()
+    awaken(model)
+    shown = show_filtering(model, unit, "cpu").reshape(48, 4, 48).transpose(1, 0, 2).astype(int)
+    assert (shown[1] != shown[0]).any()
+    inside = (shown[3] > 0) & (shown[3] < 255)
+    # Each was rounded to 8 bits by itself.
+    assert abs(shown[3] - 128 - 8 * (shown[1] - shown[0]))[inside].max() <= 16

@@ -1,0 +1,213 @@
+"""A run that is killed, at whatever moment, and resumed is the run that was never stopped."""
+
+import csv
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from codecnn import cli
+from codecnn.errors import ConfigError, StoppedError, StoreError
+from codecnn.training import filter_loss, train_task
+from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
+from tests.models.test_models import SMALL
+
+UNTIMED = ("step", "loss", "learning_rate", "score", "by_size")
+
+
+def toy_process(run, resume, events):
+    """Run the toy as a command would, with the exit status of a signal that was caught."""
+    try:
+        run_toy(run, resume=resume, events=events)
+    except StoppedError as stopped:
+        sys.exit(128 + stopped.signal)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The undisturbed run."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    run_toy(run)
+    return run
+
+
+def rows(run):
+    path = run / "metrics.jsonl"  # written by the first validation
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def assert_same(run, whole):
+    for name in ("last.safetensors", "best.safetensors"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert [[row[key] for key in UNTIMED] for row in rows(run)] == [
+        [row[key] for key in UNTIMED] for row in rows(whole)
+    ]
+    board = board_of(run)
+    assert [event.step for event in board.Scalars("score")] == [10, 20, 30, 40]
+    assert [event.step for event in board.Images("ramp")] == [10, 20, 30, 40]
+    with (run / "summary.csv").open() as file:
+        assert [int(row["step"]) for row in csv.DictReader(file)] == [10, 20, 30, 40]
+    assert not list(run.glob("*.part*"))
+
+
+def board_of(run):
+    """TensorBoard's view. It goes by the second that a file was begun in, of which a run here needs a fraction."""
+    ordered = run.with_name(f"{run.name}-board")
+    ordered.mkdir(exist_ok=True)
+    for number, path in enumerate(sorted(run.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)):
+        shutil.copy(path, ordered / f"events.out.tfevents.{number:010}.x")
+    return EventAccumulator(str(ordered)).Reload()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
+    """In steps, in validations and between the files that these write, by a signal that leaves no time or some."""
+    rng = np.random.default_rng(seed)
+    run = tmp_path / "run"
+    for attempt in range(9):
+        what = ("loss", "validate", "save")[attempt % 3]
+        count = int(rng.integers(12)) if what == "loss" else 0
+        number = signal.SIGTERM if attempt % 2 else signal.SIGKILL
+        started = (run / "checkpoint.pt").exists()
+        before = _step(run) if started else 0
+        # A fork has torch already; starting it anew takes seconds.
+        process = multiprocessing.get_context("fork").Process(
+            target=toy_process, args=(run, started, {(what, count): number})
+        )
+        process.start()
+        process.join(60)
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == (-signal.SIGKILL if number == signal.SIGKILL else 143)
+        if (run / "checkpoint.pt").exists():
+            assert _step(run) >= before
+        if number == signal.SIGTERM and what == "loss":
+            assert _step(run) == before + count + 1
+        if number == signal.SIGTERM and what == "validate":  # it is thrown away, and comes again
+            assert _step(run) % 10 == 0
+            assert len(rows(run)) < _step(run) / 10
+    run_toy(run, resume=(run / "checkpoint.pt").exists())
+    assert_same(run, whole)
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert events[0]["event"] == "started"
+    assert all(event["provenance"]["versions"]["torch"] for event in events if event["event"] == "resumed")
+
+
+def _step(run):
+    import torch
+
+    return torch.load(run / "checkpoint.pt", weights_only=True)["step"]
+
+
+@pytest.mark.parametrize("checkpoint_every", [7, 10])
+@pytest.mark.parametrize("kill", [5, 9, 10, 20, 33])
+def test_no_more_is_lost_than_the_interval(tmp_path, monkeypatch, kill, checkpoint_every):
+    """As a kill would, an exception ends the run within step `kill`."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(pid, number):
+        raise KilledError
+
+    monkeypatch.setattr(os, "kill", die)
+    with pytest.raises(KilledError):
+        run_toy(tmp_path, {"checkpoint_every": checkpoint_every}, events={("loss", kill): signal.SIGKILL})
+    reached = _step(tmp_path) if (tmp_path / "checkpoint.pt").exists() else 0
+    assert reached == max(kill // checkpoint_every * checkpoint_every, kill // 10 * 10)
+
+
+def test_stopped_in_every_step_it_is_the_same_run(whole, tmp_path):
+    """Once a step, so that a state that is lost anywhere shows."""
+    run = tmp_path / "run"
+    for step in range(SETTINGS.steps):
+        with pytest.raises(StoppedError, match=rf"SIGTERM after step {step + 1}: --resume") as stopped:
+            run_toy(run, resume=step > 0, events={("loss", 0): signal.SIGTERM})
+        assert stopped.value.signal == signal.SIGTERM
+    assert [row["step"] for row in rows(run)] == [10, 20, 30]
+    run_toy(run, resume=True)
+    assert_same(run, whole)
+
+
+def test_a_second_interrupt_is_obeyed_at_once(tmp_path):
+    events = {("loss", 3): signal.SIGINT}
+
+    class Impatient(ToyTask):
+        def happens(self, what):
+            super().happens(what)
+            if what == "loss" and self.counts[what] == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_task(lambda: Impatient(events=events), SETTINGS, tmp_path / "run")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_does_not_decide_the_run_may_change_on_resuming(whole, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(StoppedError):
+        run_toy(run, events={("loss", 15): signal.SIGTERM})
+    with pytest.raises(ConfigError, match=r"training\.ema, training\.steps differs"):
+        run_toy(run, {"steps": 50, "ema": 0.5}, resume=True)
+    with pytest.raises(ConfigError, match="seed differs"):
+        run_toy(run, resume=True, seed=1)
+    run_toy(run, {"checkpoint_every": 3}, resume=True)
+    assert_same(run, whole)
+    (run / "checkpoint.pt").write_bytes(b"PK nothing")
+    with pytest.raises(StoreError, match=r"checkpoint\.pt is not a checkpoint of this run"):
+        run_toy(run, resume=True)
+
+
+def test_other_batches_or_draws_would_be_seen(whole, tmp_path):
+    """The comparison above is one: dropout and data depend on the step."""
+    for number, change in enumerate(({"seed": 1}, {"dropout": False})):
+        run_toy(tmp_path / str(number), **change)
+        weights = (tmp_path / str(number) / "last.safetensors").read_bytes()
+        assert weights != (whole / "last.safetensors").read_bytes()
+
+
+@pytest.fixture
+def config(tiny_store, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(SMALL)}\n"
+        "training: {steps: 100000, batch: 2, patch: 32, checkpoint_every: 2, threads: 1, device: cpu}\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_command_says_so(config, tmp_path, monkeypatch, capsys, number, status):
+    def loss(model, batch, *settings):
+        if (tmp_path / "run" / "checkpoint.pt").exists():
+            os.kill(os.getpid(), number)
+        return filter_loss(model, batch, *settings)
+
+    monkeypatch.setattr("codecnn.training.filter.task.filter_loss", loss)
+    monkeypatch.setattr(sys, "argv", ["codecnn", "train", str(config), "-o", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == status
+    err = capsys.readouterr().err
+    assert err.startswith(f"codecnn: stopped by {number.name} after step 3: --resume goes on from the checkpoint in ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_signal_to_loading_processes_too_stops_cleanly(config, tmp_path):
+    argv = [sys.executable, "-m", "codecnn", "train", str(config), "training.workers=2", "-o", "run"]
+    process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "run" / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)  # as a terminal or a scheduler does
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.count("\n")) == (143, 1), err
+    assert f"after step {_step(tmp_path / 'run')}:" in err

@@ -1,0 +1,146 @@
+"""Every coding tool that libvvenc can be told to leave out or to use: the stream without it and with it.
+
+Both must parse to the last bin of every slice, be a partition, and decode in ffmpeg with the encoder's picture hashes;
+and the one with it must really use it, as the syntax elements that plain Python sees in the parser tell. (Such small
+pictures use no ALF; the golden streams do.)
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecnn.codec.blocks.vvc_partition import stream_table
+from codecnn.video.process import ffmpeg_path, run
+from codecnn.vvc.pictures import read_pictures
+from tests.vvc.test_partition import ALL_INTRA, LOW_DELAY, RANDOM_ACCESS, assert_partition
+
+WIDTH, HEIGHT = 136, 104
+BASES = {"ai": (ALL_INTRA, 1), "ra": (RANDOM_ACCESS, 9), "ldb": (LOW_DELAY, 5)}
+
+TOOLS = {
+    # parameters without the tool and with it, the SPS element that tells, the syntax element that uses it
+    "MIP": ("ai", "MIP=0", "MIP=1", "mip_enabled_flag", "intra_mip_flag"),
+    "ISP": ("ai", "ISP=0", "ISP=1", "isp_enabled_flag", "intra_subpartitions_mode_flag"),
+    "MRL": ("ai", "MRL=0", "MRL=1", "mrl_enabled_flag", "intra_luma_ref_idx"),
+    "CCLM": ("ai", "LMChroma=0", "LMChroma=1", "cclm_enabled_flag", "cclm_mode_flag"),
+    "LFNST": ("ai", "LFNST=0", "LFNST=1", "lfnst_enabled_flag", "lfnst_idx"),
+    "MTS": ("ai", "MTS=0", "MTS=1", "explicit_mts_intra_enabled_flag", "mts_idx"),
+    "implicit MTS": ("ai", "MTSImplicit=0", "MTSImplicit=1", "mts_enabled_flag", None),
+    "transform of 64": ("ai", "Log2MaxTbSize=5", "Log2MaxTbSize=6", "log2_max_tb", None),
+    "joint Cb-Cr": ("ai", "JointCbCr=0", "JointCbCr=1", "joint_cbcr_enabled_flag", "tu_joint_cbcr_residual_flag"),
+    "transform skip": (
+        *("ai", "TransformSkip=0:BDPCM=0", "TransformSkip=1:BDPCM=0"),
+        *("transform_skip_enabled_flag", "transform_skip_flag"),
+    ),
+    "BDPCM": (
+        "ai",
+        "TransformSkip=1:BDPCM=0",
+        "TransformSkip=1:BDPCM=1",
+        "bdpcm_enabled_flag",
+        "intra_bdpcm_luma_flag",
+    ),
+    "IBC": ("ai", "IBC=0", "IBC=1", "ibc_enabled_flag", "pred_mode_ibc_flag"),
+    "dual tree": ("ai", "DualITree=0", "DualITree=1", "qtbtt_dual_tree_intra_flag", None),
+    "dependent quantization": ("ai", "DepQuant=0", "DepQuant=1:SignHideFlag=0", "dep_quant_enabled_flag", None),
+    "sign hiding": (
+        *("ai", "DepQuant=0:SignHideFlag=0", "DepQuant=0:SignHideFlag=1", "sign_data_hiding_enabled_flag", None),
+    ),
+    "SAO": ("ai", "SAO=0", "SAO=1", "sao_enabled_flag", "sao_type_idx"),
+    "ALF": ("ai", "ALF=0:CCALF=0", "ALF=1:CCALF=0", "alf_enabled_flag", None),
+    "CC-ALF": ("ai", "ALF=1:CCALF=0", "ALF=1:CCALF=1", "ccalf_enabled_flag", None),
+    "wavefronts": ("ai", "WaveFrontSynchro=0", "WaveFrontSynchro=1", "entropy_coding_sync_enabled_flag", None),
+    "wavefronts of B": ("ldb", "WaveFrontSynchro=0", "WaveFrontSynchro=1", "entropy_coding_sync_enabled_flag", None),
+    "tiles": ("ai", "Level=5.1", "Level=5.1:Tiles=2x2", None, None),
+    "tiles of B": ("ra", "Level=5.1", "Level=5.1:Tiles=2x1", None, None),
+    "chroma": ("ai", "ChromaFormatIDC=400", "ChromaFormatIDC=420", "chroma_format_idc", "tu_cb_coded_flag"),
+    "MTS of inter": ("ra", "MTS=0", "MTS=3", "explicit_mts_intra_enabled_flag", "mts_idx"),
+    "SBT": ("ra", "SBT=0", "SBT=1", "sbt_enabled_flag", "cu_sbt_flag"),
+    "CIIP": ("ra", "CIIP=0:Geo=1", "CIIP=1:Geo=1", "ciip_enabled_flag", "ciip_flag"),
+    "BCW": ("ra", "BCW=0", "BCW=1", "bcw_enabled_flag", "bcw_idx"),
+    "BCW of low delay": ("ldb", "BCW=0", "BCW=1", "bcw_enabled_flag", None),
+    "GPM": ("ra", "Geo=0:CIIP=0", "Geo=1:CIIP=0", "gpm_enabled_flag", "regular_merge_flag"),
+    "MMVD": ("ra", "MMVD=0", "MMVD=1", "mmvd_enabled_flag", "mmvd_merge_flag"),
+    "SMVD": ("ra", "SMVD=0", "SMVD=1", "smvd_enabled_flag", "sym_mvd_flag"),
+    "AMVR": ("ra", "AMVR=0", "AMVR=5", "amvr_enabled_flag", "amvr_flag"),
+    "affine": ("ra", "Affine=0", "Affine=2", "affine_enabled_flag", "inter_affine_flag"),
+    "SbTMVP": ("ra", "SbTMVP=0:Affine=0", "SbTMVP=1:Affine=0", "sbtmvp_enabled_flag", "merge_subblock_flag"),
+    "TMVP": ("ra", "TMVPMode=0", "TMVPMode=1", "temporal_mvp_enabled_flag", None),
+    "merge candidates": ("ra", "MaxNumMergeCand=1", "MaxNumMergeCand=6", "max_num_merge_cand", "merge_idx"),
+    "IBC in B": ("ra", "IBC=0", "IBC=1", "ibc_enabled_flag", "pred_mode_ibc_flag"),
+}
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A texture and letters that move apart, turn and fade, in colour; 4:2:0 of 8 bit."""
+    rng = np.random.default_rng(4)
+    texture = rng.normal(0, 14, (HEIGHT, WIDTH))
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    path = tmp_path_factory.mktemp("clip") / "clip.yuv"
+    with path.open("wb") as file:
+        for t in range(9):
+            turned = x * np.cos(t / 40) + y * np.sin(t / 40)
+            luma = 110 + 40 * np.sin(turned / 11) + np.roll(texture, (t, 2 * t), (0, 1)) + 3 * t
+            letters = (((x + 3 * t) % 16 < 5) ^ ((y + t) % 24 < 7)) & (x > WIDTH // 2)
+            luma = np.where(letters, 225, luma)
+            cb = 128 + 25 * np.sin(turned / 17) + 8 * letters
+            cr = 128 - 20 * np.sin(turned / 17) + 0.2 * (luma - 128)
+            for plane in (luma, cb[::2, ::2], cr[::2, ::2]):
+                file.write(plane.clip(0, 255).astype(np.uint8).tobytes())
+    return path
+
+
+def encode(clip: Path, output: Path, configuration: str, params: str) -> Path:
+    base, pictures = BASES[configuration]
+    run(
+        [
+            *(ffmpeg_path(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p"),
+            *("-s", f"{WIDTH}x{HEIGHT}", "-r", "30", "-i", str(clip), "-frames:v", str(pictures)),
+            *("-pix_fmt", "yuv420p10le", "-c:v", "libvvenc", "-preset", "faster", "-qp", "27", "-qpa", "0"),
+            *(
+                "-vvenc-params",
+                f"MCTF=0:BIM=0:LookAhead=0:STA=0:SEIDecodedPictureHash=md5:{base}:{params}",
+                str(output),
+            ),
+        ],
+        what=params,
+    )
+    return output
+
+
+def used_elements(stream: Path) -> dict[str, list[int]]:
+    """Context coded syntax elements: bins, and how many are 1."""
+    program = Path(__file__).parents[1] / "helpers" / "vvc_elements.py"
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, program, stream], check=True, capture_output=True, env=environment, text=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", TOOLS)
+def test_streams_without_and_with_a_tool(clip, tmp_path, tool):
+    configuration, without, with_it, flag, element = TOOLS[tool]
+    flags, elements = [], []
+    for number, params in enumerate((without, with_it)):
+        stream = encode(clip, tmp_path / f"{number}.266", configuration, params)
+        decode = [ffmpeg_path(), "-v", "error", "-xerror", "-err_detect", "crccheck+explode", "-i", str(stream)]
+        run([*decode, "-f", "null", "-"], what=f"decoding {params}")
+        assert_partition(stream_table(stream), WIDTH, HEIGHT, BASES[configuration][1])
+        first = next(read_pictures(stream.read_bytes()))
+        flags.append(vars(first.sps)[flag] if flag else len(first.pps.columns) > 2)
+        elements.append(used_elements(stream))
+    assert flags[0] < flags[1]
+    if element == "regular_merge_flag":
+        # Without CIIP, what is merged but not regularly is of geometric partitions.
+        assert element not in elements[0]
+        assert elements[1][element][1] < elements[1][element][0]
+    elif element:
+        assert elements[0].get(element, [0, 0])[1] == 0
+        assert elements[1][element][1] > 0
