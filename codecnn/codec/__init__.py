@@ -1,13 +1,20 @@
-"""Real encoders: argv as pure functions, subprocess, log parsing, block statistics."""
+"""Real encoders, and the CUs of what they coded.
+
+`get_codec` gives a back end that codes and proves what it did; `read_blocks` and `write_blocks` the table of CUs of any
+file that tells them, which `block_planes` and `ctu_depths` draw from; `stream_info` the headers of a VVC bitstream.
+"""
 
 from codecnn.codec.base import Codec, CodecSettings, CodecTools, CodedPicture, CodedSequence
+from codecnn.codec.blocks._vtm_reader import read_vtm_stats
+from codecnn.codec.blocks.files import read_blocks, write_blocks
+from codecnn.codec.blocks.planes import block_planes, ctu_depths
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.blocks.vtm_reader import read_vtm_stats
-from codecnn.codec.blocks.vvc_partition import READER, SUFFIXES, coded_table
-from codecnn.codec.encoders.external import EncoderProgram, ExternalCodec
+from codecnn.codec.blocks.vvc_partition import READER, SUFFIXES, StreamInfo, coded_table, stream_info
+from codecnn.codec.encoders.external import ExternalCodec
 from codecnn.codec.encoders.hm import HM
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
+from codecnn.codec.encoders.programs import EncoderProgram
 from codecnn.codec.encoders.vtm import VTM
 from codecnn.codec.encoders.vvencapp import VVENC
 from codecnn.errors import ConfigError
@@ -15,14 +22,21 @@ from codecnn.errors import ConfigError
 __all__ = [
     "CODECS",
     "EXTERNAL",
+    "BlockTable",
     "Codec",
     "CodecSettings",
     "CodecTools",
     "CodedPicture",
     "CodedSequence",
+    "StreamInfo",
+    "block_planes",
     "block_reader",
     "block_table",
+    "ctu_depths",
     "get_codec",
+    "read_blocks",
+    "stream_info",
+    "write_blocks",
 ]
 
 BUNDLED: dict[str, type[VvcCodec] | type[HevcCodec]] = {"vvc": VvcCodec, "hevc": HevcCodec}

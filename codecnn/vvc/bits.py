@@ -1,6 +1,26 @@
-"""Reading the fixed and Exp-Golomb codes of headers (H.266 clauses 7.2 and 9.2)."""
+"""Reading the fixed and Exp-Golomb codes of headers (H.266 clauses 7.2 and 9.2), and the records they fill."""
+
+from dataclasses import FrozenInstanceError
 
 from codecnn.errors import FormatError
+
+
+class SyntaxStructure:
+    """A structure of clause 7.3 that its constructor reads from a `Bits`, and that no one changes once it is read.
+
+    An attribute has the name of its syntax element (`sps_lfnst_enabled_flag`), or that of the standard's variable where
+    it is derived (BitDepth is `bit_depth`); an element that is absent has the value that clause 7.4 infers. Elements
+    that neither parsing nor the table of CUs needs are passed over.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_read" in self.__dict__:
+            raise FrozenInstanceError(f"{name} of a {type(self).__name__} that has been read cannot be set")
+        object.__setattr__(self, name, value)
+
+    def freeze(self) -> None:
+        """Refuse every further change; the last call of each constructor."""
+        self._read = True
 
 
 class Bits:

@@ -1,4 +1,9 @@
-"""The arithmetic decoder (H.266 clauses 9.3.2.5 and 9.3.4.3)."""
+"""The arithmetic decoder (H.266 clauses 9.3.2.5 and 9.3.4.3).
+
+CABAC codes a string of bins as a number: each bin splits the current range in two, in proportion to the probabilities
+of 0 and 1, and the number says which part to go on in. So every bin depends on all before it, one misread bin spoils
+all that follow, and a slice that ends exactly on its last bit was read rightly.
+"""
 
 import numpy as np
 
@@ -6,7 +11,9 @@ from codecnn.vvc import state as st
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.state import Work
 
-# VALUE holds the standard's 9 bit ivlOffset and 7 bits read ahead; NEEDED counts from -8 to 0, when a byte must follow.
+# VALUE holds the standard's 9 bit ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts where
+# the standard reads single bits (9.3.4.3.3); ranges are shifted by 7 to compare with it. NEEDED counts from -8 to 0,
+# when a byte must follow.
 
 
 @compiled
@@ -44,10 +51,14 @@ def decode_bin(w: Work, context: int) -> int:
     """One bin with an adaptive probability (clause 9.3.4.3.2)."""
     n = w.n
     at = st.CONTEXTS + 4 * context
+    # Two estimates of the probability of a 1, of 10 and 14 bits: one follows changes fast, the other is exact in the
+    # long run. Their sum, of 15 bits, is what counts; its upper half means that 1 is the more probable symbol.
     state0, state1 = n[at], n[at + 1]
     probability = state1 + (state0 << 4)
     value_mps = probability >> 14
     scale = (32767 - probability if value_mps else probability) >> 9
+    # The less probable symbol takes the upper part of the range, by a product of a few bits of both; 4 at least, so
+    # that no bin is impossible.
     current = n[st.RANGE]
     lps = (((current >> 5) * scale) >> 1) + 4
     current -= lps
@@ -58,6 +69,7 @@ def decode_bin(w: Work, context: int) -> int:
         result = 1 - value_mps
         value -= current << 7
         current = lps
+    # Renormalisation (9.3.4.3.3): the range stays between 256 and 510.
     needed = n[st.NEEDED]
     while current < 256:
         current <<= 1
@@ -67,6 +79,7 @@ def decode_bin(w: Work, context: int) -> int:
             value |= next_byte(w)
             needed = -8
     n[st.RANGE], n[st.VALUE], n[st.NEEDED] = current, value, needed
+    # Each estimate moves towards the bin by 2^-shift of the way.
     shift0, shift1 = n[at + 2], n[at + 3]
     n[at] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
     n[at + 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
@@ -76,7 +89,7 @@ def decode_bin(w: Work, context: int) -> int:
 
 @compiled
 def decode_bypass(w: Work) -> int:
-    """One equiprobable bin (clause 9.3.4.3.4)."""
+    """One equiprobable bin (clause 9.3.4.3.4): no context, and the range, halved and doubled again, stays as it is."""
     n = w.n
     value = n[st.VALUE] << 1
     n[st.NEEDED] += 1

@@ -90,6 +90,7 @@ def push_split(w: Work, count: int, split: int) -> int:
     if split != st.QT:
         remember_split(w, split)
     if n[st.MODE_TYPE] == st.MODE_ALL and mode == st.MODE_INTRA_ONLY:
+        # The chroma of its parts would be too small to predict part by part: all share one chroma block, behind them.
         # The chroma block is as the node but for these; they are set back, for the luma parts.
         qg_luma, offset = n[st.QG_LUMA], n[st.DEPTH_OFFSET]
         n[st.TREE], n[st.MODE_TYPE], n[st.QG_LUMA] = st.DUAL_CHROMA, mode, 0

@@ -19,7 +19,7 @@ from codecnn.vvc.transform import isp_parts, transform_tree
 def coding_unit(w: Work) -> None:
     """coding_unit() at a leaf of the coding tree, the node at hand."""
     n = w.n
-    n[st.SKIP : st.MTS_ZERO_OUT + 1] = 0
+    n[st.CU_FIRST : st.CU_LAST + 1] = 0
     n[st.INTRA_MODE] = -1
     chroma = int(n[st.TREE] == st.DUAL_CHROMA)
     fill(w, st.CB_WIDTH + chroma, n[st.W])

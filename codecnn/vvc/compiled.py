@@ -25,7 +25,7 @@ def compiled(function: Function) -> Function:
 
 
 def compiled_entry(function: Function) -> Function:
-    """The same for Python to call: kept on disk, with all that it calls, where numba finds a folder to write to.
+    """`function` compiled for Python to call, and kept on disk with all that it calls where numba finds a folder.
 
     It lets other threads run meanwhile.
     """

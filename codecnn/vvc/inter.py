@@ -53,6 +53,7 @@ def merge_data(w: Work) -> int:
         if candidates > 1 and decode_bin(w, c.MERGE_SUBBLOCK_IDX):
             truncated_unary(w, candidates - 2)
         return 1
+    # What a unit may not use has no bin: CIIP needs 64 samples, geometric partitions 8x8 and no ratio beyond 4.
     below_128 = width < 128 and height < 128
     may_ciip = n[st.CIIP] == 1 and not n[st.SKIP] and width * height >= 64 and below_128
     may_gpm = n[st.GPM] == 1 and n[st.IS_B] == 1 and min(width, height) >= 8 and below_128

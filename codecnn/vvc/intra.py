@@ -83,6 +83,7 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
     # What lies above the CTU counts as planar, so that no line of modes need be kept.
     if n[st.Y] > n[st.CTB_Y]:
         above = neighbour_mode(w, n[st.X] + n[st.W] - 1, n[st.Y] - 1)
+    # Five candidates beside planar, which has a flag of its own: the neighbours' modes and angles next to them.
     low, high = min(left, above), max(left, above)
     spread = high - low
     # Modes beside an angular one, modulo 64: from 2 to 65.

@@ -1,18 +1,17 @@
 """The pictures of a byte stream: parameter sets activated, picture order counts (H.266 clauses 7.4.2.4 and 8.3.1)."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from codecnn.errors import FormatError, UnsupportedError
 from codecnn.vvc import nal
 from codecnn.vvc.aps import AlfFilters, read_alf_aps
 from codecnn.vvc.bits import Bits
-from codecnn.vvc.picture_header import read_picture_header, read_pps_id
-from codecnn.vvc.pps import read_pps
+from codecnn.vvc.picture_header import PictureHeader
+from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import list_pocs
-from codecnn.vvc.slice_header import read_slice_header
-from codecnn.vvc.sps import read_sps
+from codecnn.vvc.slice_header import SliceHeader
+from codecnn.vvc.sps import SequenceParameterSet
 
 
 class Slice(NamedTuple):
@@ -21,8 +20,8 @@ class Slice(NamedTuple):
     `references` are (is long-term, POC) of the active entries of L0 and L1.
     """
 
-    header: SimpleNamespace
-    picture_header: SimpleNamespace
+    header: SliceHeader
+    picture_header: PictureHeader
     poc: int
     rbsp: bytes
     start: int
@@ -40,8 +39,8 @@ class Picture(NamedTuple):
     cvs: int
     temporal_id: int
     output: bool
-    sps: SimpleNamespace
-    pps: SimpleNamespace
+    sps: SequenceParameterSet
+    pps: PictureParameterSet
     slices: list[Slice]
 
 
@@ -49,18 +48,31 @@ class _Reader:
     """What carries over from one NAL unit to the next."""
 
     def __init__(self) -> None:
-        self.sps: dict[int, SimpleNamespace] = {}
+        self.sps: dict[int, SequenceParameterSet] = {}
         self.sps_rbsp: dict[int, bytes] = {}
         self.pps_rbsp: dict[int, bytes] = {}
-        self.pps: dict[int, SimpleNamespace] = {}
+        self.pps: dict[int, PictureParameterSet] = {}
         self.filters: dict[int, AlfFilters] = {}
-        self.header: SimpleNamespace | None = None
+        self.header: PictureHeader | None = None
         self.picture: Picture | None = None
         self.sequence_ended = True
         self.skip_leading = False
         self.cvs = -1
         self.previous_poc = 0
         self.decoded: list[int] = []
+
+    def parameter_sets(self, number: int) -> tuple[SequenceParameterSet, PictureParameterSet]:
+        """The SPS and PPS for a ph_pic_parameter_set_id; the PPS is read when it is first asked for."""
+        if number not in self.pps:
+            if number not in self.pps_rbsp:
+                raise FormatError(f"there is no PPS {number}")
+            rbsp = self.pps_rbsp[number]
+            sps_id = Bits(rbsp).u(10) & 15
+            if sps_id not in self.sps:
+                raise FormatError(f"there is no SPS {sps_id}")
+            self.pps[number] = PictureParameterSet(rbsp, self.sps[sps_id])
+        pps = self.pps[number]
+        return self.sps[pps.pps_seq_parameter_set_id], pps
 
 
 def read_pictures(stream: bytes) -> Iterator[Picture]:
@@ -89,12 +101,11 @@ def _unit(state: _Reader, unit: nal.NalUnit) -> Picture | None:
     """Take one NAL unit in; the picture that ended before it, if one did."""
     if unit.layer:
         raise UnsupportedError(f"it has a layer {unit.layer}, and codecnn reads streams of one layer")
-    done = None
+    ends_picture = unit.type in (nal.SPS, nal.PPS, nal.PH, nal.EOS, nal.EOB)
+    done = _end_picture(state) if ends_picture else None
     if unit.type == nal.SPS:
-        done = _end_picture(state)
         _take_sps(state, unit.rbsp)
     elif unit.type == nal.PPS:
-        done = _end_picture(state)
         number = Bits(unit.rbsp).u(6)
         state.pps_rbsp[number] = unit.rbsp
         state.pps.pop(number, None)
@@ -103,10 +114,8 @@ def _unit(state: _Reader, unit: nal.NalUnit) -> Picture | None:
         if found is not None:
             state.filters = {**state.filters, found[0]: found[1]}
     elif unit.type == nal.PH:
-        done = _end_picture(state)
-        state.header = _picture_header(state, Bits(unit.rbsp), in_slice=False)
+        state.header = PictureHeader(Bits(unit.rbsp), state.parameter_sets, in_slice=False)
     elif unit.type in (nal.EOS, nal.EOB):
-        done = _end_picture(state)
         state.sequence_ended = True
     elif unit.type in nal.SLICES:
         done = _slice(state, unit)
@@ -119,32 +128,12 @@ def _end_picture(state: _Reader) -> Picture | None:
 
 
 def _take_sps(state: _Reader, rbsp: bytes) -> None:
-    sps = read_sps(rbsp)
-    if state.sps_rbsp.get(sps.id) != rbsp:
-        state.sps[sps.id], state.sps_rbsp[sps.id] = sps, rbsp
+    sps = SequenceParameterSet(rbsp)
+    number = sps.sps_seq_parameter_set_id
+    if state.sps_rbsp.get(number) != rbsp:
+        state.sps[number], state.sps_rbsp[number] = sps, rbsp
         # Every PPS was read by the SPS it then had.
         state.pps.clear()
-
-
-def _parameter_sets(state: _Reader, number: int) -> tuple[SimpleNamespace, SimpleNamespace]:
-    if number not in state.pps:
-        if number not in state.pps_rbsp:
-            raise FormatError(f"there is no PPS {number}")
-        rbsp = state.pps_rbsp[number]
-        sps_id = Bits(rbsp).u(10) & 15
-        if sps_id not in state.sps:
-            raise FormatError(f"there is no SPS {sps_id}")
-        state.pps[number] = read_pps(rbsp, state.sps[sps_id])
-    pps = state.pps[number]
-    return state.sps[pps.sps_id], pps
-
-
-def _picture_header(state: _Reader, r: Bits, in_slice: bool) -> SimpleNamespace:
-    h, number = read_pps_id(r)
-    h.in_slice = in_slice
-    h.sps, h.pps = _parameter_sets(state, number)
-    read_picture_header(r, h, h.sps, h.pps)
-    return h
 
 
 def _slice(state: _Reader, unit: nal.NalUnit) -> Picture | None:
@@ -152,22 +141,23 @@ def _slice(state: _Reader, unit: nal.NalUnit) -> Picture | None:
     done = None
     if r.flag():
         done = _end_picture(state)
-        state.header = _picture_header(state, r, in_slice=True)
+        state.header = PictureHeader(r, state.parameter_sets, in_slice=True)
     h = state.header
     if h is None:
         raise FormatError("a slice has no picture header")
     if state.picture is None and not _start_picture(state, unit, h):
         return done
     assert state.picture is not None
-    s = read_slice_header(r, unit.type, h, h.sps, h.pps)
+    s = SliceHeader(r, unit.type, h)
     poc = state.picture.poc
-    references = [list_pocs(entries, poc, h.sps.log2_max_poc_lsb, state.decoded) for entries in s.ref_pic_lists]
-    references = [entries[:active] for entries, active in zip(references, s.active, strict=True)]
+    log2_lsb = h.sps.log2_max_pic_order_cnt_lsb
+    references = [list_pocs(entries, poc, log2_lsb, state.decoded) for entries in s.ref_pic_lists]
+    references = [entries[:active] for entries, active in zip(references, s.num_ref_idx_active, strict=True)]
     state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references))
     return done
 
 
-def _start_picture(state: _Reader, unit: nal.NalUnit, h: SimpleNamespace) -> bool:
+def _start_picture(state: _Reader, unit: nal.NalUnit, h: PictureHeader) -> bool:
     """Begin a picture at its first slice (clause 8.3.1); False for one that cannot be decoded."""
     idr = unit.type in (nal.IDR_W_RADL, nal.IDR_N_LP)
     starts = idr or (state.sequence_ended and unit.type in (nal.CRA, nal.GDR))
@@ -182,19 +172,19 @@ def _start_picture(state: _Reader, unit: nal.NalUnit, h: SimpleNamespace) -> boo
         state.sequence_ended = False
         state.decoded = []
     poc = _poc(state, h, starts)
-    if unit.temporal_id == 0 and not h.non_ref_pic_flag and unit.type not in (nal.RASL, nal.RADL):
+    if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (nal.RASL, nal.RADL):
         state.previous_poc = poc
     state.decoded.append(poc)
-    state.picture = Picture(poc, state.cvs, unit.temporal_id, h.pic_output_flag, h.sps, h.pps, [])
+    state.picture = Picture(poc, state.cvs, unit.temporal_id, h.ph_pic_output_flag, h.sps, h.pps, [])
     return True
 
 
-def _poc(state: _Reader, h: SimpleNamespace, starts: bool) -> int:
+def _poc(state: _Reader, h: PictureHeader, starts: bool) -> int:
     """PicOrderCntVal: the LSB from the header, the MSB too or by nearness to the previous picture of TemporalId 0."""
-    size = 1 << h.sps.log2_max_poc_lsb
-    lsb = int(h.pic_order_cnt_lsb)
-    if h.poc_msb_cycle_val is not None:
-        return int(h.poc_msb_cycle_val * size + lsb)
+    size = 1 << h.sps.log2_max_pic_order_cnt_lsb
+    lsb = h.ph_pic_order_cnt_lsb
+    if h.ph_poc_msb_cycle_val is not None:
+        return h.ph_poc_msb_cycle_val * size + lsb
     if starts:
         return lsb
     previous_lsb = state.previous_poc % size
@@ -203,4 +193,4 @@ def _poc(state: _Reader, h: SimpleNamespace, starts: bool) -> int:
         msb += size
     elif lsb > previous_lsb and lsb - previous_lsb > size // 2:
         msb -= size
-    return int(msb + lsb)
+    return msb + lsb

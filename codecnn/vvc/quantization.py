@@ -24,6 +24,7 @@ def predict_qp(w: Work) -> None:
     n[st.QG_NEW] = 0
     x, y = n[st.QG_X], n[st.QG_Y]
     row_first, n[st.QG_ROW_FIRST] = n[st.QG_ROW_FIRST], 0
+    # qPY_PREV is the QP of the last coding unit in decoding order, wherever that lies.
     previous = n[st.SLICE_QP] if n[st.QG_FIRST] else n[st.QP_Y]
     n[st.QG_FIRST] = 0
     if row_first and n[st.TOP_AVAILABLE]:

@@ -1,6 +1,9 @@
-"""Residual coding of a transform block (H.266 clauses 7.3.11.11 and 9.3.4.2.6 to 9.3.4.2.9)."""
+"""Residual coding of a transform block (H.266 clauses 7.3.11.11 and 9.3.4.2.6 to 9.3.4.2.9).
 
-import numpy as np
+Levels (quantized coefficients) are coded in sub-blocks of mostly 4x4 from the last significant one back to the DC,
+along diagonals, because the large ones gather at low frequencies: those already read, to the right and below, tell how
+large the next may be, which both contexts and Rice parameters follow. No bin depends on signs, which are passed over.
+"""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
@@ -41,7 +44,7 @@ def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
 
 @compiled
 def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bool) -> int:
-    """last_sig_coeff_x_prefix or _y_prefix (clause 9.3.4.2.4)."""
+    """last_sig_coeff_x_prefix or _y_prefix (clause 9.3.4.2.4): unary, one context for every 2^shift bins."""
     top = 2 * log2_coded - 1
     if chroma:
         offset, shift = 20, min((1 << log2_size) >> 3, 2)
@@ -64,7 +67,10 @@ def last_position(w: Work, prefix: int) -> int:
 
 @compiled
 def local_sum(w: Work, plane: int, at: int) -> int:
-    """The sum over the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2)."""
+    """The sum over the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2).
+
+    They come earlier in the reversed scan. The border of zeros in the planes of levels stands in for the block's edges.
+    """
     n = w.n
     right, below = plane + at + 1, plane + at + st.LEVEL_STRIDE
     total: int = n[right] + n[right + 1] + n[below] + n[below + 1] + n[below + st.LEVEL_STRIDE]
@@ -73,7 +79,7 @@ def local_sum(w: Work, plane: int, at: int) -> int:
 
 @compiled
 def local_count(w: Work, at: int) -> int:
-    """How many of those neighbours are significant in the first pass (locNumSig)."""
+    """The number of the neighbours of `local_sum` that are significant in the first pass (locNumSig)."""
     n = w.n
     right, below = PASS1 + at + 1, PASS1 + at + st.LEVEL_STRIDE
     count: int = min(n[right], 1) + min(n[right + 1], 1) + min(n[below], 1) + min(n[below + 1], 1)
@@ -83,7 +89,11 @@ def local_count(w: Work, at: int) -> int:
 
 @compiled
 def rice_parameter(w: Work, at: int, base: int) -> int:
-    """cRiceParam for abs_remainder (base 4) and dec_abs_level (base 0) (clause 9.3.3.2, table 128)."""
+    """cRiceParam for abs_remainder (base 4) and dec_abs_level (base 0) (clause 9.3.3.2, table 128).
+
+    Near large levels the fixed part of the code is longer, near small ones the unary part ends soon. `base` takes off
+    what the first pass has coded of the five neighbours.
+    """
     total = min(max(local_sum(w, LEVEL, at) - 5 * base, 0), 31)
     return int(total >= 7) + int(total >= 14) + int(total >= 28)
 
@@ -99,8 +109,19 @@ def decode_remainder(w: Work, rice: int) -> int:
 
 @compiled
 def next_state(state: int, parity: int) -> int:
-    """QStateTransTable (clause 7.4.12.11)."""
+    """QStateTransTable (clause 7.4.12.11), packed four bits a state, two for each parity.
+
+    Dependent quantization has two quantizers, and the parities of the levels so far choose: states 0 and 1 have the
+    even multiples of the step, 2 and 3 the odd ones and zero, where significance is another matter and has contexts of
+    its own.
+    """
     return (32040 >> ((state << 2) + (parity << 1))) & 3
+
+
+@compiled
+def budget_of_block(log2_w: int, log2_h: int) -> int:
+    """RemCcbs (clause 7.3.11.11): 7/4 context coded bins a coefficient at most; the rest is read in bypass."""
+    return ((1 << (log2_w + log2_h)) * 7) >> 2
 
 
 @compiled
@@ -113,6 +134,7 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
     if n[st.MTS] and n[st.SBT_FLAG] and not chroma and log2_width < 6 and log2_height < 6:
         log2_w = 4 if log2_width == 5 else log2_w
         log2_h = 4 if log2_height == 5 else log2_h
+    # Both prefixes come before both suffixes: context coded bins first, then bypass bins together.
     prefix_x = prefix_y = 0
     if log2_w > 0:
         prefix_x = last_prefix(w, c.LAST_SIG_COEFF_X_PREFIX, log2_width, log2_w, chroma)
@@ -126,6 +148,8 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
     inside = ((last_y & ((1 << log2_sh) - 1)) << log2_sw) + (last_x & ((1 << log2_sw) - 1))
     last_scan = SCAN_INDEX[log2_sw, log2_sh, inside]
 
+    # What lfnst_idx and mts_idx depend on, which follow the residual (clause 7.3.11.5): a secondary transform has
+    # nothing to do where only a DC is, and leaves zeros behind its first 16 (for 4x4 and 8x8, 8) coefficients.
     large = log2_width >= 2 and log2_height >= 2
     if last_sub_block == 0 and large and not transform_skip and last_scan > 0:
         n[st.LFNST_DC_ONLY] = 0
@@ -136,9 +160,7 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
         n[st.MTS_DC_ONLY] = 0
 
     clear_levels(w, 1 << log2_w, 1 << log2_h)
-    budget = ((1 << (log2_w + log2_h)) * 7) >> 2
-    # Not a literal, for which numba would compile sub_block once more.
-    state: int = np.int64(0)  # type: ignore[assignment]
+    n[st.BUDGET], n[st.QSTATE] = budget_of_block(log2_w, log2_h), 0
     for i in range(last_sub_block, -1, -1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
         at = (ys + 1) * st.CODED_STRIDE + xs + 1
@@ -151,29 +173,42 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
         n[st.CODED + at] = coded
         if not coded:
             continue
+        # MTS keeps 16x16 coefficients (MtsZeroOutSigCoeffFlag): further out it cannot have been used.
         if (xs > 3 or ys > 3) and not chroma:
             n[st.MTS_ZERO_OUT] = 0
         first = last_scan if i == last_sub_block else (1 << (log2_sw + log2_sh)) - 1
         origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
-        budget, state = sub_block(
-            w, origin, xs << log2_sw, ys << log2_sh, log2_sw, log2_sh, first, i == last_sub_block, infer_dc, chroma,
-            budget, state,
-        )  # fmt: skip
+        diagonal = (xs << log2_sw) + (ys << log2_sh)
+        sub_block(w, origin, diagonal, log2_sw, log2_sh, first, i == last_sub_block, infer_dc, chroma)
 
 
 @compiled
 def sub_block(
-    w: Work, origin: int, x0: int, y0: int, log2_sw: int, log2_sh: int, first: int, has_last: bool, infer_dc: bool,
-    chroma: bool, budget: int, state: int,
-) -> tuple[int, int]:  # fmt: skip
-    """The three passes over one coded sub-block: what remains of the budget of context coded bins, and QState."""
+    w: Work,
+    origin: int,
+    diagonal0: int,
+    log2_sw: int,
+    log2_sh: int,
+    first: int,
+    has_last: bool,
+    infer_dc: bool,
+    chroma: bool,
+) -> None:
+    """The three passes over one coded sub-block, from the coefficient at place `first` of its scan down.
+
+    It begins at `origin` in the planes of levels, where x + y of the block is `diagonal0`. `has_last`: `first` is the
+    last significant coefficient. `infer_dc`: sb_coded_flag was read, so it is not all zero.
+    """
     n = w.n
     dep_quant = n[st.DEP_QUANT]
+    budget, state = n[st.BUDGET], n[st.QSTATE]
+    # First pass, context coded: significance, greater than 1, parity, greater than 3; four bins a level at most, so it
+    # ends where fewer are left of the budget.
     place = first
     while place >= 0 and budget >= 4:
         x, y = SCAN[log2_sw, log2_sh, place, 0], SCAN[log2_sw, log2_sh, place, 1]
         at = origin + y * st.LEVEL_STRIDE + x
-        diagonal = x0 + x + y0 + y
+        diagonal = diagonal0 + x + y
         is_last = has_last and place == first
         significant = 1
         if not is_last and (place > 0 or not infer_dc):
@@ -188,6 +223,7 @@ def sub_block(
         if dep_quant:
             state = next_state(state, level & 1)
         place -= 1
+    # Second pass: what the first has left over of its levels, in bypass and in steps of 2, since the parity is known.
     end_of_pass1 = place
     highest, lowest, count = -1, 0, 0
     for place in range(first, end_of_pass1, -1):
@@ -200,6 +236,8 @@ def sub_block(
             highest = place if highest < 0 else highest
             lowest = place
             count += 1
+    # Third pass: whole levels in bypass. The shortest code is not that of 0 where 0 is unlikely: ZeroPos (9.3.3.2) says
+    # which value means 0, and those below it move up by one.
     for place in range(end_of_pass1, -1, -1):
         at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         rice = rice_parameter(w, at, 0)
@@ -213,10 +251,11 @@ def sub_block(
             count += 1
         if dep_quant:
             state = next_state(state, level & 1)
+    # Sign data hiding: in a sub-block whose levels lie far apart, the parity of their sum tells the sign of the last.
     if w.n[st.SIGN_HIDING] and highest - lowest > 3:
         count -= 1
     decode_bypass_bits(w, count)
-    return budget, state
+    n[st.BUDGET], n[st.QSTATE] = budget, state
 
 
 @compiled
@@ -255,10 +294,12 @@ def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
     """residual_ts_coding(): parse one transform-skip block of 2^log2_w x 2^log2_h (at most 32x32) samples."""
     log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
     log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
+    # A residual in samples has no low frequencies to gather at: the scan runs forwards, there is no last position, and
+    # contexts look to the left and above.
     last_sub_block = (1 << (log2_nx + log2_ny)) - 1
     n = w.n
     clear_levels(w, 1 << log2_w, 1 << log2_h)
-    budget = ((1 << (log2_w + log2_h)) * 7) >> 2
+    n[st.BUDGET] = budget_of_block(log2_w, log2_h)
     infer_coded = True
     for i in range(last_sub_block + 1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
@@ -271,13 +312,14 @@ def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
             continue
         infer_coded = False
         origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
-        budget = sub_block_ts(w, origin, log2_sw, log2_sh, bdpcm, budget)
+        sub_block_ts(w, origin, log2_sw, log2_sh, bdpcm)
 
 
 @compiled
-def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool, budget: int) -> int:
-    """The three passes over one coded sub-block of a transform-skip block: what remains of the budget."""
+def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) -> None:
+    """The three passes over one coded sub-block of a transform-skip block, which begins at `origin`."""
     n = w.n
+    budget = n[st.BUDGET]
     last = (1 << (log2_sw + log2_sh)) - 1
     infer = True
     end_of_pass1 = 0
@@ -326,7 +368,7 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool, 
                 decode_remainder(w, 1)
         elif decode_remainder(w, 1):
             decode_bypass(w)
-    return budget
+    n[st.BUDGET] = budget
 
 
 @compiled

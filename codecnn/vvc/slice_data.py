@@ -21,9 +21,9 @@ CUS_OF_A_CTU = 2048
 
 @compiled
 def borrowed(w: Work) -> Work:
-    """The same arrays without their owners, which must outlive them: each function would count them in and out again.
+    """The arrays of `w` without their owners, which must outlive them.
 
-    Counting takes longer than decoding the bins.
+    Else each function would count references in and out again, which takes longer than decoding the bins.
     """
     return Work(
         carray(pointer(w.n.ctypes.data), w.n.shape, np.int64),
@@ -70,11 +70,14 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
                 start_substream(w)
             if ctus[index, FIRST_IN_ROW]:
                 n[st.QG_ROW_FIRST] = 1
+            # Loop filters change no decision of the blocks: two encodes that differ in them only must hash alike.
             bins = n[st.BINS]
             sao(w)
             alf(w, ctbs, x, y)
             n[st.BINS] = bins
             coding_tree_of_ctu(w, cus)
+            # A row of a wavefront starts from the contexts behind the first CTU of the row above, so that rows can be
+            # decoded side by side, each one CTU behind the other.
             if n[st.WAVEFRONT] and ctus[index, FIRST_IN_ROW]:
                 n[st.KEPT : st.KEPT + CONTEXT_NUMBERS] = n[st.CONTEXTS : st.CONTEXTS + CONTEXT_NUMBERS]
             ends = ctus[index, ENDS]

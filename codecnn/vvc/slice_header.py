@@ -1,11 +1,9 @@
 """Slice headers (H.266 clauses 7.3.7 and 7.4.8)."""
 
-from types import SimpleNamespace
-
 from codecnn.errors import FormatError
-from codecnn.vvc.bits import Bits
+from codecnn.vvc.bits import Bits, SyntaxStructure
 from codecnn.vvc.nal import CRA, GDR, IDR_N_LP, IDR_W_RADL
-from codecnn.vvc.picture_header import no_weights, read_alf, read_deblocking, read_pred_weight_table
+from codecnn.vvc.picture_header import NO_WEIGHTS, PictureHeader, read_alf, read_deblocking, read_pred_weight_table
 from codecnn.vvc.ref_lists import read_ref_pic_lists
 from codecnn.vvc.tiles import slice_parts
 
@@ -13,106 +11,111 @@ SLICE_TYPES = ("B", "P", "I")
 """By sh_slice_type (table 9)."""
 
 
-def read_slice_header(
-    r: Bits, nal_type: int, h: SimpleNamespace, sps: SimpleNamespace, pps: SimpleNamespace
-) -> SimpleNamespace:
-    """slice_header() from behind its picture header `h`: its elements by their names without `sh_`.
+class SliceHeader(SyntaxStructure):
+    """slice_header() from behind its picture header `ph`; the reader then stands at the slice data.
 
-    `parts` are the tiles of the slice as `tiles.slice_parts` gives them. The reader then stands at the slice data.
+    `slice_type` is a letter of SLICE_TYPES, `parts` are the tiles of the slice as `tiles.slice_parts` gives them.
     """
-    s = SimpleNamespace()
-    r.skip(sps.subpic_id_len)
-    _read_address(r, s, h, sps, pps)
-    s.slice_type = SLICE_TYPES[r.ue("sh_slice_type", 2)] if h.inter_slice_allowed_flag else "I"
-    idr = nal_type in (IDR_W_RADL, IDR_N_LP)
-    if idr or nal_type in (CRA, GDR):
-        r.skip(1)  # sh_no_output_of_prior_pics_flag
-    s.alf = read_alf(r, sps) if sps.alf_enabled_flag and not pps.alf_info_in_ph_flag else h.alf
-    if not s.header_in_slice:
-        r.skip(h.lmcs_enabled_flag + h.explicit_scaling_list_enabled_flag)
-    s.ref_pic_lists = h.ref_pic_lists
-    if not pps.rpl_info_in_ph_flag and (not idr or sps.idr_rpl_present_flag):
-        s.ref_pic_lists = read_ref_pic_lists(r, sps, pps)
-    _read_active_references(r, s, pps)
-    s.cabac_init_flag = False
-    s.weights = h.weights
-    if s.slice_type != "I":
-        _read_inter(r, s, h, sps, pps)
-    _read_qp(r, s, h, sps, pps)
-    s.sao_luma_used_flag, s.sao_chroma_used_flag = h.sao_luma_enabled_flag, h.sao_chroma_enabled_flag
-    if sps.sao_enabled_flag and not pps.sao_info_in_ph_flag:
-        s.sao_luma_used_flag = r.flag()
-        s.sao_chroma_used_flag = sps.chroma_format_idc != 0 and r.flag()
-    if pps.deblocking_filter_override_enabled_flag and not pps.dbf_info_in_ph_flag and r.flag():
-        read_deblocking(r, pps)
-    s.dep_quant_used_flag = sps.dep_quant_enabled_flag and r.flag()
-    s.sign_data_hiding_used_flag = sps.sign_data_hiding_enabled_flag and not s.dep_quant_used_flag and r.flag()
-    plain = not s.dep_quant_used_flag and not s.sign_data_hiding_used_flag
-    s.ts_residual_coding_disabled_flag = sps.transform_skip_enabled_flag and plain and r.flag()
-    if pps.slice_header_extension_present_flag:
-        r.skip(8 * r.ue("sh_slice_header_extension_length", 256))
-    wavefront = sps.entropy_coding_sync_enabled_flag
-    entry_points = sum(part.bottom - part.top if wavefront else 1 for part in s.parts) - 1
-    if sps.entry_point_offsets_present_flag and entry_points:
-        r.skip((r.ue("sh_entry_offset_len_minus1", 31) + 1) * entry_points)
-    r.byte_alignment()
-    return s
 
+    def __init__(self, r: Bits, nal_type: int, ph: PictureHeader) -> None:
+        sps, pps = ph.sps, ph.pps
+        r.skip(sps.subpic_id_len)
+        self._read_address(r, ph)
+        self.slice_type = SLICE_TYPES[r.ue("sh_slice_type", 2)] if ph.ph_inter_slice_allowed_flag else "I"
+        idr = nal_type in (IDR_W_RADL, IDR_N_LP)
+        if idr or nal_type in (CRA, GDR):
+            r.skip(1)  # sh_no_output_of_prior_pics_flag
+        self.alf = read_alf(r, sps) if sps.sps_alf_enabled_flag and not pps.pps_alf_info_in_ph_flag else ph.alf
+        if not ph.in_slice:
+            # sh_lmcs_used_flag, sh_explicit_scaling_list_used_flag
+            r.skip(ph.ph_lmcs_enabled_flag + ph.ph_explicit_scaling_list_enabled_flag)
+        self.ref_pic_lists = ph.ref_pic_lists
+        if not pps.pps_rpl_info_in_ph_flag and (not idr or sps.sps_idr_rpl_present_flag):
+            self.ref_pic_lists = read_ref_pic_lists(r, sps, pps)
+        self._read_active_references(r, ph)
+        self.sh_cabac_init_flag = False
+        self.weights = ph.weights
+        if self.slice_type != "I":
+            self._read_inter(r, ph)
+        self._read_qp(r, ph)
+        self.sh_sao_luma_used_flag = ph.ph_sao_luma_enabled_flag
+        self.sh_sao_chroma_used_flag = ph.ph_sao_chroma_enabled_flag
+        if sps.sps_sao_enabled_flag and not pps.pps_sao_info_in_ph_flag:
+            self.sh_sao_luma_used_flag = r.flag()
+            self.sh_sao_chroma_used_flag = sps.sps_chroma_format_idc != 0 and r.flag()
+        if pps.pps_deblocking_filter_override_enabled_flag and not pps.pps_dbf_info_in_ph_flag and r.flag():
+            read_deblocking(r, pps)
+        # Dependent quantization and sign hiding both use the parity of levels: one excludes the other.
+        dep_quant = self.sh_dep_quant_used_flag = sps.sps_dep_quant_enabled_flag and r.flag()
+        hiding = self.sh_sign_data_hiding_used_flag = (
+            sps.sps_sign_data_hiding_enabled_flag and not dep_quant and r.flag()
+        )
+        skip_possible = sps.sps_transform_skip_enabled_flag and not dep_quant and not hiding
+        self.sh_ts_residual_coding_disabled_flag = skip_possible and r.flag()
+        if pps.pps_slice_header_extension_present_flag:
+            r.skip(8 * r.ue("sh_slice_header_extension_length", 256))
+        wavefront = sps.sps_entropy_coding_sync_enabled_flag
+        entry_points = sum(part.bottom - part.top if wavefront else 1 for part in self.parts) - 1
+        if sps.sps_entry_point_offsets_present_flag and entry_points:
+            # Where substreams begin: only a parallel decoder needs it, as each also ends where the next begins.
+            r.skip((r.ue("sh_entry_offset_len_minus1", 31) + 1) * entry_points)
+        r.byte_alignment()
+        self.freeze()
 
-def _read_address(r: Bits, s: SimpleNamespace, h: SimpleNamespace, sps: SimpleNamespace, pps: SimpleNamespace) -> None:
-    s.header_in_slice = h.in_slice
-    tiles = (len(pps.columns) - 1) * (len(pps.rows) - 1)
-    choices = len(pps.slices) if pps.rect_slice_flag else tiles
-    s.slice_address = r.u((choices - 1).bit_length())
-    if s.slice_address >= choices:
-        raise FormatError(f"sh_slice_address is {s.slice_address}, of {choices}")
-    r.skip(sps.extra_sh_bits)
-    count = 1
-    if not pps.rect_slice_flag and tiles - s.slice_address > 1:
-        count = r.ue("sh_num_tiles_in_slice_minus1", tiles - 1) + 1
-    s.parts = slice_parts(pps, s.slice_address, count)
+    def _read_address(self, r: Bits, ph: PictureHeader) -> None:
+        grid = ph.pps.tiles
+        tiles = grid.across * grid.down
+        choices = tiles if grid.slices is None else len(grid.slices)
+        address = r.u((choices - 1).bit_length())
+        if address >= choices:
+            raise FormatError(f"sh_slice_address is {address}, of {choices}")
+        r.skip(ph.sps.num_extra_sh_bits)
+        count = 1
+        if grid.slices is None and tiles - address > 1:
+            count = r.ue("sh_num_tiles_in_slice_minus1", tiles - 1) + 1
+        self.parts = slice_parts(grid, address, count)
 
+    def _read_active_references(self, r: Bits, ph: PictureHeader) -> None:
+        """NumRefIdxActive (clause 7.4.8): how many entries of L0 and L1 the slice uses."""
+        lists = {"I": 0, "P": 1, "B": 2}[self.slice_type]
+        counts = [len(entries) for entries in self.ref_pic_lists]
+        override = True
+        if any(count > 1 for count in counts[:lists]):
+            override = r.flag()
+        self.num_ref_idx_active = [0, 0]
+        for i in range(lists):
+            if not override:
+                active = min(counts[i], ph.pps.num_ref_idx_default_active[i])
+            else:
+                active = r.ue("sh_num_ref_idx_active_minus1", 14) + 1 if counts[i] > 1 else 1
+            if not 0 < active <= counts[i]:
+                raise FormatError(f"{active} reference pictures are used of {counts[i]} in list {i}")
+            self.num_ref_idx_active[i] = active
 
-def _read_active_references(r: Bits, s: SimpleNamespace, pps: SimpleNamespace) -> None:
-    """NumRefIdxActive (clause 7.4.8): how many entries of L0 and L1 the slice uses."""
-    lists = {"I": 0, "P": 1, "B": 2}[s.slice_type]
-    counts = [len(entries) for entries in s.ref_pic_lists]
-    override = True
-    if any(count > 1 for count in counts[:lists]):
-        override = r.flag()
-    s.active = [0, 0]
-    for i in range(lists):
-        if not override:
-            s.active[i] = min(counts[i], pps.num_ref_idx_default_active[i])
-        elif counts[i] > 1:
-            s.active[i] = r.ue("sh_num_ref_idx_active_minus1", 14) + 1
-        else:
-            s.active[i] = 1
-        if not 0 < s.active[i] <= counts[i]:
-            raise FormatError(f"{s.active[i]} reference pictures are used of {counts[i]} in list {i}")
+    def _read_inter(self, r: Bits, ph: PictureHeader) -> None:
+        sps, pps = ph.sps, ph.pps
+        if pps.pps_cabac_init_present_flag:
+            self.sh_cabac_init_flag = r.flag()
+        if ph.ph_temporal_mvp_enabled_flag and not pps.pps_rpl_info_in_ph_flag:
+            from_l0 = self.slice_type == "P" or r.flag()
+            if self.num_ref_idx_active[0 if from_l0 else 1] > 1:
+                r.ue("sh_collocated_ref_idx", 14)
+        weighted = pps.pps_weighted_pred_flag if self.slice_type == "P" else pps.pps_weighted_bipred_flag
+        if not weighted:
+            self.weights = NO_WEIGHTS
+        elif not pps.pps_wp_info_in_ph_flag:
+            counts = [len(entries) for entries in self.ref_pic_lists]
+            self.weights = read_pred_weight_table(r, sps, pps, counts, self.num_ref_idx_active)
 
-
-def _read_inter(r: Bits, s: SimpleNamespace, h: SimpleNamespace, sps: SimpleNamespace, pps: SimpleNamespace) -> None:
-    if pps.cabac_init_present_flag:
-        s.cabac_init_flag = r.flag()
-    if h.temporal_mvp_enabled_flag and not pps.rpl_info_in_ph_flag:
-        from_l0 = s.slice_type == "P" or r.flag()
-        if s.active[0 if from_l0 else 1] > 1:
-            r.ue("sh_collocated_ref_idx", 14)
-    weighted = pps.weighted_pred_flag if s.slice_type == "P" else pps.weighted_bipred_flag
-    if not weighted:
-        s.weights = no_weights()
-    elif not pps.wp_info_in_ph_flag:
-        counts = [len(entries) for entries in s.ref_pic_lists]
-        s.weights = read_pred_weight_table(r, sps, pps, counts, s.active)
-
-
-def _read_qp(r: Bits, s: SimpleNamespace, h: SimpleNamespace, sps: SimpleNamespace, pps: SimpleNamespace) -> None:
-    delta = h.qp_delta if pps.qp_delta_info_in_ph_flag else r.se("sh_qp_delta", -128, 127)
-    s.qp = pps.init_qp + delta
-    if not -6 * (sps.bit_depth - 8) <= s.qp <= 63:
-        raise FormatError(f"the slice QP is {s.qp}, beyond {-6 * (sps.bit_depth - 8)} to 63")
-    if pps.slice_chroma_qp_offsets_present_flag:
-        for _ in range(2 + sps.joint_cbcr_enabled_flag):
-            r.se("sh_chroma_qp_offset", -12, 12)
-    s.cu_chroma_qp_offset_enabled_flag = pps.cu_chroma_qp_offset_list_enabled_flag and r.flag()
+    def _read_qp(self, r: Bits, ph: PictureHeader) -> None:
+        sps, pps = ph.sps, ph.pps
+        delta = ph.ph_qp_delta if pps.pps_qp_delta_info_in_ph_flag else r.se("sh_qp_delta", -128, 127)
+        lowest = -6 * (sps.bit_depth - 8)
+        self.slice_qp_y = pps.init_qp + delta
+        if not lowest <= self.slice_qp_y <= 63:
+            raise FormatError(f"the slice QP is {self.slice_qp_y}, beyond {lowest} to 63")
+        if pps.pps_slice_chroma_qp_offsets_present_flag:
+            for _ in range(2 + sps.sps_joint_cbcr_enabled_flag):
+                r.se("sh_chroma_qp_offset", -12, 12)
+        list_enabled = pps.pps_cu_chroma_qp_offset_list_enabled_flag
+        self.sh_cu_chroma_qp_offset_enabled_flag = list_enabled and r.flag()

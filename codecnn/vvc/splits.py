@@ -1,4 +1,8 @@
-"""Splits of coding tree nodes: what is allowed (H.266 clause 6.4) and what is chosen (clauses 7.3.11.4, 9.3.4.2)."""
+"""Splits of coding tree nodes: what is allowed (H.266 clause 6.4) and what is chosen (clauses 7.3.11.4, 9.3.4.2).
+
+A quadtree first, then below each of its leaves a multi-type tree (MTT) of halves and of quarter-half-quarter splits,
+never a quadtree again. No bin is spent on what cannot be: a reader that allows one split too many reads a bin too many.
+"""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
@@ -31,12 +35,15 @@ def binary_allowed(w: Work, vertical: bool) -> bool:
         return False
     if chroma:
         width_c = width >> n[st.SUB_WIDTH]
+        # For throughput, a chroma tree has no block of fewer than 16 samples and none 2 samples wide.
         if width_c * (height >> n[st.SUB_HEIGHT]) <= 16 or (vertical and width_c == 4):
             return False
         if n[st.MODE_TYPE] == st.MODE_INTRA_ONLY:
             return False
+    # Two inter blocks of 4x4 would follow, which VVC does not have.
     if width * height == 32 and n[st.MODE_TYPE] == st.MODE_INTER_ONLY:
         return False
+    # A node that leaves the picture is split until its parts are inside or outside: across the edge that it crosses.
     past_right, past_bottom = x + width > n[st.WIDTH], y + height > n[st.HEIGHT]
     if vertical and (past_bottom or (height > 64 and past_right)):
         return False
@@ -44,9 +51,11 @@ def binary_allowed(w: Work, vertical: bool) -> bool:
         return False
     if past_right and past_bottom and width > (n[st.MIN_QT_C] if chroma else n[st.MIN_QT_Y]):
         return False
+    # The middle of a ternary split halved the same way gives quarters, which halving twice gives as well.
     parallel = st.TT_VER if vertical else st.TT_HOR
     if n[st.DEPTH_MTT] > 0 and n[st.PART] == 1 and n[st.LAST_SPLIT] == parallel:
         return False
+    # Decoders work in units of 64x64 (VPDUs): no block may lie partly in two of them.
     return not ((width <= 64 and height > 64) if vertical else (width > 64 and height <= 64))
 
 
@@ -83,6 +92,7 @@ def decode_split(w: Work) -> int:
     bth, btv = binary_allowed(w, False), binary_allowed(w, True)
     tth, ttv = ternary_allowed(w, False), ternary_allowed(w, True)
     mtt = bth or btv or tth or ttv
+    # At the edge of the picture a split is forced, and split_cu_flag is not in the stream.
     inside = n[st.X] + n[st.W] <= n[st.WIDTH] and n[st.Y] + n[st.H] <= n[st.HEIGHT]
     if inside:
         if not (qt or mtt) or not decode_split_cu_flag(w, int(bth) + btv + tth + ttv + 2 * qt):
@@ -107,7 +117,10 @@ def decode_split(w: Work) -> int:
 
 @compiled
 def decode_split_cu_flag(w: Work, choices: int) -> bool:
-    """split_cu_flag, with the ctxInc of clause 9.3.4.2.2."""
+    """split_cu_flag, with the ctxInc of clause 9.3.4.2.2.
+
+    It tells how many neighbours are smaller than this block, and how many splits there are to choose from.
+    """
     n = w.n
     x, y = n[st.X], n[st.Y]
     chroma = int(n[st.TREE] == st.DUAL_CHROMA)

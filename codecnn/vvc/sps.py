@@ -1,234 +1,270 @@
 """Sequence parameter sets (H.266 clauses 7.3.2.4 and 7.4.3.4), as far as parsing pictures needs them."""
 
-from types import SimpleNamespace
+from typing import NamedTuple
 
 from codecnn.errors import FormatError, UnsupportedError
-from codecnn.vvc.bits import Bits
+from codecnn.vvc.bits import Bits, SyntaxStructure
 from codecnn.vvc.profile import skip_dpb_parameters, skip_profile_tier_level, skip_timing_hrd
-from codecnn.vvc.ref_lists import read_ref_pic_list_struct
 
 MAX_LUMA_SAMPLES = 80_216_064
 """MaxLumaPs of level 6.3, the highest of table A.1; what is larger is taken for damage."""
 
+MAX_REF_ENTRIES = 29
+"""MaxDpbSize + 13 with MaxDpbSize 16, the bound on num_ref_entries."""
+
 CHROMA_FORMATS = ("400", "420", "422", "444")
+"""By sps_chroma_format_idc (table 2)."""
 
 
-def read_sps(rbsp: bytes) -> SimpleNamespace:
-    """The syntax elements of a sequence parameter set by their names without `sps_`, and the sizes derived from them.
+class ConformanceWindow(NamedTuple):
+    """What a decoder crops from a picture, in chroma units: SubWidthC or SubHeightC luma samples each."""
 
-    Raises FormatError for damage, and by name for what this reader does not know.
-    """
-    r = Bits(rbsp)
-    s = SimpleNamespace()
-    s.id = r.u(4)
-    s.vps_id = r.u(4)
-    sublayers = r.u(3) + 1
-    s.chroma_format_idc = r.u(2)
-    s.log2_ctu = r.u(2) + 5
-    if s.log2_ctu > 7:
-        raise FormatError("sps_log2_ctu_size_minus5 is 3, a size without meaning")
-    s.sub_width_log2 = int(s.chroma_format_idc in (1, 2))
-    s.sub_height_log2 = int(s.chroma_format_idc == 1)
-    dpb_hrd_present = r.flag()
-    if dpb_hrd_present:
-        skip_profile_tier_level(r, sublayers)
-    s.gdr_enabled_flag = r.flag()
-    if r.flag():
-        s.res_change_in_clvs_allowed_flag = r.flag()
-    s.width = r.ue("sps_pic_width_max_in_luma_samples", 2**16 - 1)
-    s.height = r.ue("sps_pic_height_max_in_luma_samples", 2**16 - 1)
-    if not 0 < s.width * s.height <= MAX_LUMA_SAMPLES:
-        raise FormatError(f"pictures of {s.width}x{s.height} are beyond every level")
-    s.window = read_window(r, s.width, s.height) if r.flag() else (0, 0, 0, 0)
-    _read_subpictures(r, s)
-    s.bit_depth = r.ue("sps_bitdepth_minus8", 8) + 8
-    s.entropy_coding_sync_enabled_flag = r.flag()
-    s.entry_point_offsets_present_flag = r.flag()
-    s.log2_max_poc_lsb = r.u(4) + 4
-    if s.log2_max_poc_lsb > 16:
-        raise FormatError(f"sps_log2_max_pic_order_cnt_lsb_minus4 is {s.log2_max_poc_lsb - 4}, more than 12")
-    s.poc_msb_cycle_flag = r.flag()
-    s.poc_msb_cycle_len = r.ue("sps_poc_msb_cycle_len_minus1", 31) + 1 if s.poc_msb_cycle_flag else 0
-    s.extra_ph_bits = sum(r.flag() for _ in range(8 * r.u(2)))
-    s.extra_sh_bits = sum(r.flag() for _ in range(8 * r.u(2)))
-    if dpb_hrd_present:
-        skip_dpb_parameters(r, sublayers, every=sublayers > 1 and r.flag())
-    _read_partition_constraints(r, s)
-    _read_transform_tools(r, s)
-    _read_filters(r, s)
-    _read_reference_lists(r, s)
-    _read_inter_tools(r, s)
-    _read_intra_tools(r, s)
-    _read_rest(r, s, sublayers, dpb_hrd_present)
-    return s
+    left: int = 0
+    right: int = 0
+    top: int = 0
+    bottom: int = 0
 
 
-def read_window(r: Bits, width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, right, top and bottom offset of a conformance window, in chroma units."""
+class PartitionConstraints(NamedTuple):
+    """How far blocks are split (clause 7.4.3.4): log2 of the smallest quadtree leaf, the largest depth of the
+    multi-type tree below one, and log2 of the largest blocks that binary and ternary splits take."""
+
+    log2_min_qt: int
+    max_mtt_depth: int
+    log2_max_bt: int
+    log2_max_tt: int
+
+
+RefPicListStruct = tuple[tuple[bool, int | None], ...]
+"""ref_pic_list_struct() (clause 7.3.10): entries as (is long-term, POC difference or LSB of the POC).
+
+The LSB of a long-term entry is None where it stands in the picture or slice header (ltrp_in_header_flag).
+"""
+
+
+class SequenceParameterSet(SyntaxStructure):
+    """seq_parameter_set_rbsp(). Raises FormatError for damage, and by name for what this reader does not know."""
+
+    def __init__(self, rbsp: bytes) -> None:
+        r = Bits(rbsp)
+        self.sps_seq_parameter_set_id = r.u(4)
+        self.sps_video_parameter_set_id = r.u(4)
+        sublayers = r.u(3) + 1
+        self.sps_chroma_format_idc = r.u(2)
+        self.ctb_log2_size_y = r.u(2) + 5
+        if self.ctb_log2_size_y > 7:
+            raise FormatError("sps_log2_ctu_size_minus5 is 3, a size without meaning")
+        self.log2_sub_width_c = int(self.sps_chroma_format_idc in (1, 2))
+        self.log2_sub_height_c = int(self.sps_chroma_format_idc == 1)
+        ptl_dpb_hrd_params_present = r.flag()
+        if ptl_dpb_hrd_params_present:
+            skip_profile_tier_level(r, sublayers)
+        r.skip(1)  # sps_gdr_enabled_flag
+        if r.flag():  # sps_ref_pic_resampling_enabled_flag
+            r.skip(1)  # sps_res_change_in_clvs_allowed_flag
+        width = self.sps_pic_width_max_in_luma_samples = r.ue("sps_pic_width_max_in_luma_samples", 2**16 - 1)
+        height = self.sps_pic_height_max_in_luma_samples = r.ue("sps_pic_height_max_in_luma_samples", 2**16 - 1)
+        if not 0 < width * height <= MAX_LUMA_SAMPLES:
+            raise FormatError(f"pictures of {width}x{height} are beyond every level")
+        self.conformance_window = read_window(r, width, height)
+        self._read_subpictures(r)
+        self.bit_depth = r.ue("sps_bitdepth_minus8", 8) + 8
+        self.sps_entropy_coding_sync_enabled_flag = r.flag()
+        self.sps_entry_point_offsets_present_flag = r.flag()
+        self.log2_max_pic_order_cnt_lsb = r.u(4) + 4
+        if self.log2_max_pic_order_cnt_lsb > 16:
+            text = f"sps_log2_max_pic_order_cnt_lsb_minus4 is {self.log2_max_pic_order_cnt_lsb - 4}, more than 12"
+            raise FormatError(text)
+        self.sps_poc_msb_cycle_flag = r.flag()
+        self.poc_msb_cycle_len = r.ue("sps_poc_msb_cycle_len_minus1", 31) + 1 if self.sps_poc_msb_cycle_flag else 0
+        self.num_extra_ph_bits = sum(r.flag() for _ in range(8 * r.u(2)))
+        self.num_extra_sh_bits = sum(r.flag() for _ in range(8 * r.u(2)))
+        if ptl_dpb_hrd_params_present:
+            skip_dpb_parameters(r, sublayers, every=sublayers > 1 and r.flag())
+        self._read_partition_constraints(r)
+        self._read_transform_tools(r)
+        self._read_filters(r)
+        self._read_reference_lists(r)
+        self._read_inter_tools(r)
+        self._read_intra_tools(r)
+        self._read_quantization(r)
+        self._read_rest(r, sublayers, ptl_dpb_hrd_params_present)
+        self.freeze()
+
+    def _read_subpictures(self, r: Bits) -> None:
+        self.subpic_id_len = 0
+        if not r.flag():
+            return
+        if r.ue("sps_num_subpics_minus1", 10**6) > 0:
+            raise UnsupportedError("it has subpictures, which codecnn does not read")
+        self.subpic_id_len = r.ue("sps_subpic_id_len_minus1", 15) + 1
+        if r.flag() and r.flag():
+            r.skip(self.subpic_id_len)
+
+    def _read_partition_constraints(self, r: Bits) -> None:
+        top = min(4, self.ctb_log2_size_y - 2)
+        self.min_cb_log2_size_y = r.ue("sps_log2_min_luma_coding_block_size_minus2", top) + 2
+        self.sps_partition_constraints_override_enabled_flag = r.flag()
+        self.intra_luma = self.read_constraints(r, chroma=False)
+        self.sps_qtbtt_dual_tree_intra_flag = self.sps_chroma_format_idc != 0 and r.flag()
+        separate = self.sps_qtbtt_dual_tree_intra_flag
+        self.intra_chroma = self.read_constraints(r, chroma=True) if separate else self.intra_luma
+        self.inter = self.read_constraints(r, chroma=False)
+
+    def read_constraints(self, r: Bits, chroma: bool) -> PartitionConstraints:
+        """One set of partition constraints, of the SPS itself or of a picture header."""
+        top = min(6, self.ctb_log2_size_y)
+        min_qt = self.min_cb_log2_size_y + r.ue("log2_diff_min_qt_min_cb", top - self.min_cb_log2_size_y)
+        depth = r.ue("max_mtt_hierarchy_depth", 2 * (self.ctb_log2_size_y - self.min_cb_log2_size_y))
+        max_bt = max_tt = min_qt
+        if depth:
+            max_bt += r.ue("log2_diff_max_bt_min_qt", (top if chroma else self.ctb_log2_size_y) - min_qt)
+            max_tt += r.ue("log2_diff_max_tt_min_qt", top - min_qt)
+        return PartitionConstraints(min_qt, depth, max_bt, max_tt)
+
+    def _read_transform_tools(self, r: Bits) -> None:
+        self.max_tb_log2_size_y = 6 if self.ctb_log2_size_y > 5 and r.flag() else 5
+        skip = self.sps_transform_skip_enabled_flag = r.flag()
+        self.log2_max_ts_size = r.ue("sps_log2_transform_skip_max_size_minus2", 3) + 2 if skip else 0
+        self.sps_bdpcm_enabled_flag = skip and r.flag()
+        self.sps_mts_enabled_flag = r.flag()
+        self.sps_explicit_mts_intra_enabled_flag = self.sps_mts_enabled_flag and r.flag()
+        self.sps_explicit_mts_inter_enabled_flag = self.sps_mts_enabled_flag and r.flag()
+        self.sps_lfnst_enabled_flag = r.flag()
+        self.sps_joint_cbcr_enabled_flag = self.sps_chroma_format_idc != 0 and r.flag()
+        if self.sps_chroma_format_idc == 0:
+            return
+        same_qp_table_for_chroma = r.flag()
+        for _ in range(1 if same_qp_table_for_chroma else 2 + self.sps_joint_cbcr_enabled_flag):
+            r.se("sps_qp_table_start_minus26", -74, 36)
+            for _ in range(r.ue("sps_num_points_in_qp_table_minus1", 110) + 1):
+                r.ue("sps_delta_qp_in_val_minus1", 255)
+                r.ue("sps_delta_qp_diff_val", 255)
+
+    def _read_filters(self, r: Bits) -> None:
+        self.sps_sao_enabled_flag = r.flag()
+        self.sps_alf_enabled_flag = r.flag()
+        self.sps_ccalf_enabled_flag = self.sps_alf_enabled_flag and self.sps_chroma_format_idc != 0 and r.flag()
+        self.sps_lmcs_enabled_flag = r.flag()
+
+    def _read_reference_lists(self, r: Bits) -> None:
+        self.sps_weighted_pred_flag = r.flag()
+        self.sps_weighted_bipred_flag = r.flag()
+        self.sps_long_term_ref_pics_flag = r.flag()
+        if self.sps_video_parameter_set_id > 0 and r.flag():
+            raise UnsupportedError("it predicts between layers, which codecnn does not read")
+        self.sps_idr_rpl_present_flag = r.flag()
+        rpl1_same_as_rpl0 = r.flag()
+        lists = [
+            [self.read_ref_pic_list_struct(r, in_sps=True) for _ in range(r.ue("sps_num_ref_pic_lists", 64))]
+            for _ in range(1 if rpl1_same_as_rpl0 else 2)
+        ]
+        self.ref_pic_lists = (tuple(lists[0]), tuple(lists[-1]))
+
+    def read_ref_pic_list_struct(self, r: Bits, in_sps: bool) -> RefPicListStruct:
+        """ref_pic_list_struct(), of the SPS itself or of a picture or slice header."""
+        count = r.ue("num_ref_entries", MAX_REF_ENTRIES)
+        long_term = self.sps_long_term_ref_pics_flag
+        ltrp_in_header = r.flag() if long_term and in_sps and count else not in_sps
+        entries: list[tuple[bool, int | None]] = []
+        delta = 0
+        for i in range(count):
+            if long_term and not r.flag():
+                entries.append((True, None if ltrp_in_header else r.u(self.log2_max_pic_order_cnt_lsb)))
+                continue
+            # AbsDeltaPocSt (clause 7.4.11): without weights a picture twice in a list is of no use, so 0 stands for 1.
+            difference = r.ue("abs_delta_poc_st", 2**15 - 1)
+            if not (self.sps_weighted_pred_flag or self.sps_weighted_bipred_flag) or i == 0:
+                difference += 1
+            # strp_entry_sign_flag is 1 for a picture before the one that the difference is taken from.
+            delta += -difference if difference and r.flag() else difference
+            entries.append((False, delta))
+        return tuple(entries)
+
+    def _read_inter_tools(self, r: Bits) -> None:
+        r.skip(1)  # sps_ref_wraparound_enabled_flag
+        self.sps_temporal_mvp_enabled_flag = r.flag()
+        self.sps_sbtmvp_enabled_flag = self.sps_temporal_mvp_enabled_flag and r.flag()
+        self.sps_amvr_enabled_flag = r.flag()
+        self.sps_bdof_control_present_in_ph_flag = r.flag() and r.flag()
+        self.sps_smvd_enabled_flag = r.flag()
+        self.sps_dmvr_control_present_in_ph_flag = r.flag() and r.flag()
+        self.sps_mmvd_enabled_flag = r.flag()
+        self.sps_mmvd_fullpel_only_enabled_flag = self.sps_mmvd_enabled_flag and r.flag()
+        self.max_num_merge_cand = 6 - r.ue("sps_six_minus_max_num_merge_cand", 5)
+        self.sps_sbt_enabled_flag = r.flag()
+        affine = self.sps_affine_enabled_flag = r.flag()
+        self.max_num_subblock_merge_cand = 5 - r.ue("sps_five_minus_max_num_subblock_merge_cand", 5) if affine else 0
+        self.sps_6param_affine_enabled_flag = affine and r.flag()
+        self.sps_affine_amvr_enabled_flag = affine and self.sps_amvr_enabled_flag and r.flag()
+        self.sps_prof_control_present_in_ph_flag = affine and r.flag() and r.flag()
+        self.sps_bcw_enabled_flag = r.flag()
+        self.sps_ciip_enabled_flag = r.flag()
+        self.sps_gpm_enabled_flag = self.max_num_merge_cand >= 2 and r.flag()
+        self.max_num_gpm_merge_cand = 2 if self.sps_gpm_enabled_flag else 0
+        if self.sps_gpm_enabled_flag and self.max_num_merge_cand >= 3:
+            less = r.ue("sps_max_num_merge_cand_minus_max_num_gpm_cand", self.max_num_merge_cand - 2)
+            self.max_num_gpm_merge_cand = self.max_num_merge_cand - less
+        r.ue("sps_log2_parallel_merge_level_minus2", self.ctb_log2_size_y - 2)
+
+    def _read_intra_tools(self, r: Bits) -> None:
+        self.sps_isp_enabled_flag = r.flag()
+        self.sps_mrl_enabled_flag = r.flag()
+        self.sps_mip_enabled_flag = r.flag()
+        self.sps_cclm_enabled_flag = self.sps_chroma_format_idc != 0 and r.flag()
+        if self.sps_chroma_format_idc == 1:
+            r.skip(2)  # sps_chroma_horizontal_collocated_flag, sps_chroma_vertical_collocated_flag
+        if r.flag():
+            raise UnsupportedError("it allows palette mode, which codecnn does not read")
+        if self.sps_chroma_format_idc == 3 and self.max_tb_log2_size_y < 6 and r.flag():
+            raise UnsupportedError("it allows the adaptive colour transform, which codecnn does not read")
+        if self.sps_transform_skip_enabled_flag:
+            r.ue("sps_min_qp_prime_ts", 8)
+        ibc = self.sps_ibc_enabled_flag = r.flag()
+        self.max_num_ibc_merge_cand = 6 - r.ue("sps_six_minus_max_num_ibc_merge_cand", 5) if ibc else 0
+
+    def _read_quantization(self, r: Bits) -> None:
+        if r.flag():  # sps_ladf_enabled_flag
+            intervals = r.u(2) + 1
+            r.se("sps_ladf_lowest_interval_qp_offset", -63, 63)
+            for _ in range(intervals):
+                r.se("sps_ladf_qp_offset", -63, 63)
+                r.ue("sps_ladf_delta_threshold_minus1", 2**17)
+        self.sps_explicit_scaling_list_enabled_flag = r.flag()
+        if self.sps_lfnst_enabled_flag and self.sps_explicit_scaling_list_enabled_flag:
+            r.skip(1)  # sps_scaling_matrix_for_lfnst_disabled_flag
+        self.sps_dep_quant_enabled_flag = r.flag()
+        self.sps_sign_data_hiding_enabled_flag = r.flag()
+
+    def _read_rest(self, r: Bits, sublayers: int, hrd_params_present: bool) -> None:
+        boundaries = r.flag()
+        positions_here = boundaries and r.flag()
+        self.virtual_boundaries_in_ph = boundaries and not positions_here
+        if positions_here:
+            skip_virtual_boundaries(r)
+        if hrd_params_present and r.flag():
+            skip_timing_hrd(r, sublayers)
+        r.skip(1)  # sps_field_seq_flag
+        if r.flag():
+            size = r.ue("sps_vui_payload_size_minus1", 1023) + 1
+            r.align()
+            r.skip(8 * size)
+        if r.flag():
+            range_extension, others = r.flag(), r.u(7)
+            if others:
+                raise UnsupportedError("it has an SPS extension of a later version, which codecnn does not read")
+            tools = 4 + self.sps_transform_skip_enabled_flag
+            if range_extension and r.u(tools):
+                raise UnsupportedError("it uses operation range extensions, which codecnn does not read")
+
+
+def read_window(r: Bits, width: int, height: int) -> ConformanceWindow:
+    """The flag that a conformance window is there, and its offsets if it is."""
+    if not r.flag():
+        return ConformanceWindow()
     left, right = (r.ue("conf_win_offset", width) for _ in range(2))
     top, bottom = (r.ue("conf_win_offset", height) for _ in range(2))
-    return left, right, top, bottom
-
-
-def _read_subpictures(r: Bits, s: SimpleNamespace) -> None:
-    s.subpic_id_len = 0
-    if not r.flag():
-        return
-    if r.ue("sps_num_subpics_minus1", 10**6) > 0:
-        raise UnsupportedError("it has subpictures, which codecnn does not read")
-    s.subpic_id_len = r.ue("sps_subpic_id_len_minus1", 15) + 1
-    if r.flag() and r.flag():
-        r.skip(s.subpic_id_len)
-
-
-def _read_partition_constraints(r: Bits, s: SimpleNamespace) -> None:
-    s.log2_min_cb = r.ue("sps_log2_min_luma_coding_block_size_minus2", min(4, s.log2_ctu - 2)) + 2
-    s.partition_constraints_override_enabled_flag = r.flag()
-    s.intra_luma = read_constraints(r, s, chroma=False)
-    s.qtbtt_dual_tree_intra_flag = s.chroma_format_idc != 0 and r.flag()
-    s.intra_chroma = read_constraints(r, s, chroma=True) if s.qtbtt_dual_tree_intra_flag else s.intra_luma
-    s.inter = read_constraints(r, s, chroma=False)
-
-
-def read_constraints(r: Bits, s: SimpleNamespace, chroma: bool) -> tuple[int, int, int, int]:
-    """One set of partition constraints, of SPS or picture header.
-
-    They are log2 of the smallest quadtree leaf, the largest MTT depth, and log2 of the largest block for binary and
-    for ternary splits.
-    """
-    top = min(6, s.log2_ctu)
-    min_qt = s.log2_min_cb + r.ue("log2_diff_min_qt_min_cb", top - s.log2_min_cb)
-    depth = r.ue("max_mtt_hierarchy_depth", 2 * (s.log2_ctu - s.log2_min_cb))
-    max_bt = max_tt = min_qt
-    if depth:
-        max_bt += r.ue("log2_diff_max_bt_min_qt", (top if chroma else s.log2_ctu) - min_qt)
-        max_tt += r.ue("log2_diff_max_tt_min_qt", top - min_qt)
-    return min_qt, depth, max_bt, max_tt
-
-
-def _read_transform_tools(r: Bits, s: SimpleNamespace) -> None:
-    s.log2_max_tb = 6 if s.log2_ctu > 5 and r.flag() else 5
-    s.transform_skip_enabled_flag = r.flag()
-    s.log2_max_ts = r.ue("sps_log2_transform_skip_max_size_minus2", 3) + 2 if s.transform_skip_enabled_flag else 0
-    s.bdpcm_enabled_flag = s.transform_skip_enabled_flag and r.flag()
-    s.mts_enabled_flag = r.flag()
-    s.explicit_mts_intra_enabled_flag = s.mts_enabled_flag and r.flag()
-    s.explicit_mts_inter_enabled_flag = s.mts_enabled_flag and r.flag()
-    s.lfnst_enabled_flag = r.flag()
-    s.joint_cbcr_enabled_flag = False
-    if s.chroma_format_idc == 0:
-        return
-    s.joint_cbcr_enabled_flag = r.flag()
-    same_table = r.flag()
-    for _ in range(1 if same_table else 2 + s.joint_cbcr_enabled_flag):
-        r.se("sps_qp_table_start_minus26", -74, 36)
-        for _ in range(r.ue("sps_num_points_in_qp_table_minus1", 110) + 1):
-            r.ue("sps_delta_qp_in_val_minus1", 255)
-            r.ue("sps_delta_qp_diff_val", 255)
-
-
-def _read_filters(r: Bits, s: SimpleNamespace) -> None:
-    s.sao_enabled_flag = r.flag()
-    s.alf_enabled_flag = r.flag()
-    s.ccalf_enabled_flag = s.alf_enabled_flag and s.chroma_format_idc != 0 and r.flag()
-    s.lmcs_enabled_flag = r.flag()
-
-
-def _read_reference_lists(r: Bits, s: SimpleNamespace) -> None:
-    s.weighted_pred_flag = r.flag()
-    s.weighted_bipred_flag = r.flag()
-    s.long_term_ref_pics_flag = r.flag()
-    if s.vps_id > 0 and r.flag():
-        raise UnsupportedError("it predicts between layers, which codecnn does not read")
-    s.idr_rpl_present_flag = r.flag()
-    same_lists = r.flag()
-    s.num_ref_pic_lists = [0, 0]
-    s.ref_pic_lists = [[], []]
-    for i in range(1 if same_lists else 2):
-        s.num_ref_pic_lists[i] = r.ue("sps_num_ref_pic_lists", 64)
-        s.ref_pic_lists[i] = [read_ref_pic_list_struct(r, s, in_sps=True) for _ in range(s.num_ref_pic_lists[i])]
-    if same_lists:
-        s.num_ref_pic_lists[1], s.ref_pic_lists[1] = s.num_ref_pic_lists[0], s.ref_pic_lists[0]
-
-
-def _read_inter_tools(r: Bits, s: SimpleNamespace) -> None:
-    r.skip(1)  # sps_ref_wraparound_enabled_flag
-    s.temporal_mvp_enabled_flag = r.flag()
-    s.sbtmvp_enabled_flag = s.temporal_mvp_enabled_flag and r.flag()
-    s.amvr_enabled_flag = r.flag()
-    s.bdof_control_present_in_ph_flag = r.flag() and r.flag()
-    s.smvd_enabled_flag = r.flag()
-    s.dmvr_control_present_in_ph_flag = r.flag() and r.flag()
-    s.mmvd_enabled_flag = r.flag()
-    s.mmvd_fullpel_only_enabled_flag = s.mmvd_enabled_flag and r.flag()
-    s.max_num_merge_cand = 6 - r.ue("sps_six_minus_max_num_merge_cand", 5)
-    s.sbt_enabled_flag = r.flag()
-    s.affine_enabled_flag = r.flag()
-    s.max_num_subblock_merge_cand = 0
-    s.six_param_affine_enabled_flag = s.affine_amvr_enabled_flag = s.prof_control_present_in_ph_flag = False
-    if s.affine_enabled_flag:
-        s.max_num_subblock_merge_cand = 5 - r.ue("sps_five_minus_max_num_subblock_merge_cand", 5)
-        s.six_param_affine_enabled_flag = r.flag()
-        s.affine_amvr_enabled_flag = s.amvr_enabled_flag and r.flag()
-        s.prof_control_present_in_ph_flag = r.flag() and r.flag()
-    s.bcw_enabled_flag = r.flag()
-    s.ciip_enabled_flag = r.flag()
-    s.gpm_enabled_flag = s.max_num_merge_cand >= 2 and r.flag()
-    s.max_num_gpm_merge_cand = 2 if s.gpm_enabled_flag else 0
-    if s.gpm_enabled_flag and s.max_num_merge_cand >= 3:
-        less = r.ue("sps_max_num_merge_cand_minus_max_num_gpm_cand", s.max_num_merge_cand - 2)
-        s.max_num_gpm_merge_cand = s.max_num_merge_cand - less
-    r.ue("sps_log2_parallel_merge_level_minus2", s.log2_ctu - 2)
-
-
-def _read_intra_tools(r: Bits, s: SimpleNamespace) -> None:
-    s.isp_enabled_flag = r.flag()
-    s.mrl_enabled_flag = r.flag()
-    s.mip_enabled_flag = r.flag()
-    s.cclm_enabled_flag = s.chroma_format_idc != 0 and r.flag()
-    if s.chroma_format_idc == 1:
-        r.skip(2)  # chroma sample positions
-    if r.flag():
-        raise UnsupportedError("it allows palette mode, which codecnn does not read")
-    if s.chroma_format_idc == 3 and s.log2_max_tb < 6 and r.flag():
-        raise UnsupportedError("it allows the adaptive colour transform, which codecnn does not read")
-    if s.transform_skip_enabled_flag:
-        r.ue("sps_min_qp_prime_ts", 8)
-    s.ibc_enabled_flag = r.flag()
-    s.max_num_ibc_merge_cand = 6 - r.ue("sps_six_minus_max_num_ibc_merge_cand", 5) if s.ibc_enabled_flag else 0
-
-
-def _read_rest(r: Bits, s: SimpleNamespace, sublayers: int, dpb_hrd_present: bool) -> None:
-    if r.flag():  # luma-adaptive deblocking
-        intervals = r.u(2) + 1
-        r.se("sps_ladf_lowest_interval_qp_offset", -63, 63)
-        for _ in range(intervals):
-            r.se("sps_ladf_qp_offset", -63, 63)
-            r.ue("sps_ladf_delta_threshold_minus1", 2**17)
-    s.explicit_scaling_list_enabled_flag = r.flag()
-    if s.lfnst_enabled_flag and s.explicit_scaling_list_enabled_flag:
-        r.skip(1)
-    s.dep_quant_enabled_flag = r.flag()
-    s.sign_data_hiding_enabled_flag = r.flag()
-    s.virtual_boundaries_in_ph = False
-    if r.flag():
-        s.virtual_boundaries_in_ph = not r.flag()
-        if not s.virtual_boundaries_in_ph:
-            skip_virtual_boundaries(r)
-    if dpb_hrd_present and r.flag():
-        skip_timing_hrd(r, sublayers)
-    r.skip(1)  # sps_field_seq_flag
-    if r.flag():
-        size = r.ue("sps_vui_payload_size_minus1", 1023) + 1
-        r.align()
-        r.skip(8 * size)
-    if r.flag():
-        range_extension, others = r.flag(), r.u(7)
-        if others:
-            raise UnsupportedError("it has an SPS extension of a later version, which codecnn does not read")
-        tools = 4 + s.transform_skip_enabled_flag
-        if range_extension and r.u(tools):
-            raise UnsupportedError("it uses operation range extensions, which codecnn does not read")
+    return ConformanceWindow(left, right, top, bottom)
 
 
 def skip_virtual_boundaries(r: Bits) -> None:

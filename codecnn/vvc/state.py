@@ -5,6 +5,7 @@ positions lie inside the picture's grid of 4x4 samples because only nodes that b
 what they cover is clipped to it; levels and scans are bounded by the 32x32 coefficients of the largest block.
 """
 
+from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -29,38 +30,50 @@ class Work(NamedTuple):
     maps: npt.NDArray[np.int16]
 
 
+_free = count()
+
+
+def _next(number: int) -> list[int]:
+    """The next `number` indices of `Work.n`; numba compiles constants of a module in as numbers."""
+    return list(islice(_free, number))
+
+
 # Arithmetic decoder (clause 9.3.4.3): range and value, bits until the next byte, its position, faults, bins so far.
-RANGE, VALUE, NEEDED, POSITION, END, FAULT, BINS = range(7)
+RANGE, VALUE, NEEDED, POSITION, END, FAULT, BINS = _next(7)
 
-# Of the slice and its parameter sets; sizes in luma samples unless a name says log2.
-(
-    WIDTH, HEIGHT, LOG2_CTU, LOG2_MIN_CB, CHROMA, SUB_WIDTH, SUB_HEIGHT, BIT_DEPTH, IS_I, IS_B, DUAL_TREE,
-    MIN_QT_Y, MIN_QT_C, MAX_BT_Y, MAX_BT_C, MAX_TT_Y, MAX_TT_C, MAX_MTT_Y, MAX_MTT_C, MAX_TB, MAX_TS,
-    TRANSFORM_SKIP, BDPCM, MTS, MTS_INTRA, MTS_INTER, LFNST, JOINT_CBCR, SBT, ISP, MRL, MIP, CCLM, IBC,
-    MAX_IBC_MERGE, QP_DELTA, QP_DELTA_SUBDIV, CHROMA_QP_OFFSET, CHROMA_QP_OFFSET_SUBDIV, CHROMA_QP_OFFSET_LIST,
-    SLICE_QP, DEP_QUANT, SIGN_HIDING, TS_RESIDUAL_OFF, SAO_LUMA, SAO_CHROMA, ALF, ALF_CB, ALF_CR, ALF_APS_LUMA,
-    ALF_CHROMA_FILTERS, CC_CB_FILTERS, CC_CR_FILTERS, WAVEFRONT,
-    AFFINE, AFFINE_TYPE, AFFINE_AMVR, AMVR, SMVD, MMVD, BCW, CIIP, GPM, MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE,
-    MVD_L1_ZERO, NO_BACKWARD, ACTIVE_L0, ACTIVE_L1, WEIGHTED_L0, WEIGHTED_L1,
-) = range(7, 79)  # fmt: skip
+# Of the slice and its parameter sets (`coding_units` says from which element); in luma samples unless a name says log2.
+WIDTH, HEIGHT, LOG2_CTU, LOG2_MIN_CB, CHROMA, SUB_WIDTH, SUB_HEIGHT, BIT_DEPTH, IS_I, IS_B, DUAL_TREE = _next(11)
+MIN_QT_Y, MIN_QT_C, MAX_BT_Y, MAX_BT_C, MAX_TT_Y, MAX_TT_C, MAX_MTT_Y, MAX_MTT_C, MAX_TB, MAX_TS = _next(10)
+TRANSFORM_SKIP, BDPCM, MTS, MTS_INTRA, MTS_INTER, LFNST, JOINT_CBCR, SBT, ISP, MRL, MIP, CCLM = _next(12)
+IBC, MAX_IBC_MERGE, QP_DELTA, QP_DELTA_SUBDIV = _next(4)
+CHROMA_QP_OFFSET, CHROMA_QP_OFFSET_SUBDIV, CHROMA_QP_OFFSET_LIST = _next(3)
+SLICE_QP, DEP_QUANT, SIGN_HIDING, TS_RESIDUAL_OFF, SAO_LUMA, SAO_CHROMA = _next(6)
+ALF, ALF_CB, ALF_CR, ALF_APS_LUMA, ALF_CHROMA_FILTERS, CC_CB_FILTERS, CC_CR_FILTERS, WAVEFRONT = _next(8)
+AFFINE, AFFINE_TYPE, AFFINE_AMVR, AMVR, SMVD, MMVD, BCW, CIIP, GPM = _next(9)
+MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE = _next(3)
+MVD_L1_ZERO, NO_BACKWARD, ACTIVE_L0, ACTIVE_L1, WEIGHTED_L0, WEIGHTED_L1 = _next(6)
 
-# Of where the parser is: CTU and CU counts, the quantization group, the coding unit at hand.
-(
-    CTU, CU_COUNT, REGION, TOP_AVAILABLE, LEFT_AVAILABLE, CTB_X, CTB_Y,
-    QG_X, QG_Y, QG_NEW, QG_FIRST, QG_ROW_FIRST, QP_CODED, CHROMA_QP_CODED, QP_Y,
-    PRED_MODE, SKIP, ISP_SPLIT, BDPCM_LUMA, BDPCM_CHROMA, MIP_FLAG, MRL_IDX, INTRA_MODE,
-    SBT_FLAG, SBT_HORIZONTAL, SBT_POS, SBT_QUAD, CIIP_FLAG, LFNST_IDX, MERGE, CBF_LUMA, PREVIOUS_CBF, INFER_CBF,
-    TS_LUMA, TS_ANY, LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT,
-) = range(79, 118)  # fmt: skip
+# Of where the parser is: CTU and CU counts, neighbours of the CTU, the quantization group.
+CTU, CU_COUNT, REGION, TOP_AVAILABLE, LEFT_AVAILABLE, CTB_X, CTB_Y = _next(7)
+QG_X, QG_Y, QG_NEW, QG_FIRST, QG_ROW_FIRST, QP_CODED, CHROMA_QP_CODED, QP_Y, PRED_MODE = _next(9)
+
+# Of the coding unit at hand: all from CU_FIRST to CU_LAST are 0 where one begins.
+SKIP, ISP_SPLIT, BDPCM_LUMA, BDPCM_CHROMA, MIP_FLAG, MRL_IDX, INTRA_MODE = _next(7)
+SBT_FLAG, SBT_HORIZONTAL, SBT_POS, SBT_QUAD, CIIP_FLAG, LFNST_IDX, MERGE = _next(7)
+CBF_LUMA, PREVIOUS_CBF, INFER_CBF, TS_LUMA, TS_ANY = _next(5)
+LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT = _next(4)
+CU_FIRST, CU_LAST = SKIP, MTS_ZERO_OUT
+
+# Of the transform block at hand: context coded bins that it may still have (RemCcbs), state of dependent quantization.
+BUDGET, QSTATE = _next(2)
 
 # The coding tree node at hand (clause 7.3.11.4), at its leaf the coding unit. TREE may be IMPLICIT: not yet separate.
-(X, Y, W, H, TREE, MODE_TYPE, QG_LUMA, QG_CHROMA, SUBDIV, DEPTH_QT, DEPTH_MTT, DEPTH_OFFSET, PART, LAST_SPLIT) = range(
-    118, 132
-)
-NODE, NODE_SIZE = X, 14
+X, Y, W, H, TREE, MODE_TYPE, QG_LUMA, QG_CHROMA, SUBDIV = _next(9)
+DEPTH_QT, DEPTH_MTT, DEPTH_OFFSET, PART, LAST_SPLIT = _next(5)
+NODE, NODE_SIZE = X, LAST_SPLIT + 1 - X
 
 # Offsets in `n`.
-NODES = 132
+NODES = NODE + NODE_SIZE
 """Nodes not yet visited, NODE_SIZE numbers each."""
 MAX_NODES = 128
 """More than a tree from 128x128 can leave unvisited: at most 4 for each of its 5 quadtree and 10 further levels."""
@@ -68,23 +81,22 @@ LEVELS = NODES + NODE_SIZE * MAX_NODES
 """Three planes of the transform block at hand."""
 LEVEL_STRIDE = 36
 LEVEL_PLANE = LEVEL_STRIDE * LEVEL_STRIDE
-"""Of 32x32 levels with a border of one to the left and above and of two to the right and below."""
+"""A plane has 32x32 levels with a border of one to the left and above and of two to the right and below."""
 CODED = LEVELS + 3 * LEVEL_PLANE
 """sb_coded_flag of its sub-blocks."""
 CODED_STRIDE = 10
-"""Of a grid of at most 8x8 sub-blocks with a border of one on each side."""
+"""The grid has at most 8x8 sub-blocks with a border of one on each side."""
 CONTEXTS = CODED + CODED_STRIDE * CODED_STRIDE
 """Context variables, four numbers each: pStateIdx0, pStateIdx1, shift0, shift1."""
 KEPT = CONTEXTS + CONTEXT_NUMBERS
-"""Their copy for the next row of a wavefront."""
+"""A copy of the context variables for the next row of a wavefront."""
 INITIAL = KEPT + CONTEXT_NUMBERS
-"""What they are at the beginning of a substream."""
+"""Context variables at the beginning of a substream."""
 NUMBERS = INITIAL + CONTEXT_NUMBERS
 
-# Planes of `maps`, _C of a separate chroma tree.
-(CB_WIDTH, CB_WIDTH_C, CB_HEIGHT, CB_HEIGHT_C, QT_DEPTH, QT_DEPTH_C, CU_PRED_MODE, CU_PRED_MODE_C, CU_SKIP, CU_MIP,
- CU_INTRA_MODE, CU_SUBBLOCK, CU_QP, CU_ISP, MTT_SPLIT_0, MTT_SPLIT_1) = range(16)  # fmt: skip
-MAPS = 16
+# Planes of `maps`, _C of a separate chroma tree, which comes behind that of luma.
+CB_WIDTH, CB_WIDTH_C, CB_HEIGHT, CB_HEIGHT_C, QT_DEPTH, QT_DEPTH_C, CU_PRED_MODE, CU_PRED_MODE_C = range(8)
+CU_SKIP, CU_MIP, CU_INTRA_MODE, CU_SUBBLOCK, CU_QP, CU_ISP, MTT_SPLIT_0, MTT_SPLIT_1, MAPS = range(8, 17)
 
 # Planes of `ctbs`: slice and tile of a CTU (0 not parsed), ALF flags of Y, Cb, Cr, cross-component filters of Cb, Cr.
 CTB_REGION, CTB_ALF, CTB_CC = 0, 1, 4
@@ -98,8 +110,8 @@ MODE_INTER, MODE_INTRA, MODE_IBC = range(3)
 NO_SPLIT, QT, BT_HOR, BT_VER, TT_HOR, TT_VER = range(6)
 ISP_NONE, ISP_HOR, ISP_VER = range(3)
 
-CU_COLUMNS = ("channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp",
-              "mip", "isp", "mrl", "skip", "bdpcm", "lfnst", "cbf", "bins")  # fmt: skip
+_CU_COLUMNS = "channel x y w h qt_depth mt_depth pred_mode intra_mode qp mip isp mrl skip bdpcm lfnst cbf bins"
+CU_COLUMNS = tuple(_CU_COLUMNS.split())
 """Columns of `cus`; `bins` is a hash of all bins of the slice so far but for those of the loop filters."""
 CU_BINS = CU_COLUMNS.index("bins")
 

@@ -1,7 +1,8 @@
 """Tiles and slices in CTUs (H.266 clauses 6.5.1, 7.3.2.5 and 7.4.3.5)."""
 
-from itertools import pairwise
-from types import SimpleNamespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -39,26 +40,62 @@ class Rows(NamedTuple):
     bottom: int
 
 
-def read_tiles(r: Bits, p: SimpleNamespace, sps: SimpleNamespace) -> None:
-    """Set `p.columns` and `p.rows`, the boundaries of tiles in CTUs: n + 1 ascending numbers from 0 for n tiles."""
-    p.columns, p.rows = [0, p.ctbs_wide], [0, p.ctbs_high]
-    if p.no_pic_partition_flag:
-        return
-    if r.u(2) + 5 != sps.log2_ctu:
+@dataclass(frozen=True)
+class TileGrid:
+    """The tiles of a picture by their boundaries in CTUs, n + 1 ascending numbers from 0 for n tiles, and its slices.
+
+    `slices` are the rectangular slices by their address (pps_rect_slice_flag), None where slices are runs of tiles in
+    raster order.
+    """
+
+    columns: Sequence[int]
+    rows: Sequence[int]
+    slices: Sequence[Rectangle] | None
+
+    @property
+    def across(self) -> int:
+        """NumTileColumns."""
+        return len(self.columns) - 1
+
+    @property
+    def down(self) -> int:
+        """NumTileRows."""
+        return len(self.rows) - 1
+
+
+def read_tile_grid(r: Bits, width: int, height: int, ctb_log2_size_y: int, partitioned: bool) -> TileGrid:
+    """Tiles and slices of a PPS for pictures of `width` x `height` luma samples (clause 7.3.2.5).
+
+    `partitioned` is the opposite of pps_no_pic_partition_flag: else there is one tile and one slice.
+    """
+    ctbs_wide, ctbs_high = -(-width >> ctb_log2_size_y), -(-height >> ctb_log2_size_y)
+    if not partitioned:
+        return TileGrid((0, ctbs_wide), (0, ctbs_high), (Rectangle(0, 0, 1, 1, None),))
+    if r.u(2) + 5 != ctb_log2_size_y:
         raise FormatError("PPS and SPS differ in the CTU size")
-    columns = r.ue("pps_num_exp_tile_columns_minus1", p.ctbs_wide - 1) + 1
-    rows = r.ue("pps_num_exp_tile_rows_minus1", p.ctbs_high - 1) + 1
-    p.columns = _boundaries([r.ue("pps_tile_column_width_minus1", 2**16) + 1 for _ in range(columns)], p.ctbs_wide)
-    p.rows = _boundaries([r.ue("pps_tile_row_height_minus1", 2**16) + 1 for _ in range(rows)], p.ctbs_high)
-    if (len(p.columns) - 1) * (len(p.rows) - 1) > MAX_TILES:
-        raise FormatError(f"{len(p.columns) - 1}x{len(p.rows) - 1} tiles are beyond every level")
+    columns_given = r.ue("pps_num_exp_tile_columns_minus1", ctbs_wide - 1) + 1
+    rows_given = r.ue("pps_num_exp_tile_rows_minus1", ctbs_high - 1) + 1
+    columns = _boundaries([r.ue("pps_tile_column_width_minus1", 2**16) + 1 for _ in range(columns_given)], ctbs_wide)
+    rows = _boundaries([r.ue("pps_tile_row_height_minus1", 2**16) + 1 for _ in range(rows_given)], ctbs_high)
+    grid = TileGrid(columns, rows, None)
+    if grid.across * grid.down > MAX_TILES:
+        raise FormatError(f"{grid.across}x{grid.down} tiles are beyond every level")
+    rectangular = True
+    if grid.across * grid.down > 1:
+        r.skip(1)  # pps_loop_filter_across_tiles_enabled_flag
+        rectangular = r.flag()
+    one_slice = not rectangular or r.flag()  # pps_single_slice_per_subpic_flag
+    if rectangular:
+        whole = Rectangle(0, 0, grid.across, grid.down, None)
+        grid = TileGrid(columns, rows, (whole,) if one_slice else _read_rectangles(r, grid))
+    if one_slice or (grid.slices and len(grid.slices) > 1):
+        r.skip(1)  # pps_loop_filter_across_slices_enabled_flag
+    return grid
 
 
 def _boundaries(sizes: list[int], total: int) -> list[int]:
     """The sizes given one after another, the last repeated to fill `total` (clause 6.5.1)."""
-    ends = [0]
-    for size in sizes:
-        ends.append(ends[-1] + size)
+    ends = list(accumulate(sizes, initial=0))
     if ends[-1] > total:
         raise FormatError(f"tiles of {ends[-1]} CTUs do not fit {total}")
     while ends[-1] < total:
@@ -66,28 +103,10 @@ def _boundaries(sizes: list[int], total: int) -> list[int]:
     return ends
 
 
-def read_slices(r: Bits, p: SimpleNamespace) -> None:
-    """Set `p.rect_slice_flag` and `p.slices`, the rectangular slices by their address (none for raster slices)."""
-    across, down = len(p.columns) - 1, len(p.rows) - 1
-    p.rect_slice_flag = True
-    p.slices = [Rectangle(0, 0, across, down, None)]
-    if p.no_pic_partition_flag:
-        return
-    if across * down > 1:
-        r.skip(1)  # pps_loop_filter_across_tiles_enabled_flag
-        p.rect_slice_flag = r.flag()
-    one_slice = not p.rect_slice_flag or r.flag()
-    if not p.rect_slice_flag:
-        p.slices = []
-    elif not one_slice:
-        p.slices = _read_rectangles(r, p, across, down)
-    if one_slice or len(p.slices) > 1:
-        r.skip(1)  # pps_loop_filter_across_slices_enabled_flag
-
-
-def _read_rectangles(r: Bits, p: SimpleNamespace, across: int, down: int) -> list[Rectangle]:
-    count = r.ue("pps_num_slices_in_pic_minus1", min(p.ctbs_wide * p.ctbs_high, 1000) - 1) + 1
-    deltas = count > 2 and r.flag()
+def _read_rectangles(r: Bits, grid: TileGrid) -> list[Rectangle]:
+    across, down = grid.across, grid.down
+    count = r.ue("pps_num_slices_in_pic_minus1", min(grid.columns[-1] * grid.rows[-1], 1000) - 1) + 1
+    deltas = count > 2 and r.flag()  # pps_tile_idx_delta_present_flag
     slices: list[Rectangle] = []
     tile, high = 0, 1
     while len(slices) < count - 1:
@@ -99,9 +118,9 @@ def _read_rectangles(r: Bits, p: SimpleNamespace, across: int, down: int) -> lis
             high = r.ue("pps_slice_height_in_tiles_minus1", down - 1) + 1
         if x + wide > across or y + high > down:
             raise FormatError(f"slice {len(slices)} leaves the picture")
-        tile_rows = p.rows[y + 1] - p.rows[y]
+        tile_rows = grid.rows[y + 1] - grid.rows[y]
         if wide == high == 1 and tile_rows > 1:
-            slices += _read_slices_in_tile(r, x, y, p.rows[y], tile_rows)
+            slices += _read_slices_in_tile(r, x, y, grid.rows[y], tile_rows)
         else:
             slices.append(Rectangle(x, y, wide, high, None))
         if len(slices) < count:
@@ -131,43 +150,42 @@ def _read_slices_in_tile(r: Bits, x: int, y: int, top: int, height: int) -> list
     return [Rectangle(x, y, 1, 1, (top + a, top + b)) for a, b in pairwise(ends)]
 
 
-def slice_parts(p: SimpleNamespace, address: int, tiles: int) -> list[Rows]:
+def slice_parts(grid: TileGrid, address: int, tiles: int) -> list[Rows]:
     """The tiles of one slice, or the part of a tile, in decoding order.
 
     `address` is sh_slice_address; raster slices have `tiles` tiles. Raises FormatError where it leaves the picture.
     """
-    across, down = len(p.columns) - 1, len(p.rows) - 1
-    if p.rect_slice_flag:
-        s = p.slices[address]
+    if grid.slices is not None:
+        s = grid.slices[address]
         places = [(x, y) for y in range(s.y, s.y + s.high) for x in range(s.x, s.x + s.wide)]
         if s.rows:
             return [Rows(s.x, s.y, *s.rows)]
     else:
-        if address + tiles > across * down:
+        if address + tiles > grid.across * grid.down:
             raise FormatError(f"a slice of {tiles} tiles from tile {address} leaves the picture")
-        places = [(tile % across, tile // across) for tile in range(address, address + tiles)]
-    return [Rows(x, y, p.rows[y], p.rows[y + 1]) for x, y in places]
+        places = [(tile % grid.across, tile // grid.across) for tile in range(address, address + tiles)]
+    return [Rows(x, y, grid.rows[y], grid.rows[y + 1]) for x, y in places]
 
 
-def slice_ctus(p: SimpleNamespace, parts: list[Rows], wavefront: bool) -> npt.NDArray[np.int64]:
+def slice_ctus(grid: TileGrid, parts: list[Rows], wavefront: bool) -> npt.NDArray[np.int64]:
     """The CTUs of one slice in decoding order: an int64 array (n, 4), see the column names of this module.
 
     `parts` are those of `slice_parts`. `wavefront` is sps_entropy_coding_sync_enabled_flag: a substream then ends with
     every row of a tile.
     """
-    ctus = np.concatenate([_tile_ctus(p, part, wavefront) for part in parts])
+    ctus = np.concatenate([_tile_ctus(grid, part, wavefront) for part in parts])
     ctus[-1, ENDS] = END_OF_SLICE
     return ctus
 
 
-def _tile_ctus(p: SimpleNamespace, part: Rows, wavefront: bool) -> npt.NDArray[np.int64]:
-    left, right = p.columns[part.x], p.columns[part.x + 1]
+def _tile_ctus(grid: TileGrid, part: Rows, wavefront: bool) -> npt.NDArray[np.int64]:
+    left, right = grid.columns[part.x], grid.columns[part.x + 1]
     ys, xs = np.mgrid[part.top : part.bottom, left:right]
     ctus = np.zeros((xs.size, 4), np.int64)
-    ctus[:, ADDRESS] = (ys * p.ctbs_wide + xs).ravel()
+    ctus[:, ADDRESS] = (ys * grid.columns[-1] + xs).ravel()
     ctus[:, FIRST_IN_ROW] = (xs == left).ravel()
     if wavefront:
         ctus[:, ENDS] = (xs == right - 1).ravel() * END_OF_SUBSET
     ctus[-1, ENDS] = END_OF_TILE
-    ctus[:, TILE] = part.y * (len(p.columns) - 1) + part.x
+    ctus[:, TILE] = part.y * grid.across + part.x
     return ctus

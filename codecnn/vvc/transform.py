@@ -65,6 +65,7 @@ def transform_unit(w: Work, width: int, height: int, index: int, parts: int) -> 
     last_part = index == parts - 1
     uncoded = n[st.SBT_FLAG] == 1 and (index == 0) == (n[st.SBT_POS] == 1)
     has_chroma = n[st.TREE] != st.DUAL_LUMA and n[st.CHROMA] != 0 and (not isp or last_part)
+    # Of sub-partitions (ISP) chroma has none: its block comes once, with the last.
     cb = cr = luma = 0
     if has_chroma and not uncoded:
         cb = decode_bin(w, c.TU_CB_CODED_FLAG + n[st.BDPCM_CHROMA])
@@ -98,6 +99,7 @@ def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded:
     n = w.n
     if uncoded:
         return 0
+    # Sub-partitions are chosen for what they code: if all before were empty, the last one is not, and has no flag.
     if isp:
         present = not last_part or n[st.INFER_CBF] == 0
     else:

@@ -1,54 +1,19 @@
 """Planes of 4x4 blocks against `rasterise`, which paints every sample, and against edges found sample by sample."""
 
-import csv
-import gzip
 import time
 
 import numpy as np
 import pytest
 
-from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE, LEFT_EDGE, TOP_EDGE, block_planes
-from codecnn.codec.blocks.table import CHROMA, COLUMNS, LUMA, BlockTable, rasterise, read_table
-from codecnn.codec.blocks.vtm_reader import read_vtm_stats
+from codecnn.codec.blocks._vtm_reader import read_vtm_stats
+from codecnn.codec.blocks.files import read_blocks
+from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE, LEFT_EDGE, TOP_EDGE, block_planes, rasterise
+from codecnn.codec.blocks.table import CHROMA, BlockTable
 from codecnn.errors import TableError
+from tests.helpers.block_tables import as_table, make_table, random_partition
+from tests.helpers.golden import vtm_rows
 
 VALUES = BLOCK_PLANES[:-1]
-
-
-def make_table(**columns) -> BlockTable:
-    rows = len(next(iter(columns.values())))
-    defaults = {name: np.full(rows, LUMA if name == "channel" else -1) for name in COLUMNS}
-    return BlockTable(**{**defaults, **{name: np.array(values) for name, values in columns.items()}})
-
-
-def random_partition(rng, width: int, height: int, poc: int) -> list[dict[str, int]]:
-    """CUs of CTUs of 64 split at random in four, in two or in three, with random values."""
-
-    def split(x, y, w, h):
-        cuts = [kind for kind, fits in zip("qhvHV", (w > 4 < h, h > 4, w > 4, h > 8, w > 8), strict=True) if fits]
-        if not cuts or rng.random() < 0.35 or x >= width or y >= height:
-            return [(x, y, w, h)]
-        parts = {
-            "q": [(x + i * w // 2, y + j * h // 2, w // 2, h // 2) for j in (0, 1) for i in (0, 1)],
-            "h": [(x, y, w, h // 2), (x, y + h // 2, w, h // 2)],
-            "v": [(x, y, w // 2, h), (x + w // 2, y, w // 2, h)],
-            "H": [(x, y, w, h // 4), (x, y + h // 4, w, h // 2), (x, y + 3 * h // 4, w, h // 4)],
-            "V": [(x, y, w // 4, h), (x + w // 4, y, w // 2, h), (x + 3 * w // 4, y, w // 4, h)],
-        }[rng.choice(cuts)]
-        return [leaf for part in parts for leaf in split(*part)]
-
-    leaves = [cu for y in range(0, height, 64) for x in range(0, width, 64) for cu in split(x, y, 64, 64)]
-    return [
-        {"poc": poc, "channel": LUMA, **dict(zip("xywh", cu, strict=True))}
-        | {"depth": rng.integers(0, 8), "qp": rng.integers(-12, 64), "pred_mode": rng.integers(0, 4)}
-        | {"intra_mode": rng.integers(-1, 67)}
-        for cu in leaves
-        if cu[0] < width and cu[1] < height
-    ]
-
-
-def as_table(cus: list[dict[str, int]]) -> BlockTable:
-    return make_table(**{name: [cu[name] for cu in cus] for name in cus[0]})
 
 
 def reference(table: BlockTable, poc: int, width: int, height: int) -> np.ndarray:
@@ -83,14 +48,13 @@ def test_planes_equal_the_reference_on_random_partitions(width, height):
         assert picture[:, :, :].min(axis=(1, 2))[-1] == 0
 
 
-def test_planes_equal_the_reference_on_vtms_traces(shared_data):
-    folder = shared_data / "golden" / "vvc"
+def test_planes_equal_the_reference_on_vtms_traces(golden_file):
     for name, width, height in (
         ("chelsea178x130_ai_qp32", 178, 130),
         ("tiny136x72_ai_qp32", 136, 72),
         ("tinyclip128x64_ra_qp37", 128, 64),
     ):
-        table = read_vtm_stats(folder / f"{name}.vtmbmsstats.gz")
+        table = read_vtm_stats(golden_file(f"vvc/{name}.vtmbmsstats.gz"))
         pocs = sorted(set(table.poc.tolist()))[:3]
         planes = block_planes(table, pocs, width, height)
         assert planes[:, 0].min() >= 0
@@ -101,15 +65,14 @@ def test_planes_equal_the_reference_on_vtms_traces(shared_data):
 def test_edges_of_a_real_partition_are_those_of_its_cus(shared_data):
     """Cell by cell from the golden table's own places: x or y of a CU, border left out."""
     path = sorted((shared_data / "golden" / "val_vvc").glob("*_QP32.cu.csv.gz"))[0]
-    table = read_table(path)
+    table = read_blocks(path)
     width, height = int((table.x + table.w).max()), int((table.y + table.h).max())
     partition = block_planes(table, [0], width, height)[0, BLOCK_PLANES.index("partition")]
     left, top = np.zeros_like(partition, bool), np.zeros_like(partition, bool)
-    with gzip.open(path, "rt") as file:
-        for row in csv.DictReader(file):
-            x, y, w, h = (int(row[name]) // 4 for name in "xywh")
-            left[y : y + h, x] = x > 0
-            top[y, x : x + w] = y > 0
+    for row in vtm_rows(path):
+        x, y, w, h = (row[name] // 4 for name in "xywh")
+        left[y : y + h, x] = x > 0
+        top[y, x : x + w] = y > 0
     np.testing.assert_array_equal(partition & LEFT_EDGE != 0, left)
     np.testing.assert_array_equal(partition & TOP_EDGE != 0, top)
 

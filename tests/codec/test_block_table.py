@@ -1,6 +1,5 @@
 """The block-statistics table, the planes and CTU depths drawn from it, and the reader of VTM's traces."""
 
-import csv
 import gzip
 
 import numpy as np
@@ -9,52 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecnn.codec.blocks.table import (
-    CHROMA,
-    COLUMNS,
-    LUMA,
-    BlockTable,
-    ctu_depths,
-    rasterise,
-    read_table,
-    write_table,
-)
-from codecnn.codec.blocks.vtm_reader import read_vtm_stats
+from codecnn.codec.blocks._vtm_reader import read_vtm_stats
+from codecnn.codec.blocks._x265_analysis import read_x265_analysis
+from codecnn.codec.blocks.files import read_blocks, write_blocks
+from codecnn.codec.blocks.planes import ctu_depths, rasterise
+from codecnn.codec.blocks.table import CHROMA, COLUMNS, LUMA, BlockTable
+from codecnn.codec.blocks.vvc_partition import stream_table
 from codecnn.errors import FormatError, MissingFileError, TableError
-
-
-def make_table(**columns) -> BlockTable:
-    """A table of the given columns, all others -1 (channel luma)."""
-    rows = len(next(iter(columns.values())))
-    defaults = {name: np.full(rows, LUMA if name == "channel" else -1) for name in COLUMNS}
-    return BlockTable(**{**defaults, **{name: np.array(values) for name, values in columns.items()}})
-
-
-def as_rows(table: BlockTable) -> list[tuple[int, ...]]:
-    return list(zip(*(getattr(table, name).tolist() for name in COLUMNS), strict=True))
-
-
-def quadtree(draw_split, x: int, y: int, size: int, depth: int = 0) -> list[tuple[int, int, int, int]]:
-    """(x, y, size, depth) of a random quadtree's leaves."""
-    if size <= 4 or not draw_split():
-        return [(x, y, size, depth)]
-    half = size // 2
-    corners = [(x, y), (x + half, y), (x, y + half), (x + half, y + half)]
-    return [leaf for cx, cy in corners for leaf in quadtree(draw_split, cx, cy, half, depth + 1)]
-
-
-def random_partition(seed: int, width: int, height: int, ctu: int) -> BlockTable:
-    rng = np.random.default_rng(seed)
-    leaves = [
-        leaf
-        for y in range(0, height, ctu)
-        for x in range(0, width, ctu)
-        for leaf in quadtree(lambda: rng.random() < 0.6, x, y, ctu)
-        if leaf[0] < width and leaf[1] < height
-    ]
-    x, y, size, depth = np.array(leaves).T
-    return make_table(poc=np.full(len(x), 3), x=x, y=y, w=size, h=size, depth=depth)
-
+from tests.helpers.block_tables import as_rows, as_table, make_table, random_partition
+from tests.helpers.golden import vtm_rows
 
 # --- the table ---------------------------------------------------------------------------------------------------
 
@@ -64,17 +26,19 @@ def test_columns_are_those_of_the_contract():
     assert expected.split() == list(COLUMNS)
 
 
-def test_a_table_refuses_columns_that_do_not_fit():
-    with pytest.raises(TableError, match="different lengths"):
-        make_table(poc=[0, 1], x=[0])
-    with pytest.raises(TableError, match=r"qp .* whole numbers"):
-        make_table(poc=[0], qp=[32.5])
-    with pytest.raises(TableError, match=r"x .* 32 bit"):
-        make_table(poc=[0], x=[2**31])
-    with pytest.raises(TableError, match="channel"):
-        make_table(poc=[0], channel=[2])
-    with pytest.raises(TableError, match="dimensions"):
-        make_table(poc=[[0]])
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"poc": [0, 1], "x": [0]}, "different lengths"),
+        ({"poc": [0], "qp": [32.5]}, r"qp .* whole numbers"),
+        ({"poc": [0], "x": [2**31]}, r"x .* 32 bit"),
+        ({"poc": [0], "channel": [2]}, "channel"),
+        ({"poc": [[0]]}, "dimensions"),
+    ],
+)
+def test_a_table_refuses_columns_that_do_not_fit(columns, message):
+    with pytest.raises(TableError, match=message):
+        make_table(**columns)
 
 
 def test_columns_are_int32_whatever_came_in():
@@ -96,13 +60,13 @@ def test_arrow_round_trip(rows):
 @pytest.mark.parametrize("name", ["cus.parquet", "cus.csv"])
 def test_files_round_trip_and_leave_nothing_else_behind(tmp_path, name):
     table = make_table(poc=[0, 0, 2], channel=[LUMA, CHROMA, LUMA], x=[0, 8, 16], qp=[-12, 37, 63])
-    write_table(tmp_path / name, table)
-    assert as_rows(read_table(tmp_path / name)) == as_rows(table)
+    write_blocks(tmp_path / name, table)
+    assert as_rows(read_blocks(tmp_path / name)) == as_rows(table)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_csv_is_plain_text_with_channel_letters(tmp_path):
-    write_table(tmp_path / "cus.csv", make_table(poc=[5, 5], channel=[LUMA, CHROMA], x=[64, 0]))
+    write_blocks(tmp_path / "cus.csv", make_table(poc=[5, 5], channel=[LUMA, CHROMA], x=[64, 0]))
     header, first, second = (tmp_path / "cus.csv").read_text().split()
     assert header == ",".join(COLUMNS)
     assert first == "5,L,64,-1,-1,-1,-1,-1,-1,-1,-1,-1"
@@ -110,8 +74,8 @@ def test_csv_is_plain_text_with_channel_letters(tmp_path):
 
 
 def test_an_empty_table_round_trips(tmp_path):
-    write_table(tmp_path / "cus.parquet", make_table(poc=[]))
-    assert len(read_table(tmp_path / "cus.parquet")) == 0
+    write_blocks(tmp_path / "cus.parquet", make_table(poc=[]))
+    assert len(read_blocks(tmp_path / "cus.parquet")) == 0
 
 
 def test_select_keeps_rows_in_step():
@@ -121,19 +85,19 @@ def test_select_keeps_rows_in_step():
 
 def test_reading_what_is_no_table_is_one_clear_error(tmp_path):
     with pytest.raises(MissingFileError, match=r"none\.csv"):
-        read_table(tmp_path / "none.csv")
+        read_blocks(tmp_path / "none.csv")
     for name, content in {"a.parquet": b"PAR1garbage", "b.csv": b"", "c.csv.gz": b"no gzip"}.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(TableError, match=name):
-            read_table(tmp_path / name)
+            read_blocks(tmp_path / name)
     (tmp_path / "d.csv").write_text("poc,x\n0,0\n")
     with pytest.raises(TableError, match=r"d\.csv.* lack .*channel"):
-        read_table(tmp_path / "d.csv")
+        read_blocks(tmp_path / "d.csv")
     (tmp_path / "e.txt").write_text("")
     with pytest.raises(TableError, match=r"e\.txt does not end in"):
-        read_table(tmp_path / "e.txt")
+        read_blocks(tmp_path / "e.txt")
     with pytest.raises(TableError, match=r"f\.txt does not end in"):
-        write_table(tmp_path / "f.txt", make_table(poc=[0]))
+        write_blocks(tmp_path / "f.txt", make_table(poc=[0]))
 
 
 @pytest.mark.parametrize(
@@ -155,11 +119,14 @@ def test_arrow_with_wrong_values_is_refused(column, values, message):
 
 def test_a_foreign_csv_gz_is_read(shared_data):
     path = sorted((shared_data / "golden" / "val_vvc").glob("*_QP37.cu.csv.gz"))[0]
-    with gzip.open(path, "rt") as file:
-        golden = [
-            tuple("LC".index(v) if k == "channel" else int(v) for k, v in row.items()) for row in csv.DictReader(file)
-        ]
-    assert as_rows(read_table(path)) == golden
+    assert as_rows(read_blocks(path)) == [tuple(row.values()) for row in vtm_rows(path)]
+
+
+def test_bitstreams_and_analysis_files_are_read_by_their_names(shared_data):
+    stream = shared_data / "golden" / "vvc" / "tiny64x64_ai_qp32.266"
+    assert as_rows(read_blocks(stream)) == as_rows(stream_table(stream))
+    analysis = shared_data / "golden" / "hevc" / "clip_rab_amp_qp32.dat"
+    assert as_rows(read_blocks(analysis)) == as_rows(read_x265_analysis(analysis))
 
 
 # --- planes and depths -------------------------------------------------------------------------------------------
@@ -196,7 +163,7 @@ def test_rasterise_refuses_unknown_columns_and_values_beyond_16_bit():
 @pytest.mark.parametrize(("width", "height", "cell"), [(64, 64, 64), (178, 130, 128), (72, 40, 32), (50, 30, 20)])
 def test_ctu_depths_equal_a_count_over_every_sample(width, height, cell):
     """Cells smaller than the CTU of 64, and 20, which divides no CU, are crossed by CUs."""
-    table = random_partition(width, width, height, ctu=64)
+    table = as_table(random_partition(np.random.default_rng(width), width, height, poc=3))
     depth_of = {}
     for x, y, w, h, depth in zip(table.x, table.y, table.w, table.h, table.depth, strict=True):
         depth_of |= {(i, j): int(depth) for i in range(x, x + w) for j in range(y, y + h)}
@@ -216,7 +183,7 @@ def test_ctu_depths_equal_a_count_over_every_sample(width, height, cell):
 
 
 def test_ctu_depths_name_uncovered_samples():
-    table = random_partition(1, 64, 64, ctu=64)
+    table = as_table(random_partition(np.random.default_rng(1), 64, 64, poc=3))
     with pytest.raises(TableError, match="512 of 4608 luma samples of POC 3"):
         ctu_depths(table, 3, 72, 64, 64)
     with pytest.raises(TableError, match="4096 of 4096 luma samples of POC 4"):
@@ -324,8 +291,8 @@ def test_binary_garbage_and_endless_lines_are_refused(tmp_path):
         read_vtm_stats(path)
 
 
-def test_golden_vtm_depths_cover_the_picture(shared_data):
-    table = read_vtm_stats(shared_data / "golden" / "vvc" / "chelsea178x130_ai_qp32.vtmbmsstats.gz")
+def test_golden_vtm_depths_cover_the_picture(golden_file):
+    table = read_vtm_stats(golden_file("vvc/chelsea178x130_ai_qp32.vtmbmsstats.gz"))
     depth_mean, depth_max = ctu_depths(table, 0, 178, 130, 128)
     assert depth_mean.shape == depth_max.shape == (4,)
     assert (depth_mean <= depth_max).all()

@@ -11,84 +11,101 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from codecnn.codec import CodecSettings, CodecTools, block_table, get_codec
+from codecnn.codec.checks import prove_slice_qp
 from codecnn.codec.encoders.hm import hm_arguments
 from codecnn.codec.encoders.jvet import parse_log
-from codecnn.codec.encoders.libvvenc import VvcCodec, prove_slice_qp
-from codecnn.codec.encoders.programs import about, find_program
-from codecnn.codec.encoders.vtm import vtm_arguments
+from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.codec.encoders.programs import Job, about, find_program
+from codecnn.codec.encoders.vtm import VTM, vtm_arguments
 from codecnn.codec.encoders.vvencapp import VVENC, vvenc_arguments
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.video import VideoFormat, open_raw
 from codecnn.video.process import ffmpeg_path
+from tests.helpers.clips import write_clip
 from tests.helpers.standin_programs import write_program
 
-VIDEO = VideoFormat(416, 240, "420", 8, Fraction(50))
-ALWAYS = ("InputFile", "BitstreamFile", "ReconFile", "SourceWidth", "SourceHeight", "FrameRate", "FramesToBeEncoded")
-ALWAYS += ("InputBitDepth", "InternalBitDepth", "OutputBitDepth", "InputChromaFormat", "QP", "SEIDecodedPictureHash")
-VTM_15 = frozenset(ALWAYS) | {
-    *("IntraQPOffset", "MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "PerceptQPA", "TemporalFilter"),
-    *("LumaLevelToDeltaQPMode", "FrameSkip", "TemporalSubsampleRatio", "ConformanceWindowMode", "SAO", "ALF", "CCALF"),
-    *("DeblockingFilterDisable", "LMCSEnable", "EncDbOpt", "CTUSize"),
-}
+VIDEO, SMALL = VideoFormat(416, 240, "420", 8, Fraction(50)), VideoFormat(64, 64, "420", 8)
+AT_37 = CodecSettings(37)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, ~ being a space within one."""
+    return [word.replace("~", " ") for word in text.split()]
+
+
+ALWAYS = words("""
+    InputFile BitstreamFile ReconFile SourceWidth SourceHeight FrameRate FramesToBeEncoded InputBitDepth
+    InternalBitDepth OutputBitDepth InputChromaFormat QP SEIDecodedPictureHash
+""")
+VTM_15 = frozenset(ALWAYS) | set(
+    words("""
+    IntraQPOffset MaxDeltaQP DeltaQpRD RateControl AdaptiveQP PerceptQPA TemporalFilter LumaLevelToDeltaQPMode FrameSkip
+    TemporalSubsampleRatio ConformanceWindowMode SAO ALF CCALF DeblockingFilterDisable LMCSEnable EncDbOpt CTUSize
+""")
+)
 VTM_10 = (VTM_15 - {"DeblockingFilterDisable"}) | {"LoopFilterDisable"}
-HM_16 = frozenset(ALWAYS) | {
-    *("MaxDeltaQP", "DeltaQpRD", "RateControl", "AdaptiveQP", "FrameSkip", "ConformanceWindowMode", "SAO"),
-    *("LoopFilterDisable", "MaxCUWidth", "MaxCUHeight", "MaxPartitionDepth", "QuadtreeTULog2MaxSize"),
-}
-VVENCAPP = ("input", "size", "format", "framerate", "framescale", "frames", "preset", "qp", "qpa", "threads")
-VVENCAPP += ("verbosity", "stats", "output", "additional")
+HM_16 = frozenset(ALWAYS) | set(
+    words("""
+    MaxDeltaQP DeltaQpRD RateControl AdaptiveQP FrameSkip ConformanceWindowMode SAO LoopFilterDisable MaxCUWidth
+    MaxCUHeight MaxPartitionDepth QuadtreeTULog2MaxSize
+""")
+)
+VVENCAPP = words("""
+    input size format framerate framescale frames preset qp qpa threads verbosity stats output additional
+""")
+
+
+def job(options, *, cfg=(), video=VIDEO, source="/a.yuv", frames=1, **settings) -> Job:
+    """A job at QP 32 where `settings` say nothing else."""
+    return Job(frozenset(options), source, video, frames, CodecSettings(**{"qp": 32, **settings}), list(cfg))
 
 
 def test_vtm_arguments():
-    settings = CodecSettings(37, ctu_size=128, params={"MTT": "1 2"})
-    assert vtm_arguments(VTM_15, "/v/-a b.yuv", VIDEO, 3, settings, ["/c/intra.cfg", "/c/class.cfg"]) == [
-        *("-c", "/c/intra.cfg", "-c", "/c/class.cfg", "--SourceWidth=416", "--SourceHeight=240", "--FrameRate=50"),
-        *("--FramesToBeEncoded=3", "--InputBitDepth=8", "--InternalBitDepth=10", "--OutputBitDepth=10"),
-        *("--InputChromaFormat=420", "--QP=37", "--IntraQPOffset=0", "--MaxDeltaQP=0", "--DeltaQpRD=0"),
-        *("--RateControl=0", "--AdaptiveQP=0", "--PerceptQPA=0", "--LumaLevelToDeltaQPMode=0", "--TemporalFilter=0"),
-        *("--FrameSkip=0", "--TemporalSubsampleRatio=1", "--ConformanceWindowMode=1", "--CTUSize=128", "--MTT=1 2"),
-        *("--InputFile=/v/-a b.yuv", "--BitstreamFile=bitstream.266", "--ReconFile=reconstruction.yuv"),
-        "--SEIDecodedPictureHash=1",
-    ]
+    settings = {"qp": 37, "ctu_size": 128, "params": {"MTT": "1 2"}}
+    three = job(VTM_15, cfg=["/c/intra.cfg", "/c/class.cfg"], source="/v/-a b.yuv", frames=3, **settings)
+    assert vtm_arguments(three) == words("""
+        -c /c/intra.cfg -c /c/class.cfg --SourceWidth=416 --SourceHeight=240 --FrameRate=50 --FramesToBeEncoded=3
+        --InputBitDepth=8 --InternalBitDepth=10 --OutputBitDepth=10 --InputChromaFormat=420 --QP=37 --IntraQPOffset=0
+        --MaxDeltaQP=0 --DeltaQpRD=0 --RateControl=0 --AdaptiveQP=0 --PerceptQPA=0 --LumaLevelToDeltaQPMode=0
+        --TemporalFilter=0 --FrameSkip=0 --TemporalSubsampleRatio=1 --ConformanceWindowMode=1 --CTUSize=128 --MTT=1~2
+        --InputFile=/v/-a~b.yuv --BitstreamFile=bitstream.266 --ReconFile=reconstruction.yuv --SEIDecodedPictureHash=1
+    """)
 
 
 def test_hm_arguments():
     grey = VideoFormat(416, 240, "400", 10, Fraction(30000, 1001))
-    settings = CodecSettings(22, ctu_size=16, loop_filters=False)
-    assert hm_arguments(HM_16, "/v/a.yuv", grey, 1, settings, ["/c/x.cfg"]) == [
-        *("-c", "/c/x.cfg", "--SourceWidth=416", "--SourceHeight=240", "--FrameRate=30", "--FramesToBeEncoded=1"),
-        *("--InputBitDepth=10", "--InternalBitDepth=10", "--OutputBitDepth=10", "--InputChromaFormat=400", "--QP=22"),
-        *("--MaxDeltaQP=0", "--DeltaQpRD=0", "--RateControl=0", "--AdaptiveQP=0", "--FrameSkip=0"),
-        *("--ConformanceWindowMode=1", "--LoopFilterDisable=1", "--SAO=0"),
-        *("--MaxCUWidth=16", "--MaxCUHeight=16", "--MaxPartitionDepth=2", "--QuadtreeTULog2MaxSize=4"),
-        *("--InputFile=/v/a.yuv", "--BitstreamFile=bitstream.265", "--ReconFile=reconstruction.yuv"),
-        "--SEIDecodedPictureHash=1",
-    ]
+    settings = {"qp": 22, "ctu_size": 16, "loop_filters": False}
+    assert hm_arguments(job(HM_16, cfg=["/c/x.cfg"], video=grey, source="/v/a.yuv", **settings)) == words("""
+        -c /c/x.cfg --SourceWidth=416 --SourceHeight=240 --FrameRate=30 --FramesToBeEncoded=1 --InputBitDepth=10
+        --InternalBitDepth=10 --OutputBitDepth=10 --InputChromaFormat=400 --QP=22 --MaxDeltaQP=0 --DeltaQpRD=0
+        --RateControl=0 --AdaptiveQP=0 --FrameSkip=0 --ConformanceWindowMode=1 --LoopFilterDisable=1 --SAO=0
+        --MaxCUWidth=16 --MaxCUHeight=16 --MaxPartitionDepth=2 --QuadtreeTULog2MaxSize=4
+        --InputFile=/v/a.yuv --BitstreamFile=bitstream.265 --ReconFile=reconstruction.yuv --SEIDecodedPictureHash=1
+    """)
 
 
 @pytest.mark.parametrize(("ctu", "depth", "transform"), [(64, "4", "5"), (32, "3", "5"), (16, "2", "4")])
 def test_hm_coding_tree_ends_at_8x8(ctu, depth, transform):
-    arguments = hm_arguments(HM_16, "/a.yuv", VIDEO, 1, CodecSettings(32, ctu_size=ctu), [])
+    arguments = hm_arguments(job(HM_16, ctu_size=ctu))
     assert {f"--MaxPartitionDepth={depth}", f"--QuadtreeTULog2MaxSize={transform}"} <= set(arguments)
 
 
 @pytest.mark.parametrize(("options", "name"), [(VTM_15, "Deblocking"), (VTM_10, "Loop")])
 def test_vtm_loop_filters_off(options, name):
-    on = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32), []))
-    off = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32, loop_filters=False), []))
+    on = set(vtm_arguments(job(options)))
+    off = set(vtm_arguments(job(options, loop_filters=False)))
     filters = {"--SAO=0", "--ALF=0", "--CCALF=0", "--LMCSEnable=0", "--EncDbOpt=0"}
     assert off - on == {f"--{name}FilterDisable=1", *filters}
-    unfiltered = set(vtm_arguments(options, "/a.yuv", VIDEO, 1, CodecSettings(32, unfiltered=True), []))
+    unfiltered = set(vtm_arguments(job(options, unfiltered=True)))
     assert unfiltered - on == {"--LMCSEnable=0", "--EncDbOpt=0"}
 
 
 def test_loop_filters_that_cannot_be_switched_off_are_an_error():
     with pytest.raises(EncoderError, match="LoopFilterDisable"):
-        vtm_arguments(frozenset(ALWAYS), "/a.yuv", VIDEO, 1, CodecSettings(32, loop_filters=False), [])
+        vtm_arguments(job(ALWAYS, loop_filters=False))
 
 
 VVENC_PARAMS = (
@@ -98,78 +115,63 @@ VVENC_PARAMS = (
 
 
 def test_vvencapp_arguments():
-    settings = CodecSettings(27, preset="fast", ctu_size=64, threads=2)
     rate = replace(VIDEO, fps=Fraction(30000, 1001))
-    assert vvenc_arguments(frozenset({"additional", "stats"}), "/v/a.yuv", rate, 4, settings, []) == [
-        *("--input=/v/a.yuv", "--size=416x240", "--format=yuv420", "--framerate=30000", "--framescale=1001"),
-        *("--frames=4", "--preset=fast", "--qp=27", "--qpa=0", "--threads=2", "--verbosity=6", "--stats=0"),
-        *("--output=bitstream.266", f"--additional={VVENC_PARAMS}"),
-    ]
-    ten = vvenc_arguments(frozenset({"additional"}), "/v/a.yuv", replace(VIDEO, bit_depth=10), 4, settings, [])
+    settings = {"source": "/v/a.yuv", "frames": 4, "qp": 27, "preset": "fast", "ctu_size": 64, "threads": 2}
+    assert vvenc_arguments(job({"additional", "stats"}, video=rate, **settings)) == words(f"""
+        --input=/v/a.yuv --size=416x240 --format=yuv420 --framerate=30000 --framescale=1001 --frames=4 --preset=fast
+        --qp=27 --qpa=0 --threads=2 --verbosity=6 --stats=0 --output=bitstream.266 --additional={VVENC_PARAMS}
+    """)
+    ten = vvenc_arguments(job({"additional"}, video=replace(VIDEO, bit_depth=10), **settings))
     assert "--format=yuv420_10" in ten
     assert "--stats=0" not in ten
 
 
 def test_vvencffapp_arguments():
-    settings = CodecSettings(27, preset="fast", ctu_size=64)
-    assert vvenc_arguments(frozenset({"InputFile"}), "/v/a.yuv", VIDEO, 4, settings, ["/c/x.cfg"]) == [
-        *("--preset=fast", "-c", "/c/x.cfg", "--InputFile=/v/a.yuv", "--Size=416x240", "--InputBitDepth=8"),
-        *("--InputChromaFormat=420", "--FramesToBeEncoded=4", "--FrameRate=50", "--FrameScale=1", "--QP=27"),
-        *("--PerceptQPA=0", "--Threads=1", *(f"--{item}" for item in VVENC_PARAMS.split(":"))),
-        *("--Verbosity=6", "--BitstreamFile=bitstream.266"),
-    ]
-    grey = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", replace(VIDEO, chroma="400"), 1, settings, [])
+    settings = {"qp": 27, "preset": "fast", "ctu_size": 64}
+    params = VVENC_PARAMS.replace(":", " --")
+    four = job({"InputFile"}, cfg=["/c/x.cfg"], source="/v/a.yuv", frames=4, **settings)
+    assert vvenc_arguments(four) == words(f"""
+        --preset=fast -c /c/x.cfg --InputFile=/v/a.yuv --Size=416x240 --InputBitDepth=8 --InputChromaFormat=420
+        --FramesToBeEncoded=4 --FrameRate=50 --FrameScale=1 --QP=27 --PerceptQPA=0 --Threads=1 --{params} --Verbosity=6
+        --BitstreamFile=bitstream.266
+    """)
+    grey = vvenc_arguments(job({"InputFile"}, video=replace(VIDEO, chroma="400"), **settings))
     assert {"--InputChromaFormat=400", "--ChromaFormatIDC=400"} <= set(grey)
 
 
 @pytest.mark.parametrize("settings", [{"unfiltered": True}, {"loop_filters": False}])
 def test_vvenc_decides_alike_with_and_without_filters(settings):
-    arguments = vvenc_arguments(frozenset({"InputFile"}), "/a.yuv", VIDEO, 1, CodecSettings(32, **settings), [])
+    arguments = vvenc_arguments(job({"InputFile"}, **settings))
     assert "--EDO=0" in arguments
     assert ("--LoopFilterDisable=1" in arguments) == ("loop_filters" in settings)
 
 
 @pytest.mark.parametrize(
-    ("options", "video", "settings", "cfg", "error", "words"),
+    ("options", "video", "settings", "error", "words"),
     [
-        ({"additional"}, VIDEO, {}, ["/c/x.cfg"], ConfigError, "vvencFFapp"),
-        ({"additional"}, replace(VIDEO, chroma="400"), {}, [], ConfigError, "4:2:0, not 400"),
-        (set(), VIDEO, {}, [], ToolMissingError, "--additional"),
-        ({"additional"}, VIDEO, {"preset": "placebo"}, [], ConfigError, "placebo"),
-        ({"additional"}, VideoFormat(63, 64, "420", 8), {}, [], FormatError, "63x64"),
+        ({"additional"}, VIDEO, {"cfg": ["/c/x.cfg"]}, ConfigError, "vvencFFapp"),
+        ({"additional"}, replace(VIDEO, chroma="400"), {}, ConfigError, "4:2:0, not 400"),
+        (set(), VIDEO, {}, ToolMissingError, "--additional"),
+        ({"additional"}, VIDEO, {"preset": "placebo"}, ConfigError, "placebo"),
+        ({"additional"}, VideoFormat(63, 64, "420", 8), {}, FormatError, "63x64"),
+        (VTM_15, VIDEO, {"preset": "slow"}, ConfigError, "slow"),
+        (VTM_15, VideoFormat(64, 63, "420", 8), {}, FormatError, "64x63"),
+        (VTM_15, VideoFormat(64, 64, "420", 10), {"internal_bit_depth": 8}, ConfigError, "10 bit"),
+        (VTM_15, VIDEO, {"params": {"A B": "1"}}, ConfigError, "A B"),
+        (VTM_15, VIDEO, {"params": {"A": "1\n2"}}, ConfigError, "plain"),
+        (VTM_15, VIDEO, {"ctu_size": 16}, ConfigError, "16"),
+        (HM_16, VIDEO, {"qp": 52}, ConfigError, "52"),
+        (HM_16, VIDEO, {"ctu_size": 128}, ConfigError, "128"),
     ],
 )
-def test_what_vvencapp_does_not_take(options, video, settings, cfg, error, words):
+def test_what_an_encoder_does_not_take(options, video, settings, error, words):
+    arguments = {VTM_15: vtm_arguments, HM_16: hm_arguments}.get(frozenset(options), vvenc_arguments)
     with pytest.raises(error, match=words):
-        vvenc_arguments(frozenset(options), "/a.yuv", video, 1, CodecSettings(32, **settings), cfg)
-
-
-@pytest.mark.parametrize(
-    ("video", "settings", "error", "words"),
-    [
-        (VIDEO, {"preset": "slow"}, ConfigError, "slow"),
-        (VideoFormat(64, 63, "420", 8), {}, FormatError, "64x63"),
-        (VideoFormat(64, 64, "420", 10), {"internal_bit_depth": 8}, ConfigError, "10 bit"),
-        (VIDEO, {"params": {"A B": "1"}}, ConfigError, "A B"),
-        (VIDEO, {"params": {"A": "1\n2"}}, ConfigError, "plain"),
-        (VIDEO, {"ctu_size": 16}, ConfigError, "16"),
-    ],
-)
-def test_what_vtm_does_not_take(video, settings, error, words):
-    with pytest.raises(error, match=words):
-        vtm_arguments(VTM_15, "/a.yuv", video, 1, CodecSettings(32, **settings), [])
-
-
-@pytest.mark.parametrize(("settings", "words"), [({"qp": 52}, "52"), ({"qp": 32, "ctu_size": 128}, "128")])
-def test_what_hevc_does_not_have(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        hm_arguments(HM_16, "/a.yuv", VIDEO, 1, CodecSettings(**settings), [])
+        arguments(job(options, video=video, **settings))
 
 
 def test_odd_sizes_where_chroma_allows_them():
-    assert "--SourceHeight=63" in vtm_arguments(
-        VTM_15, "/a.yuv", VideoFormat(64, 63, "422", 8), 1, CodecSettings(32), []
-    )
+    assert "--SourceHeight=63" in vtm_arguments(job(VTM_15, video=VideoFormat(64, 63, "422", 8)))
 
 
 # The forms of EncGOP.cpp (VTM 19) and TEncGOP.cpp (HM 16) with plausible figures, in coding order.
@@ -256,19 +258,6 @@ def _decoder(path, mode="", options=("TraceFile", "TraceRule", "prediction")):
     return write_program(path, "decoder", mode=mode, options=options, ffmpeg=ffmpeg_path())
 
 
-def _source(folder, video, frames=2, name="a.yuv"):
-    """Waves and noise, so that loop filters have something to do."""
-    rng = np.random.default_rng(3)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / name).open("wb") as file:
-        for frame in range(frames):
-            for height, width in video.plane_shapes:
-                y, x = np.mgrid[:height, :width]
-                plane = 128 + 70 * np.sin((x + 3 * frame) / 6) * np.cos(y / 9) + rng.normal(0, 8, (height, width))
-                file.write((plane.clip(0, 255) * 2 ** (video.bit_depth - 8)).astype(video.dtype).tobytes())
-    return folder / name
-
-
 @pytest.fixture
 def cfg(tmp_path):
     """A configuration file whose QP ours must overrule."""
@@ -278,12 +267,24 @@ def cfg(tmp_path):
     return (path,)
 
 
-SMALL = VideoFormat(64, 64, "420", 8)
-AT_37 = CodecSettings(37)
+@pytest.fixture
+def source(tmp_path):
+    """Two pictures of the format SMALL."""
+    return write_clip(tmp_path / "a.yuv", SMALL)
+
+
+@pytest.fixture
+def coded(tmp_path, make, cfg, source):
+    """Codes `source` with a stand-in for VTM, of the tools given, into the folder `o`."""
+
+    def encode(mode="", settings=AT_37, folder="o", **tools):
+        return make(mode=mode, cfg=cfg, **tools).encode(source, SMALL, settings, tmp_path / folder)
+
+    return encode
 
 
 def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
-    source = _source(tmp_path / "-my videos", SMALL, name="-a 64x64.yuv")
+    source = write_clip(tmp_path / "-my videos" / "-a 64x64.yuv", SMALL)
     sequence = make(cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "-out put")
     assert sequence.format == VideoFormat(64, 64, "420", 10)
     assert [(each.poc, each.slice_type, each.qp) for each in sequence.pictures] == [(0, "I", 37), (1, "I", 37)]
@@ -301,9 +302,8 @@ def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
     assert set(table.qp.tolist()) == {37}
 
 
-def test_the_log_is_the_same_every_time(tmp_path, make, cfg):
-    codec, source = make(cfg=cfg), _source(tmp_path, SMALL)
-    logs = [codec.encode(source, SMALL, AT_37, tmp_path / name).log.read_text() for name in ("one", "two")]
+def test_the_log_is_the_same_every_time(tmp_path, coded):
+    logs = [coded(folder=name).log.read_text() for name in ("one", "two")]
     assert logs[0] == logs[1]
     assert "TOOL CFG: IBD:1" in logs[0]
     assert "I-SLICE, QP 37" in logs[0]
@@ -315,7 +315,7 @@ def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
     video = VideoFormat(72, 56, chroma, depth)
     settings = CodecSettings(30, internal_bit_depth=internal)
     codec = make("hm", options=HM_16, cfg=cfg)
-    sequence = codec.encode(_source(tmp_path, video), video, settings, tmp_path / "o")
+    sequence = codec.encode(write_clip(tmp_path / "a.yuv", video), video, settings, tmp_path / "o")
     assert sequence.bitstream.name == "bitstream.265"
     assert sequence.encoder.startswith("HM 16.20, cfg ")
     assert sequence.format.bit_depth == internal
@@ -323,11 +323,9 @@ def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
     assert block_table(sequence) is None
 
 
-def test_vvencapp_codes_as_libvvenc_does(tmp_path, make):
-    source = _source(tmp_path, SMALL)
+def test_vvencapp_codes_as_libvvenc_does(tmp_path, make, source):
     settings = CodecSettings(37, preset="faster", params={"EDO": "0"})
     sequence = make("vvencapp", options=VVENCAPP).encode(source, SMALL, settings, tmp_path / "o")
-    (tmp_path / "b").mkdir()
     bundled = VvcCodec().encode(source, SMALL, settings, tmp_path / "b")
     assert sequence.decoded.read_bytes() == bundled.decoded.read_bytes()
     assert block_table(sequence).to_arrow() == block_table(bundled).to_arrow()
@@ -337,7 +335,7 @@ def test_vvencapp_codes_as_libvvenc_does(tmp_path, make):
 @pytest.mark.parametrize(("name", "options"), [("vtm", VTM_10), ("hm", HM_16)])
 def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, make, cfg, name, options):
     video = VideoFormat(136, 72, "420", 8)
-    codec, source = make(name, options=options, cfg=cfg), _source(tmp_path, video, frames=1)
+    codec, source = make(name, options=options, cfg=cfg), write_clip(tmp_path / "a.yuv", video, 1)
     both = codec.encode(source, video, CodecSettings(42, unfiltered=True), tmp_path / "both")
     plain = codec.encode(source, video, CodecSettings(42, loop_filters=False), tmp_path / "plain")
     assert both.unfiltered == tmp_path / "both" / "unfiltered.yuv"
@@ -360,30 +358,27 @@ def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, ma
         ("fewer", "2 pictures, the encoder's log 1"),
     ],
 )
-def test_an_encoder_that_does_or_states_something_else(tmp_path, make, cfg, mode, words):
+def test_an_encoder_that_does_or_states_something_else(tmp_path, coded, mode, words):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "bitstream.266").write_text("left by an earlier run")
     with pytest.raises(EncoderError, match=words) as error:
-        make(mode=mode, cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
+        coded(mode)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "o" / "reconstruction.yuv").exists()
 
 
-def test_without_hashes_the_pictures_still_prove_themselves(tmp_path, make, cfg):
-    source = _source(tmp_path, SMALL)
-    sequence = make(mode="nohash", cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "o")
-    assert sequence.pictures[0].md5 == ()
+def test_without_hashes_the_pictures_still_prove_themselves(coded):
+    assert coded("nohash").pictures[0].md5 == ()
 
 
-def test_an_option_that_the_program_does_not_know(tmp_path, make, cfg):
+def test_an_option_that_the_program_does_not_know(coded):
     with pytest.raises(EncoderError, match="Unknown option: `Wrong'"):
-        make(cfg=cfg).encode(_source(tmp_path, SMALL), SMALL, CodecSettings(37, params={"Wrong": "1"}), tmp_path / "o")
+        coded(settings=CodecSettings(37, params={"Wrong": "1"}))
 
 
-def test_the_users_decoder_traces_and_predicts(tmp_path, make, cfg):
+def test_the_users_decoder_traces_and_predicts(tmp_path, coded):
     tools = {"decoder": _decoder(tmp_path / "bin" / "d"), "trace": True, "prediction": ("--prediction={output}",)}
-    codec, source = make(cfg=cfg, **tools), _source(tmp_path, SMALL)
-    one, two = (codec.encode(source, SMALL, AT_37, tmp_path / name) for name in ("one", "two"))
+    one, two = (coded(folder=name, **tools) for name in ("one", "two"))
     assert one.encoder.endswith(", VTM Decoder Version 23.13")
     assert one.prediction == tmp_path / "one" / "prediction.yuv"
     with open_raw(one.prediction, one.format) as prediction:
@@ -405,19 +400,17 @@ def test_the_users_decoder_traces_and_predicts(tmp_path, make, cfg):
         ("fewer", "has 1 pictures, 2 were coded"),
     ],
 )
-def test_a_decoder_that_does_not_do_its_part(tmp_path, make, cfg, mode, words):
+def test_a_decoder_that_does_not_do_its_part(tmp_path, coded, mode, words):
     decoder = _decoder(tmp_path / "bin" / "d", mode)
-    codec = make(cfg=cfg, decoder=decoder, trace=True, prediction=("--prediction={output}",))
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "prediction.yuv").write_bytes(bytes(2 * 64 * 64 * 3))
     with pytest.raises(EncoderError, match=words):
-        codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
+        coded(decoder=decoder, trace=True, prediction=("--prediction={output}",))
 
 
-def test_a_decoder_built_without_tracing(tmp_path, make, cfg):
-    codec = make(cfg=cfg, decoder=_decoder(tmp_path / "bin" / "d", options=()), trace=True)
+def test_a_decoder_built_without_tracing(tmp_path, coded):
     with pytest.raises(EncoderError, match="no option TraceFile: build it with ENABLE_TRACING"):
-        codec.encode(_source(tmp_path, SMALL), SMALL, AT_37, tmp_path / "o")
+        coded(decoder=_decoder(tmp_path / "bin" / "d", options=()), trace=True)
 
 
 @pytest.mark.parametrize(("name", "program"), [("vtm", "EncoderApp"), ("hm", "TAppEncoder"), ("vvencapp", "vvencapp")])
@@ -435,7 +428,7 @@ def test_usual_names_are_looked_up_in_path(tmp_path, monkeypatch, make, cfg):
         (encoder.parent / name).symlink_to(encoder)
     _decoder(encoder.parent / "DecoderApp")
     monkeypatch.setenv("PATH", str(encoder.parent))
-    found = find_program(None, ("EncoderAppStatic", "EncoderApp"), "encoder", "vtm", "home")
+    found = find_program(VTM, "encoder", None)
     assert found == str(encoder.parent / "EncoderAppStatic")
     plain, traced = (get_codec("vtm", CodecTools(cfg=cfg, trace=trace)).identity() for trace in (False, True))
     assert "ffmpeg" in plain
@@ -452,29 +445,20 @@ def test_another_program_under_the_name_of_the_encoder(tmp_path, cfg):
         get_codec("vtm", CodecTools(encoder=str(empty), cfg=cfg)).identity()
 
 
-@pytest.mark.parametrize(
-    ("name", "configuration", "usual"),
-    [
-        ("vtm", "ai", "encoder_intra_vtm.cfg"),
-        ("vtm", "ra", "encoder_randomaccess_vtm.cfg"),
-        ("vtm", "ldb", "encoder_lowdelay_vtm.cfg"),
-        ("hm", "ai", "encoder_intra_main10.cfg"),
-        ("hm", "ra", "encoder_randomaccess_main10.cfg"),
-        ("hm", "ldb", "encoder_lowdelay_main10.cfg"),
-    ],
-)
-def test_test_models_need_their_configuration_files(tmp_path, name, configuration, usual):
+@pytest.mark.parametrize(("configuration", "kind"), [("ai", "intra"), ("ra", "randomaccess"), ("ldb", "lowdelay")])
+@pytest.mark.parametrize(("name", "suffix"), [("vtm", "vtm"), ("hm", "main10")])
+def test_test_models_need_their_configuration_files(tmp_path, source, name, suffix, configuration, kind):
     codec = get_codec(name, CodecTools(encoder="x"))
-    with pytest.raises(ConfigError, match=usual):
-        codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(32, configuration=configuration), tmp_path / "o")
+    with pytest.raises(ConfigError, match=f"encoder_{kind}_{suffix}.cfg"):
+        codec.encode(source, SMALL, CodecSettings(32, configuration=configuration), tmp_path / "o")
 
 
-def test_a_configuration_file_that_is_not_there(tmp_path, make):
+def test_a_configuration_file_that_is_not_there(tmp_path, make, source):
     codec = make(cfg=(tmp_path / "none.cfg",))
     with pytest.raises(MissingFileError, match=r"none\.cfg"):
         codec.identity()
     with pytest.raises(MissingFileError, match=r"none\.cfg"):
-        codec.encode(_source(tmp_path, SMALL), SMALL, CodecSettings(32), tmp_path / "o")
+        codec.encode(source, SMALL, CodecSettings(32), tmp_path / "o")
 
 
 def test_the_cfg_content_decides_the_identity(make, cfg):

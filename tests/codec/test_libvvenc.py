@@ -3,14 +3,16 @@
 import gzip
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.codec.base import CodedPicture
-from codecnn.codec.decode import check_decoded
-from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, parse_log, prove_slice_qp, vvenc_params
+from codecnn.codec.checks import prove_decoded, prove_slice_qp
+from codecnn.codec.encoders.jvet import parse_log
+from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, vvenc_params
 from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.evaluation import psnr
 from codecnn.video import VideoFormat, convert, open_raw
@@ -18,15 +20,11 @@ from codecnn.video import VideoFormat, convert, open_raw
 SMALL = VideoFormat(64, 64, "420", 10)
 
 
-def _params(argv):
-    return dict(item.split("=") for item in argv[argv.index("-vvenc-params") + 1].split(":"))
-
-
 def test_argv_switches_every_adaptation_off():
     argv = encode_argv("ffmpeg", "in.yuv", SMALL, CodecSettings(32, preset="fast"), "out.266")
     assert argv[argv.index("-qp") + 1] == "32"
     assert argv[argv.index("-qpa") + 1] == "0"
-    params = _params(argv)
+    params = dict(item.split("=") for item in argv[argv.index("-vvenc-params") + 1].split(":"))
     assert {params[name] for name in ("IntraQPOffset", "GOPQPA", "MCTF", "BIM", "LookAhead", "STA")} == {"0"}
     assert params["IntraPeriod"] == "1"
     assert argv[-1] == "out.266"
@@ -114,9 +112,9 @@ PARAMS = {"IntraPeriod": "16", "DecodingRefreshType": "idr"}
 """What the golden streams of tiny clips have in other ways than our configurations."""
 
 
-def _coded_again(shared_data, name, tmp_path):
+def _coded_again(golden_file, name, tmp_path):
     """Code a golden stream's source with its recipe; returns the sequence and the golden file's stem."""
-    stem = shared_data / "golden" / "vvc" / name
+    stem = golden_file(f"vvc/{name}.json").with_suffix("")
     recipe = json.loads(stem.with_suffix(".json").read_text())
     form = VideoFormat(recipe["w"], recipe["h"], "420", 8, recipe["fps"])
     configuration = "ra" if "_ra_" in name else "ldb" if "_ld_" in name else "ai"
@@ -129,7 +127,7 @@ def _coded_again(shared_data, name, tmp_path):
         loop_filters="LoopFilterDisable" not in recipe["params"],
         params={key: value for key, value in PARAMS.items() if f"{key}={value}" in recipe["params"]},
     )
-    source = shared_data / "golden" / "sources" / recipe["src"]
+    source = golden_file(f"sources/{recipe['src']}")
     return get_codec("vvc").encode(source, form, settings, tmp_path), stem, form, source
 
 
@@ -144,8 +142,8 @@ def _coded_again(shared_data, name, tmp_path):
         "astronaut_ai_ibd8_qp37",
     ],
 )
-def test_equal_to_a_stream_coded_elsewhere(shared_data, tmp_path, name):
-    sequence, stem, form, source = _coded_again(shared_data, name, tmp_path)
+def test_equal_to_a_stream_coded_elsewhere(golden_file, tmp_path, name):
+    sequence, stem, form, source = _coded_again(golden_file, name, tmp_path)
     assert sequence.bitstream.read_bytes() == stem.with_suffix(".266").read_bytes()
     assert hashlib.md5(sequence.decoded.read_bytes()).hexdigest() == stem.with_suffix(".md5").read_text().split()[0]
     golden = parse_log(gzip.decompress(stem.with_suffix(".enclog.gz").read_bytes()).decode())
@@ -158,21 +156,20 @@ def test_equal_to_a_stream_coded_elsewhere(shared_data, tmp_path, name):
                 assert psnr(luma, output.y, depth, peak="full") == pytest.approx(coded.psnr_y + 0.0255, abs=1e-3)
 
 
-def test_nothing_of_the_machine_is_kept(shared_data, tmp_path):
-    sequence, _, _, source = _coded_again(shared_data, "tiny64x64_ai_qp32", tmp_path)
+def test_nothing_of_the_machine_is_kept(golden_file, tmp_path):
+    sequence, _, _, source = _coded_again(golden_file, "tiny64x64_ai_qp32", tmp_path)
     text = " ".join(sequence.argv) + sequence.log.read_text()
     assert str(tmp_path) not in text
     assert str(source.parent) not in text
 
 
-def test_threads_do_not_change_the_stream(shared_data, tmp_path):
-    source = shared_data / "golden" / "sources" / "chelsea_178x130_8b420.yuv"
+def test_threads_do_not_change_the_stream(golden_file, tmp_path):
+    source = golden_file("sources/chelsea_178x130_8b420.yuv")
     form = VideoFormat(178, 130, "420", 8)
     streams = []
     for threads in (1, 2):
-        folder = tmp_path / str(threads)
-        folder.mkdir()
-        sequence = get_codec("vvc").encode(source, form, CodecSettings(37, preset="faster", threads=threads), folder)
+        settings = CodecSettings(37, preset="faster", threads=threads)
+        sequence = get_codec("vvc").encode(source, form, settings, tmp_path / str(threads))
         streams.append((sequence.bitstream.read_bytes(), sequence.log.read_text()))
     assert streams[0] == streams[1]
 
@@ -184,16 +181,16 @@ def _written(path, value):
 
 def test_a_decoded_picture_that_the_log_does_not_describe_is_refused(tmp_path):
     source, decoded = _written(tmp_path / "a.yuv", 500), _written(tmp_path / "b.yuv", 502)
-    right = psnr(np.full((2, 2), 500), np.full((2, 2), 502), 10)
-    check_decoded("x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right, right, right)])
-    with pytest.raises(EncoderError, match="PSNR Y"):
-        check_decoded("x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right + 3e-4, right, right)])
-    with pytest.raises(EncoderError, match="MD5"):
-        check_decoded(
-            "x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right, right, right, ("0",) * 3)]
-        )
-    with pytest.raises(EncoderError, match="2 pictures were coded and 1 decoded"):
-        check_decoded("x", source, SMALL, decoded, SMALL, [CodedPicture(0, "I", 32, 1, right, right, right)] * 2)
+    psnrs = [psnr(np.full((2, 2), 500), np.full((2, 2), 502), 10)] * 3
+    right = CodedPicture(0, "I", 32, 1, *psnrs)
+    prove_decoded("x", source, SMALL, decoded, SMALL, [right])
+    for wrong, message in (
+        ([replace(right, psnr_y=right.psnr_y + 3e-4)], "PSNR Y"),
+        ([replace(right, md5=("0",) * 3)], "MD5"),
+        ([right] * 2, "2 pictures were coded and 1 decoded"),
+    ):
+        with pytest.raises(EncoderError, match=message):
+            prove_decoded("x", source, SMALL, decoded, SMALL, wrong)
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])

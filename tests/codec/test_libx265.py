@@ -6,7 +6,6 @@ CU of the golden streams), and PSNR from plain numpy on the raw files.
 
 import math
 import re
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -16,81 +15,39 @@ import numpy as np
 import pytest
 
 from codecnn.codec import Codec, CodecSettings, CodedPicture, CodedSequence, get_codec
-from codecnn.codec.blocks.table import COLUMNS, ctu_depths
-from codecnn.codec.blocks.x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
-from codecnn.codec.encoders.libx265 import (
-    HevcCodec,
-    hevc_encode_argv,
-    parse_statistics,
-    prove_bits,
-    prove_psnr,
-    prove_slice_qp,
-    x265_tables,
-)
+from codecnn.codec.blocks._x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
+from codecnn.codec.blocks.planes import ctu_depths
+from codecnn.codec.blocks.table import COLUMNS
+from codecnn.codec.checks import prove_slice_qp, prove_x265_bits, prove_x265_psnr
+from codecnn.codec.encoders.libx265 import HevcCodec, has_qp_offsets, hevc_encode_argv, parse_statistics, x265_tables
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.video import Picture, VideoFormat
-from codecnn.video.process import ffmpeg_path
+from tests.helpers.clips import traced, write_clip
+from tests.helpers.standin_programs import read_pictures
 
 CLIP = VideoFormat(96, 64, fps=Fraction(30))
-
-
-def write_clip(path: Path, video_format: VideoFormat, pictures: int, seed: int = 0) -> Path:
-    """A textured pattern that moves, with a flat V plane (which x265 codes without any error)."""
-    rng = np.random.default_rng(seed)
-    scale = 2 ** (video_format.bit_depth - 8)
-    noise = rng.normal(0, 6, (video_format.height, video_format.width + pictures))
-    with path.open("wb") as file:
-        for number in range(pictures):
-            for index, (height, width) in enumerate(video_format.plane_shapes):
-                y, x = np.mgrid[0:height, 0:width]
-                wave = 128 + 70 * np.sin((x + 3 * number) / 9) * np.cos(y / 7)
-                plane = wave + noise[:height, number : number + width] if index < 2 else np.full((height, width), 90)
-                file.write((plane.clip(0, 255) * scale).astype(video_format.dtype).tobytes())
-    return path
-
-
-def read_planes(path: Path, video_format: VideoFormat) -> list[list[np.ndarray]]:
-    data = np.fromfile(path, video_format.dtype)
-    pictures = data.reshape(-1, video_format.picture_bytes // video_format.dtype.itemsize)
-    ends = np.cumsum([height * width for height, width in video_format.plane_shapes])[:-1]
-    return [
-        [plane.reshape(shape) for plane, shape in zip(np.split(picture, ends), video_format.plane_shapes, strict=True)]
-        for picture in pictures
-    ]
 
 
 def numpy_psnr(source: Path, source_format: VideoFormat, sequence: CodedSequence) -> list[list[float]]:
     """PSNR by picture and plane from the raw files alone, infinite where nothing differs."""
     shift, peak = sequence.format.bit_depth - source_format.bit_depth, 255 * 2 ** (sequence.format.bit_depth - 8)
     values = []
-    for original, decoded in zip(
-        read_planes(source, source_format), read_planes(sequence.decoded, sequence.format), strict=True
-    ):
+    files = ((source, source_format), (sequence.decoded, sequence.format))
+    pictures = (read_pictures(path, form.chroma, form.width, form.height, form.bit_depth) for path, form in files)
+    for original, decoded in zip(*pictures, strict=True):
         errors = [np.mean((a.astype(float) * 2**shift - b) ** 2) for a, b in zip(original, decoded, strict=True)]
         values.append([20 * math.log10(peak) - 10 * math.log10(mse) if mse else math.inf for mse in errors])
     return values
 
 
-def traced(sequence: CodedSequence, *names: str) -> dict[str, list[int]]:
-    """Values of syntax elements in coding order, read from the bitstream by ffmpeg's trace_headers.
-
-    Parameter sets appear once more than in the stream, because ffmpeg reads the first ones twice.
-    """
-    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "verbose", "-i", str(sequence.bitstream)]
-    argv += ["-c", "copy", "-bsf:v", "trace_headers", "-f", "null", "-"]
-    text = subprocess.run(argv, capture_output=True, text=True, check=True).stderr
-    return {name: [int(v) for v in re.findall(rf"\s{name}\s+[01]+ = (-?\d+)$", text, re.MULTILINE)] for name in names}
-
-
 def traced_slice_qps(sequence: CodedSequence) -> list[int]:
-    values = traced(sequence, "init_qp_minus26", "slice_qp_delta")
+    values = traced(sequence.bitstream)
     assert len(set(values["init_qp_minus26"])) == 1
     return [26 + values["init_qp_minus26"][0] + delta for delta in values["slice_qp_delta"]]
 
 
 def encode(tmp_path: Path, video_format: VideoFormat = CLIP, pictures: int = 3, **settings) -> CodedSequence:
-    tmp_path.mkdir(exist_ok=True)
-    source = write_clip(tmp_path / "source.yuv", video_format, pictures)
+    source = write_clip(tmp_path / "source.yuv", video_format, pictures, flat_v=True)
     sequence = HevcCodec().encode(source, video_format, CodecSettings(**{"qp": 37, **settings}), tmp_path / "out")
     assert [picture.poc for picture in sequence.pictures] == list(range(pictures))
     stated = [[p for p in (x.psnr_y, x.psnr_u, x.psnr_v) if p is not None] for x in sequence.pictures]
@@ -168,17 +125,13 @@ def test_what_hevc_cannot_code_is_refused(settings, video_format, error, message
 def test_all_intra_has_the_slice_qp_asked_for(tmp_path, qp):
     sequence = encode(tmp_path, qp=qp)
     assert traced_slice_qps(sequence) == [qp] * 3
-    assert traced(sequence, "cu_qp_delta_enabled_flag")["cu_qp_delta_enabled_flag"] == [0] * 4
+    assert traced(sequence.bitstream)["cu_qp_delta_enabled_flag"] == [0] * 4
     assert [(p.slice_type, p.qp) for p in sequence.pictures] == [("I", qp)] * 3
     assert sequence.format == replace(CLIP, bit_depth=10)
     # x265 leaves out 4 + 4 + 4 + 3 bytes of start codes a picture; the stream carries no SEI.
     assert sequence.bits - sum(p.bits for p in sequence.pictures) == 3 * 8 * 15
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "analysis.dat",
-        "bitstream.265",
-        "decoded.yuv",
-        "log.txt",
-    ]
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["analysis.dat", "bitstream.265", "decoded.yuv", "log.txt"]
 
 
 def test_nothing_of_the_machine_is_recorded(tmp_path):
@@ -195,7 +148,7 @@ def test_nothing_of_the_machine_is_recorded(tmp_path):
 
 @pytest.mark.parametrize("configuration", ["ai", "ra"])
 def test_coding_again_or_with_more_threads_gives_the_same_bytes(tmp_path, configuration):
-    source = write_clip(tmp_path / "source.yuv", CLIP, 9)
+    source = write_clip(tmp_path / "source.yuv", CLIP, 9, flat_v=True)
     # Rectangular PUs, because of what x265 leaves unwritten in their entries.
     settings = CodecSettings(22, configuration=configuration, params={"rect": "1", "amp": "1"})
     files = {}
@@ -207,10 +160,11 @@ def test_coding_again_or_with_more_threads_gives_the_same_bytes(tmp_path, config
 
 
 def test_loop_filters_off_reach_the_bitstream(tmp_path):
-    names = ("sample_adaptive_offset_enabled_flag", "pps_deblocking_filter_disabled_flag")
     on, off = encode(tmp_path / "on"), encode(tmp_path / "off", loop_filters=False)
-    assert traced(on, *names) == {names[0]: [1] * 4, names[1]: []}
-    assert traced(off, *names) == {names[0]: [0] * 4, names[1]: [1] * 4}
+    for sequence, sao, no_deblocking in ((on, [1] * 4, []), (off, [0] * 4, [1] * 4)):
+        flags = traced(sequence.bitstream)
+        assert flags["sample_adaptive_offset_enabled_flag"] == sao
+        assert flags.get("pps_deblocking_filter_disabled_flag", []) == no_deblocking
 
 
 @pytest.mark.parametrize(
@@ -319,21 +273,12 @@ def statistics(*rows: tuple) -> list[str]:
 
 def test_statistics_are_put_in_output_order():
     """Two IDR periods, the second with a leading picture before its IDR (RADL, negative POC)."""
-    rows = [
-        ("I", 0, "32.00", 1),
-        ("P", 2, "32.00", 2),
-        ("b", 1, "34.00", 3),
-        ("I", 0, "32.00", 4),
-        ("B", -1, "33.00", 5),
-    ]
+    first = [("I", 0, "32.00", 1), ("P", 2, "32.00", 2), ("b", 1, "34.00", 3)]
+    rows = [*first, ("I", 0, "32.00", 4), ("B", -1, "33.00", 5)]
     pictures = parse_statistics(statistics(*rows), "420")
-    assert [(p.poc, p.slice_type, p.qp, p.bits) for p in pictures] == [
-        (0, "I", 32, 1),
-        (1, "B", 34, 3),
-        (2, "P", 32, 2),
-        (3, "B", 33, 5),
-        (4, "I", 32, 4),
-    ]
+    found = [(p.poc, p.slice_type, p.qp, p.bits) for p in pictures]
+    assert found[:3] == [(0, "I", 32, 1), (1, "B", 34, 3), (2, "P", 32, 2)]
+    assert found[3:] == [(3, "B", 33, 5), (4, "I", 32, 4)]
     assert (pictures[0].psnr_y, pictures[0].psnr_u, pictures[0].psnr_v) == (30.5, 40.25, 41.125)
     assert parse_statistics(statistics(*rows), "400")[0].psnr_u is None
 
@@ -347,24 +292,28 @@ def test_statistics_without_a_whole_qp_or_bits_are_errors(row):
 def test_slice_qp_proof():
     settings = CodecSettings(32, configuration="ra")
     pictures = [CodedPicture(0, "I", 32, 1, 30, 30, 30), CodedPicture(1, "B", 33, 1, 30, 30, 30)]
-    prove_slice_qp(pictures[:1], settings, "clip")
-    prove_slice_qp(pictures, replace(settings, params={"pbratio": "1.2"}), "clip")
+
+    def prove(pictures, settings):
+        prove_slice_qp(pictures, settings, "clip", hierarchy=has_qp_offsets(settings))
+
+    prove(pictures[:1], settings)
+    prove(pictures, replace(settings, params={"pbratio": "1.2"}))
     for wrong in (pictures, [replace(pictures[1], qp=31)], []):
         with pytest.raises(EncoderError, match="clip"):
-            prove_slice_qp(wrong, settings, "clip")
+            prove(wrong, settings)
     with pytest.raises(EncoderError, match="QP 31"):
-        prove_slice_qp([replace(pictures[1], qp=31)], replace(settings, params={"pbratio": "1.2"}), "clip")
+        prove([replace(pictures[1], qp=31)], replace(settings, params={"pbratio": "1.2"}))
     with pytest.raises(EncoderError, match="B slice"):
-        prove_slice_qp([replace(pictures[1], qp=32)], CodecSettings(32), "clip")
+        prove([replace(pictures[1], qp=32)], CodecSettings(32))
 
 
 def test_bits_proof_counts_nal_units_without_sei_and_start_codes():
     slice_unit, sei = b"\x26\x01\xaf\x00\x00\x03\x01", b"\x4e\x01\x05\x80"
     stream = b"\0\0\0\1" + slice_unit + b"\0\0\1" + sei + b"\0\0\0\1" + slice_unit
     pictures = [CodedPicture(0, "I", 32, 8 * 7, 30, 30, 30)] * 2
-    prove_bits(stream, pictures, "clip")
+    prove_x265_bits(stream, pictures, "clip")
     with pytest.raises(EncoderError, match="states 56 bits and its bitstream has 112"):
-        prove_bits(stream, pictures[:1], "clip")
+        prove_x265_bits(stream, pictures[:1], "clip")
 
 
 def test_psnr_proof_sees_a_changed_sample_and_a_missing_picture():
@@ -372,23 +321,23 @@ def test_psnr_proof_sees_a_changed_sample_and_a_missing_picture():
     original = Picture((rng.integers(0, 256, (16, 16), dtype=np.uint8),), 8)
     output = Picture(((original.y.astype(np.uint16) << 2) ^ 1,), 10)
     stated = CodedPicture(0, "I", 32, 1, round(20 * math.log10(1020), 3), None, None)
-    (proven,) = prove_psnr([original], [output], [output], [stated], "clip")
+    (proven,) = prove_x265_psnr([original], [output], [output], [stated], "clip")
     assert proven.psnr_y == pytest.approx(20 * math.log10(1020), abs=1e-12)
     assert (proven.psnr_u, proven.psnr_v) == (None, None)
     worse = output.y.copy()
     worse[3, 5] ^= 4
     with pytest.raises(EncoderError, match="POC 0: PSNR Y is"):
-        prove_psnr([original], [Picture((worse,), 10)], [Picture((worse,), 10)], [stated], "clip")
+        prove_x265_psnr([original], [Picture((worse,), 10)], [Picture((worse,), 10)], [stated], "clip")
     with pytest.raises(EncoderError, match="1 were coded, 2 decoded"):
-        prove_psnr([original], [output] * 2, [output] * 2, [stated], "clip")
+        prove_x265_psnr([original], [output] * 2, [output] * 2, [stated], "clip")
 
 
 # --- x265's analysis file ------------------------------------------------------------------------------------------
 
 
-def test_stale_bytes_are_cleared_and_nothing_else(tmp_path, shared_data):
+def test_stale_bytes_are_cleared_and_nothing_else(tmp_path, golden_file):
     """x265 leaves the entries of further PUs of a CU as it finds them; whatever stood there, the file becomes one."""
-    original = shared_data / "golden" / "hevc" / "clip_rab_amp_qp32.dat"
+    original = golden_file("hevc/clip_rab_amp_qp32.dat")
     before, path = np.fromfile(original, np.uint8), tmp_path / "a.dat"
     path.write_bytes(before.tobytes())
     clear_stale_entries(path)

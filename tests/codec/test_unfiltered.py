@@ -3,62 +3,36 @@
 import gzip
 import hashlib
 import re
-import subprocess
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings, get_codec
+from codecnn.codec import CodecSettings, checks, get_codec
 from codecnn.codec.blocks.vvc_partition import stream_units
-from codecnn.codec.encoders import unfiltered
+from codecnn.codec.checks import CELL, MAX_CHANGE, prove_alike, prove_same_cus
 from codecnn.codec.encoders.libvvenc import NO_LOOP_FILTERS, vvenc_params
-from codecnn.codec.encoders.unfiltered import CELL, MAX_CHANGE, code_unfiltered, prove_alike, prove_same_cus
+from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.errors import ConfigError, EncoderError, UnsupportedError
-from codecnn.video import VideoFormat, create_video, open_raw, pad_to_even, read_still
-from codecnn.video.process import ffmpeg_path
+from codecnn.video import VideoFormat, open_raw, pad_to_even, read_still
 from codecnn.vvc.state import CU_BINS
+from tests.helpers.clips import traced, write_clip, write_planes
 
 CLIP = VideoFormat(160, 96, "420", 10)
 NO_SAO_NO_ALF = {"SAO": "0", "ALF": "0", "CCALF": "0"}
-
-
-def write_clip(path, video_format=CLIP, pictures=2, seed=0, edges=30):
-    """Waves with noise that move, and a board of `edges` in height."""
-    rng = np.random.default_rng(seed)
-    scale = 2 ** (video_format.bit_depth - 8)
-    with create_video(path, video_format) as video:
-        for number in range(pictures):
-            planes = []
-            for height, width in video_format.plane_shapes:
-                y, x = np.mgrid[:height, :width]
-                wave = 128 + 50 * np.sin((x + 3 * number) / 9) * np.cos(y / 7) + edges * ((x // 20 + y // 13) % 2)
-                plane = (wave + rng.normal(0, 5, wave.shape)).clip(0, 255) * scale
-                planes.append(plane.astype(video_format.dtype))
-            video.write(planes)
-    return path
 
 
 def real_picture(shared_data, tmp_path, name):
     picture = pad_to_even(read_still(shared_data / "images" / "val" / f"{name}.png"), "420")
     height, width = picture.y.shape
     video_format = VideoFormat(width, height, "420", 10)
-    with create_video(tmp_path / "picture.yuv", video_format) as video:
-        video.write(picture)
-    return tmp_path / "picture.yuv", video_format
+    return write_planes(tmp_path / "picture.yuv", video_format, [picture.planes]), video_format
 
 
 def slice_data(bitstream):
     """The VCL NAL units of a VVC stream (nal_unit_type below 12, H.266 table 5)."""
     units = [unit.rstrip(b"\0") for unit in re.split(b"\0\0\1", bitstream.read_bytes())[1:]]
     return [unit for unit in units if unit[1] >> 3 < 12]
-
-
-def traced(bitstream):
-    """Filter flags of parameter sets and slices as ffmpeg's trace_headers reads them."""
-    argv = [ffmpeg_path(), "-hide_banner", "-loglevel", "verbose", "-i", bitstream, "-c", "copy"]
-    log = subprocess.run([*argv, "-bsf:v", "trace_headers", "-f", "null", "-"], capture_output=True, text=True).stderr
-    return {name: int(value) for name, value in re.findall(r" ([a-z]+_\w+_flag) +[01]+ = (\d+)", log)}
 
 
 def luma(path, video_format):
@@ -83,31 +57,31 @@ def test_vvc_refuses_parameters_that_would_filter_the_second_stream(params):
     assert vvenc_params(CodecSettings(32, unfiltered=True, params=harmless), "420")["SAO"] == "0"
 
 
-def test_vvc_gives_the_picture_that_vtm_finds_the_same_cus_in(shared_data, tmp_path):
+def test_vvc_gives_the_picture_that_vtm_finds_the_same_cus_in(golden_file, tmp_path):
     """Both streams are known byte for byte, and VTM's own trace of the two is the same, CU by CU."""
-    golden = shared_data / "golden" / "vvc"
-    cus = [gzip.decompress((golden / f"edo0_{name}_qp37.cu.csv.gz").read_bytes()) for name in ("all", "nolf")]
+    cus = [gzip.decompress(golden_file(f"vvc/edo0_{name}_qp37.cu.csv.gz").read_bytes()) for name in ("all", "nolf")]
     assert cus[0] == cus[1]
-    source = shared_data / "golden" / "sources" / "astronaut_512x512_8b420.yuv"
+    source = golden_file("sources/astronaut_512x512_8b420.yuv")
     settings = CodecSettings(37, preset="medium", ctu_size=128, unfiltered=True)
     coded = get_codec("vvc").encode(source, VideoFormat(512, 512, "420", 8, fps=1), settings, tmp_path)
-    assert coded.bitstream.read_bytes() == (golden / "edo0_all_qp37.266").read_bytes()
+    assert coded.bitstream.read_bytes() == golden_file("vvc/edo0_all_qp37.266").read_bytes()
     for path, name in ((coded.decoded, "all"), (coded.unfiltered, "nolf")):
         assert path is not None
-        assert hashlib.md5(path.read_bytes()).hexdigest() == (golden / f"edo0_{name}_qp37.md5").read_text().split()[0]
+        told = golden_file(f"vvc/edo0_{name}_qp37.md5").read_text().split()[0]
+        assert hashlib.md5(path.read_bytes()).hexdigest() == told
     assert coded.unfiltered == tmp_path / "unfiltered.yuv"
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"bitstream.266", "decoded.yuv", "log.txt", "unfiltered.yuv"}
 
 
 def test_vvc_second_stream_has_no_filter_and_the_first_has_all(tmp_path):
-    source = write_clip(tmp_path / "clip.yuv")
+    source = write_clip(tmp_path / "clip.yuv", CLIP)
     codec = get_codec("vvc")
-    for name, settings in (("on", CodecSettings(32, preset="faster")), ("off", CodecSettings(32, loop_filters=False))):
-        (tmp_path / name).mkdir()
-        coded = codec.encode(source, CLIP, replace(settings, preset="faster"), tmp_path / name)
-        flags = traced(coded.bitstream)
-        on = int(name == "on")
+    for on in (True, False):
+        settings = CodecSettings(32, preset="faster", loop_filters=on)
+        # Of a parameter set that is read twice, the last value.
+        coded = codec.encode(source, CLIP, settings, tmp_path / str(on))
+        flags = {name: values[-1] for name, values in traced(coded.bitstream).items()}
         assert (flags["sps_sao_enabled_flag"], flags["sps_alf_enabled_flag"]) == (on, on)
         assert flags["sps_lmcs_enabled_flag"] == 0
         assert flags.get("pps_deblocking_filter_disabled_flag", 0) == 1 - on
@@ -116,13 +90,11 @@ def test_vvc_second_stream_has_no_filter_and_the_first_has_all(tmp_path):
 @pytest.mark.parametrize("bit_depth", [8, 10])
 def test_vvc_deblocking_leaves_the_coded_slices_as_they_are_to_the_byte(tmp_path, bit_depth):
     """A proof without a parser for one of the filters: its flag lies in the PPS, the decisions in the slices."""
-    source = write_clip(tmp_path / "clip.yuv")
+    source = write_clip(tmp_path / "clip.yuv", CLIP)
     settings = CodecSettings(32, preset="faster", internal_bit_depth=bit_depth, unfiltered=True)
     coded = {}
     for name, params in (("all", {}), ("deblocked", NO_SAO_NO_ALF)):
-        (tmp_path / name).mkdir()
         coded[name] = get_codec("vvc").encode(source, CLIP, replace(settings, params=params), tmp_path / name)
-    (tmp_path / "none").mkdir()
     none = replace(settings, unfiltered=False, loop_filters=False)
     coded["none"] = get_codec("vvc").encode(source, CLIP, none, tmp_path / "none")
     assert slice_data(coded["deblocked"].bitstream) == slice_data(coded["none"].bitstream)
@@ -132,9 +104,9 @@ def test_vvc_deblocking_leaves_the_coded_slices_as_they_are_to_the_byte(tmp_path
     assert coded["deblocked"].decoded.read_bytes() not in (plain, coded["all"].decoded.read_bytes())
 
 
-def test_vvc_finds_a_second_stream_that_was_decided_otherwise(shared_data, tmp_path, monkeypatch):
+def test_vvc_finds_a_second_stream_that_was_decided_otherwise(golden_file, tmp_path, monkeypatch):
     """With EDO, on by default at medium, deblocking takes part in the decisions, and these change."""
-    source = shared_data / "golden" / "sources" / "chelsea_178x130_8b420.yuv"
+    source = golden_file("sources/chelsea_178x130_8b420.yuv")
     source_format, settings = VideoFormat(178, 130, "420", 8), CodecSettings(37, preset="medium")
     codec = get_codec("vvc")
     coded = codec.encode(source, source_format, settings, tmp_path)
@@ -147,7 +119,7 @@ def test_vvc_finds_a_second_stream_that_was_decided_otherwise(shared_data, tmp_p
     def refuse(path):
         raise UnsupportedError("palette mode")
 
-    monkeypatch.setattr(unfiltered, "stream_units", refuse)
+    monkeypatch.setattr(checks, "stream_units", refuse)
     with pytest.raises(EncoderError, match=r"at QP 37, picture 0: .* decided otherwise, plane [YUV] differs by an MSE"):
         code_unfiltered(*arguments)
     assert not (tmp_path / "unfiltered").exists()
@@ -160,15 +132,10 @@ def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_pat
     streams = []
     for name, chroma in (("one", 128), ("two", 150)):
         (tmp_path / name).mkdir()
-        planes = [
-            np.full(shape, 90 if index == 0 else chroma, np.uint8) for index, shape in enumerate(small.plane_shapes)
-        ]
-        with create_video(tmp_path / name / "flat.yuv", small) as video:
-            video.write(planes)
+        planes = [np.full(shape, value) for shape, value in zip(small.plane_shapes, (90, chroma, chroma), strict=True)]
+        source = write_planes(tmp_path / name / "flat.yuv", small, [planes])
         settings = CodecSettings(32, preset="faster", loop_filters=False)
-        streams.append(
-            get_codec("vvc").encode(tmp_path / name / "flat.yuv", small, settings, tmp_path / name).bitstream
-        )
+        streams.append(get_codec("vvc").encode(source, small, settings, tmp_path / name).bitstream)
     one, two = (stream_units(stream)[0] for stream in streams)
     np.testing.assert_array_equal(np.delete(one, CU_BINS, axis=1), np.delete(two, CU_BINS, axis=1))
     with pytest.raises(EncoderError, match=r"flat, picture 0 in decoding order: .* bins differs at the CU at \(0, 0\)"):
@@ -176,10 +143,10 @@ def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_pat
     prove_same_cus("flat", streams[0], streams[0])
 
 
-def test_vvc_streams_of_other_numbers_of_pictures_are_told_apart(shared_data):
-    golden = shared_data / "golden" / "vvc"
+def test_vvc_streams_of_other_numbers_of_pictures_are_told_apart(golden_file):
+    streams = [golden_file(f"vvc/tinyclip128x64_{name}_qp37.266") for name in ("ld", "ra")]
     with pytest.raises(EncoderError, match="clip: 9 pictures were coded and 17 without"):
-        prove_same_cus("clip", golden / "tinyclip128x64_ld_qp37.266", golden / "tinyclip128x64_ra_qp37.266")
+        prove_same_cus("clip", *streams)
 
 
 @pytest.mark.slow
@@ -189,7 +156,6 @@ def test_vvc_on_real_pictures(shared_data, tmp_path, name):
     for preset in ("fast", "medium"):
         for qp in (22, 37):
             folder = tmp_path / f"{preset}{qp}"
-            folder.mkdir()
             settings = CodecSettings(qp, preset=preset, unfiltered=True)
             coded = get_codec("vvc").encode(source, video_format, settings, folder)
             original, after, before = (luma(p, video_format) for p in (source, coded.decoded, coded.unfiltered))
@@ -231,7 +197,7 @@ def test_hevc_equals_a_stream_coded_without_filters_wherever_x265_decided_alike(
 
 def test_hevc_deblocking_touches_three_samples_at_edges_of_8x8(tmp_path):
     """H.265 clause 8.7.2: up to 3 samples on each side of an edge of the 8x8 grid, so columns and rows 3 and 4 stay."""
-    source = write_clip(tmp_path / "clip.yuv", pictures=1)
+    source = write_clip(tmp_path / "clip.yuv", CLIP, pictures=1)
     settings = CodecSettings(37, unfiltered=True, params={"no-sao": "1"})
     coded = get_codec("hevc").encode(source, CLIP, settings, tmp_path / "coded")
     changed = (luma(coded.decoded, CLIP) != luma(coded.unfiltered, CLIP))[0]
@@ -242,7 +208,7 @@ def test_hevc_deblocking_touches_three_samples_at_edges_of_8x8(tmp_path):
 
 
 def test_hevc_takes_streams_that_state_a_hash_of_the_filtered_picture(tmp_path):
-    source = write_clip(tmp_path / "clip.yuv", pictures=1)
+    source = write_clip(tmp_path / "clip.yuv", CLIP, pictures=1)
     settings = CodecSettings(37, unfiltered=True, params={"hash": "1"})
     coded = get_codec("hevc").encode(source, CLIP, settings, tmp_path / "coded")
     assert coded.unfiltered.stat().st_size == CLIP.picture_bytes
@@ -252,7 +218,7 @@ def test_hevc_takes_streams_that_state_a_hash_of_the_filtered_picture(tmp_path):
 
 
 def test_a_second_run_that_fails_leaves_nothing(tmp_path):
-    source = write_clip(tmp_path / "clip.yuv")
+    source = write_clip(tmp_path / "clip.yuv", CLIP)
 
     class Broken:
         name = "broken"
@@ -277,21 +243,16 @@ def test_the_evidence_weighs_every_square_of_every_plane_and_picture(tmp_path):
     """Change in one square of one plane, an error of 4 everywhere: allowed up to MAX_CHANGE of its MSE."""
     grey = VideoFormat(3 * CELL, 2 * CELL + 8, "420", 10)
     rng = np.random.default_rng(3)
-
-    def write(name, pictures):
-        with create_video(tmp_path / name, grey) as video:
-            for planes in pictures:
-                video.write([plane.astype(np.uint16) for plane in planes])
-        return tmp_path / name
-
     original = [[rng.integers(300, 700, shape) for shape in grey.plane_shapes] for _ in range(2)]
     plain = [[plane + 4 * rng.choice((-1, 1), plane.shape) for plane in planes] for planes in original]
-    source, before = write("source.yuv", original), write("before.yuv", plain)
+    source, before = (
+        write_planes(tmp_path / name, grey, clip) for name, clip in (("source.yuv", original), ("before.yuv", plain))
+    )
     for picture, plane, square in ((0, 0, np.s_[:CELL, CELL : 2 * CELL]), (1, 2, np.s_[CELL:, CELL:])):
         for change, fails in ((2, False), (4, True)):
             after = [[samples.copy() for samples in planes] for planes in plain]
             after[picture][plane][square] += change
-            decoded = write("after.yuv", after)
+            decoded = write_planes(tmp_path / "after.yuv", grey, after)
             arguments = ("unit", source, grey, decoded, before, grey)
             assert (change**2 > 16 * MAX_CHANGE + 1) == fails
             if fails:
@@ -300,15 +261,13 @@ def test_the_evidence_weighs_every_square_of_every_plane_and_picture(tmp_path):
             else:
                 prove_alike(*arguments)
     with pytest.raises(EncoderError, match="2 pictures were coded and 1 without"):
-        prove_alike("unit", source, grey, before, write("one.yuv", plain[:1]), grey)
+        prove_alike("unit", source, grey, before, write_planes(tmp_path / "one.yuv", grey, plain[:1]), grey)
 
 
 def test_a_chroma_free_sequence_of_one_flat_picture_passes(tmp_path):
     grey = VideoFormat(64, 64, "400", 8)
-    with create_video(tmp_path / "flat.yuv", grey) as video:
-        video.write([np.full((64, 64), 90, np.uint8)])
+    source = write_planes(tmp_path / "flat.yuv", grey, [[np.full((64, 64), 90)]])
     settings = CodecSettings(32, preset="faster", unfiltered=True)
-    (tmp_path / "coded").mkdir()
-    coded = get_codec("vvc").encode(tmp_path / "flat.yuv", grey, settings, tmp_path / "coded")
+    coded = get_codec("vvc").encode(source, grey, settings, tmp_path / "coded")
     assert coded.unfiltered.read_bytes() == coded.decoded.read_bytes()
     assert set(NO_LOOP_FILTERS) >= {"EDO", "SAO", "ALF", "CCALF"}

@@ -62,7 +62,8 @@ def read_pictures(path, chroma, width, height, depth):
     """A list of planes for each picture, flat."""
     import numpy as np
 
-    luma, both = width * height, width * height // 2 if chroma == "420" else 0
+    luma = width * height
+    both = luma * {"400": 0, "420": 1, "422": 2, "444": 4}[chroma] // 2
     data = np.fromfile(path, "u1" if depth == 8 else "<u2").reshape(-1, luma + both)
     return [np.split(row, [luma, luma + both // 2] if both else []) for row in data]
 
@@ -75,14 +76,12 @@ def in_words_of_the_test_models(kind, values):
         assert Path(values["-c"]).is_absolute()
         assert Path(values["-c"]).read_text().startswith("QP : 50")
         return values
-    width, height = values["size"].split("x")
-    depth = "10" if values["format"] == "yuv420_10" else "8"
-    return {
-        **{"InputFile": values["input"], "BitstreamFile": values["output"], "FramesToBeEncoded": values["frames"]},
-        **{"SourceWidth": width, "SourceHeight": height, "InputBitDepth": depth, "InternalBitDepth": "10"},
-        **{"InputChromaFormat": "420", "QP": values["qp"]},
-        **dict(item.split("=") for item in values["additional"].split(":")),
-    }
+    names = {"InputFile": "input", "BitstreamFile": "output", "FramesToBeEncoded": "frames", "QP": "qp"}
+    words = {ours: values[theirs] for ours, theirs in names.items()}
+    words["SourceWidth"], words["SourceHeight"] = values["size"].split("x")
+    words["InputBitDepth"] = "10" if values["format"] == "yuv420_10" else "8"
+    words |= {"InternalBitDepth": "10", "InputChromaFormat": "420"}
+    return words | dict(item.split("=") for item in values["additional"].split(":"))
 
 
 def encoder(kind, mode, options, ffmpeg, cache):

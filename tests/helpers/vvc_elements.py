@@ -13,14 +13,14 @@ from pathlib import Path
 
 from codecnn.vvc import cabac, contexts
 
-NAMES = [row[0] for row in contexts._TABLES]
+FIRST = sorted((value, name.lower()) for name, value in vars(contexts).items() if isinstance(value, int))
 counts: collections.defaultdict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
 decode_bin = cabac.decode_bin
 
 
 def counted(work, context):
     value = decode_bin(work, context)
-    one = counts[NAMES[bisect.bisect_right(contexts._OFFSETS, context) - 1]]
+    one = counts[FIRST[bisect.bisect_right(FIRST, (context, "~")) - 1][1]]
     one[0] += 1
     one[1] += int(value)
     return value

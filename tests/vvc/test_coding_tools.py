@@ -17,62 +17,54 @@ import pytest
 from codecnn.codec.blocks.vvc_partition import stream_table
 from codecnn.video.process import ffmpeg_path, run
 from codecnn.vvc.pictures import read_pictures
-from tests.vvc.test_partition import ALL_INTRA, LOW_DELAY, RANDOM_ACCESS, assert_partition
+from tests.vvc.test_partition import ALL_INTRA, LOW_DELAY, RANDOM_ACCESS, assert_partition, code
 
 WIDTH, HEIGHT = 136, 104
 BASES = {"ai": (ALL_INTRA, 1), "ra": (RANDOM_ACCESS, 9), "ldb": (LOW_DELAY, 5)}
 
-TOOLS = {
-    # parameters without the tool and with it, the SPS element that tells, the syntax element that uses it
-    "MIP": ("ai", "MIP=0", "MIP=1", "mip_enabled_flag", "intra_mip_flag"),
-    "ISP": ("ai", "ISP=0", "ISP=1", "isp_enabled_flag", "intra_subpartitions_mode_flag"),
-    "MRL": ("ai", "MRL=0", "MRL=1", "mrl_enabled_flag", "intra_luma_ref_idx"),
-    "CCLM": ("ai", "LMChroma=0", "LMChroma=1", "cclm_enabled_flag", "cclm_mode_flag"),
-    "LFNST": ("ai", "LFNST=0", "LFNST=1", "lfnst_enabled_flag", "lfnst_idx"),
-    "MTS": ("ai", "MTS=0", "MTS=1", "explicit_mts_intra_enabled_flag", "mts_idx"),
-    "implicit MTS": ("ai", "MTSImplicit=0", "MTSImplicit=1", "mts_enabled_flag", None),
-    "transform of 64": ("ai", "Log2MaxTbSize=5", "Log2MaxTbSize=6", "log2_max_tb", None),
-    "joint Cb-Cr": ("ai", "JointCbCr=0", "JointCbCr=1", "joint_cbcr_enabled_flag", "tu_joint_cbcr_residual_flag"),
-    "transform skip": (
-        *("ai", "TransformSkip=0:BDPCM=0", "TransformSkip=1:BDPCM=0"),
-        *("transform_skip_enabled_flag", "transform_skip_flag"),
-    ),
-    "BDPCM": (
-        "ai",
-        "TransformSkip=1:BDPCM=0",
-        "TransformSkip=1:BDPCM=1",
-        "bdpcm_enabled_flag",
-        "intra_bdpcm_luma_flag",
-    ),
-    "IBC": ("ai", "IBC=0", "IBC=1", "ibc_enabled_flag", "pred_mode_ibc_flag"),
-    "dual tree": ("ai", "DualITree=0", "DualITree=1", "qtbtt_dual_tree_intra_flag", None),
-    "dependent quantization": ("ai", "DepQuant=0", "DepQuant=1:SignHideFlag=0", "dep_quant_enabled_flag", None),
-    "sign hiding": (
-        *("ai", "DepQuant=0:SignHideFlag=0", "DepQuant=0:SignHideFlag=1", "sign_data_hiding_enabled_flag", None),
-    ),
-    "SAO": ("ai", "SAO=0", "SAO=1", "sao_enabled_flag", "sao_type_idx"),
-    "ALF": ("ai", "ALF=0:CCALF=0", "ALF=1:CCALF=0", "alf_enabled_flag", None),
-    "CC-ALF": ("ai", "ALF=1:CCALF=0", "ALF=1:CCALF=1", "ccalf_enabled_flag", None),
-    "wavefronts": ("ai", "WaveFrontSynchro=0", "WaveFrontSynchro=1", "entropy_coding_sync_enabled_flag", None),
-    "wavefronts of B": ("ldb", "WaveFrontSynchro=0", "WaveFrontSynchro=1", "entropy_coding_sync_enabled_flag", None),
-    "tiles": ("ai", "Level=5.1", "Level=5.1:Tiles=2x2", None, None),
-    "tiles of B": ("ra", "Level=5.1", "Level=5.1:Tiles=2x1", None, None),
-    "chroma": ("ai", "ChromaFormatIDC=400", "ChromaFormatIDC=420", "chroma_format_idc", "tu_cb_coded_flag"),
-    "MTS of inter": ("ra", "MTS=0", "MTS=3", "explicit_mts_intra_enabled_flag", "mts_idx"),
-    "SBT": ("ra", "SBT=0", "SBT=1", "sbt_enabled_flag", "cu_sbt_flag"),
-    "CIIP": ("ra", "CIIP=0:Geo=1", "CIIP=1:Geo=1", "ciip_enabled_flag", "ciip_flag"),
-    "BCW": ("ra", "BCW=0", "BCW=1", "bcw_enabled_flag", "bcw_idx"),
-    "BCW of low delay": ("ldb", "BCW=0", "BCW=1", "bcw_enabled_flag", None),
-    "GPM": ("ra", "Geo=0:CIIP=0", "Geo=1:CIIP=0", "gpm_enabled_flag", "regular_merge_flag"),
-    "MMVD": ("ra", "MMVD=0", "MMVD=1", "mmvd_enabled_flag", "mmvd_merge_flag"),
-    "SMVD": ("ra", "SMVD=0", "SMVD=1", "smvd_enabled_flag", "sym_mvd_flag"),
-    "AMVR": ("ra", "AMVR=0", "AMVR=5", "amvr_enabled_flag", "amvr_flag"),
-    "affine": ("ra", "Affine=0", "Affine=2", "affine_enabled_flag", "inter_affine_flag"),
-    "SbTMVP": ("ra", "SbTMVP=0:Affine=0", "SbTMVP=1:Affine=0", "sbtmvp_enabled_flag", "merge_subblock_flag"),
-    "TMVP": ("ra", "TMVPMode=0", "TMVPMode=1", "temporal_mvp_enabled_flag", None),
-    "merge candidates": ("ra", "MaxNumMergeCand=1", "MaxNumMergeCand=6", "max_num_merge_cand", "merge_idx"),
-    "IBC in B": ("ra", "IBC=0", "IBC=1", "ibc_enabled_flag", "pred_mode_ibc_flag"),
-}
+_TABLE = """
+ai MIP=0 MIP=1 sps_mip_enabled_flag intra_mip_flag MIP
+ai ISP=0 ISP=1 sps_isp_enabled_flag intra_subpartitions_mode_flag ISP
+ai MRL=0 MRL=1 sps_mrl_enabled_flag intra_luma_ref_idx MRL
+ai LMChroma=0 LMChroma=1 sps_cclm_enabled_flag cclm_mode_flag CCLM
+ai LFNST=0 LFNST=1 sps_lfnst_enabled_flag lfnst_idx LFNST
+ai MTS=0 MTS=1 sps_explicit_mts_intra_enabled_flag mts_idx MTS
+ai MTSImplicit=0 MTSImplicit=1 sps_mts_enabled_flag - implicit MTS
+ai Log2MaxTbSize=5 Log2MaxTbSize=6 max_tb_log2_size_y - transform of 64
+ai JointCbCr=0 JointCbCr=1 sps_joint_cbcr_enabled_flag tu_joint_cbcr_residual_flag joint Cb-Cr
+ai TransformSkip=0:BDPCM=0 TransformSkip=1:BDPCM=0 sps_transform_skip_enabled_flag transform_skip_flag transform skip
+ai TransformSkip=1:BDPCM=0 TransformSkip=1:BDPCM=1 sps_bdpcm_enabled_flag intra_bdpcm_luma_flag BDPCM
+ai IBC=0 IBC=1 sps_ibc_enabled_flag pred_mode_ibc_flag IBC
+ai DualITree=0 DualITree=1 sps_qtbtt_dual_tree_intra_flag - dual tree
+ai DepQuant=0 DepQuant=1:SignHideFlag=0 sps_dep_quant_enabled_flag - dependent quantization
+ai DepQuant=0:SignHideFlag=0 DepQuant=0:SignHideFlag=1 sps_sign_data_hiding_enabled_flag - sign hiding
+ai SAO=0 SAO=1 sps_sao_enabled_flag sao_type_idx SAO
+ai ALF=0:CCALF=0 ALF=1:CCALF=0 sps_alf_enabled_flag - ALF
+ai ALF=1:CCALF=0 ALF=1:CCALF=1 sps_ccalf_enabled_flag - CC-ALF
+ai WaveFrontSynchro=0 WaveFrontSynchro=1 sps_entropy_coding_sync_enabled_flag - wavefronts
+ldb WaveFrontSynchro=0 WaveFrontSynchro=1 sps_entropy_coding_sync_enabled_flag - wavefronts of B
+ai Level=5.1 Level=5.1:Tiles=2x2 - - tiles
+ra Level=5.1 Level=5.1:Tiles=2x1 - - tiles of B
+ai ChromaFormatIDC=400 ChromaFormatIDC=420 sps_chroma_format_idc tu_cb_coded_flag chroma
+ra MTS=0 MTS=3 sps_explicit_mts_intra_enabled_flag mts_idx MTS of inter
+ra SBT=0 SBT=1 sps_sbt_enabled_flag cu_sbt_flag SBT
+ra CIIP=0:Geo=1 CIIP=1:Geo=1 sps_ciip_enabled_flag ciip_flag CIIP
+ra BCW=0 BCW=1 sps_bcw_enabled_flag bcw_idx BCW
+ldb BCW=0 BCW=1 sps_bcw_enabled_flag - BCW of low delay
+ra Geo=0:CIIP=0 Geo=1:CIIP=0 sps_gpm_enabled_flag regular_merge_flag GPM
+ra MMVD=0 MMVD=1 sps_mmvd_enabled_flag mmvd_merge_flag MMVD
+ra SMVD=0 SMVD=1 sps_smvd_enabled_flag sym_mvd_flag SMVD
+ra AMVR=0 AMVR=5 sps_amvr_enabled_flag amvr_flag AMVR
+ra Affine=0 Affine=2 sps_affine_enabled_flag inter_affine_flag affine
+ra SbTMVP=0:Affine=0 SbTMVP=1:Affine=0 sps_sbtmvp_enabled_flag merge_subblock_flag SbTMVP
+ra TMVPMode=0 TMVPMode=1 sps_temporal_mvp_enabled_flag - TMVP
+ra MaxNumMergeCand=1 MaxNumMergeCand=6 max_num_merge_cand merge_idx merge candidates
+ra IBC=0 IBC=1 sps_ibc_enabled_flag pred_mode_ibc_flag IBC in B
+"""
+TOOLS = {name: fields for *fields, name in (line.split(maxsplit=5) for line in _TABLE.strip().splitlines())}
+"""By tool: configuration, parameters without it and with it, SPS element that tells, syntax element that uses it.
+
+Where there is no such element, it is "-"."""
 
 
 @pytest.fixture(scope="module")
@@ -97,20 +89,8 @@ def clip(tmp_path_factory):
 
 def encode(clip: Path, output: Path, configuration: str, params: str) -> Path:
     base, pictures = BASES[configuration]
-    run(
-        [
-            *(ffmpeg_path(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p"),
-            *("-s", f"{WIDTH}x{HEIGHT}", "-r", "30", "-i", str(clip), "-frames:v", str(pictures)),
-            *("-pix_fmt", "yuv420p10le", "-c:v", "libvvenc", "-preset", "faster", "-qp", "27", "-qpa", "0"),
-            *(
-                "-vvenc-params",
-                f"MCTF=0:BIM=0:LookAhead=0:STA=0:SEIDecodedPictureHash=md5:{base}:{params}",
-                str(output),
-            ),
-        ],
-        what=params,
-    )
-    return output
+    params = f"SEIDecodedPictureHash=md5:{base}:{params}"
+    return code(clip, (WIDTH, HEIGHT), output, params, "-frames:v", str(pictures), qp=27)
 
 
 def used_elements(stream: Path) -> dict[str, list[int]]:
@@ -134,13 +114,13 @@ def test_streams_without_and_with_a_tool(clip, tmp_path, tool):
         run([*decode, "-f", "null", "-"], what=f"decoding {params}")
         assert_partition(stream_table(stream), WIDTH, HEIGHT, BASES[configuration][1])
         first = next(read_pictures(stream.read_bytes()))
-        flags.append(vars(first.sps)[flag] if flag else len(first.pps.columns) > 2)
+        flags.append(first.pps.tiles.across > 1 if flag == "-" else vars(first.sps)[flag])
         elements.append(used_elements(stream))
     assert flags[0] < flags[1]
     if element == "regular_merge_flag":
         # Without CIIP, what is merged but not regularly is of geometric partitions.
         assert element not in elements[0]
         assert elements[1][element][1] < elements[1][element][0]
-    elif element:
+    elif element != "-":
         assert elements[0].get(element, [0, 0])[1] == 0
         assert elements[1][element][1] > 0

@@ -1,1 +1,1 @@
-"""Block statistics: the table of CUs, the files it is read from and written to, and planes of it."""
+"""Block statistics: `table` of CUs, the `files` it is read from and written to, and `planes` drawn from it."""

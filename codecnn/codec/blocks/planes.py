@@ -1,14 +1,16 @@
-"""Rasterised block statistics: what each 4x4 block of a picture belongs to, as planes that networks can take."""
+"""Planes of block statistics: a column painted by sample, the depths of CTUs, and 4x4 cells for networks."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.table import LUMA, UNKNOWN, BlockTable
+from codecnn.codec.blocks.table import COLUMNS, LUMA, UNKNOWN, BlockTable
 from codecnn.errors import TableError
+from codecnn.quality import ctu_means
 
-BLOCK_PLANES = ("depth", "qp", "pred_mode", "intra_mode", "partition")
+BLOCK_PLANES: tuple[str, ...] = ("depth", "qp", "pred_mode", "intra_mode", "partition")
 """The planes in their order: columns of `BlockTable`, and `partition`, the edges of the CUs."""
 
 BLOCK_SIZE = 4
@@ -51,14 +53,18 @@ def _paint_numbers(cus: BlockTable, poc: int, rows: int, columns: int) -> Cells:
     if off_grid.any():
         x, y, w, h = places[:, np.flatnonzero(off_grid)[0]].tolist()
         raise TableError(f"the CU of {w}x{h} at ({x}, {y}) of POC {poc} does not lie on the grid of 4x4 blocks")
-    x, y, w, h = places // BLOCK_SIZE
+    return cast(Cells, _painted(places // BLOCK_SIZE, np.arange(len(cus)), np.full((rows, columns), -1, np.int32)))
+
+
+def _painted(places: npt.NDArray[np.int64], values: npt.NDArray[np.integer], plane: npt.NDArray[Any]) -> Any:
+    """`plane` with each of `values` over its rectangle of `places`, (4, n): x, y, w, h, cut at the plane's edges."""
+    x, y, w, h = places
     # A negative place would count from the far edge.
     left, top = np.maximum(x, 0).tolist(), np.maximum(y, 0).tolist()
     right, bottom = np.maximum(x + w, 0).tolist(), np.maximum(y + h, 0).tolist()
-    owner = np.full((rows, columns), -1, np.int32)
-    for number, (x0, y0, x1, y1) in enumerate(zip(left, top, right, bottom, strict=True)):
-        owner[y0:y1, x0:x1] = number
-    return owner
+    for x0, y0, x1, y1, value in zip(left, top, right, bottom, values.tolist(), strict=True):
+        plane[y0:y1, x0:x1] = value
+    return plane
 
 
 def _int8_values(cus: BlockTable, poc: int, name: str) -> npt.NDArray[np.int8]:
@@ -75,3 +81,40 @@ def _partition(owner: Cells) -> Cells:
     edges[:, 1:] |= LEFT_EDGE * (owner[:, 1:] != owner[:, :-1])
     edges[1:] |= TOP_EDGE * (owner[1:] != owner[:-1])
     return np.where(owner < 0, UNKNOWN, edges)
+
+
+def rasterise(table: BlockTable, poc: int, column: str, width: int, height: int) -> npt.NDArray[np.int16]:
+    """The luma CUs of picture `poc` painted with `column`: an int16 plane of shape (height, width).
+
+    Samples that no CU covers are -1; what reaches past the picture's edge is cut off.
+    Raises TableError for an unknown column or a value that is no int16.
+    """
+    if column not in COLUMNS:
+        raise TableError(f"block statistics have no column {column!r}: one of {', '.join(COLUMNS)}")
+    rows = np.flatnonzero((table.poc == poc) & (table.channel == LUMA))
+    values = getattr(table, column)[rows]
+    limits = np.iinfo(np.int16)
+    if values.size and (values.min() < limits.min or values.max() > limits.max):
+        raise TableError(f"column {column} of POC {poc} holds values beyond 16 bit")
+    # Sums of places in int64: a hostile x + w must not wrap.
+    places = np.array([getattr(table, name)[rows] for name in ("x", "y", "w", "h")], np.int64)
+    return cast(npt.NDArray[np.int16], _painted(places, values, np.full((height, width), UNKNOWN, np.int16)))
+
+
+def ctu_depths(
+    table: BlockTable, poc: int, width: int, height: int, ctu_size: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int16]]:
+    """Mean and largest luma `depth` of every cell of a CTU grid: two arrays of shape (CTUs,) in raster order.
+
+    The mean is weighted by area over the part of the cell inside the picture. Cells need not be the codec's own CTUs:
+    a CU that crosses cells counts in each with the area it has there. Raises TableError where a sample has no depth.
+    """
+    if ctu_size < 1 or width < 1 or height < 1:
+        raise TableError(f"no CTU grid of size {ctu_size} fits a picture of {width}x{height}")
+    plane = rasterise(table, poc, "depth", width, height)
+    unknown = int(np.count_nonzero(plane < 0))
+    if unknown:
+        raise TableError(f"block statistics tell no depth for {unknown} of {plane.size} luma samples of POC {poc}")
+    rows, columns = np.arange(0, height, ctu_size), np.arange(0, width, ctu_size)
+    largest = np.maximum.reduceat(np.maximum.reduceat(plane, columns, axis=1), rows, axis=0)
+    return ctu_means(plane, ctu_size), largest.ravel()

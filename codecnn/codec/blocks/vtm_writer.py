@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.codec.blocks._vtm_reader import STATISTICS, VALUES
 from codecnn.codec.blocks.table import UNKNOWN, BlockTable
-from codecnn.codec.blocks.vtm_reader import STATISTICS, VALUES
 from codecnn.errors import TableError
 from codecnn.runs import atomic_path
 
@@ -23,8 +23,12 @@ PLACE = ("poc", "x", "y", "w", "h")
 """The columns that say where a block lies, in luma samples."""
 
 RANGES = {
-    **{"depth": (0, 10), "qt_depth": (0, 7), "mt_depth": (0, 7)},
-    **{"pred_mode": (0, 4), "intra_mode": (0, 70), "qp": (0, 63)},
+    "depth": (0, 10),
+    "qt_depth": (0, 7),
+    "mt_depth": (0, 7),
+    "pred_mode": (0, 4),
+    "intra_mode": (0, 70),
+    "qp": (0, 63),
 }
 """VTM's ranges, but for QP, which it ends at HEVC's 51, and for depth, where it has 7 for luma and 10 for chroma."""
 

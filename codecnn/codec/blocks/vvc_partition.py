@@ -58,13 +58,13 @@ def stream_info(path: Path | str) -> StreamInfo:
     path = Path(path)
     pictures = _read(path, str(path))
     sps, pps = pictures[0].sps, pictures[0].pps
-    left, right, top, bottom = pps.window
+    window = pps.conformance_window
     return StreamInfo(
-        width=pps.width - ((left + right) << sps.sub_width_log2),
-        height=pps.height - ((top + bottom) << sps.sub_height_log2),
-        chroma=CHROMA_FORMATS[sps.chroma_format_idc],
+        width=pps.pps_pic_width_in_luma_samples - ((window.left + window.right) << sps.log2_sub_width_c),
+        height=pps.pps_pic_height_in_luma_samples - ((window.top + window.bottom) << sps.log2_sub_height_c),
+        chroma=CHROMA_FORMATS[sps.sps_chroma_format_idc],
         bit_depth=sps.bit_depth,
-        ctu_size=1 << sps.log2_ctu,
+        ctu_size=1 << sps.ctb_log2_size_y,
         pictures=_listed(pictures, str(path)),
     )
 
@@ -148,7 +148,7 @@ def _listed(pictures: Sequence[Picture], name: str) -> tuple[StreamPicture, ...]
             poc=picture.poc,
             temporal_id=picture.temporal_id,
             slice_type=max((part.header.slice_type for part in picture.slices), key=_ORDER.__getitem__),
-            slice_qps=tuple(part.header.qp for part in picture.slices),
+            slice_qps=tuple(part.header.slice_qp_y for part in picture.slices),
         )
         for picture, position in zip(pictures, _positions(pictures, name), strict=True)
     )

@@ -4,15 +4,15 @@ import filecmp
 import gzip
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from codecnn.codec.base import CodecSettings, CodecTools, CodedPicture, CodedSequence, coded_format
-from codecnn.codec.decode import check_decoded, decode_stream
+from codecnn.codec.checks import prove_decoded, prove_slice_qp
+from codecnn.codec.decode import decode_stream
 from codecnn.codec.encoders.jvet import RECONSTRUCTION, parse_log
-from codecnn.codec.encoders.libvvenc import prove_slice_qp
-from codecnn.codec.encoders.programs import About, about, cfg_digest, find_program, resolve_cfg
+from codecnn.codec.encoders.programs import About, EncoderProgram, Job, about, cfg_digest, find_program, resolve_cfg
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.errors import ConfigError, EncoderError, FormatError
 from codecnn.runs import write_text
@@ -30,28 +30,6 @@ _UNSTEADY = re.compile(
     r"\bFile\b|started @|finished @|\bsec\.|Encoder Version|SIMD|Threads|PARALLEL PROCESSING|\bstats\b", re.IGNORECASE
 )
 """Lines of a log that tell of the machine, the time or the place."""
-
-
-@dataclass(frozen=True)
-class EncoderProgram:
-    """What sets one encoder program apart from the others.
-
-    `arguments(options, source, format, frames, settings, cfg)` gives its argv after the program, as a pure function.
-    `usual_cfg` names the configuration file that each configuration needs; None where none is needed.
-    `version` is the pattern of its banner in what it answers `help_option`; `traces` says that its decoder can.
-    """
-
-    name: str
-    title: str
-    encoders: tuple[str, ...]
-    decoders: tuple[str, ...]
-    home: str
-    help_option: str
-    version: str
-    usual_cfg: Mapping[str, str] | None
-    bitstream: str
-    traces: bool
-    arguments: Callable[[frozenset[str], str, VideoFormat, int, CodecSettings, Sequence[str]], list[str]]
 
 
 class ExternalCodec:
@@ -86,11 +64,10 @@ class ExternalCodec:
         encoder, said = self._about_encoder()
         with open_raw(source, source_format) as originals:
             frames = len(originals)
-
-        def arguments(source: str, cfg: Sequence[str]) -> list[str]:
-            return self.program.arguments(said.options, source, source_format, frames, settings, cfg)
-
-        argv = [encoder, *arguments(str(source.resolve()), [str(path) for path in cfg])]
+        job = Job(said.options, str(source.resolve()), source_format, frames, settings, [str(path) for path in cfg])
+        argv = [encoder, *self.program.arguments(job)]
+        # As results carry it: with the names of files, and none of the folders of this machine.
+        shown = self.program.arguments(replace(job, source=source.name, cfg=[path.name for path in cfg]))
         output_format = coded_format(source_format, settings)
         bitstream, decoded, log = folder / self.program.bitstream, folder / "decoded.yuv", folder / "log.txt"
         reconstruction = folder / RECONSTRUCTION
@@ -105,7 +82,7 @@ class ExternalCodec:
             if not bitstream.is_file():
                 raise EncoderError(f"coding {name} left no bitstream")
             statistics = self._decode(name, bitstream, decoded, output_format)
-            check_decoded(name, source, source_format, decoded, output_format, pictures)
+            prove_decoded(name, source, source_format, decoded, output_format, pictures)
             # Only the test models write their own pictures.
             if reconstruction.is_file() and not filecmp.cmp(reconstruction, decoded, shallow=False):
                 raise EncoderError(f"{name}: the decoded pictures are not those that the encoder wrote")
@@ -122,7 +99,7 @@ class ExternalCodec:
             decoded=decoded,
             format=output_format,
             pictures=pictures,
-            argv=(Path(encoder).name, *arguments(source.name, [path.name for path in cfg])),
+            argv=(Path(encoder).name, *shown),
             encoder=self.identity(),
             log=log,
             block_statistics=statistics,
@@ -132,16 +109,14 @@ class ExternalCodec:
 
     def _about_encoder(self) -> tuple[str, About]:
         """The encoder's path and what it says of itself."""
-        program = self.program
-        path = find_program(self.tools.encoder, program.encoders, "encoder", program.name, program.home)
-        return path, about(path, program.help_option, program.version)
+        path = find_program(self.program, "encoder", self.tools.encoder)
+        return path, about(path, self.program.help_option, self.program.version)
 
     def _decoder(self) -> str | None:
         """Path of the decoder to use; None for ffmpeg."""
         if self.tools.decoder is None and not self.tools.trace and not self.tools.prediction:
             return None
-        program = self.program
-        return find_program(self.tools.decoder, program.decoders, "decoder", program.name, program.home)
+        return find_program(self.program, "decoder", self.tools.decoder)
 
     def _decode(self, name: str, bitstream: Path, decoded: Path, output_format: VideoFormat) -> Path | None:
         """Decode the stream; return its block statistics where they are asked for."""

@@ -7,20 +7,20 @@ program's own help lists it.
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from codecnn.codec.base import CodecSettings, CodedPicture
-from codecnn.codec.encoders.programs import check_params
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.video import VideoFormat
+from codecnn.codec.encoders.limits import check_params, check_program_source
+from codecnn.codec.encoders.programs import Job
+from codecnn.errors import ConfigError, EncoderError
 
 RECONSTRUCTION = "reconstruction.yuv"
 """The encoder's own pictures, which the decoded ones must equal."""
 
-CONSTANT_QP = {
-    **{"IntraQPOffset": "0", "MaxDeltaQP": "0", "DeltaQpRD": "0", "RateControl": "0"},
-    **{"AdaptiveQP": "0", "PerceptQPA": "0", "LumaLevelToDeltaQPMode": "0", "TemporalFilter": "0", "BIM": "0"},
-}
+_ADAPTATIONS = """
+IntraQPOffset MaxDeltaQP DeltaQpRD RateControl AdaptiveQP PerceptQPA LumaLevelToDeltaQPMode TemporalFilter BIM
+"""
+CONSTANT_QP = dict.fromkeys(_ADAPTATIONS.split(), "0")
 """No intra offset (-3 in the random access files), search or adaptation of QP, temporal pre-filter or importance map.
 
 Names of VTM source/App/EncoderApp/EncAppCfg.cpp and HM source/App/TAppEncoder/TAppEncCfg.cpp.
@@ -42,64 +42,58 @@ and vvenc source/Lib/EncoderLib/EncGOP.cpp. LId and the NAL unit type are VTM's 
 VTM before 7; a slice that nothing refers to has a small letter."""
 
 
-def model_arguments(
-    options: frozenset[str],
-    source: str,
-    source_format: VideoFormat,
-    frames: int,
-    settings: CodecSettings,
-    cfg: Sequence[str],
-    own: Mapping[str, str],
-    loop_tools: Mapping[str, str],
-    bitstream: str,
-) -> list[str]:
+def model_cfg(suffix: str) -> dict[str, str]:
+    """The configuration file for each configuration among the sources of a test model."""
+    kinds = {"ai": "intra", "ra": "randomaccess", "ldb": "lowdelay"}
+    return {configuration: f"cfg/encoder_{kind}_{suffix}.cfg" for configuration, kind in kinds.items()}
+
+
+def model_arguments(job: Job, own: Mapping[str, str], loop_tools: Mapping[str, str], bitstream: str) -> list[str]:
     """The arguments of VTM's or HM's encoder; a pure function.
 
-    `options` are those the program lists, `own` the settings only this model has, `loop_tools` those that switch off
-    its filters other than deblocking. Raises ConfigError or FormatError for what a test model does not take.
+    `own` are the settings only this model has, `loop_tools` those that switch off its filters other than deblocking.
+    Raises ConfigError or FormatError for what a test model does not take.
     """
-    check_source(source_format, settings)
+    settings, source_format = job.settings, job.format
+    check_program_source(source_format, settings)
     if settings.preset != CodecSettings.preset:
         raise ConfigError(f"a test model has no preset {settings.preset!r}: its configuration files stand in for it")
     wanted = {**CONSTANT_QP, **EVERY_PICTURE}
     if not settings.loop_filters:
-        if options.isdisjoint(DEBLOCKING_OFF):
+        if job.options.isdisjoint(DEBLOCKING_OFF):
             raise EncoderError(f"the encoder lists none of {', '.join(DEBLOCKING_OFF)}: deblocking cannot be disabled")
         wanted |= {**DEBLOCKING_OFF, **loop_tools}
-    depth = str(settings.internal_bit_depth)
     values = {
-        **{"SourceWidth": str(source_format.width), "SourceHeight": str(source_format.height)},
+        "SourceWidth": source_format.width,
+        "SourceHeight": source_format.height,
         # Versions differ in whether a fraction is allowed; at constant QP the rate changes no sample.
-        **{"FrameRate": str(max(1, round(source_format.fps or 30))), "FramesToBeEncoded": str(frames)},
-        **{"InputBitDepth": str(source_format.bit_depth), "InternalBitDepth": depth, "OutputBitDepth": depth},
-        **{"InputChromaFormat": source_format.chroma, "QP": str(settings.qp)},
-        **{name: value for name, value in wanted.items() if name in options},
+        "FrameRate": max(1, round(source_format.fps or 30)),
+        "FramesToBeEncoded": job.frames,
+        "InputBitDepth": source_format.bit_depth,
+        "InternalBitDepth": settings.internal_bit_depth,
+        "OutputBitDepth": settings.internal_bit_depth,
+        "InputChromaFormat": source_format.chroma,
+        "QP": settings.qp,
+        **{name: value for name, value in wanted.items() if name in job.options},
         **own,
-        **check_params(settings.params),
-        **{"InputFile": source, "BitstreamFile": bitstream, "ReconFile": RECONSTRUCTION, "SEIDecodedPictureHash": "1"},
+        **check_params(settings.params, values=r"[\w .,:+/-]+"),
+        "InputFile": job.source,
+        "BitstreamFile": bitstream,
+        "ReconFile": RECONSTRUCTION,
+        "SEIDecodedPictureHash": 1,
     }
-    return [*(part for path in cfg for part in ("-c", path)), *(f"--{name}={text}" for name, text in values.items())]
+    return [
+        *(part for path in job.cfg for part in ("-c", path)),
+        *(f"--{name}={text}" for name, text in values.items()),
+    ]
 
 
-def check_source(source_format: VideoFormat, settings: CodecSettings) -> None:
-    """Raise ConfigError or FormatError for a source that no encoder program codes as it stands."""
-    odd_width = source_format.chroma in ("420", "422") and source_format.width % 2
-    odd_height = source_format.chroma == "420" and source_format.height % 2
-    if odd_width or odd_height:
-        raise FormatError(
-            f"{source_format.chroma} of {source_format.width}x{source_format.height} cannot be coded: pad to even"
-        )
-    if source_format.bit_depth > settings.internal_bit_depth:
-        raise ConfigError(
-            f"a source of {source_format.bit_depth} bit cannot be coded at {settings.internal_bit_depth} bit internally"
-        )
+def parse_log(text: str, planes: int | None = None) -> tuple[CodedPicture, ...]:
+    """The pictures of a log, in output order, with the PSNR of their planes (dB, peak 255·2^(b-8)).
 
-
-def parse_log(text: str, planes: int) -> tuple[CodedPicture, ...]:
-    """The pictures of a log, in output order, `planes` of them with PSNR (dB, peak 255·2^(b-8)).
-
-    HM counts POC from the last IDR picture; here a sequence that starts again at 0 follows the one before it.
-    Raises EncoderError where two pictures have one POC, or the hashes are not one a plane.
+    Every log states three PSNRs, those of 4:0:0 too. `planes` says how many there are; None takes pictures with hashes
+    only, one a plane. HM counts POC from the last IDR picture; here a sequence that starts again at 0 follows the one
+    before it. Raises EncoderError where two pictures have one POC, or the hashes are not one a plane.
     """
     pictures: list[CodedPicture] = []
     first = 0
@@ -108,9 +102,12 @@ def parse_log(text: str, planes: int) -> tuple[CodedPicture, ...]:
             first = len(pictures)
         md5 = re.search(r"\[MD5:([0-9a-f,]+)\]", match["rest"])
         hashes = tuple(md5[1].split(",")) if md5 else ()
-        if hashes and len(hashes) != planes:
+        if planes is None and not hashes:
+            continue
+        count = planes or len(hashes)
+        if hashes and len(hashes) != count:
             raise EncoderError(f"the encoder's log states {len(hashes)} MD5 for {planes} planes of POC {match['poc']}")
-        psnr = [float(match[plane]) if index < planes else None for index, plane in enumerate("yuv")]
+        psnr = [float(match[plane]) if index < count else None for index, plane in enumerate("yuv")]
         pictures.append(
             CodedPicture(
                 poc=first + int(match["poc"]),

@@ -5,18 +5,20 @@ The settings that this takes were measured on libvvenc 1.15 (perceptual QP adapt
 it off alone switches another one on).
 """
 
-import functools
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
-from codecnn.codec.decode import check_decoded, decode_stream
+from codecnn.codec.base import CodecSettings, CodedSequence, coded_format
+from codecnn.codec.checks import prove_decoded, prove_slice_qp
+from codecnn.codec.decode import decode_stream
+from codecnn.codec.encoders.jvet import parse_log
+from codecnn.codec.encoders.library import joined, library_identity, raw_input
+from codecnn.codec.encoders.limits import check_ctu_size, check_even, check_params, check_preset
 from codecnn.codec.encoders.unfiltered import code_unfiltered
-from codecnn.errors import ConfigError, EncoderError, FormatError
+from codecnn.errors import ConfigError, EncoderError
 from codecnn.runs import write_text
 from codecnn.video import VideoFormat
-from codecnn.video.process import ffmpeg_identity, ffmpeg_path, require_encoder, run
+from codecnn.video.process import ffmpeg_path, require_encoder, run
 
 PRESETS = ("faster", "fast", "medium", "slow", "slower")
 CTU_SIZES = (32, 64, 128)
@@ -33,19 +35,11 @@ CONFIGURATION_PARAMS = {
 NO_LOOP_FILTERS = {"EDO": "0", "LoopFilterDisable": "1", "SAO": "0", "ALF": "0", "CCALF": "0"}
 """EDO (the encoder's deblocking decision) must go first: without it the encoder refuses LoopFilterDisable."""
 
-_PICTURE = re.compile(
-    r"^POC\s+(?P<poc>-?\d+) TId: \d+ \( *(?P<nal>\S+), (?P<type>[IPB])-SLICE, QP (?P<qp>-?\d+)\)\s+(?P<bits>\d+) bits "
-    r"\[Y +(?P<y>\S+) dB +U +(?P<u>\S+) dB +V +(?P<v>\S+) dB\].*?\[MD5:(?P<md5>[0-9a-f,]+)\]",
-    re.MULTILINE,
-)
-
 
 def vvenc_params(settings: CodecSettings, chroma: str) -> dict[str, str]:
     """The encoder's own parameters for `settings`, in its names. Raises ConfigError on what libvvenc does not have."""
-    if settings.preset not in PRESETS:
-        raise ConfigError(f"libvvenc has no preset {settings.preset!r}: one of {', '.join(PRESETS)}")
-    if settings.ctu_size not in (None, *CTU_SIZES):
-        raise ConfigError(f"CTU size {settings.ctu_size} is not one of libvvenc's 32, 64, 128")
+    check_preset("libvvenc", settings.preset, PRESETS)
+    check_ctu_size("libvvenc", settings.ctu_size, CTU_SIZES)
     params = {**CONFIGURATION_PARAMS[settings.configuration], **CONSTANT_QP}
     if settings.ctu_size is not None:
         params["CTUSize"] = str(settings.ctu_size)
@@ -59,11 +53,7 @@ def vvenc_params(settings: CodecSettings, chroma: str) -> dict[str, str]:
         _refuse_filter_params(settings)
         # Else the encoder weighs its deblocking while it decides, and decides otherwise without.
         params["EDO"] = "0"
-    params |= {str(key): str(value) for key, value in settings.params.items()}
-    for key, value in params.items():
-        if not re.fullmatch(r"[A-Za-z0-9_]+", key) or not re.fullmatch(r"[A-Za-z0-9_.,+-]+", value):
-            raise ConfigError(f"encoder parameter {key}={value!r} is not a plain name and value")
-    return params | {"SEIDecodedPictureHash": "md5", "verbosity": "6"}
+    return check_params({**params, **settings.params}) | {"SEIDecodedPictureHash": "md5", "verbosity": "6"}
 
 
 def _refuse_filter_params(settings: CodecSettings) -> None:
@@ -80,19 +70,12 @@ def encode_argv(
     """The command that codes the raw YUV file `source` into `output`; a pure function of its arguments."""
     if source_format.chroma not in ("400", "420"):
         raise ConfigError(f"libvvenc in ffmpeg codes 4:2:0 and 4:0:0, not {source_format.chroma}")
-    if source_format.width % 2 or source_format.height % 2:
-        raise FormatError(
-            f"libvvenc needs an even width and height, not {source_format.width}x{source_format.height}: pad to even"
-        )
-    params = vvenc_params(settings, source_format.chroma)
-    return [
-        *(ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "verbose", "-f", "rawvideo"),
-        *("-pix_fmt", source_format.ffmpeg_pix_fmt, "-s", f"{source_format.width}x{source_format.height}"),
-        *("-r", str(source_format.fps or 30), "-i", source, *_to_10_bit(source_format), "-pix_fmt", "yuv420p10le"),
-        *("-c:v", "libvvenc", "-preset", settings.preset, "-qp", str(settings.qp), "-qpa", "0"),
-        *("-threads", str(settings.threads)),
-        *("-vvenc-params", ":".join(f"{key}={value}" for key, value in params.items()), output),
-    ]
+    check_even("libvvenc", source_format)
+    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "verbose")
+    argv += [*_to_10_bit(source_format), "-pix_fmt", "yuv420p10le", "-c:v", "libvvenc", "-preset", settings.preset]
+    # qpa here as well: ffmpeg sets the encoder's perceptual adaptation by its own option, on by default.
+    argv += ["-qp", str(settings.qp), "-qpa", "0", "-threads", str(settings.threads)]
+    return [*argv, "-vvenc-params", joined(vvenc_params(settings, source_format.chroma)), output]
 
 
 def _to_10_bit(source_format: VideoFormat) -> list[str]:
@@ -101,44 +84,6 @@ def _to_10_bit(source_format: VideoFormat) -> list[str]:
         return []
     shift = "format=gray10le,lut=y=bitand(val\\,1020)," if source_format.bit_depth == 8 else ""
     return ["-vf", f"{shift}scale=out_range=pc"]
-
-
-def parse_log(text: str) -> tuple[CodedPicture, ...]:
-    """The pictures of libvvenc's log, in output order. PSNR has the peak 255·2^(b-8); 4:0:0 has none for U and V."""
-    pictures = []
-    for match in _PICTURE.finditer(text):
-        md5 = tuple(match["md5"].split(","))
-        psnr = [float(match[plane]) if index < len(md5) else None for index, plane in enumerate("yuv")]
-        pictures.append(
-            CodedPicture(
-                poc=int(match["poc"]),
-                slice_type=match["type"],
-                qp=int(match["qp"]),
-                bits=int(match["bits"]),
-                psnr_y=float(match["y"]),
-                psnr_u=psnr[1],
-                psnr_v=psnr[2],
-                md5=md5,
-            )
-        )
-    return tuple(sorted(pictures, key=lambda picture: picture.poc))
-
-
-def prove_slice_qp(pictures: Sequence[CodedPicture], settings: CodecSettings, name: str) -> None:
-    """Raise EncoderError unless the log proves constant QP: I slices at the QP itself, and all intra has I slices only.
-
-    B slices of the RA and LDB hierarchies lie above it by the offsets of the hierarchy, never below.
-    """
-    if not pictures:
-        raise EncoderError(f"the encoder's log for {name} lists no picture")
-    for picture in pictures:
-        wrong_type = settings.configuration == "ai" and picture.slice_type != "I"
-        wrong_qp = picture.qp != settings.qp if picture.slice_type == "I" else picture.qp < settings.qp
-        if wrong_type or wrong_qp:
-            raise EncoderError(
-                f"{name} POC {picture.poc} was coded as {picture.slice_type} slice at QP {picture.qp}, "
-                f"not as {settings.configuration.upper()} at QP {settings.qp}"
-            )
 
 
 def normalised_log(stdout: str, stderr: str) -> str:
@@ -150,18 +95,6 @@ def normalised_log(stdout: str, stderr: str) -> str:
     return "\n".join([*details, *pictures]) + "\n"
 
 
-@functools.cache
-def _identity(ffmpeg: str) -> str:
-    require_encoder(ffmpeg, "libvvenc")
-    source = ["-f", "lavfi", "-i", "color=size=64x64:rate=1:duration=1", "-frames:v", "1", "-pix_fmt", "yuv420p10le"]
-    done = run(
-        [ffmpeg, "-hide_banner", "-nostdin", "-loglevel", "verbose", *source, "-c:v", "libvvenc", "-f", "null", "-"],
-        what="asking libvvenc for its version",
-    )
-    version = re.search(r"libvvenc version: (\S+)", done.stderr)
-    return f"libvvenc {version[1] if version else 'of unknown version'}, {ffmpeg_identity(ffmpeg)}"
-
-
 class VvcCodec:
     """VVC by libvvenc; see `codecnn.codec.base.Codec` for the contract."""
 
@@ -169,7 +102,7 @@ class VvcCodec:
 
     def identity(self) -> str:
         """For example "libvvenc 1.15.0-dev, ffmpeg n9.0.2-17-g2a571b6068-20260930"."""
-        return _identity(ffmpeg_path())
+        return library_identity(ffmpeg_path(), "libvvenc", "yuv420p10le", r"libvvenc version: (\S+)")
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code `source` into `folder`: bitstream.266, decoded.yuv, log.txt. The log must prove QP, samples and PSNR.
@@ -181,6 +114,7 @@ class VvcCodec:
         """
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libvvenc")
+        folder.mkdir(parents=True, exist_ok=True)
         name = f"{source.stem} at QP {settings.qp}"
         bitstream, decoded, log = folder / "bitstream.266", folder / "decoded.yuv", folder / "log.txt"
         argv = encode_argv(ffmpeg, f"file:{source.resolve()}", source_format, settings, f"file:{bitstream.name}")
@@ -197,7 +131,7 @@ class VvcCodec:
         prove_slice_qp(pictures, settings, name)
         output_format = coded_format(source_format, settings)
         decode_stream(ffmpeg, bitstream, decoded, output_format)
-        check_decoded(name, source, source_format, decoded, output_format, pictures)
+        prove_decoded(name, source, source_format, decoded, output_format, pictures)
         unfiltered = None
         if settings.unfiltered:
             unfiltered = code_unfiltered(self, source, source_format, settings, bitstream, decoded)

@@ -3,12 +3,15 @@
 import functools
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from codecnn.codec.base import CodecSettings
 from codecnn.errors import ConfigError, MissingFileError, ToolMissingError
 from codecnn.runs import sha256_file
+from codecnn.video import VideoFormat
 from codecnn.video.process import output_of
 
 _OPTION = re.compile(r"^ +(?:-[\w-]+, *)? *--([\w-]+)", re.MULTILINE)
@@ -23,17 +26,57 @@ class About:
     options: frozenset[str]
 
 
-def find_program(given: str | None, usual: Sequence[str], role: str, codec: str, home: str) -> str:
-    """Absolute path of `given`, else of the first of the `usual` names that PATH has.
+@dataclass(frozen=True)
+class Job:
+    """What an encoder program is to do: code `frames` pictures of the raw YUV file `source` as `settings` say.
+
+    `options` are those the program lists, `cfg` its configuration files in order; paths as the command names them.
+    """
+
+    options: frozenset[str]
+    source: str
+    format: VideoFormat
+    frames: int
+    settings: CodecSettings
+    cfg: Sequence[str]
+
+
+@dataclass(frozen=True)
+class EncoderProgram:
+    """What sets one encoder program apart from the others.
+
+    `arguments` gives its argv after the program for a job, as a pure function; it raises ConfigError or FormatError for
+    what the program does not take. `usual_cfg` names the configuration file that each configuration needs; None where
+    none is needed. `version` is the pattern of its banner in what it answers `help_option`; `traces` says that its
+    decoder can.
+    """
+
+    name: str
+    title: str
+    encoders: tuple[str, ...]
+    decoders: tuple[str, ...]
+    home: str
+    version: str
+    bitstream: str
+    arguments: Callable[[Job], list[str]]
+    help_option: str = "--help"
+    usual_cfg: Mapping[str, str] | None = None
+    traces: bool = False
+
+
+def find_program(program: EncoderProgram, role: Literal["encoder", "decoder"], given: str | None) -> str:
+    """Absolute path of `given`, else of the first of the usual names of that role that PATH has.
 
     Raises ToolMissingError saying what was looked for, how the recipe names it and where it comes from.
     """
+    usual = program.encoders if role == "encoder" else program.decoders
     for name in (given,) if given else usual:
         if found := shutil.which(Path(name).expanduser()):
             return str(Path(found).absolute())
     looked_for = f"{given}, which is not an executable" if given else f"{' or '.join(usual)}, which is not in PATH"
     raise ToolMissingError(
-        f"{codec} needs the {role} {looked_for}: name it in the recipe as tools: {{{role}: FILE}}; it comes from {home}"
+        f"{program.name} needs the {role} {looked_for}: name it in the recipe as tools: {{{role}: FILE}}; "
+        f"it comes from {program.home}"
     )
 
 
@@ -73,12 +116,3 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise MissingFileError(f"the encoder's configuration file {path} does not exist")
     return path
-
-
-def check_params(params: Mapping[str, str]) -> dict[str, str]:
-    """The user's own settings as text. Raises ConfigError for what would not stay one argument of one option."""
-    texts = {str(name): str(value) for name, value in params.items()}
-    for name, value in texts.items():
-        if not re.fullmatch(r"[A-Za-z0-9_]+", name) or not re.fullmatch(r"[\w .,:+/-]+", value, re.ASCII):
-            raise ConfigError(f"encoder parameter {name}={value!r} is not a plain name and value")
-    return texts

@@ -3,13 +3,9 @@
 The preset stays at its default: a configuration file stands in for it. One thread each; `threads` has no effect.
 """
 
-from collections.abc import Sequence
-
-from codecnn.codec.base import CodecSettings
-from codecnn.codec.encoders.external import EncoderProgram
-from codecnn.codec.encoders.jvet import model_arguments
-from codecnn.errors import ConfigError
-from codecnn.video import VideoFormat
+from codecnn.codec.encoders.jvet import model_arguments, model_cfg
+from codecnn.codec.encoders.limits import check_ctu_size
+from codecnn.codec.encoders.programs import EncoderProgram, Job
 
 BITSTREAM = "bitstream.266"
 
@@ -19,25 +15,15 @@ NO_MAPPING = {"LMCSEnable": "0", "LumaReshapeEnable": "0", "EncDbOpt": "0"}
 FILTERS_OFF = {"SAO": "0", "ALF": "0", "CCALF": "0", **NO_MAPPING}
 
 
-def vtm_arguments(
-    options: frozenset[str],
-    source: str,
-    source_format: VideoFormat,
-    frames: int,
-    settings: CodecSettings,
-    cfg: Sequence[str],
-) -> list[str]:
-    """The arguments of EncoderApp; a pure function. `options` are those it lists.
-
-    Raises ConfigError or FormatError for what VTM does not take.
-    """
-    own = {} if settings.ctu_size is None else {"CTUSize": str(settings.ctu_size)}
-    if settings.ctu_size == 16:
-        raise ConfigError("CTU size 16 is not one of VVC's 32, 64, 128")
-    if settings.unfiltered:
+def vtm_arguments(job: Job) -> list[str]:
+    """The arguments of EncoderApp; a pure function."""
+    ctu_size = job.settings.ctu_size
+    check_ctu_size("VVC", ctu_size, (32, 64, 128))
+    own = {} if ctu_size is None else {"CTUSize": str(ctu_size)}
+    if job.settings.unfiltered:
         # Both encodes must decide alike, and LMCS maps the samples that the filters see.
-        own |= {name: value for name, value in NO_MAPPING.items() if name in options}
-    return model_arguments(options, source, source_format, frames, settings, cfg, own, FILTERS_OFF, BITSTREAM)
+        own |= {name: value for name, value in NO_MAPPING.items() if name in job.options}
+    return model_arguments(job, own, FILTERS_OFF, BITSTREAM)
 
 
 VTM = EncoderProgram(
@@ -46,13 +32,8 @@ VTM = EncoderProgram(
     encoders=("EncoderAppStatic", "EncoderApp"),
     decoders=("DecoderAppStatic", "DecoderApp"),
     home="https://vcgit.hhi.fraunhofer.de/jvet/VVCSoftware_VTM",
-    help_option="--help",
     version=r"VTM (?:En|De)coder Version (\S+)",
-    usual_cfg={
-        "ai": "cfg/encoder_intra_vtm.cfg",
-        "ra": "cfg/encoder_randomaccess_vtm.cfg",
-        "ldb": "cfg/encoder_lowdelay_vtm.cfg",
-    },
+    usual_cfg=model_cfg("vtm"),
     bitstream=BITSTREAM,
     traces=True,
     arguments=vtm_arguments,
