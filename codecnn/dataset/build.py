@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from codecnn.codec import CodecSettings, CodecTools, CodedSequence, block_reader, block_table, get_codec
+from codecnn.codec import CodecSettings, CodecTools, CodedPicture, CodedSequence, block_reader, block_table, get_codec
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.dataset.measure import BLOCK_PLANES_FILE, BLOCKS, measure, write_blocks
-from codecnn.dataset.originals import HASHES, ORIGINALS, Original, convert_original, original_name
+from codecnn.dataset._measure import BLOCK_PLANES_FILE, BLOCKS, measure, write_blocks
+from codecnn.dataset._originals import HASHES, ORIGINALS, Original, convert_original, original_name
 from codecnn.dataset.recipe import Recipe, Source, expand
-from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, format_to_json, open_store
+from codecnn.dataset.records import CodedUnit, PictureRecord
+from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, open_store
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.runs import (
     atomic_path,
@@ -53,7 +54,7 @@ SCHEDULER_TIMEOUT = "10s"
 
 @dataclass(frozen=True)
 class _Plan:
-    """One unit to code: `key` decides everything about its bytes."""
+    """One unit to code. Its `key` is a hash of all that decides its bytes, so equal keys mean equal files."""
 
     source: Source
     original: str
@@ -62,6 +63,7 @@ class _Plan:
 
     @property
     def folder(self) -> str:
+        """The unit's folder, relative to the store; the key is in its name, so units of two recipes never meet."""
         return f"{CODED}/{self.source.name}_qp{self.settings.qp}_{self.key[:12]}"
 
 
@@ -126,17 +128,19 @@ def build_shard(
     try:
         with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
             _remove_leftovers(store, work.label)
+            # All shards plan all units, in one order, and so agree on who codes what without a word between them.
             plans = _plan(sources, work, jobs)
             mine = plans[index - 1 :: shards]
-            missing = [plan for plan in mine if _record(plan, store) is None]
+            missing = [plan for plan in mine if _done(plan, store) is None]
             if missing:
+                # Before the first unit changes, so that a store with a manifest is always whole.
                 (store / MANIFEST).unlink(missing_ok=True)
             with _executor(jobs, scheduler) as executor:
                 _code_all(missing, work, executor, progress, len(mine))
-            records = [_record(plan, store) for plan in plans]
-            if None in records:
+            units = [unit for plan in plans if (unit := _done(plan, store)) is not None]
+            if len(units) < len(plans):
                 return False
-            _finish(plans, [record for record in records if record is not None], work)
+            _finish(plans, units, work)
     except Timeout:
         raise StoreError(f"another build is working on store {store}") from None
     return True
@@ -192,6 +196,8 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
     for source, original in zip(sources, originals, strict=True):
         for qp in work.recipe.qp:
             settings = work.recipe.settings(qp)
+            # Whatever decides a byte of the unit, and nothing else: the encoder's own version is in, so that an update
+            # codes again, but not the number of its threads, the machine, or the split that the recipe puts it in.
             what = {
                 "schema": SCHEMA,
                 "original": original,
@@ -207,14 +213,13 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
     return plans
 
 
-def _record(plan: _Plan, store: Path) -> dict[str, Any] | None:
-    """The unit's record if the unit is done: its key is that of the plan, and its files have the sizes they had."""
-    with contextlib.suppress(CodecnnError, OSError, KeyError, TypeError, AttributeError):
-        record: dict[str, Any] = read_json(store / plan.folder / UNIT)
-        if record["key"] == plan.key and all(
-            (store / name).stat().st_size == size for name, size in record["sizes"].items()
-        ):
-            return record
+def _done(plan: _Plan, store: Path) -> CodedUnit | None:
+    """The unit if it is done: its key is that of the plan, and its files have the sizes they had."""
+    path = store / plan.folder / UNIT
+    with contextlib.suppress(CodecnnError, OSError):
+        unit = CodedUnit.from_json(path, read_json(path))
+        if unit.key == plan.key and all((store / name).stat().st_size == size for name, size in unit.sizes.items()):
+            return unit
     return None
 
 
@@ -250,8 +255,8 @@ def _code(plan: _Plan, work: _Work) -> None:
                 write_blocks(folder, blocks, sequence)
             rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
             pq.write_table(rows, folder / CTUS)
-            record = _describe(plan, original, sequence, folder, work.identity)
-            write_json(folder / UNIT, record | ({"no_blocks": no_blocks} if no_blocks else {}))
+            unit = _describe(plan, original, sequence, folder, work.identity, no_blocks)
+            write_json(folder / UNIT, unit.to_json())
             folder.chmod(0o755)
             _move_into_place(folder, plan, store)
         finally:
@@ -270,57 +275,69 @@ def _blocks(plan: _Plan, sequence: CodedSequence) -> tuple[BlockTable | None, st
 
 
 def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
+    """Rename the finished folder: a kill before leaves a working folder, a kill after a unit, never half of one."""
     final = store / plan.folder
-    if _record(plan, store) is None:
+    if _done(plan, store) is None:
+        # A folder is there but is not whole: files were lost or changed since.
         remove_tree(final)
         try:
             folder.rename(final)
         except OSError:
             # Another writer was faster: its unit is the same.
-            if _record(plan, store) is None:
+            if _done(plan, store) is None:
                 raise
 
 
-def _describe(plan: _Plan, original: Original, sequence: CodedSequence, folder: Path, identity: str) -> dict[str, Any]:
-    """The unit's line of units.jsonl."""
-    pictures = [
-        # A plane without any error has no finite PSNR, and JSON no infinity.
-        {name: None if value == math.inf else value for name, value in vars(picture).items() if name != "md5"}
-        for picture in sequence.pictures
-    ]
+def _describe(
+    plan: _Plan, original: Original, sequence: CodedSequence, folder: Path, identity: str, no_blocks: str | None
+) -> CodedUnit:
+    """The unit whose files lie in `folder`, under the names that they will have in the store."""
+    pictures = tuple(_picture(picture) for picture in sequence.pictures)
     files = {f"{plan.folder}/{path.name}": path for path in sorted(folder.iterdir())}
-    record: dict[str, Any] = {
-        "key": plan.key,
-        "sequence": plan.source.name,
-        "qp": plan.settings.qp,
-        "encoder": identity,
-        "format": format_to_json(sequence.format),
-        "original": original.name,
-        "bitstream": f"{plan.folder}/{sequence.bitstream.name}",
-        "decoded": f"{plan.folder}/{sequence.decoded.name}",
-        "bits": sequence.bits,
-    }
     optional = {"unfiltered": sequence.unfiltered, "prediction": sequence.prediction}
     optional |= {"blocks": folder / BLOCKS, "block_planes": folder / BLOCK_PLANES_FILE}
-    record |= {name: f"{plan.folder}/{path.name}" for name, path in optional.items() if path and path.exists()}
-    for plane in ("psnr_y", "psnr_u", "psnr_v"):
-        values = [picture[plane] for picture in pictures]
-        record[plane] = None if None in values else float(np.mean(np.array(values, np.float64)))
-    record |= {"pictures": pictures, "argv": list(sequence.argv)}
-    record["files"] = {original.name: original.sha256} | {name: sha256_file(path) for name, path in files.items()}
-    record["sizes"] = {original.name: original.bytes} | {name: path.stat().st_size for name, path in files.items()}
-    return record
+    # What a unit does not have is left out of its JSON, so it must not be set here either.
+    kept = {name: path for name, path in optional.items() if path and path.exists()}
+    has: dict[str, Any] = {name: f"{plan.folder}/{path.name}" for name, path in kept.items()}
+    has |= {name: _mean([getattr(picture, name) for picture in pictures]) for name in ("psnr_y", "psnr_u", "psnr_v")}
+    has |= {"no_blocks": no_blocks} if no_blocks else {}
+    return CodedUnit(
+        key=plan.key,
+        sequence=plan.source.name,
+        qp=plan.settings.qp,
+        encoder=identity,
+        format=sequence.format,
+        original=original.name,
+        bitstream=f"{plan.folder}/{sequence.bitstream.name}",
+        decoded=f"{plan.folder}/{sequence.decoded.name}",
+        bits=sequence.bits,
+        pictures=pictures,
+        argv=sequence.argv,
+        files={original.name: original.sha256} | {name: sha256_file(path) for name, path in files.items()},
+        sizes={original.name: original.bytes} | {name: path.stat().st_size for name, path in files.items()},
+        **has,
+    )
 
 
-def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> None:
+def _picture(coded: CodedPicture) -> PictureRecord:
+    """The record of a picture: a plane without any error has no finite PSNR, and JSON no infinity, so None is kept."""
+    facts = {name: None if value == math.inf else value for name, value in vars(coded).items()}
+    return PictureRecord.model_validate(facts)
+
+
+def _mean(psnrs: list[float | None]) -> float | None:
+    return None if None in psnrs else float(np.mean(np.array(psnrs, np.float64)))
+
+
+def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
     """Write the lines, the table and last the manifest in the recipe's order, and remove what no line names.
 
     Two shards that end at once both do this, and write the same.
     """
     store = work.store
     lines = [
-        record | {"split": plan.source.spec.split, "group": plan.source.group, "class": plan.source.spec.class_}
-        for plan, record in zip(plans, records, strict=True)
+        unit.to_json() | {"split": plan.source.spec.split, "group": plan.source.group, "class": plan.source.spec.class_}
+        for plan, unit in zip(plans, units, strict=True)
     ]
     write_jsonl(store / UNITS, lines)
     with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
@@ -329,10 +346,10 @@ def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> N
             for name, value in (("group", plan.source.group), ("split", plan.source.spec.split)):
                 rows = rows.append_column(CTU_SCHEMA.field(name), pa.array([value] * rows.num_rows, pa.string()))
             writer.write_table(rows.cast(CTU_SCHEMA))
-    units = {Path(plan.folder).name for plan in plans}
+    folders = {Path(plan.folder).name for plan in plans}
     for path in (store / CODED).iterdir():
         # Working folders of others are left to them.
-        if path.name not in units and not path.name.startswith(".work-"):
+        if path.name not in folders and not path.name.startswith(".work-"):
             remove_tree(path)
     originals = {Path(plan.original).stem for plan in plans}
     for path in (store / ORIGINALS).iterdir():
@@ -348,7 +365,7 @@ def _finish(plans: list[_Plan], records: list[dict[str, Any]], work: _Work) -> N
         "recipe": work.recipe.model_dump(by_alias=True, exclude={"root", "tools"}),
         "encoder": work.identity,
         "units": len(lines),
-        "data_key": sha256_json(sorted([line["key"], line["files"][line["original"]]] for line in lines)),
+        "data_key": sha256_json(sorted([unit.key, unit.files[unit.original_file]] for unit in units)),
         "ctus_sha256": sha256_file(store / CTUS),
         "units_sha256": sha256_file(store / UNITS),
     }

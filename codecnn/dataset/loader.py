@@ -18,15 +18,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.dataset.patches import CELL_PLANES, QP_PLANE, SAMPLE_PLANES, Patch, PatchReader
-from codecnn.dataset.sampling import ALIGNMENT, Positions, Sampler, Source
+from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE
+from codecnn.dataset.patches import FILE_PLANES, Patch, PatchReader
+from codecnn.dataset.sampling import ALIGNMENT, Positions, Sampler, UnitsShare
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, StoreError
 from codecnn.quality.grid import ctu_grid
-
-CELL_SCALES = {"depth": 8.0, "cu_qp": QP_SCALE, "pred_mode": 3.0, "intra_mode": 67.0, "partition": 3.0}
-"""What cells are divided by to be about 0 to 1: eight splits below the CTU, q / 64, four modes of prediction, the 67
-intra modes of VVC, two bits. What is unknown (-1) becomes 0."""
 
 Batch = dict[str, Tensor]
 Layout = list[tuple[str, torch.dtype, tuple[int, ...], int]]
@@ -36,15 +33,15 @@ Layout = list[tuple[str, torch.dtype, tuple[int, ...], int]]
 def as_floats(batch: Mapping[str, Tensor]) -> Batch:
     """The tensors that networks and losses take, float32, from the integers of `PatchReader.cut`.
 
-    Samples become x / 2^bit_depth, QPs q / 64, cells what CELL_SCALES says, valid (n, 1, S, S) is 1 where a sample lies
-    inside the picture, else 0; picture_mse (n,) stays.
+    Samples become x / 2^bit_depth, QPs q / 64, cells are divided by their scale, valid (n, 1, S, S) is 1 where a sample
+    lies inside the picture, else 0; picture_mse (n,) stays.
     """
     floats = {"valid": batch["rows"].float() * batch["columns"].float(), "picture_mse": batch["picture_mse"]}
     for name, tensor in batch.items():
-        if name in SAMPLE_PLANES:
+        if name in FILE_PLANES:
             floats[name] = tensor.float().mul_(batch["scale"])
         elif name in CELL_PLANES:
-            floats[name] = tensor.clamp(min=0).float().div_(CELL_SCALES[name])
+            floats[name] = tensor.clamp(min=0).float().div_(CELL_PLANES[name].scale)
         elif name == QP_PLANE:
             floats[name] = tensor / QP_SCALE
     return floats
@@ -69,7 +66,7 @@ class CtuPatches(Dataset[Batch]):
         self.patches = [
             Patch(index, picture, int(x), int(y))
             for index, unit in enumerate(units)
-            for picture in range(len(unit.record["pictures"]))
+            for picture in range(len(unit.pictures))
             for x, y, _, _ in ctu_grid(unit.format.width, unit.format.height, size)
         ]
 
@@ -93,7 +90,7 @@ class TrainingBatches(Dataset[Batch]):
 
     def __init__(
         self,
-        sources: Sequence[Unit] | Sequence[Source],
+        sources: Sequence[Unit] | Sequence[UnitsShare],
         *,
         batch: int,
         steps: int,
@@ -137,7 +134,7 @@ class TrainingBatches(Dataset[Batch]):
         return patches[self._own], transforms[self._own]
 
 
-def _with_shares(sources: Sequence[Unit] | Sequence[Source]) -> list[Source]:
+def _with_shares(sources: Sequence[Unit] | Sequence[UnitsShare]) -> list[UnitsShare]:
     units = [source for source in sources if isinstance(source, Unit)]
     return [(units, 1.0)] if units else [source for source in sources if not isinstance(source, Unit)]
 

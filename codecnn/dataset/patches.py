@@ -10,32 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE
-from codecnn.dataset.mapped import BLOCK_FILE, MappedUnits
+from codecnn.codec.blocks.planes import BLOCK_SIZE
+from codecnn.codec.plane_sources import CELL_PLANES, ORIGINAL_PLANES, QP_PLANE, SAMPLE_PLANES
+from codecnn.dataset._mapped import BLOCK_FILE, MappedUnits
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, StoreError
 
 IntArray = npt.NDArray[np.int64]
 
-SAMPLE_PLANES = {
-    "rec_y": ("decoded", 0),
-    "rec_u": ("decoded", 1),
-    "rec_v": ("decoded", 2),
-    "unf_y": ("unfiltered", 0),
-    "pred_y": ("prediction", 0),
-    "orig_y": ("original", 0),
-    "orig_u": ("original", 1),
-    "orig_v": ("original", 2),
-}
-"""Planes of samples: the file of a unit that each comes from, and which component of it."""
+FILE_PLANES = SAMPLE_PLANES | ORIGINAL_PLANES
+"""Planes that are cut from files of pictures."""
 
-CELL_PLANES = {"cu_qp" if name == "qp" else name: index for index, name in enumerate(BLOCK_PLANES)}
-"""Planes of the coding tree, and which of a unit's block planes each is; there "qp" is that of the CU."""
-
-QP_PLANE = "qp"
-"""The slice QP, one value a patch."""
-
-LOADER_PLANES = (*SAMPLE_PLANES, QP_PLANE, *CELL_PLANES)
+LOADER_PLANES = (*FILE_PLANES, QP_PLANE, *CELL_PLANES)
 """Every plane that can be asked for."""
 
 
@@ -88,10 +74,10 @@ class PatchReader:
         self._heights = np.array([form.height for form in formats])
         self._bit_depths = np.array([form.bit_depth for form in formats])
         self.dtype = np.dtype(np.uint8 if (self._bit_depths == 8).all() else np.uint16)
-        pictures = [picture for unit in self.units for picture in unit.record["pictures"]]
+        pictures = [picture for unit in self.units for picture in unit.pictures]
         self._first_picture = np.cumsum([0, *self.files.counts])
-        self._qps = np.array([picture["qp"] for picture in pictures], dtype=np.float32)
-        self._mses = np.array([_picture_mse(picture["psnr_y"]) for picture in pictures], dtype=np.float32)
+        self._qps = np.array([picture.qp for picture in pictures], dtype=np.float32)
+        self._mses = np.array([_picture_mse(picture.psnr_y) for picture in pictures], dtype=np.float32)
 
     def cut(self, patches: Sequence[Patch], transforms: Sequence[int] | IntArray) -> dict[str, npt.NDArray[Any]]:
         """The planes of some patches, (n, 1, side, side) uint8 or uint16 samples or int8 cells, and their facts.
@@ -145,6 +131,7 @@ class PatchReader:
     def _copy_cells(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
         unit, picture, x, y = patch
         x, y = x - cut.halo, y - cut.halo
+        # The cells that the window touches, as samples, and of those the window: it need not start with a cell.
         left, top = x // BLOCK_SIZE, y // BLOCK_SIZE
         right, bottom = -(-(x + cut.side) // BLOCK_SIZE), -(-(y + cut.side) // BLOCK_SIZE)
         cells = np.empty((bottom - top, right - left), np.int8)
@@ -155,12 +142,17 @@ class PatchReader:
 
 
 def copy_window(out: npt.NDArray[Any], plane: npt.NDArray[Any], x: int, y: int) -> None:
-    """Copy the window of `plane` (h, w) at (x, y) into `out`, the same samples as `codecnn.quality.grid.cut` gives."""
+    """Copy the window of `plane` (h, w) with its upper left corner at (x, y), which may lie outside, into `out`.
+
+    Inside the picture these are the real samples; outside, the nearest sample of the edge is repeated.
+    """
     height, width = out.shape
     rows, columns = plane.shape
     if x >= 0 and y >= 0 and x + width <= columns and y + height <= rows:
         out[...] = plane[y : y + height, x : x + width]
         return
+    # What of the window lies inside the picture, at least its nearest sample, goes to (top, left) of `out`, and its
+    # outermost rows and columns to all beyond: no index arrays, no padded copy, for here loading spends its time.
     y0, y1 = min(max(y, 0), rows - 1), max(min(y + height, rows), 1)
     x0, x1 = min(max(x, 0), columns - 1), max(min(x + width, columns), 1)
     top, left = min(max(y0 - y, 0), height - 1), min(max(x0 - x, 0), width - 1)
@@ -183,27 +175,28 @@ def _untransformed(out: npt.NDArray[Any], transform: int) -> npt.NDArray[Any]:
 
 def _plane_cut(name: str, size: int, halo: int) -> PlaneCut:
     if name in CELL_PLANES:
-        return PlaneCut(name, BLOCK_FILE, CELL_PLANES[name], 1, size + 2 * halo, halo)
-    if name not in SAMPLE_PLANES:
+        return PlaneCut(name, BLOCK_FILE, CELL_PLANES[name].index, 1, size + 2 * halo, halo)
+    if name not in FILE_PLANES:
         raise ConfigError(f"unknown plane {name!r}: known are {', '.join(LOADER_PLANES)}")
-    file, component = SAMPLE_PLANES[name]
-    factor = 2 if component else 1
+    source = FILE_PLANES[name]
+    factor = 2 if source.component else 1
     if size % factor or halo % factor:
         raise ConfigError(f"plane {name} needs an even patch size and an even halo, not {size} and {halo}")
-    halo = 0 if file == "original" else halo // factor
-    return PlaneCut(name, file, component, factor, size // factor + 2 * halo, halo)
+    halo = 0 if name in ORIGINAL_PLANES else halo // factor
+    return PlaneCut(name, source.file, source.component, factor, size // factor + 2 * halo, halo)
 
 
 def _check_planes(unit: Unit, cuts: Sequence[PlaneCut]) -> None:
     for cut in cuts:
-        if unit.record.get(cut.file) is None:
+        if not unit.has(cut.file):
             raise StoreError(f"sequence {unit.name!r} of store {unit.folder} has no plane {cut.name}")
-        if cut.factor > 1 and unit.record["format"]["chroma"] != "420":
-            chroma = unit.record["format"]["chroma"]
+        chroma = unit.format.chroma
+        if cut.factor > 1 and chroma != "420":
             raise StoreError(
                 f"sequence {unit.name!r} of store {unit.folder} has no 4:2:0 plane {cut.name}: it is {chroma}"
             )
 
 
 def _picture_mse(psnr: float | None) -> float:
+    """MSE in (x / 2^bit_depth)² of a luma PSNR in dB: the peak 255·2^(b-8) is 255/256 of 2^b at any bit depth b."""
     return 1.0 if psnr is None else float((255 / 256) ** 2 * 10 ** (-psnr / 10))

@@ -2,18 +2,23 @@
 
 import glob
 from collections import defaultdict
+from dataclasses import fields
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from codecnn.codec import CODECS, CodecSettings, CodecTools
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.video import stills_in
 
 Split = Literal["train", "val", "test"]
-SKIMAGE_PREFIX = "skimage:"
+_SKIMAGE_PREFIX = "skimage:"
+
+# YAML reads 420 and IntraPeriod: 1 as numbers.
+_NUMBER_AS_TEXT = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
+_Text = Annotated[str, BeforeValidator(str)]
 
 
 class SequenceSpec(BaseModel):
@@ -34,7 +39,7 @@ class SequenceSpec(BaseModel):
     group: str | None = Field(default=None, description="default: the name")
     size: str | None = Field(default=None, description="WxH of a raw YUV whose name does not tell")
     bit_depth: int | None = None
-    chroma: str | None = None
+    chroma: Annotated[str | None, _NUMBER_AS_TEXT] = None
     fps: float | None = None
     start: int = Field(default=0, ge=0, description="pictures to pass over")
     frames: int | None = Field(default=None, ge=1, description="at most so many pictures")
@@ -49,10 +54,9 @@ class SequenceSpec(BaseModel):
         default=[1], min_length=1, description="also at these sizes: 0.5 is half the width and height"
     )
 
-    @field_validator("chroma", mode="before")
-    @classmethod
-    def _chroma_as_text(cls, value: object) -> object:
-        return str(value) if isinstance(value, int) else value
+
+_CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
+"""What a recipe says on coding, under the names of `CodecSettings`."""
 
 
 class ToolsSpec(BaseModel):
@@ -100,24 +104,12 @@ class Recipe(BaseModel):
     loop_filters: bool = True
     ctu_size: Literal[16, 32, 64, 128] = 128
     internal_bit_depth: Literal[8, 10] = 10
-    chroma: Literal["400", "420"] = Field(
+    chroma: Annotated[Literal["400", "420"], _NUMBER_AS_TEXT] = Field(
         default="420", description="chroma format that still pictures are turned into"
     )
-    params: dict[str, str] = Field(default_factory=dict, description="further settings in the encoder's own names")
+    params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
     tools: ToolsSpec = ToolsSpec()
-
-    @field_validator("chroma", mode="before")
-    @classmethod
-    def _chroma_as_text(cls, value: object) -> object:
-        return str(value) if isinstance(value, int) else value
-
-    @field_validator("params", mode="before")
-    @classmethod
-    def _params_as_text(cls, value: object) -> object:
-        if isinstance(value, dict):
-            return {str(key): str(item) for key, item in value.items()}
-        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
@@ -131,16 +123,7 @@ class Recipe(BaseModel):
 
     def settings(self, qp: int) -> CodecSettings:
         """The codec settings of one unit at `qp`."""
-        return CodecSettings(
-            qp=qp,
-            preset=self.preset,
-            configuration=self.configuration,
-            loop_filters=self.loop_filters,
-            ctu_size=self.ctu_size,
-            internal_bit_depth=self.internal_bit_depth,
-            params=self.params,
-            unfiltered=self.unfiltered,
-        )
+        return CodecSettings(qp=qp, **self.model_dump(include=_CODING))
 
 
 class Source(BaseModel):
@@ -183,10 +166,10 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
 
 
 def _find(source: str, root: Path, series: bool) -> list[Path]:
-    if source.startswith(SKIMAGE_PREFIX):
+    if source.startswith(_SKIMAGE_PREFIX):
         import skimage
 
-        path = Path(skimage.__file__).parent / "data" / source.removeprefix(SKIMAGE_PREFIX)
+        path = Path(skimage.__file__).parent / "data" / source.removeprefix(_SKIMAGE_PREFIX)
         if not path.is_file():
             raise MissingFileError(f"scikit-image brings no picture {path.name}")
         return [path]

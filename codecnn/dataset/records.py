@@ -1,83 +1,123 @@
-"""The types of a store's own JSON, so that a damaged or hostile file is told when the store is opened."""
+"""The records of a store, frozen: checked once where their JSON is read, by attribute from there on.
 
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+A damaged or hostile file is told when the store is opened, in a sentence that names the file and the key. Keys that are
+not known here, of a newer codecnn, are passed over.
+"""
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pathlib import Path
+from typing import Annotated, Any, Self
 
-from codecnn.errors import StoreError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+
+from codecnn.errors import FormatError, StoreError
+from codecnn.video import VideoFormat
+
+
+class Record(BaseModel):
+    """A JSON object of a store. Fields stand in the order of its keys, so that it is written as it was read."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def from_json(cls, path: Path, value: Any, **further: Any) -> Self:
+        """The record of a JSON value and of what is not in the file; StoreError that names `path` and the key."""
+        try:
+            return cls.model_validate(value | further if isinstance(value, dict) else value)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(str(part) for part in problem["loc"])[:80] or "its top"
+            message = problem["msg"].removeprefix("Value error, ")
+            raise StoreError(f"{path} is damaged at {where}: {message}: build the store again") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object to write: no key for an optional field that was never set."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
 
 
 def _inside(name: str) -> str:
-    path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts or "\0" in name or len(name.encode()) > 255:
+    """Refuse names that lead out of the store, or that no file can have."""
+    if not name or name[0] == "/" or ".." in name.split("/") or "\0" in name or len(name.encode()) > 255:
         raise ValueError("is not the name of a file in the store")
     return name
 
 
-FileName = Annotated[str, AfterValidator(_inside)]
+def _format_from_json(value: Any) -> VideoFormat:
+    if isinstance(value, VideoFormat):
+        return value
+    try:
+        return VideoFormat(**value)
+    except TypeError:
+        raise FormatError("is not the format of a video") from None
 
 
-class _Record(BaseModel):
-    """Whatever else the JSON holds is passed over."""
-
-    model_config = ConfigDict(strict=True)
-
-
-class _Format(_Record):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    width: int
-    height: int
-    chroma: str
-    bit_depth: int
-    fps: str | None
+def _format_to_json(form: VideoFormat) -> dict[str, Any]:
+    """The frame rate as text, so that 30000/1001 stays exact."""
+    return vars(form) | {"fps": None if form.fps is None else str(form.fps)}
 
 
-class _Picture(_Record):
+_FileName = Annotated[str, AfterValidator(_inside)]
+Format = Annotated[VideoFormat, PlainValidator(_format_from_json), PlainSerializer(_format_to_json)]
+
+
+class PictureRecord(Record):
+    """One picture of a unit as the encoder's log tells it: slice type, slice QP, bits, PSNR in dB (None: no error)."""
+
+    poc: int
+    slice_type: str
     qp: int
+    bits: int
     psnr_y: float | None
+    psnr_u: float | None
+    psnr_v: float | None
 
 
-class _Unit(_Record):
-    key: str
-    sequence: str
-    qp: int
-    split: str
-    bits: float
-    psnr_y: float | None
-    format: _Format
-    pictures: list[_Picture] = Field(min_length=1)
-    original: FileName
-    decoded: FileName
-    unfiltered: FileName | None = None
-    prediction: FileName | None = None
-    block_planes: FileName | None = None
-    files: dict[FileName, str]
+class CodedUnit(Record):
+    """unit.json: what coding one sequence at one QP gave. File names are relative to the store."""
+
+    key: str = Field(description="sha256 of all that decides the unit's bytes")
+    name: str = Field(alias="sequence")
+    qp: int = Field(description="the QP asked for; every picture has its own slice QP")
+    encoder: str
+    format: Format = Field(description="of the decoded pictures, and of the originals")
+    original_file: _FileName = Field(alias="original")
+    bitstream_file: _FileName = Field(alias="bitstream")
+    decoded_file: _FileName = Field(alias="decoded")
+    bits: int = Field(description="of the bitstream, headers included")
+    unfiltered_file: _FileName | None = Field(default=None, alias="unfiltered")
+    prediction_file: _FileName | None = Field(default=None, alias="prediction")
+    blocks_file: _FileName | None = Field(default=None, alias="blocks")
+    block_planes_file: _FileName | None = Field(default=None, alias="block_planes")
+    psnr_y: float | None = Field(description="mean over the pictures in dB; None where one of them has no error")
+    psnr_u: float | None
+    psnr_v: float | None
+    # JSON has lists only, which strict validation would not take for tuples.
+    pictures: tuple[PictureRecord, ...] = Field(strict=False, min_length=1)
+    argv: tuple[str, ...] = Field(strict=False)
+    files: dict[_FileName, str] = Field(description="name -> sha256 of every file, the original included")
+    sizes: dict[_FileName, int] = Field(description="name -> bytes")
+    no_blocks: str | None = Field(default=None, description="why the unit has no table of CUs, in a sentence")
 
 
-class _Manifest(_Record):
+class StoredRecipe(Record):
+    """What the manifest's recipe says of coding; the sequences that it names have become units."""
+
+    name: str
+    codec: str
+    preset: str
+    configuration: str
+    loop_filters: bool
+    ctu_size: int
+    internal_bit_depth: int
+    params: dict[str, str]
+    qp: list[int]
+
+
+class Manifest(Record):
+    """manifest.json: what a store was built from, and what it holds."""
+
+    recipe: StoredRecipe
+    encoder: str
     units: int
     data_key: str
     ctus_sha256: str
     units_sha256: str
-
-
-def check_unit(path: Path, record: Any) -> None:
-    """Raise StoreError that names `path` and the key unless `record` is a unit's line of units.jsonl."""
-    _check(_Unit, path, record)
-
-
-def check_manifest(path: Path, manifest: Any) -> None:
-    """Raise StoreError that names `path` and the key unless `manifest` is that of a store."""
-    _check(_Manifest, path, manifest)
-
-
-def _check(schema: type[BaseModel], path: Path, value: Any) -> None:
-    try:
-        schema.model_validate(value)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])[:80]
-        message = problem["msg"].removeprefix("Value error, ")
-        raise StoreError(f"{path} is damaged at {where or 'its top'}: {message}: build the store again") from None

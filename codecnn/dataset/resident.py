@@ -9,12 +9,12 @@ import numpy.typing as npt
 import torch
 
 from codecnn.codec.blocks.planes import BLOCK_SIZE
+from codecnn.dataset._mapped import BLOCK_FILE
 from codecnn.dataset.loader import Batch, TrainingBatches, as_floats, as_tensors
-from codecnn.dataset.mapped import BLOCK_FILE
 from codecnn.dataset.patches import IntArray, Patch, PatchReader, PlaneCut
 from codecnn.errors import ConfigError
 
-MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.8
 """How much of the device's free memory the planes may take; the rest is for the network."""
 
 
@@ -24,13 +24,13 @@ class ResidentBatches:
     Raises ConfigError when the planes need more than `memory_share` of the memory that is free there.
     """
 
-    def __init__(self, data: TrainingBatches, device: str | torch.device, memory_share: float = MEMORY_SHARE) -> None:
+    def __init__(self, data: TrainingBatches, device: str | torch.device, memory_share: float = _MEMORY_SHARE) -> None:
         self.data, self.device = data, torch.device(device)
         reader = data.reader
         self._lies, places, sizes = _layout(reader)
         dtypes = {"samples": torch.uint8 if reader.dtype == np.uint8 else torch.int16, "cells": torch.int8}
         need = sum(size * dtypes[name].itemsize for name, size in sizes.items())
-        free = free_memory(self.device)
+        free = _free_memory(self.device)
         if need > memory_share * free:
             raise ConfigError(
                 f"the training pictures need {need / 2**30:.2f} GiB on {self.device}, where {memory_share:.0%} of the "
@@ -60,7 +60,7 @@ class ResidentBatches:
         return as_floats(batch)
 
 
-def free_memory(device: torch.device) -> int:
+def _free_memory(device: torch.device) -> int:
     """Bytes of memory that are free on a device: the GPU's own, or the machine's."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])

@@ -16,7 +16,7 @@ ALIGNMENT = 8
 """Random patches start on the 8x8 grid on which VVC and HEVC deblock; flips and transposes keep that grid in place."""
 
 Positions = Literal["ctu", "random"]
-Source = tuple[Sequence[Unit], float]
+UnitsShare = tuple[Sequence[Unit], float]
 """Units, and their share of the patches."""
 
 
@@ -35,16 +35,17 @@ class Sampler:
     evenly and not by area, since one large picture would make up most of a small set, then a picture and a place:
     "ctu", any CTU of the grid of `size`, or "random", any place on the 8x8 grid where the patch lies inside.
 
-    With an `error_exponent` a CTU of the store's table is drawn with a probability proportional to
-    mse_y^error_exponent · area (0: by area alone). The patch is then the one of the grid of `size` that holds the
-    CTU's upper left sample ("ctu"), or one that holds the CTU's middle, anywhere on the 8x8 grid ("random").
+    From flat CTUs, which have next to no error, a filter learns little. So with an `error_exponent` a CTU of the
+    store's table is drawn with a probability proportional to mse_y^error_exponent · area (0: by area alone). The patch
+    is then the one of the grid of `size` that holds the CTU's upper left sample ("ctu"), or one that holds the CTU's
+    middle, anywhere on the 8x8 grid ("random").
 
     A QP here is the one that the unit was asked for; pictures of an RA or LDB hierarchy bring their own slice QPs.
     """
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[UnitsShare],
         size: int,
         positions: Positions,
         error_exponent: float | None = None,
@@ -54,7 +55,7 @@ class Sampler:
         self._size, self._positions = size, positions
         units = [unit for group, _ in sources for unit in group]
         self._sizes = [(form.width, form.height) for form in (unit.format for unit in units)]
-        self._pictures = [len(unit.record["pictures"]) for unit in units]
+        self._pictures = [len(unit.pictures) for unit in units]
         self._shares = np.cumsum([share for _, share in sources])
         self._by_qp: list[list[list[int]]] = []
         first = 0
@@ -106,7 +107,10 @@ class Sampler:
 
 
 def _pick(rng: np.random.Generator, cumulative: npt.NDArray[np.float64]) -> int:
-    """An index drawn by the weights whose running sum is `cumulative`."""
+    """An index drawn by the weights whose running sum is `cumulative`.
+
+    The last sum is left out of the search: rounding could else draw one index more than there are.
+    """
     return int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], side="right"))
 
 
@@ -131,7 +135,7 @@ def _ctu_table(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArra
                     f"{folder / CTUS} has no rows of sequence {unit.name!r} at QP {unit.qp}: build it again"
                 )
             rows = order[starts[key] : starts[key + 1]]
-            pictures = {picture["poc"]: index for index, picture in enumerate(unit.record["pictures"])}
+            pictures = {picture.poc: index for index, picture in enumerate(unit.pictures)}
             picture = [pictures[value] for value in poc[rows].tolist()]
             places.append(
                 np.stack([np.full(len(rows), number), picture, *(column[rows] for column in geometry)], axis=1)
@@ -143,6 +147,7 @@ def _ctu_table(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArra
 def _weighted(
     places: npt.NDArray[np.int32], errors: npt.NDArray[np.float64], chosen: Sequence[int], exponent: float, qp: int
 ) -> _Ctus:
+    """The CTUs of the units `chosen`, which are coded at `qp`, weighted by mse_y^exponent · area."""
     rows = np.flatnonzero(np.isin(places[:, 0], chosen))
     area = places[rows, 4].astype(np.float64) * places[rows, 5]
     cumulative = np.cumsum(errors[rows] ** exponent * area)

@@ -10,38 +10,25 @@ coded/          a folder a unit: bitstream, decoded pictures, log, its rows of t
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
-from codecnn.dataset.records import check_manifest, check_unit
+from codecnn.dataset.records import CodedUnit, Manifest
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
-from codecnn.video import STILL_SUFFIXES, Video, VideoFormat, open_raw
+from codecnn.video import STILL_SUFFIXES, Video, open_raw
 
 SCHEMA = 2
 MANIFEST, UNITS, CTUS = "manifest.json", "units.jsonl", "ctus.parquet"
 
 UNIT_SCHEMA = pa.schema(
-    [
-        pa.field("unit", pa.string()),
-        pa.field("sequence", pa.string()),
-        pa.field("poc", pa.int32()),
-        pa.field("x", pa.int32()),
-        pa.field("y", pa.int32()),
-        pa.field("w", pa.int32()),
-        pa.field("h", pa.int32()),
-        pa.field("qp", pa.int32()),
-        pa.field("mse_y", pa.float64()),
-        pa.field("psnr_y", pa.float64()),
-        pa.field("depth_mean", pa.float64()),
-        pa.field("depth_max", pa.float64()),
-        pa.field("variance", pa.float64()),
-        pa.field("bits", pa.float64()),
-    ],
+    dict.fromkeys(("unit", "sequence"), pa.string())
+    | dict.fromkeys(("poc", "x", "y", "w", "h", "qp"), pa.int32())
+    | dict.fromkeys(("mse_y", "psnr_y", "depth_mean", "depth_max", "variance", "bits"), pa.float64()),
     metadata={"codecnn_schema": str(SCHEMA)},
 )
 """Columns of a unit's own table. mse_y and variance in sample² at the coded bit depth; psnr_y in dB, peak 255·2^(b-8);
@@ -51,73 +38,62 @@ CTU_SCHEMA = UNIT_SCHEMA.append(pa.field("group", pa.string())).append(pa.field(
 """Columns of ctus.parquet: those of a unit, and what the recipe says of its sequence."""
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A coded unit: one sequence at one QP. `record` is its line of units.jsonl."""
+class Unit(CodedUnit):
+    """A line of units.jsonl: a coded unit, what the recipe says of its sequence, and the folder of its store."""
 
-    folder: Path
-    record: dict[str, Any]
+    split: str
+    group: str
+    class_: str | None = Field(default=None, alias="class")
+    folder: Path = Field(exclude=True)
 
-    @property
-    def key(self) -> str:
-        """sha256 of all that decides the unit's bytes."""
-        return str(self.record["key"])
+    def has(self, file: str) -> bool:
+        """Whether the unit has a file "original", "decoded", "unfiltered", "prediction" or "block_planes"."""
+        return getattr(self, f"{file}_file") is not None
 
-    @property
-    def name(self) -> str:
-        """The sequence's name."""
-        return str(self.record["sequence"])
-
-    @property
-    def qp(self) -> int:
-        """The QP asked for; the slice QP of every picture is in `record["pictures"]`."""
-        return int(self.record["qp"])
+    def path(self, file: str) -> Path:
+        """Where that file lies. Raises StoreError for a unit that has none."""
+        name: str | None = getattr(self, f"{file}_file")
+        if name is None:
+            raise StoreError(f"sequence {self.name!r} of store {self.folder} has no file {file}")
+        return self.folder / name
 
     @property
-    def format(self) -> VideoFormat:
-        """Format of the decoded pictures, and of the originals."""
-        return format_from_json(self.record["format"])
+    def original_path(self) -> Path:
+        """The raw file of the original pictures."""
+        return self.folder / self.original_file
 
     @property
-    def files(self) -> dict[str, str]:
-        """Relative path -> sha256 of every file that belongs to the unit, the original included."""
-        return dict(self.record["files"])
+    def decoded_path(self) -> Path:
+        """The raw file of the decoded pictures."""
+        return self.folder / self.decoded_file
 
     def originals(self) -> Video:
         """The original pictures, read by memmap."""
-        return open_raw(self.folder / self.record["original"], self.format)
+        return open_raw(self.original_path, self.format)
 
     def decoded(self) -> Video:
         """The decoded pictures, read by memmap."""
-        return open_raw(self.folder / self.record["decoded"], self.format)
+        return open_raw(self.decoded_path, self.format)
 
     def unfiltered(self) -> Video | None:
         """The pictures before the codec's in-loop filters, where the recipe asked for them."""
-        return self._optional("unfiltered")
+        return self.pictures_of("unfiltered")
 
     def prediction(self) -> Video | None:
         """The prediction signal, where the decoder could write it."""
-        return self._optional("prediction")
+        return self.pictures_of("prediction")
 
-    def _optional(self, name: str) -> Video | None:
-        path = self.record.get(name)
-        return None if path is None else open_raw(self.folder / path, self.format)
+    def pictures_of(self, file: str) -> Video | None:
+        """The pictures of one of the unit's files of samples, by memmap; None where the unit has no such file."""
+        return open_raw(self.path(file), self.format) if self.has(file) else None
 
     def block_planes(self) -> npt.NDArray[np.int8] | None:
         """What each 4x4 block of the pictures belongs to, by memmap: (pictures, planes, ceil(h/4), ceil(w/4)).
 
         The planes are those of `codecnn.codec.blocks.planes.BLOCK_PLANES`; -1 where the source does not tell. None
-        where the codec's partition is not known.
+        where the codec's partition is not known. Raises StoreError for a file that is no such array.
         """
-        name = self.record.get("block_planes")
-        if name is None:
-            return None
-        path = self.folder / name
-        try:
-            planes: npt.NDArray[np.int8] = np.load(path, mmap_mode="r")
-        except Exception as error:  # a damaged header is evaluated as Python text, so its errors are of any type
-            raise StoreError(f"{path} is not a readable array: build the store again") from error
-        return planes
+        return map_block_planes(self.path("block_planes")) if self.has("block_planes") else None
 
 
 @dataclass(frozen=True)
@@ -125,12 +101,12 @@ class Store:
     """A whole store, opened for reading."""
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     units: tuple[Unit, ...]
 
     def split(self, name: str) -> tuple[Unit, ...]:
         """The units of the split "train", "val" or "test". Raises StoreError when there are none."""
-        chosen = tuple(unit for unit in self.units if unit.record["split"] == name)
+        chosen = tuple(unit for unit in self.units if unit.split == name)
         if not chosen:
             raise StoreError(f"store {self.folder} has no pictures in the split {name!r}")
         return chosen
@@ -138,7 +114,7 @@ class Store:
     @property
     def data_key(self) -> str:
         """sha256 over the keys of all units: what weights name as the data they were trained on."""
-        return str(self.manifest["data_key"])
+        return self.manifest.data_key
 
     def ctus(self) -> pa.Table:
         """The table of CTUs, columns of CTU_SCHEMA. Raises StoreError when it is damaged."""
@@ -149,6 +125,15 @@ class Store:
             raise StoreError(f"{path} is not a readable table: build the store again") from error
 
 
+def map_block_planes(path: Path) -> npt.NDArray[np.int8]:
+    """The block planes of a unit's file in a memory map. Raises StoreError for what is no array."""
+    try:
+        planes: npt.NDArray[np.int8] = np.load(path, mmap_mode="r")
+    except Exception as error:  # a damaged header is evaluated as Python text, so its errors are of any type
+        raise StoreError(f"{path} is not a readable array: build the store again") from error
+    return planes
+
+
 def is_store(folder: Path) -> bool:
     """Whether `folder` is a store, finished or not; a folder without pictures is taken for one that went wrong."""
     if not folder.is_dir():
@@ -157,7 +142,7 @@ def is_store(folder: Path) -> bool:
 
 
 def open_store(folder: Path | str) -> Store:
-    """Open a finished store. Raises MissingFileError or StoreError with what to do about it."""
+    """Open a finished store, its records checked. Raises MissingFileError or StoreError with what to do about it."""
     folder = Path(folder)
     if not folder.is_dir():
         raise MissingFileError(f"store {folder} does not exist")
@@ -165,22 +150,20 @@ def open_store(folder: Path | str) -> Store:
         if (folder / UNITS).exists() or (folder / "coded").exists():
             raise StoreError(f"store {folder} is not finished: run the same `codecnn dataset build` again to continue")
         raise StoreError(f"{folder} is not a store: it has no {MANIFEST}")
-    manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        found = manifest.get("schema") if isinstance(manifest, dict) else None
+    value = read_json(folder / MANIFEST)
+    found = value.get("schema") if isinstance(value, dict) else None
+    if found != SCHEMA:
         raise StoreError(f"store {folder} has schema {found}, this codecnn reads schema {SCHEMA}: build it again")
-    check_manifest(folder / MANIFEST, manifest)
-    units = tuple(Unit(folder, record) for record in read_jsonl(folder / UNITS))
-    for unit in units:
-        check_unit(folder / UNITS, unit.record)
-    if len(units) != manifest.get("units"):
-        raise StoreError(f"store {folder} lists {len(units)} units, its manifest says {manifest.get('units')}")
+    manifest = Manifest.from_json(folder / MANIFEST, value)
+    units = tuple(Unit.from_json(folder / UNITS, line, folder=folder) for line in read_jsonl(folder / UNITS))
+    if len(units) != manifest.units:
+        raise StoreError(f"store {folder} lists {len(units)} units, its manifest says {manifest.units}")
     return Store(folder, manifest, units)
 
 
 def verify_store(store: Store) -> Iterator[tuple[str, str | None]]:
     """Hash every file again: yields (relative path, None) for a good file, (path, what is wrong) for a bad one."""
-    expected = {CTUS: store.manifest["ctus_sha256"], UNITS: store.manifest["units_sha256"]}
+    expected = {CTUS: store.manifest.ctus_sha256, UNITS: store.manifest.units_sha256}
     for unit in store.units:
         expected |= unit.files
     for name, sha256 in sorted(expected.items()):
@@ -191,19 +174,3 @@ def verify_store(store: Store) -> Iterator[tuple[str, str | None]]:
             yield name, "has other content than when it was built"
         else:
             yield name, None
-
-
-def format_to_json(form: VideoFormat) -> dict[str, Any]:
-    """A VideoFormat as JSON; the frame rate as text, so that 30000/1001 stays exact."""
-    return {
-        "width": form.width,
-        "height": form.height,
-        "chroma": form.chroma,
-        "bit_depth": form.bit_depth,
-        "fps": None if form.fps is None else str(form.fps),
-    }
-
-
-def format_from_json(value: dict[str, Any]) -> VideoFormat:
-    """The inverse of `format_to_json`."""
-    return VideoFormat(**value)

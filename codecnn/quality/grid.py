@@ -1,4 +1,6 @@
-"""The CTU grid of a picture, and windows with a halo of real neighbours."""
+"""The CTU grid of a picture, and sums and means over it."""
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +19,24 @@ def ctu_grid(width: int, height: int, size: int) -> IntArray:
     return np.stack([x.ravel(), y.ravel(), w.ravel(), h.ravel()], axis=1)
 
 
-def cut(plane: npt.NDArray[np.generic], x: int, y: int, width: int, height: int) -> npt.NDArray[np.generic]:
-    """The window of `plane` (h, w) with its upper left corner at (x, y), which may lie outside of it.
+def block_sums(plane: npt.NDArray[Any], rows: IntArray, columns: IntArray) -> npt.NDArray[Any]:
+    """Sums of a plane (h, w) over blocks that begin at `rows` and `columns`, both rising from 0: (rows, columns).
 
-    Inside the picture these are the real samples; outside, the nearest sample of the edge is repeated.
+    A block reaches to the next one's first sample, or to the edge. Integers are summed in int64, floats in their own
+    type: first down the rows of a block, then across. Sums of whole numbers are exact in float64 up to 2^53, so there
+    the order does not matter; elsewhere it decides the last bit.
     """
-    rows, columns = plane.shape
-    if x >= 0 and y >= 0 and x + width <= columns and y + height <= rows:
-        return plane[y : y + height, x : x + width]
-    inside_rows = np.clip(np.arange(y, y + height), 0, rows - 1)
-    inside_columns = np.clip(np.arange(x, x + width), 0, columns - 1)
-    return plane[np.ix_(inside_rows, inside_columns)]
+    kind = np.int64 if plane.dtype.kind in "iub" else None
+    return np.add.reduceat(np.add.reduceat(plane, rows, axis=0, dtype=kind), columns, axis=1)
 
 
-def ctu_sums(plane: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.float64]:
-    """Sum of a (h, w) plane over each CTU of the grid, (n,) in raster order; float64."""
-    rows = np.add.reduceat(plane, np.arange(0, plane.shape[0], size), axis=0)
-    return np.add.reduceat(rows, np.arange(0, plane.shape[1], size), axis=1).ravel()
+def ctu_sums(plane: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Sum of a (h, w) plane over each CTU of the grid, (n,) in raster order; types as `block_sums` has them."""
+    return block_sums(plane, *(np.arange(0, extent, size) for extent in plane.shape)).ravel()
+
+
+def ctu_means(plane: npt.NDArray[Any], size: int) -> npt.NDArray[np.float64]:
+    """Mean of a (h, w) plane over the part of each CTU that lies inside the picture, (n,) in raster order."""
+    grid = ctu_grid(plane.shape[1], plane.shape[0], size)
+    means: npt.NDArray[np.float64] = ctu_sums(plane, size) / (grid[:, 2] * grid[:, 3])
+    return means

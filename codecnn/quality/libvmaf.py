@@ -26,7 +26,7 @@ def vmaf(reference: Path, distorted: Path, form: VideoFormat, *, model: str = MO
     sizes = {path: path.stat().st_size for path in (reference, distorted)}
     if len(set(sizes.values())) > 1:
         raise FormatError(f"{distorted} has {sizes[distorted]} bytes and {reference} has {sizes[reference]}")
-    raw = ("-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}", "-r", "25")
+    raw = ["-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}", "-r", "25"]
     with tempfile.TemporaryDirectory(prefix="codecnn-vmaf-") as folder:
         # Grey pictures are taken for full range, and would be scaled to the limited range of formats libvmaf takes.
         colour = replace(form, chroma="444").ffmpeg_pix_fmt
@@ -34,11 +34,10 @@ def vmaf(reference: Path, distorted: Path, form: VideoFormat, *, model: str = MO
         # The log's name is relative: the option's syntax has no safe way to quote any path.
         compare = f"libvmaf=model=version={model}:log_fmt=json:log_path=log.json:n_threads=1:shortest=1"
         filters = f"[0:v]{planes}[distorted];[1:v]{planes}[reference];[distorted][reference]{compare}"
-        argv = [
-            *(ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-loglevel", "error"),
-            *(*raw, "-i", f"file:{distorted.absolute()}", *raw, "-i", f"file:{reference.absolute()}"),
-            *("-lavfi", filters, "-f", "null", "-"),
-        ]
+        argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-loglevel", "error"]
+        for path in (distorted, reference):
+            argv += [*raw, "-i", f"file:{path.absolute()}"]
+        argv += ["-lavfi", filters, "-f", "null", "-"]
         run(argv, what=f"measuring VMAF of {distorted}", cwd=Path(folder))
         try:
             scores = [float(frame["metrics"]["vmaf"]) for frame in read_json(Path(folder) / "log.json")["frames"]]

@@ -60,13 +60,18 @@ def psnr(a: Any, b: Any, bit_depth: int, peak: str = "jvet") -> float:
     return float(np.mean([_decibel(_mse(x, y), top) for x, y in pictures]))
 
 
+def psnr_of_mse(errors: Any, bit_depth: int, peak: str = "jvet") -> Any:
+    """PSNR in dB of each MSE (sample², a number or an array of them): 10·log10(peak²/MSE), infinite for 0."""
+    return _decibel(errors, peak_value(bit_depth, peak))
+
+
 def mean_psnr(mses: Iterable[float], bit_depth: int, peak: str = "jvet") -> float:
     """Mean over pictures of per-picture PSNR in dB, from each picture's MSE (sample²): the figure codecs log.
 
     Raises FormatError for no pictures and for an MSE that is negative or not finite.
     """
     top = peak_value(bit_depth, peak)
-    return float(np.mean([_decibel(value, top) for value in _checked_mses(mses)]))
+    return float(np.mean(_decibel(_checked_mses(mses), top)))
 
 
 def psnr_of_mean_mse(mses: Iterable[float], bit_depth: int, peak: str = "jvet") -> float:
@@ -75,7 +80,7 @@ def psnr_of_mean_mse(mses: Iterable[float], bit_depth: int, peak: str = "jvet") 
     Raises FormatError as `mean_psnr` does.
     """
     top = peak_value(bit_depth, peak)
-    return _decibel(float(np.mean(_checked_mses(mses))), top)
+    return float(_decibel(np.mean(_checked_mses(mses)), top))
 
 
 def psnr_yuv_611(y: float, u: float, v: float) -> float:
@@ -94,7 +99,7 @@ def psnr_yuv_mse(mses: Sequence[float], samples: Sequence[int], bit_depth: int, 
     `mean_psnr` does.
     """
     values = _checked_mses(mses)
-    return _decibel(float(np.average(values, weights=samples)), peak_value(bit_depth, peak))
+    return float(psnr_of_mse(np.average(values, weights=samples), bit_depth, peak))
 
 
 def _samples(array: Any, bit_depth: int | None = None) -> NDArray[Any]:
@@ -132,8 +137,9 @@ def _mse(a: NDArray[Any], b: NDArray[Any]) -> float:
     return value
 
 
-def _decibel(error: float, peak: float) -> float:
-    return float("inf") if error == 0 else 10 * float(np.log10(peak * peak / error))
+def _decibel(errors: Any, peak: float) -> Any:
+    with np.errstate(divide="ignore"):
+        return 10 * np.log10(peak * peak / np.asarray(errors, np.float64))
 
 
 def _checked_mses(mses: Iterable[float]) -> list[float]:

@@ -12,13 +12,9 @@ from codecnn.config import load_recipe
 from codecnn.dataset import build
 from codecnn.dataset.build import build_store
 from codecnn.errors import ConfigError, EncoderError
-from codecnn.runs import sha256_file
+from tests.helpers.store_units import hashes
 
 pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
-
-
-def _hashes(folder):
-    return {str(path.relative_to(folder)): sha256_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.fixture
@@ -67,7 +63,7 @@ def test_two_workers_make_the_same_store_and_one_may_die(tiny_recipe, tiny_store
     assert killed
     assert workers[0].wait() == -9
     assert workers[1].poll() is None
-    assert _hashes(store) == _hashes(tiny_store.folder)
+    assert hashes(store) == hashes(tiny_store.folder)
 
 
 def test_an_error_on_a_worker_is_the_same_error_here(tiny_recipe, tmp_path, cluster):

@@ -14,25 +14,20 @@ from torch.utils.data import DataLoader
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.codec.blocks.planes import BLOCK_PLANES
-from codecnn.config import TrainConfig, checked
-from codecnn.dataset import mapped
-from codecnn.dataset.loader import (
-    CELL_SCALES,
-    CtuPatches,
-    PackedBatches,
-    TrainingBatches,
-    as_tensors,
-    iterate,
-    unpack,
-)
-from codecnn.dataset.patches import CELL_PLANES, LOADER_PLANES, Patch, PatchReader, copy_window
+from codecnn.codec.plane_sources import CELL_PLANES
+from codecnn.config import FilterConfig, checked
+from codecnn.dataset import _mapped as mapped
+from codecnn.dataset.loader import CtuPatches, PackedBatches, TrainingBatches, as_tensors, iterate, unpack
+from codecnn.dataset.patches import LOADER_PLANES, Patch, PatchReader
 from codecnn.dataset.resident import ResidentBatches
 from codecnn.dataset.sampling import Sampler
-from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, MissingFileError, StoreError
-from codecnn.training import TrainingSettings
-from codecnn.training.filter.mix import data_key, validation_units
+from codecnn.training import FilterSettings
+from codecnn.training.filter._mix import data_key, validation_units
 from codecnn.video import VideoFormat
+from tests.helpers.networks import SMALL
+from tests.helpers.store_units import hashes, make_unit
+from tests.helpers.training import train_filter
 
 torch.set_num_threads(1)  # small tensors; idle threads only slow the other processes down
 
@@ -42,27 +37,27 @@ PICTURES = 3
 CTU = 64
 
 
-def _write_unit(folder, name, qp, bit_depth, rng, **changes):
+def _write_unit(folder, name, qp, bit_depth, rng):
     width, height = SHAPES[name]
     form = VideoFormat(width, height, "420", bit_depth)
     samples = form.picture_bytes // form.dtype.itemsize
-    record = {
-        "key": f"{name}{qp}",
-        "sequence": name,
-        "qp": qp,
-        "split": "train",
-        "format": {"width": width, "height": height, "chroma": "420", "bit_depth": bit_depth, "fps": None},
-        "pictures": [{"poc": poc, "qp": qp + poc, "psnr_y": 30.0 + poc} for poc in range(PICTURES)],
-    }
+    files = {"block_planes": f"{name}_{qp}_blocks.npy"}
     for file in ("original", "decoded", "unfiltered", "prediction"):
-        record[file] = f"{name}.yuv" if file == "original" else f"{name}_{qp}_{file}.yuv"
+        files[file] = f"{name}.yuv" if file == "original" else f"{name}_{qp}_{file}.yuv"
         data = rng.integers(0, 1 << bit_depth, (PICTURES, samples)).astype(form.dtype)
-        if not (folder / record[file]).exists():
-            (folder / record[file]).write_bytes(data.tobytes())
+        if not (folder / files[file]).exists():
+            (folder / files[file]).write_bytes(data.tobytes())
     cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), dtype=np.int8)
-    record["block_planes"] = f"{name}_{qp}_blocks.npy"
-    np.save(folder / record["block_planes"], cells)
-    return Unit(folder, record | changes)
+    np.save(folder / files["block_planes"], cells)
+    pictures = [(poc, poc, 30.0 + poc) for poc in range(PICTURES)]
+    return make_unit(folder, name, qp, pictures=pictures, format=form, **files)
+
+
+def _write_rows(folder, rows):
+    """The columns of ctus.parquet that weigh its CTUs."""
+    names = ("unit", "poc", "x", "y", "w", "h", "mse_y")
+    pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), folder / "ctus.parquet")
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _write_ctus(folder, units, rng):
@@ -73,9 +68,7 @@ def _write_ctus(folder, units, rng):
         for y in range(0, unit.format.height, CTU)
         for x in range(0, unit.format.width, CTU)
     ]
-    table = pa.table(dict(zip(("unit", "poc", "x", "y", "w", "h", "mse_y"), zip(*rows, strict=True), strict=True)))
-    pq.write_table(table, folder / "ctus.parquet")
-    return table.to_pylist()
+    return _write_rows(folder, rows)
 
 
 def _units(folder, bit_depth=10, names=tuple(SHAPES)):
@@ -94,23 +87,16 @@ def eight_bit(tmp_path_factory):
     return _units(tmp_path_factory.mktemp("loader") / "eight", 8, ("wide", "small"))
 
 
-def _videos(unit):
-    return {
-        "rec": unit.decoded(),
-        "orig": unit.originals(),
-        "unf": unit.unfiltered(),
-        "pred": unit.prediction(),
-    }
-
-
 def _plane(unit, picture, name):
     """A whole plane as floats, by the store's own reading."""
     form = unit.format
     if name in CELL_PLANES:
-        cells = np.maximum(unit.block_planes()[picture, CELL_PLANES[name]], 0) / np.float32(CELL_SCALES[name])
+        plane = CELL_PLANES[name]
+        cells = np.maximum(unit.block_planes()[picture, plane.index], 0) / np.float32(plane.scale)
         return np.kron(cells, np.ones((4, 4)))[: form.height, : form.width]
     kind, component = name.split("_")
-    return _videos(unit)[kind][picture].planes["yuv".index(component)] / 2**form.bit_depth
+    videos = {"rec": unit.decoded, "orig": unit.originals, "unf": unit.unfiltered, "pred": unit.prediction}
+    return videos[kind]()[picture].planes["yuv".index(component)] / 2**form.bit_depth
 
 
 def _turn(plane, transform):
@@ -138,7 +124,7 @@ def _draw_plainly(units, rng, count, size, positions):
         qp = qps[int(rng.integers(len(qps)))]
         index = int(rng.choice([index for index, unit in enumerate(units) if unit.qp == qp]))
         form = units[index].format
-        picture = int(rng.integers(len(units[index].record["pictures"])))
+        picture = int(rng.integers(len(units[index].pictures)))
         place = []
         for extent in (form.width, form.height):
             last, step = (extent - 1, size) if positions == "ctu" else (max(extent - size, 0), 8)
@@ -150,10 +136,12 @@ def _draw_plainly(units, rng, count, size, positions):
 @pytest.mark.parametrize("positions", ["ctu", "random"])
 def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
     data = TrainingBatches(units, batch=8, steps=9, size=64, halo=6, planes=LOADER_PLANES, positions=positions, seed=4)
-    for step in (0, 7):
+    seen = set()
+    for step in (0, 1, 7):
         rng = np.random.default_rng([4, step])
         patches = _draw_plainly(units, rng, 8, 64, positions)
         transforms = rng.integers(8, size=8)
+        seen |= set(transforms.tolist())
         batch = data[step]
         assert set(batch) == {*LOADER_PLANES, "valid", "picture_mse"}
         assert all(tensor.dtype == torch.float32 for tensor in batch.values())
@@ -162,28 +150,21 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
             for name in set(LOADER_PLANES) - {"qp"}:
                 expected = _expected(unit, patch, name, 64, 6, transform)
                 np.testing.assert_allclose(batch[name][i, 0], expected, rtol=1e-6, err_msg=name)
-            coded = unit.record["pictures"][patch.picture]
-            assert batch["qp"][i].item() * QP_SCALE == coded["qp"]
-            mse = 255**2 * 10 ** (-coded["psnr_y"] / 10) * 4 ** (10 - 8) / 4**10
+            coded = unit.pictures[patch.picture]
+            assert batch["qp"][i].item() * QP_SCALE == coded.qp
+            mse = 255**2 * 10 ** (-coded.psnr_y / 10) * 4 ** (10 - 8) / 4**10
             assert batch["picture_mse"][i].item() == pytest.approx(mse, rel=1e-6)
             inside = np.zeros((64, 64))
             inside[: max(unit.format.height - patch.y, 0), : max(unit.format.width - patch.x, 0)] = 1
             np.testing.assert_array_equal(batch["valid"][i, 0], _turn(inside, transform))
+    assert seen == set(range(8))
 
 
 def test_every_block_plane_has_a_scale():
-    assert set(CELL_PLANES) <= set(CELL_SCALES)
-    assert set(CELL_PLANES) == {"cu_qp" if name == "qp" else name for name in BLOCK_PLANES}
-
-
-def test_windows_of_any_place_repeat_the_edge():
-    plane = np.random.default_rng(0).integers(0, 255, (13, 21), dtype=np.uint8)
-    padded = np.pad(plane, 60, mode="edge")
-    for x in range(-30, 40):
-        for y, height, width in ((-25, 9, 12), (-3, 30, 8), (5, 4, 40), (11, 20, 1), (16, 3, 3)):
-            out = np.zeros((height, width), np.uint8)
-            copy_window(out, plane, x, y)
-            np.testing.assert_array_equal(out, padded[60 + y : 60 + y + height, 60 + x : 60 + x + width])
+    assert all(plane.scale > 0 for plane in CELL_PLANES.values())
+    assert {plane.column: plane.index for plane in CELL_PLANES.values()} == {
+        name: i for i, name in enumerate(BLOCK_PLANES)
+    }
 
 
 def test_only_planes_that_are_asked_for_are_read(units):
@@ -195,9 +176,9 @@ def test_only_planes_that_are_asked_for_are_read(units):
 @pytest.mark.parametrize("name", sorted({"unf_y", "pred_y", *CELL_PLANES}))
 def test_a_plane_that_a_unit_lacks_is_named(units, name):
     missing = {"unf_y": "unfiltered", "pred_y": "prediction"}.get(name, "block_planes")
-    record = {key: value for key, value in units[2].record.items() if key != missing}
+    bare = units[2].model_copy(update={f"{missing}_file": None})
     with pytest.raises(StoreError, match=f"'small'.* has no plane {name}"):
-        TrainingBatches([*units[:2], replace(units[2], record=record)], batch=1, steps=1, planes=("rec_y", name))
+        TrainingBatches([*units[:2], bare], batch=1, steps=1, planes=("rec_y", name))
 
 
 def test_planes_that_cannot_be_cut(units):
@@ -207,21 +188,21 @@ def test_planes_that_cannot_be_cut(units):
         PatchReader(units, 64, 3, ("rec_u",))
     with pytest.raises(ConfigError, match="even positions"):
         PatchReader(units, 64, 2, ("rec_u",)).cut([Patch(0, 0, 8, 3)], [0])
-    grey = replace(units[0], record=units[0].record | {"format": units[0].record["format"] | {"chroma": "400"}})
+    grey = units[0].model_copy(update={"format": replace(units[0].format, chroma="400")})
     with pytest.raises(StoreError, match=r"'wide'.*no 4:2:0 plane orig_v: it is 400"):
         PatchReader([grey], 64, 2, ("rec_y", "orig_v"))
 
 
 def test_damaged_files_are_named(tmp_path):
     units = _units(tmp_path / "s", names=("small",))
-    path = units[0].folder / units[0].record["decoded"]
+    path = units[0].decoded_path
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(StoreError, match=r"small_22_decoded.yuv has \d+ bytes"):
         CtuPatches(units[:1])[0]
     path.unlink()
     with pytest.raises(MissingFileError, match=r"small_22_decoded.yuv"):
         CtuPatches(units[:1])[0]
-    np.save(units[1].folder / units[1].record["block_planes"], np.zeros((1, 2, 3), np.int8))
+    np.save(units[1].path("block_planes"), np.zeros((1, 2, 3), np.int8))
     with pytest.raises(StoreError, match=r"small_37_blocks.npy holds int8 \(1, 2, 3\)"):
         CtuPatches(units[1:], planes=("rec_y", "depth"))[0]
 
@@ -286,7 +267,7 @@ def test_any_number_of_processes_gives_the_same_batches_from_any_step(units):
 def test_a_spawned_process_gets_paths_and_gives_the_same_batches(units):
     data = TrainingBatches(units, batch=4, steps=3, size=64)
     batch = data[0]
-    pictures = sum((unit.folder / unit.record["decoded"]).stat().st_size for unit in units)
+    pictures = sum(unit.decoded_path.stat().st_size for unit in units)
     assert len(pickle.dumps(data)) < min(20_000, pictures / 10)
     loader = DataLoader(PackedBatches(data), batch_size=None, num_workers=1, multiprocessing_context="spawn")
     first = next(iter(loader))
@@ -295,13 +276,8 @@ def test_a_spawned_process_gets_paths_and_gives_the_same_batches(units):
     assert _equal(data[0], batch)
 
 
-def _sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def test_nothing_that_is_read_is_ever_changed(units):
-    files = sorted(path for path in units[0].folder.iterdir() if path.is_file())
-    before = [_sha256(path) for path in files]
+    before = hashes(units[0].folder)
     data = TrainingBatches(units, batch=16, steps=8, size=64, planes=LOADER_PLANES)
     resident = ResidentBatches(data, "cpu")
     kept = {name: tensor.clone() for name, tensor in resident._memory.items()}
@@ -309,7 +285,7 @@ def test_nothing_that_is_read_is_ever_changed(units):
         for batch in (data[step], resident[step]):
             for tensor in batch.values():
                 tensor.fill_(-1)
-    assert [_sha256(path) for path in files] == before
+    assert hashes(units[0].folder) == before
     assert all(torch.equal(resident._memory[name], tensor) for name, tensor in kept.items())
     for file, unit in (("decoded", 0), ("original", 1), ("block_planes", 2)):
         assert not data.reader.files.plane(file, unit, 0, 0).flags.writeable
@@ -350,14 +326,8 @@ def test_ctus_are_drawn_by_error_within_a_qp(tmp_path, exponent):
 
 def test_random_places_fall_around_the_ctu_that_was_drawn(tmp_path):
     units = _units(tmp_path / "s", names=("tall",))
-    folder = units[0].folder
-    rows = [(unit.key, 1, 64, 128, 32, 64, 1.0) for unit in units] + [
-        (unit.key, 2, 0, 0, 64, 64, 0.0) for unit in units
-    ]
-    pq.write_table(
-        pa.table(dict(zip(("unit", "poc", "x", "y", "w", "h", "mse_y"), zip(*rows, strict=True), strict=True))),
-        folder / "ctus.parquet",
-    )
+    rows = [row for unit in units for row in ((unit.key, 1, 64, 128, 32, 64, 1.0), (unit.key, 2, 0, 0, 64, 64, 0.0))]
+    _write_rows(units[0].folder, rows)
     patches = _frequencies(Sampler([(units, 1)], 64, "random", 1.0), 2000)
     assert {patch.picture for patch in patches} == {1}
     # The CTU's middle is (80, 160) in a picture of 96x200.
@@ -372,8 +342,7 @@ def test_tables_that_give_no_weights(tmp_path):
     rows = _write_ctus(units[0].folder, units[:1], np.random.default_rng(0))
     with pytest.raises(StoreError, match="no rows of sequence 'small' at QP 37"):
         Sampler([(units, 1)], 64, "ctu", 1.0)
-    table = pa.Table.from_pylist([row | {"mse_y": 0.0} for row in rows])
-    pq.write_table(table, units[0].folder / "ctus.parquet")
+    _write_rows(units[0].folder, [(*list(row.values())[:-1], 0.0) for row in rows])
     with pytest.raises(StoreError, match="no CTU at QP 22 has any error"):
         Sampler([(units[:1], 1)], 64, "ctu", 1.0)
 
@@ -397,7 +366,7 @@ def test_stores_are_mixed_by_share(units, eight_bit):
 
 
 def test_a_mix_has_a_key_of_its_own(tiny_store):
-    other = replace(tiny_store, manifest=tiny_store.manifest | {"data_key": "other"})
+    other = replace(tiny_store, manifest=tiny_store.manifest.model_copy(update={"data_key": "other"}))
     assert data_key([(tiny_store, 3)]) == tiny_store.data_key
     keys = {data_key([(tiny_store, 0.7), (other, share)]) for share in (0.3, 0.4)}
     assert len(keys) == 2
@@ -411,42 +380,36 @@ def test_a_mix_has_a_key_of_its_own(tiny_store):
 def test_a_configuration_names_one_store_or_several(tiny_store):
     folder = str(tiny_store.folder)
     model = {"name": "rdn"}
-    mix = checked(TrainConfig, {"stores": [{"store": folder, "share": 0.7}], "model": model}, "c").mix()
+    mix = checked(FilterConfig, {"stores": [{"store": folder, "share": 0.7}], "model": model}, "c").mix()
     assert [(store.data_key, share) for store, share in mix] == [(tiny_store.data_key, 0.7)]
-    assert checked(TrainConfig, {"store": folder, "model": model}, "c").mix()[0][1] == 1
+    assert checked(FilterConfig, {"store": folder, "model": model}, "c").mix()[0][1] == 1
     for wrong in ({}, {"store": folder, "stores": [{"store": folder, "share": 1}]}):
         with pytest.raises(ConfigError, match="either store, one folder, or stores"):
-            checked(TrainConfig, wrong | {"model": model}, "c")
+            checked(FilterConfig, wrong | {"model": model}, "c")
     with pytest.raises(ConfigError, match=r"stores\.0\.share"):
-        checked(TrainConfig, {"stores": [{"store": folder, "share": 0}], "model": model}, "c")
+        checked(FilterConfig, {"stores": [{"store": folder, "share": 0}], "model": model}, "c")
 
 
 def test_worker_processes_train_to_the_same_weights(tiny_store, tmp_path):
-    from codecnn.training import train
-    from tests.models.test_models import SMALL
-
-    settings = TrainingSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, threads=1, device="cpu")
+    settings = FilterSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, threads=1, device="cpu")
     weights = set()
     for name, changes in {"plain": {}, "workers": {"workers": 1}}.items():
-        train([(tiny_store, 1.0)], "rdn", SMALL, settings.model_copy(update=changes), tmp_path / name)
+        train_filter([(tiny_store, 1.0)], "rdn", SMALL, settings.model_copy(update=changes), tmp_path / name)
         model = torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["model"]
         weights.add(hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in model.values())).hexdigest())
     assert len(weights) == 1
     by_error = settings.model_copy(update={"error_exponent": 1.0})
-    train([(tiny_store, 0.5), (tiny_store, 0.5)], "rdn", SMALL, by_error, tmp_path / "mix")
+    train_filter([(tiny_store, 0.5), (tiny_store, 0.5)], "rdn", SMALL, by_error, tmp_path / "mix")
     assert (tmp_path / "mix" / "best.safetensors").exists()
 
 
 @pytest.mark.gpu
 def test_training_from_the_memory_of_the_gpu_is_the_same(tiny_store, tmp_path):
-    from codecnn.training import train
-    from tests.models.test_models import SMALL
-
-    settings = TrainingSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, device="cuda")
+    settings = FilterSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, device="cuda")
     losses = [
-        train(tiny_store, "rdn", SMALL, settings.model_copy(update={"resident": resident}), tmp_path / str(resident))[
-            "loss"
-        ]
+        train_filter(
+            tiny_store, "rdn", SMALL, settings.model_copy(update={"resident": resident}), tmp_path / str(resident)
+        ).last["loss"]
         for resident in (False, True)
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)

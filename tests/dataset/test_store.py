@@ -1,5 +1,6 @@
 """Recipe to store: what the table says, equal builds, continued builds, damage."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.config import load_recipe
-from codecnn.dataset import build, originals
+from codecnn.dataset import _originals as originals
+from codecnn.dataset import build
 from codecnn.dataset.build import build_shard, build_store
 from codecnn.dataset.recipe import Recipe, expand
+from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.stats import store_stats
 from codecnn.dataset.store import open_store, verify_store
 from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
 from codecnn.runs import sha256_file
-
-
-def _hashes(folder):
-    return {str(path.relative_to(folder)): sha256_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+from tests.helpers.store_units import hashes
 
 
 def test_the_table_tells_each_ctu(tiny_store):
@@ -44,7 +45,7 @@ def test_the_table_tells_each_ctu(tiny_store):
             cells = cells[:, row["x"] // 4 : (row["x"] + row["w"]) // 4]
             assert (row["depth_mean"], row["depth_max"]) == (pytest.approx(cells.mean()), cells.max())
         total = sum(row["mse_y"] * row["w"] * row["h"] for row in rows) / original.size
-        assert 10 * np.log10(1020**2 / total) == pytest.approx(unit.record["psnr_y"], abs=1e-4)
+        assert 10 * np.log10(1020**2 / total) == pytest.approx(unit.psnr_y, abs=1e-4)
     assert {row["split"] for row in table} == {"train", "val", "test"}
 
 
@@ -56,8 +57,8 @@ def test_odd_sizes_are_padded_to_even(tiny_store):
 def test_higher_qp_fewer_bits_more_error(tiny_store):
     low, high = tiny_store.split("train")
     assert (low.qp, high.qp) == (32, 42)
-    assert low.record["bits"] > high.record["bits"]
-    assert low.record["psnr_y"] > high.record["psnr_y"]
+    assert low.bits > high.bits
+    assert low.psnr_y > high.psnr_y
     rows = store_stats(tiny_store)["rows"]
     assert [(row["split"], row["qp"]) for row in rows] == [(s, q) for s in ("test", "train", "val") for q in (32, 42)]
     assert rows[0]["ctus"] == 2
@@ -66,8 +67,8 @@ def test_higher_qp_fewer_bits_more_error(tiny_store):
 def test_two_builds_are_equal_file_by_file(tiny_recipe, tiny_store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     again = build_store(load_recipe(tiny_recipe), tiny_recipe.parent, Path("a") / "gain", jobs=1)
-    assert _hashes(again.folder) == _hashes(tiny_store.folder)
-    assert len(_hashes(again.folder)) > 20
+    assert hashes(again.folder) == hashes(tiny_store.folder)
+    assert len(hashes(again.folder)) > 20
 
 
 def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, tmp_path):
@@ -86,12 +87,11 @@ def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, 
     with pytest.raises(StoreError, match="not finished"):
         open_store(store)
     build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store, jobs=2)
-    assert _hashes(store) == _hashes(tiny_store.folder)
+    assert hashes(store) == hashes(tiny_store.folder)
 
 
 def test_what_is_done_is_not_coded_again(tiny_recipe, tiny_store, tmp_path, monkeypatch):
-    store = tmp_path / "copy"
-    shutil.copytree(tiny_store.folder, store)
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     coded = []
     encode = VvcCodec.encode
 
@@ -112,8 +112,7 @@ def test_what_is_done_is_not_coded_again(tiny_recipe, tiny_store, tmp_path, monk
 
 
 def test_a_changed_split_is_taken_over_without_coding(tiny_recipe, tiny_store, tmp_path):
-    store = tmp_path / "copy"
-    shutil.copytree(tiny_store.folder, store)
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     changed = tiny_recipe.with_name("changed.yaml")
     changed.write_text(tiny_recipe.read_text().replace("split: val", "split: train"))
     rebuilt = build_store(load_recipe(changed), changed.parent, store)
@@ -123,9 +122,78 @@ def test_a_changed_split_is_taken_over_without_coding(tiny_recipe, tiny_store, t
         rebuilt.split("val")
 
 
+def test_records_are_written_as_they_were_read(tiny_store):
+    lines = (tiny_store.folder / "units.jsonl").read_text().splitlines()
+    assert [json.dumps(unit.to_json()) for unit in tiny_store.units] == lines
+    for unit in tiny_store.units:
+        path = unit.decoded_path.with_name("unit.json")
+        coded = CodedUnit.from_json(path, json.loads(path.read_text()))
+        assert json.dumps(coded.to_json(), indent=2) + "\n" == path.read_text()
+        assert unit.path("bitstream").stat().st_size * 8 == unit.bits == coded.bits
+        with pytest.raises(ValidationError, match="frozen"):
+            unit.qp = 1
+        with pytest.raises(StoreError, match="no file prediction"):
+            unit.path("prediction")
+
+
+def _changed(store, /, **changes):
+    """The first unit's line with other values."""
+    path = store / "units.jsonl"
+    first, *others = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | changes), *others]) + "\n")
+
+
+def test_what_a_newer_codecnn_adds_is_passed_over(tiny_store, tmp_path):
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    _changed(store, folder="/elsewhere", sharpness=3.5)
+    manifest = json.loads((store / "manifest.json").read_text())
+    manifest["recipe"]["speed"] = manifest["speed"] = 1
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    opened = open_store(store)
+    assert opened.units[0].folder == store
+    assert [unit.to_json() for unit in opened.units] == [unit.to_json() for unit in tiny_store.units]
+    assert opened.manifest == tiny_store.manifest
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"qp": "32"}, "at qp: Input should be a valid integer"),
+        ({"decoded": "../decoded.yuv"}, "at decoded: is not the name of a file in the store"),
+        ({"files": {"/etc/passwd": "0"}}, ".*: is not the name of a file in the store"),
+        ({"pictures": []}, "at pictures: "),
+        ({"format": {"width": 0, "height": 1}}, "at format: picture size 0x1 is not positive"),
+        ({"format": {"wide": 1}}, "at format: is not the format of a video"),
+        ({"psnr_y": float("inf")}, "at psnr_y: Input should be a finite number"),
+    ],
+)
+def test_a_damaged_line_is_told_where(tiny_store, tmp_path, changes, message):
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    _changed(store, **changes)
+    with pytest.raises(StoreError, match=f"^{store}/units.jsonl is damaged {message}"):
+        open_store(store)
+
+
+def test_statistics_of_units_without_psnr(tiny_store, tmp_path, run):
+    """A picture without any error has no PSNR: the others give the mean, and where there are none, none is shown."""
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    _changed(store, psnr_y=None)
+    status, out, _ = run("dataset", "stats", store, "--json")
+    rows = {(row["split"], row["qp"]): row["psnr_y"] for row in json.loads(out)["rows"]}
+    assert (status, rows["train", 32], rows["train", 42]) == (0, None, tiny_store.split("train")[1].psnr_y)
+    status, out, _ = run("dataset", "stats", store)
+    line = next(line for line in out.splitlines() if "train" in line and " 32 " in line)
+    assert status == 0
+    assert line.split("│")[7].strip() == "-"
+    # The two units of QP 32 as one row, of which one has no PSNR.
+    _changed(store, split="val")
+    rows = {(row["split"], row["qp"]): row for row in store_stats(open_store(store))["rows"]}
+    assert rows["val", 32]["sequences"] == 2
+    assert rows["val", 32]["psnr_y"] == tiny_store.split("val")[0].psnr_y
+
+
 def test_damage_is_found(tiny_store, tmp_path):
-    store = tmp_path / "copy"
-    shutil.copytree(tiny_store.folder, store)
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     assert all(problem is None for _, problem in verify_store(open_store(store)))
     flipped = next(store.glob("coded/a_qp32_*/decoded.yuv"))
     data = bytearray(flipped.read_bytes())
@@ -199,7 +267,7 @@ def test_a_sequence_at_two_sizes(tiny_recipe, tmp_path):
     recipe.write_text("name: s\npreset: faster\nqp: [42]\nsequences:\n  - {source: a.png, scales: [1, 0.5]}\n")
     store = build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
     assert [unit.name for unit in store.units] == ["a", "a_x0.5"]
-    assert {unit.record["group"] for unit in store.units} == {"a"}
+    assert {unit.group for unit in store.units} == {"a"}
     with store.units[0].originals() as full, store.units[1].originals() as half:
         assert half[0].y.shape == (72, 104)
         means = full[0].y.reshape(72, 2, 104, 2).mean(axis=(1, 3))
@@ -222,7 +290,7 @@ def test_shards_make_the_same_store(tiny_recipe, tiny_store, tmp_path):
     ended.append(b"complete" not in other.communicate()[0])
     assert other.returncode == 0
     assert any(ended)
-    assert _hashes(store) == _hashes(tiny_store.folder)
+    assert hashes(store) == hashes(tiny_store.folder)
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/2"])
@@ -249,7 +317,7 @@ def test_a_second_shard_waits_for_the_original_that_the_first_converts(tiny_reci
         found = list(pool.map(lambda _: originals.convert_original(recipe, source, name, tmp_path), range(4)))
     assert len(converted) == 1
     assert len(set(found)) == 1
-    assert found[0].sha256 == sha256_file(tiny_store.folder / tiny_store.units[0].record["original"])
+    assert found[0].sha256 == sha256_file(tiny_store.units[0].original_path)
 
 
 def test_threads_that_hash_one_source_do_not_disturb_each_other(tiny_recipe, tmp_path):

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codecnn import cli
 from codecnn.codec import CodecSettings, CodecTools, block_reader, block_table, get_codec
-from codecnn.codec.blocks.planes import BLOCK_PLANES, block_planes
-from codecnn.codec.blocks.table import COLUMNS, ctu_depths, read_table
+from codecnn.codec.blocks.files import read_blocks
+from codecnn.codec.blocks.planes import BLOCK_PLANES, block_planes, ctu_depths
 from codecnn.config import load_recipe
 from codecnn.dataset import build
 from codecnn.dataset.build import build_store
 from codecnn.errors import EncoderError, FormatError, UnsupportedError
 from codecnn.video import VideoFormat
+from tests.helpers.block_tables import as_rows
 
 GOLDEN = {
     # preset medium each; name: source, configuration, CTU size, parameters, QP
@@ -25,37 +25,33 @@ GOLDEN = {
 """Streams whose bytes a recipe gives, and VTM's trace of them."""
 
 
-def write_recipe(folder, shared_data, name):
+def write_recipe(folder, golden, name):
     source, configuration, ctu_size, params, qp = GOLDEN[name]
     path = folder / "recipe.yaml"
     size = name.removeprefix("tiny").removeprefix("clip").split("_")[0]
     path.write_text(
         f"name: golden\npreset: medium\nconfiguration: {configuration}\nctu_size: {ctu_size}\nqp: [{qp}]\n"
-        f"root: {shared_data / 'golden' / 'sources'}\nparams: {{{params}}}\n"
+        f"root: {golden / 'sources'}\nparams: {{{params}}}\n"
         f"sequences: [{{source: {source}.yuv, size: {size}, fps: {1 if configuration == 'ai' else 30}, name: tiny}}]\n"
     )
     return path
 
 
-def rows(table):
-    return sorted(zip(*(getattr(table, name).tolist() for name in COLUMNS), strict=True))
-
-
 @pytest.mark.parametrize("name", GOLDEN)
-def test_cus_planes_and_depths_are_those_of_vtms_trace(shared_data, tmp_path, name):
-    golden = shared_data / "golden" / "vvc"
-    recipe = write_recipe(tmp_path, shared_data, name)
+def test_cus_planes_and_depths_are_those_of_vtms_trace(own_golden, tmp_path, name):
+    golden = own_golden / "vvc"
+    recipe = write_recipe(tmp_path, own_golden, name)
     store = build_store(load_recipe(recipe), tmp_path, tmp_path / "store")
     (unit,) = store.units
-    assert (store.folder / unit.record["bitstream"]).read_bytes() == (golden / f"{name}.266").read_bytes()
-    traced = read_table(golden / f"{name}.vtmbmsstats.gz")
-    assert rows(read_table(store.folder / unit.record["blocks"])) == rows(traced)
-    form, pocs = unit.format, range(len(unit.record["pictures"]))
+    assert (unit.path("bitstream")).read_bytes() == (golden / f"{name}.266").read_bytes()
+    traced = read_blocks(golden / f"{name}.vtmbmsstats.gz")
+    assert sorted(as_rows(read_blocks(unit.path("blocks")))) == sorted(as_rows(traced))
+    form, pocs = unit.format, range(len(unit.pictures))
     np.testing.assert_array_equal(unit.block_planes(), block_planes(traced, pocs, form.width, form.height))
     table = store.ctus()
     for poc in pocs:
         mine = table.filter(np.asarray(table["poc"]) == poc)
-        mean, largest = ctu_depths(traced, poc, form.width, form.height, store.manifest["recipe"]["ctu_size"])
+        mean, largest = ctu_depths(traced, poc, form.width, form.height, store.manifest.recipe.ctu_size)
         assert mine["depth_mean"].to_pylist() == mean.tolist()
         assert mine["depth_max"].to_pylist() == largest.tolist()
 
@@ -87,21 +83,18 @@ def test_a_picture_that_the_log_lacks_is_an_error(coded):
         block_table(replace(coded, pictures=(*coded.pictures, coded.pictures[2])))
 
 
-def test_what_is_not_read_leaves_depth_empty_and_is_told(tiny_recipe, tmp_path, monkeypatch, capsys):
+def test_what_is_not_read_leaves_depth_empty_and_is_told(tiny_recipe, tmp_path, monkeypatch, run):
     def refuse(sequence):
         raise UnsupportedError("bitstream.266: it allows palette mode, which codecnn does not read")
 
     monkeypatch.setattr(build, "block_table", refuse)
-    argv = ["codecnn", "dataset", "build", str(tiny_recipe), "qp=[42]", "-o", str(tmp_path / "store")]
-    for extra in ([], ["--json"]):
-        monkeypatch.setattr("sys.argv", argv + extra)
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        assert not stop.value.code
+    argv = ["dataset", "build", tiny_recipe, "qp=[42]", "-o", tmp_path / "store"]
+    (plain, text, _), (machine, told_json, _) = run(*argv), run(*argv, "--json")
+    assert not plain
+    assert not machine
     told = "a at QP 42 has no depth: bitstream.266: it allows palette mode, which codecnn does not read"
-    text = capsys.readouterr().out
     assert told in text.splitlines()
-    assert json.loads(text[text.index("{") :])["no_blocks"][0] == told
+    assert json.loads(told_json)["no_blocks"][0] == told
     store = build.open_store(tmp_path / "store")
     assert store.ctus()["depth_mean"].null_count == store.ctus().num_rows
     assert [unit.block_planes() for unit in store.units] == [None] * 3

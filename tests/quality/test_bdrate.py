@@ -40,10 +40,14 @@ def test_equals_own_integration(method, own):
 
 # Two pairs of curves from the documentation of public BD-rate tools (x265 presets; Anserw's Bjontegaard_metric). The
 # values were computed by quadrature of SciPy's interpolators and, for the cubic, of a polynomial through four points.
-X265 = ([(9487.76, 40.037), (4593.6, 38.615), (2486.44, 36.845), (1358.24, 34.851)],
-        [(9787.8, 40.121), (4469.0, 38.651), (2451.52, 36.970), (1356.24, 34.987)])  # fmt: skip
-ANSERW = ([(686.76, 40.28), (309.58, 37.18), (157.11, 34.24), (85.95, 31.42)],
-          [(893.34, 40.39), (407.8, 37.21), (204.93, 34.17), (112.75, 31.24)])  # fmt: skip
+X265 = (
+    [(9487.76, 40.037), (4593.6, 38.615), (2486.44, 36.845), (1358.24, 34.851)],
+    [(9787.8, 40.121), (4469.0, 38.651), (2451.52, 36.970), (1356.24, 34.987)],
+)
+ANSERW = (
+    [(686.76, 40.28), (309.58, 37.18), (157.11, 34.24), (85.95, 31.42)],
+    [(893.34, 40.39), (407.8, 37.21), (204.93, 34.17), (112.75, 31.24)],
+)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +109,17 @@ TABLE = [
     (ANCHOR, TEST),
     X265,
     ANSERW,
-    ([(80123.4, 42.91), (38210.9, 40.87), (18943.2, 38.46), (9120.7, 35.93)],
-     [(78822.0, 42.93), (37405.1, 40.92), (18411.3, 38.55), (8800.2, 36.06)]),
-    ([(8123.4, 42.91), (3821.9, 38.87), (1894.2, 36.46), (912.7, 32.93)],
-     [(8822.0, 42.43), (3905.1, 38.32), (2011.3, 36.15), (980.2, 32.06)]),
+    (
+        [(80123.4, 42.91), (38210.9, 40.87), (18943.2, 38.46), (9120.7, 35.93)],
+        [(78822.0, 42.93), (37405.1, 40.92), (18411.3, 38.55), (8800.2, 36.06)],
+    ),
+    (
+        [(8123.4, 42.91), (3821.9, 38.87), (1894.2, 36.46), (912.7, 32.93)],
+        [(8822.0, 42.43), (3905.1, 38.32), (2011.3, 36.15), (980.2, 32.06)],
+    ),
     # Nearly flat at its end: the slope there is cut to keep the shape.
-    ([(4000, 36.1), (2000, 36.0), (1000, 33.0), (500, 30.0)],
-     [(4100, 36.2), (1900, 36.05), (1010, 33.1), (490, 30.2)]),
-]  # fmt: skip
+    ([(4000, 36.1), (2000, 36.0), (1000, 33.0), (500, 30.0)], [(4100, 36.2), (1900, 36.05), (1010, 33.1), (490, 30.2)]),
+]
 
 
 @pytest.mark.parametrize("curves", TABLE)
@@ -121,15 +128,18 @@ def test_equals_the_spreadsheet_of_the_standards_groups(curves):
     assert bd_rate(*curves[::-1]) == pytest.approx(_spreadsheet(*curves[::-1]), abs=1e-9)
 
 
-@settings(max_examples=60)
+def _curve(steps):
+    """Points from 500 and 30 dB on by steps: (factor of the rate, dB)."""
+    factors, gains = zip(*steps, strict=True)
+    return list(zip(np.cumprod([500.0, *factors]), np.cumsum([30.0, *gains]), strict=True))
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.floats(1.3, 3), st.floats(0.3, 4)), min_size=3, max_size=3), min_size=2, max_size=2)
 )
 def test_random_curves_equal_the_spreadsheet(steps):
-    curves = [
-        list(zip(np.cumprod([500.0, *(s[0] for s in x)]), np.cumsum([30.0, *(s[1] for s in x)]), strict=True))
-        for x in steps
-    ]
+    curves = [_curve(x) for x in steps]
     assert bd_rate(*curves) == pytest.approx(_spreadsheet(*curves), rel=1e-9, abs=1e-9)
 
 
@@ -164,16 +174,13 @@ def test_point_counts_may_differ_and_order_does_not_matter(shift):
     assert np.sign(value) == -np.sign(shift)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1.1, 3), st.floats(0.5, 4)), min_size=3, max_size=6),
     st.lists(st.tuples(st.floats(1.1, 3), st.floats(0.5, 4)), min_size=3, max_size=6),
 )
 def test_random_curves_equal_own_integration(steps_a, steps_b):
-    curves = []
-    for steps in (steps_a, steps_b):
-        rate, psnr = np.cumprod([500.0, *(s[0] for s in steps)]), np.cumsum([30.0, *(s[1] for s in steps)])
-        curves.append(list(zip(rate, psnr, strict=True)))
+    curves = [_curve(steps) for steps in (steps_a, steps_b)]
     assert bd_rate(*curves) == pytest.approx(_by_quadrature(*curves), rel=1e-6, abs=1e-6)
 
 

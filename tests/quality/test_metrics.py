@@ -16,6 +16,7 @@ from codecnn.quality.metrics import (
     peak_value,
     psnr,
     psnr_of_mean_mse,
+    psnr_of_mse,
     psnr_yuv_611,
     psnr_yuv_mse,
 )
@@ -168,3 +169,9 @@ def test_psnr_over_all_samples(bit_depth):
     assert psnr_yuv_mse([0, 0, 0], [4, 1, 1], 8) == float("inf")
     with pytest.raises(FormatError, match="nan"):
         psnr_yuv_mse([float("nan"), 1, 1], [4, 1, 1], 8)
+
+
+def test_arrays_of_mses_give_what_each_gives_alone():
+    errors = [0.0, 0.01, 3.5, 1e4]
+    assert psnr_of_mse(errors, 10).tolist() == [mean_psnr([error], 10) for error in errors]
+    assert psnr_of_mse(3.5, 8, "full") == pytest.approx(10 * math.log10(255**2 / 3.5), abs=1e-12)

@@ -12,11 +12,12 @@ from skimage import data
 from skimage.metrics import structural_similarity
 
 from codecnn.errors import EncoderError, FormatError
+from codecnn.quality import structure
 from codecnn.quality.libvmaf import vmaf
 from codecnn.quality.structure import MIN_SIDE, SCALE_WEIGHTS, ms_ssim, ssim
-from codecnn.video import VideoFormat, create_video
-from codecnn.video.picture import Picture
+from codecnn.video import VideoFormat
 from codecnn.video.process import ffmpeg_path
+from tests.helpers.clips import write_planes
 
 
 def _pair(bit_depth, shape, strength, seed=0):
@@ -57,8 +58,6 @@ def test_odd_sides_repeat_their_last_line():
     blurred = [np.pad(x.astype(float), ((0, 1), (0, 1)), mode="edge") for x in (a, b)]
     halves = [x.reshape(101, 2, 94, 2).mean(axis=(1, 3)) for x in blurred]
     assert halves[0].shape == (101, 94)
-    from codecnn.quality import structure
-
     assert np.array_equal(structure._halved(a.astype(float)), halves[0])
     assert 0.5 < ms_ssim(a, b, 8) < 1
 
@@ -84,10 +83,8 @@ def test_what_is_too_small_or_unequal_is_refused():
 
 
 def _write(path, planes, form):
-    with create_video(path, form) as out:
-        for plane in planes:
-            chroma = [np.full(shape, 1 << (form.bit_depth - 1), form.dtype) for shape in form.plane_shapes[1:]]
-            out.write(Picture((plane.astype(form.dtype), *chroma), form.bit_depth))
+    chroma = [np.full(shape, 1 << (form.bit_depth - 1)) for shape in form.plane_shapes[1:]]
+    return write_planes(path, form, [[plane, *chroma] for plane in planes])
 
 
 def _clip(tmp_path, form, strength=12, pictures=3, name=""):
@@ -99,9 +96,8 @@ def _clip(tmp_path, form, strength=12, pictures=3, name=""):
     scale = strength * (1 << (form.bit_depth - 8))
     top = (1 << form.bit_depth) - 1
     distorted = [np.clip(np.rint(x + rng.normal(0, scale, shape)), 0, top).astype(a.dtype) for x in reference]
-    paths = tmp_path / f"reference{name}.yuv", tmp_path / f"distorted{name}.yuv"
-    for path, planes in zip(paths, (reference, distorted), strict=True):
-        _write(path, planes, form)
+    clips = {"reference": reference, "distorted": distorted}
+    paths = [_write(tmp_path / f"{role}{name}.yuv", planes, form) for role, planes in clips.items()]
     return paths, reference, distorted
 
 
@@ -111,10 +107,8 @@ def test_vmaf_is_what_libvmaf_tells_of_y4m(tmp_path, bit_depth):
     form = VideoFormat(256, 192, "420", bit_depth, 30)
     paths, reference, distorted = _clip(tmp_path, form)
     scores = vmaf(*paths, form)
-    y4m = []
-    for path, planes in zip(paths, (reference, distorted), strict=True):
-        y4m.append(path.with_suffix(".y4m"))
-        _write(y4m[-1], planes, form)
+    clips = zip(paths, (reference, distorted), strict=True)
+    y4m = [_write(path.with_suffix(".y4m"), planes, form) for path, planes in clips]
     log = tmp_path / "log.xml"
     features = "feature=name=float_ssim|name=float_ms_ssim"
     filters = f"libvmaf=log_fmt=xml:log_path={log}:n_threads=2:{features}"
@@ -147,8 +141,7 @@ def test_vmaf_does_not_depend_on_chroma_format_or_bit_depth(tmp_path):
         paths = []
         for path in (first, second):
             samples = np.fromfile(path, np.uint8).reshape(3, 192, 256).astype(np.uint16) << (bit_depth - 8)
-            paths.append(tmp_path / f"{path.stem}_{chroma}_{bit_depth}.yuv")
-            _write(paths[-1], samples, form)
+            paths.append(_write(tmp_path / f"{path.stem}_{chroma}_{bit_depth}.yuv", samples, form))
         results[chroma, bit_depth] = vmaf(*paths, form)
     first = results["420", 8]
     for scores in results.values():

@@ -8,10 +8,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from codecnn.codec import CodedSequence
-from codecnn.codec.blocks.planes import block_planes
-from codecnn.codec.blocks.table import BlockTable, ctu_depths, write_table
+from codecnn.codec.blocks.files import write_blocks as write_table
+from codecnn.codec.blocks.planes import block_planes, ctu_depths
+from codecnn.codec.blocks.table import BlockTable
 from codecnn.dataset.store import UNIT_SCHEMA
-from codecnn.quality.grid import ctu_grid, ctu_sums
+from codecnn.quality import ctu_grid, ctu_means, psnr_of_mse
 from codecnn.runs import atomic_path
 from codecnn.video import open_raw
 
@@ -33,37 +34,30 @@ def measure(
     """The rows of one unit; see UNIT_SCHEMA for what each column is. `original` has the decoded pictures' format."""
     form = sequence.format
     grid = ctu_grid(form.width, form.height, ctu_size)
-    area = (grid[:, 2] * grid[:, 3]).astype(np.float64)
-    peak = 255.0 * 2 ** (form.bit_depth - 8)
-    unknown = np.full(len(grid), np.nan)
     columns: dict[str, list[npt.NDArray[Any]]] = {field: [] for field in UNIT_SCHEMA.names}
     with open_raw(original, form) as originals, open_raw(sequence.decoded, form) as decoded:
         for coded, source, output in zip(sequence.pictures, originals, decoded, strict=True):
             samples = source.y.astype(np.float64)
-            mse = ctu_sums((samples - output.y) ** 2, ctu_size) / area
-            mean = ctu_sums(samples, ctu_size) / area
-            with np.errstate(divide="ignore"):
-                psnr = 10 * np.log10(peak**2 / mse)
-            depth_mean, depth_max = (
-                (unknown, unknown)
-                if blocks is None
-                else ctu_depths(blocks, coded.poc, form.width, form.height, ctu_size)
-            )
-            values = {
-                "unit": np.full(len(grid), unit),
-                "sequence": np.full(len(grid), name),
-                "poc": np.full(len(grid), coded.poc),
-                **{field: grid[:, index] for index, field in enumerate(("x", "y", "w", "h"))},
-                "qp": np.full(len(grid), coded.qp),
+            mse = ctu_means((samples - output.y) ** 2, ctu_size)
+            mean = ctu_means(samples, ctu_size)
+            depths: Any = (np.nan, np.nan)
+            if blocks is not None:
+                depths = ctu_depths(blocks, coded.poc, form.width, form.height, ctu_size)
+            values: dict[str, Any] = {
+                "unit": unit,
+                "sequence": name,
+                "poc": coded.poc,
+                **dict(zip(("x", "y", "w", "h"), grid.T, strict=True)),
+                "qp": coded.qp,
                 "mse_y": mse,
-                "psnr_y": psnr,
-                "depth_mean": depth_mean,
-                "depth_max": depth_max,
-                "variance": np.maximum(ctu_sums(samples**2, ctu_size) / area - mean**2, 0),
-                "bits": unknown,
+                "psnr_y": psnr_of_mse(mse, form.bit_depth),
+                "depth_mean": depths[0],
+                "depth_max": depths[1],
+                "variance": np.maximum(ctu_means(samples**2, ctu_size) - mean**2, 0),
+                "bits": np.nan,
             }
             for field, value in values.items():
-                columns[field].append(value)
+                columns[field].append(np.broadcast_to(value, len(grid)))
     arrays = [
         pa.array(np.concatenate(columns[field.name]), type=field.type, from_pandas=pa.types.is_floating(field.type))
         for field in UNIT_SCHEMA

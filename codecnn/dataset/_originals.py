@@ -2,14 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from pydantic import Field
 
 from codecnn.dataset.recipe import Recipe, Source
-from codecnn.dataset.store import format_from_json, format_to_json
+from codecnn.dataset.records import Format, Record
 from codecnn.errors import CodecnnError
 from codecnn.runs import read_json, sha256_file, sha256_json, write_json
 from codecnn.video import (
@@ -25,23 +25,22 @@ from codecnn.video import (
 )
 
 ORIGINALS, HASHES = "originals", ".hashes"
-SMALLEST = 32
+_SMALLEST = 32
 """Width and height that smaller pictures are padded to: ffmpeg gives libvvenc a byte a luma sample, headers and all."""
 
 
-@dataclass(frozen=True)
-class Original:
-    """A converted sequence: its file's name in the store, sha256 and size in bytes, and its format."""
+class Original(Record):
+    """A converted sequence: its file's name in the store, and what the JSON beside it keeps of it."""
 
-    name: str
+    name: str = Field(exclude=True)
     sha256: str
     bytes: int
-    format: VideoFormat
+    format: Format
 
 
 def original_name(recipe: Recipe, source: Source, store: Path) -> str:
     """The file's name in the store; its last part is a hash of all that decides the samples."""
-    reading = source.spec.model_dump(include=set(READING))
+    reading = source.spec.model_dump(include=_READING)
     how = {
         "source_sha256": _source_sha256(source.path, store),
         "bit_depth": recipe.internal_bit_depth,
@@ -52,14 +51,16 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
     return f"{ORIGINALS}/{source.name}_{sha256_json(how)[:16]}.yuv"
 
 
-READING = (*("size", "bit_depth", "chroma", "fps", "start", "frames", "step", "packing", "matrix", "full_range"),)
+_READING = {"size", "bit_depth", "chroma", "fps", "start", "frames", "step", "packing", "matrix", "full_range"}
 """What a recipe's sequence says on how its file is to be read."""
 
 
 def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> Original:
-    """Convert `source` into the store unless it is there, and say what it is.
+    """Convert `source` into the store unless it is there, and say what it is: of even size, at the internal bit depth.
 
-    Even size, the internal bit depth. Of several threads, processes or machines that ask at once, one converts.
+    All QPs of a sequence need the same file at once, so whoever comes first, thread, process or machine, converts it
+    under a lock, and the others wait. The JSON beside it is written last: without it, or with another size in bytes,
+    the file is what a kill left, and is converted again.
     """
     path = store / name
     described = path.with_suffix(".json")
@@ -68,18 +69,16 @@ def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> 
         found = _described(name, path, described)
         if found is None:
             form = _convert(recipe, source, path)
-            found = Original(name, sha256_file(path), path.stat().st_size, form)
-            write_json(
-                described, {"sha256": found.sha256, "bytes": found.bytes, "format": format_to_json(found.format)}
-            )
+            found = Original(name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form)
+            write_json(described, found.to_json())
     return found
 
 
 def _described(name: str, path: Path, described: Path) -> Original | None:
-    with contextlib.suppress(CodecnnError, KeyError, TypeError, OSError):
-        values = read_json(described)
-        if path.stat().st_size == values["bytes"]:
-            return Original(name, str(values["sha256"]), values["bytes"], format_from_json(values["format"]))
+    with contextlib.suppress(CodecnnError, OSError):
+        original = Original.from_json(described, read_json(described), name=name)
+        if path.stat().st_size == original.bytes:
+            return original
     return None
 
 
@@ -90,7 +89,7 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
         def pictures() -> Iterator[Any]:
             for picture in video:
                 small = downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale)
-                yield pad_to_even(small, chroma, SMALLEST)
+                yield pad_to_even(small, chroma, _SMALLEST)
 
         converted = pictures()
         first = next(converted)
@@ -105,7 +104,7 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
 
 def _open(recipe: Recipe, source: Source) -> Video:
     """Stills become what the recipe says; other files are read as they are."""
-    options = source.spec.model_dump(include=set(READING))
+    options = source.spec.model_dump(include=_READING)
     if source.path.is_dir() or source.path.suffix.lower() in STILL_SUFFIXES:
         options |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
     return open_video(source.path, **options)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.blocks.planes import BLOCK_PLANES
-from codecnn.dataset.store import Unit
+from codecnn.dataset.store import Unit, map_block_planes
 from codecnn.errors import StoreError
 from codecnn.video.raw import map_file
 
@@ -27,8 +27,8 @@ class MappedUnits:
 
     def __init__(self, units: Sequence[Unit], files: Iterable[str]) -> None:
         self.formats = [unit.format for unit in units]
-        self.counts = [len(unit.record["pictures"]) for unit in units]
-        self.paths = {file: [unit.folder / unit.record[file] for unit in units] for file in files}
+        self.counts = [len(unit.pictures) for unit in units]
+        self.paths = {file: [unit.path(file) for unit in units] for file in files}
         self._open: dict[tuple[str, int], npt.NDArray[Any]] = {}
         self._planes: dict[tuple[str, int, int, int], npt.NDArray[Any]] = {}
 
@@ -83,10 +83,7 @@ class MappedUnits:
 
     def _map_cells(self, unit: int) -> npt.NDArray[Any]:
         path, form, count = self.paths[BLOCK_FILE][unit], self.formats[unit], self.counts[unit]
-        try:
-            cells = np.asarray(np.load(path, mmap_mode="r"))
-        except Exception as error:  # a damaged header is evaluated as Python text, so its errors are of any type
-            raise StoreError(f"{path} is not a readable array: build the store again") from error
+        cells = np.asarray(map_block_planes(path))
         shape = (count, len(BLOCK_PLANES), -(-form.height // 4), -(-form.width // 4))
         if cells.shape != shape or cells.dtype != np.int8:
             raise StoreError(f"{path} holds {cells.dtype} {cells.shape}, its unit asks for int8 {shape}")

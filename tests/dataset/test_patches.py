@@ -1,39 +1,24 @@
-"""Grid, halo and loader against plain slicing."""
+"""Halo and loader against plain slicing."""
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecnn.dataset.loader import CtuPatches, TrainingBatches, as_floats, as_tensors
-from codecnn.dataset.patches import Patch, PatchReader
+from codecnn.dataset.patches import Patch, PatchReader, copy_window
 from codecnn.errors import ConfigError
-from codecnn.quality.grid import ctu_grid, ctu_sums, cut
 
 
-@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([16, 64, 128]))
-def test_the_grid_covers_every_sample_once(width, height, size):
-    covered = np.zeros((height, width), int)
-    for x, y, w, h in ctu_grid(width, height, size):
-        covered[y : y + h, x : x + w] += 1
-    assert (covered == 1).all()
-
-
-@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.randoms(use_true_random=False))
-def test_sums_are_those_of_slices(width, height, size, random):
-    plane = np.random.default_rng(random.randrange(1000)).random((height, width))
-    expected = [plane[y : y + h, x : x + w].sum() for x, y, w, h in ctu_grid(width, height, size)]
-    np.testing.assert_allclose(ctu_sums(plane, size), expected)
-
-
-@given(st.integers(-20, 40), st.integers(-20, 40), st.integers(1, 40), st.integers(1, 40))
+@settings(max_examples=400, deadline=None)
+@given(st.integers(-60, 60), st.integers(-60, 60), st.integers(1, 45), st.integers(1, 45))
 def test_a_window_is_that_of_the_padded_picture(x, y, width, height):
     plane = np.random.default_rng(0).integers(0, 1023, (23, 31), dtype=np.uint16)
-    padded = np.pad(plane, 100, mode="edge")
-    np.testing.assert_array_equal(
-        cut(plane, x, y, width, height), padded[100 + y : 100 + y + height, 100 + x : 100 + x + width]
-    )
+    padded = np.pad(plane, 120, mode="edge")
+    out = np.zeros((height, width), np.uint16)
+    copy_window(out, plane, x, y)
+    np.testing.assert_array_equal(out, padded[120 + y : 120 + y + height, 120 + x : 120 + x + width])
 
 
 def _luma(unit):
@@ -67,33 +52,11 @@ def test_planes_carry_the_unit_they_come_from(tiny_store):
     for index, unit in enumerate(units):
         batch = _batch(PatchReader(units, 64, 2), Patch(index, 0, 8, 16), 0)
         assert batch["qp"].shape == (1, 1, 1, 1)
-        assert batch["qp"].item() * 64 == unit.record["pictures"][0]["qp"]
+        assert batch["qp"].item() * 64 == unit.pictures[0].qp
         original, decoded = _luma(unit)
         error = np.mean((original.astype(float) - decoded) ** 2) / 1024**2
         assert batch["picture_mse"].item() == pytest.approx(error, rel=1e-3)
         np.testing.assert_array_equal(batch["orig_y"][0, 0].numpy() * 1024, original[16:80, 8:72])
-
-
-def test_symmetries_move_input_and_target_together(tiny_store):
-    reader = PatchReader(tiny_store.split("train"), 64, 2)
-    patch = Patch(0, 0, 8, 16)
-    plain = _batch(reader, patch, 0)
-    seen = set()
-    for transform in range(8):
-        turned = _batch(reader, patch, transform)
-        np.testing.assert_array_equal(
-            turned["rec_y"][0, 0, 2:-2, 2:-2] - turned["orig_y"][0, 0],
-            _turn(plain["rec_y"][0, 0, 2:-2, 2:-2] - plain["orig_y"][0, 0], transform),
-        )
-        seen.add(turned["orig_y"].numpy().tobytes())
-    assert len(seen) == 8
-
-
-def _turn(plane, transform):
-    plane = plane.numpy()
-    plane = plane.T if transform & 1 else plane
-    plane = np.flipud(plane) if transform & 2 else plane
-    return np.fliplr(plane) if transform & 4 else plane
 
 
 def test_a_batch_depends_on_seed_and_step_alone(tiny_store):
@@ -105,13 +68,6 @@ def test_a_batch_depends_on_seed_and_step_alone(tiny_store):
     assert torch.equal(a[7]["rec_y"], b[7]["rec_y"])
     assert not torch.equal(a[7]["rec_y"], a[8]["rec_y"])
     assert not torch.equal(a[7]["rec_y"], c[7]["rec_y"])
-
-
-def test_qps_are_drawn_evenly(tiny_store):
-    data = TrainingBatches(tiny_store.split("train"), batch=64, steps=8, size=64, halo=2)
-    qps = torch.cat([data[step]["qp"].flatten() * 64 for step in range(8)])
-    assert {32, 42} == set(qps.tolist())
-    assert 0.4 < (qps == 32).float().mean() < 0.6
 
 
 def test_a_picture_smaller_than_a_patch_trains_on_what_is_there(tiny_store):
