@@ -21,29 +21,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.dataset.loader import CELL_SCALES
+from codecnn.codec.plane_sources import CELL_PLANES
 from codecnn.filtering.integer import (
+    ExactFilter,
     FastNetwork,
     IntegerNetwork,
-    exact_filter,
     filter_reference,
     integer_path,
     load_integer,
     quantise,
 )
 from codecnn.filtering.integer.file import md5_of
-from codecnn.models import (
-    FilterNetwork,
-    complexity,
-    create_model,
-    list_models,
-    list_weights,
-    load_model,
-    weights_path,
-)
-from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.graph.build import build_graph
+from codecnn.models import FilterNetwork, complexity, create_model, list_models, list_weights, load_model, weights_path
 from codecnn.models.graph.nodes import Graph, run
+from codecnn.models.inference import build_graph
+from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.runs import append_jsonl, read_jsonl
 from codecnn.video import Picture, read_still
 
@@ -91,13 +83,12 @@ def window(pictures: list[Picture], rng: np.random.Generator, samples: float) ->
     w = int(min(width, max(16, samples / h)))
     y, x = 2 * int(rng.integers((height - h) // 2 + 1)), 2 * int(rng.integers((width - w) // 2 + 1))
     cut = [picture.y[y : y + h, x : x + w]]
-    for plane in picture.planes[1:]:
-        cut.append(plane[y // 2 : y // 2 + (h + 1) // 2, x // 2 : x // 2 + (w + 1) // 2])
+    cut += [plane[y // 2 : y // 2 + (h + 1) // 2, x // 2 : x // 2 + (w + 1) // 2] for plane in picture.planes[1:]]
     return Picture(tuple(np.ascontiguousarray(plane) for plane in cut), 10)
 
 
 def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """The picture's planes, and of the others in `names` what stands for them."""
+    """Planes of the picture, and made-up ones for all others in `names`."""
     planes = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True))
     height, width = picture.y.shape
     for name in names:
@@ -106,37 +97,36 @@ def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) 
             planes[name] = np.clip(noisy, 0, 1023).astype(picture.y.dtype)
         elif name not in planes:
             cells = rng.integers(0, 4, (-(-height // 4), -(-width // 4))).repeat(4, axis=0).repeat(4, axis=1)
-            planes[name] = (cells[:height, :width] / CELL_SCALES[name]).astype(np.float32)
+            planes[name] = (cells[:height, :width] / CELL_PLANES[name].scale).astype(np.float32)
     return planes
 
 
 def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator) -> dict:
-    """Samples of the window, how many differ in any of the ways, and the MD5 of the plain form's."""
+    """Number of samples of the window, how many of them differ in each way, and the MD5 of the plain form's."""
     planes = planes_of(network.graph.planes, picture, rng)
     expected = filter_reference(network, {name: planes[name] for name in network.graph.planes}, qp, 10)
     tile = int(rng.integers(64, max(picture.y.shape) + 64))
     ways = {"whole": (None, 1, False), "tiles": (tile, 2, False), "float64": (tile, 1, True)}
-    wrong: Counter[str] = Counter()
+    wrong = {}
     for way, (side, threads, wide) in ways.items():
         torch.set_num_threads(threads)
-        made = exact_filter(network, device=device, tile=side, wide=wide).samples(picture, qp, planes)
+        made = ExactFilter(network, device=device, tile=side, wide=wide).samples(picture, qp, planes)
         wrong[way] = sum(int((made[name] != expected[name]).sum()) for name in expected)
     wrong["batch"] = in_batches(network, planes, qp, device, rng)
     samples = sum(plane.size for plane in expected.values())
-    return {"samples": samples, "differing": dict(wrong), "tile": tile, "md5": md5_of(expected)}
+    return {"samples": samples, "differing": wrong, "tile": tile, "md5": md5_of(expected)}
 
 
 def in_batches(
     network: IntegerNetwork, planes: dict[str, np.ndarray], qp: int, device: str, rng: np.random.Generator
 ) -> int:
-    """Samples of eight windows together that differ from those of each alone, in another layout."""
+    """Number of samples of eight windows, filtered together in another layout, that differ from each filtered alone."""
     graph, fast = network.graph, FastNetwork(network, device)
     side = 16 + -16 % graph.stride + 2 * graph.halo
     shape = planes["rec_y"].shape
     if min(shape) < side + 2:
         return 0
-    places = [(int(rng.integers((n - side) // 2)), int(rng.integers((m - side) // 2)))
-              for n, m in [shape] * 8]  # fmt: skip
+    places = [[int(rng.integers((size - side) // 2)) for size in shape] for _ in range(8)]
     batch = {}
     for name in graph.planes:
         factor = 2 if name in CHROMA_PLANES else 1
@@ -162,9 +152,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
 
-    done: Counter[str] = Counter()
-    for line in read_jsonl(given.output):
-        done[line["network"]] += 1
+    done = Counter(line["network"] for line in read_jsonl(given.output))
     pictures = [read_still(path, chroma="420", bit_depth=10) for path in given.pictures]
     for name in given.network or names():
         model, network = network_of(name, pictures[0])

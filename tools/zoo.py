@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.dataset.store import open_store
-from codecnn.evaluation.summary import untrained_qp
+from codecnn.evaluation.summarise import untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import load_model, save_weights
-from codecnn.models.weights import card_path
+from codecnn.models.card import card_path, read_card
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json, read_jsonl, write_json
 
@@ -36,7 +36,7 @@ def ship(run: Path, name: str, store: Path) -> None:
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
-    save_weights(target, model, card["network"], {key: card[key] for key in OF_THE_RUN})
+    save_weights(target, model, str(card.network), {key: card[key] for key in OF_THE_RUN})
     target.chmod(0o644)
     model, card = load_model(target)
     integers, made = integer_network(model, card, open_store(store))
@@ -59,8 +59,8 @@ def figures(results: Path) -> str:
         if "loss_to_float" in one:
             continue
         path = FOLDER / f"{one['name'].rpartition('/')[2]}.safetensors"
-        card = read_json(card_path(path))
-        if card["sha256"] != one["weights_sha256"]:
+        card = read_card(path)
+        if card.sha256 != one["weights_sha256"]:
             raise SystemExit(f"{results} is about other weights than {path}")
         if any(untrained_qp(card, qp) for qp in qps):
             raise SystemExit(f"{results} is about QPs that {path.stem} was not trained at")
@@ -78,11 +78,11 @@ def figures(results: Path) -> str:
         before = card.get("test", {})
         if "integers_lose" in before and all(before[key] == value for key, value in test.items() if key in SAME_TEST):
             test.setdefault("integers_lose", before["integers_lose"])  # of an evaluation with --exact
-        write_json(card_path(path), card | {"test": test})
+        write_json(card_path(path), {**card, "test": test})
         gain, rate = one["gain_db"]["y"], one["bd_rate"]["y"]
         lines.append(
-            f"| `{path.stem}` | `{card['network']}` | {', '.join(card['options']['planes'])} "
-            f"| {card['kmac_per_pixel']:.1f} | {card['parameters']:,} | **{gain['mean']:+.3f}** "
+            f"| `{path.stem}` | `{card.network}` | {', '.join(card.options['planes'])} "
+            f"| {card.kmac_per_pixel:.1f} | {card.parameters:,} | **{gain['mean']:+.3f}** "
             f"| {' | '.join(f'{gain[str(qp)]:+.3f}' for qp in qps)} | {rate:+.2f} % "
             f"| {card['validation']['seconds'] / 3600:.1f} |"
         )

@@ -1,4 +1,10 @@
-"""Peak memory of the tensors that a computation makes, counted as they are made: the same figure on every machine."""
+"""Peak memory of the tensors that a computation makes, counted as they are made: the same figure on every machine.
+
+What a process takes depends on the allocator, on threads and on what ran before. Here every operation that PyTorch
+dispatches is seen with the tensors it returns; bytes count from when their storage first shows up until Python frees
+it, so that a view costs nothing and what autograd keeps for the backward pass counts as long as it is kept. That works
+on the meta device too, where tensors have shapes and no samples: no memory is needed to know how much would be.
+"""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -9,7 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from codecnn.models.base import CHROMA_PLANES, FilterNetwork, named_outputs
+from codecnn.models.base import FilterNetwork, named_outputs
+from codecnn.models.planes import CHROMA_PLANES
 
 
 class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]

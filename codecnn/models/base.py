@@ -4,38 +4,33 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
-
-DECODED_PLANES = ("rec_y", "rec_u", "rec_v")
-DIFFERENCE_PLANES = ("unf_y", "pred_y")
-"""The picture before the codec's loop filters and the codec's prediction, which a network is given as what they differ
-from `rec_y`: libvvenc's filters change 1 to 10 steps of 1024, and beside the texture of two pictures a training did not
-find that (docs/learning.md)."""
-SAMPLE_PLANES = (*DECODED_PLANES, *DIFFERENCE_PLANES)
-"""Planes of samples x / 2^bit_depth."""
-CHROMA_PLANES = ("rec_u", "rec_v")
-"""Planes that come at the resolution of 4:2:0 chroma, half of luma's height and width, and so with half the halo."""
-KNOWN_PLANES = (*SAMPLE_PLANES, "qp", "depth", "cu_qp", "pred_mode", "intra_mode", "partition")
-"""Planes that a network may declare; all but chroma's have luma's size, and `qp` may be constant, (n, 1, 1, 1)."""
-
-RESIDUAL_SCALE = 0.02
-"""Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37."""
-
-CENTRED_SCALE = 4.0
-"""Factor on samples less one half, as the first convolution gets them."""
-DIFFERENCE_SCALE = 64.0
-"""Factor on a difference of samples, as the first convolution gets it."""
+from codecnn.models._blocks import Block
+from codecnn.models._conditioning import QpGain, QpModulation
+from codecnn.models.graph._draft import Draft
+from codecnn.models.planes import (
+    CHROMA_PLANES,
+    DECODED_PLANES,
+    DIFFERENCE_PLANES,
+    DIFFERENCE_SCALE,
+    KNOWN_PLANES,
+    RESIDUAL_SCALE,
+    centred,
+    upsample_chroma,
+)
 
 Filtered = Tensor | dict[str, Tensor]
 """What a network returns: the filtered luma, or for several outputs each of them by name."""
 
 
 class FilterNetwork(nn.Module):
-    """Base of the filter networks.
+    """Base of the filter networks: what all have, and what a family adds to its `forward`.
+
+    To be exported a family has `draw`; to grow from a smaller network it has GROWS and what else growing asks.
 
     planes   names of the input planes; all but those `beside` are channels of the first convolution, in this order
     outputs  the filtered components: ("y",), or ("y", "u", "v") with chroma at its own resolution
@@ -45,6 +40,9 @@ class FilterNetwork(nn.Module):
     gain     where the QP is known, what the residual is multiplied by
     options  what the network was made with, as its weights' card holds it
     """
+
+    GROWS: tuple[str, ...] = ()
+    """Options that may be larger than those of a network that this one grows from; all others are the same."""
 
     options: dict[str, Any]
 
@@ -130,51 +128,76 @@ class FilterNetwork(nn.Module):
             residual = residual * self.gain(self.crop(planes["qp"]))
         return self.crop(planes["rec_y"]) + residual
 
+    def sample_spans(self, cells: int, width: int | None = None) -> list[slice]:
+        """Ranges of the first convolution's channels that hold decoded samples, as `initialise` takes them.
 
-def centred(samples: Tensor) -> Tensor:
-    """Samples of [0, 1] in [-2, 2], the scale of the first convolution's input."""
-    return (samples - 0.5) * CENTRED_SCALE
+        A plane has `cells` channels, and all of them are together where no width is given.
+        """
+        starts = [index * cells for index, name in enumerate(self.channels) if name in DECODED_PLANES]
+        width = width or cells
+        return [slice(at, at + width) for start in starts for at in range(start, start + cells, width)]
+
+    def draw(self, draft: Draft) -> dict[str, str]:
+        """Add the nodes of the network, folded and in float64, and return the node of each output's residual."""
+        raise ModelError(f"a network of the class {type(self).__name__} has no graph to export")
+
+    def draw_channels(self, draft: Draft, factor: int = 1) -> str:
+        """The network's channels at luma's resolution, unshuffled by `factor`, as one tensor."""
+        draft.once("rec_y")
+        parts = [
+            draft.shuffled(f"{name}.unshuffled", "unshuffle", draft.plane_at_luma(name), factor)
+            for name in self.channels
+        ]
+        return draft.joined("channels", parts)
+
+    def draw_output(self, draft: Draft, output: str, residual: str) -> None:
+        """Add the output node, which scales a residual and adds it to the decoded plane, as `repaired` does."""
+        gain = np.ones(1) if self.gain is None else self.gain.table()
+        plane = draft.once(f"rec_{output}")
+        crop = self.halo // (1 if output == "y" else 2)
+        draft.add(output, "output", residual, plane, tensors={"gain": gain * RESIDUAL_SCALE}, crop=crop)
+
+    def concatenated(self, name: str) -> list[int]:
+        """Widths of the tensors whose concatenation the convolution of weight `name` takes; empty for one tensor."""
+        return []
+
+    def stacked(self, name: str) -> int:
+        """Number of equal parts of the outputs of the tensor `name`, each of which grows at its own end."""
+        return 1
+
+    def silence_added(self, small: "FilterNetwork") -> None:
+        """Let the parts that the network has beyond `small` change nothing; by default there are none to silence."""
+
+
+class Trunk(FilterNetwork):
+    """Blocks of one width one after the other, each followed by what the QP makes of its features."""
+
+    blocks: nn.ModuleList
+    modulations: nn.ModuleList | None
+
+    def modulate(self, conditioning: str, features: int) -> None:
+        """Make the modulations of all blocks, none where the QP comes as a plane."""
+        made = (QpModulation(features, conditioning) for _ in self.blocks)
+        self.modulations = None if conditioning == "plane" else nn.ModuleList(made)
+
+    def draw_blocks(self, draft: Draft, x: str) -> list[str]:
+        """Add the nodes of all blocks and modulations behind the node `x`, and return the output of each block."""
+        made = []
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            x = block.draw(draft, f"blocks.{index}", x)
+            if self.modulations is not None:
+                modulation = self.modulations[index]
+                assert isinstance(modulation, QpModulation)
+                x = modulation.draw(draft, f"modulations.{index}", x)
+            made.append(x)
+        return made
+
+    def stacked(self, name: str) -> int:
+        # FiLM's rows are factors, then offsets.
+        return 2 if self.options["conditioning"] == "film" and ".out." in name else 1
 
 
 def named_outputs(filtered: Filtered) -> dict[str, Tensor]:
     """What a network returned, by component; luma alone is {"y": ...}."""
     return {"y": filtered} if isinstance(filtered, Tensor) else filtered
-
-
-def upsample_chroma(plane: Tensor) -> Tensor:
-    """4:2:0 chroma (n, 1, h, w) at luma's size (n, 1, 2h, 2w), bilinear, beyond the edge the nearest sample.
-
-    The phase is that of chroma sample location type 0 (H.266 and H.265 Annex E, VUI), the default of both standards:
-    horizontally on every other luma sample, vertically half-way between two luma rows.
-    """
-    right = torch.cat([plane[..., 1:], plane[..., -1:]], dim=3)
-    wide = torch.stack([plane, (plane + right) / 2], dim=4).flatten(3)
-    above = torch.cat([wide[:, :, :1], wide[:, :, :-1]], dim=2)
-    below = torch.cat([wide[:, :, 1:], wide[:, :, -1:]], dim=2)
-    return torch.stack([0.75 * wide + 0.25 * above, 0.75 * wide + 0.25 * below], dim=3).flatten(2, 3)
-
-
-class QpGain(nn.Module):
-    """A learned positive factor by QP for the residual, linear in its logarithm between knots at QP 0, 4, ... 64.
-
-    It starts at 2^((QP - 37) / 9), about as the error that VVC leaves grows with QP (on the demo's pictures it doubles
-    every 8.3): a network's output is then in units of that error, meant to keep the optimiser's steps at QP 42 from
-    drowning what there is to gain at QP 22. It costs one multiplication a sample and is pointwise, so it does not
-    widen the receptive field.
-    """
-
-    SPACING = 4
-
-    def __init__(self) -> None:
-        super().__init__()
-        knots = torch.arange(int(QP_SCALE) // self.SPACING + 1) * self.SPACING
-        self.log_gain = nn.Parameter((knots - 37) / 9 * math.log(2))
-
-    def forward(self, qp: Tensor) -> Tensor:
-        """Factor for a QP plane in units of q / 64, any shape."""
-        last = self.log_gain.numel() - 1
-        position = (qp * (QP_SCALE / self.SPACING)).clamp(0, last)
-        below = position.detach().floor().clamp(max=last - 1)
-        weight = position - below
-        index = below.long()
-        return torch.exp(self.log_gain[index] * (1 - weight) + self.log_gain[index + 1] * weight)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from codecnn.errors import ModelError
-from codecnn.models.transfer import strip_wrappers
+from codecnn.models._transfer import strip_wrappers
 
 GROUP_OPTIONS = ("lr", "weight_decay", "betas", "eps")
 """What a parameter group may set. Torch's optimisers take any key and pass over those they do not know."""

@@ -4,10 +4,9 @@ Each is a file NAME.safetensors with its card beside it, and NAME.int16.safetens
 """
 
 from pathlib import Path
-from typing import Any
 
 from codecnn.errors import MissingFileError
-from codecnn.runs import read_json
+from codecnn.models.card import Card, read_card
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
 _INTEGERS = ".int16"
@@ -34,7 +33,7 @@ def weights_path(weights: Path | str) -> Path:
     return FOLDER / f"{path.name}.safetensors"
 
 
-def zoo_cards() -> dict[str, dict[str, Any]]:
+def zoo_cards() -> dict[str, Card]:
     """The cards of the weights that come with the package by their names, from the cheapest network to the dearest."""
-    cards = {name: dict(read_json(FOLDER / f"{name}.json")) for name in list_weights()}
-    return dict(sorted(cards.items(), key=lambda item: (item[1]["kmac_per_pixel"], item[0])))
+    cards = {name: read_card(FOLDER / f"{name}.safetensors") for name in list_weights()}
+    return dict(sorted(cards.items(), key=lambda item: (item[1].kmac_per_pixel or 0.0, item[0])))

@@ -5,9 +5,9 @@ import torch
 
 from codecnn.filtering.integer import IntegerNetwork, quantise
 from codecnn.models import create_model
-from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.graph.build import build_graph
-from tests.models.test_models import SHORT
+from codecnn.models.inference import build_graph
+from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from tests.helpers.networks import SHORT
 
 
 def formula_model(name, options=None):

@@ -3,54 +3,28 @@
 import numpy as np
 import pytest
 import torch
+from scipy.signal import convolve2d
 from torch import nn
 
 from codecnn.errors import ModelError
-from codecnn.models.base import QpGain, upsample_chroma
-from codecnn.models.blocks import RDB, Branches, DepthwiseBlock, Haar, InverseHaar, SeparableBlock, rdb_macs
-from codecnn.models.conditioning import QpModulation
+from codecnn.models._blocks import Branches, DepthwiseBlock, Haar, InverseHaar, SeparableBlock
+from codecnn.models._conditioning import QpGain, QpModulation
+from codecnn.models._dense import RDB, rdb_macs
 from codecnn.models.families.rdn import RDN
+from codecnn.models.planes import upsample_chroma
+from tests.helpers.networks import ABLATIONS
+from tests.helpers.plain_blocks import convolve, linear, rdb, relu
 
 HEIGHT, WIDTH = 4, 6
 
 
-def convolve(x, layer):
-    """Correlation of (c, h, w) with a Conv2d's weight, tap by tap."""
-    weight = layer.weight.detach().numpy()
-    outputs, per_group, rows, columns = weight.shape
-    padded = np.pad(x, [(0, 0), *((size, size) for size in layer.padding)])
-    height, width = padded.shape[1] - rows + 1, padded.shape[2] - columns + 1
-    out = np.zeros((outputs, height, width)) + layer.bias.detach().numpy()[:, None, None]
-    for o in range(outputs):
-        first = o // (outputs // layer.groups) * per_group
-        for c in range(per_group):
-            for dy in range(rows):
-                for dx in range(columns):
-                    out[o] += weight[o, c, dy, dx] * padded[first + c, dy : dy + height, dx : dx + width]
-    return out
-
-
 def transposed(x, layer):
     """Every input sample spread over its taps, for a ConvTranspose2d with one output."""
-    weight, s, p = layer.weight.detach().numpy(), layer.stride[0], layer.padding[0]
-    size = weight.shape[2]
-    full = np.zeros((1, (x.shape[1] - 1) * s + size, (x.shape[2] - 1) * s + size))
-    for c in range(x.shape[0]):
-        for y in range(x.shape[1]):
-            for z in range(x.shape[2]):
-                full[0, y * s : y * s + size, z * s : z * s + size] += weight[c, 0] * x[c, y, z]
-    return full[:, p : full.shape[1] - p, p : full.shape[2] - p] + layer.bias.detach().numpy()
-
-
-def relu(x):
-    return np.maximum(x, 0)
-
-
-def rdb(x, block):
-    dense = x
-    for layer in block.layers:
-        dense = np.concatenate([dense, relu(convolve(dense, layer))])
-    return convolve(dense, block.fusion) + (x if block.local_residual else 0)
+    kernels, s, p = layer.weight.detach().numpy()[:, 0], layer.stride[0], layer.padding[0]
+    apart = np.zeros((len(x), (x.shape[1] - 1) * s + 1, (x.shape[2] - 1) * s + 1))
+    apart[:, ::s, ::s] = x
+    full = sum(convolve2d(plane, kernel) for plane, kernel in zip(apart, kernels, strict=True))
+    return full[None, p : len(full) - p, p : full.shape[1] - p] + layer.bias.detach().numpy()
 
 
 def branches(x, block):
@@ -78,12 +52,13 @@ def shuffle(x, s):
     return out
 
 
+def hadamard(cell):
+    a, b, c, d = cell
+    return np.stack([a + b + c + d, a - b + c - d, a + b - c - d, a - b - c + d])
+
+
 def haar(x):
-    bands = []
-    for plane in x:
-        a, b, c, d = plane[::2, ::2], plane[::2, 1::2], plane[1::2, ::2], plane[1::2, 1::2]
-        bands += [(a + b + c + d) / 4, (a - b + c - d) / 4, (a + b - c - d) / 4, (a - b - c + d) / 4]
-    return np.stack(bands)
+    return np.concatenate([hadamard(unshuffle(plane[None], 2)) / 4 for plane in x])
 
 
 def alive(module, seed=0):
@@ -141,8 +116,8 @@ def test_modulation_by_qp(kind):
     qp = torch.tensor([22.0, 37.0], dtype=torch.float64)[:, None, None, None] / 64
     torch.testing.assert_close(block(x, qp), x, rtol=0, atol=1e-15)
     alive(block)
-    hidden = relu((qp.numpy().reshape(2, 1) - 0.5) * 4 @ block.hidden.weight.detach().numpy().T + _bias(block.hidden))
-    factors = (hidden @ block.out.weight.detach().numpy().T + _bias(block.out))[:, :, None, None]
+    hidden = relu(linear((qp.numpy().reshape(2, 1) - 0.5) * 4, block.hidden))
+    factors = linear(hidden, block.out)[:, :, None, None]
     if kind == "film":
         expected = x.numpy() * (1 + factors[:, :3]) + factors[:, 3:]
     else:
@@ -152,10 +127,6 @@ def test_modulation_by_qp(kind):
     assert torch.autograd.gradcheck(lambda *_: block(x, qp), (x, *block.parameters()))
     with pytest.raises(ModelError, match=r"one QP a picture.*\(2, 1, 4, 6\)"):
         block(x, qp.expand(2, 1, HEIGHT, WIDTH))
-
-
-def _bias(layer):
-    return layer.bias.detach().numpy()
 
 
 def test_the_gain_is_linear_in_its_logarithm_between_knots():
@@ -185,8 +156,12 @@ def test_upsampled_chroma_lies_where_the_standard_puts_it():
 def test_branches_fold_into_one_convolution(groups):
     block = alive(Branches(4, 8, groups=groups)).float()
     x = torch.randn(2, 4, 9, 7)
-    folded = block.folded()
+    folded, expected = block.folded(), sum(branch(x) for branch in block.branches)
     assert isinstance(folded, nn.Conv2d)
+    torch.testing.assert_close(block(x), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(folded(x), expected, rtol=0, atol=1e-5)
+    mine, theirs = (torch.autograd.grad(made.mean(), block.parameters()) for made in (block(x), expected))
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(folded(x), block(x), rtol=0, atol=1e-5)
     torch.testing.assert_close(folded.double()(x.double()), block.double()(x.double()), rtol=0, atol=1e-6)
 
@@ -198,9 +173,7 @@ def test_the_closed_form_of_an_rdb_counts_its_weights(features, layers, growth):
     assert rdb_macs(features, layers, growth) == sum(p.numel() for p in block.parameters() if p.dim() == 4)
 
 
-@pytest.mark.parametrize("options", [{}, {"head": "5x5"}, {"shuffle": 2}, {"shuffle": 2, "upsampling": "transposed"},
-                                     {"shuffle": 2, "transform": "haar"}, {"global_residual": False},
-                                     {"local_residual": False}, {"output": "picture"}])  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"shuffle": 2}, *ABLATIONS])
 def test_a_whole_rdn_is_what_numpy_says(options):
     """Head, blocks, fusions, residuals, tail, gain and halo in their places."""
     model = alive(RDN(features=3, blocks=2, layers=2, growth=2, **options))
@@ -221,7 +194,7 @@ def test_a_whole_rdn_is_what_numpy_says(options):
     if "upsampling" in options:
         made = transposed(x, model.tail)
     elif "transform" in options:
-        made = shuffle(np.stack(_hadamard(convolve(x, model.tail))), 2)
+        made = shuffle(hadamard(convolve(x, model.tail)), 2)
     else:
         made = shuffle(convolve(x, model.tail), s)
     if "output" in options:
@@ -232,8 +205,3 @@ def test_a_whole_rdn_is_what_numpy_says(options):
         )
     result = model({"rec_y": luma, "qp": qp})[0].detach().numpy()
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
-
-
-def _hadamard(bands):
-    a, b, c, d = bands
-    return a + b + c + d, a - b + c - d, a + b - c - d, a - b - c + d

@@ -11,28 +11,30 @@ from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
 from codecnn.models import create_model, list_models, named_outputs, save_weights
-from codecnn.models.graph.build import build_graph
+from codecnn.models.inference import build_graph
 from tests.filtering.test_integer import OPTIONS
 from tests.helpers.integer_zoo import formula_model
-from tests.models.test_models import SMALL, random_planes
+from tests.helpers.networks import SMALL, random_planes
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
-onnx_module = pytest.importorskip("codecnn.models.graph.onnx_file")
-SADL_OPERATORS, export_onnx = onnx_module.SADL_OPERATORS, onnx_module.export_onnx
-onnx_model, run_onnx = onnx_module.onnx_model, onnx_module.run_onnx
+export = pytest.importorskip("codecnn.models.export")
+onnx_file = pytest.importorskip("codecnn.models.graph.onnx_file")
+SADL_OPERATORS, export_onnx = onnx_file.SADL_OPERATORS, export.export_onnx
+onnx_model, run_onnx = onnx_file.onnx_model, onnx_file.run_onnx
 
 ZOO = [*((name, None) for name in list_models()), *OPTIONS]
 
 
-def assert_close(found, expected):
+def assert_runs_as(model, content, planes):
     """To 1e-5 of full scale, or of the span of the samples where that is wider."""
-    span = float(expected.max() - expected.min())
-    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-5 * max(1, span))
-
-
-def arrays(planes):
-    return {name: plane.numpy() for name, plane in planes.items()}
+    with torch.inference_mode():
+        expected = named_outputs(model(planes))
+    found = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
+    assert tuple(found) == model.outputs
+    for output, plane in expected.items():
+        span = float(plane.max() - plane.min())
+        np.testing.assert_allclose(found[output], plane.numpy(), rtol=0, atol=1e-5 * max(1, span))
 
 
 @pytest.mark.parametrize(("name", "options"), ZOO)
@@ -46,12 +48,7 @@ def test_onnx_of_any_size_qp_and_batch_is_the_network(name, options, tmp_path):
         planes = {plane: tensor.expand(count, -1, -1, -1).clone() for plane, tensor in planes.items()}
         if "qp" in planes:
             planes["qp"] = (torch.tensor(qps) / 64).reshape(-1, 1, 1, 1)
-        with torch.inference_mode():
-            expected = named_outputs(model(planes))
-        found = run_onnx(content, arrays(planes))
-        assert tuple(found) == model.outputs
-        for output, plane in expected.items():
-            assert_close(found[output], plane)
+        assert_runs_as(model, content, planes)
 
 
 @pytest.mark.parametrize(("name", "options"), ZOO)
@@ -61,25 +58,19 @@ def test_onnx_for_sadl_has_its_operators_alone_and_is_the_network(name, options,
     proto = onnx.load(tmp_path / "m.onnx")
     assert {node.op_type for node in proto.graph.node} <= SADL_OPERATORS
     constants = {one.name for one in proto.graph.initializer}
-    taken = {one.name for one in proto.graph.input}
-    assert taken == set(model.planes) - {"qp"}
+    assert {one.name for one in proto.graph.input} == set(model.planes) - {"qp"}
     for node in proto.graph.node:
         if node.op_type == "Mul":
             assert len(constants & set(node.input)) == 1, node.name
         if node.op_type in ("Conv", "Slice"):
             assert set(node.input[1:]) <= constants, node.name
-    planes = random_planes(model, 4 * model.stride, 6 * model.stride)
-    if "qp" in planes:
-        planes["qp"] = torch.full((1, 1, 1, 1), 27 / 64)
-    with torch.inference_mode():
-        expected = named_outputs(model(planes))
-    for output, plane in run_onnx(proto.SerializeToString(), arrays(planes)).items():
-        assert_close(plane, expected[output])
+    planes = random_planes(model, 4 * model.stride, 6 * model.stride, qp=27)
+    assert_runs_as(model, proto.SerializeToString(), planes)
 
 
 def test_a_difference_is_told_and_nothing_written(tmp_path, monkeypatch):
-    true = onnx_module.build_graph
-    monkeypatch.setattr(onnx_module, "build_graph", lambda model: true(formula_model("vrcnn")))
+    true = export.build_graph
+    monkeypatch.setattr(export, "build_graph", lambda model: true(formula_model("vrcnn")))
     with pytest.raises(ModelError, match=r"m\.onnx is not written: onnxruntime's result differs"):
         export_onnx(tmp_path / "m.onnx", create_model("vrcnn"))
     assert not list(tmp_path.iterdir())
@@ -141,12 +132,12 @@ def test_weights_are_not_overwritten(weights, tiny_store):
     with pytest.raises(ConfigError, match="would overwrite the weights"):
         invoke("export", "--model", weights, "-o", weights, "--format", "int16", "--store", tiny_store.folder)
     assert weights.read_bytes() == before
+    arguments = ["-o", weights.with_name("i.safetensors"), "--format", "int16", "--store", tiny_store.folder]
     with pytest.raises(StoreError, match="no pictures in the split 'none'"):
-        invoke("export", "--model", weights, "-o", weights.with_name("i.safetensors"), "--format", "int16",
-               "--store", tiny_store.folder, "--split", "none")  # fmt: skip
+        invoke("export", "--model", weights, *arguments, "--split", "none")
 
 
 def test_a_missing_package_is_named(weights, monkeypatch, tmp_path):
-    monkeypatch.setattr("codecnn.cli.export.find_spec", lambda name: None)
+    monkeypatch.setattr("codecnn.verbs.find_spec", lambda name: None)
     with pytest.raises(ToolMissingError, match=r"needs the package onnx: pip install 'codecnn\[export\]'"):
         invoke("export", "--model", weights, "-o", tmp_path / "m.onnx")

@@ -7,8 +7,9 @@ import torch
 
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models import create_model, grow, load_model, save_weights
-from codecnn.training import TrainingSettings, train
-from codecnn.training.settings import StartSettings
+from codecnn.training.settings import FilterSettings, StartSettings
+from tests.helpers.networks import awaken, learn
+from tests.helpers.training import train_filter
 
 LOW_COST = {"features": 6, "blocks": 2, "expansion": 2}
 RDN = {"features": 4, "blocks": 2, "layers": 2, "growth": 3}
@@ -38,16 +39,6 @@ CASES = [
     for network, options in KINDS
     for sizes in [{}, *LARGER["rdn" if network == "rdn_yuv" else network]]
 ]
-SMALL = LOW_COST
-
-
-def filled(model, seed):
-    """The network with random weights everywhere, nothing at zero that a trained one has not at zero."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
-    return model.double().eval()
 
 
 def inputs(model, seed=0):
@@ -71,9 +62,9 @@ def run(model, planes):
 @pytest.fixture
 def small(tmp_path):
     def make(network, options):
-        model = filled(create_model(network, **options), 1)
+        model = awaken(create_model(network, **options), 1)
         path = tmp_path / "small.safetensors"
-        save_weights(path, model.float(), network, {})
+        save_weights(path, model, network, {})
         return load_model(path)[0].double(), path
 
     return make
@@ -103,11 +94,7 @@ def test_what_was_added_learns(small, network, options):
     grow(new, path)
     start = {name: parameter.detach().clone() for name, parameter in new.named_parameters()}
     optimiser = torch.optim.SGD(new.parameters(), lr=1e-2)
-    for _ in range(3):
-        optimiser.zero_grad()
-        run(new, inputs(new)).square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(new.parameters(), 1.0)
-        optimiser.step()
+    learn(optimiser, lambda _: run(new, inputs(new)).square().mean(), 3, clip=1.0)
     still = {name for name, parameter in new.named_parameters() if torch.equal(start[name], parameter)}
     assert not {name for name in still if name.startswith(("head", "blocks.", "fusion", "tail."))}
     tail = new.tail.weight.detach()
@@ -126,8 +113,8 @@ def test_what_was_added_learns(small, network, options):
     ],
 )
 def test_networks_that_do_not_extend_the_smaller_one_are_refused(small, changes, message):
-    _, path = small("low_cost_17", SMALL)
-    model = create_model("low_cost_17", **SMALL | changes)
+    _, path = small("low_cost_17", LOW_COST)
+    model = create_model("low_cost_17", **LOW_COST | changes)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(ModelError, match=message):
         grow(model, path)
@@ -149,13 +136,13 @@ def test_other_networks_do_not_grow(small):
 
 
 def test_a_training_starts_as_a_smaller_network(tiny_store, tmp_path, small):
-    old, path = small("low_cost_17", SMALL)
+    old, path = small("low_cost_17", LOW_COST)
     start = {"weights": str(path), "grow": True}
-    settings = TrainingSettings(
+    settings = FilterSettings(
         steps=1, batch=1, patch=16, learning_rate=1e-12, warmup=0, ema=0, threads=1, device="cpu", start=start
     )
-    options = SMALL | {"features": 8, "blocks": 3}
-    train(tiny_store, "low_cost_17", options, settings, tmp_path / "run")
+    options = LOW_COST | {"features": 8, "blocks": 3}
+    train_filter(tiny_store, "low_cost_17", options, settings, tmp_path / "run")
     counts = json.loads((tmp_path / "run" / "transfer.json").read_text())["counts"]
     assert min(counts[status] for status in ("adapted", "missing", "loaded")) > 0
     trained, _ = load_model(tmp_path / "run" / "last.safetensors")

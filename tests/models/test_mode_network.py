@@ -5,21 +5,15 @@ import json
 import numpy as np
 import pytest
 import torch
-from scipy.signal import correlate
 from scipy.special import softmax
 
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models import create_mode_network, create_model, load_mode_network, load_model, save_weights
 from codecnn.models.families.mode_network import MODE_PLANES, excess_cost, mode_image, mode_loss, mode_side
+from tests.helpers.networks import awaken, learn
+from tests.helpers.plain_blocks import convolve, linear, rdb, relu
 
 SMALL = {"features": 6, "blocks": 2, "layers": 2, "growth": 4, "hidden": 12, "modes": 35}
-
-
-def awaken(model, seed=0):
-    torch.manual_seed(seed)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    return model
 
 
 def references(n, width, height, seed=0, bit_depth=8):
@@ -56,17 +50,17 @@ def test_planes_lay_the_reference_along_their_directions(width, height):
                 np.testing.assert_array_equal(image[n, :, y, x] * 1024, expected)
 
 
-def test_planes_are_what_hevc_predicts_where_it_does_not_filter(shared_data):
-    golden = np.load(shared_data / "golden" / "intra" / "intra_hevc_8bit.npz")
+def test_planes_are_what_hevc_predicts_where_it_does_not_filter(golden):
+    vectors = np.load(golden / "intra" / "intra_hevc_8bit.npz")
     # 4x4 references are never smoothed; the edge filter of the pure directions ends below 32x32 (H.265 8.4.4.2.6).
     for size, modes in (
         ("4x4", {"below_left": 2, "diagonal": 18, "above_right": 34}),
         ("32x32", {"left": 10, "above": 26}),
     ):
-        parts = [torch.from_numpy(golden[f"{size}_{part}"]) for part in ("corner", "top", "left", "orig")]
+        parts = [torch.from_numpy(vectors[f"{size}_{part}"]) for part in ("corner", "top", "left", "orig")]
         image = mode_image(*parts, 8)
         for plane, mode in modes.items():
-            predicted = golden[f"{size}_pred"][:, mode] / 256
+            predicted = vectors[f"{size}_pred"][:, mode] / 256
             np.testing.assert_array_equal(image[:, MODE_PLANES.index(plane)].numpy(), predicted, err_msg=plane)
 
 
@@ -81,30 +75,19 @@ def test_side():
     np.testing.assert_allclose(side, [[22 / 64, 1, 1 / 3], [37 / 64, 1, 1 / 3]], rtol=1e-6)
 
 
-def reference_forward(weights, image, side):
+def reference_forward(model, image, side):
     """The network in float64, one block after the other, with scipy's correlation."""
-
-    def convolve(x, name):
-        weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        pad = weight.shape[2] // 2
-        x = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
-        return np.stack([correlate(x, kernel, "valid")[0] + b for kernel, b in zip(weight, bias, strict=True)])
-
     logits = []
     for planes, told in zip(image, side, strict=True):
         x = planes - planes.mean()
         contrast = np.sqrt(np.mean(x**2) + 2.0**-20)
-        x = convolve(x / contrast, "head")
-        for block in range(SMALL["blocks"]):
-            dense = x
-            for layer in range(SMALL["layers"]):
-                dense = np.concatenate([dense, np.maximum(convolve(dense, f"blocks.{block}.layers.{layer}"), 0)])
-            x = x + convolve(dense, f"blocks.{block}.fusion")
+        x = convolve(x / contrast, model.head)
+        for block in model.blocks:
+            x = rdb(x, block)
         c, h, w = x.shape
         cells = x.reshape(c, 4, h // 4, 4, w // 4).mean(axis=(2, 4)).ravel()
         features = np.concatenate([cells, told, [np.log2(contrast) / 10]])
-        hidden = np.maximum(weights["hidden.weight"] @ features + weights["hidden.bias"], 0)
-        logits.append(weights["tail.weight"] @ hidden + weights["tail.bias"])
+        logits.append(linear(relu(linear(features, model.hidden)), model.tail))
     return np.stack(logits)
 
 
@@ -113,8 +96,7 @@ def test_forward_is_the_plain_one(width, height):
     model = awaken(create_mode_network(**SMALL)).double()
     image = mode_image(*references(3, width, height), 8).double()
     side = mode_side(torch.tensor([22, 32, 42]), width, height).double()
-    weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    expected = reference_forward(weights, image.numpy(), side.numpy())
+    expected = reference_forward(model, image.numpy(), side.numpy())
     np.testing.assert_allclose(model(image, side).detach().numpy(), expected, rtol=1e-10)
 
 
@@ -210,7 +192,6 @@ def oriented_blocks(n, size, seed):
 def test_it_learns_which_direction_goes_on():
     torch.manual_seed(0)
     model = create_mode_network(features=8, blocks=1, layers=2, growth=8, hidden=32, modes=5)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)
     side = mode_side(torch.full((64,), 32), 8, 8)
 
     def batch(seed, n=64):
@@ -218,11 +199,11 @@ def test_it_learns_which_direction_goes_on():
         image = mode_image(*parts, 8)
         return image, labels, 255 * (image[:, :1] - image[:, 1:]).abs().sum(dim=(2, 3))
 
-    for step in range(150):
+    def loss(step):
         image, labels, _ = batch(step)
-        optimiser.zero_grad()
-        mode_loss(model(image, side), labels).backward()
-        optimiser.step()
+        return mode_loss(model(image, side), labels)
+
+    learn(torch.optim.AdamW(model.parameters(), lr=4e-3), loss, 150)
     image, labels, costs = batch(10_000, 512)
     side = mode_side(torch.full((512,), 32), 8, 8)
     with torch.no_grad():

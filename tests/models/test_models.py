@@ -2,7 +2,6 @@
 
 import json
 import resource
-import sys
 
 import pytest
 import torch
@@ -21,13 +20,11 @@ from codecnn.models import (
     prepare,
     save_weights,
 )
+from codecnn.models._blocks import Block, InPlace
+from codecnn.models._conditioning import QpModulation
 from codecnn.models.activations import inference_peak, probe_planes, training_peak
-from codecnn.models.base import CHROMA_PLANES, KNOWN_PLANES
-from codecnn.models.blocks import DepthwiseBlock, SeparableBlock
-from codecnn.models.fused import InPlaceModulation
-
-SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
-QP = 37 / 64
+from codecnn.models.planes import KNOWN_PLANES
+from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_picture, random_planes, zoo_model
 
 
 def rdn_macs(features, blocks, layers, growth, shuffle, planes, head="3x3"):
@@ -70,23 +67,6 @@ MACS = {
 }
 """Multiply-accumulates a luma pixel, written down from each network's definition."""
 
-SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
-SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(("rdn", "quarter"))}
-"""Options that keep the tests short; what they test does not depend on the depth."""
-
-
-def zoo_model(name):
-    torch.manual_seed(7)
-    return create_model(name, **SHORT.get(name, {}))
-
-
-def awaken(model, seed=0, std=0.2):
-    """Random weights everywhere, so that nothing is hidden by the zero start."""
-    torch.manual_seed(seed)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=std)
-    return model.eval()
-
 
 @pytest.mark.parametrize("name", list_models())
 def test_the_cost_is_the_closed_form(name):
@@ -97,22 +77,11 @@ def test_the_cost_is_the_closed_form(name):
 
 
 def test_the_low_cost_networks_keep_to_their_names():
-    assert complexity(create_model("low_cost_17")).kmac_per_pixel <= 17
-    assert complexity(create_model("low_cost_75")).kmac_per_pixel <= 75
-    assert complexity(create_model("low_cost_5")).kmac_per_pixel <= 5
+    for limit in (17, 75, 5):
+        assert complexity(create_model(f"low_cost_{limit}")).kmac_per_pixel <= limit
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"head": "5x5"},
-        {"shuffle": 2, "upsampling": "transposed"},
-        {"shuffle": 2, "transform": "haar"},
-        {"global_residual": False},
-        {"local_residual": False},
-        {"output": "picture"},
-    ],
-)
+@pytest.mark.parametrize("options", ABLATIONS)
 def test_ablations_cost_what_they_should(options):
     cost = complexity(create_model("rdn", **SMALL, **options))
     expected = rdn_macs(8, 2, 2, 4, options.get("shuffle", 1), 2, options.get("head", "3x3"))
@@ -120,8 +89,7 @@ def test_ablations_cost_what_they_should(options):
 
 
 def test_the_table_has_every_network(monkeypatch):
-    # The package has a function of the module's name.
-    monkeypatch.setattr(sys.modules["codecnn.models.cost"], "list_models", lambda: ["rdn_32_3_6_16", "low_cost_5"])
+    monkeypatch.setattr("codecnn.models._cost.list_models", lambda: ["rdn_32_3_6_16", "low_cost_5"])
     lines = complexity_table().splitlines()
     assert lines[2].startswith("| `low_cost_5` | 4.2 |")
     assert lines[3].startswith("| `rdn_32_3_6_16` | 221.3 | 221.3 | 221,810 | 45 |")
@@ -169,26 +137,6 @@ def test_every_network_keeps_the_contract(name, tmp_path):
     assert all(torch.equal(again[output], plane) for output, plane in whole.items())
 
 
-def random_picture(model, height, width):
-    """Planes of a picture without halo, (1, 1, h, w), chroma rounded up."""
-    generator = torch.Generator().manual_seed(3)
-    chroma = ((height + 1) // 2, (width + 1) // 2)
-    picture = {
-        name: torch.rand(1, 1, *(chroma if name in CHROMA_PLANES else (height, width)), generator=generator)
-        for name in model.planes
-    }
-    return picture | ({"qp": torch.full((1, 1, 1, 1), QP)} if "qp" in model.planes else {})
-
-
-def random_planes(model, height, width, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    planes = probe_planes(model, height, width, "cpu")
-    return {
-        name: torch.full_like(plane, QP) if name == "qp" else torch.rand(plane.shape, generator=generator)
-        for name, plane in planes.items()
-    }
-
-
 def test_a_network_that_makes_pictures_does_not_start_as_the_identity():
     model = create_model("rdn", **SMALL, output="picture")
     planes = random_planes(model, 16, 16)
@@ -198,42 +146,37 @@ def test_a_network_that_makes_pictures_does_not_start_as_the_identity():
     assert all(parameter.grad.abs().max() > 0 for parameter in model.parameters())
 
 
-def test_a_low_cost_network_learns_in_a_few_steps():
-    for name in ("low_cost_17", "low_cost_5", "quarter_light"):
-        model = zoo_model(name)
-        planes = random_planes(model, 32, 32)
-        target = torch.nn.functional.avg_pool2d(planes["rec_y"], 3, 1, 1)
-        optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-        losses = []
-        for _ in range(25):
-            loss = (model(planes) - model.crop(target)).square().mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-        assert losses[-1] < 0.8 * losses[0], name
+@pytest.mark.parametrize("name", ["low_cost_17", "low_cost_5", "quarter_light"])
+def test_a_low_cost_network_learns_in_a_few_steps(name):
+    model = zoo_model(name)
+    planes = random_planes(model, 32, 32)
+    target = model.crop(torch.nn.functional.avg_pool2d(planes["rec_y"], 3, 1, 1))
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = learn(optimiser, lambda _: (model(planes) - target).square().mean(), 25)
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("name", ["low_cost_5", "dncnn"])
 def test_folding_is_exact(name):
     model = awaken(zoo_model(name), std=0.1).double()
-    model.train()(_double(random_planes(model, 16, 16)))
-    planes = _double(random_planes(model, 16, 16, seed=1))
+    model.train()(random_planes(model, 16, 16, dtype=torch.float64))
+    planes = random_planes(model, 16, 16, seed=1, dtype=torch.float64)
     folded = fold(model)
     assert not any("branches" in key or "norm" in key for key in folded.state_dict())
     torch.testing.assert_close(folded(planes), model.eval()(planes), rtol=0, atol=1e-6)
 
 
-def _double(planes):
-    return {name: plane.double() for name, plane in planes.items()}
+@pytest.fixture(params=[True, False])
+def fuses(request, monkeypatch):
+    """With oneDNN's accumulation and without."""
+    if not request.param:
+        monkeypatch.setattr("codecnn.models._fused.FUSES", False)
 
 
-@pytest.mark.parametrize("fuses", [True, False])
+@pytest.mark.usefixtures("fuses")
 @pytest.mark.parametrize("options", [{}, {"growth": 48, "layers": 2}, {"growth": 5, "layers": 4}, {"layers": 1}])
-def test_grouped_blocks_are_the_blocks(options, fuses, monkeypatch):
-    """Groups of one layer, of all layers, an incomplete last group; with oneDNN's accumulation and without."""
-    if not fuses:
-        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
+def test_grouped_blocks_are_the_blocks(options):
+    """Groups of one layer, of all layers, an incomplete last group."""
     for local_residual in (True, False):
         model = create_model("rdn", **SMALL | {"growth": 16, "layers": 5} | options, local_residual=local_residual)
         model = awaken(model, std=0.1)
@@ -242,21 +185,20 @@ def test_grouped_blocks_are_the_blocks(options, fuses, monkeypatch):
             torch.testing.assert_close(prepare(model)(planes), model(planes), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("fuses", [True, False])
+@pytest.mark.usefixtures("fuses")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("conditioning", ["film", "se", "plane"])
 @pytest.mark.parametrize("network", ["low_cost_17", "low_cost_5", "rdn"])
-def test_fused_blocks_are_the_blocks(network, conditioning, dtype, fuses, monkeypatch):
+def test_fused_blocks_are_the_blocks(network, conditioning, dtype):
     """They overwrite what they get, but no plane; a second picture through the same network is right too."""
-    if not fuses:
-        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
     model = awaken(create_model(network, features=12, blocks=3, conditioning=conditioning), std=0.1).to(dtype)
     ready = prepare(model)
-    assert not any(isinstance(module, SeparableBlock | DepthwiseBlock) for module in ready.modules())
-    assert any(isinstance(module, InPlaceModulation) for module in ready.modules()) == (conditioning != "plane")
+    assert not any(isinstance(child, Block) for child in [*ready.blocks, *(ready.modulations or [])])
+    fused = [module.block for module in ready.modules() if isinstance(module, InPlace)]
+    assert any(isinstance(block, QpModulation) for block in fused) == (conditioning != "plane")
     with torch.inference_mode():
         for seed in range(2):
-            planes = {name: plane.to(dtype) for name, plane in random_planes(model, 12, 16, seed=seed).items()}
+            planes = random_planes(model, 12, 16, seed=seed, dtype=dtype)
             given = {name: plane.clone() for name, plane in planes.items()}
             expected = model(planes)
             assert float((expected - model.crop(planes["rec_y"])).abs().max()) > 1e-3
@@ -347,7 +289,7 @@ REACH = [
 def test_the_radius_is_what_a_sample_sees(name, options):
     """By the gradient of samples at all places of a cell."""
     model = awaken(create_model(name, **options)).double()
-    planes = _double(random_planes(model, 96, 96))
+    planes = random_planes(model, 96, 96, dtype=torch.float64)
     planes["rec_y"].requires_grad_()
     filtered, reach = named_outputs(model(planes))["y"], 0
     for y, x in ((48, 48), (49, 49)):
@@ -366,7 +308,7 @@ def test_the_radius_is_what_a_sample_sees(name, options):
 
 def test_upsampled_chroma_reaches_two_samples_further():
     model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "rec_u"])).double()
-    planes = _double(random_planes(model, 64, 64))
+    planes = random_planes(model, 64, 64, dtype=torch.float64)
     planes["rec_u"].requires_grad_()
     for y in (32, 33):
         (gradient,) = torch.autograd.grad(model(planes)[0, 0, y, y], planes["rec_u"])
@@ -377,14 +319,14 @@ def test_upsampled_chroma_reaches_two_samples_further():
         assert max(y - first, last - y) >= model.radius
 
 
-@pytest.mark.parametrize("conditioning", ["film", "se"])
-def test_the_qp_scales_features(conditioning):
-    model = create_model("rdn", **SMALL, conditioning=conditioning)
-    assert model.head.in_channels == 1
-    awaken(model)
+@pytest.mark.parametrize("conditioning", ["film", "se", "plane"])
+def test_the_qp_matters(conditioning):
+    model = awaken(create_model("rdn", **SMALL, conditioning=conditioning))
+    assert model.head.in_channels == (2 if conditioning == "plane" else 1)
     planes = random_planes(model, 16, 16)
-    model.gain = None
     other = planes | {"qp": torch.full((1, 1, 1, 1), 27 / 64)}
+    assert not torch.allclose(model(planes), model(other), atol=1e-4)
+    model.gain = None
     assert not torch.allclose(model(planes), model(other), atol=1e-4)
 
 
@@ -396,13 +338,6 @@ def test_every_known_plane_can_be_declared_and_matters():
         assert not torch.allclose(model(planes | {name: planes[name] * 0.5}), before, atol=1e-6), name
         with pytest.raises(ModelError, match=f"needs the plane '{name}'"):
             model({other: plane for other, plane in planes.items() if other != name})
-
-
-def test_the_qp_matters():
-    model = awaken(create_model("rdn", **SMALL))
-    planes = random_planes(model, 16, 16)
-    other = planes | {"qp": torch.full((1, 1, 1, 1), 27 / 64)}
-    assert not torch.allclose(model(planes), model(other), atol=1e-4)
 
 
 def test_a_constant_plane_is_the_same_as_a_filled_one():

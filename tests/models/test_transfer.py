@@ -21,7 +21,7 @@ from codecnn.models import (
     parameter_groups,
     save_weights,
 )
-from codecnn.models.transfer import adapt_planes
+from codecnn.models._transfer import adapt_planes
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
 
@@ -129,11 +129,7 @@ def test_only_the_first_differences_are_told():
 
 
 @pytest.mark.parametrize(
-    "rename",
-    [
-        {"trunk": "blocks", "first": "head"},
-        [(r"^trunk\.(\d)\.", r"blocks.\1."), (r"^first\b", "head")],
-    ],
+    "rename", [{"trunk": "blocks", "first": "head"}, [(r"^trunk\.(\d)\.", r"blocks.\1."), (r"^first\b", "head")]]
 )
 def test_renames(rename):
     old, new = network(), network(seed=1)
@@ -269,12 +265,10 @@ def test_a_checkpoint_of_plain_tensors_is_converted(tmp_path):
     state = {f"module.{name}": tensor for name, tensor in old.state_dict().items()}
     torch.save({"epoch": 3, "nested": {"state": state}, "lr": 0.1}, tmp_path / "run.ckpt")
     target = tmp_path / "w.safetensors"
-    with pytest.raises(ModelError, match="tables within it: nested"):
-        convert_checkpoint(tmp_path / "run.ckpt", target)
-    with pytest.raises(ModelError, match=r"nothing at 'nested\.other'"):
-        convert_checkpoint(tmp_path / "run.ckpt", target, key="nested.other")
-    with pytest.raises(ModelError, match="not a table of tensors at 'epoch'"):
-        convert_checkpoint(tmp_path / "run.ckpt", target, key="epoch")
+    refusals = {None: "tables within it: nested", "nested.other": r"nothing at 'nested\.other'"}
+    for key, message in (refusals | {"epoch": "not a table of tensors at 'epoch'"}).items():
+        with pytest.raises(ModelError, match=message):
+            convert_checkpoint(tmp_path / "run.ckpt", target, key=key)
     assert not target.exists()
     assert convert_checkpoint(tmp_path / "run.ckpt", target, key="nested.state") == list(state)
     load_partial(new, target)

@@ -2,28 +2,27 @@
 
 import json
 import re
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
 import pytest
 import skimage.data
-import torch
 
 from codecnn.codec import CodecSettings, get_codec
-from codecnn.errors import MissingFileError
+from codecnn.errors import MissingFileError, ModelError
 from codecnn.evaluation import psnr
-from codecnn.filtering import load_filter
-from codecnn.filtering.integer import exact_filter, integer_path, load_integer
-from codecnn.filtering.picture_filter import float_filter
+from codecnn.filtering import FloatFilter, load_filter
+from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
 from codecnn.models import complexity, create_model, list_weights, load_model, save_weights, weights_path, zoo_cards
-from codecnn.models.blocks import Branches
+from codecnn.models.card import read_card
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json
 from codecnn.video import Picture, VideoFormat, open_raw
 from tools import variants, zoo
 
 NAMES = list_weights()
-LUMA = [name for name in NAMES if set(zoo_cards()[name]["options"]["planes"]) == {"rec_y", "qp"}]
+LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +36,22 @@ def coded(tmp_path_factory):
     settings = CodecSettings(qp=37, preset="fast", ctu_size=64)
     sequence = get_codec("vvc").encode(folder / "coffee.yuv", form, settings, folder / "out")
     with open_raw(sequence.decoded, sequence.format) as video:
-        return luma, video[0]
+        return luma, video[0].y
+
+
+def gain(filter_, coded, part=np.s_[:, :]):
+    """What the filter gains on a part of the picture, in dB of PSNR."""
+    original, decoded = (plane[part] for plane in coded)
+    filtered = filter_.samples(Picture((decoded,), 10), 37, {"rec_y": decoded})["y"]
+    return psnr(filtered, original, 10) - psnr(decoded, original, 10)
 
 
 def test_there_are_weights_of_every_size_and_few_bytes():
-    costs = sorted(card["kmac_per_pixel"] for card in zoo_cards().values())
+    costs = sorted(card.kmac_per_pixel for card in zoo_cards().values())
     assert costs[0] <= 5
     assert any(5 < cost <= 17.5 for cost in costs)
-    assert any("rec_u" in card["options"]["planes"] for card in zoo_cards().values())
-    assert any("unf_y" in card["options"]["planes"] and card["kmac_per_pixel"] <= 18 for card in zoo_cards().values())
+    assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
+    assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24"} < zoo_cards().keys()
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 9e6
 
@@ -59,45 +65,35 @@ def test_cards_have_no_paths_of_a_machine():
 @pytest.mark.parametrize("name", NAMES)
 def test_cards_say_where_the_weights_come_from_and_what_they_gain(name):
     model, card = load_model(name)
-    assert card["kmac_per_pixel"] == pytest.approx(complexity(model).kmac_per_pixel)
-    assert len(card["data_key"]) == 64
+    assert card.kmac_per_pixel == pytest.approx(complexity(model).kmac_per_pixel)
+    assert len(card.data_key) == 64
     assert card["provenance"]["argv"]
     assert card["validation"]["seconds"] > 0
-    test = card["test"]
-    assert test["store"]["data_key"] != card["data_key"]
-    gains = {qp: gain for qp, gain in test["gain_db"]["y"].items() if qp != "mean"}
-    assert set(gains) == {str(qp) for qp in card["qps"]}
-    assert test["gain_db"]["y"]["mean"] == pytest.approx(np.mean(list(gains.values())), abs=1e-9)
-    assert test["bd_rate"]["y"] < 0
-    text = json.dumps(card)
+    assert card["test"]["store"]["data_key"] != card.data_key
+    gains = {qp: gain for qp, gain in card.test.gain_db["y"].items() if qp != "mean"}
+    assert set(gains) == {str(qp) for qp in card.qps}
+    assert card.test.gain_db["y"]["mean"] == pytest.approx(np.mean(list(gains.values())), abs=1e-9)
+    assert card.test.bd_rate["y"] < 0
+    text = json.dumps(dict(card))
     assert "/home/" not in text
     assert "/tmp/" not in text
 
 
 @pytest.mark.parametrize("name", LUMA)
 def test_weights_gain_on_a_picture_that_is_coded_here(name, coded):
-    original, decoded = coded
-    filter_, _ = load_filter(name)
-    filtered = filter_.samples(decoded, 37, {"rec_y": decoded.y})["y"]
-    assert psnr(filtered, original, 10) - psnr(decoded.y, original, 10) > 0.03
+    assert gain(load_filter(name), coded) > 0.03
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_integers_lie_beside_the_weights_and_are_theirs(name):
     network, card = load_integer(integer_path(weights_path(name)))
-    assert card["source_sha256"] == load_model(name)[1]["sha256"]
-    assert set(exact_filter(network).planes) == set(float_filter(load_model(name)[0]).planes)
+    assert card.source_sha256 == load_model(name)[1].sha256
+    assert set(ExactFilter(network).planes) == set(FloatFilter(load_model(name)[0]).planes)
 
 
 @pytest.mark.parametrize("name", LUMA)
 def test_integers_gain_what_the_weights_do(name, coded):
-    original, decoded = coded
-    part = np.s_[64:160, 64:160]
-    exact, _ = load_filter(name, exact=True)
-    gains = []
-    for filter_ in (load_filter(name)[0], exact):
-        filtered = filter_.samples(Picture((decoded.y[part],), 10), 37, {"rec_y": decoded.y[part]})["y"]
-        gains.append(psnr(filtered, original[part], 10) - psnr(decoded.y[part], original[part], 10))
+    gains = [gain(load_filter(name, exact=exact), coded, np.s_[64:160, 64:160]) for exact in (False, True)]
     assert gains[0] > 0.03
     assert gains[1] == pytest.approx(gains[0], abs=0.01)
 
@@ -114,33 +110,17 @@ def test_a_name_is_a_file_of_the_package_unless_there_is_such_a_file(tmp_path, m
 
 def test_the_command_line_takes_names(run, tmp_path, coded):
     _, decoded = coded
-    decoded.y.astype("<u2").tofile(tmp_path / "in_256x256_10bit.yuv")
+    decoded.astype("<u2").tofile(tmp_path / "in_256x256_10bit.yuv")
     name = LUMA[0]
     for number, weights in enumerate((name, str(weights_path(name)))):
-        assert run(
-            "filter", "-m", weights, "-i", str(tmp_path / "in_256x256_10bit.yuv"), "--chroma", "400", "-q", "37",
-            "-o", str(tmp_path / f"out{number}.yuv"),
-        )[0] == 0  # fmt: skip
+        output = ["-o", tmp_path / f"out{number}.yuv"]
+        picture = ["-i", tmp_path / "in_256x256_10bit.yuv", "--chroma", "400", "-q", "37"]
+        assert run("filter", "-m", weights, *picture, *output)[0] == 0
     assert (tmp_path / "out0.yuv").read_bytes() == (tmp_path / "out1.yuv").read_bytes()
     assert (tmp_path / "out0.yuv").read_bytes() != (tmp_path / "in_256x256_10bit.yuv").read_bytes()
     listed = json.loads(run("models", "--json")[1])
     assert {one["name"] for network in listed for one in network["weights"]} == set(NAMES)
     assert read_json(FOLDER / f"{name}.json")["network"] in {network["name"] for network in listed}
-
-
-def test_branches_are_the_sum_of_their_convolutions():
-    torch.manual_seed(0)
-    branches = Branches(6, 6, groups=6)
-    x = torch.rand(2, 6, 9, 7, requires_grad=True)
-    expected = sum(branch(x) for branch in branches.branches)
-    torch.testing.assert_close(branches(x), expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(branches.folded()(x), expected, rtol=0, atol=1e-6)
-    for mine, theirs in zip(
-        torch.autograd.grad(branches(x).square().sum(), list(branches.parameters())),
-        torch.autograd.grad(expected.square().sum(), list(branches.parameters())),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
 
 
 def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(tiny_recipe, run, tmp_path, monkeypatch):
@@ -149,10 +129,8 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
     store = tmp_path / "store"
     assert run("dataset", "build", tiny_recipe, "qp=[22,27,32,37]", "-o", store, "-j", "2")[0] == 0
     settings = ["training.steps=3", "training.batch=2", "training.patch=16", "training.compile=false"]
-    assert run(
-        "train", "configs/zoo.yaml", f"store={store}", "model.name=low_cost_5", *settings,
-        "-o", tmp_path / "runs/tiny",
-    )[0] == 0  # fmt: skip
+    settings += [f"store={store}", "model.name=low_cost_5", "-o", tmp_path / "runs/tiny"]
+    assert run("train", "configs/zoo.yaml", *settings)[0] == 0
     zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store)])
     assert "not tested" in run("models")[1]
     assert run("evaluate", store, "-m", "tiny", "--exact", "-o", tmp_path / "results")[0] == 0
@@ -181,10 +159,8 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
 
 def test_variants_are_trained_once_and_share_their_start(tiny_store, tmp_path, capsys):
     save_weights(tmp_path / "start.safetensors", create_model("low_cost_17"), "low_cost_17", {})
-    call = [
-        "planes", "--store", str(tiny_store.folder), "--test", str(tiny_store.folder), "-o", str(tmp_path / "out"),
-        "--start", str(tmp_path / "start.safetensors"), "steps=1", "batch=1", "patch=16",
-    ]  # fmt: skip
+    call = ["planes", "--store", str(tiny_store.folder), "--test", str(tiny_store.folder), "-o", str(tmp_path / "out")]
+    call += ["--start", str(tmp_path / "start.safetensors"), "steps=1", "batch=1", "patch=16"]
     for only in ("alone", "+ edges"):
         variants.main([*call, "--only", only])
     made = sorted(path.parent.name for path in tmp_path.glob("out/*/result.json"))
@@ -193,5 +169,20 @@ def test_variants_are_trained_once_and_share_their_start(tiny_store, tmp_path, c
     variants.main([*call, "--only", "alone"])
     assert before == [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
     assert "decoded picture alone" in capsys.readouterr().out
-    assert variants.changed(variants.TrainingSettings(steps=7), {"seed": 5}).seed == 5
-    assert variants.changed(variants.TrainingSettings(steps=7), {"seed": 5}).steps == 7
+    assert variants.changed(variants.FilterSettings(steps=7), {"seed": 5}).seed == 5
+    assert variants.changed(variants.FilterSettings(steps=7), {"seed": 5}).steps == 7
+
+
+def test_a_card_is_a_record_and_still_the_json_that_lies_on_disk(tmp_path):
+    path = FOLDER / f"{NAMES[0]}.json"
+    card, content = read_card(path), json.loads(path.read_text())
+    assert json.dumps(dict(card)) == json.dumps(content), "all keys, in their order"
+    assert (card["sha256"], card.get("none"), len(card)) == (card.sha256, None, len(content))
+    changed = card | {"qps": [1, 2], "note": "x"}
+    assert (changed.qps, changed["note"], changed.network) == ((1, 2), "x", card.network)
+    assert card.qps == (22, 27, 32, 37, 42)
+    with pytest.raises(FrozenInstanceError):
+        card.qps = ()
+    (tmp_path / "a.json").write_text(json.dumps(content | {"qps": ["many"]}))
+    with pytest.raises(ModelError, match=r"a\.json is not a card of weights: qps\.0: "):
+        read_card(tmp_path / "a.safetensors")

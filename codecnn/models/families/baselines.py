@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.models.base import DECODED_PLANES, Filtered, FilterNetwork, QpGain
-from codecnn.models.blocks import check_counts, initialise
-from codecnn.models.registry import register
+from codecnn.models._blocks import check_counts, initialise
+from codecnn.models._conditioning import QpGain
+from codecnn.models._registry import register
+from codecnn.models.base import Filtered, FilterNetwork
+from codecnn.models.graph._draft import Draft
 
 
 class Baseline(FilterNetwork):
@@ -24,11 +26,6 @@ class Baseline(FilterNetwork):
     def __init__(self, planes: Sequence[str], radius: int) -> None:
         super().__init__(planes, halo=0, radius=radius, stride=1)
         self.gain = QpGain() if "qp" in self.planes else None
-
-    def start(self, head: nn.Conv2d, tail: nn.Conv2d) -> None:
-        """Initialise all convolutions of the finished network."""
-        spans = [slice(i, i + 1) for i, name in enumerate(self.channels) if name in DECODED_PLANES]
-        initialise(self, head, spans, tail)
 
 
 class Chain(Baseline):
@@ -57,8 +54,7 @@ class Chain(Baseline):
         )
         head, tail = self.layers[0], self.layers[-1]
         assert isinstance(head, nn.Conv2d)
-        assert isinstance(tail, nn.Conv2d)
-        self.start(head, tail)
+        initialise(self, head, self.sample_spans(1), tail)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered luma of the size of `rec_y`, not clipped."""
@@ -66,6 +62,24 @@ class Chain(Baseline):
         for layer, norm in zip(self.layers[:-1], self.norms[:-1], strict=True):
             x = F.relu(norm(layer(x)))
         return self.repaired(planes, self.layers[-1](x))
+
+    def folded(self) -> "Chain":
+        """The chain itself, its batch normalisation now part of the convolutions in front of it.
+
+        With running statistics it is a factor and an offset by channel: w' = w·γ/σ and b' = β - μ·γ/σ.
+        """
+        for index, norm in enumerate(self.norms):
+            layer = self.layers[index]
+            if isinstance(norm, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d):
+                self.layers[index] = torch.nn.utils.fuse_conv_bn_eval(layer, norm)
+                self.norms[index] = nn.Identity()
+        return self
+
+    def draw(self, draft: Draft) -> dict[str, str]:
+        x, last = self.draw_channels(draft), len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            x = draft.conv(f"layers.{index}", x, layer, relu=int(index < last))
+        return {"y": x}
 
 
 class VRCNN(Baseline):
@@ -78,7 +92,7 @@ class VRCNN(Baseline):
         self.second = nn.ModuleList([nn.Conv2d(64, 16, 5, padding=2), nn.Conv2d(64, 32, 3, padding=1)])
         self.third = nn.ModuleList([nn.Conv2d(48, 16, 3, padding=1), nn.Conv2d(48, 32, 1)])
         self.last = nn.Conv2d(48, 1, 3, padding=1)
-        self.start(self.first, self.last)
+        initialise(self, self.first, self.sample_spans(1), self.last)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered luma of the size of `rec_y`, not clipped."""
@@ -86,6 +100,13 @@ class VRCNN(Baseline):
         for pair in (self.second, self.third):
             x = F.relu(torch.cat([layer(x) for layer in pair], dim=1))
         return self.repaired(planes, self.last(x))
+
+    def draw(self, draft: Draft) -> dict[str, str]:
+        x = draft.conv("first", self.draw_channels(draft), self.first, relu=1)
+        for name, pair in (("second", self.second), ("third", self.third)):
+            parts = [draft.conv(f"{name}.{index}", x, layer, relu=1) for index, layer in enumerate(pair)]
+            x = draft.joined(name, parts)
+        return {"y": draft.conv("last", x, self.last)}
 
 
 class EDSR(Baseline):
@@ -107,7 +128,7 @@ class EDSR(Baseline):
         self.seconds = nn.ModuleList(conv(features, features) for _ in range(blocks))
         self.body = conv(features, features)
         self.tail = conv(features, 1)
-        self.start(self.head, self.tail)
+        initialise(self, self.head, self.sample_spans(1), self.tail)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered luma of the size of `rec_y`, not clipped."""
@@ -117,28 +138,36 @@ class EDSR(Baseline):
             x = x + second(F.relu(layer(x))) * self.SCALE
         return self.repaired(planes, self.tail(first + self.body(x)))
 
+    def draw(self, draft: Draft) -> dict[str, str]:
+        first = x = draft.conv("head", self.draw_channels(draft), self.head)
+        for index, (layer, second) in enumerate(zip(self.layers, self.seconds, strict=True)):
+            y = draft.conv(f"layers.{index}", x, layer, relu=1)
+            x = draft.add(f"sum.{index}", "add", x, draft.conv(f"seconds.{index}", y, second, scale=self.SCALE))
+        x = draft.add("sum", "add", first, draft.conv("body", x, self.body))
+        return {"y": draft.conv("tail", x, self.tail)}
 
-@register("vrcnn")
-def vrcnn(**options: Any) -> VRCNN:
-    """VRCNN, 4 layers of varied kernel sizes (Dai, Liu, Wu, MMM 2017); 55 kMAC/pixel."""
-    return VRCNN(**options)
 
-
-@register("arcnn")
 def arcnn(planes: Sequence[str] = ("rec_y",)) -> Chain:
-    """AR-CNN, 9-7-1-5 (Dong et al., ICCV 2015); 106 kMAC/pixel."""
+    """AR-CNN, four convolutions, at its published widths."""
     return Chain((9, 7, 1, 5), (64, 32, 16), planes, norm=False, options={})
 
 
-@register("dncnn")
 def dncnn(features: int = 64, layers: int = 17, planes: Sequence[str] = ("rec_y",)) -> Chain:
-    """DnCNN-S, 17 layers of 64 features with batch normalisation (Zhang et al., IEEE TIP 2017); 554 kMAC/pixel."""
+    """DnCNN-S with `layers` convolutions of `features`."""
     check_counts("DnCNN", features=features, layers=layers - 1)
     options = {"features": features, "layers": layers}
     return Chain((3,) * layers, (features,) * (layers - 1), planes, norm=True, options=options)
 
 
-@register("edsr")
-def edsr(**options: Any) -> EDSR:
-    """EDSR baseline, 16 residual blocks of 64 features (Lim et al., CVPR Workshops 2017); 1217 kMAC/pixel."""
-    return EDSR(**options)
+register("vrcnn", VRCNN, "VRCNN, 4 layers of varied kernel sizes (Dai, Liu, Wu, MMM 2017); 55 kMAC/pixel.")
+register("arcnn", arcnn, "AR-CNN, 9-7-1-5 (Dong et al., ICCV 2015); 106 kMAC/pixel.")
+register(
+    "dncnn",
+    dncnn,
+    "DnCNN-S, 17 layers of 64 features with batch normalisation (Zhang et al., IEEE TIP 2017); 554 kMAC/pixel.",
+)
+register(
+    "edsr",
+    EDSR,
+    "EDSR baseline, 16 residual blocks of 64 features (Lim et al., CVPR Workshops 2017); 1217 kMAC/pixel.",
+)

@@ -10,20 +10,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from codecnn.models.base import DECODED_PLANES, Filtered, FilterNetwork, QpGain
-from codecnn.models.blocks import DepthwiseBlock, SeparableBlock, check_choice, check_counts, initialise
-from codecnn.models.conditioning import CONDITIONING, QpModulation
-from codecnn.models.registry import register
+from codecnn.models._blocks import Block, DepthwiseBlock, SeparableBlock, check_choice, check_counts, initialise
+from codecnn.models._conditioning import CONDITIONING, QpGain
+from codecnn.models._registry import register
+from codecnn.models.base import Filtered, FilterNetwork, Trunk
+from codecnn.models.graph._draft import Draft
 
 _BLOCKS = {"separable": SeparableBlock, "depthwise": DepthwiseBlock}
 
 
-class LowCost(FilterNetwork):
+class LowCost(Trunk):
     """planes -> unshuffle -> 3x3 unpadded -> block ... block -> 3x3 -> shuffle -> x gain(QP) -> (+) cropped rec_y.
 
     `kind` is that of the blocks, "separable" or "depthwise"; `conditioning` as in `RDN`, after every block. The head
     takes `shuffle` samples on each side away. The last convolution starts at zero.
     """
+
+    GROWS = ("features", "blocks", "expansion")
 
     def __init__(
         self,
@@ -54,13 +57,8 @@ class LowCost(FilterNetwork):
         self.tail = nn.Conv2d(features, cells, 3, padding=1)
         self.shuffle = nn.PixelShuffle(shuffle)
         self.gain = QpGain() if "qp" in self.planes else None
-        spans = [slice(i * cells, (i + 1) * cells) for i, name in enumerate(self.channels) if name in DECODED_PLANES]
-        initialise(self, self.head, spans, self.tail)
-        self.modulations = (
-            None
-            if conditioning == "plane"
-            else nn.ModuleList(QpModulation(features, conditioning) for _ in range(blocks))
-        )
+        initialise(self, self.head, self.sample_spans(cells), self.tail)
+        self.modulate(conditioning, features)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered luma (n, 1, h - 2·halo, w - 2·halo), in the scale of `rec_y` (x / 2^bit_depth), not clipped."""
@@ -71,22 +69,24 @@ class LowCost(FilterNetwork):
                 x = self.modulations[index](x, planes["qp"])
         return self.repaired(planes, self.shuffle(self.tail(x)))
 
+    def draw(self, draft: Draft) -> dict[str, str]:
+        factor = int(self.options["shuffle"])
+        x = draft.conv("head", self.draw_channels(draft, factor), self.head)
+        x = draft.conv("tail", self.draw_blocks(draft, x)[-1], self.tail)
+        return {"y": draft.shuffled("tail.shuffled", "shuffle", x, factor)}
 
-@register("low_cost_17")
-def low_cost_17(**options: Any) -> LowCost:
-    """Quarter-resolution trunk of 5 separable blocks, 32 features, expansion 3, FiLM by QP; 15.9 kMAC/pixel."""
-    return LowCost(**options)
-
-
-@register("low_cost_75")
-def low_cost_75(**options: Any) -> LowCost:
-    """Quarter-resolution trunk of 6 separable blocks, 64 features, expansion 3, FiLM by QP; 74.9 kMAC/pixel."""
-    defaults: dict[str, Any] = {"features": 64, "blocks": 6}
-    return LowCost(**defaults | options)
+    def silence_added(self, small: FilterNetwork) -> None:
+        for block in list(self.blocks)[small.options["blocks"] :]:
+            assert isinstance(block, Block)
+            block.silence()
 
 
-@register("low_cost_5")
-def low_cost_5(**options: Any) -> LowCost:
-    """Quarter-resolution trunk of 6 depthwise blocks, 24 features, expansion 2, FiLM by QP; 4.2 kMAC/pixel."""
-    defaults: dict[str, Any] = {"features": 24, "blocks": 6, "expansion": 2, "kind": "depthwise"}
-    return LowCost(**defaults | options)
+def _register(name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float) -> None:
+    told = f"{blocks} {kind} blocks, {features} features, expansion {expansion}, FiLM by QP; {kmac} kMAC/pixel."
+    sizes = {"features": features, "blocks": blocks, "expansion": expansion}
+    register(name, LowCost, f"Quarter-resolution trunk of {told}", **sizes, kind=kind)
+
+
+_register("low_cost_17", 5, "separable", 32, 3, 15.9)
+_register("low_cost_75", 6, "separable", 64, 3, 74.9)
+_register("low_cost_5", 6, "depthwise", 24, 2, 4.2)

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
-from codecnn.models.blocks import RDB
+from codecnn.models._blocks import check_counts
+from codecnn.models._dense import RDB
 
 MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")
 """Planes of `mode_image`; the directions are the modes 2, 18, 34, 50 and 66 of VVC, 2, 10, 18, 26 and 34 of HEVC."""
@@ -39,25 +40,10 @@ class ModeNetwork(nn.Module):
     """
 
     def __init__(
-        self,
-        features: int = 32,
-        blocks: int = 2,
-        layers: int = 3,
-        growth: int = 16,
-        hidden: int = 128,
-        modes: int = 67,
+        self, features: int = 32, blocks: int = 2, layers: int = 3, growth: int = 16, hidden: int = 128, modes: int = 67
     ) -> None:
-        self.options = {
-            "features": features,
-            "blocks": blocks,
-            "layers": layers,
-            "growth": growth,
-            "hidden": hidden,
-            "modes": modes,
-        }
-        for name, value in self.options.items():
-            if not isinstance(value, int) or value < 1:
-                raise ModelError(f"mode network option {name} must be a whole number of at least 1, not {value!r}")
+        self.options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        check_counts("mode network", **self.options)
         super().__init__()
         self.head = nn.Conv2d(len(MODE_PLANES), features, 3, padding=1)
         self.blocks = nn.Sequential(*(RDB(features, layers, growth) for _ in range(blocks)))
@@ -120,7 +106,7 @@ def mode_image(corner: Tensor, top: Tensor, left: Tensor, block: Tensor, bit_dep
 
 
 def mode_side(qp: Tensor, width: int, height: int) -> Tensor:
-    """What is told of blocks beside their samples: (n, 3), QP / 64 and the binary logarithms of the size / 6."""
+    """The side inputs of blocks, (n, 3): QP / 64 and the binary logarithms of width and height over 6."""
     size = torch.tensor([width, height], device=qp.device).log2() / MAX_LOG2_SIZE
     return torch.cat([qp[:, None].float() / QP_SCALE, size.expand(len(qp), 2)], dim=1)
 

@@ -1,4 +1,4 @@
-"""RDN: residual dense networks, in the three forms of the notebook and with what there is to take away from them.
+"""RDN: residual dense networks, in the three forms of the notebook, on quarter pictures, and less one part each.
 
 Source: Zhang et al., "Residual Dense Network for Image Super-Resolution", CVPR 2018, without the up-scaling, with an
 unpadded head (132 -> 128), and with the network's output added to the decoded picture.
@@ -7,16 +7,20 @@ unpadded head (132 -> 128), and with the network's output added to the decoded p
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from codecnn.errors import ModelError
-from codecnn.models.base import DECODED_PLANES, Filtered, FilterNetwork, QpGain
-from codecnn.models.blocks import RDB, Fusion, Haar, InverseHaar, check_choice, check_counts, initialise
-from codecnn.models.conditioning import CONDITIONING, QpModulation
-from codecnn.models.registry import register
+from codecnn.models._blocks import Haar, InverseHaar, check_choice, check_counts, initialise
+from codecnn.models._conditioning import CONDITIONING, QpGain
+from codecnn.models._dense import RDB, Fusion
+from codecnn.models._registry import register
+from codecnn.models.base import Filtered, Trunk
+from codecnn.models.graph._draft import Draft, arrays
+from codecnn.models.graph.nodes import Array
 
 
-class RDN(FilterNetwork):
+class RDN(Trunk):
     """RDN(features, blocks, layers, growth), with `shuffle` the factor of PixelUnshuffle and PixelShuffle around it.
 
     planes -> unshuffle -> 3x3 -> 3x3 -> RDB ... RDB -> 1x1 -> 3x3 -> (+) -> 3x3 -> shuffle -> x gain(QP) -> (+) -> out
@@ -37,6 +41,7 @@ class RDN(FilterNetwork):
     """
 
     OUTPUTS: tuple[str, ...] = ("y",)
+    GROWS = ("features", "blocks", "layers", "growth")
 
     def __init__(
         self,
@@ -76,16 +81,12 @@ class RDN(FilterNetwork):
             beside=() if conditioning == "plane" else ("qp",),
         )
         self.options = {**options, "planes": list(planes)}
+        self.factor = shuffle
         self.predicts_picture = output == "picture"
         self.global_residual = global_residual
         self.unshuffle = Haar() if transform == "haar" else nn.PixelUnshuffle(shuffle)
-        inputs = self._inputs(shuffle)
-        if head == "3x3":
-            self.head = nn.Conv2d(inputs, features, 3)
-            self.head2: nn.Conv2d | None = nn.Conv2d(features, features, 3)
-        else:
-            self.head = nn.Conv2d(inputs, features, 5)
-            self.head2 = None
+        self.head = nn.Conv2d(self._inputs(), features, 3 if head == "3x3" else 5)
+        self.head2 = nn.Conv2d(features, features, 3) if head == "3x3" else None
         self.blocks = nn.ModuleList(
             RDB(features, layers, growth, local_residual=local_residual, checkpoint=checkpoint) for _ in range(blocks)
         )
@@ -94,33 +95,26 @@ class RDN(FilterNetwork):
         self.tail: nn.Conv2d | nn.ConvTranspose2d
         self.shuffle: nn.Module
         if upsampling == "shuffle":
-            self.tail = nn.Conv2d(features, self._tail_channels(shuffle), 3, padding=1)
+            self.tail = nn.Conv2d(features, self._tail_channels(), 3, padding=1)
             self.shuffle = InverseHaar() if transform == "haar" else nn.PixelShuffle(shuffle)
         else:
             self.tail = nn.ConvTranspose2d(features, 1, 3 * shuffle, stride=shuffle, padding=shuffle)
             self.shuffle = nn.Identity()
         self.gain = QpGain() if "qp" in self.planes and not self.predicts_picture else None
-        initialise(self, self.head, self._sample_channels(), None if self.predicts_picture else self.tail)
-        self.modulations = (
-            None
-            if conditioning == "plane"
-            else nn.ModuleList(QpModulation(features, conditioning) for _ in range(blocks))
-        )
+        initialise(self, self.head, self._sample_spans(), None if self.predicts_picture else self.tail)
+        self.modulate(conditioning, features)
 
-    def _inputs(self, shuffle: int) -> int:
-        return len(self.channels) * shuffle**2
+    def _inputs(self) -> int:
+        """Channels of the first convolution."""
+        return len(self.channels) * self.factor**2
 
-    def _tail_channels(self, shuffle: int) -> int:
-        return shuffle**2
+    def _tail_channels(self) -> int:
+        """Channels of the last convolution."""
+        return self.factor**2
 
-    def _sample_channels(self) -> Iterator[slice]:
-        """Channels of the head that hold samples: those of a plane together, but each band of a transform apart."""
-        cells = self.head.in_channels // len(self.channels)
-        step = 1 if isinstance(self.unshuffle, Haar) else cells
-        for index, plane in enumerate(self.channels):
-            if plane in DECODED_PLANES:
-                for start in range(index * cells, (index + 1) * cells, step):
-                    yield slice(start, start + step)
+    def _sample_spans(self) -> list[slice]:
+        # The bands of a transform are apart: all but the first have no mean to take away.
+        return self.sample_spans(self.factor**2, 1 if isinstance(self.unshuffle, Haar) else None)
 
     def _block_outputs(self, x: Tensor, planes: Mapping[str, Tensor]) -> Iterator[Tensor]:
         for index, block in enumerate(self.blocks):
@@ -143,26 +137,71 @@ class RDN(FilterNetwork):
         made = self.shuffle(self.tail(self.features(self.unshuffle(self.stack(planes)), planes)))
         return made / 4.0 + 0.5 if self.predicts_picture else self.repaired(planes, made)
 
+    def draw(self, draft: Draft) -> dict[str, str]:
+        weight, bias = arrays(self.head)
+        weight = self.unshuffle.into(weight) if isinstance(self.unshuffle, Haar) else weight
+        first = draft.weights("head", self.draw_channels(draft, self.factor), weight, bias, pad=0)
+        x = first if self.head2 is None else draft.conv("head2", first, self.head2)
+        x = draft.conv("fusion", draft.joined("blocks", self.draw_blocks(draft, x)), self.fusion)
+        x = draft.conv("fusion2", x, self.fusion2)
+        if self.global_residual:
+            skip = first if self.head2 is None else draft.add("head.cropped", "crop", first, size=1)
+            x = draft.add("sum", "add", x, skip)
+        return self._draw_tail(draft, x)
 
-@register("rdn")
-def rdn(**options: Any) -> RDN:
-    """RDN with any of its options; the default is RDN(32, 3, 6, 16)."""
-    return RDN(**options)
+    def _draw_tail(self, draft: Draft, x: str) -> dict[str, str]:
+        residual = draft.weights("tail", x, *self._tail_arrays())
+        return {"y": draft.shuffled("tail.shuffled", "shuffle", residual, self.factor)}
+
+    def _tail_arrays(self) -> tuple[Array, Array]:
+        """Weights and bias of the last convolution such that nothing but a shuffle follows."""
+        weight, bias = arrays(self.tail)
+        if isinstance(self.shuffle, InverseHaar):
+            return self.shuffle.into(weight, bias)
+        if isinstance(self.tail, nn.ConvTranspose2d):
+            # Sample r of cell I takes tap r + s·(1 - d) of the cell I + d.
+            s = self.factor
+            taps = weight[:, 0].reshape(len(weight), 3, s, 3, s)[:, ::-1, :, ::-1]
+            return taps.transpose(2, 4, 0, 1, 3).reshape(s**2, len(weight), 3, 3), np.repeat(bias, s**2)
+        return weight, bias
+
+    def draw_output(self, draft: Draft, output: str, residual: str) -> None:
+        if self.predicts_picture:
+            draft.add(output, "output", residual, tensors={"gain": np.array([0.25])}, crop=0)
+        else:
+            super().draw_output(draft, output, residual)
+
+    def concatenated(self, name: str) -> list[int]:
+        features, growth = self.options["features"], self.options["growth"]
+        match name.split("."):
+            case ["blocks", _, "layers", layer, "weight"]:
+                return [features] + [growth] * int(layer)
+            case ["blocks", _, "fusion", "weight"]:
+                return [features] + [growth] * self.options["layers"]
+            case ["fusion", "weight"]:
+                return [features] * self.options["blocks"]
+        return []
 
 
-@register("rdn_32_3_6_16")
-def rdn_32_3_6_16(**options: Any) -> RDN:
-    """The notebook's small RDN: 32 features, 3 blocks of 6 layers, growth 16; 221 kMAC/pixel."""
-    return RDN(**{"features": 32, "blocks": 3, "layers": 6, "growth": 16} | options)
+def _register(name: str, what: str, sizes: tuple[int, int, int, int], kmac: int, **options: Any) -> None:
+    """Register an RDN of these features, blocks, layers and growth; its description tells them after `what`."""
+    features, blocks, layers, growth = sizes
+    told = f"{what} {features} features, {blocks} blocks of {layers} layers, growth {growth}"
+    told += ", FiLM by QP" if options.get("conditioning") == "film" else ""
+    counts = {"features": features, "blocks": blocks, "layers": layers, "growth": growth}
+    register(name, RDN, f"{told}; {kmac} kMAC/pixel.", **counts, **options)
 
 
-@register("rdn_32_4_6_24")
-def rdn_32_4_6_24(**options: Any) -> RDN:
-    """The notebook's large RDN: 32 features, 4 blocks of 6 layers, growth 24; 523 kMAC/pixel."""
-    return RDN(**{"features": 32, "blocks": 4, "layers": 6, "growth": 24} | options)
+register("rdn", RDN, "RDN with any of its options; the default is RDN(32, 3, 6, 16).")
 
+# The three networks of the notebook.
+_register("rdn_32_3_6_16", "The notebook's small RDN:", (32, 3, 6, 16), 221)
+_register("rdn_32_4_6_24", "The notebook's large RDN:", (32, 4, 6, 24), 523)
+_register("rdn_64_4_6_24_shuffle", "The notebook's down/up RDN: PixelUnshuffle,", (64, 4, 6, 24), 198, shuffle=2)
 
-@register("rdn_64_4_6_24_shuffle")
-def rdn_64_4_6_24_shuffle(**options: Any) -> RDN:
-    """The notebook's down/up RDN: PixelUnshuffle, 64 features, 4 blocks of 6 layers, growth 24; 198 kMAC/pixel."""
-    return RDN(**{"features": 64, "blocks": 4, "layers": 6, "growth": 24, "shuffle": 2} | options)
+# A trunk at half the height and width has four times the multiply-accumulates a sample to spend at the kMAC/pixel of
+# the notebook's small RDN, and sees twice as far with as many layers.
+_QUARTER = {"shuffle": 2, "conditioning": "film"}
+_register("quarter_unshuffle", "RDN on unshuffled sub-pictures,", (64, 4, 6, 26), 219, **_QUARTER)
+_register("quarter_haar", "RDN on the 2x2 DCT,", (64, 4, 6, 26), 219, **_QUARTER, transform="haar")
+_register("quarter_light", "RDN on the 2x2 DCT,", (32, 2, 3, 16), 17, **_QUARTER, transform="haar")

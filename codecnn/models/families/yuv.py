@@ -1,15 +1,18 @@
 """RDN for luma and chroma together, in 4:2:0, at the resolution of chroma."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from codecnn.errors import ModelError
-from codecnn.models.base import CHROMA_PLANES, DECODED_PLANES, RESIDUAL_SCALE, Filtered, centred
+from codecnn.models._registry import register
+from codecnn.models.base import Filtered
 from codecnn.models.families.rdn import RDN
-from codecnn.models.registry import register
+from codecnn.models.graph._draft import Draft
+from codecnn.models.planes import CHROMA_PLANES, DECODED_PLANES, RESIDUAL_SCALE, centred
 
 
 class YuvRDN(RDN):
@@ -35,18 +38,16 @@ class YuvRDN(RDN):
         """Channels that a plane has at chroma's resolution."""
         return 1 if plane in (*CHROMA_PLANES, "qp") else 4
 
-    def _inputs(self, shuffle: int) -> int:
+    def _inputs(self) -> int:
         return sum(self._width(name) for name in self.channels)
 
-    def _tail_channels(self, shuffle: int) -> int:
-        return shuffle**2 + 2
+    def _tail_channels(self) -> int:
+        return self.factor**2 + 2
 
-    def _sample_channels(self) -> Iterator[slice]:
-        start = 0
-        for name in self.channels:
-            if name in DECODED_PLANES:
-                yield slice(start, start + self._width(name))
-            start += self._width(name)
+    def _sample_spans(self) -> list[slice]:
+        ends = list(accumulate(self._width(name) for name in self.channels))
+        spans = zip(self.channels, ends, strict=True)
+        return [slice(end - self._width(name), end) for name, end in spans if name in DECODED_PLANES]
 
     def _at_chroma(self, planes: Mapping[str, Tensor], name: str) -> Tensor:
         """A plane's channels (n, 1 or 4, h/2, w/2), as the first convolution gets them."""
@@ -72,13 +73,34 @@ class YuvRDN(RDN):
             filtered[name] = planes[f"rec_{name}"][:, :, halo:-halo, halo:-halo] + residual
         return filtered
 
+    def draw_channels(self, draft: Draft, factor: int = 1) -> str:
+        """The channels at chroma's resolution."""
+        draft.once("rec_u")
+        parts = []
+        for name in self.channels:
+            if name == "qp":
+                parts.append(draft.add("qp", "qp", "rec_u"))
+            else:
+                factor = 1 if name in CHROMA_PLANES else self.factor
+                parts.append(draft.shuffled(f"{name}.unshuffled", "unshuffle", draft.plane(name), factor))
+        return draft.joined("channels", parts)
+
+    def _draw_tail(self, draft: Draft, x: str) -> dict[str, str]:
+        weight, bias = self._tail_arrays()
+        luma = draft.weights("tail.y", x, weight[:4], bias[:4])
+        made = {"y": draft.add("tail.y.shuffled", "shuffle", luma, factor=2)}
+        for name, i in (("u", 4), ("v", 5)):
+            made[name] = draft.weights(f"tail.{name}", x, weight[i : i + 1], bias[i : i + 1])
+        return made
+
 
 def _subsampled(qp: Tensor) -> Tensor:
     """A QP plane at chroma's resolution; a constant one stays as it is."""
     return qp if qp.shape[2:] == (1, 1) else qp[:, :, ::2, ::2]
 
 
-@register("rdn_yuv")
-def rdn_yuv(**options: Any) -> YuvRDN:
-    """RDN(32, 3, 6, 16) for Y, U and V of 4:2:0 together, at chroma's resolution; 56 kMAC a luma pixel."""
-    return YuvRDN(**options)
+register(
+    "rdn_yuv",
+    YuvRDN,
+    "RDN(32, 3, 6, 16) for Y, U and V of 4:2:0 together, at chroma's resolution; 56 kMAC a luma pixel.",
+)

@@ -7,7 +7,7 @@ A graph is flat: no control flow, no shapes, nothing of PyTorch's modules. Every
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy.typing as npt
 import torch
@@ -16,13 +16,14 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import MAX_QP
 from codecnn.errors import ModelError
-from codecnn.models.base import CHROMA_PLANES, KNOWN_PLANES, centred
+from codecnn.models.planes import CHROMA_PLANES, KNOWN_PLANES, centred
 
 QPS = MAX_QP + 1
 """Rows of a table by QP: one for each QP from 0 to 63."""
 OUTPUTS = ("y", "u", "v")
 
 Array = npt.NDArray[Any]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Extent:
-    """What is known of a node's tensor without running: channels, and in luma samples the side of the cell that one of
-    its samples stands for, how much is missing on each side, and how far a sample looks into the planes along rows and
-    along columns."""
+    """What is known of a node's tensor without running it.
+
+    channels  how many it has
+    cell      side, in luma samples, of the square that one of its samples stands for
+    trim      luma samples that are missing on each side
+    reach     how far, in luma samples, one of its samples looks into the planes along rows and along columns
+    """
 
     channels: int
     cell: int
@@ -122,44 +127,43 @@ class Graph:
         return lcm(*(extent.cell for extent in self.extents.values()))
 
 
-def last_uses(nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """By node, the tensors that no later node takes, the node's own among them: they can be let go after it."""
-    last = {name: node.name for node in nodes for name in (node.name, *node.inputs)}
-    ends: dict[str, list[str]] = {node.name: [] for node in nodes}
-    for name, user in last.items():
-        ends[user].append(name)
-    return ends
+def walk(nodes: Sequence[Node], compute: Callable[[Node, list[Made]], Made]) -> dict[str, Made]:
+    """The outputs, from what `compute` makes of each node and its inputs; a tensor is let go after its last use."""
+    last_use = {name: node.name for node in nodes for name in (node.name, *node.inputs)}
+    made: dict[str, Made] = {}
+    outputs = {}
+    for node in nodes:
+        made[node.name] = compute(node, [made[name] for name in node.inputs])
+        if node.op == "output":
+            outputs[node.name] = made[node.name]
+        for name in {node.name, *node.inputs}:
+            if last_use[name] == node.name:
+                del made[name]
+    return outputs
 
 
 def run(
-    graph: Graph,
-    planes: Mapping[str, Tensor],
-    qp: int,
-    observe: Callable[[str, Tensor], None] | None = None,
+    graph: Graph, planes: Mapping[str, Tensor], qp: int, observe: Callable[[str, Tensor], None] | None = None
 ) -> dict[str, Tensor]:
     """Outputs of the graph in real numbers, as the network that it was built from gives them.
 
     Planes are as the network takes them, with halo; `observe` gets every node's name and tensor. Computed in the type
     of `rec_y`.
     """
-    made: dict[str, Tensor] = {}
-    outputs = {}
-    ends = last_uses(graph.nodes)
-    for node in graph.nodes:
-        inputs = [made[name] for name in node.inputs]
+
+    def compute(node: Node, inputs: list[Tensor]) -> Tensor:
         tensors = {name: torch.from_numpy(array).to(planes["rec_y"]) for name, array in node.tensors.items()}
         if node.op == "plane":
             result = centred(planes[node.name])
         elif node.op == "output":
-            result = outputs[node.name] = _output(node, inputs[0], tensors["gain"], planes, qp)
+            result = _output(node, inputs[0], tensors["gain"], planes, qp)
         else:
             result = _COMPUTE[node.op](node, inputs, tensors, qp)
         if observe is not None:
             observe(node.name, result)
-        made[node.name] = result
-        for name in ends[node.name]:
-            del made[name]
-    return outputs
+        return result
+
+    return walk(graph.nodes, compute)
 
 
 def same_padding(weight: Array | Tensor) -> tuple[int, int]:
@@ -177,10 +181,6 @@ def _modulate(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: 
     return inputs[0] * tensors["factor"][qp, :, None, None] + tensors["offset"][qp, :, None, None]
 
 
-def _crop(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
-    return cropped(inputs[0], node.values["size"])
-
-
 def cropped(x: Tensor, size: int) -> Tensor:
     """`x` (n, c, h, w) without `size` samples on each side."""
     return x[:, :, size : x.shape[2] - size, size : x.shape[3] - size]
@@ -191,16 +191,21 @@ def _output(node: Node, x: Tensor, gain: Tensor, planes: Mapping[str, Tensor], q
     return change + (cropped(planes[node.inputs[1]], node.values["crop"]) if len(node.inputs) == 2 else 0.5)
 
 
-_COMPUTE: dict[str, Callable[[Node, list[Tensor], dict[str, Tensor], int], Tensor]] = {
-    "qp": lambda node, inputs, tensors, qp: torch.full_like(inputs[0][:, :1], (qp - 32) / 16),
-    "conv": _conv,
-    "add": lambda node, inputs, tensors, qp: inputs[0] + inputs[1],
+Operation = Callable[[Node, list[Tensor], dict[str, Tensor], int], Tensor]
+
+MOVES: dict[str, Operation] = {
     "concat": lambda node, inputs, tensors, qp: torch.cat(inputs, dim=1),
-    "modulate": _modulate,
-    "crop": _crop,
+    "crop": lambda node, inputs, tensors, qp: cropped(inputs[0], node.values["size"]),
     "edge": lambda node, inputs, tensors, qp: F.pad(inputs[0], (1, 1, 1, 1), mode="replicate"),
     "unshuffle": lambda node, inputs, tensors, qp: F.pixel_unshuffle(inputs[0], node.values["factor"]),
     "shuffle": lambda node, inputs, tensors, qp: F.pixel_shuffle(inputs[0], node.values["factor"]),
+}
+"""Operations that only move samples: the same for real numbers and for integers."""
+_COMPUTE: dict[str, Operation] = MOVES | {
+    "qp": lambda node, inputs, tensors, qp: torch.full_like(inputs[0][:, :1], (qp - 32) / 16),
+    "conv": _conv,
+    "add": lambda node, inputs, tensors, qp: inputs[0] + inputs[1],
+    "modulate": _modulate,
 }
 
 _INPUTS = {"plane": (0,), "add": (2,), "output": (1, 2), "concat": range(1, 10_000)}

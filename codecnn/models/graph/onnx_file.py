@@ -4,28 +4,22 @@ SADL is the inference library of JVET's NNVC software (https://vcgit.hhi.fraunho
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, ModelError
-from codecnn.models.base import CHROMA_PLANES, FilterNetwork, named_outputs
-from codecnn.models.graph.build import build_graph
 from codecnn.models.graph.nodes import Graph, Node, same_padding
-from codecnn.runs import atomic_path
+from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES
 
 OPSET = 26
 IR_VERSION = 13
 """The newest that onnxruntime 1.31 reads; later ones read them too."""
 SADL_OPERATORS = frozenset({"Conv", "Add", "Relu", "Concat", "DepthToSpace", "SpaceToDepth", "Mul", "Slice"})
 """What a graph for SADL is made of; one operand of every Mul is a constant."""
-TOLERANCE = 1e-5
-"""Largest difference to PyTorch, in full scale; times the largest sample where that is beyond 1."""
 
 
 class _Writer:
@@ -47,11 +41,8 @@ class _Writer:
 
     def sliced(self, name: str, x: str, start: int, end: int, axes: list[int]) -> str:
         """`x` from `start` to `end` along `axes`; negative places count from the end."""
-        ends = [end] * len(axes)
-        places = [
-            self.constant(f"{name}.{part}", value, np.int64)
-            for part, value in (("starts", [start] * len(axes)), ("ends", ends), ("axes", axes))
-        ]
+        ranges = {"starts": [start] * len(axes), "ends": [end] * len(axes), "axes": axes}
+        places = [self.constant(f"{name}.{part}", value, np.int64) for part, value in ranges.items()]
         return self.add("Slice", name, x, *places)
 
     def by_qp(self, name: str, table: Any) -> str:
@@ -60,9 +51,8 @@ class _Writer:
         if self.qp is not None or len(row) == 1:
             row = row[self.qp if len(row) > 1 and self.qp is not None else 0]
             return self.constant(name, row.reshape(1, -1, 1, 1))
-        gathered = self.add(
-            "Gather", f"{name}.row", self.constant(f"{name}.table", row.reshape(len(row), -1)), "qp.index"
-        )
+        table = self.constant(f"{name}.table", row.reshape(len(row), -1))
+        gathered = self.add("Gather", f"{name}.row", table, "qp.index")
         return self.add("Unsqueeze", name, gathered, self.constant(f"{name}.axes", [2, 3], np.int64))
 
 
@@ -107,7 +97,7 @@ def _write(writer: _Writer, node: Node, x: list[str]) -> str:
     match node.op:
         case "plane":
             middle = writer.add("Add", f"{name}.from_middle", name, writer.constant(f"{name}.middle", -0.5))
-            return writer.add("Mul", f"{name}.centred", middle, writer.constant(f"{name}.scale", 4.0))
+            return writer.add("Mul", f"{name}.centred", middle, writer.constant(f"{name}.scale", CENTRED_SCALE))
         case "qp":
             nothing = writer.add("Mul", "qp.nothing", x[0], writer.constant("qp.zero", 0.0))
             values = (np.arange(MAX_QP + 1) - 32) / 16
@@ -129,9 +119,8 @@ def _write(writer: _Writer, node: Node, x: list[str]) -> str:
         case "unshuffle" | "shuffle":
             return _shuffled(writer, node, x[0])
         case "output":
-            change = writer.add(
-                "Mul", f"{name}.change", x[0], writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None])
-            )
+            gain = writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None])
+            change = writer.add("Mul", f"{name}.change", x[0], gain)
             if len(node.inputs) == 2:
                 base, crop = node.inputs[1], node.values["crop"]
                 base = writer.sliced(f"{name}.base", base, crop, -crop, [2, 3]) if crop else base
@@ -147,18 +136,10 @@ def _conv(writer: _Writer, node: Node, x: str) -> str:
     rows, columns = same_padding(weight) if node.values["pad"] else (0, 0)
     relu = bool(node.values["relu"])
     name = f"{node.name}.sums" if relu else node.name
-    made = writer.add(
-        "Conv",
-        name,
-        x,
-        writer.constant(f"{node.name}.weight", weight),
-        writer.constant(f"{node.name}.bias", node.tensors["bias"]),
-        kernel_shape=list(weight.shape[2:]),
-        pads=[rows, columns, rows, columns],
-        strides=[1, 1],
-        dilations=[1, 1],
-        group=node.values["groups"],
-    )
+    constants = [writer.constant(f"{node.name}.{part}", node.tensors[part]) for part in ("weight", "bias")]
+    shape = {"kernel_shape": list(weight.shape[2:]), "pads": [rows, columns, rows, columns]}
+    steps = {"strides": [1, 1], "dilations": [1, 1], "group": node.values["groups"]}
+    made = writer.add("Conv", name, x, *constants, **shape, **steps)
     return writer.add("Relu", node.name, made) if relu else made
 
 
@@ -170,49 +151,12 @@ def _edge(writer: _Writer, x: str, name: str, axis: int) -> str:
 
 
 def _shuffled(writer: _Writer, node: Node, x: str) -> str:
-    """Of one plane, where ONNX's order of channels is PyTorch's."""
+    """A shuffle or unshuffle of one plane, whose channels ONNX orders as PyTorch does; ModelError for several."""
     factor = node.values["factor"]
     few, many = writer.graph.extents[node.inputs[0]].channels, writer.graph.extents[node.name].channels
     if min(few, many) != 1:
         raise ModelError(f"node {node.name!r} shuffles several planes at once, which ONNX orders differently")
     return writer.add("SpaceToDepth" if node.op == "unshuffle" else "DepthToSpace", node.name, x, blocksize=factor)
-
-
-def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None) -> float:
-    """Write `model` to `path` as ONNX, see `onnx_model`, and return how far it is from PyTorch, in full scale.
-
-    The file is run by onnxruntime before it is written, on pictures of two sizes. Raises ModelError where it differs by
-    more than 1e-5.
-    """
-    made = onnx_model(build_graph(model), qp)
-    made.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
-    if qp is not None:
-        made.doc_string += f", QP {qp}"
-    content = made.SerializeToString()
-    largest = max(_difference(content, model, size, qp) for size in ((64, 48), (40, 72)))
-    if largest > TOLERANCE:
-        raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
-    with atomic_path(path) as part:
-        part.write_bytes(content)
-    return largest
-
-
-def _difference(content: bytes, model: FilterNetwork, size: tuple[int, int], qp: int | None) -> float:
-    """Largest difference of the outputs for noise of that height and width, over the largest sample or 1."""
-    generator = torch.Generator().manual_seed(0)
-    height, width = (extent - extent % model.stride + 2 * model.halo for extent in size)
-    planes = {}
-    for name in model.planes:
-        factor = 2 if name in CHROMA_PLANES else 1
-        planes[name] = torch.rand(1, 1, height // factor, width // factor, generator=generator)
-    if "qp" in planes:
-        planes["qp"] = torch.full((1, 1, 1, 1), (37 if qp is None else qp) / QP_SCALE)
-    with torch.inference_mode():
-        expected = {name: plane.numpy() for name, plane in named_outputs(model.eval()(planes)).items()}
-    found = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
-    return max(
-        float(np.abs(found[name] - plane).max() / max(1.0, np.abs(plane).max())) for name, plane in expected.items()
-    )
 
 
 def run_onnx(content: bytes, planes: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,17 +11,9 @@ import torch
 from torch import Tensor
 
 from codecnn.errors import ModelError
+from codecnn.models._transfer import TensorReport, TransferReport
+from codecnn.models._weights import load_model
 from codecnn.models.base import FilterNetwork
-from codecnn.models.families.low_cost import LowCost
-from codecnn.models.families.rdn import RDN
-from codecnn.models.transfer import TensorReport, TransferReport
-from codecnn.models.weights import load_model
-
-SIZES: dict[type[FilterNetwork], tuple[str, ...]] = {
-    LowCost: ("features", "blocks", "expansion"),
-    RDN: ("features", "blocks", "layers", "growth"),
-}
-"""Options that may be larger than those of the network that is started from; all others are the same."""
 
 
 def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
@@ -34,9 +26,7 @@ def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
     small = load_model(source)[0]
     _require_larger(model, small, source)
     tensors = small.state_dict()
-    if isinstance(model, LowCost):
-        for block in list(model.blocks)[small.options["blocks"] :]:
-            block.silence()  # type: ignore[operator]
+    model.silence_added(small)
     reports = []
     with torch.no_grad():
         for name, own in model.state_dict(keep_vars=True).items():
@@ -48,32 +38,16 @@ def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
                 own.copy_(tensor)
                 reports.append(TensorReport(name, "loaded"))
                 continue
-            # FiLM's rows are factors, then offsets; both halves grow.
-            halves = 2 if model.options["conditioning"] == "film" and ".out." in name else 1
-            columns = _places(_joined(small, name), _joined(model, name))
-            for new, old in zip(own.chunk(halves), tensor.chunk(halves), strict=True):
+            parts = model.stacked(name)
+            columns = _places(small.concatenated(name), model.concatenated(name))
+            for new, old in zip(own.chunk(parts), tensor.chunk(parts), strict=True):
                 _enter(new, old, columns)
             reports.append(TensorReport(name, "adapted", f"{tuple(tensor.shape)} -> {tuple(own.shape)}"))
     return TransferReport(str(source), tuple(reports))
 
 
-def _joined(model: FilterNetwork, name: str) -> list[int]:
-    """The widths of what the inputs of a tensor are the concatenation of; empty where they come from one place."""
-    if not isinstance(model, RDN):
-        return []
-    features, growth = model.options["features"], model.options["growth"]
-    match name.split("."):
-        case ["blocks", _, "layers", layer, "weight"]:
-            return [features] + [growth] * int(layer)
-        case ["blocks", _, "fusion", "weight"]:
-            return [features] + [growth] * model.options["layers"]
-        case ["fusion", "weight"]:
-            return [features] * model.options["blocks"]
-    return []
-
-
 def _places(old: list[int], new: list[int]) -> list[int]:
-    """Where the inputs of a concatenation are in the larger one of as many parts or more: each in front of its part."""
+    """Places of inputs that are joined in widths `old` among those in widths `new`: each part in front of its own."""
     starts = [sum(new[:index]) for index in range(len(new))]
     return [start + place for start, width in zip(starts, old, strict=False) for place in range(width)]
 
@@ -92,13 +66,12 @@ def _enter(own: Tensor, tensor: Tensor, columns: list[int]) -> None:
 
 
 def _require_larger(model: FilterNetwork, small: FilterNetwork, source: Path | str) -> None:
-    sizes = next((names for kind, names in SIZES.items() if isinstance(model, kind)), None)
-    if sizes is None:
+    if not model.GROWS:
         raise ModelError(f"low-cost networks and RDNs grow, and none else; {type(model).__name__} is no such network")
     if type(model) is not type(small):
         raise ModelError(f"{type(model).__name__} does not grow from {type(small).__name__}, which {source} is")
     for key, value in small.options.items():
         own = model.options[key]
-        if own < value if key in sizes else own != value:
-            rule = "no less" if key in sizes else "the same"
+        if own < value if key in model.GROWS else own != value:
+            rule = "no less" if key in model.GROWS else "the same"
             raise ModelError(f"the network has {key} {own}, the one of {source} {value}: to grow it needs {rule}")

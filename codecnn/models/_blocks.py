@@ -1,16 +1,21 @@
-"""Building blocks: residual dense blocks, cheap blocks, branches that fold into one convolution, the 2x2 transform.
+"""Building blocks: cheap blocks, branches that fold into one convolution, the 2x2 transform; `dense` has the RDB.
 
-Every block takes and returns (n, features, h, w) and pads with zeros, so that height and width stay.
+Every block takes and returns (n, features, h, w) and pads with zeros, so that height and width stay. A block's forms
+stand together: `forward` for training, `in_place` for inference on the CPU, `draw` for export.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint as recompute
 
 from codecnn.errors import ModelError
+from codecnn.models._fused import Scratch, add_convolution, convolution
+from codecnn.models.graph._draft import Draft
+from codecnn.models.graph.nodes import Array
 
 
 def check_counts(network: str, **options: int) -> None:
@@ -36,6 +41,10 @@ def initialise(network: nn.Module, head: nn.Conv2d, spans: Iterable[slice], tail
     `spans` are the channels of `head` that hold samples, those of one plane together; `tail` is None for a network
     that does not start as the identity. Convolutions called "layers" are followed by ReLU.
 
+    The zeros make a network's residual 0, whatever its other weights: training starts at the codec's picture, at 0 dB
+    of gain, and spends no steps on taking back noise that a random residual would add. The last convolution itself gets
+    gradients at once, all others from the second step on.
+
     The error that a codec leaves depends on local detail, which is some hundredths of the brightness around it. With
     torch's default start the features, and what ReLU makes of them, follow the brightness: on the demo's pictures,
     64x64 patches and batch 8, the training gain was 0.0007 dB after 1,442 steps, and 0.0116 dB after 917 steps with
@@ -55,76 +64,35 @@ def initialise(network: nn.Module, head: nn.Conv2d, spans: Iterable[slice], tail
         nn.init.zeros_(tail.weight)
 
 
-class RDB(nn.Module):
-    """Residual dense block: `layers` 3x3 convolutions of `growth` features, each on everything before, 1x1 fusion.
+class Block(nn.Module):
+    """A block in the forms that a network needs of it; a network with blocks of another kind cannot be exported."""
 
-    With `local_residual` the block's input is added to its output (Zhang et al., CVPR 2018, section 3.2). With
-    `checkpoint` training keeps the block's input alone and computes the rest again in the backward pass.
-    """
+    def fused(self, scratch: Scratch) -> nn.Module:
+        """The block for inference on the CPU; blocks that share `scratch` run one after the other."""
+        return InPlace(self)
 
-    def __init__(
-        self, features: int, layers: int, growth: int, *, local_residual: bool = True, checkpoint: bool = False
-    ) -> None:
+    def in_place(self, x: Tensor, *others: Tensor) -> Tensor:
+        """What `forward` returns, written over `x`; without gradients."""
+        raise NotImplementedError
+
+    def draw(self, draft: Draft, name: str, x: str) -> str:
+        """The nodes that compute the block from the node `x`, named from `name`; returns the last."""
+        raise ModelError(f"a block of the class {type(self).__name__} has no graph to export")
+
+    def silence(self) -> None:
+        """Let the block return its input, until it has learned something."""
+        raise NotImplementedError
+
+
+class InPlace(nn.Module):
+    """A block that overwrites its input, which nothing may read after it."""
+
+    def __init__(self, block: Block) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Conv2d(features + index * growth, growth, 3, padding=1) for index in range(layers)
-        )
-        self.fusion = nn.Conv2d(features + layers * growth, features, 1)
-        self.local_residual = local_residual
-        self.checkpoint = checkpoint
+        self.block = block
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            fused = self._in_one_buffer(x)
-        elif self.checkpoint:
-            fused = recompute(self._concatenating, x, use_reentrant=False)
-        else:
-            fused = self._concatenating(x)
-        return x + fused if self.local_residual else fused
-
-    def _concatenating(self, x: Tensor) -> Tensor:
-        dense = x
-        for layer in self.layers:
-            dense = torch.cat([dense, F.relu(layer(dense))], dim=1)
-        fused: Tensor = self.fusion(dense)
-        return fused
-
-    def _in_one_buffer(self, x: Tensor) -> Tensor:
-        """The same without gradients: layers write into slices of one buffer that nothing has to keep."""
-        count, start, height, width = x.shape
-        layout = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
-        dense = torch.empty(
-            (count, self.fusion.in_channels, height, width), dtype=x.dtype, device=x.device, memory_format=layout
-        )
-        dense[:, :start] = x
-        for layer in self.layers:
-            new = layer(dense[:, :start])
-            stop = start + new.shape[1]
-            torch.clamp(new, min=0, out=dense[:, start:stop])
-            start = stop
-        fused: Tensor = self.fusion(dense)
-        return fused
-
-
-class Fusion(nn.Conv2d):
-    """1x1 convolution over the concatenation of several tensors (n, features, h, w), which come one by one."""
-
-    def __init__(self, blocks: int, features: int) -> None:
-        super().__init__(blocks * features, features, 1)
-
-    def forward(self, parts: Iterable[Tensor]) -> Tensor:
-        return super().forward(torch.cat(list(parts), dim=1))
-
-
-def rdb_macs(features: int, layers: int, growth: int) -> int:
-    """Multiply-accumulates a sample of an RDB: 9·g·(n·f + g·n·(n - 1) / 2) + f·(f + n·g).
-
-    Layer k = 0 ... n - 1 sees f + k·g features and makes g with 3x3 taps, 9·g·(f + k·g), and the sum of k is
-    n·(n - 1) / 2; the fusion sees f + n·g features and makes f with one tap. Quadratic in n and in g.
-    """
-    return 9 * growth * (layers * features + growth * layers * (layers - 1) // 2) + features * (
-        features + layers * growth
-    )
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.block.in_place(*inputs)
 
 
 class Branches(nn.Module):
@@ -152,10 +120,8 @@ class Branches(nn.Module):
         """The 3x3 convolution that this one is."""
         first = self._first()
         weight, bias = self._sums()
-        folded = nn.Conv2d(
-            first.in_channels, first.out_channels, 3, padding=1, groups=first.groups,
-            device=weight.device, dtype=weight.dtype,
-        )  # fmt: skip
+        like: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+        folded = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, groups=first.groups, **like)
         assert folded.bias is not None
         folded.weight.copy_(weight)
         folded.bias.copy_(bias)
@@ -179,7 +145,7 @@ class Branches(nn.Module):
         return weight, bias
 
 
-class SeparableBlock(nn.Module):
+class SeparableBlock(Block):
     """x + 3x1(1x3(project(ReLU(expand(x))))): two 1x1 convolutions over `expansion`·features, then 3x3 in two factors.
 
     2·e·f² + 6·f² multiply-accumulates a sample.
@@ -196,14 +162,22 @@ class SeparableBlock(nn.Module):
         y: Tensor = self.column(self.row(self.project(F.relu(self.expand(x)))))
         return x + y
 
+    def in_place(self, x: Tensor, *others: Tensor) -> Tensor:
+        y = convolution(convolution(x, self.expand, relu=True), self.project)
+        add_convolution(x, convolution(y, self.row), self.column.weight, self.column.bias)
+        return x
+
+    def draw(self, draft: Draft, name: str, x: str) -> str:
+        y = draft.conv(f"{name}.expand", x, self.expand, relu=1)
+        for part in ("project", "row", "column"):
+            y = draft.conv(f"{name}.{part}", y, getattr(self, part))
+        return draft.add(f"{name}.sum", "add", x, y)
+
     def silence(self) -> None:
-        """Let the block return its input, until it has learned something."""
-        nn.init.zeros_(self.column.weight)
-        assert self.column.bias is not None
-        nn.init.zeros_(self.column.bias)
+        _zero(self.column)
 
 
-class DepthwiseBlock(nn.Module):
+class DepthwiseBlock(Block):
     """x + project(ReLU(expand(depthwise(x)))), with the depthwise 3x3 trained in branches.
 
     9·f + 2·e·f² multiply-accumulates a sample once folded.
@@ -219,11 +193,29 @@ class DepthwiseBlock(nn.Module):
         y: Tensor = self.project(F.relu(self.expand(self.depthwise(x))))
         return x + y
 
+    def in_place(self, x: Tensor, *others: Tensor) -> Tensor:
+        assert isinstance(self.depthwise, nn.Conv2d), "in place once it is folded"
+        y = convolution(convolution(x, self.depthwise), self.expand, relu=True)
+        add_convolution(x, y, self.project.weight, self.project.bias)
+        return x
+
+    def draw(self, draft: Draft, name: str, x: str) -> str:
+        y = draft.conv(f"{name}.depthwise", x, self.depthwise)
+        y = draft.conv(f"{name}.expand", y, self.expand, relu=1)
+        return draft.add(f"{name}.sum", "add", x, draft.conv(f"{name}.project", y, self.project))
+
     def silence(self) -> None:
-        """Let the block return its input, until it has learned something."""
-        nn.init.zeros_(self.project.weight)
-        assert self.project.bias is not None
-        nn.init.zeros_(self.project.bias)
+        _zero(self.project)
+
+
+def _zero(layer: nn.Conv2d) -> None:
+    assert layer.bias is not None
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+
+
+_HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=np.float64)
+"""What the transform does with the four samples of a cell, row by row, but for its scale."""
 
 
 class Haar(nn.Module):
@@ -235,12 +227,24 @@ class Haar(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return _butterfly(F.pixel_unshuffle(x, 2)) / 4
 
+    @staticmethod
+    def into(weight: Array) -> Array:
+        """Weights (o, 4c, h, w) that do on unshuffled samples what `weight` does on their transform."""
+        bands = weight.reshape(len(weight), -1, 4, *weight.shape[2:])
+        folded: Array = np.einsum("ocjyx,jk->ockyx", bands, _HADAMARD / 4).reshape(weight.shape)
+        return folded
+
 
 class InverseHaar(nn.Module):
     """What undoes `Haar`, (n, 4c, h, w) -> (n, c, 2h, 2w)."""
 
     def forward(self, bands: Tensor) -> Tensor:
         return F.pixel_shuffle(_butterfly(bands), 2)
+
+    @staticmethod
+    def into(weight: Array, bias: Array) -> tuple[Array, Array]:
+        """Weights (4, c, h, w) and bias that make the samples of a cell where the given ones make its bands."""
+        return np.einsum("kj,jiyx->kiyx", _HADAMARD, weight), _HADAMARD @ bias
 
 
 def _butterfly(x: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from codecnn.models._dense import RDB, rdb_macs
+from codecnn.models._registry import create_model, list_models
 from codecnn.models.activations import inference_peak, probe_planes, training_peak
 from codecnn.models.base import FilterNetwork
-from codecnn.models.blocks import RDB, rdb_macs
 from codecnn.models.inference import fold
-from codecnn.models.registry import create_model, list_models
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def complexity(model: FilterNetwork, ctu_size: int = 128) -> Complexity:
         # A sample at any place of a cell of stride x stride sees the whole cell, and equally far on both sides of it.
         receptive_field=2 * model.radius - model.stride + 2,
         halo=model.halo,
-        rdb_macs=None if block is None else _closed_form(block),
+        rdb_macs=None if block is None else rdb_macs(*block.sizes),
         rdb_macs_counted=None if block is None else _count(block, lambda: block(one)),
     )
 
@@ -92,17 +92,13 @@ def complexity_table() -> str:
         "| network | kMAC/pixel | with halo | parameters | receptive field | training MiB | inference MiB |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for row in sorted(rows, key=_order):
+    for row in sorted(rows, key=lambda row: (row["kmac_per_pixel"], row["name"])):
         lines.append(
             f"| `{row['name']}` | {row['kmac_per_pixel']:.1f} | {row['kmac_per_pixel_with_halo']:.1f} "
             f"| {row['parameters']:,} | {row['receptive_field']} | {row['training_bytes'] / 2**20:.1f} "
             f"| {row['inference_bytes'] / 2**20:.1f} |"
         )
     return "\n".join(lines)
-
-
-def _order(row: dict[str, Any]) -> tuple[float, str]:
-    return row["kmac_per_pixel"], row["name"]
 
 
 def _without_data(model: FilterNetwork) -> FilterNetwork:
@@ -114,12 +110,6 @@ def _macs(model: FilterNetwork, size: int) -> int:
     """Multiply-accumulates of all convolutions for one output of size x size luma samples."""
     planes = probe_planes(model, size, size)
     return _count(model, lambda: model(planes))
-
-
-def _closed_form(block: RDB) -> int:
-    first = block.layers[0]
-    assert isinstance(first, nn.Conv2d)
-    return rdb_macs(first.in_channels, len(block.layers), first.out_channels)
 
 
 def _count(network: nn.Module, forward: Callable[[], object]) -> int:

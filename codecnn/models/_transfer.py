@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.errors import ModelError
-from codecnn.models.base import FilterNetwork, QpGain
-from codecnn.models.registry import create_model
-from codecnn.models.weights import read_tensors
+from codecnn.models._conditioning import QpGain
+from codecnn.models._registry import create_model
+from codecnn.models._weights import read_tensors
+from codecnn.models.base import FilterNetwork
+from codecnn.models.card import Card
 
 STATUSES = ("loaded", "renamed", "adapted", "skipped", "missing", "unexpected")
 SHOWN = 4
@@ -52,7 +54,7 @@ class TransferReport:
     def as_dict(self) -> dict[str, Any]:
         """Source, count by status, and a row a tensor, as JSON files carry them."""
         counts = Counter(tensor.status for tensor in self.tensors)
-        rows = [{"name": tensor.name, "status": tensor.status, "detail": tensor.detail} for tensor in self.tensors]
+        rows = [asdict(tensor) for tensor in self.tensors]
         return {"source": self.source, "counts": {key: counts[key] for key in STATUSES}, "tensors": rows}
 
     def __str__(self) -> str:
@@ -111,7 +113,7 @@ def load_partial(
     reports, copies = [], {}
     for name, own in target.items():
         if name not in found:
-            if adapt_first and name in _gains(model):
+            if adapt_first and name in {f"{gain}.log_gain" for gain in _names_of(model, QpGain)}:
                 copies[name] = torch.zeros_like(own)
                 reports.append(TensorReport(name, "adapted", "a factor of 1 at every QP"))
             else:
@@ -158,9 +160,8 @@ def adapt_planes(weight: Tensor, old: Sequence[str], new: Sequence[str], *, name
     for index, plane in enumerate(new):
         if plane in old:
             source = old.index(plane)
-            adapted[:, index * channels : (index + 1) * channels] = weight[
-                :, source * channels : (source + 1) * channels
-            ]
+            own, learned = (slice(at * channels, (at + 1) * channels) for at in (index, source))
+            adapted[:, own] = weight[:, learned]
     return adapted
 
 
@@ -183,10 +184,8 @@ def _rename(tensors: Mapping[str, Tensor], rename: Rename, label: str) -> dict[s
     names = {name: name for name in tensors}
     for old, new in rename.items() if isinstance(rename, Mapping) else rename:
         try:
-            if isinstance(rename, Mapping):
-                changed = {key: _below(name, old, new) for key, name in names.items()}
-            else:
-                changed = {key: re.sub(old, new, name) for key, name in names.items()}
+            change = _below if isinstance(rename, Mapping) else re.sub
+            changed = {key: change(old, new, name) for key, name in names.items()}
         except re.error as error:
             raise ModelError(f"renaming {old!r} to {new!r} is no regular expression: {error}") from error
         if changed == names:
@@ -198,7 +197,7 @@ def _rename(tensors: Mapping[str, Tensor], rename: Rename, label: str) -> dict[s
     return renamed
 
 
-def _below(name: str, old: str, new: str) -> str:
+def _below(old: str, new: str, name: str) -> str:
     """`name` with `new` for `old` where it is `old` or lies below the module `old`."""
     return new + name[len(old) :] if name == old or name.startswith(f"{old}.") else name
 
@@ -215,17 +214,16 @@ def _planes_of(model: nn.Module) -> tuple[str, ...]:
     return () if network is None else network.channels
 
 
-def _planes_of_card(card: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if card is None or card.get("task", "filter") != "filter":
+def _planes_of_card(card: Card | None) -> tuple[str, ...]:
+    if card is None or card.task != "filter":
         return ()
     with torch.random.fork_rng(devices=[]):  # its random start is not to move that of the training
-        return _planes_of(create_model(str(card.get("network")), **card["options"]))
+        return _planes_of(create_model(str(card.network), **card.options))
 
 
 def _first_convolutions(model: nn.Module, adapt_first: bool | Sequence[str]) -> set[str]:
     """Names of the weights that see the input planes."""
-    convolutions = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
-    convolutions = list(strip_wrappers(dict.fromkeys(convolutions), "the network"))
+    convolutions = _names_of(model, nn.Conv2d)
     if isinstance(adapt_first, bool):
         return {f"{name}.weight" for name in convolutions[:1]}
     unknown = [name for name in adapt_first if name not in convolutions]
@@ -234,9 +232,9 @@ def _first_convolutions(model: nn.Module, adapt_first: bool | Sequence[str]) -> 
     return {f"{name}.weight" for name in adapt_first}
 
 
-def _gains(model: nn.Module) -> set[str]:
-    gains = [f"{name}.log_gain" for name, module in model.named_modules() if isinstance(module, QpGain)]
-    return set(strip_wrappers(dict.fromkeys(gains), "the network"))
+def _names_of(model: nn.Module, kind: type[nn.Module]) -> list[str]:
+    names = [name for name, module in model.named_modules() if isinstance(module, kind)]
+    return list(strip_wrappers(dict.fromkeys(names), "the network"))
 
 
 def _form(tensor: Tensor) -> str:

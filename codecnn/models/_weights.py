@@ -14,20 +14,15 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from codecnn.errors import MissingFileError, ModelError
+from codecnn.models._cost import complexity
+from codecnn.models._registry import create_model
 from codecnn.models.base import FilterNetwork
-from codecnn.models.cost import complexity
+from codecnn.models.card import CARD_SCHEMA, Card, card_path, read_card
 from codecnn.models.families.mode_network import ModeNetwork, create_mode_network
-from codecnn.models.registry import create_model
 from codecnn.models.zoo import weights_path
-from codecnn.runs import atomic_path, read_json, sha256_file, write_json
+from codecnn.runs import atomic_path, sha256_file, write_json
 
-CARD_SCHEMA = 1
 _READERS = {"filter": "load_model", "modes": "load_mode_network"}
-
-
-def card_path(weights: Path | str) -> Path:
-    """The card of a weights file: `name.safetensors` has `name.json`."""
-    return Path(weights).with_suffix(".json")
 
 
 def save_weights(path: Path | str, model: FilterNetwork | ModeNetwork, network: str, card: dict[str, Any]) -> None:
@@ -68,28 +63,31 @@ def _no_larger_than(tensors: Mapping[str, Tensor], path: Path) -> Iterator[None]
         hook.remove()
 
 
-def load_model(path: Path | str) -> tuple[FilterNetwork, dict[str, Any]]:
-    """The filter network of a weights file, or of weights that come with the package by their name (`list_weights`),
-    in evaluation mode on the CPU, and its card.
+def load_model(path: Path | str) -> tuple[FilterNetwork, Card]:
+    """The filter network of a weights file, in evaluation mode on the CPU, and its card.
+
+    `path` is a file or one of the names of `list_weights`, the weights that come with the package.
+
+        model, card = load_model("low_cost_17")
+        card.kmac_per_pixel, card.qps, card.test.gain_db["y"]["mean"]
 
     Raises MissingFileError without file or card, ModelError when the file is not what its card says.
     """
     tensors, card = _read_with_card(Path(path), "filter")
-    network = str(card.get("network"))[:80]
-    model = _filled(lambda: create_model(network, **card["options"]), tensors, path)
+    network = str(card.network)[:80]
+    model = _filled(lambda: create_model(network, **card.options), tensors, path)
     return model.eval(), card
 
 
-def load_mode_network(path: Path | str) -> tuple[ModeNetwork, dict[str, Any]]:
+def load_mode_network(path: Path | str) -> tuple[ModeNetwork, Card]:
     """The mode network of a weights file, in evaluation mode on the CPU, and its card; raises as `load_model` does."""
     tensors, card = _read_with_card(Path(path), "modes")
-    model = _filled(lambda: create_mode_network(**card["options"]), tensors, path)
+    model = _filled(lambda: create_mode_network(**card.options), tensors, path)
     return model.eval(), card
 
 
-def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """The tensors of a .safetensors file, or of weights of the package, by name, all finite, and its card,
-    or None where no card lies beside it.
+def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], Card | None]:
+    """The tensors of a weights file by name, all finite, and its card; None for the card where none lies beside it.
 
     Raises MissingFileError for a file that does not exist, ModelError for a pickle, a damaged file, a card of another
     schema or of another file, and values that are not finite.
@@ -102,12 +100,9 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any] | 
             f"{path} is not a .safetensors file; pickled weights are not read, since they can run code: convert a "
             "checkpoint first with codecnn.models.convert_checkpoint, which reads tensors and nothing else"
         )
-    card = read_json(card_path(path)) if card_path(path).is_file() else None
-    if card is not None:
-        if not isinstance(card, dict) or card.get("schema") != CARD_SCHEMA or not isinstance(card.get("options"), dict):
-            raise ModelError(f"{card_path(path)} is not a card of schema {CARD_SCHEMA}")
-        if sha256_file(path) != card.get("sha256"):
-            raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
+    card = read_card(path) if card_path(path).is_file() else None
+    if card is not None and sha256_file(path) != card.sha256:
+        raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
@@ -162,13 +157,13 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, part)
 
 
-def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], Card]:
     tensors, card = read_tensors(path)
     if card is None:
         raise MissingFileError(f"{card_path(weights_path(path))} does not exist")
-    found = card.get("task", "filter")  # cards before there were mode networks do not say
-    if found != task:
-        raise ModelError(f"{path} holds a network for {found!r}, not for {task!r}: {_READERS.get(found, '?')} reads it")
+    if card.task != task:
+        reader = _READERS.get(card.task, "?")
+        raise ModelError(f"{path} holds a network for {card.task!r}, not for {task!r}: {reader} reads it")
     return tensors, card
 
 

@@ -1,0 +1,97 @@
+"""The card of a weights file: the JSON beside it, as a record."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+
+from codecnn.errors import ModelError
+from codecnn.runs import read_json
+
+CARD_SCHEMA = 1
+
+
+def card_path(weights: Path | str) -> Path:
+    """The card of a weights file: `name.safetensors` has `name.json`."""
+    return Path(weights).with_suffix(".json")
+
+
+class CardTest(BaseModel):
+    """What an evaluation on pictures that no training saw found, by component ("y", "u", "v", ...).
+
+    gain_db   dB of PSNR, by QP ("22") and "mean"
+    bd_rate   percent; None where the curves have none
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    gain_db: dict[str, dict[str, float | None]]
+    bd_rate: dict[str, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Card(Mapping[str, Any]):
+    """What a card says, by attribute; None where it does not say.
+
+    task           "filter", "modes" or "integer"; cards from before there were mode networks do not tell
+    network        the name that `create_model` knows, and its `options`
+    sha256         of the weights file; of an integer network's source `source_sha256`
+    data_key       of the store, or the label table, that the network was trained on, at the QPs `qps`
+    kmac_per_pixel and `parameters` as `Complexity` has them
+    test           what an evaluation found
+    json           the card as it lies on disk, with all that has no attribute here
+
+    As a mapping it is that JSON, with all keys and in their order: `card["note"]`, `card.get("qps")`, `dict(card)`;
+    `card | {...}` is another card.
+    """
+
+    json: dict[str, Any] = field(repr=False)
+    options: dict[str, Any] = field(default_factory=dict)
+    task: str = "filter"
+    network: str | None = None
+    sha256: str | None = None
+    source_sha256: str | None = None
+    data_key: str | None = None
+    qps: tuple[int, ...] | None = None
+    kmac_per_pixel: float | None = None
+    parameters: int | None = None
+    test: CardTest | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self.json[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.json)
+
+    def __len__(self) -> int:
+        return len(self.json)
+
+    def __or__(self, changes: Mapping[str, Any]) -> "Card":
+        return as_card({**self.json, **changes})
+
+
+def as_card(content: Mapping[str, Any]) -> Card:
+    """A card from the content of its JSON. Raises ModelError that names a key whose value has another type."""
+    known = {one.name for one in fields(Card)} - {"json"}
+    try:
+        return Card(json=dict(content), **{name: content[name] for name in known & content.keys()})
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part)[:80] for part in found["loc"])
+        raise ModelError(f"not a card of weights: {place}: {found['msg'][:200]}") from error
+
+
+def read_card(weights: Path | str) -> Card:
+    """The card beside a weights file. Raises ModelError for one of another schema."""
+    path = card_path(weights)
+    content = read_json(path)
+    whole = isinstance(content, dict) and isinstance(content.get("options"), dict)
+    if not whole or content.get("schema") != CARD_SCHEMA:
+        raise ModelError(f"{path} is not a card of schema {CARD_SCHEMA}")
+    try:
+        return as_card(content)
+    except ModelError as error:
+        raise ModelError(f"{path} is {error}") from error

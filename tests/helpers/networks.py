@@ -1,0 +1,70 @@
+"""Networks of the zoo made small and awake, and random planes for them."""
+
+import math
+
+import torch
+
+from codecnn.models import create_model, list_models
+from codecnn.models.activations import probe_planes
+from codecnn.models.planes import CHROMA_PLANES
+
+SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
+QP = 37 / 64
+ABLATIONS = [
+    {"head": "5x5"},
+    {"shuffle": 2, "upsampling": "transposed"},
+    {"shuffle": 2, "transform": "haar"},
+    {"global_residual": False},
+    {"local_residual": False},
+    {"output": "picture"},
+]
+"""RDNs less, or with another form of, one part each."""
+
+SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
+SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(("rdn", "quarter"))}
+"""Options that keep the tests short; what they test does not depend on the depth."""
+
+
+def zoo_model(name):
+    torch.manual_seed(7)
+    return create_model(name, **SHORT.get(name, {}))
+
+
+def awaken(model, seed=0, std=0.2):
+    """Random weights everywhere, so that nothing is hidden by the zero start."""
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=std)
+    return model.eval()
+
+
+def learn(optimiser, loss, steps, clip=math.inf):
+    """Take so many steps down `loss(step)`, gradients no longer than `clip`; returns the losses."""
+    losses = []
+    for step in range(steps):
+        optimiser.zero_grad()
+        losses.append(loss(step))
+        losses[-1].backward()
+        torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], clip)
+        optimiser.step()
+    return [one.item() for one in losses]
+
+
+def random_picture(model, height, width):
+    """Planes of a picture without halo, (1, 1, h, w), chroma rounded up."""
+    generator = torch.Generator().manual_seed(3)
+    chroma = ((height + 1) // 2, (width + 1) // 2)
+    picture = {
+        name: torch.rand(1, 1, *(chroma if name in CHROMA_PLANES else (height, width)), generator=generator)
+        for name in model.planes
+    }
+    return picture | ({"qp": torch.full((1, 1, 1, 1), QP)} if "qp" in model.planes else {})
+
+
+def random_planes(model, height, width, seed=0, qp=37, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    planes = probe_planes(model, height, width, "cpu")
+    for name, plane in planes.items():
+        made = torch.full_like(plane, qp / 64) if name == "qp" else torch.rand(plane.shape, generator=generator)
+        planes[name] = made.to(dtype)
+    return planes
