@@ -1,19 +1,32 @@
-"""Whole pictures and sequences through a network."""
+"""Whole pictures and sequences through a network, and what an encoder would decide of the result.
 
-from codecnn.filtering.decisions.picture import CTU_SIZES, Decision, decide_picture, sequence_pays
-from codecnn.filtering.decisions.statistics import count_decisions, write_decisions
-from codecnn.filtering.frame import DEFAULT_TILE, filter_outputs, filter_planes
-from codecnn.filtering.inputs import planes_beside, unit_planes
-from codecnn.filtering.load import load_filter
-from codecnn.filtering.picture_filter import FloatFilter, PictureFilter, float_filter, rounded
-from codecnn.filtering.sequence import candidates, decide_video, filter_luma, filter_picture, filter_video
-from codecnn.filtering.stream_qps import stream_qps
+`load_filter` makes a filter from weights, once: for luma planes, pictures and videos; `FloatFilter` from a network in
+memory; `filter_luma` is the short form for one plane. `decide_picture` and `decide_video` choose, knowing the original,
+what is filtered and how strongly (`codecnn.filtering.decisions`). Integer networks are `codecnn.filtering.integer`.
+"""
+
+from codecnn.filtering._base import PictureFilter, rounded
+from codecnn.filtering._frame import DEFAULT_TILE, filter_outputs, in_tiles
+from codecnn.filtering._inputs import Beside, planes_beside, stream_qps, unit_planes
+from codecnn.filtering._load import load_filter
+from codecnn.filtering._picture_filter import FloatFilter, NetworkFilter, filter_luma
+from codecnn.filtering._sequence import candidates, decide_video, filter_video
+from codecnn.filtering.decisions import (
+    CTU_SIZES,
+    Decision,
+    count_decisions,
+    decide_picture,
+    sequence_pays,
+    write_decisions,
+)
 
 __all__ = [
     "CTU_SIZES",
     "DEFAULT_TILE",
+    "Beside",
     "Decision",
     "FloatFilter",
+    "NetworkFilter",
     "PictureFilter",
     "candidates",
     "count_decisions",
@@ -21,10 +34,8 @@ __all__ = [
     "decide_video",
     "filter_luma",
     "filter_outputs",
-    "filter_picture",
-    "filter_planes",
     "filter_video",
-    "float_filter",
+    "in_tiles",
     "load_filter",
     "planes_beside",
     "rounded",

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 
 from codecnn.errors import ConfigError, FormatError, ModelError
-from codecnn.filtering import decide_picture, float_filter, rounded, sequence_pays
-from codecnn.filtering.decisions.component import residual_scale
-from codecnn.filtering.decisions.rate_distortion import choose_flags, chroma_weight, flag_bits, rd_lambda
+from codecnn.filtering import FloatFilter, decide_picture, rounded, sequence_pays
+from codecnn.filtering.decisions import chroma_weight, flag_bits, rd_lambda
+from codecnn.filtering.decisions._component import residual_scale
+from codecnn.filtering.decisions._rate_distortion import choose_flags
 from codecnn.models import create_model
 from codecnn.video import Picture, open_video
-from tests.models.test_models import SMALL, awaken
+from tests.helpers.networks import SMALL, awaken
 
 
 def coded(rng, size, bit_depth=10, components=3, spread=6.0):
-    """An original and a decoded picture of random samples, 4:2:0."""
-    height, width = size
+    """An original and a decoded picture of random samples, 4:2:0; `rng` is a generator or its seed."""
+    rng, (height, width) = np.random.default_rng(rng), size
     shapes = [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * (components - 1)
     dtype = np.uint16 if bit_depth > 8 else np.uint8
     originals = [rng.integers(0, 2**bit_depth, shape) for shape in shapes]
@@ -84,12 +85,12 @@ def check(original, decoded, filtered, qp, ctu):
     """The decision is what it says: its picture, its bits, its costs; and never worse than without."""
     picture, decision = decide_picture(original, decoded, filtered, qp=qp, ctu=ctu)
     names = tuple(next(iter(filtered.values())))
-    worth = rd_lambda(qp, decoded.bit_depth)
+    lambda_ = rd_lambda(qp, decoded.bit_depth)
     assert tuple(decision.modes) == tuple(decision.flags) == tuple(decision.scales) == names
     assert decision.bits == pytest.approx(signalled(decision, len(filtered)))
     before, after = (distortion(original, p, names, qp) for p in (decoded, picture))
-    assert decision.cost_before == pytest.approx(before + worth)
-    assert decision.cost_after == pytest.approx(after + worth * decision.bits)
+    assert decision.cost_before == pytest.approx(before + lambda_)
+    assert decision.cost_after == pytest.approx(after + lambda_ * decision.bits)
     assert decision.cost_after <= decision.cost_before
     grid = (-(-decoded.y.shape[0] // ctu), -(-decoded.y.shape[1] // ctu))
     for index, (plane, old) in enumerate(zip(picture.planes, decoded.planes, strict=True)):
@@ -101,9 +102,9 @@ def check(original, decoded, filtered, qp, ctu):
         assert decision.flags[name].shape == grid
         assert 0.0625 <= decision.scales[name] <= 1.25
         assert decision.scales[name] * 256 == int(decision.scales[name] * 256)
-        step = ctu if name == "y" else ctu // 2
+        side = ctu if name == "y" else ctu // 2
         for row, column in itertools.product(*map(range, grid)):
-            at = (slice(row * step, (row + 1) * step), slice(column * step, (column + 1) * step))
+            at = (slice(row * side, (row + 1) * side), slice(column * side, (column + 1) * side))
             expected = old[at].astype(float)
             if decision.flags[name][row, column]:
                 samples = filtered[decision.qp_offset][name][at]
@@ -171,7 +172,6 @@ def test_a_decision_is_the_best_of_all_maps(qp):
         original, decoded = coded(rng, (30, 44), components=1)
         filtered = {0: repaired(rng, original, decoded, "y")}
         _, decision = check(original, decoded, filtered, qp, 16)
-        worth = decision.rd_lambda
         costs = []
         for scale in {1.0, decision.scales["y"]}:
             moved = decoded.y + scale * (filtered[0]["y"].astype(float) - decoded.y)
@@ -180,8 +180,8 @@ def test_a_decision_is_the_best_of_all_maps(qp):
                 flags = np.array(flags).reshape(2, 3)
                 mask = flags.repeat(16, 0).repeat(16, 1)[:30, :44]
                 error = ((original.y - np.where(mask, moved, decoded.y)) ** 2).sum()
-                costs.append(error + worth * (3 + (scale != 1) * 9 + flag_bits(flags)))
-            costs.append(((original.y - moved) ** 2).sum() + worth * (3 + (scale != 1) * 9))
+                costs.append(error + decision.rd_lambda * (3 + (scale != 1) * 9 + flag_bits(flags)))
+            costs.append(((original.y - moved) ** 2).sum() + decision.rd_lambda * (3 + (scale != 1) * 9))
         best = min(*costs, decision.cost_before)
         assert decision.cost_after == pytest.approx(best, rel=1e-12)
 
@@ -208,8 +208,7 @@ def test_samples_at_the_ends_of_the_range():
 
 
 def test_full_strength_is_what_the_filter_gives():
-    rng = np.random.default_rng(9)
-    original, decoded = coded(rng, (40, 56))
+    original, decoded = coded(9, (40, 56))
     samples = {name: np.float32(p + 0.5) for name, p in zip("yuv", original.planes, strict=True)}
     picture, decision = decide_picture(original, decoded, {0: samples}, qp=32)
     assert decision.modes == {"y": "on", "u": "on", "v": "on"}
@@ -220,8 +219,7 @@ def test_full_strength_is_what_the_filter_gives():
 
 def test_the_scale_is_that_of_the_ctus_that_are_on():
     """Twice the repair on the left, damage on the right: over all of it half the strength would not be found."""
-    rng = np.random.default_rng(16)
-    original, decoded = coded(rng, (64, 64), components=1, spread=20)
+    original, decoded = coded(16, (64, 64), components=1, spread=20)
     error = original.y.astype(float) - decoded.y
     samples = {"y": decoded.y + error * np.where(np.arange(64) < 32, 2.0, -1.5)}
     picture, decision = check(original, decoded, {0: samples}, 22, 32)
@@ -231,8 +229,7 @@ def test_the_scale_is_that_of_the_ctus_that_are_on():
 
 
 def test_the_offset_that_repairs_most_is_taken():
-    rng = np.random.default_rng(10)
-    original, decoded = coded(rng, (64, 64), components=1)
+    original, decoded = coded(10, (64, 64), components=1)
     filtered = {0: {"y": decoded.y + 0.0}, 5: {"y": original.y + 0.0}, -5: {"y": decoded.y + 1.0}}
     picture, decision = decide_picture(original, decoded, filtered, qp=32)
     assert (decision.qp_offset, decision.mode, decision.bits) == (5, "on", 1 + 2 + 1 + 1)
@@ -240,8 +237,7 @@ def test_the_offset_that_repairs_most_is_taken():
 
 
 def test_components_are_decided_apart():
-    rng = np.random.default_rng(11)
-    original, decoded = coded(rng, (64, 64))
+    original, decoded = coded(11, (64, 64))
     samples = {"y": decoded.y + 40.0, "u": original.u + 0.0, "v": np.where(np.arange(32) < 16, original.v, 0) + 0.0}
     picture, decision = check(original, decoded, {0: samples}, 22, 32)
     assert decision.modes == {"y": "off", "u": "on", "v": "ctu"}
@@ -251,7 +247,7 @@ def test_components_are_decided_apart():
     np.testing.assert_array_equal(picture.u, original.u)
 
 
-def test_a_gain_below_the_worth_of_its_bits_is_left():
+def test_a_gain_below_the_cost_of_its_bits_is_left():
     original = Picture((np.full((8, 8), 500, np.uint16),), 10)
     decoded = Picture((np.full((8, 8), 501, np.uint16),), 10)
     # 64 sample² are to be had for 3 bits, of which one is due anyway.
@@ -261,8 +257,7 @@ def test_a_gain_below_the_worth_of_its_bits_is_left():
 
 
 def test_a_picture_stands_for_the_planes_it_filtered():
-    rng = np.random.default_rng(12)
-    original, decoded = coded(rng, (32, 32))
+    original, decoded = coded(12, (32, 32))
     better = Picture((original.y, *decoded.planes[1:]), 10)
     picture, decision = decide_picture(original, decoded, {0: better}, qp=32)
     assert tuple(decision.modes) == ("y",)
@@ -278,8 +273,7 @@ def test_an_eight_bit_original_is_brought_to_the_decoded_depth():
 
 
 def test_a_sequence_that_does_not_pay_leaves_the_tool_out():
-    rng = np.random.default_rng(13)
-    original, decoded = coded(rng, (32, 32), components=1)
+    original, decoded = coded(13, (32, 32), components=1)
 
     def decision(samples):
         return decide_picture(original, decoded, {0: {"y": samples}}, qp=37)[1]
@@ -291,24 +285,21 @@ def test_a_sequence_that_does_not_pay_leaves_the_tool_out():
 
 
 def test_what_does_not_fit_is_refused():
-    rng = np.random.default_rng(14)
-    original, decoded = coded(rng, (32, 32))
+    original, decoded = coded(14, (32, 32))
     good = {0: {"y": decoded.y + 0.0}}
-    with pytest.raises(ConfigError, match="CTU size 100"):
-        decide_picture(original, decoded, good, qp=32, ctu=100)
-    with pytest.raises(ConfigError, match="no filtered picture"):
-        decide_picture(original, decoded, {}, qp=32)
-    with pytest.raises(ConfigError, match="QP offset 5 filters y, u"):
-        decide_picture(original, decoded, good | {5: {"y": decoded.y, "u": decoded.u}}, qp=32)
-    with pytest.raises(FormatError, match=r"y of \(31, 32\)"):
-        decide_picture(original, decoded, {0: {"y": decoded.y[1:]}}, qp=32)
     broken = {"y": np.where(np.eye(32) > 0, np.nan, decoded.y)}
-    with pytest.raises(ModelError, match="values for y that are not finite"):
-        decide_picture(original, decoded, {0: broken}, qp=32)
+    for error, message, changes in (
+        (ConfigError, "no filtered picture", {"filtered": {}}),
+        (ConfigError, "QP offset 5 filters y, u", {"filtered": good | {5: {"y": decoded.y, "u": decoded.u}}}),
+        (FormatError, r"y of \(31, 32\)", {"filtered": {0: {"y": decoded.y[1:]}}}),
+        (ModelError, "values for y that are not finite", {"filtered": {0: broken}}),
+        (ConfigError, "CTU size 100", {"ctu": 100}),
+        (FormatError, "original's planes are 30x32", {"original": Picture((original.y[:, :30],), 10)}),
+    ):
+        with pytest.raises(error, match=message):
+            decide_picture(**{"original": original, "decoded": decoded, "filtered": good, "qp": 32} | changes)
     with pytest.raises(ModelError, match="values for y that are not finite"):
         rounded(decoded, broken)
-    with pytest.raises(FormatError, match="original's planes are 30x32"):
-        decide_picture(Picture((original.y[:, :30],), 10), decoded, good, qp=32)
 
 
 @pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
@@ -318,7 +309,7 @@ def test_a_bad_network_never_makes_it_worse(name, bit_depth):
     rng = np.random.default_rng(15)
     modes = set()
     for strength in (0.001, 0.03, 0.5):
-        filter_ = float_filter(awaken(create_model(name, **SMALL), std=strength))
+        filter_ = FloatFilter(awaken(create_model(name, **SMALL), std=strength))
         original, decoded = coded(rng, (70, 54), bit_depth)
         for qp in (22, 42):
             filtered = {offset: filter_.samples(decoded, qp + offset) for offset in (0, 5, -5)}
@@ -344,7 +335,7 @@ def test_never_worse_on_real_pictures(shared_data, count):
     """Pictures that libvvenc coded, 3 of the 68 streams, all when slow: random weights, and a filter that helps here
     and there, which must be used.
     """
-    filters = [float_filter(awaken(create_model(n, **SMALL), std=s)) for n, s in (("rdn", 0.003), ("rdn_yuv", 0.01))]
+    filters = [FloatFilter(awaken(create_model(n, **SMALL), std=s)) for n, s in (("rdn", 0.003), ("rdn_yuv", 0.01))]
     seen = 0
     for original, decoded, qp in val_pictures(shared_data, count):
         assert np.square(original.y.astype(float) - decoded.y).mean() < 2500

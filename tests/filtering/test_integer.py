@@ -8,18 +8,19 @@ import torch
 from scipy.signal import correlate
 
 from codecnn.errors import ConfigError, ModelError
-from codecnn.filtering import float_filter
-from codecnn.filtering.integer import FastNetwork, IntegerNetwork, exact_filter, filter_reference, quantise
-from codecnn.filtering.integer.fast import EXACT_FLOAT32
-from codecnn.filtering.integer.file import check_planes, md5_of
-from codecnn.filtering.integer.reference import centred_integers, rounded, run_reference
+from codecnn.filtering import FloatFilter
+from codecnn.filtering.integer import ExactFilter, FastNetwork, IntegerNetwork, filter_reference, quantise
+from codecnn.filtering.integer._fast import EXACT_FLOAT32
+from codecnn.filtering.integer.file import check_planes, md5_of, picture_of
+from codecnn.filtering.integer.reference import _compute, centred_integers, rounded, run_reference
 from codecnn.models import create_model, list_models, named_outputs
-from codecnn.models.base import KNOWN_PLANES, FilterNetwork
-from codecnn.models.graph.build import build_graph
+from codecnn.models.base import FilterNetwork
 from codecnn.models.graph.nodes import Graph, Node, run
+from codecnn.models.inference import build_graph
+from codecnn.models.planes import KNOWN_PLANES
 from codecnn.video import Picture
 from tests.helpers.integer_zoo import formula_model, formula_network, random_integers
-from tests.models.test_models import SMALL, random_planes
+from tests.helpers.networks import SMALL, learn, random_planes
 
 GOLDEN = {
     "arcnn": "69e29a5708debb718e203bdb7eeb9d32",
@@ -58,13 +59,12 @@ OPTIONS = [
 zoo_network = functools.cache(formula_network)
 
 
-def picture_of(planes, bit_depth=10):
-    chroma = [planes[name] for name in ("rec_u", "rec_v") if name in planes]
-    return Picture((planes["rec_y"], *((chroma[0], chroma[-1]) if chroma else ())), bit_depth)
-
-
 def single(planes):
     return {name: plane[0, 0] for name, plane in planes.items()}
+
+
+def exact(network, planes, qp=37, bit_depth=10, **options):
+    return ExactFilter(network, **options).samples(picture_of(planes, bit_depth), qp, planes)
 
 
 def assert_same(found, expected):
@@ -78,11 +78,9 @@ def test_the_graph_is_the_network(name, options):
     model = formula_model(name, options)
     graph = build_graph(model)
     assert (graph.halo, graph.radius, graph.stride) == (model.halo, model.radius, model.stride)
-    planes = random_planes(model, 24, 36)
     with torch.inference_mode():
         for qp in (22, 37):
-            if "qp" in planes:
-                planes["qp"] = torch.full((1, 1, 1, 1), qp / 64)
+            planes = random_planes(model, 24, 36, qp=qp)
             made = run(graph, planes, qp)
             for output, plane in named_outputs(model(planes)).items():
                 torch.testing.assert_close(made[output], plane, rtol=1e-6, atol=1e-6 * float(plane.abs().max()))
@@ -103,7 +101,7 @@ def test_goldens(name):
     planes = check_planes(network)
     assert md5_of(filter_reference(network, planes, 37, 10)) == GOLDEN[name]
     for wide in (False, True):
-        samples = exact_filter(network, wide=wide).samples(picture_of(planes), 37, planes)
+        samples = exact(network, planes, wide=wide)
         assert md5_of(samples) == GOLDEN[name]
     (plane, *_) = samples.values()
     assert np.abs(plane - planes["rec_y"].astype(np.float32)).mean() > 1, "the filter does something"
@@ -113,10 +111,8 @@ def test_goldens(name):
 def test_options_are_exact(name, options):
     for bits, depth in ((25, 10), (32, 12)):
         network = formula_network(name, options, depth, accumulator_bits=bits)
-        planes = random_integers(network, 21, 26, bit_depth=depth - 2)
-        expected = filter_reference(network, single(planes), 27, depth - 2)
-        found = exact_filter(network).samples(picture_of(single(planes), depth - 2), 27, single(planes))
-        assert_same(found, expected)
+        planes = single(random_integers(network, 21, 26, bit_depth=depth - 2))
+        assert_same(exact(network, planes, 27, depth - 2), filter_reference(network, planes, 27, depth - 2))
         kinds = set(FastNetwork(network).types.values())
         assert kinds == ({torch.float32} if bits == 25 else {torch.float32, torch.float64})
 
@@ -127,7 +123,7 @@ def test_tiles_change_nothing(name):
     planes = single(random_integers(network, 83, 107))
     expected = filter_reference(network, planes, 37, 10)
     for tile in (16, 64, None):
-        assert_same(exact_filter(network, tile=tile).samples(picture_of(planes), 37, planes), expected)
+        assert_same(exact(network, planes, tile=tile), expected)
 
 
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_5"])
@@ -173,20 +169,10 @@ def test_the_plain_form_convolves_as_scipy_does():
 
 def test_groups_convolve_each_its_channels():
     rng = np.random.default_rng(1)
-    values = {"pad": 0, "groups": 2, "shift": 0, "low": -(2**15), "high": 2**15 - 1}
-    node = Node(
-        "c",
-        "conv",
-        ("x",),
-        values,
-        {"weight": rng.integers(-9, 9, (6, 2, 3, 3)).astype(np.int16), "bias": np.zeros(6, np.int32)},
-    )
-    from codecnn.filtering.integer.reference import _compute
-
-    x = rng.integers(-9, 9, (2, 4, 7, 8))
-    expected = torch.nn.functional.conv2d(
-        torch.from_numpy(x), torch.from_numpy(node.tensors["weight"].astype(np.int64)), groups=2
-    )
+    weight, x = rng.integers(-9, 9, (6, 2, 3, 3)), rng.integers(-9, 9, (2, 4, 7, 8))
+    tensors = {"weight": weight.astype(np.int16), "bias": np.zeros(6, np.int32)}
+    node = Node("c", "conv", ("x",), {"pad": 0, "groups": 2, "shift": 0, "low": -(2**15), "high": 2**15 - 1}, tensors)
+    expected = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(weight), groups=2)
     np.testing.assert_array_equal(_compute(node, [x], 0), expected.numpy())
 
 
@@ -233,8 +219,8 @@ def test_sums_beyond_24_bits_are_not_trusted_to_float32():
     rng = np.random.default_rng(0)
     picture = rng.choice([0, 1023], (64, 64)).astype(np.uint16)
     expected = filter_reference(network, {"rec_y": picture}, 0, 10)["y"]
-    planes = {"rec_y": torch.from_numpy(picture.astype(np.float32))[None, None]}
-    assert_same({"y": fast(planes, 0, 10)["y"][0, 0].numpy()}, {"y": expected})
+    found = fast({"rec_y": torch.from_numpy(picture.astype(np.float32))[None, None]}, 0, 10)["y"]
+    np.testing.assert_array_equal(found[0, 0].numpy(), expected)
     assert FastNetwork(tiny(np.full((1, 1, 5, 5), 1310))).types["c"] == torch.float32
 
 
@@ -256,6 +242,9 @@ def test_what_is_no_integer_network_is_refused(changes, message):
         tiny(**{"weight": np.ones((1, 1, 3, 3))} | changes)
 
 
+LAST = Node("y", "output", ("rec_y", "rec_y"), {"crop": 0, "fraction": 16}, {"gain": np.ones(1, np.int16)})
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
@@ -272,29 +261,36 @@ def test_what_is_no_integer_network_is_refused(changes, message):
     ],
 )
 def test_nodes_that_do_not_fit_are_refused(nodes, message):
-    gain = {"gain": np.ones(1, np.int16)}
-    last = Node("y", "output", ("rec_y", "rec_y"), {"crop": 0, "fraction": 16}, gain)
     with pytest.raises(ModelError, match=message):
-        Graph((Node("rec_y", "plane"), *nodes, last))
+        Graph((Node("rec_y", "plane"), *nodes, LAST))
+
+
+def test_an_output_without_its_decoded_plane_is_refused():
+    """Its size would be unknown; a file may ask for it all the same."""
+    weight = {"weight": np.ones((1, 4, 1, 1), np.int16), "bias": np.zeros(1, np.int32)}
+    values = {"pad": 0, "groups": 1, "shift": 0, "low": -9, "high": 9}
+    halves = [Node("s", "unshuffle", ("rec_y",), {"factor": 2}), Node("c", "conv", ("s",), values, weight)]
+    chroma = [Node(name, "output", ("c",), LAST.values, LAST.tensors) for name in "uv"]
+    with pytest.raises(ModelError, match="makes u and does not take the plane rec_u"):
+        IntegerNetwork(Graph((Node("rec_y", "plane"), *halves, LAST, *chroma)), 10)
 
 
 def test_a_users_autocast_does_not_reach_it():
     network = zoo_network("low_cost_5")
     planes = single(random_integers(network, 32, 48))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = exact_filter(network).samples(picture_of(planes), 37, planes)
+        found = exact(network, planes)
     assert_same(found, filter_reference(network, planes, 37, 10))
 
 
 def test_a_picture_that_does_not_fit_is_refused():
-    exact = exact_filter(tiny(np.ones((1, 1, 3, 3))))
-    picture = Picture((np.zeros((8, 8), np.uint16),), 12)
+    network, planes = tiny(np.ones((1, 1, 3, 3))), {"rec_y": np.zeros((8, 8), np.uint16)}
     with pytest.raises(ModelError, match="samples of 8 to 10 bit, and the picture has 12"):
-        exact(picture, 30)
+        exact(network, planes, bit_depth=12)
     with pytest.raises(ConfigError, match="QP 64"):
-        exact(Picture(picture.planes, 10), 64)
+        exact(network, planes, 64)
     with pytest.raises(ConfigError, match="tile size must be positive"):
-        exact_filter(tiny(np.ones((1, 1, 3, 3))), tile=0)
+        exact(network, planes, tile=0)
     with pytest.raises(ConfigError, match="sums of 33 bits"):
         formula_network("arcnn", accumulator_bits=33)
 
@@ -308,15 +304,15 @@ def test_eight_bits_are_ten_with_zeros():
     assert eight.dtype == np.uint8
     inside = (ten > 0) & (ten < 1023)
     assert np.abs(eight.astype(int) * 4 - ten)[inside].max() <= 3
-    exact = exact_filter(network)(Picture((planes["rec_y"].astype(np.uint8),), 8), 37)
-    np.testing.assert_array_equal(exact.y, eight)
-    assert exact.y.dtype == np.uint8
+    made = ExactFilter(network).luma(planes["rec_y"].astype(np.uint8), 37, 8)
+    np.testing.assert_array_equal(made, eight)
+    assert made.dtype == np.uint8
 
 
 def test_chroma_that_is_not_filtered_passes():
     network = zoo_network("low_cost_5")
     planes = tuple(np.full(shape, 300, np.uint16) for shape in ((32, 32), (16, 16), (16, 16)))
-    made = exact_filter(network)(Picture(planes, 10), 32)
+    made = ExactFilter(network)(Picture(planes, 10), 32)
     assert made.planes[1] is planes[1]
     assert made.planes[2] is planes[2]
 
@@ -335,19 +331,17 @@ def fitted(name, options):
     """A network that has learned to repair `degraded` pictures a little."""
     torch.manual_seed(3)
     model = create_model(name, **options)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(60):
+
+    def loss(step):
         qp = (22, 27, 32, 37, 42)[step % 5]
         clean, noisy = degraded((48 + 2 * model.halo, 64 + 2 * model.halo), qp, step)
         planes = {"rec_y": torch.from_numpy(noisy / np.float32(1024))[None, None]}
         if "qp" in model.planes:
             planes["qp"] = torch.full((1, 1, 1, 1), qp / 64)
         target = model.crop(torch.from_numpy(clean / np.float32(1024))[None, None])
-        loss = (model(planes) - target).square().mean() / (2 ** ((qp - 22) / 3))
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
-        optimiser.step()
+        return (model(planes) - target).square().mean() / (2 ** ((qp - 22) / 3))
+
+    learn(torch.optim.Adam(model.parameters(), lr=3e-3), loss, 60, clip=0.01)
     return model.eval()
 
 
@@ -366,12 +360,12 @@ def test_integers_lose_little(name, options):
         for qp, _, noisy in pictures:
             padded = np.pad(noisy, graph.halo, mode="edge") / np.float32(1024)
             run(graph, {"rec_y": torch.from_numpy(padded)[None, None]}, qp, observe)
-    exact, plain = exact_filter(quantise(graph, largest, 10)), float_filter(model)
+    plain, integers = FloatFilter(model), ExactFilter(quantise(graph, largest, 10))
     gains, losses = [], []
     for qp, clean, noisy in pictures:
         errors = [
             np.mean((clean.astype(float) - made) ** 2)
-            for made in (noisy, *(one(Picture((noisy,), 10), qp).y for one in (plain, exact)))
+            for made in (noisy, plain.luma(noisy, qp, 10), integers.luma(noisy, qp, 10))
         ]
         gains.append(10 * np.log10(errors[0] / errors[1]))
         losses.append(10 * np.log10(errors[2] / errors[1]))

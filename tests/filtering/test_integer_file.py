@@ -19,7 +19,7 @@ from codecnn.models import create_model, save_weights
 from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from tests.helpers.integer_zoo import formula_network, random_integers
-from tests.models.test_models import SMALL
+from tests.helpers.networks import SMALL
 
 FUZZED = {"bytes": 170, "header": 80, "tensors": 120, "cards": 230}
 """600 files."""
@@ -33,14 +33,24 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def card(saved: Path) -> dict[str, Any]:
+    return json.loads(saved.with_suffix(".json").read_text())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a test writes its damaged file."""
+    return tmp_path / "a.safetensors"
+
+
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_5", "vrcnn"])
-def test_what_is_written_comes_back(name: str, tmp_path: Path) -> None:
+def test_what_is_written_comes_back(name: str, path: Path) -> None:
     network = formula_network(name, SMALL if name == "rdn_yuv" else None)
-    path = tmp_path / "w.safetensors"
     save_integer(path, network, {"network": name})
-    loaded, card = load_integer(path)
+    loaded, told = load_integer(path)
     assert is_integer(path)
-    assert (card["network"], card["bit_depth"], card["accumulator_bits"]) == (name, 10, 25)
+    assert (told.network, told["bit_depth"], told["accumulator_bits"]) == (name, 10, 25)
     planes = {plane: array[0, 0] for plane, array in random_integers(network, 20, 27).items()}
     for qp in (0, 37, 63):
         expected = filter_reference(network, planes, qp, 10)
@@ -74,17 +84,16 @@ def test_files_that_are_missing_or_something_else(saved: Path, tmp_path: Path) -
         save_integer(tmp_path / "a.bin", formula_network("rdn", OPTIONS), {})
 
 
-def test_another_weight_is_told_by_the_samples(saved: Path, tmp_path: Path) -> None:
+def test_another_weight_is_told_by_the_samples(saved: Path, card: dict[str, Any], path: Path) -> None:
     """A file and card that fit each other, but not the samples that the card promises."""
     tensors = load_file(saved)
     tensors["head.weight"][0, 0, 0, 0] += 40
-    write(tmp_path / "a.safetensors", tensors, json.loads(saved.with_suffix(".json").read_text()))
+    write(path, tensors, card)
     with pytest.raises(ModelError, match="says other samples at QP 22 than are computed here"):
-        load_integer(tmp_path / "a.safetensors")
+        load_integer(path)
 
 
-def test_a_damaged_file_is_told_by_its_card(saved: Path, tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
+def test_a_damaged_file_is_told_by_its_card(saved: Path, path: Path) -> None:
     shutil.copy(saved.with_suffix(".json"), path.with_suffix(".json"))
     content = bytearray(saved.read_bytes())
     content[-1] ^= 1
@@ -105,52 +114,49 @@ def sign(path: Path, card: Any) -> None:
     path.with_suffix(".json").write_text(card if isinstance(card, str) else json.dumps(card))
 
 
-def check_loaded(path: Path, saved: Path) -> None:
-    """What loads is proven, and makes the same samples in both forms; unless re-signed, those of the original."""
+def check_loaded(path: Path, original: dict[str, Any]) -> None:
+    """What loads is proven, and makes the same samples in both forms; unless re-signed, those of the original card."""
     network, card = load_integer(path)
     planes = random_integers(network, 8 + 2 * network.graph.halo, 8 + 2 * network.graph.halo)
     tensors = {name: torch.from_numpy(plane.astype(np.float32)) for name, plane in planes.items()}
     expected = run_reference(network, planes, 30, network.bit_depth)
     for output, plane in FastNetwork(network)(tensors, 30, network.bit_depth).items():
         np.testing.assert_array_equal(plane.numpy(), expected[output])
-    if card["check"] == json.loads(saved.with_suffix(".json").read_text())["check"]:
+    if card["check"] == original["check"]:
         made = filter_reference(network, check_planes(network), CHECK_QPS[0], network.bit_depth)
         assert md5_of(made) == card["check"][str(CHECK_QPS[0])]
 
 
-def test_damaged_files(saved: Path, tmp_path: Path) -> None:
-    whole, card = saved.read_bytes(), json.loads(saved.with_suffix(".json").read_text())
-    path = tmp_path / "a.safetensors"
+def test_damaged_files(saved: Path, card: dict[str, Any], path: Path) -> None:
+    whole = saved.read_bytes()
 
     def case(rng: np.random.Generator) -> None:
         path.write_bytes(mutate(whole, rng))
         sign(path, card)
-        check_loaded(path, saved)
+        check_loaded(path, card)
 
     outcomes = fuzz("bytes", case, FUZZED["bytes"])
     assert outcomes["error"] > 0.7 * FUZZED["bytes"], "re-signed, only tables of QPs that no MD5 is for can be others"
 
 
-def test_damaged_headers(saved: Path, tmp_path: Path) -> None:
-    whole, card = saved.read_bytes(), json.loads(saved.with_suffix(".json").read_text())
+def test_damaged_headers(saved: Path, card: dict[str, Any], path: Path) -> None:
+    whole = saved.read_bytes()
     length = struct.unpack("<Q", whole[:8])[0]
     header = json.loads(whole[8 : 8 + length])
-    path = tmp_path / "a.safetensors"
 
     def case(rng: np.random.Generator) -> None:
         damaged = json.dumps(damage_json(header, rng)).encode()
         size = pick(rng, [len(damaged)] * 4 + [0, 1, 2**40, 2**63, 2**64 - 1])
         path.write_bytes(struct.pack("<Q", size) + damaged + whole[8 + length :])
         sign(path, card)
-        check_loaded(path, saved)
+        check_loaded(path, card)
 
     assert fuzz("header", case, FUZZED["header"])["error"] > 0.9 * FUZZED["header"]
 
 
-def test_hostile_tensors(saved: Path, tmp_path: Path) -> None:
+def test_hostile_tensors(saved: Path, card: dict[str, Any], path: Path) -> None:
     """Wrong types and shapes, NaN, extreme values, huge sizes, other names."""
-    card = json.loads(saved.with_suffix(".json").read_text())
-    path = tmp_path / "a.safetensors"
+    types = ["int8", "int32", "int64", "uint16", "float32", "float16", "bool"]
 
     def case(rng: np.random.Generator) -> None:
         tensors = load_file(saved)
@@ -158,9 +164,7 @@ def test_hostile_tensors(saved: Path, tmp_path: Path) -> None:
         tensor = tensors[key]
         match int(rng.integers(8)):
             case 0:
-                tensors[key] = tensor.astype(
-                    pick(rng, ["int8", "int32", "int64", "uint16", "float32", "float16", "bool"])
-                )
+                tensors[key] = tensor.astype(pick(rng, types))
             case 1:
                 tensors[key] = tensor.reshape(-1) if tensor.ndim > 1 else tensor[None]
             case 2:
@@ -176,17 +180,15 @@ def test_hostile_tensors(saved: Path, tmp_path: Path) -> None:
             case _:
                 del tensors[key]
         write(path, {name: np.ascontiguousarray(value) for name, value in tensors.items()}, card)
-        check_loaded(path, saved)
+        check_loaded(path, card)
 
     assert fuzz("tensors", case, FUZZED["tensors"])["error"] > 0.9 * FUZZED["tensors"]
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.safetensors"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["a.json", "a.safetensors"]
 
 
-def test_hostile_cards(saved: Path, tmp_path: Path) -> None:
+def test_hostile_cards(saved: Path, card: dict[str, Any], path: Path) -> None:
     """Operations that do not fit, shifts and saturations out of range, cycles, sizes without end."""
-    path = tmp_path / "a.safetensors"
     shutil.copy(saved, path)
-    card = json.loads(saved.with_suffix(".json").read_text())
     numbers = [0, -1, 1, 31, 32, 40, 10**9, 10**30, 2**15, -(2**15) - 1, 1.5, "4", None, True, [4]]
 
     def case(rng: np.random.Generator) -> None:
@@ -208,29 +210,27 @@ def test_hostile_cards(saved: Path, tmp_path: Path) -> None:
                 nodes[place]["op"] = pick(rng, [*ops, "edge", "crop", "os.system", ""])
                 damaged = card | {"nodes": nodes}
             case 3:
-                last = nodes[-1]["inputs"][0]
-                extra = [{"name": f"n{i}", "op": "concat", "inputs": [f"n{i - 1}" if i else last] * 2, "values": {}}
-                         for i in range(int(rng.integers(1, 40)))]  # fmt: skip
+                extra = chain("concat", int(rng.integers(1, 40)), nodes[-1]["inputs"][0], inputs=2)
                 damaged = card | {"nodes": [*nodes[:-1], *extra, nodes[-1]]}
             case 4:
                 damaged = pick(rng, ["[" * 100_000, "9" * 10_000, "", "null", '{"schema": 1}', "\ufeff{}", "{" * 9])
             case 5:
                 damaged = card | {"bit_depth": pick(rng, [*numbers, 8, 12, 16])}
         sign(path, damaged)
-        check_loaded(path, saved)
+        check_loaded(path, card)
 
     assert fuzz("integer cards", case, FUZZED["cards"])["error"] > 0.8 * FUZZED["cards"]
 
 
-def test_a_graph_without_end_is_refused_at_once(saved: Path, tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
+def chain(op: str, count: int, first: str, inputs: int = 1) -> list[dict[str, Any]]:
+    """Nodes that each take the one before."""
+    before = [first, *(f"n{index}" for index in range(count))]
+    return [{"name": f"n{i}", "op": op, "inputs": [before[i]] * inputs, "values": {}} for i in range(count)]
+
+
+def test_a_graph_without_end_is_refused_at_once(saved: Path, card: dict[str, Any], path: Path) -> None:
     shutil.copy(saved, path)
-    card = json.loads(saved.with_suffix(".json").read_text())
-    first, rest = card["nodes"][0], card["nodes"][1:]
-    many = [
-        {"name": f"e{i}", "op": "edge", "inputs": [f"e{i - 1}" if i else first["name"]], "values": {}}
-        for i in range(10**5)
-    ]
-    sign(path, card | {"nodes": [first, *many, *rest]})
+    first, *rest = card["nodes"]
+    sign(path, card | {"nodes": [first, *chain("edge", 10**5, first["name"]), *rest]})
     with time_limit(), pytest.raises(ModelError, match="not a whole card"):
         load_integer(path)

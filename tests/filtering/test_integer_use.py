@@ -12,12 +12,12 @@ from codecnn.cli import app
 from codecnn.dataset.store import open_store
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import load_filter
-from codecnn.filtering.integer import exact_filter, filter_reference, integer_path, load_integer
+from codecnn.filtering.integer import ExactFilter, filter_reference, integer_path, load_integer
 from codecnn.models import save_weights
 from codecnn.quality.metrics import psnr
 from codecnn.video import Picture, open_video
 from tests.helpers.integer_zoo import formula_model, formula_network
-from tests.models.test_models import SMALL
+from tests.helpers.networks import SMALL
 
 OPTIONS = SMALL | {"shuffle": 2}
 
@@ -39,11 +39,9 @@ def weights(tiny_store, tmp_path_factory):
 
 
 def test_weights_load_as_what_they_are(weights, tiny_store, tmp_path):
-    plain, card = load_filter(weights)
-    exact, exact_card = load_filter(weights, exact=True)
-    direct, _ = load_filter(integer_path(weights))
+    plain, exact, direct = load_filter(weights), load_filter(weights, exact=True), load_filter(integer_path(weights))
     assert [type(one).__name__ for one in (plain, exact, direct)] == ["FloatFilter", "ExactFilter", "ExactFilter"]
-    assert exact_card["source_sha256"] == card["sha256"]
+    assert exact.card["source_sha256"] == plain.card["sha256"]
     assert set(exact.planes) == set(plain.planes)
 
     alone = tmp_path / "alone.safetensors"
@@ -64,7 +62,7 @@ def test_the_command_filters_in_integers(weights, tiny_store, tmp_path):
     """What is written is what plain NumPy makes of the decoded pictures."""
     (unit, *_) = tiny_store.split("val")
     form = unit.format
-    source = unit.folder / unit.record["decoded"]
+    source = unit.decoded_path
     size = ["-s", f"{form.width}x{form.height}", "--bit-depth", form.bit_depth, "-q", "32"]
     for name, options in {"a": [], "b": ["--tile", "32"], "c": ["--memory", "4MiB"]}.items():
         invoke("filter", "--model", weights, "--exact", "-i", source, "-o", tmp_path / f"{name}.yuv", *size, *options)
@@ -83,18 +81,9 @@ def test_the_command_filters_in_integers(weights, tiny_store, tmp_path):
 def test_less_memory_makes_smaller_tiles_and_the_same_samples():
     network = formula_network("low_cost_5", {"features": 8, "blocks": 2})
     planes = np.random.default_rng(0).integers(0, 1024, (200, 300)).astype(np.uint16)
-    small, large = (exact_filter(network, memory=memory) for memory in (2 * 2**20, None))
-    windows = []
-    true = small.fast
-
-    class Watched:
-        network, device = true.network, true.device
-
-        def __call__(self, planes, **others):
-            windows.append(planes["rec_y"].shape)
-            return true(planes, **others)
-
-    small.fast = Watched()
+    small, large = (ExactFilter(network, memory=memory) for memory in (2 * 2**20, None))
+    windows, compute = [], small.fast
+    small.fast = lambda planes, **others: windows.append(planes["rec_y"].shape) or compute(planes, **others)
     picture = Picture((planes,), 10)
     np.testing.assert_array_equal(small(picture, 37).y, large(picture, 37).y)
     assert len(windows) > 1
@@ -106,7 +95,7 @@ def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
     plain, exact = results["models"]
     assert "loss_to_float" not in plain
     assert exact["loss_to_float"]["name"] == plain["name"]
-    filters = [load_filter(weights, exact=one)[0] for one in (False, True)]
+    filters = [load_filter(weights, exact=one) for one in (False, True)]
     losses = []
     for unit in open_store(tiny_store.folder).split("val"):
         with unit.originals() as originals, unit.decoded() as decoded:

@@ -1,75 +1,75 @@
 """Tiles equal the picture in one piece; rounding, clipping, format."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from codecnn.codec.blocks.planes import BLOCK_PLANES
 from codecnn.errors import ConfigError, ModelError, StoreError
-from codecnn.evaluation.measure import measure_decoded, measure_filtered
-from codecnn.evaluation.summary import make_row
-from codecnn.filtering import (
-    filter_luma,
-    filter_outputs,
-    filter_picture,
-    filter_planes,
-    filter_video,
-    float_filter,
-    unit_planes,
-)
+from codecnn.filtering import FloatFilter, filter_luma, filter_outputs, filter_video, unit_planes
 from codecnn.models import create_model
 from codecnn.training import filter_loss, psnr_gain
 from codecnn.video import Picture, VideoFormat, create_video, open_video
-from tests.models.test_models import SMALL, awaken, random_picture
+from tests.helpers.filters import row_of
+from tests.helpers.networks import SMALL, awaken, random_picture
 
 
-def _picture(height, width, bit_depth=10):
-    return (
-        np.random.default_rng(1)
-        .integers(0, 2**bit_depth, (height, width))
-        .astype(np.uint16 if bit_depth > 8 else np.uint8)
-    )
+def samples(height, width, bit_depth=10):
+    made = np.random.default_rng(1).integers(0, 2**bit_depth, (height, width))
+    return made.astype(np.uint16 if bit_depth > 8 else np.uint8)
 
 
-@pytest.mark.parametrize("shuffle", [1, 2, 4])
-@pytest.mark.parametrize("size", [(64, 64), (65, 97), (130, 71), (9, 200), (3, 5)])
-@pytest.mark.parametrize("tile", [16, 33, 64])
-def test_tiles_equal_the_whole_picture(shuffle, size, tile):
-    model = awaken(create_model("rdn", **SMALL, shuffle=shuffle))
-    planes = {
-        "rec_y": torch.from_numpy(_picture(*size).astype(np.float32))[None, None] / 1024,
-        "qp": torch.full((1, 1, 1, 1), 0.5),
-    }
+def whole_luma(model, qp=0.5, **planes):
+    """Filtered luma by the network as it is, the picture in one piece, of planes (h, w); in units of 10-bit samples."""
+    tensors = {name: torch.from_numpy(plane)[None, None] for name, plane in planes.items()}
     with torch.inference_mode():
-        whole = filter_planes(model, planes, None)
-        tiled = filter_planes(model, planes, tile)
-    assert (whole - planes["rec_y"]).abs().mean() > 1e-3
-    assert (whole - tiled).abs().max() <= 1e-5
+        return filter_outputs(model, tensors | {"qp": torch.full((1, 1, 1, 1), qp)}, None)["y"][0, 0].numpy() * 1024
+
+
+CHROMA = {"planes": ["rec_y", "rec_u", "rec_v", "qp"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sizes"),
+    [
+        *[("rdn", {"shuffle": shuffle}, [(64, 64), (65, 97), (130, 71), (9, 200), (3, 5)]) for shuffle in (1, 2, 4)],
+        *[(name, CHROMA, [(37, 51), (64, 48), (5, 3)]) for name in ("rdn", "rdn_yuv")],
+    ],
+)
+@pytest.mark.parametrize("tile", [16, 33, 64])
+def test_tiles_equal_the_whole_picture(name, options, sizes, tile):
+    model = awaken(create_model(name, **SMALL, **options))
+    for size in sizes:
+        picture = random_picture(model, *size)
+        with torch.inference_mode():
+            whole, tiled = filter_outputs(model, picture, None), filter_outputs(model, picture, tile)
+        assert tuple(whole) == model.outputs
+        for output, plane in whole.items():
+            assert plane.shape == picture[f"rec_{output}"].shape
+            assert (plane - picture[f"rec_{output}"]).abs().mean() > 1e-3
+            assert (plane - tiled[output]).abs().max() <= 1e-5
 
 
 def test_too_little_context_would_be_seen():
     model = awaken(create_model("rdn", **SMALL))
-    planes = {"rec_y": torch.rand(1, 1, 64, 64), "qp": torch.full((1, 1, 1, 1), 0.5)}
+    picture = random_picture(model, 64, 64)
     with torch.inference_mode():
-        whole = filter_planes(model, planes, None)
+        whole = filter_outputs(model, picture, None)["y"]
         model.radius = model.halo
-        assert (whole - filter_planes(model, planes, 16)).abs().max() > 1e-4
+        assert (whole - filter_outputs(model, picture, 16)["y"]).abs().max() > 1e-4
 
 
 def test_edges_are_those_of_a_patch_with_the_edge_repeated():
     model = awaken(create_model("rdn", **SMALL))
-    luma = torch.rand(1, 1, 24, 40)
-    qp = torch.full((1, 1, 1, 1), 0.5)
+    picture = random_picture(model, 24, 40)
     with torch.inference_mode():
-        patch = torch.nn.functional.pad(luma, (2, 2, 2, 2), mode="replicate")
-        torch.testing.assert_close(filter_planes(model, {"rec_y": luma, "qp": qp}), model({"rec_y": patch, "qp": qp}))
+        patch = torch.nn.functional.pad(picture["rec_y"], (2, 2, 2, 2), mode="replicate")
+        torch.testing.assert_close(filter_outputs(model, picture)["y"], model(picture | {"rec_y": patch}))
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
 def test_an_untrained_network_changes_no_sample(bit_depth):
-    luma = _picture(50, 70, bit_depth)
+    luma = samples(50, 70, bit_depth)
     filtered = filter_luma(create_model("rdn", **SMALL), luma, 32, bit_depth)
     assert filtered.dtype == luma.dtype
     np.testing.assert_array_equal(filtered, luma)
@@ -78,8 +78,8 @@ def test_an_untrained_network_changes_no_sample(bit_depth):
 def test_samples_are_rounded_and_clipped():
     model = create_model("rdn", **SMALL)
 
-    def shift(samples):
-        torch.nn.init.constant_(model.tail.bias, samples / 1024 / 0.02 / 2 ** (-5 / 9))
+    def shift(by):
+        torch.nn.init.constant_(model.tail.bias, by / 1024 / 0.02 / 2 ** (-5 / 9))
         luma = np.array([[0, 1, 511, 1022, 1023]], np.uint16)
         return filter_luma(model.eval(), luma, 32, 10)[0].tolist()
 
@@ -90,7 +90,7 @@ def test_samples_are_rounded_and_clipped():
 
 def test_a_qp_out_of_range_is_refused():
     with pytest.raises(ConfigError, match="QP 64"):
-        filter_luma(create_model("rdn", **SMALL), _picture(8, 8), 64, 10)
+        filter_luma(create_model("rdn", **SMALL), samples(8, 8), 64, 10)
 
 
 def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
@@ -103,9 +103,9 @@ def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
             out.write(picture)
     model = awaken(create_model("rdn", **SMALL))
     with open_video(source) as video:
-        filter_video(float_filter(model), video, [22, 32, 42], output)
+        filter_video(FloatFilter(model), video, [22, 32, 42], output)
         with pytest.raises(ConfigError, match="2 QPs were given for 3 pictures"):
-            filter_video(float_filter(model), video, [22, 32], tmp_path / "none.y4m")
+            filter_video(FloatFilter(model), video, [22, 32], tmp_path / "none.y4m")
     assert not (tmp_path / "none.y4m").exists()
     with open_video(output) as filtered:
         assert filtered.format == form
@@ -115,63 +115,39 @@ def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
             np.testing.assert_array_equal(result.v, picture[2])
 
 
-@pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
-@pytest.mark.parametrize("tile", [16, 33])
-@pytest.mark.parametrize("size", [(37, 51), (64, 48), (5, 3)])
-def test_tiles_equal_the_whole_picture_with_chroma(name, tile, size):
-    model = awaken(create_model(name, **SMALL, planes=["rec_y", "rec_u", "rec_v", "qp"]))
-    picture = random_picture(model, *size)
-    with torch.inference_mode():
-        whole, tiled = filter_outputs(model, picture, None), filter_outputs(model, picture, tile)
-    assert tuple(whole) == model.outputs
-    for output, plane in whole.items():
-        assert plane.shape == picture[f"rec_{output}"].shape
-        assert (plane - picture[f"rec_{output}"]).abs().mean() > 1e-3
-        assert (plane - tiled[output]).abs().max() <= 1e-5
-
-
 def test_the_default_path_is_the_plain_one_to_a_rounding():
     """filter_luma goes through the prepared network; before rounding the two are within 1e-5 of full scale."""
     model = awaken(create_model("rdn", **SMALL | {"growth": 16}), std=0.1)
-    luma = _picture(70, 90)
-    plain = filter_planes(
-        model, {"rec_y": torch.from_numpy(luma / np.float32(1024))[None, None], "qp": torch.full((1, 1, 1, 1), 0.5)}
-    )
-    samples = plain[0, 0].detach().numpy() * 1024
+    luma = samples(70, 90)
     filtered = filter_luma(model, luma, 32, 10)
     assert (filtered != luma).mean() > 0.5
-    assert np.abs(np.clip(samples, 0, 1023) - filtered).max() <= 0.5 + 1e-5 * 1024
+    plain = whole_luma(model, rec_y=luma / np.float32(1024))
+    assert np.abs(np.clip(plain, 0, 1023) - filtered).max() <= 0.5 + 1e-5 * 1024
 
 
 def test_a_yuv_network_filters_chroma_as_well():
     model = awaken(create_model("rdn_yuv", **SMALL))
-    planes = (_picture(34, 46), _picture(17, 23), _picture(17, 23))
-    filtered = filter_picture(model, Picture(planes, 10), 32)
-    again = float_filter(model, tile=16)(Picture(planes, 10), 32)
+    filter_ = FloatFilter(model)
+    planes = (samples(34, 46), samples(17, 23), samples(17, 23))
+    filtered = filter_(Picture(planes, 10), 32)
+    again = FloatFilter(model, tile=16)(Picture(planes, 10), 32)
     for plane, new, tiled in zip(planes, filtered.planes, again.planes, strict=True):
         assert new.shape == plane.shape
         assert new.dtype == plane.dtype
         assert (new != plane).any()
         assert np.abs(new.astype(int) - tiled).max() <= 1
-    with pytest.raises(ModelError, match="46x34, 46x34, 46x34"):
-        filter_picture(model, Picture((planes[0],) * 3, 10), 32)
-    with pytest.raises(ModelError, match=r"the picture's planes are 46x34$"):
-        filter_picture(model, Picture(planes[:1], 10), 32)
+    for wrong, message in (((planes[0],) * 3, "46x34, 46x34, 46x34"), (planes[:1], r"the picture's planes are 46x34$")):
+        with pytest.raises(ModelError, match=message):
+            filter_(Picture(wrong, 10), 32)
 
 
 def test_further_planes_reach_the_network_scaled():
     model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "unf_y", "depth", "qp"]))
-    luma, unfiltered = _picture(20, 30), _picture(20, 30)[::-1].copy()
+    luma, unfiltered = samples(20, 30), samples(20, 30)[::-1].copy()
     depth = np.random.default_rng(3).random((20, 30), dtype=np.float32)
     filtered = filter_luma(model, luma, 32, 10, planes={"unf_y": unfiltered, "depth": depth})
-    tensors = {
-        "rec_y": torch.from_numpy(luma / np.float32(1024))[None, None],
-        "unf_y": torch.from_numpy(unfiltered / np.float32(1024))[None, None],
-        "depth": torch.from_numpy(depth)[None, None],
-        "qp": torch.full((1, 1, 1, 1), 0.5),
-    }
-    expected = filter_planes(model, tensors)[0, 0].detach().numpy() * 1024
-    assert np.abs(np.clip(expected, 0, 1023) - filtered).max() <= 0.52
+    scaled = {"rec_y": luma / np.float32(1024), "unf_y": unfiltered / np.float32(1024), "depth": depth}
+    assert np.abs(np.clip(whole_luma(model, **scaled), 0, 1023) - filtered).max() <= 0.52
     with pytest.raises(ModelError, match="needs the plane 'unf_y'"):
         filter_luma(model, luma, 32, 10, planes={"depth": depth})
     with pytest.raises(ModelError, match=r"'depth' has shape \(1, 1, 19, 30\)"):
@@ -180,7 +156,7 @@ def test_further_planes_reach_the_network_scaled():
 
 def with_files(unit, **files):
     """The unit with further files; its originals do for pictures before the codec's filters."""
-    return replace(unit, record=unit.record | files)
+    return unit.model_copy(update={f"{name}_file": path for name, path in files.items()})
 
 
 def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
@@ -190,7 +166,7 @@ def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
     cells[0, BLOCK_PLANES.index("depth"), 2, 3] = 4
     cells[0, BLOCK_PLANES.index("qp"), 2, 3] = 32
     np.save(tmp_path / "cells.npy", cells)
-    complete = with_files(unit, block_planes=str(tmp_path / "cells.npy"), unfiltered=unit.record["original"])
+    complete = with_files(unit, block_planes=str(tmp_path / "cells.npy"), unfiltered=unit.original_file)
     planes = unit_planes(complete, 0, ["rec_y", "qp", "depth", "cu_qp", "unf_y"])
     assert set(planes) == {"depth", "cu_qp", "unf_y"}
     expected = np.zeros((height, width), np.float32)
@@ -199,28 +175,23 @@ def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
     np.testing.assert_array_equal(planes["cu_qp"], expected)
     with unit.originals() as originals:
         np.testing.assert_array_equal(planes["unf_y"], originals[0].y)
-    bare = replace(unit, record={name: value for name, value in unit.record.items() if name != "block_planes"})
+    bare = with_files(unit, block_planes=None)
     for name in ("depth", "unf_y", "pred_y"):
         with pytest.raises(StoreError, match=f"small at QP {unit.qp} has no plane '{name}'"):
             unit_planes(bare, 0, [name])
 
 
-def measure(model, unit):
-    filtered, _ = measure_filtered(float_filter(model), unit, ["psnr"], "none", 128)
-    return make_row(unit, measure_decoded(unit, ["psnr"]), filtered)
-
-
 def test_evaluation_and_validation_supply_what_a_network_declares(tiny_store):
     (unit, *_) = tiny_store.split("test")
     model = create_model("rdn_yuv", **SMALL, planes=["rec_y", "rec_u", "rec_v", "unf_y", "qp"])
-    with_unfiltered = with_files(unit, unfiltered=unit.record["original"])
-    row = measure(model, with_unfiltered)
-    assert row["psnr_u_filtered"] == row["psnr_u"]
+    with_unfiltered = with_files(unit, unfiltered=unit.original_file)
+    row = row_of(model, with_unfiltered)
+    assert row.psnr_u_filtered == row.psnr_u
     assert psnr_gain(model, [with_unfiltered], "cpu") == {unit.qp: 0.0}
     awaken(model)
-    assert measure(model, with_unfiltered)["psnr_v_filtered"] < row["psnr_v"]
+    assert row_of(model, with_unfiltered).psnr_v_filtered < row.psnr_v
     with pytest.raises(StoreError, match="'unf_y'"):
-        measure(model, unit)
+        row_of(model, unit)
 
 
 def test_the_loss_of_a_yuv_network_weighs_its_components():

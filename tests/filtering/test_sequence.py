@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from codecnn.errors import ConfigError
-from codecnn.filtering import candidates, filter_video, float_filter, planes_beside, stream_qps
+from codecnn.filtering import FloatFilter, candidates, filter_video, planes_beside, stream_qps
 from codecnn.models import create_model, save_weights
 from codecnn.video import VideoFormat, create_video, open_video
 from codecnn.video.raw import forget_pages
-from tests.models.test_models import SMALL, awaken
+from tests.helpers.networks import SMALL, awaken
 
 FORM = VideoFormat(48, 32, "420", 10)
 
@@ -28,6 +28,24 @@ def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "w.safetensors"
     save_weights(path, network(), "rdn", {})
     return path
+
+
+@pytest.fixture
+def filtering(run, weights, tmp_path):
+    """Runs `codecnn filter` to a good end; gives what it printed, the format of its output and the planes in it.
+
+    With `refused` it must fail and leave no output; gives its sentence.
+    """
+
+    def call(source, *options, name="o_48x32_10bit.yuv", model=weights, refused=False):
+        status, text, err = run("filter", "-m", model, "-i", source, "-o", tmp_path / name, *options)
+        assert status == int(refused), err
+        if refused:
+            assert not list(tmp_path.glob(f"{name[:2]}*"))
+            return err
+        return text, *planes_of(tmp_path / name)
+
+    return call
 
 
 def write(path, form, pictures=3, seed=0):
@@ -55,11 +73,15 @@ def same(first, second):
     )
 
 
-def test_the_qps_of_a_stream_come_in_output_order(shared_data):
+def traced_cus(stream):
+    """VTM's CUs of a golden stream."""
+    return csv.DictReader(gzip.decompress(stream.with_suffix(".cu.csv.gz").read_bytes()).decode().splitlines())
+
+
+def test_the_qps_of_a_stream_come_in_output_order(golden_file):
     """Random access: coded in another order than shown, each picture at its own QP; VTM's trace tells them too."""
-    stream = shared_data / "golden" / "vvc" / "tinyclip128x64_ra_qp37.266"
-    with gzip.open(stream.with_suffix(".cu.csv.gz"), "rt") as file:
-        traced = {int(row["poc"]): int(row["QP"]) for row in csv.DictReader(file)}
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    traced = {int(row["poc"]): int(row["QP"]) for row in traced_cus(stream)}
     expected = [traced[poc] for poc in sorted(traced)]
     assert len(set(expected)) > 2
     assert stream_qps(stream, len(expected)) == expected
@@ -68,53 +90,41 @@ def test_the_qps_of_a_stream_come_in_output_order(shared_data):
         stream_qps(stream, 99)
 
 
-def test_a_stream_is_filtered_at_its_own_qps(run, weights, shared_data, tmp_path):
-    stream = shared_data / "golden" / "vvc" / "tinyclip128x64_ra_qp37.266"
-    status, _, err = run("filter", "-m", weights, "-i", stream, "-o", tmp_path / "own.y4m", "-f", 6)
-    assert status == 0, err
-    filter_ = float_filter(network())
-    form, pictures = planes_of(tmp_path / "own.y4m")
+def test_a_stream_is_filtered_at_its_own_qps(filtering, golden_file):
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    _, form, pictures = filtering(stream, "-f", 6, name="own.y4m")
     assert (form.width, form.height, form.bit_depth, len(pictures)) == (128, 64, 10, 6)
-    with open_video(stream, frames=6) as video:
-        expected = [filter_(picture, qp).planes for picture, qp in zip(video, stream_qps(stream, 6), strict=True)]
-    assert same(pictures, expected)
-    assert not same(pictures[1:2], [filter_(video_picture(stream, 1), 37).planes])
+    assert same(pictures, expected(stream, stream_qps(stream, 6)))
+    assert not same(pictures[1:2], expected(stream, [37] * 6)[1:2])
 
 
-def video_picture(path, number):
-    with open_video(path) as video:
-        return video[number]
+def expected(path, qps):
+    """Planes of the first pictures of a video as the filter makes them, each at its QP."""
+    filter_ = FloatFilter(network())
+    with open_video(path, frames=len(qps)) as video:
+        return [filter_(picture, qp).planes for picture, qp in zip(video, qps, strict=True)]
 
 
-def test_qps_from_a_list_and_a_file(run, weights, decoded, tmp_path):
+def test_qps_from_a_list_and_a_file(filtering, decoded, tmp_path):
     (tmp_path / "qps.txt").write_text("22\n32, 42\n")
-    for name, qps in (("list", "22,32,42"), ("file", tmp_path / "qps.txt")):
-        assert (
-            run("filter", "-m", weights, "-i", decoded, "-q", qps, "-o", tmp_path / f"{name}_48x32_10bit.yuv")[0] == 0
-        )
-    filter_ = float_filter(network())
-    with open_video(decoded) as video:
-        expected = [filter_(picture, qp).planes for picture, qp in zip(video, (22, 32, 42), strict=True)]
-    assert same(planes_of(tmp_path / "list_48x32_10bit.yuv")[1], expected)
-    assert same(planes_of(tmp_path / "file_48x32_10bit.yuv")[1], expected)
+    for qps in ("22,32,42", tmp_path / "qps.txt"):
+        assert same(filtering(decoded, "-q", qps)[2], expected(decoded, (22, 32, 42)))
 
 
 @pytest.mark.parametrize(("suffix", "bit_depth"), [("yuv", 8), ("y4m", 8), ("y4m", 10)])
-def test_the_output_has_the_inputs_format(run, weights, tmp_path, suffix, bit_depth):
+def test_the_output_has_the_inputs_format(filtering, tmp_path, suffix, bit_depth):
     form = VideoFormat(33, 21, "420", bit_depth, 25)
     source = write(tmp_path / f"in_33x21_25_{bit_depth}bit.{suffix}", form)
-    output = tmp_path / f"out_33x21_25_{bit_depth}bit.{suffix}"
-    status, _, err = run("filter", "-m", weights, "-i", source, "-q", 32, "-o", output, "--tile", 16)
-    assert status == 0, err
-    assert planes_of(output)[0] == form
-    before, after = planes_of(source)[1], planes_of(output)[1]
+    _, made, after = filtering(source, "-q", 32, "--tile", 16, name=f"out_33x21_25_{bit_depth}bit.{suffix}")
+    assert made == form
+    before = planes_of(source)[1]
     assert not same([p[:1] for p in before], [p[:1] for p in after])
     assert same([p[1:] for p in before], [p[1:] for p in after])
 
 
-def test_decisions_of_a_sequence(run, weights, decoded, tmp_path):
+def test_decisions_of_a_sequence(filtering, decoded, tmp_path):
     """Originals made so that the filter is right in the left CTU of the first picture, nowhere, and everywhere."""
-    filter_ = float_filter(network())
+    filter_ = FloatFilter(network())
     original = tmp_path / "original_48x32_10bit.yuv"
     with open_video(decoded) as video, create_video(original, FORM) as out:
         for number, picture in enumerate(video):
@@ -123,17 +133,15 @@ def test_decisions_of_a_sequence(run, weights, decoded, tmp_path):
             y[right] = filter_(picture, 37).y[right]
             out.write([y, *picture.planes[1:]])
     stats = tmp_path / "d.vtmbmsstats"
-    argv = ("filter", "-m", weights, "-i", decoded, "-q", 37, "-o", tmp_path / "o_48x32_10bit.yuv", "--ctu", 32)
-    argv += ("--original", original, "--qp-offsets", "-5,5", "--decisions", stats)
-    status, text, err = run(*argv, "--json")
-    assert status == 0, err
+    argv = (decoded, "-q", 37, "--ctu", 32, "--original", original, "--qp-offsets", "-5,5", "--decisions", stats)
+    text, _, pictures = filtering(*argv, "--json")
+    assert same(pictures, planes_of(original)[1])
     made = json.loads(text)["decisions"]
     assert made["pictures"] == {"off": 1, "on": 1, "ctu": 1}
     assert made["qp_offsets"] == {"0": 2}
     assert made["ctus_on"] == {"y": 0.5}
     assert made["pays"]
     assert made["rd_cost_after"] < made["rd_cost_before"]
-    assert same(planes_of(tmp_path / "o_48x32_10bit.yuv")[1], planes_of(original)[1])
 
     lines = stats.read_text().splitlines()
     assert "# Sequence size: [48x 32]" in lines
@@ -149,30 +157,22 @@ def test_decisions_of_a_sequence(run, weights, decoded, tmp_path):
     assert sum("scale_y=256" in line for line in lines) == 3
     assert sum("qp_offset=0" in line for line in lines) == 6
 
-    status, text, _ = run(*argv)
-    assert status == 0
+    text, _, _ = filtering(*argv)
     assert re.search(r"pictures +1 off, 1 on, 1 by CTU", text)
     assert re.search(r"CTUs on +Y 50.0%", text)
 
 
-def test_originals_must_be_as_many(run, weights, decoded, tmp_path):
+def test_originals_must_be_as_many(filtering, decoded, tmp_path):
     longer = write(tmp_path / "longer_48x32_10bit.yuv", FORM, 4, seed=1)
-    output = tmp_path / "o_48x32_10bit.yuv"
-    argv = ("filter", "-m", weights, "-i", decoded, "-q", 37, "-o", output, "--original", longer)
-    status, _, err = run(*argv)
-    assert status == 1
-    assert "longer_48x32_10bit.yuv has 4 pictures" in err
-    assert not output.exists()
-    assert run(*argv, "-f", 2)[0] == 0
-    assert len(planes_of(output)[1]) == 2
+    argv = (decoded, "-q", 37, "--original", longer)
+    assert "longer_48x32_10bit.yuv has 4 pictures" in filtering(*argv, refused=True)
+    assert len(filtering(*argv, "-f", 2)[2]) == 2
 
 
-def test_an_original_with_a_silent_name_is_taken_as_the_input(run, weights, decoded, tmp_path):
+def test_an_original_with_a_silent_name_is_taken_as_the_input(filtering, decoded, tmp_path):
     silent = tmp_path / "original.yuv"
     silent.write_bytes(decoded.read_bytes())
-    argv = ("filter", "-m", weights, "-i", decoded, "-q", 37, "-o", tmp_path / "o.yuv", "--original", silent, "--json")
-    status, text, err = run(*argv)
-    assert status == 0, err
+    text, _, _ = filtering(decoded, "-q", 37, "--original", silent, "--json")
     assert json.loads(text)["decisions"]["pictures"]["off"] == 3
 
 
@@ -190,54 +190,42 @@ def test_an_original_with_a_silent_name_is_taken_as_the_input(run, weights, deco
         (("-q", "32", "--original", "{decoded}", "--ctu", "48"), "CTU size 48"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(run, weights, decoded, tmp_path, extra, sentence):
-    output = tmp_path / "o_48x32_10bit.yuv"
-    extra = tuple(text.replace("{decoded}", str(decoded)) for text in extra)
-    status, _, err = run("filter", "-m", weights, "-i", decoded, "-o", output, *extra)
-    assert status == 1
-    assert sentence in err
-    assert not list(tmp_path.glob("o_*"))
+def test_mistakes_are_told_in_a_sentence(filtering, decoded, extra, sentence):
+    extra = [text.replace("{decoded}", str(decoded)) for text in extra]
+    assert sentence in filtering(decoded, *extra, refused=True)
 
 
-def test_hevc_streams_ask_for_the_qp(run, weights, shared_data, tmp_path):
-    stream = shared_data / "golden" / "hevc" / "chelsea178x130_ai_qp32_ctu32.265"
-    status, _, err = run("filter", "-m", weights, "-i", stream, "-o", tmp_path / "o.y4m")
-    assert status == 1
-    assert "give it as -q QP" in err
-    assert run("filter", "-m", weights, "-i", stream, "-q", 32, "-o", tmp_path / "o.y4m")[0] == 0
-    assert planes_of(tmp_path / "o.y4m")[0].width == 178
+def test_hevc_streams_ask_for_the_qp(filtering, golden_file):
+    stream = golden_file("hevc/chelsea178x130_ai_qp32_ctu32.265")
+    assert "give it as -q QP" in filtering(stream, name="o.y4m", refused=True)
+    assert filtering(stream, "-q", 32, name="o.y4m")[1].width == 178
 
 
-def depth_plane(path, poc, width, height):
+def depth_plane(stream, poc, width, height):
     """Depth of each sample as VTM traced it, in the loader's scale."""
     plane = np.zeros((height, width), np.float32)
-    with gzip.open(path, "rt") as file:
-        for row in csv.DictReader(file):
-            if row["channel"] == "L" and int(row["poc"]) == poc:
-                x, y, w, h = (int(row[name]) for name in "xywh")
-                plane[y : y + h, x : x + w] = int(row["depth"]) / 8
+    for row in traced_cus(stream):
+        if row["channel"] == "L" and int(row["poc"]) == poc:
+            x, y, w, h = (int(row[name]) for name in "xywh")
+            plane[y : y + h, x : x + w] = int(row["depth"]) / 8
     return plane
 
 
 @pytest.mark.parametrize("source", ["table", pytest.param("stream", marks=pytest.mark.slow)])
-def test_planes_of_the_coding_tree_and_further_pictures(run, shared_data, tmp_path, source):
+def test_planes_of_the_coding_tree_and_further_pictures(filtering, golden_file, tmp_path, source):
     """From a table, or from the stream itself (slow: it may compile)."""
-    golden = shared_data / "golden" / "vvc"
-    stream, name = golden / "tinyclip128x64_ra_qp37.266", "tinyclip128x64_ra_qp37"
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     model = network(planes=["rec_y", "unf_y", "depth", "qp"])
     save_weights(tmp_path / "w.safetensors", model, "rdn", {})
     unfiltered = write(tmp_path / "unf_128x64_10bit.yuv", VideoFormat(128, 64, "420", 10), 2)
-    argv = ("filter", "-m", tmp_path / "w.safetensors", "-i", stream, "-o", tmp_path / "o.y4m", "-f", 2)
-    argv += ("--plane", f"unf_y={unfiltered}")
-    if source == "table":
-        argv += ("--blocks", golden / f"{name}.vtmbmsstats.gz")
-    status, _, err = run(*argv)
-    assert status == 0, err
-    filter_ = float_filter(model)
+    table = ("--blocks", stream.with_suffix(".vtmbmsstats.gz")) if source == "table" else ()
+    options = ("-f", 2, "--plane", f"unf_y={unfiltered}", *table)
+    _, _, pictures = filtering(stream, *options, name="o.y4m", model=tmp_path / "w.safetensors")
+    filter_ = FloatFilter(model)
     qps = stream_qps(stream, 2)
     with open_video(stream, frames=2) as video, open_video(unfiltered) as beside:
-        for number, made in enumerate(planes_of(tmp_path / "o.y4m")[1]):
-            depth = depth_plane(golden / f"{name}.cu.csv.gz", number, 128, 64)
+        for number, made in enumerate(pictures):
+            depth = depth_plane(stream, number, 128, 64)
             assert len(np.unique(depth)) > 2
             planes = {"unf_y": beside[number].y, "depth": depth}
             np.testing.assert_array_equal(made[0], filter_(video[number], qps[number], planes).y)
@@ -254,22 +242,22 @@ def test_planes_that_are_missing_or_do_not_fit(decoded, tmp_path):
 
 
 def test_candidates_are_what_the_network_can_tell_apart(decoded):
-    picture = video_picture(decoded, 0)
-    filter_ = float_filter(network())
+    with open_video(decoded) as video:
+        picture = video[0]
+    filter_ = FloatFilter(network())
     made = candidates(filter_, picture, 60, (-5, 5, 0))
     assert list(made) == [0, -5]
     np.testing.assert_array_equal(made[-5]["y"], filter_.samples(picture, 55)["y"])
-    blind = float_filter(awaken(create_model("arcnn"), std=0.01))
+    blind = FloatFilter(awaken(create_model("arcnn"), std=0.01))
     assert "qp" not in blind.planes
     assert list(candidates(blind, picture, 37, (5,))) == [0]
 
 
-def test_a_network_that_takes_no_qp_needs_none(run, decoded, tmp_path):
-    save_weights(tmp_path / "w.safetensors", awaken(create_model("arcnn"), std=0.01), "arcnn", {})
-    argv = ("filter", "-m", tmp_path / "w.safetensors", "-i", decoded, "-o", tmp_path / "o_48x32_10bit.yuv")
-    assert run(*argv)[0] == 0
-    status, _, err = run(*argv, "--original", decoded)
-    assert (status, "slice QPs" in err) == (1, True)
+def test_a_network_that_takes_no_qp_needs_none(filtering, decoded, tmp_path):
+    model = tmp_path / "w.safetensors"
+    save_weights(model, awaken(create_model("arcnn"), std=0.01), "arcnn", {})
+    assert "slice QPs" in filtering(decoded, "--original", decoded, model=model, refused=True)
+    filtering(decoded, model=model)
 
 
 def test_a_sequence_that_fails_leaves_nothing(decoded, tmp_path):
@@ -278,7 +266,7 @@ def test_a_sequence_that_fails_leaves_nothing(decoded, tmp_path):
 
     output = tmp_path / "out" / "o_48x32_10bit.yuv"
     with open_video(decoded) as video, pytest.raises(RuntimeError):
-        filter_video(float_filter(network()), video, [32], output, beside=broken)
+        filter_video(FloatFilter(network()), video, [32], output, beside=broken)
     assert not list(output.parent.glob("*"))
 
 

@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-import codecnn.filtering.picture_filter as picture_filter
+import codecnn.filtering._picture_filter as picture_filter
 from codecnn.errors import ConfigError
-from codecnn.filtering import float_filter
-from codecnn.filtering.tile_memory import bytes_per_sample, tile_within
-from codecnn.models import create_model, list_models
+from codecnn.filtering import FloatFilter, load_filter
+from codecnn.filtering._tile_memory import tile_within
+from codecnn.models import create_model, list_models, save_weights
 from codecnn.models.activations import peak_bytes
-from codecnn.video import Picture
-from tests.models.test_models import SMALL, awaken
-
-SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
-SHORT |= {name: {"blocks": 1} for name in list_models() if name.startswith(("rdn", "quarter"))}
+from codecnn.video import Picture, VideoFormat, create_video, open_video
+from tests.helpers.networks import SHORT, SMALL, awaken
 
 
 def trained(name, **options):
@@ -25,7 +22,7 @@ def trained(name, **options):
     for weight in last:
         torch.nn.init.normal_(weight, std=0.02)
     picture = decoded(24, 24)
-    moved = np.abs(float_filter(model).samples(picture, 37)["y"] - picture.y).max()
+    moved = np.abs(FloatFilter(model).samples(picture, 37)["y"] - picture.y).max()
     with torch.no_grad():
         for weight in last:
             weight *= 20 / moved
@@ -47,12 +44,12 @@ def test_tiles_and_threads_give_the_whole_picture(name):
     samples = differing = 0
     for size, tiles in (((45, 67), (24, 40)), ((7, 50), (16,))):
         picture = decoded(*size)
-        whole = float_filter(model, tile=None).samples(picture, 37)
+        whole = FloatFilter(model, tile=None).samples(picture, 37)
         moved = max(np.abs(plane - picture.planes["yuv".index(c)]).max() for c, plane in whole.items())
         assert 1 < moved < 300
         for threads, tile in enumerate(tiles, start=1):
             torch.set_num_threads(threads)
-            tiled = float_filter(model, tile=tile).samples(picture, 37)
+            tiled = FloatFilter(model, tile=tile).samples(picture, 37)
             for component, plane in whole.items():
                 assert np.abs(tiled[component] - plane).max() <= 1e-5 * 1024
                 differing += int((np.rint(tiled[component]) != np.rint(plane)).sum())
@@ -60,20 +57,33 @@ def test_tiles_and_threads_give_the_whole_picture(name):
     assert differing / samples < 1e-3, f"{differing} of {samples} samples round differently"
 
 
-def test_the_network_is_made_ready_once(monkeypatch):
+def test_the_network_is_made_ready_once(monkeypatch, tmp_path):
+    """Not for every plane, picture or video; and as it was when the filter was made."""
     calls = []
     prepare = picture_filter.prepare
     monkeypatch.setattr(picture_filter, "prepare", lambda model: calls.append(model) or prepare(model))
     model = awaken(create_model("rdn", **SMALL))
-    filter_ = float_filter(model)
-    first = filter_(decoded(16, 24), 32)
+    save_weights(tmp_path / "w.safetensors", model, "rdn", {})
+    filter_, loaded = FloatFilter(model), load_filter(tmp_path / "w.safetensors")
+    assert len(calls) == 2
+    picture = decoded(16, 24)
+    first = filter_(picture, 32)
     torch.nn.init.zeros_(model.tail.weight)
-    assert np.array_equal(filter_(decoded(16, 24), 32).y, first.y)
-    assert len(calls) == 1
+    assert np.array_equal(filter_(picture, 32).y, first.y)
+    assert np.array_equal(loaded.luma(picture.y, qp=32, bit_depth=10), first.y)
+    assert loaded.card.network == "rdn"
+    with create_video(tmp_path / "in.y4m", VideoFormat(24, 16, "420", 10)) as out:
+        out.write(picture)
+        out.write(picture)
+    with open_video(tmp_path / "in.y4m") as video:
+        loaded.video(video, [32], tmp_path / "out.y4m")
+    with open_video(tmp_path / "out.y4m") as video:
+        assert [np.array_equal(made.y, first.y) for made in video] == [True, True]
+    assert len(calls) == 2
 
 
 def test_samples_are_the_picture_before_rounding():
-    filter_ = float_filter(trained("rdn_yuv", **SMALL))
+    filter_ = FloatFilter(trained("rdn_yuv", **SMALL))
     picture = decoded(20, 30)
     samples, filtered = filter_.samples(picture, 32), filter_(picture, 32)
     assert tuple(samples) == filter_.outputs == ("y", "u", "v")
@@ -90,13 +100,13 @@ def test_tensors_stay_within_the_memory_allowed(name):
     model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
     picture = decoded(100, 120)
     # Tiles of the picture's size and of about a quarter of its area.
-    per_sample = bytes_per_sample(float_filter(model).model, torch.device("cpu"))
+    per_sample = FloatFilter(model, memory=2**40).bytes_per_sample
     for share in (1.2, 0.5):
         memory = int(4 * 100 * 120 * 12 + share * per_sample * 100 * 120)
-        filter_ = float_filter(model, memory=memory)
+        filter_ = FloatFilter(model, memory=memory)
         peak = peak_bytes(lambda: filter_.samples(picture, 37), list(filter_.model.parameters()))  # noqa: B023
         assert 0.3 * memory < peak <= memory
-    whole = float_filter(model, tile=None).samples(picture, 37)
+    whole = FloatFilter(model, tile=None).samples(picture, 37)
     assert np.abs(filter_.samples(picture, 37)["y"] - whole["y"]).max() <= 1e-5 * 1024
 
 
@@ -115,4 +125,4 @@ def test_the_tile_follows_from_the_memory():
     with pytest.raises(ConfigError, match=r"40 MiB are too little for pictures of 1920x1080: .* takes 40 MiB"):
         tile(planes)
     with pytest.raises(ConfigError, match="tile size must be positive, not 0"):
-        float_filter(model, tile=0)
+        FloatFilter(model, tile=0)

@@ -1,11 +1,11 @@
 """Integer-exact filtering: networks of 16-bit integers that give the same samples everywhere; see docs/integer.md."""
 
-from codecnn.filtering.integer.convert import integer_network
-from codecnn.filtering.integer.exact_filter import ExactFilter, exact_filter
-from codecnn.filtering.integer.fast import FastNetwork
+from codecnn.filtering.integer._convert import integer_network
+from codecnn.filtering.integer._exact import ExactFilter
+from codecnn.filtering.integer._fast import FastNetwork
+from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.filtering.integer._quantisation import ACCUMULATOR_BITS, quantise
 from codecnn.filtering.integer.file import integer_path, is_integer, load_integer, save_integer
-from codecnn.filtering.integer.network import IntegerNetwork
-from codecnn.filtering.integer.quantise import ACCUMULATOR_BITS, quantise
 from codecnn.filtering.integer.reference import filter_reference
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "ExactFilter",
     "FastNetwork",
     "IntegerNetwork",
-    "exact_filter",
     "filter_reference",
     "integer_network",
     "integer_path",

@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from codecnn.errors import CodecnnError, MissingFileError, ModelError
-from codecnn.filtering.integer.exact_filter import exact_filter
-from codecnn.filtering.integer.network import IntegerNetwork
+from codecnn.filtering.integer._exact import ExactFilter
+from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer.reference import filter_reference
-from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models.card import Card, as_card, card_path
 from codecnn.models.graph.nodes import Array, Graph, Node
-from codecnn.models.weights import card_path
+from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 from codecnn.video import Picture
 
@@ -33,20 +33,16 @@ CHECK_QPS = (22, 37)
 
 MAX_NODES = 2**12
 MAX_CHANNELS = 2**16
-"""Of all nodes together."""
+"""The channels of all nodes together, at most."""
 MAX_PARAMETERS = 2**24
 MAX_TRIM = 64
-"""What a file may ask for, luma samples on each side, more or less than the picture's; the zoo's networks lose 4."""
+"""Luma samples by which a window may be larger or smaller than the picture on each side; the zoo's networks lose 4."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Node(_Strict):
-    model_config = ConfigDict(strict=True, extra="forbid")
+class _Node(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     name: Name
     op: Name
@@ -54,7 +50,11 @@ class _Node(_Strict):
     values: dict[Name, int]
 
 
-class _Card(_Strict):
+class _Content(BaseModel):
+    """What a card says of the integers themselves; `check` is the MD5 of the samples of `check_planes`, by QP."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
     bit_depth: int
     sha256: str
     check: dict[str, str]
@@ -71,12 +71,17 @@ def check_planes(network: IntegerNetwork) -> dict[str, Array]:
         height, width = ((size + 1) // 2 if name in CHROMA_PLANES else size for size in CHECK_SIZE)
         y, x = np.mgrid[:height, :width]
         samples = (73 * x**2 + 151 * y**2 + 29 * x * y + 1237 * index) % (1 << network.bit_depth)
-        planes[name] = (
-            samples.astype(np.uint8 if network.bit_depth == 8 else np.uint16)
-            if name in SAMPLE_PLANES
-            else (samples / (1 << network.bit_depth)).astype(np.float32)
-        )
+        if name in SAMPLE_PLANES:
+            planes[name] = samples.astype(np.uint8 if network.bit_depth == 8 else np.uint16)
+        else:
+            planes[name] = (samples / (1 << network.bit_depth)).astype(np.float32)
     return planes
+
+
+def picture_of(planes: Mapping[str, Array], bit_depth: int) -> Picture:
+    """The decoded planes of a network as a picture, which has both chroma planes where the network takes but one."""
+    chroma = [planes[name] for name in ("rec_u", "rec_v") if name in planes]
+    return Picture((planes["rec_y"], *((chroma[0], chroma[-1]) if chroma else ())), bit_depth)
 
 
 def md5_of(filtered: Mapping[str, Array]) -> str:
@@ -128,7 +133,7 @@ def is_integer(path: Path | str) -> bool:
     return isinstance(content, dict) and content.get("task") == TASK
 
 
-def load_integer(path: Path | str) -> tuple[IntegerNetwork, dict[str, Any]]:
+def load_integer(path: Path | str) -> tuple[IntegerNetwork, Card]:
     """The integer network of a file, and its card.
 
     Raises MissingFileError without file or card; ModelError where they are damaged or not of each other, where a sum
@@ -142,19 +147,20 @@ def load_integer(path: Path | str) -> tuple[IntegerNetwork, dict[str, Any]]:
     if not isinstance(content, dict) or content.get("task") != TASK or content.get("schema") != SCHEMA:
         raise ModelError(f"{card_path(path)} is not the card of an integer network of schema {SCHEMA}")
     try:
-        card = _Card.model_validate(content)
+        own = _Content.model_validate(content)
     except ValidationError as error:
         found = error.errors()[0]
         place = ".".join(str(part) for part in found["loc"])[:100]
         raise ModelError(f"{card_path(path)} is not a whole card: {place}: {found['msg'][:200]}") from error
-    if sha256_file(path) != card.sha256:
+    if sha256_file(path) != own.sha256:
         raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
     try:
-        network = _network(card, _tensors(path))
-        _check_samples(network, card.check)
+        network = _network(own, _tensors(path))
+        _check_samples(network, own.check)
+        card = as_card(content)
     except CodecnnError as error:
         raise ModelError(f"{path} is not an integer network that can be used: {error}") from error
-    return network, content
+    return network, card
 
 
 def _tensors(path: Path) -> dict[str, Array]:
@@ -168,12 +174,12 @@ def _tensors(path: Path) -> dict[str, Array]:
     return tensors
 
 
-def _network(card: _Card, tensors: dict[str, Array]) -> IntegerNetwork:
+def _network(content: _Content, tensors: dict[str, Array]) -> IntegerNetwork:
     by_node: dict[str, dict[str, Array]] = defaultdict(dict)
     for name, tensor in tensors.items():
         node, _, own = name.rpartition(".")
         by_node[node][own] = tensor
-    nodes = [Node(one.name, one.op, tuple(one.inputs), one.values, by_node.pop(one.name, {})) for one in card.nodes]
+    nodes = [Node(one.name, one.op, tuple(one.inputs), one.values, by_node.pop(one.name, {})) for one in content.nodes]
     if by_node:
         raise ModelError(f"it holds tensors of {next(iter(by_node))[:80]!r}, which is no node")
     graph = Graph(tuple(nodes))
@@ -183,7 +189,7 @@ def _network(card: _Card, tensors: dict[str, Array]) -> IntegerNetwork:
         raise ModelError(
             f"it has {channels} channels and windows {trim} samples off: {MAX_CHANNELS}, {MAX_TRIM} at most"
         )
-    return IntegerNetwork(graph, card.bit_depth)
+    return IntegerNetwork(graph, content.bit_depth)
 
 
 def _check_samples(network: IntegerNetwork, md5s: dict[str, str]) -> None:
@@ -191,9 +197,7 @@ def _check_samples(network: IntegerNetwork, md5s: dict[str, str]) -> None:
     if set(md5s) != {str(qp) for qp in CHECK_QPS}:
         raise ModelError(f"its card checks the QPs {', '.join(sorted(md5s))[:80]}, not {CHECK_QPS}")
     planes = check_planes(network)
-    # A network may take one of the two alone; a picture has both.
-    chroma = [planes[name] for name in ("rec_u", "rec_v") if name in planes]
-    picture = Picture((planes["rec_y"], *((chroma[0], chroma[-1]) if chroma else ())), network.bit_depth)
+    picture = picture_of(planes, network.bit_depth)
     for qp in CHECK_QPS:
-        if md5_of(exact_filter(network).samples(picture, qp, planes)) != md5s[str(qp)]:
+        if md5_of(ExactFilter(network).samples(picture, qp, planes)) != md5s[str(qp)]:
             raise ModelError(f"its card says other samples at QP {qp} than are computed here")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.filtering.integer.network import IntegerNetwork, Ints, check_bit_depth, gain_shift, half
-from codecnn.models.base import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.graph.nodes import Node, last_uses, same_padding
+from codecnn.filtering.integer._network import IntegerNetwork, Ints, check_bit_depth, gain_shift, half
+from codecnn.models.graph.nodes import Node, same_padding, walk
+from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 
 Array = npt.NDArray[Any]
 
@@ -34,12 +34,11 @@ def filter_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: i
         )
         padded[name] = np.pad(planes[name], ((halo, halo + below), (halo, halo + right)), mode="edge")[None, None]
     filtered = run_reference(network, padded, qp, bit_depth)
-    return {
-        name: plane[0, 0, : planes[f"rec_{name}"].shape[0], : planes[f"rec_{name}"].shape[1]].astype(
-            planes[f"rec_{name}"].dtype
-        )
-        for name, plane in filtered.items()
-    }
+    cut = {}
+    for name, plane in filtered.items():
+        decoded = planes[f"rec_{name}"]
+        cut[name] = plane[0, 0, : decoded.shape[0], : decoded.shape[1]].astype(decoded.dtype)
+    return cut
 
 
 def run_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int, bit_depth: int) -> dict[str, Ints]:
@@ -48,23 +47,17 @@ def run_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int,
     Raises ModelError for samples of more bits than the network takes.
     """
     check_bit_depth(network, bit_depth)
-    made: dict[str, Ints] = {}
-    outputs = {}
-    ends = last_uses(network.graph.nodes)
-    for node in network.graph.nodes:
-        x = [made[name] for name in node.inputs]
+
+    def compute(node: Node, x: list[Ints]) -> Ints:
         if node.op == "plane":
-            result = centred_integers(node.name, planes[node.name], bit_depth, network.bit_depth)
-        elif node.op == "qp":
-            result = np.full_like(x[0][:, :1], (qp << (network.bit_depth - 6)) - (1 << (network.bit_depth - 1)))
-        elif node.op == "output":
-            result = outputs[node.name] = _output(node, x[0], planes, qp, bit_depth)
-        else:
-            result = _compute(node, x, qp)
-        made[node.name] = result
-        for name in ends[node.name]:
-            del made[name]
-    return outputs
+            return centred_integers(node.name, planes[node.name], bit_depth, network.bit_depth)
+        if node.op == "qp":
+            return np.full_like(x[0][:, :1], (qp << (network.bit_depth - 6)) - (1 << (network.bit_depth - 1)))
+        if node.op == "output":
+            return _output(node, x[0], planes, qp, bit_depth)
+        return _compute(node, x, qp)
+
+    return walk(network.graph.nodes, compute)
 
 
 def centred_integers(name: str, plane: Array, bit_depth: int, network_bit_depth: int) -> Ints:
@@ -77,10 +70,12 @@ def centred_integers(name: str, plane: Array, bit_depth: int, network_bit_depth:
 
 def rounded(sums: Ints, shift: int) -> Ints:
     """sums / 2^shift to the nearest integer, halves up."""
+    # Halves up and not to even: one addition and one shift, in C and hardware as well, with no look at the sum's bits.
     return (sums + half(shift)) >> shift
 
 
 def _saturated(node: Node, sums: Ints) -> Ints:
+    # Once for each sum, when it is whole: every rounding of a part would lose a fraction of its own.
     return np.clip(rounded(sums, node.values["shift"]), node.values["low"], node.values["high"])
 
 

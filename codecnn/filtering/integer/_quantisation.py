@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from codecnn.errors import ConfigError, ModelError
-from codecnn.filtering.integer.network import (
+from codecnn.filtering.integer._network import (
     INT16,
     INT32_MAX,
     MAX_SHIFT,
@@ -25,18 +25,17 @@ MIN_ACCUMULATOR_BITS, MAX_ACCUMULATOR_BITS = 17, 32
 HEADROOM = 1.25
 """How much larger than any that was seen an activation may be before it saturates."""
 
+Input = tuple[Ints, Range]
+"""Fractional bits, by channel, and range of what a node takes."""
+
 
 def quantise(
-    graph: Graph,
-    magnitudes: Mapping[str, float],
-    bit_depth: int,
-    *,
-    accumulator_bits: int = ACCUMULATOR_BITS,
+    graph: Graph, magnitudes: Mapping[str, float], bit_depth: int, *, accumulator_bits: int = ACCUMULATOR_BITS
 ) -> IntegerNetwork:
     """The integer network of a graph for samples of up to `bit_depth` bits.
 
     `magnitudes` says how large the tensors of the convolutions, sums and modulations become: from pictures, see
-    `codecnn.filtering.integer.calibrate`. Every tensor gets the finest power-of-two scale with which that fits into
+    `codecnn.filtering.integer._calibrate`. Every tensor gets the finest power-of-two scale with which that fits into
     its bits, about half of those of a sum, and every convolution the finest scale of its weights with which no sum
     needs more than `accumulator_bits` bits, sign included, whatever the picture. Raises ConfigError for bits out of
     range, ModelError for weights that no scale fits.
@@ -45,6 +44,8 @@ def quantise(
         raise ConfigError(
             f"sums of {accumulator_bits} bits cannot be: there are {MIN_ACCUMULATOR_BITS} to {MAX_ACCUMULATOR_BITS}"
         )
+    # A product has the bits of its sample and its weight. About half of a sum's go to the samples; what the proof then
+    # leaves go to the weights, after what adding many products takes beyond the largest.
     activation_bits = (accumulator_bits - 3) // 2
     limit = (1 << (accumulator_bits - 1)) - 1
     nodes: dict[str, Node] = {}
@@ -114,38 +115,23 @@ def _search(make: Callable[[int], Node], inputs: list[Range], start: int, limit:
     raise ModelError(f"node {make(start).name!r} has weights that no power-of-two scale fits")
 
 
-Input = tuple[Ints, Range]
-
-
-def _conv(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
-    (fractions, found), weight, bias = inputs[0], node.tensors["weight"], node.tensors["bias"]
-    multiplied = by_weight(node, fractions)
-
-    def make(products: int) -> Node:
-        tensors = {
-            "weight": np.rint(weight * np.exp2(products - multiplied)).astype(np.int16),
-            "bias": _int32(bias, products),
-        }
-        values = {name: node.values[name] for name in ("pad", "groups")} | saturation
-        return Node(node.name, "conv", node.inputs, values | {"shift": products - min(finest, products)}, tensors)
-
-    start = min(_weights_finest(weight, multiplied), finest + MAX_SHIFT)
-    made, products = _search(make, [found], start, limit)
-    return made, min(finest, products)
-
-
-def _modulate(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
-    (fractions, found), factor, offset = inputs[0], node.tensors["factor"], node.tensors["offset"]
+def _products(node: Node, inputs: list[Input], finest: int, saturation: dict[str, int], limit: int) -> tuple[Node, int]:
+    """A convolution or modulation: factors times samples, and what is added to the products."""
+    (fractions, found), convolves = inputs[0], node.op == "conv"
+    factor, added = ("weight", "bias") if convolves else ("factor", "offset")
+    multiplied = by_weight(node, fractions) if convolves else fractions[None]
+    kept = {name: node.values[name] for name in ("pad", "groups")} if convolves else {}
 
     def make(products: int) -> Node:
-        tensors = {
-            "factor": np.rint(factor * np.exp2(products - fractions)).astype(np.int16),
-            "offset": _int32(offset, products),
-        }
-        values = saturation | {"shift": products - min(finest, products)}
-        return Node(node.name, "modulate", node.inputs, values, tensors)
+        # Parts of a concatenation have fractions of their own; their weights make up for it, so that all products of
+        # a sum have one.
+        scaled = node.tensors[factor] * np.exp2(products - multiplied)
+        offsets = np.clip(np.rint(node.tensors[added] * 2.0**products), -INT32_MAX, INT32_MAX)
+        tensors = {factor: np.rint(scaled).astype(np.int16), added: offsets.astype(np.int32)}
+        shift = products - min(finest, products)
+        return Node(node.name, node.op, node.inputs, kept | saturation | {"shift": shift}, tensors)
 
-    start = min(_weights_finest(factor, fractions[None]), finest + MAX_SHIFT)
+    start = min(_weights_finest(node.tensors[factor], multiplied), finest + MAX_SHIFT)
     made, products = _search(make, [found], start, limit)
     return made, min(finest, products)
 
@@ -171,14 +157,9 @@ def _output(node: Node, inputs: list[Input], limit: int) -> Node:
     return _search(make, [found], start, limit)[0]
 
 
-def _int32(values: Array, fraction: int) -> Array:
-    scaled = np.rint(values * 2.0**fraction)
-    return np.clip(scaled, -INT32_MAX, INT32_MAX).astype(np.int32)
-
-
 def _uniform(fractions: Ints, node: Node) -> int:
     assert (fractions == fractions[0]).all(), node.name
     return int(fractions[0])
 
 
-_QUANTISE = {"conv": _conv, "modulate": _modulate, "add": _add}
+_QUANTISE = {"conv": _products, "modulate": _products, "add": _add}

@@ -1,7 +1,7 @@
 """An integer network: a graph whose tensors are integers, and the proof that no sum in it can overflow.
 
 What the operations compute is written in docs/integer.md; `codecnn.filtering.integer.reference` computes it plainly,
-`codecnn.filtering.integer.fast` with PyTorch.
+`codecnn.filtering.integer._fast` with PyTorch.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,10 @@ VALUES: dict[str, dict[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True)
 class Range:
-    """By channel, the least and the largest value that a node's tensor can have; `widest` is the largest magnitude of
-    any sum, partial sums in whatever order and rounding included, on the way to it."""
+    """The least and the largest value that a node's tensor can have, by channel.
+
+    `widest` is the largest magnitude of any sum on the way to it, partial sums in whatever order and rounding included.
+    """
 
     low: Ints
     high: Ints
@@ -56,6 +58,9 @@ class IntegerNetwork:
     def __post_init__(self) -> None:
         if type(self.bit_depth) is not int or not MIN_BIT_DEPTH <= self.bit_depth <= MAX_BIT_DEPTH:
             raise ModelError(f"bit depth {str(self.bit_depth)[:20]} is not {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
+        for name in self.graph.outputs:
+            if f"rec_{name}" not in self.graph.planes:
+                raise ModelError(f"it makes {name} and does not take the plane rec_{name}")
         ranges: dict[str, Range] = {}
         for node in self.graph.nodes:
             _check(node)
@@ -103,6 +108,8 @@ def _plane(node: Node, inputs: list[Range], bit_depth: int) -> Range:
 
 def _saturated(node: Node, channels: int, least: Ints, most: Ints) -> Range:
     """The range of an operation that ends in rounding, a shift and saturation, from that of its sums."""
+    # Saturation makes ranges independent of each other: without it those of a deep network would grow with its depth,
+    # and no weights of use would be proven. What is added for rounding is positive, so it counts above alone.
     rounding = half(node.values["shift"])
     widest = max(int(most.max()) + rounding, -int(least.min()))
     return Range(np.full(channels, node.values["low"]), np.full(channels, node.values["high"]), widest)
@@ -115,29 +122,38 @@ def by_weight(node: Node, channels: Ints) -> Ints:
     return channels.reshape(groups, inputs).repeat(outputs // groups, axis=0)[:, :, None, None]
 
 
+def _with_zero(*bounds: Ints) -> tuple[Ints, Ints]:
+    """The least and the largest that a term can be which lies between two bounds or is missing.
+
+    It is missing from partial sums that have not come to it yet, and where a convolution is padded with zeros. So the
+    negative terms together bound every partial sum from below, and the positive ones from above, in whatever order
+    they are added.
+    """
+    return np.minimum(np.minimum(*bounds), 0), np.maximum(np.maximum(*bounds), 0)
+
+
 def _conv(node: Node, inputs: list[Range], bit_depth: int) -> Range:
     weight, bias = node.tensors["weight"].astype(np.int64), node.tensors["bias"].astype(np.int64)
-    products = [weight * by_weight(node, inputs[0].low), weight * by_weight(node, inputs[0].high)]
+    # A product is least or largest at an end of its input's range, at which one depends on the weight's sign.
+    least, most = _with_zero(weight * by_weight(node, inputs[0].low), weight * by_weight(node, inputs[0].high))
+    bias_least, bias_most = _with_zero(bias, bias)
     axes = (1, 2, 3)
-    # A term may also be left out: padding is zero.
-    most = np.maximum(np.maximum(*products), 0).sum(axis=axes) + np.maximum(bias, 0)
-    least = np.minimum(np.minimum(*products), 0).sum(axis=axes) + np.minimum(bias, 0)
-    return _saturated(node, len(bias), least, most)
+    return _saturated(node, len(bias), least.sum(axis=axes) + bias_least, most.sum(axis=axes) + bias_most)
 
 
 def _modulate(node: Node, inputs: list[Range], bit_depth: int) -> Range:
     factor, offset = node.tensors["factor"].astype(np.int64), node.tensors["offset"].astype(np.int64)
-    products = [factor * inputs[0].low, factor * inputs[0].high]
-    most = np.maximum(np.maximum(*products), 0) + np.maximum(offset, 0)
-    least = np.minimum(np.minimum(*products), 0) + np.minimum(offset, 0)
-    return _saturated(node, factor.shape[1], least, most)
+    least, most = _with_zero(factor * inputs[0].low, factor * inputs[0].high)
+    offset_least, offset_most = _with_zero(offset, offset)
+    return _saturated(node, factor.shape[1], least + offset_least, most + offset_most)
 
 
 def _add(node: Node, inputs: list[Range], bit_depth: int) -> Range:
-    left, right = (1 << node.values[name] for name in ("left", "right"))
-    most = np.maximum(inputs[0].high * left, 0) + np.maximum(inputs[1].high * right, 0)
-    least = np.minimum(inputs[0].low * left, 0) + np.minimum(inputs[1].low * right, 0)
-    return _saturated(node, len(most), least, most)
+    left, right = (
+        _with_zero(one.low << node.values[side], one.high << node.values[side])
+        for one, side in zip(inputs, ("left", "right"), strict=True)
+    )
+    return _saturated(node, len(left[0]), left[0] + right[0], left[1] + right[1])
 
 
 def _concat(node: Node, inputs: list[Range], bit_depth: int) -> Range:

@@ -1,16 +1,16 @@
 """From weights and a store to an integer network and what its card says."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from codecnn.dataset.store import Store
-from codecnn.filtering.integer.calibrate import PICTURES, magnitudes
-from codecnn.filtering.integer.network import IntegerNetwork
-from codecnn.filtering.integer.quantise import MAX_ACCUMULATOR_BITS, quantise
-from codecnn.models import FilterNetwork
-from codecnn.models.graph.build import build_graph
+from codecnn.filtering.integer._calibrate import PICTURES, magnitudes
+from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.filtering.integer._quantisation import MAX_ACCUMULATOR_BITS, quantise
+from codecnn.models import Card, FilterNetwork
+from codecnn.models.inference import build_graph
 from codecnn.runs import provenance
 
 MIN_BIT_DEPTH = 10
@@ -19,7 +19,7 @@ MIN_BIT_DEPTH = 10
 
 def integer_network(
     model: FilterNetwork,
-    card: Mapping[str, Any],
+    card: Card,
     store: Store,
     split: str = "train",
     *,
@@ -47,9 +47,4 @@ def integer_network(
         "qps": sorted({unit.qp for unit in units}),
         "accumulator_bits": accumulator_bits,
     }
-    return network, {
-        **base,
-        "source_sha256": card.get("sha256"),
-        "calibration": calibration,
-        "provenance": provenance(),
-    }
+    return network, {**base, "source_sha256": card.sha256, "calibration": calibration, "provenance": provenance()}

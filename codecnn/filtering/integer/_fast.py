@@ -6,19 +6,24 @@ changes no digit, and what is left of the rounding shift is a floor.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.filtering.integer.network import IntegerNetwork, check_bit_depth, gain_shift, half
-from codecnn.models.base import SAMPLE_PLANES
-from codecnn.models.graph.nodes import Node, cropped, last_uses, same_padding
+from codecnn.filtering.integer._network import IntegerNetwork, check_bit_depth, gain_shift, half
+from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
+from codecnn.models.planes import SAMPLE_PLANES
 
 EXACT_FLOAT32 = 2**24
 """All integers up to this magnitude are float32 numbers."""
+
+# Why this is exact: the proof of `network` bounds every partial sum, in whatever order it is added. While those are
+# integers below 2^24 (2^53), each is a float32 (float64) number, so no addition rounds, with or without fused
+# multiply-add, and addition is associative again: blocking, vector width and threads change nothing. Dividing all
+# terms by 2^shift only moves exponents; floor(sum / 2^shift + 1/2) is then the integers' (sum + half) >> shift.
 
 
 class FastNetwork:
@@ -33,41 +38,37 @@ class FastNetwork:
         self.device = torch.device(device)
         self.types: dict[str, torch.dtype] = {}
         self.tensors: dict[str, dict[str, Tensor]] = {}
-        # cuDNN and cuBLAS may compute float32 in fewer bits, or by transforms; float64 they multiply and add.
+        # cuDNN and cuBLAS may compute float32 in fewer bits (TF32), or by transforms; float64 they multiply and add.
         wide = wide or self.device.type != "cpu"
         for node in network.graph.nodes:
             widest = network.ranges[node.name].widest
             kind = torch.float32 if widest <= EXACT_FLOAT32 and not wide else torch.float64
             self.types[node.name] = kind
             self.tensors[node.name] = {name: tensor.to(self.device, kind) for name, tensor in _scaled(node).items()}
-        self.ends = last_uses(network.graph.nodes)
 
     def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
         check_bit_depth(self.network, bit_depth)
-        made: dict[str, Tensor] = {}
-        outputs = {}
+
+        def compute(node: Node, inputs: list[Tensor]) -> Tensor:
+            if node.op == "plane":
+                return _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
+            if node.op == "qp":
+                middle = 1 << (self.network.bit_depth - 1)
+                return torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
+            if node.op == "output":
+                return self._output(node, inputs[0], planes, qp, bit_depth)
+            tensors, kind = self.tensors[node.name], self.types[node.name]
+            # What is kept between nodes is saturated to 16 bits, so float32 holds it whatever the sums took.
+            return _COMPUTE[node.op](node, [x.to(kind) for x in inputs], tensors, qp).to(torch.float32)
+
         with torch.inference_mode(), exact_arithmetic(self.device.type):
-            for node in self.network.graph.nodes:
-                inputs = [made[name] for name in node.inputs]
-                if node.op == "plane":
-                    result = _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
-                elif node.op == "qp":
-                    middle = 1 << (self.network.bit_depth - 1)
-                    result = torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
-                elif node.op == "output":
-                    result = outputs[node.name] = self._output(node, inputs[0], planes, qp, bit_depth)
-                else:
-                    tensors, kind = self.tensors[node.name], self.types[node.name]
-                    result = _COMPUTE[node.op](node, [x.to(kind) for x in inputs], tensors, qp).to(torch.float32)
-                made[node.name] = result
-                for name in self.ends[node.name]:
-                    del made[name]
-        return outputs
+            return walk(self.network.graph.nodes, compute)
 
     def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
         gain = self.tensors[node.name]["gain"]
         shift = gain_shift(node, bit_depth)
         factor = gain[qp if len(gain) > 1 else 0].to(torch.float64) * 2.0**-shift
+        # 16 bits times 16 bits, always in float64: the picture's bit depth changes the shift, so nothing is folded.
         change = (x.to(torch.float64) * factor + half(shift) * 2.0**-shift).floor_()
         base: Tensor | float = 1 << (bit_depth - 1)
         if len(node.inputs) == 2:
@@ -142,13 +143,4 @@ def _modulate(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: 
     return _saturated(node, sums.add_(tensors["offset"][qp, :, None, None]))
 
 
-_COMPUTE: dict[str, Callable[[Node, list[Tensor], dict[str, Tensor], int], Tensor]] = {
-    "conv": _conv,
-    "add": _add,
-    "modulate": _modulate,
-    "concat": lambda node, inputs, tensors, qp: torch.cat(inputs, dim=1),
-    "crop": lambda node, inputs, tensors, qp: cropped(inputs[0], node.values["size"]),
-    "edge": lambda node, inputs, tensors, qp: F.pad(inputs[0], (1, 1, 1, 1), mode="replicate"),
-    "unshuffle": lambda node, inputs, tensors, qp: F.pixel_unshuffle(inputs[0], node.values["factor"]),
-    "shuffle": lambda node, inputs, tensors, qp: F.pixel_shuffle(inputs[0], node.values["factor"]),
-}
+_COMPUTE: dict[str, Operation] = MOVES | {"conv": _conv, "add": _add, "modulate": _modulate}

@@ -1,60 +1,22 @@
-"""A whole sequence through a filter, picture by picture, and short forms for a network that filters only once."""
+"""A whole sequence through a filter, picture by picture."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import torch
 
 from codecnn.codec.base import MAX_QP
 from codecnn.errors import ConfigError
-from codecnn.filtering.decisions.picture import Decision, decide_picture
-from codecnn.filtering.frame import DEFAULT_TILE
-from codecnn.filtering.inputs import Beside
-from codecnn.filtering.picture_filter import NOTHING, Array, PictureFilter, float_filter
-from codecnn.models import FilterNetwork
+from codecnn.filtering._base import NO_PLANES, Array, PictureFilter, Planes
+from codecnn.filtering._inputs import Beside
+from codecnn.filtering.decisions import Decision, decide_picture
 from codecnn.video import Picture, Video, create_video
 from codecnn.video.raw import forget_pages
 
 Progress = Callable[[int], None]
-"""Is told how many pictures are done."""
-
-
-def filter_picture(
-    model: FilterNetwork,
-    picture: Picture,
-    qp: int,
-    *,
-    planes: Mapping[str, Array] | None = None,
-    tile: int | None = DEFAULT_TILE,
-    device: str | torch.device = "cpu",
-) -> Picture:
-    """One picture through a network, as `float_filter` does it; for several, make the filter once.
-
-    `planes` holds what the network declares beyond the decoded components and the QP.
-    """
-    return float_filter(model, device=device, tile=tile)(picture, qp, planes or NOTHING)
-
-
-def filter_luma(
-    model: FilterNetwork,
-    decoded: Array,
-    qp: int,
-    bit_depth: int,
-    *,
-    planes: Mapping[str, Array] | None = None,
-    tile: int | None = DEFAULT_TILE,
-    device: str | torch.device = "cpu",
-) -> Array:
-    """Filter the decoded luma plane (h, w) of a picture coded at slice QP `qp`; same shape and type."""
-    return filter_picture(model, Picture((decoded,), bit_depth), qp, planes=planes, tile=tile, device=device).y
+"""A function that is told how many pictures are done."""
 
 
 def candidates(
-    filter_: PictureFilter,
-    picture: Picture,
-    qp: int,
-    offsets: Sequence[int] = (0,),
-    beside: Mapping[str, Array] = NOTHING,
+    filter_: PictureFilter, picture: Picture, qp: int, offsets: Sequence[int] = (0,), beside: Planes = NO_PLANES
 ) -> dict[int, dict[str, Array]]:
     """What `decide_picture` chooses from: the filter's samples for the slice QP plus each of `offsets`, 0 among them.
 
@@ -69,7 +31,7 @@ def filter_video(
     filter_: PictureFilter,
     video: Video,
     qps: Sequence[int],
-    output: Path,
+    output: Path | str,
     *,
     beside: Beside | None = None,
     progress: Progress | None = None,
@@ -81,7 +43,7 @@ def filter_video(
     """
 
     def make(number: int, picture: Picture, qp: int) -> Picture:
-        return filter_(picture, qp, beside(number) if beside else NOTHING)
+        return filter_(picture, qp, beside(number) if beside else NO_PLANES)
 
     _write(video, qps, output, make, progress)
 
@@ -91,7 +53,7 @@ def decide_video(
     video: Video,
     originals: Video,
     qps: Sequence[int],
-    output: Path,
+    output: Path | str,
     *,
     offsets: Sequence[int] = (0,),
     ctu: int = 128,
@@ -107,7 +69,7 @@ def decide_video(
     decisions = []
 
     def make(number: int, picture: Picture, qp: int) -> Picture:
-        filtered = candidates(filter_, picture, qp, offsets, beside(number) if beside else NOTHING)
+        filtered = candidates(filter_, picture, qp, offsets, beside(number) if beside else NO_PLANES)
         original = originals[number]
         decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
         decisions.append(decision)
@@ -121,7 +83,7 @@ def decide_video(
 def _write(
     video: Video,
     qps: Sequence[int],
-    output: Path,
+    output: Path | str,
     make: Callable[[int, Picture, int], Picture],
     progress: Progress | None,
 ) -> None:
@@ -130,6 +92,7 @@ def _write(
     with create_video(output, video.format) as out:
         for number, picture in enumerate(video):
             out.write(make(number, picture, qps[0] if len(qps) == 1 else qps[number]))
+            # A mapped file's pages stay resident once they were read: of a long sequence all of them would.
             forget_pages(picture.y)
             if progress is not None:
                 progress(number + 1)

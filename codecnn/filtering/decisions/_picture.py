@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.filtering.decisions.component import SCALE_ONE, Array, Choice, Mode, filter_choices, off_choice
-from codecnn.filtering.decisions.rate_distortion import BoolArray, chroma_weight, rd_lambda
-from codecnn.filtering.picture_filter import check_finite
+from codecnn.filtering._base import Planes, check_finite, components
+from codecnn.filtering.decisions._component import SCALE_ONE, Choice, Component, Mode
+from codecnn.filtering.decisions._rate_distortion import BoolArray, chroma_weight, rd_lambda
 from codecnn.video import Picture, convert
 
 CTU_SIZES = (16, 32, 64, 128, 256)
@@ -31,7 +31,7 @@ class Decision:
     bits        bits of all of this
     distortion_before, distortion_after  squared errors of the components that can be filtered, sample², those of
                 chroma weighted; sums over the picture
-    rd_lambda   squared error that one bit is worth, sample²
+    rd_lambda   λ, the squared error that one bit is worth, sample²
     """
 
     modes: dict[str, Mode]
@@ -62,12 +62,7 @@ class Decision:
 
 
 def decide_picture(
-    original: Picture,
-    decoded: Picture,
-    filtered: Mapping[int, Picture | Mapping[str, Array]],
-    *,
-    qp: int,
-    ctu: int = 128,
+    original: Picture, decoded: Picture, filtered: Mapping[int, Picture | Planes], *, qp: int, ctu: int = 128
 ) -> tuple[Picture, Decision]:
     """The picture as an encoder would have it filtered, and what it decided.
 
@@ -76,8 +71,8 @@ def decide_picture(
     stands for those of its planes that are not the decoded picture's own. `ctu` is the side of a CTU in luma samples;
     chroma is 4:2:0. `original` is brought to the bit depth of `decoded`.
 
-    Minimised is D + lambda · R over the components that can be filtered: D the squared error of the whole samples that
-    come out, of chroma times `chroma_weight`, lambda by `rd_lambda`, R all bits that the module's head lists. Each of
+    Minimised is D + λ·R over the components that can be filtered: D the squared error of the whole samples that
+    come out, of chroma times `chroma_weight`, λ by `rd_lambda`, R all bits that the module's head lists. Each of
     the offsets is tried, with each component off, on, and by CTU, at full strength, at the least-squares scale of the
     picture (`residual_scale`) and at that of the CTUs which are then on. Where all that costs as much as off, the
     filter is off, and the picture comes back as it was decoded: `cost_after` is never above `cost_before`.
@@ -93,11 +88,20 @@ def decide_picture(
     candidates = {offset: _outputs(samples, decoded) for offset, samples in filtered.items()}
     names = tuple(next(iter(candidates.values())))
     _check(original, decoded, candidates, names)
-    worth, peak = rd_lambda(qp, decoded.bit_depth), 2**decoded.bit_depth - 1
-    weights = {name: 1.0 if name == "y" else chroma_weight(qp) for name in names}
-    sides = {name: _sides(original, decoded, name, ctu) for name in names}
-
-    off = {name: off_choice(*sides[name], weights[name]) for name in names}
+    lambda_ = rd_lambda(qp, decoded.bit_depth)
+    originals, made = components(original), components(decoded)
+    parts = {
+        name: Component(
+            originals[name],
+            made[name],
+            ctu if name == "y" else ctu // 2,
+            weight=1.0 if name == "y" else chroma_weight(qp),
+            lambda_=lambda_,
+            peak=2**decoded.bit_depth - 1,
+        )
+        for name in names
+    }
+    off = {name: component.off() for name, component in parts.items()}
     before = sum(choice.distortion for choice in off.values())
 
     def decision(chosen: Mapping[str, Choice], offset: int, bits: float) -> Decision:
@@ -109,37 +113,27 @@ def decide_picture(
             bits=bits,
             distortion_before=before,
             distortion_after=sum(choice.distortion for choice in chosen.values()),
-            rd_lambda=worth,
+            rd_lambda=lambda_,
         )
 
     best, planes = decision(off, 0, OFF_BITS), off
     header_bits = OFF_BITS + (len(candidates) - 1).bit_length()
+    several = len(names) > 1
     for offset, samples in candidates.items():
         chosen = {}
-        for name in names:
-            original_plane, decoded_plane, step = sides[name]
-            choices = filter_choices(
-                original_plane,
-                decoded_plane,
-                samples[name],
-                step=step,
-                weight=weights[name],
-                worth=worth,
-                mode_bits=1.0 if len(names) == 1 else 2.0,
-                peak=peak,
-            )
-            # A single component that is off is a picture that is off.
-            choices += [off[name]] if len(names) > 1 else []
-            chosen[name] = min(choices, key=lambda choice: choice.cost(worth))
-        made = decision(chosen, offset, header_bits + sum(choice.bits for choice in chosen.values()))
-        if made.mode != "off" and made.cost_after < best.cost_after:
-            best, planes = made, chosen
+        for name, component in parts.items():
+            # A single component that is off is a picture that is off, and needs no word for it.
+            choices = component.filtered(samples[name], mode_bits=2.0 if several else 1.0)
+            choices += [off[name]] if several else []
+            # Components share nothing but the offset, so the best of each is the best of all together.
+            chosen[name] = min(choices, key=lambda choice: choice.cost(lambda_))
+        decided = decision(chosen, offset, header_bits + sum(choice.bits for choice in chosen.values()))
+        if decided.mode != "off" and decided.cost_after < best.cost_after:
+            best, planes = decided, chosen
     if best.mode == "off":
         return decoded, best
-    components = zip("yuv", decoded.planes, strict=False)
-    return Picture(
-        tuple(planes[name].plane if name in planes else plane for name, plane in components), decoded.bit_depth
-    ), best
+    made |= {name: choice.plane for name, choice in planes.items()}
+    return Picture(tuple(made.values()), decoded.bit_depth), best
 
 
 def sequence_pays(decisions: Iterable[Decision]) -> bool:
@@ -153,34 +147,26 @@ def sequence_pays(decisions: Iterable[Decision]) -> bool:
     return total < 0
 
 
-def _outputs(samples: Picture | Mapping[str, Array], decoded: Picture) -> Mapping[str, Array]:
+def _outputs(samples: Picture | Planes, decoded: Picture) -> Planes:
     if not isinstance(samples, Picture):
         return samples
-    pairs = zip("yuv", samples.planes, decoded.planes, strict=False)
-    return {name: plane for name, plane, own in pairs if plane is not own}
+    own = components(decoded)
+    return {name: plane for name, plane in components(samples).items() if plane is not own.get(name)}
 
 
-def _check(
-    original: Picture, decoded: Picture, candidates: Mapping[int, Mapping[str, Array]], names: tuple[str, ...]
-) -> None:
+def _check(original: Picture, decoded: Picture, candidates: Mapping[int, Planes], names: tuple[str, ...]) -> None:
     shapes = [plane.shape for plane in decoded.planes]
     if [plane.shape for plane in original.planes[: len(shapes)]] != shapes:
         theirs = ", ".join(f"{plane.shape[1]}x{plane.shape[0]}" for plane in original.planes)
         ours = ", ".join(f"{width}x{height}" for height, width in shapes)
         raise FormatError(f"the original's planes are {theirs}, those of the decoded picture {ours}")
     height, width = shapes[0]
+    own = {name: plane.shape for name, plane in components(decoded).items()}
     for offset, samples in candidates.items():
         if tuple(samples) != names or not names:
             raise ConfigError(f"the candidate at QP offset {offset} filters {', '.join(samples) or 'nothing'}")
-        for name in names:
+        for name, plane in samples.items():
             wanted = (height, width) if name == "y" else ((height + 1) // 2, (width + 1) // 2)
-            own = shapes["yuv".index(name)] if "yuv".index(name) < len(shapes) else None
-            if samples[name].shape != wanted or own != wanted:
-                raise FormatError(f"{name} of {samples[name].shape} does not fit a decoded 4:2:0 picture of {shapes}")
-            check_finite(name, samples[name])
-
-
-def _sides(original: Picture, decoded: Picture, name: str, ctu: int) -> tuple[Array, Array, int]:
-    """The original's and the decoded component, and the side of a CTU in its samples."""
-    index = "yuv".index(name)
-    return original.planes[index], decoded.planes[index], ctu if name == "y" else ctu // 2
+            if plane.shape != wanted or own.get(name) != wanted:
+                raise FormatError(f"{name} of {plane.shape} does not fit a decoded 4:2:0 picture of {shapes}")
+            check_finite(name, plane)

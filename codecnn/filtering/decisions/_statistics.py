@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from codecnn.codec.blocks.vtm_writer import write_block_values
-from codecnn.filtering.decisions.component import SCALE_ONE, SCALE_RANGE
-from codecnn.filtering.decisions.picture import Decision, sequence_pays
+from codecnn.filtering.decisions._component import SCALE_ONE, SCALE_RANGE
+from codecnn.filtering.decisions._picture import Decision, sequence_pays
 from codecnn.quality.grid import ctu_grid
 
 

@@ -1,4 +1,4 @@
-"""The encoder's side of a filter decision: what a bit is worth, and how many bits the flags of the CTUs take."""
+"""The encoder's side of a filter decision: λ, the weight of chroma, and how many bits the flags of the CTUs take."""
 
 import math
 from collections.abc import Sequence
@@ -21,12 +21,15 @@ _BEAM = 16
 
 
 def rd_lambda(qp: int, bit_depth: int) -> float:
-    """What one bit is worth in squared error of luma, sample² at `bit_depth`: 0.57 · 2^((QP - 12) / 3) · 4^(b - 8).
+    """λ, the squared error of luma that one bit is worth, in sample² at `bit_depth` b.
 
-    VTM's EncSlice::calculateLambda with LambdaFromQPEnable, as JVET's common test conditions have it, where slices of
-    every type take the factor 0.57. VTM leaves squared errors at their own bit depth (FULL_NBIT) and moves the QP by
-    6 · (b - 8) instead, which is the last factor.
+    0.57 · 2^((QP - 12) / 3) · 4^(b - 8): VTM's EncSlice::calculateLambda with LambdaFromQPEnable, as JVET's common test
+    conditions have it, where slices of every type take the factor 0.57. VTM leaves squared errors at their own bit
+    depth (FULL_NBIT) and moves the QP by 6 · (b - 8) instead, which is the last factor.
     """
+    # The best λ is the slope -dD/dR of the rate-distortion curve, which is a constant times the quantiser's squared
+    # step where steps are fine (Sullivan and Wiegand, "Rate-distortion optimization for video compression", 1998).
+    # Six QPs double the step, so they multiply λ by four.
     return float(0.57 * 2.0 ** ((qp - 12) / 3) * 4.0 ** (bit_depth - 8))
 
 
@@ -40,6 +43,7 @@ def chroma_weight(qp: int) -> float:
 
 
 def _chroma_qp(qp: int) -> int:
+    """ChromaQpTable between and beyond its pivots, in whole numbers as H.266 clause 7.4.3.4 derives it."""
     first, last = _CHROMA_QP[0], _CHROMA_QP[-1]
     if qp <= first[0]:
         return first[1] + qp - first[0]
@@ -67,12 +71,14 @@ def flag_bits(flags: BoolArray) -> float:
     return bits
 
 
-def choose_flags(gains: npt.NDArray[np.float64], worth: float) -> BoolArray:
-    """Flags (rows, columns) that about minimise worth · bits - (sum of the gains where they are on).
+def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
+    """Flags (rows, columns) that about minimise λ · bits - (sum of the gains where they are on).
 
     `gains` is the squared error that the filter takes away in each CTU. What a flag costs depends on those before it,
     so the best few beginnings are kept from CTU to CTU, not the best one.
     """
+    # A flag moves the probabilities of all flags of its context after it, so choices are not independent, and no state
+    # small enough for dynamic programming says all that matters of a beginning.
     columns = gains.shape[1]
     paths: list[tuple[float, tuple[bool, ...], tuple[State, ...]]] = [(0.0, (), (_START,) * 3)]
     for index, gain in enumerate(gains.ravel().tolist()):
@@ -82,7 +88,7 @@ def choose_flags(gains: npt.NDArray[np.float64], worth: float) -> BoolArray:
             state = states[context]
             for value in (False, True):
                 after = (*states[:context], _adapted(state, value), *states[context + 1 :])
-                added = worth * _bits(state, value) - gain * value
+                added = lambda_ * _bits(state, value) - gain * value
                 longer.append((cost + added, (*flags, value), after))
         longer.sort(key=lambda path: path[0])
         paths = longer[:_BEAM]
@@ -96,11 +102,14 @@ def _context(flags: Sequence[bool], index: int, columns: int) -> int:
 
 
 def _bits(state: State, value: bool) -> float:
+    # The mean of the two estimates, brought to 15 bits: 16 · pStateIdx0 + pStateIdx1 (H.266 clause 9.3.4.3.2).
     one = (state[1] + 16 * state[0]) / 32768
     return -math.log2(one if value else 1 - one)
 
 
 def _adapted(state: State, value: bool) -> State:
+    # An estimate moves towards the bin's value by 1/4 or 1/32 of what is left: one learns fast, the other forgets
+    # little. The shifts truncate, so that neither reaches 0 or 1, where the other value would cost infinitely much.
     short, long = state
     return (
         short - (short >> _SHIFTS[0]) + ((1023 if value else 0) >> _SHIFTS[0]),

@@ -4,21 +4,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from codecnn.dataset.store import Unit
-from codecnn.filtering.frame import filter_outputs
-from codecnn.filtering.inputs import unit_planes
-from codecnn.filtering.integer.exact_filter import TiledGraph
-from codecnn.filtering.picture_filter import decoded_planes
-from codecnn.models.base import SAMPLE_PLANES
+from codecnn.filtering._base import decoded_planes
+from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
+from codecnn.filtering._inputs import unit_planes
 from codecnn.models.graph.nodes import Graph, run
 
 TILE = 256
 PICTURES = 4
-"""Pictures a QP that are looked at."""
+"""Pictures that are looked at for each QP."""
 
 
 def magnitudes(
@@ -39,27 +36,24 @@ def magnitudes(
     def observe(name: str, tensor: Tensor) -> None:
         largest[name] = max(largest[name], float(tensor.abs().max()))
 
+    report = progress or (lambda done, total: None)
     chosen = _spread(units, pictures)
     for done, unit in enumerate(chosen):
-        if progress is not None:
-            progress(done, len(chosen))
-        index = len(unit.record["pictures"]) // 2
+        report(done, len(chosen))
+        index = len(unit.pictures) // 2
         with unit.decoded() as decoded:
             picture = decoded[index]
-            planes = {}
-            for name, plane in decoded_planes(picture, graph.planes, unit_planes(unit, index, graph.planes)).items():
-                tensor = torch.from_numpy(plane.astype(np.float32)).to(device)[None, None]
-                planes[name] = tensor.div_(2**picture.bit_depth) if name in SAMPLE_PLANES else tensor
-        qp = int(unit.record["pictures"][index]["qp"])
+            named = decoded_planes(picture, graph.planes, unit_planes(unit, index, graph.planes))
+            planes = in_full_scale(plane_tensors(named, device), picture.bit_depth)
+        qp = unit.pictures[index].qp
         with torch.inference_mode():
-            filter_outputs(TiledGraph(graph, partial(run, graph, qp=qp, observe=observe)), planes, TILE)
-    if progress is not None:
-        progress(len(chosen), len(chosen))
+            in_tiles(partial(run, graph, qp=qp, observe=observe), graph, planes, TILE)
+    report(len(chosen), len(chosen))
     return dict(largest)
 
 
 def _spread(units: Sequence[Unit], pictures: int) -> list[Unit]:
-    """Of each QP's units `pictures`, at even distances."""
+    """`pictures` of each QP's units, at even distances."""
     by_qp: dict[int, list[Unit]] = defaultdict(list)
     for unit in units:
         by_qp[unit.qp].append(unit)

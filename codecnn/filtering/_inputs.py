@@ -1,0 +1,113 @@
+"""What a network declares beyond decoded pictures: slice QPs, and further planes as the loader scales them.
+
+They come from a coded unit of a store, or from what lies beside a sequence: its bitstream, further pictures, and a
+table of its CUs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
+from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_info
+from codecnn.codec.plane_sources import CELL_PLANES, SAMPLE_PLANES
+from codecnn.dataset.store import Unit
+from codecnn.errors import ConfigError, FormatError, StoreError
+from codecnn.filtering._base import Array, Planes
+from codecnn.video import Video, VideoFormat
+
+Beside = Callable[[int], Planes]
+"""A function that gives the planes beside a picture, by the picture's number."""
+
+SAMPLES_BESIDE = {name: source for name, source in SAMPLE_PLANES.items() if source.beside}
+"""Planes of samples beside the decoded picture."""
+
+
+def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Array]:
+    """Those of the planes `names` that lie beside the decoded picture number `picture` of `unit`, each (h, w).
+
+    `unf_y` and `pred_y` are integer samples; block planes are float32, each 4x4 cell repeated. Raises StoreError that
+    names a plane that the unit does not have.
+    """
+    planes: dict[str, Array] = {}
+    for name in names:
+        if name in SAMPLES_BESIDE and (video := unit.pictures_of(SAMPLES_BESIDE[name].file)) is not None:
+            with video:
+                planes[name] = np.array(video[picture].planes[SAMPLES_BESIDE[name].component])
+        elif name in CELL_PLANES and (cells := unit.block_planes()) is not None:
+            planes[name] = _full_size(cells[picture], name, unit.format)
+        elif name in SAMPLES_BESIDE or name in CELL_PLANES:
+            raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}")
+    return planes
+
+
+def planes_beside(
+    names: Sequence[str], video_format: VideoFormat, videos: Mapping[str, Video], table: BlockTable | None
+) -> Beside:
+    """Those of the planes `names` that lie beside the pictures of a sequence, by the picture's number.
+
+    `videos` gives `unf_y` and `pred_y`, their luma; `table` the planes of the coding tree, its `poc` the number of the
+    picture. Raises ConfigError that says what a missing plane is, or whose pictures have another size or bit depth.
+    """
+    for name in names:
+        if name in SAMPLES_BESIDE and name not in videos:
+            raise ConfigError(
+                f"the network needs the plane {name!r}, {SAMPLES_BESIDE[name].beside}: give it as --plane {name}=FILE"
+            )
+        if name in CELL_PLANES and table is None:
+            raise ConfigError(
+                f"the network needs the plane {name!r} of the coding tree, which a VVC bitstream "
+                "as input tells: give a table of the CUs as --blocks FILE"
+            )
+    for name, video in videos.items():
+        if name not in names or name not in SAMPLES_BESIDE:
+            raise ConfigError(f"the network takes no plane {name!r} beside the decoded picture")
+        ours, theirs = ((form.width, form.height, form.bit_depth) for form in (video_format, video.format))
+        if ours != theirs:
+            raise ConfigError(f"{video.path} for {name!r} is {video.format}, the decoded pictures are {video_format}")
+    cell_names = [name for name in names if name in CELL_PLANES]
+
+    def beside(number: int) -> Planes:
+        planes: dict[str, Array] = {name: video[number].y for name, video in videos.items()}
+        if table is not None and cell_names:
+            (cells,) = block_planes(table, [number], video_format.width, video_format.height)
+            planes |= {name: _full_size(cells, name, video_format) for name in cell_names}
+        return planes
+
+    return beside
+
+
+def stream_qps(path: Path | str, count: int) -> list[int]:
+    """The slice QP of each of the first `count` pictures that the stream shows, in the order it shows them.
+
+    Raises ConfigError for anything but a VVC elementary stream, for one that codecnn cannot read, for a picture whose
+    slices differ in QP, and where the stream shows fewer pictures.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(
+            f"{path} does not tell its slice QPs, only VVC streams ({', '.join(SUFFIXES)}) do: give it as -q QP"
+        )
+    try:
+        pictures = stream_info(path).pictures
+    except FormatError as error:
+        raise ConfigError(f"the slice QPs cannot be read, give them as -q QP: {error}") from error
+    shown = {picture.position: picture.slice_qps for picture in pictures if picture.position is not None}
+    if len(shown) < count:
+        raise ConfigError(f"{path} tells the QPs of {len(shown)} pictures and decodes to {count}: give it as -q QP")
+    for position in range(count):
+        if len(set(shown[position])) > 1:
+            listed = ", ".join(map(str, shown[position]))
+            raise ConfigError(f"{path}: the slices of picture {position} have the QPs {listed}: give it as -q QP")
+    return [shown[position][0] for position in range(count)]
+
+
+def _full_size(cells: npt.NDArray[np.int8], name: str, video_format: VideoFormat) -> Array:
+    """The plane `name` of all those of a picture's cells, scaled, each 4x4 cell repeated: (h, w)."""
+    plane = CELL_PLANES[name]
+    scaled = np.maximum(cells[plane.index], 0).astype(np.float32) / np.float32(plane.scale)
+    full: Array = scaled.repeat(BLOCK_SIZE, axis=0).repeat(BLOCK_SIZE, axis=1)
+    return full[: video_format.height, : video_format.width]

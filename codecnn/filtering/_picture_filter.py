@@ -1,0 +1,137 @@
+"""Networks made ready once to filter picture after picture: in float here, in integers in `integer.exact`."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from codecnn.codec.base import MAX_QP, QP_SCALE
+from codecnn.errors import ConfigError
+from codecnn.filtering._base import NO_PLANES, Array, Planes, decoded_planes, rounded
+from codecnn.filtering._frame import DEFAULT_TILE, Geometry, check_tile, filter_outputs, in_full_scale, plane_tensors
+from codecnn.filtering._inputs import Beside
+from codecnn.filtering._sequence import Progress, filter_video
+from codecnn.filtering._tile_memory import bytes_per_sample, tile_within
+from codecnn.models import FilterNetwork, prepare
+from codecnn.models.card import Card, as_card
+from codecnn.video import Picture, Video
+
+
+class FilterOptions(TypedDict, total=False):
+    """What every filter takes beside its network; `NetworkFilter` says what it means, and has the defaults."""
+
+    device: str | torch.device
+    tile: int | None
+    memory: int | None
+    card: Card | None
+
+
+class NetworkFilter(ABC):
+    """A network made ready for a device, which filters luma planes, pictures and videos; `load_filter` makes one.
+
+    A `PictureFilter`. `card` is the card of its weights, empty for a network that was made in memory. `tile` is the
+    largest side of the tiles in luma samples, None the picture in one piece; the result is the same, to float rounding
+    or, in integers, to the bit. `memory` bounds the bytes of tensors, weights aside: tiles become smaller where they
+    must. Raises ConfigError for a tile that is no size.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        *,
+        device: str | torch.device = "cpu",
+        tile: int | None = DEFAULT_TILE,
+        memory: int | None = None,
+        card: Card | None = None,
+    ) -> None:
+        check_tile(tile)
+        self.geometry = geometry
+        self.planes, self.outputs = geometry.planes, geometry.outputs
+        self.device = torch.device(device)
+        self.tile = tile
+        self.memory = memory
+        self.card = card or as_card({})
+        self.bytes_per_sample = 0.0 if memory is None else self._bytes_per_sample()
+
+    @torch.inference_mode()
+    def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, Array]:
+        """Each output (h, w) in units of samples, before it is rounded and clipped; raises as `__call__` does."""
+        if not 0 <= qp <= MAX_QP:
+            raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
+        planes = plane_tensors(decoded_planes(picture, self.planes, beside), self.device)
+        tile = self.tile
+        if self.memory is not None:
+            tile = tile_within(self.memory, self.bytes_per_sample, self.geometry, picture.y.shape, tile)
+        filtered = self._filtered(planes, qp, picture.bit_depth, tile)
+        return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
+
+    def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:
+        """`picture`, coded at slice QP `qp`, filtered; components that the network does not filter are passed on.
+
+        `beside` holds what else the network declares; see `unit_planes` and `planes_beside`. Raises ConfigError for a
+        QP out of range, ModelError for a plane that is missing or does not fit, and for samples that are not finite.
+        """
+        return rounded(picture, self.samples(picture, qp, beside))
+
+    def luma(self, y: Array, qp: int, bit_depth: int, beside: Planes = NO_PLANES) -> Array:
+        """The decoded luma plane `y` (h, w) filtered, of the same shape and type; as for a picture of it alone."""
+        return self(Picture((y,), bit_depth), qp, beside).y
+
+    def video(
+        self,
+        video: Video,
+        qps: Sequence[int],
+        output: Path | str,
+        *,
+        beside: Beside | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Every picture of `video` filtered, written to `output` in the same format; as `filter_video`."""
+        filter_video(self, video, qps, output, beside=beside, progress=progress)
+
+    @abstractmethod
+    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
+        """The outputs (1, 1, h, w) in samples, from float32 planes: samples as integers, others as they are scaled."""
+
+    @abstractmethod
+    def _bytes_per_sample(self) -> float:
+        """Bytes of tensors for a luma sample of a tile's window; see `tile_memory.bytes_per_sample`."""
+
+
+class FloatFilter(NetworkFilter):
+    """A copy of `model` in float32, folded and laid out for `device` once; the rest as for `NetworkFilter`."""
+
+    def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+        self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
+        super().__init__(self.model, **options)
+
+    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
+        qp_plane = torch.full((1, 1, 1, 1), qp / QP_SCALE, device=self.device)
+        filtered = filter_outputs(self.model, in_full_scale(planes, bit_depth) | {"qp": qp_plane}, tile)
+        return {name: x.mul_(float(2**bit_depth)) for name, x in filtered.items()}
+
+    def _bytes_per_sample(self) -> float:
+        weights = [*self.model.parameters(), *self.model.buffers()]
+        return bytes_per_sample(self.model, self.model, weights, self.device)
+
+
+def filter_luma(
+    model: FilterNetwork,
+    y: Array,
+    qp: int,
+    bit_depth: int,
+    *,
+    planes: Planes = NO_PLANES,
+    tile: int | None = DEFAULT_TILE,
+    device: str | torch.device = "cpu",
+) -> Array:
+    """The decoded luma plane `y` (h, w) of a picture coded at slice QP `qp`, filtered; same shape and type.
+
+    The network is copied and made ready for this one picture, as its weights are now. For several make it ready once:
+    `load_filter(weights).luma(y, qp, bit_depth)`, or `FloatFilter(model)` of a network in memory.
+    """
+    return FloatFilter(model, device=device, tile=tile).luma(y, qp, bit_depth, planes)
