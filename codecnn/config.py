@@ -2,56 +2,54 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.store import Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.training.settings import TrainingSettings
+from codecnn.training.settings import FilterSettings, LoopSettings, Schema
 
-if TYPE_CHECKING:
-    from codecnn.training.intra_modes.task import ModesTask
+if TYPE_CHECKING:  # they need torch, which a recipe does not
+    from codecnn.training.checks import Finding, Progress
+    from codecnn.training.filter import FilterTask
+    from codecnn.training.intra_modes import IntraModesTask
 
-Model = TypeVar("Model", bound=BaseModel)
+Value = TypeVar("Value")
 
+Paths = Annotated[list[Path], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+"""One path or a list of them."""
 _MAX_VALUES = 100_000
 """In a YAML file; recipes have some dozens."""
 
 
-class NetworkConfig(BaseModel):
+class NetworkConfig(Schema):
     """Which network, and its options; `codecnn models` lists them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class StoreShare(BaseModel):
+class StoreShare(Schema):
     """One of several stores to train on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     store: str = Field(description="folder that `codecnn dataset build` made")
     share: float = Field(gt=0, allow_inf_nan=False, description="share of the patches, relative to the other stores'")
 
 
-class TrainConfig(BaseModel):
-    """The content of a training configuration; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class FilterConfig(Schema):
+    """What trains a loop filter on stores, and how; unknown keys are errors."""
 
     task: Literal["filter"] = "filter"
     store: str | None = Field(default=None, description="folder that `codecnn dataset build` made")
     stores: list[StoreShare] | None = Field(default=None, min_length=1, description="several of them, instead of one")
     model: NetworkConfig
-    training: TrainingSettings = TrainingSettings()
+    training: FilterSettings = FilterSettings()
 
     @model_validator(mode="after")
-    def _one_kind(self) -> "TrainConfig":
+    def _one_kind(self) -> "FilterConfig":
         if (self.store is None) == (self.stores is None):
             raise ValueError("give either store, one folder, or stores, a list of store and share")
         return self
@@ -61,46 +59,58 @@ class TrainConfig(BaseModel):
         shares = self.stores or [StoreShare(store=str(self.store), share=1)]
         return [(open_store(part.store), part.share) for part in shares]
 
+    def make_task(self, *, resume: bool = False) -> "FilterTask":
+        """The task that `train` trains. Raises what `open_store` and `filter_task` raise."""
+        from codecnn.training.filter import filter_task
 
-class ModesConfig(BaseModel):
-    """The content of a configuration that trains the mode classifier; unknown keys are errors."""
+        return filter_task(self.mix(), self.model.name, self.model.options, self.training, resume=resume)
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    def check(self, progress: "Progress | None" = None) -> "list[Finding]":
+        """Every check of the set-up; see `check_filter`."""
+        from codecnn.training.checks import check_filter
 
-    task: Literal["modes"]
-    labels: str | list[str] = Field(min_length=1, description="tables that `codecnn labels` made")
-    validation: str | list[str] = Field(
+        return check_filter(self.mix(), self.model.name, self.model.options, self.training, progress)
+
+
+class IntraModesConfig(Schema):
+    """What trains the classifier of intra modes on label tables, and how; unknown keys are errors."""
+
+    task: Literal["intra_modes"] = "intra_modes"
+    labels: Paths = Field(min_length=1, description="tables that `codecnn labels` made")
+    validation: Paths = Field(
         default=[], description="tables of other pictures; none validates on the split 'val' of a labelled store"
     )
     cost: Literal["dct", "hadamard", "sad", "sse"] = Field(default="dct", description="by which the best mode is told")
     softness: float = Field(
-        default=0.0,
-        ge=0,
-        le=10,
-        description="share of a block's mean excess by which modes count as equal; 0: one mode",
+        default=0.0, ge=0, le=10, description="share of a block's mean excess by which modes count as equal; 0: one"
     )
     validation_blocks: int = Field(default=4096, ge=1, description="blocks of 4x4; of 8x8 half as many, and so on")
     model: dict[str, int] = Field(default={}, description="features, blocks, layers, growth, hidden of the network")
-    training: TrainingSettings = TrainingSettings()
+    training: LoopSettings = LoopSettings()
 
-    def tables(self) -> tuple[list[Path], list[Path]]:
-        """Files of `labels`, and of `validation`."""
-        given = ([value] if isinstance(value, str) else value for value in (self.labels, self.validation))
-        labels, validation = ([Path(name) for name in names] for names in given)
-        return labels, validation
+    def make_task(self, settings: LoopSettings | None = None, *, resume: bool = False) -> "IntraModesTask":
+        """The task that `train` trains, or that with other `settings`. Raises what `intra_modes_task` raises."""
+        from codecnn.training.intra_modes import intra_modes_task
 
-    def make_task(self, training: TrainingSettings) -> "ModesTask":
-        """The task with these settings of the loop. Raises what `modes_task` raises."""
-        from codecnn.training.intra_modes.task import modes_task
-
-        return modes_task(
-            *self.tables(),
+        return intra_modes_task(
+            self.labels,
+            self.validation,
             self.model,
-            training,
+            settings or self.training,
             cost=self.cost,
             softness=self.softness,
             validation_blocks=self.validation_blocks,
         )
+
+    def check(self, progress: "Progress | None" = None) -> "list[Finding]":
+        """The checks of the set-up that hold for any task; see `check_task`."""
+        from codecnn.training.checks import check_task
+
+        return check_task(self.make_task, self.training, progress)
+
+
+TrainConfig = Annotated[FilterConfig | IntraModesConfig, Field(discriminator="task")]
+"""The content of a training configuration, by its key `task`."""
 
 
 def bundled(name: str) -> Path:
@@ -112,27 +122,24 @@ def bundled(name: str) -> Path:
     raise MissingFileError(f"codecnn's own file {name} is missing: install codecnn again")
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe. Raises MissingFileError or ConfigError that names the file and the key."""
-    return _load(Recipe, path, overrides)
+    return checked(Recipe, _read(Path(path), overrides), str(path))
 
 
-def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read and check a training configuration. Raises MissingFileError or ConfigError."""
-    return _load(TrainConfig, path, overrides)
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig | IntraModesConfig:
+    """Read and check a training configuration; without the key `task` it is one of a filter.
 
-
-def load_modes_config(path: Path, overrides: Sequence[str] = ()) -> ModesConfig:
-    """Read and check a configuration of the mode classifier. Raises MissingFileError or ConfigError."""
-    return _load(ModesConfig, path, overrides)
-
-
-def task_of(path: Path, overrides: Sequence[str] = ()) -> str:
-    """What a training configuration trains, "filter" or "modes". Raises MissingFileError or ConfigError."""
-    task = _read(path, overrides).get("task", "filter")
-    if task not in ("filter", "modes"):
-        raise ConfigError(f"{path}: task is filter or modes, not {_shown(task)}")
-    return str(task)
+    Raises MissingFileError or ConfigError that names the file and the key.
+    """
+    value = _read(Path(path), overrides)
+    task = value.setdefault("task", "filter")
+    if task == "modes":
+        raise ConfigError(f"{path}: task: modes is called intra_modes now")
+    if task not in ("filter", "intra_modes"):
+        raise ConfigError(f"{path}: task is filter or intra_modes, not {_shown(task)}")
+    # Errors begin with the name of the task.
+    return checked(TrainConfig, value, str(path), skip=1)  # type: ignore[arg-type]
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -141,10 +148,6 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         _apply(value, override)
     return value
-
-
-def _load(schema: type[Model], path: Path, overrides: Sequence[str]) -> Model:
-    return checked(schema, _read(path, overrides), str(path))
 
 
 def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -166,12 +169,15 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return value
 
 
-def checked(schema: type[Model], value: dict[str, Any], where: str) -> Model:
-    """`value` as a `schema`; ConfigError that begins with `where` and names the key when it is none."""
+def checked(schema: type[Value], value: dict[str, Any], where: str, *, skip: int = 0) -> Value:
+    """`value` as a `schema`; ConfigError that begins with `where` and names the key when it is none.
+
+    The first `skip` parts of where a problem lies are no keys of the file.
+    """
     try:
-        return schema.model_validate(value)
+        return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_first_problem(error)}") from error
+        raise ConfigError(f"{where}: {_first_problem(error, skip)}") from error
 
 
 def _apply(value: dict[str, Any], override: str) -> None:
@@ -220,9 +226,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-def _first_problem(error: ValidationError) -> str:
+def _first_problem(error: ValidationError, skip: int) -> str:
     problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
+    where = ".".join(str(part) for part in problem["loc"][skip:])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {where!r}"
     if problem["type"] == "missing":

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from codecnn.analysis import correlate, load_table, write_correlation
-from codecnn.config import bundled, load_recipe, load_train_config
+from codecnn.config import bundled, load_config, load_recipe
 from codecnn.dataset.build import build_store
 from codecnn.dataset.store import Store
-from codecnn.evaluation.sweep import Entry, evaluate
-from codecnn.filtering import float_filter
+from codecnn.evaluation import Entry, evaluate
+from codecnn.filtering import FloatFilter
 from codecnn.models import load_model, weights_path
-from codecnn.training import train
-from codecnn.training.checkpoint import CHECKPOINT
+from codecnn.training import CHECKPOINT, train
 
 SHIPPED = "low_cost_17"
 
@@ -21,7 +20,7 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     """Build, train, evaluate and correlate below `output`; what an earlier run finished is kept.
 
     `say` gets a line a step; `progress(description, unit)` is a context manager that gives a function of
-    (done, total). Returns {"evaluation": results.json of the demo's network and of SHIPPED, "correlation":
+    (done, total). Returns {"evaluation": the results of the demo's network and of SHIPPED, "correlation":
     correlation.json}.
     """
     say("1/4 Training set: real pictures coded by libvvenc at five QPs")
@@ -34,19 +33,17 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     entries = []
     for name, path in (("demo", weights), (SHIPPED, weights_path(SHIPPED))):
         network, card = load_model(path)
-        entries.append(Entry(name, card, float_filter(network)))
+        entries.append(Entry(name, card, FloatFilter(network)))
     with progress("filtering", "unit") as report:
         results = evaluate(entries, store, "test", output / "evaluation", progress=report)
     say("4/4 Correlation: QP and CU depth, read from the bitstreams, against the error that libvvenc leaves")
     columns = load_table(store.folder)
     correlation = correlate(columns)
     write_correlation(output / "correlation", correlation, columns)
-    return {"evaluation": results, "correlation": correlation}
+    return {"evaluation": results, "correlation": correlation.as_json()}
 
 
 def _train(output: Path, store: Store) -> Path:
-    config = load_train_config(bundled("configs/demo.yaml"))
+    config = load_config(bundled("configs/demo.yaml")).model_copy(update={"store": str(store.folder)})
     run = output / "runs" / "demo"
-    resume = (run / CHECKPOINT).exists()
-    train(store, config.model.name, config.model.options, config.training, run, resume=resume, progress=True)
-    return run / "best.safetensors"
+    return train(config, run, resume=(run / CHECKPOINT).exists(), progress=True).weights

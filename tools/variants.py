@@ -21,33 +21,29 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.config import parse_overrides
+from codecnn.config import FilterConfig, NetworkConfig, parse_overrides
 from codecnn.dataset.store import open_store
-from codecnn.models import load_model, weights_path
+from codecnn.models import load_model, pick_device, weights_path
 from codecnn.runs import read_json, write_json, write_text
-from codecnn.training import TrainingSettings, pick_device, psnr_gain, train
+from codecnn.training import CHECKPOINT, FilterSettings, psnr_gain, train
 
 Variant = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], dict[str, Any]]
 """A network, its options, and what its training does unlike the others'."""
 
 LIGHT: dict[str, Any] = {"features": 32, "blocks": 2, "layers": 3, "growth": 16, "shuffle": 2}
+UNFILTERED = LIGHT | {"conditioning": "film", "planes": ["rec_y", "qp", "unf_y"]}
+COSTLY = {"kind": "depthwise", "features": 48, "blocks": 6, "expansion": 2}
 
 DESIGNS: dict[str, Variant] = {
     "RDN at quarter resolution, QP as a plane": ("rdn", LIGHT),
     "the same, QP by FiLM": ("rdn", LIGHT | {"conditioning": "film"}),
     "the same, 2x2 DCT in front and behind": ("quarter_light", {}),
     "separable blocks": ("low_cost_17", {}),
-    "depthwise blocks, as costly": (
-        "low_cost_17",
-        {"kind": "depthwise", "features": 48, "blocks": 6, "expansion": 2},
-    ),
+    "depthwise blocks, as costly": ("low_cost_17", COSTLY),
     "depthwise blocks, small": ("low_cost_5", {}),
     "separable blocks, as small": ("low_cost_5", {"kind": "separable", "features": 16, "blocks": 5, "expansion": 3}),
     "RDN, as small": ("rdn", {"features": 16, "blocks": 2, "layers": 3, "growth": 8, "shuffle": 2}),
-    "RDN, and the picture before the codec's filters": (
-        "rdn",
-        LIGHT | {"conditioning": "film", "planes": ["rec_y", "qp", "unf_y"]},
-    ),
+    "RDN, and the picture before the codec's filters": ("rdn", UNFILTERED),
 }
 """What argues for the low-cost networks: the kinds of block at equal cost, how QP comes in, the second picture."""
 
@@ -70,41 +66,39 @@ LEARNING: dict[str, Variant] = {
     "a third seed": ("low_cost_17", {}, {"seed": 3}),
     "QP as a plane, a third seed": ("low_cost_17", {"conditioning": "plane"}, {"seed": 3}),
 }
-"""What a setting is worth: one network, one budget of samples, one setting changed at a time."""
+"""What a setting gains: one network, one budget of samples, one setting changed at a time."""
 
-PLANES: dict[str, Variant] = {
-    "decoded picture alone": ("low_cost_17", {}),
-    "+ unfiltered picture": ("low_cost_17", {"planes": ["rec_y", "qp", "unf_y"]}),
-    "+ edges of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "partition"]}),
-    "+ depth of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "depth"]}),
-    "+ unfiltered picture, edges and depth": (
-        "low_cost_17",
-        {"planes": ["rec_y", "qp", "unf_y", "partition", "depth"]},
-    ),
+BESIDE = {
+    "+ unfiltered picture": ["unf_y"],
+    "+ edges of CUs": ["partition"],
+    "+ depth of CUs": ["depth"],
+    "+ unfiltered picture, edges and depth": ["unf_y", "partition", "depth"],
 }
-"""What a decoder knows beside its picture, and what that is worth; best with --start, from weights without it."""
+PLANES: dict[str, Variant] = {"decoded picture alone": ("low_cost_17", {})} | {
+    name: ("low_cost_17", {"planes": ["rec_y", "qp", *planes]}) for name, planes in BESIDE.items()
+}
+"""What a decoder knows beside its picture, and what that gains; best with --start, from weights without it."""
 
 TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES}
 
 
-def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.Namespace) -> dict[str, Any]:
+def run(name: str, variant: Variant, settings: FilterSettings, args: argparse.Namespace) -> dict[str, Any]:
     """Train one variant, or go on with it, and measure it; the result is kept in its folder's result.json."""
     folder = args.output / "".join(c if c.isalnum() else "_" for c in name)
     result = folder / "result.json"
     if result.is_file():
         return dict(read_json(result))
     network, options, *changes = variant
-    train(
-        open_store(args.store), network, options, changed(settings, *changes), folder,
-        resume=(folder / "checkpoint.pt").is_file(), progress=True,
-    )  # fmt: skip
-    model, card = load_model(folder / "best.safetensors")
+    model = NetworkConfig(name=network, options=options)
+    config = FilterConfig(store=str(args.store), model=model, training=changed(settings, *changes))
+    done = train(config, folder, resume=(folder / CHECKPOINT).is_file(), progress=True)
+    trained, card = load_model(done.weights)
     device = pick_device(settings.device)
-    gain = psnr_gain(model.to(device), open_store(args.test).split(args.split), device)
+    gain = psnr_gain(trained.to(device), open_store(args.test).split(args.split), device)
     row = {
         "name": name,
-        "kmac_per_pixel": card["kmac_per_pixel"],
-        "parameters": card["parameters"],
+        "kmac_per_pixel": card.kmac_per_pixel,
+        "parameters": card.parameters,
         "seconds": card["validation"]["seconds"],
         "gain_db": {str(qp): value for qp, value in gain.items()},
         "gain_mean_db": float(np.mean(list(gain.values()))),
@@ -113,12 +107,12 @@ def run(name: str, variant: Variant, settings: TrainingSettings, args: argparse.
     return row
 
 
-def changed(settings: TrainingSettings, values: dict[str, Any] | None = None) -> TrainingSettings:
+def changed(settings: FilterSettings, values: dict[str, Any] | None = None) -> FilterSettings:
     """The settings with some values instead."""
-    return TrainingSettings(**settings.model_dump() | (values or {}))
+    return FilterSettings(**settings.model_dump() | (values or {}))
 
 
-def table(rows: list[dict[str, Any]], settings: TrainingSettings, claims: Mapping[str, str]) -> str:
+def table(rows: list[dict[str, Any]], settings: FilterSettings, claims: Mapping[str, str]) -> str:
     """The results in Markdown, beside them what others claim, if anything."""
     qps = list(rows[0]["gain_db"])
     lines = [
@@ -158,7 +152,7 @@ def main(
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
     args = parser.parse_intermixed_args(argv)
     start = {"start": {"weights": str(weights_path(args.start))}} if args.start else {}
-    settings = TrainingSettings(**start | parse_overrides(args.training))
+    settings = FilterSettings(**start | parse_overrides(args.training))
     rows = []
     for name, variant in tables[args.table].items():
         if args.only is None or args.only in name:

@@ -12,11 +12,13 @@ from torch.optim.swa_utils import AveragedModel
 
 from codecnn.errors import ConfigError, StoreError
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
-from codecnn.training.distributed import Place, mean_over_processes
-from codecnn.training.settings import FREE
+from codecnn.training.distributed import Process, mean_over_processes
+from codecnn.training.settings import FREE, LoopSettings
 from codecnn.training.task import Task
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
+_NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
+"""Fields of State that a checkpoint holds as they are."""
 
 
 @dataclass
@@ -49,7 +51,7 @@ class State:
     def losses(self) -> Tensor:
         """The losses since the last validation, each the mean over the processes, on the CPU.
 
-        All processes must ask for them after the same step, and wait for their devices.
+        Waits for the device. All processes must ask for them after the same step.
         """
         if self._losses:
             latest = torch.stack(self._losses).cpu()
@@ -70,9 +72,8 @@ class State:
 
     def save(self, path: Path) -> None:
         """Write the checkpoint; `losses` has to have been asked for."""
-        numbers = ("step", "reported", "best", "seconds", "training", "waiting")
         content = {
-            **{name: getattr(self, name) for name in numbers},
+            **{name: getattr(self, name) for name in _NUMBERS},
             "losses": self._settled,
             "model": self.model.state_dict(),
             "averaged": None if self.averaged is None else self.averaged.state_dict(),
@@ -85,30 +86,31 @@ class State:
     def load(self, path: Path) -> None:
         """Take the state of a checkpoint. Raises StoreError for a file that is none of this run."""
         try:
+            # `weights_only`: a checkpoint that came from elsewhere must not run code.
             content = torch.load(path, weights_only=True, map_location="cpu")
             self.model.load_state_dict(content["model"])
             if self.averaged is not None:
                 self.averaged.load_state_dict(content["averaged"])
             self.optimiser.load_state_dict(content["optimiser"])
             self.schedule.load_state_dict(content["schedule"])
-            for name in ("step", "reported", "best", "seconds", "training", "waiting"):
+            for name in _NUMBERS:
                 setattr(self, name, content[name])
             self._settled = content["losses"]
         except Exception as error:  # bytes that are no checkpoint can break the reader anywhere
             raise StoreError(f"{path} is not a checkpoint of this run: {str(error).splitlines()[0]}") from error
 
 
-def open_run(run: Path, task: Task, settings: dict[str, Any], state: State, place: Place, resume: bool) -> None:
+def open_run(run: Path, task: Task, settings: LoopSettings, state: State, process: Process, resume: bool) -> None:
     """Start a run folder, or put the state of the one to continue into `state`.
 
     The first process writes; the others need see only the checkpoint. Raises ConfigError for a folder that holds a run,
     or one of another configuration, and StoreError where there is nothing to resume.
     """
-    config = task.config() | {"training": settings}
+    config = task.config() | {"training": settings.model_dump()}
     if not resume:
         if (run / CHECKPOINT).exists():
             raise ConfigError(f"{run} already holds a run: continue it with --resume, or choose another folder with -o")
-        if place.first:
+        if process.first:
             run.mkdir(parents=True, exist_ok=True)
             for name in (METRICS, LOG):  # of a run that ended before its first checkpoint
                 (run / name).unlink(missing_ok=True)
@@ -122,7 +124,7 @@ def open_run(run: Path, task: Task, settings: dict[str, Any], state: State, plac
     if changed:
         raise ConfigError(f"{run} was started with another configuration ({changed} differs): it cannot be resumed")
     state.load(run / CHECKPOINT)
-    if place.first:
+    if process.first:
         # Lines after the checkpoint come again.
         write_jsonl(run / METRICS, [row for row in read_jsonl(run / METRICS) if row["step"] <= state.reported])
 
@@ -135,6 +137,6 @@ def log(run: Path, event: str, step: int, **facts: Any) -> None:
 def _changed(before: dict[str, Any], config: dict[str, Any]) -> str:
     """The keys whose values are others than those that a run was started with, as a list to read."""
     names = [key for key in config if key != "training" and before.get(key) != config[key]]
-    old, new = (before.get("training", {}), config["training"])
+    old, new = before.get("training", {}), config["training"]
     names += [f"training.{key}" for key in new if key not in FREE and old.get(key) != new[key]]
     return ", ".join(sorted(names))

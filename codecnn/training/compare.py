@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map_only
-from torch.utils.hooks import RemovableHandle
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.dataset.loader import TrainingBatches
@@ -24,8 +23,8 @@ from codecnn.dataset.store import Store
 from codecnn.errors import ModelError
 from codecnn.models import FilterNetwork, prepare
 from codecnn.models.activations import probe_planes
-from codecnn.training.distributed import pick_device
-from codecnn.training.forward import Autocast, in_precision
+from codecnn.models.device import pick_device
+from codecnn.training._forward import Autocast, forward_hooks, in_precision
 from codecnn.video import Picture
 
 OUTPUT = "(output)"
@@ -92,20 +91,14 @@ def trace(network: nn.Module, *inputs: Any) -> Trace:
     """
     made: list[tuple[str, Any]] = []
 
-    def note(name: str) -> Any:
+    def note(name: str, output: Any) -> None:
         # Cloned, since what follows may write in place.
-        return lambda module, args, output: made.append((name, tree_map_only(Tensor, _kept, output)))
+        made.append((name, tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), output)))
 
     core = unwrapped(network)
-    hooks: list[RemovableHandle] = [
-        module.register_forward_hook(note(name)) for name, module in core.named_modules() if name
-    ]
     placed = _placed(core, inputs)
-    try:
+    with forward_hooks({name: module for name, module in core.named_modules() if name}, note):
         output = network(*placed)
-    finally:
-        for hook in hooks:
-            hook.remove()
     if network is not core:
         output = network(*placed)
     calls: Counter[str] = Counter()
@@ -115,10 +108,6 @@ def trace(network: nn.Module, *inputs: Any) -> Trace:
         number = "" if calls[name] == 1 else f"#{calls[name]}"
         rows.extend((name + number + key, tensor.detach().cpu()) for key, tensor in _tensors(value))
     return rows
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone()
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
@@ -141,16 +130,14 @@ def _tensors(output: Any, key: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _tensors(value, f"{key}[{index}]")
 
 
-def _placed(network: nn.Module, value: Any) -> Any:
-    """A nested input on the device of a network, floats in the type of its parameters."""
+def _placed(network: nn.Module, inputs: Any) -> Any:
+    """Nested inputs on the device of a network, floats in the type of its parameters."""
     like = next(network.parameters(), torch.empty(0))
-    if isinstance(value, Tensor):
-        return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
-    if isinstance(value, Mapping):
-        return {name: _placed(network, item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_placed(network, item) for item in value)
-    return value
+
+    def place(tensor: Tensor) -> Tensor:
+        return tensor.to(like.device, like.dtype if tensor.is_floating_point() else tensor.dtype)
+
+    return tree_map_only(Tensor, place, inputs)
 
 
 def tensor_difference(name: str, a: Tensor, b: Tensor, tolerance: float) -> LayerDifference:

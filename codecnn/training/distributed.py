@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from codecnn.errors import ConfigError
+from codecnn.models.device import pick_device
 from codecnn.models.finetune import stay_in_evaluation
 
 PATIENCE = timedelta(hours=6)
@@ -23,8 +23,8 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a process stands: its number among `world` processes, and its device.
+class Process:
+    """One of the `world` processes of a run: its number (rank) among them, and its device.
 
     What is put into `leaving` is done before the process leaves the group.
     """
@@ -46,43 +46,31 @@ def is_first() -> bool:
 
 
 @contextlib.contextmanager
-def joined(device: str) -> Iterator[Place]:
-    """The place of this process, and within, the group of those that torchrun started: NCCL on CUDA, Gloo on the CPU.
+def joined(device: str) -> Iterator[Process]:
+    """This process, within the group of those that torchrun started, if any: NCCL on CUDA, Gloo on the CPU.
 
     Raises ConfigError for a device that cannot be used.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        yield Place(0, 1, pick_device(device))
+        yield Process(0, 1, pick_device(device))
         return
     if device in ("auto", "cuda") and torch.cuda.is_available():
         device = f"cuda:{os.environ['LOCAL_RANK']}"
-    place = Place(int(os.environ["RANK"]), world, pick_device(device))
-    if place.device.type == "cuda":
-        torch.cuda.set_device(place.device)
+    process = Process(int(os.environ["RANK"]), world, pick_device(device))
+    if process.device.type == "cuda":
+        torch.cuda.set_device(process.device)
     # What processes tell each other beside gradients stays on the CPU: it must not wait for a device.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if place.device.type == "cuda" else "gloo", timeout=PATIENCE)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if process.device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
-        with place.leaving:
-            yield place
+        with process.leaving:
+            yield process
     finally:
         dist.destroy_process_group()
 
 
-def pick_device(name: str) -> torch.device:
-    """The torch device called `name`; "auto" is CUDA where there is one. ConfigError for one that is not here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
-    return device
-
-
 def share(items: Sequence[Item]) -> Sequence[Item]:
-    """Of `items` those that this process works on: all of them where it is alone."""
+    """Those of `items` that this process works on: all of them where it is alone."""
     return items[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else items
 
 
@@ -132,15 +120,15 @@ class Agreement:
             self._work = None
 
 
-def synchronise_norms(model: nn.Module, place: Place) -> str | None:
+def synchronise_norms(model: nn.Module, process: Process) -> str | None:
     """Let the batch norms of a network count the patches of all processes; returns what is to be said about it.
 
     Torch has that on CUDA alone; on the CPU each process normalises by its own patches. Norms that are frozen stay so.
     """
     norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
-    if place.world == 1 or not norms:
+    if process.world == 1 or not norms:
         return None
-    if place.device.type != "cuda":
+    if process.device.type != "cuda":
         return "batch norm sees the patches of its own process: torch synchronises it on CUDA alone"
     nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     for name, norm in norms.items():
@@ -149,13 +137,13 @@ def synchronise_norms(model: nn.Module, place: Place) -> str | None:
     return "batch norm is synchronised over the processes"
 
 
-def in_parallel(model: nn.Module, place: Place) -> nn.Module:
+def in_parallel(model: nn.Module, process: Process) -> nn.Module:
     """The network with gradients that are averaged over the processes; itself where this one is alone."""
-    if place.world == 1:
+    if process.world == 1:
         return model
-    devices = None if place.device.type == "cpu" else [place.device]
+    devices = None if process.device.type == "cpu" else [process.device]
     network = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
-    place.leaving.callback(_let_go, network)
+    process.leaving.callback(_let_go, network)
     return network
 
 

@@ -1,23 +1,25 @@
 """What a training run is asked to do; the `training` part of a configuration."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 
-class GroupSettings(BaseModel):
-    """What the optimiser does differently with some parameters; what is not given stays as it is for all."""
+class Schema(BaseModel):
+    """A part of a YAML file whose unknown keys are errors; its values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GroupSettings(Schema):
+    """What the optimiser does differently with some parameters; what is not given stays as it is for all."""
 
     lr: float | None = Field(default=None, gt=0, description="learning rate at the end of the warm-up")
     weight_decay: float | None = Field(default=None, ge=0)
 
 
-class StartSettings(BaseModel):
+class StartSettings(Schema):
     """Weights to start from instead of random ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     weights: str = Field(description=".safetensors; the report on every tensor is written to transfer.json")
     rename: dict[str, str] = Field(default={}, description="names in the file that differ: {old: new}")
@@ -37,43 +39,23 @@ class StartSettings(BaseModel):
         return self
 
 
-class TrainingSettings(BaseModel):
-    """Every number of the training loop. The defaults are what worked on finished VVC pictures."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class LoopSettings(Schema):
+    """The numbers of the training loop, which any task has."""
 
     steps: int = Field(default=20_000, ge=1, description="optimiser steps")
-    batch: int = Field(default=16, ge=1, description="patches a step")
-    patch: int = Field(default=128, ge=8, description="side of a target patch in samples, a multiple of 8")
-    positions: Literal["ctu", "random"] = Field(default="random", description="patches on the CTU grid, or anywhere")
+    batch: int = Field(default=16, ge=1, description="examples a step: patches, or blocks")
     augment: bool = Field(default=True, description="flips and transposes")
-    error_exponent: float | None = Field(
-        default=None,
-        ge=0,
-        description="within a QP, draw a CTU by its area times this power of its MSE; null draws sequences evenly",
-    )
     learning_rate: float = Field(default=1e-3, gt=0, description="AdamW, at the end of the warm-up")
     weight_decay: float = Field(default=1e-4, ge=0)
     warmup: int = Field(default=200, ge=0, description="steps of linear warm-up; a cosine to zero follows")
     groups: dict[str, GroupSettings] = Field(
         default={}, description="by pattern of the parameters' names, such as head.*: {lr: 0.0001}"
     )
-    start: StartSettings | None = Field(default=None, description="weights to start from, and what of them is frozen")
-    loss: Literal["mse", "l1", "charbonnier"] = Field(default="mse", description="of the filtered samples")
     clip: float = Field(default=0.5, gt=0, description="largest gradient norm")
     ema: float = Field(default=0.999, ge=0, lt=1, description="decay of the averaged weights that are kept; 0 for none")
-    weighting: Literal["picture", "none"] = Field(
-        default="picture", description="divide the error by that of the whole decoded picture, or by nothing"
-    )
     validate_every: int = Field(default=1000, ge=1, description="steps between validations, each with a checkpoint")
     checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints, what a crash can lose")
-    validation_pictures: int | None = Field(
-        default=None, ge=1, description="pictures a QP to validate on; null for all"
-    )
     workers: int = Field(default=0, ge=0, description="processes that cut patches; 0 cuts them in the loop")
-    resident: bool = Field(
-        default=False, description="hold all training pictures in the GPU's memory and cut there, without workers"
-    )
     accumulate: int = Field(
         default=1, ge=1, description="parts that a batch is worked off in, each with that much less memory"
     )
@@ -85,6 +67,48 @@ class TrainingSettings(BaseModel):
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     seed: int = Field(default=0, ge=0)
 
+
+class FilterSettings(LoopSettings):
+    """The loop's numbers and those of loop filters. The defaults are what worked on finished VVC pictures."""
+
+    patch: int = Field(default=128, ge=8, description="side of a target patch in samples, a multiple of 8")
+    positions: Literal["ctu", "random"] = Field(default="random", description="patches on the CTU grid, or anywhere")
+    error_exponent: float | None = Field(
+        default=None,
+        ge=0,
+        description="within a QP, draw a CTU by its area times this power of its MSE; null draws sequences evenly",
+    )
+    start: StartSettings | None = Field(default=None, description="weights to start from, and what of them is frozen")
+    loss: Literal["mse", "l1", "charbonnier"] = Field(default="mse", description="of the filtered samples")
+    weighting: Literal["picture", "none"] = Field(
+        default="picture", description="divide the error by that of the whole decoded picture, or by nothing"
+    )
+    validation_pictures: int | None = Field(
+        default=None, ge=1, description="pictures a QP to validate on; null for all"
+    )
+    resident: bool = Field(
+        default=False, description="hold all training pictures in the GPU's memory and cut there, without workers"
+    )
+
+    @model_serializer(mode="wrap")
+    def _in_written_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Cards and config.json list what belongs together side by side, whichever class declares it."""
+        content: dict[str, Any] = dump(self)
+        ordered: dict[str, Any] = {}
+        for name in LoopSettings.model_fields:
+            ordered |= {key: content[key] for key in (name, *_WRITTEN_AFTER.get(name, ()))}
+        return ordered
+
+
+_WRITTEN_AFTER = {
+    "batch": ("patch", "positions"),
+    "augment": ("error_exponent",),
+    "groups": ("start", "loss"),
+    "ema": ("weighting",),
+    "checkpoint_every": ("validation_pictures",),
+    "workers": ("resident",),
+}
+"""Fields of FilterSettings, by the one of LoopSettings that they are written after."""
 
 FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile")
 """Settings that do not decide what is trained, but where and how fast; a run can be resumed with others."""

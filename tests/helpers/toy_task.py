@@ -9,9 +9,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from codecnn.runs import atomic_path
-from codecnn.training import TrainingSettings, train_task
+from codecnn.training import LoopSettings, train_task
+from codecnn.training.task import ValidationResult
 
-SETTINGS = TrainingSettings(
+SETTINGS = LoopSettings(
     steps=40,
     batch=8,
     learning_rate=1e-2,
@@ -56,12 +57,12 @@ class ToyTask:
         self.happens("loss")
         return (model(batch["x"]) - 0.5 * batch["x"]).square().mean()
 
-    def validate(self, model: nn.Module, device: torch.device) -> dict:
+    def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
         assert not model.training
         x = torch.linspace(-1, 1, 64, device=device).reshape(1, 1, 8, 8)
         error = float((model(x) - 0.5 * x).square().mean().detach())
         self.happens("validate")
-        return {"score": -error, "by_size": {"8": error}}
+        return ValidationResult(-error, {"by_size": {"8": error}})
 
     def config(self) -> dict:
         return {"network": "toy", "seed": self.seed}

@@ -1,7 +1,7 @@
 """The checks of a training set-up: the intact one passes all, and each fails on one that is broken in its way."""
 
 import dataclasses
-import json
+import itertools
 import os
 import shutil
 import time
@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from codecnn.dataset.store import Store, Unit, open_store
 from codecnn.models import create_model, named_outputs
 from codecnn.runs import sha256_file
-from codecnn.training import TrainingSettings
+from codecnn.training import FilterSettings
+from codecnn.training.checks import Setup, check_filter, check_task, task_setup
 from codecnn.training.checks import network as checks_network
 from codecnn.training.checks import speed as checks_speed
-from codecnn.training.checks.base import Setup
 from codecnn.training.checks.data import check_codec_error, check_planes, check_qps, check_splits
 from codecnn.training.checks.network import (
     check_batch_norm,
@@ -32,19 +32,21 @@ from codecnn.training.checks.network import (
 )
 from codecnn.training.checks.numbers import check_data_untouched, check_determinism, check_float64
 from codecnn.training.checks.pictures import correlations, small_picture
-from codecnn.training.checks.run import check_task, check_training, task_setup
 from codecnn.training.checks.speed import check_device, check_waiting, judge_gpu, judge_load
-from codecnn.training.filter.task import filter_task
-from tests.models.test_models import SMALL
+from codecnn.training.filter import filter_task
+from tests.helpers.commands import result_of
+from tests.helpers.networks import SMALL
+from tests.helpers.store_units import make_unit
+from tests.helpers.training import Around, write_config
 
-SETTINGS = TrainingSettings(steps=100, batch=2, patch=32, threads=1, device="cpu")
+SETTINGS = FilterSettings(steps=100, batch=2, patch=32, threads=1, device="cpu")
 CPU = torch.device("cpu")
 WIDER = {"features": 16, "blocks": 2, "layers": 3, "growth": 8}
 """The pictures of the tiny store are noise, which takes some weights to learn by heart."""
 
 
 def _setup(store: Store, network: str = "rdn", **options) -> Setup:
-    return task_setup(lambda changed: filter_task(store, network, options, changed), SETTINGS, CPU, None)
+    return task_setup(lambda changed: filter_task(store, network, options, changed), SETTINGS, CPU)
 
 
 @pytest.fixture
@@ -66,18 +68,6 @@ def changed(setup: Setup, change) -> Setup:
         return change(network) or network
 
     return dataclasses.replace(setup, build=build)
-
-
-class Around(nn.Module):
-    """A network with a function on its input, and one on what it returns."""
-
-    def __init__(self, network, before=lambda batch: batch, after=lambda made, batch: made):
-        super().__init__()
-        self.network, self.before, self.after = network, before, after
-
-    def forward(self, batch):
-        batch = self.before(batch)
-        return self.after(self.network(batch), batch)
 
 
 def after_layer(name, function):
@@ -152,16 +142,14 @@ def test_parameters_that_get_no_gradient(setup):
         network.forgotten = nn.Conv2d(3, 3, 1)
 
     fails(check_gradients(changed(setup, unused)), "none in 2 of", "forgotten.weight")
-    fails(
-        check_gradients(changed(setup, after_layer("head2", lambda made: made.detach()))), "none in 2", "head2.weight"
-    )
+    cut = changed(setup, after_layer("head2", lambda made: made.detach()))
+    fails(check_gradients(cut), "none in 2", "head2.weight")
     dead = changed(setup, after_layer("blocks.1.layers.0", lambda made: made - 1e6))
     fails(check_gradients(dead), "blocks.1.layers.0.weight")
     fails(check_gradients(changed(setup, lambda n: Around(n, after=lambda made, batch: made.detach()))), "none at all")
     # What is frozen on purpose is no fault.
-    assert (
-        check_gradients(changed(setup, lambda network: network.head.requires_grad_(False) and None)).verdict == "pass"
-    )
+    frozen = changed(setup, lambda network: network.head.requires_grad_(False) and None)
+    assert check_gradients(frozen).verdict == "pass"
 
 
 def test_gradients_that_are_not_finite(setup):
@@ -184,9 +172,7 @@ def test_evaluation_that_works_as_training_does(setup, normed):
     training = changed(normed, lambda network: Around(network, before=lambda batch: network.train() and batch))
     fails(check_evaluation_mode(training), "running_mean", "changed")
     # The modules know what to do.
-    proper = changed(
-        setup, lambda network: setattr(network, "fusion2", nn.Sequential(network.fusion2, nn.Dropout(0.1)))
-    )
+    proper = changed(setup, lambda n: setattr(n, "fusion2", nn.Sequential(n.fusion2, nn.Dropout(0.1))))
     assert check_evaluation_mode(proper).verdict == "pass"
 
 
@@ -224,13 +210,17 @@ def test_arithmetic_that_loses_digits(setup):
     fails(check_float64(changed(setup, halved)), "float64")
 
 
+def drawn_elsewhere(setup):
+    """`setup` with other batches at every call."""
+    offsets = iter(range(100))
+    return dataclasses.replace(setup, draw=lambda count: setup.draw(next(offsets) + count)[-count:])
+
+
 def test_runs_that_the_seed_does_not_decide(setup):
     rng = np.random.default_rng()
     noisy = changed(setup, after_layer("head", lambda made: made * float(1 + 1e-6 * rng.standard_normal())))
     fails(check_determinism(noisy), "tensors differ")
-    offsets = iter(range(100))
-    drawn = dataclasses.replace(setup, draw=lambda count: setup.draw(next(offsets) + count)[-count:])
-    fails(check_determinism(drawn), "tensors differ")
+    fails(check_determinism(drawn_elsewhere(setup)), "tensors differ")
     state = torch.get_rng_state()
     assert check_determinism(changed(setup, after_layer("head", lambda made: F.dropout(made, 0.1)))).verdict == "pass"
     torch.set_rng_state(state)
@@ -243,13 +233,10 @@ def test_data_that_is_written_to(setup, tiny_store, tmp_path):
     fails(check_data_untouched(centred, units), "written in place: rec_y")
     replaced = changed(setup, lambda n: Around(n, before=lambda batch: batch.update(rec_y=batch["rec_y"] + 0) or batch))
     assert check_data_untouched(replaced, units).verdict == "pass"
-    offsets = iter(range(100))
-    other = dataclasses.replace(setup, draw=lambda count: setup.draw(next(offsets) + count)[-count:])
-    fails(check_data_untouched(other, units), "4 batches are others when drawn again")
+    fails(check_data_untouched(drawn_elsewhere(setup), units), "4 batches are others when drawn again")
 
-    shutil.copytree(tiny_store.folder, tmp_path / "store")
-    store = open_store(tmp_path / "store")
-    path = store.folder / store.split("train")[0].record["decoded"]
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "store"))
+    path = store.split("train")[0].decoded_path
     samples = np.memmap(path, dtype=np.uint16, mode="r+")
     samples[1000] ^= 1
     samples.flush()
@@ -271,8 +258,10 @@ def test_planes_of_another_bit_depth(setup):
 
 
 def test_a_store_whose_record_has_another_bit_depth(tiny_store):
-    record = [unit.record | {"format": unit.record["format"] | {"bit_depth": 16}} for unit in tiny_store.units]
-    store = dataclasses.replace(tiny_store, units=tuple(Unit(tiny_store.folder, line) for line in record))
+    deep = [
+        unit.model_copy(update={"format": dataclasses.replace(unit.format, bit_depth=16)}) for unit in tiny_store.units
+    ]
+    store = dataclasses.replace(tiny_store, units=tuple(deep))
     fails(check_planes(_setup(store, **SMALL).draw(16)), "stays below")
 
 
@@ -296,11 +285,9 @@ def unit_of(folder, name, luma, qp, *, split="train", group=None, decoded=None, 
         np.asarray(plane).round().astype(dtype).tofile(folder / file)
     height, width = luma.shape
     form = {"width": width, "height": height, "chroma": "400", "bit_depth": bit_depth, "fps": None}
-    return Unit(folder, {
-        "key": f"{name}{qp}", "sequence": name, "qp": qp, "split": split, "group": group or name, "format": form,
-        "original": f"{name}.yuv", "decoded": f"{name}_{qp}.yuv", "pictures": [{"qp": qp, "psnr_y": 40.0, "poc": 0}],
-        "files": {file: sha256_file(folder / file) for file in files},
-    })  # fmt: skip
+    hashes = {file: sha256_file(folder / file) for file in files}
+    named = {"original": f"{name}.yuv", "decoded": f"{name}_{qp}.yuv", "files": hashes}
+    return make_unit(folder, name, qp, split=split, group=group or name, format=form, **named)
 
 
 def test_the_error_of_the_codec(tmp_path):
@@ -312,7 +299,7 @@ def test_the_error_of_the_codec(tmp_path):
     fails(check_codec_error(swapped), "none at QP 22")
 
     def with_file_of(unit, other):
-        return Unit(unit.folder, unit.record | {"decoded": other.record["decoded"]})
+        return unit.model_copy(update={"decoded_file": other.decoded_file})
 
     fails(check_codec_error([with_file_of(good[0], good[2]), good[1], with_file_of(good[2], good[0])]), "but")
     fails(check_codec_error([good[0], with_file_of(good[1], good[0]), good[2]]), "at QP 22 but")
@@ -349,9 +336,10 @@ def test_the_two_views_of_a_scene_are_twins_and_other_pictures_are_not():
     left, right, _ = data.stereo_motorcycle()
     views = np.stack([small_picture(view.mean(axis=2)) for view in (left, right)])
     assert correlations(views[:1], views[1:])[0, 0] > 0.75
-    pictures = (data.camera(), data.coins(), data.text(), data.brick(), data.grass(), data.gravel(), data.moon(),
-                data.astronaut().mean(axis=2), data.coffee().mean(axis=2), data.chelsea().mean(axis=2))  # fmt: skip
-    small = np.stack([views[0], *(small_picture(picture) for picture in pictures)])
+    names = ("camera", "coins", "text", "brick", "grass", "gravel", "moon", "astronaut", "coffee", "chelsea")
+    pictures = [getattr(data, name)() for name in names]
+    luma = [picture if picture.ndim == 2 else picture.mean(axis=2) for picture in pictures]
+    small = np.stack([views[0], *map(small_picture, luma)])
     alike = correlations(small, small)
     assert np.allclose(alike.diagonal(), 1)
     assert (alike - np.eye(len(small))).max() < 0.4
@@ -384,12 +372,8 @@ def test_waiting_for_data(setup):
             time.sleep(0.03)
             yield batch
 
-    def quick():
-        while True:
-            yield batch
-
     fails(check_waiting(step, slow(), CPU, seconds=0.6), "of the time", "steps/s")
-    assert check_waiting(step, quick(), CPU, seconds=0.6).verdict == "pass"
+    assert check_waiting(step, itertools.repeat(batch), CPU, seconds=0.6).verdict == "pass"
 
 
 def test_a_machine_that_is_not_free(monkeypatch):
@@ -410,6 +394,7 @@ def test_a_gpu_that_is_shared():
     assert check_device(device).verdict == "pass"
 
 
+@pytest.fixture
 def free_machine(monkeypatch):
     """Other tests run beside this one, and more."""
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0, 0))
@@ -417,21 +402,18 @@ def free_machine(monkeypatch):
     monkeypatch.setattr(checks_speed, "WAITING_SECONDS", 0.5)
 
 
-def test_the_intact_set_up_passes_every_check(tiny_store, monkeypatch):
-    free_machine(monkeypatch)
+def test_the_intact_set_up_passes_every_check(tiny_store, free_machine):
     told = []
     state = torch.get_rng_state()
-    findings = check_training(tiny_store, "dncnn", {"features": 8, "layers": 4, "planes": ["rec_y", "qp"]}, SETTINGS,
-                              lambda done, total: told.append((done, total)))  # fmt: skip
+    options = {"features": 8, "layers": 4, "planes": ["rec_y", "qp"]}
+    findings = check_filter([(tiny_store, 1)], "dncnn", options, SETTINGS, lambda *counts: told.append(counts))
     assert {finding.name: finding for finding in findings if finding.verdict != "pass"} == {}
     assert len({finding.name for finding in findings}) == len(findings) == 15
     assert told == [(index + 1, 15) for index in range(15)]
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_checks_of_any_task(tiny_store, monkeypatch):
-    free_machine(monkeypatch)
-
+def test_the_checks_of_any_task(tiny_store, free_machine):
     def make(settings):
         return filter_task(tiny_store, "dncnn", {"features": 8, "layers": 4}, settings)
 
@@ -446,16 +428,10 @@ def test_the_checks_of_any_task(tiny_store, monkeypatch):
     assert [f.name for f in check_task(lame, SETTINGS) if f.verdict == "fail"] == ["gradients"]
 
 
-def test_the_command(run, tiny_store, tmp_path, monkeypatch):
-    free_machine(monkeypatch)
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(WIDER | {'planes': ['rec_y']})}\n"
-        "training: {batch: 2, patch: 32, threads: 1, device: cpu}\n"
-    )
-    status, text, err = run("check", config, "--json")
-    assert status == 0, text + err
-    verdicts = {finding["name"]: finding["verdict"] for finding in json.loads(text)}
+def test_the_command(run, tiny_store, tmp_path, monkeypatch, free_machine):
+    settings = {"batch": 2, "patch": 32, "threads": 1, "device": "cpu"}
+    config = write_config(tmp_path / "small.yaml", tiny_store, WIDER | {"planes": ["rec_y"]}, **settings)
+    verdicts = {finding["name"]: finding["verdict"] for finding in result_of(run, "check", config)}
     assert verdicts["QP plane"] == verdicts["batch norm"] == "skipped"
     monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 0, 0))
     monkeypatch.setattr(checks_network, "OVERFIT_STEPS", 5)
@@ -469,12 +445,10 @@ def test_the_command(run, tiny_store, tmp_path, monkeypatch):
 
 
 def test_the_loss_of_no_filter_is_that_of_the_decoded_picture(tiny_store):
-    """Of luma and chroma, by NumPy."""
-    from codecnn.training.checks.network import NoFilter
-
+    """Checked by NumPy, for luma and chroma."""
     setup = _setup(tiny_store, "rdn_yuv", features=8, blocks=1, layers=2, growth=4)
     (batch,) = setup.draw(1)
-    made = NoFilter()(batch)
+    made = checks_network.NoFilter()(batch)
     halo = create_model("rdn_yuv").halo
     assert named_outputs(made).keys() == {"y", "u", "v"}
     np.testing.assert_array_equal(made["y"], batch["rec_y"][:, :, halo:-halo, halo:-halo])

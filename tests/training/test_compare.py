@@ -12,25 +12,19 @@ from torch.nn import functional as F
 
 from codecnn.errors import ModelError
 from codecnn.models import create_model, prepare, save_weights
-from codecnn.training.compare import (
-    OUTPUT,
-    ROUNDING_TOLERANCE,
-    compare_networks,
-    first_difference,
-    folded_layers,
-    noise_planes,
-    picture_planes,
-    store_planes,
-    trace,
-    variant,
-)
+from codecnn.training import compare
+from codecnn.training.compare import OUTPUT, ROUNDING_TOLERANCE
 from codecnn.video import Picture, VideoFormat, create_video
-from tests.models.test_models import SMALL, awaken
+from tests.helpers.networks import SMALL, awaken
 
 
 @pytest.fixture
 def network():
     return awaken(create_model("rdn", **SMALL), std=0.1)
+
+
+def rows_on_noise(a, b, tolerance=0.0, skip=()):
+    return compare.compare_networks(a, b, compare.noise_planes(a), tolerance=tolerance, skip=skip)
 
 
 class Backwards(nn.Module):
@@ -50,8 +44,8 @@ class Backwards(nn.Module):
 
 
 def test_identical_networks_differ_nowhere(network):
-    rows = compare_networks(network, copy.deepcopy(network), noise_planes(network))
-    assert first_difference(rows) is None
+    rows = rows_on_noise(network, copy.deepcopy(network))
+    assert compare.first_difference(rows) is None
     assert {row.maximum for row in rows} == {0.0}
     lists = [name for name, module in network.named_modules() if isinstance(module, nn.ModuleList)]
     assert {row.name for row in rows} == {name for name, _ in network.named_modules() if name} - set(lists) | {OUTPUT}
@@ -62,9 +56,8 @@ def test_a_single_other_weight_is_found_in_its_layer(network, layer):
     other = copy.deepcopy(network)
     with torch.no_grad():
         other.get_submodule(layer).weight[-1, 0, 0, 0] += 0.5
-    planes = noise_planes(network)
-    rows = compare_networks(network, other, planes)
-    found = first_difference(rows)
+    rows = rows_on_noise(network, other)
+    found = compare.first_difference(rows)
     assert found.name == layer
     assert all(row.maximum == 0 for row in rows[: rows.index(found)])
     # Only the channel whose weight is another one can be the first.
@@ -79,7 +72,7 @@ def test_the_figures_are_those_of_numpy():
     with torch.no_grad():
         b[0].weight[1] *= 1.25
     x = torch.randn(2, 1, 6, 7, generator=torch.Generator().manual_seed(1))
-    rows = compare_networks(a, b, x)
+    rows = compare.compare_networks(a, b, x)
     assert [row.name for row in rows] == ["0", OUTPUT]
     before, after = a(x).detach().numpy(), b(x).detach().numpy()
     apart = np.abs(before.astype(float) - after)
@@ -87,44 +80,40 @@ def test_the_figures_are_those_of_numpy():
     assert rows[0].relative == pytest.approx(apart.max() / np.abs(before).max(), rel=1e-12)
     assert rows[0].first == tuple(np.argwhere(apart > 0)[0])
     tolerance = 0.9 * rows[0].relative
-    (row, _) = compare_networks(a, b, x, tolerance=tolerance)
+    (row, _) = compare.compare_networks(a, b, x, tolerance=tolerance)
     assert row.first == tuple(np.argwhere(apart > tolerance * np.abs(before).max())[0])
-    assert first_difference(compare_networks(a, b, x, tolerance=1.01 * rows[0].relative)) is None
+    assert compare.first_difference(compare.compare_networks(a, b, x, tolerance=1.01 * rows[0].relative)) is None
 
 
 def test_rows_come_in_the_order_of_execution():
     network = Backwards()
-    rows = compare_networks(network, copy.deepcopy(network), torch.rand(1, 1, 4, 4))
+    rows = compare.compare_networks(network, copy.deepcopy(network), torch.rand(1, 1, 4, 4))
     assert [row.name for row in rows] == ["first", "twice", "twice#2", "last", f"{OUTPUT}[y]", f"{OUTPUT}[sum]"]
 
 
 def test_what_is_written_in_place_later_is_seen_as_it_was():
     network = Backwards()
     x = torch.rand(1, 1, 4, 4)
-    made = dict(trace(network, x))
+    made = dict(compare.trace(network, x))
     torch.testing.assert_close(made["first"], network.first(x))
     assert not network.first._forward_hooks
 
 
 def test_float64_differs_by_rounding_alone(network):
-    other = copy.deepcopy(network).double()
-    planes = noise_planes(network)
-    rows = compare_networks(network, other, planes, tolerance=ROUNDING_TOLERANCE)
-    assert first_difference(rows) is None
+    rows = rows_on_noise(network, copy.deepcopy(network).double(), ROUNDING_TOLERANCE)
+    assert compare.first_difference(rows) is None
     assert 0 < max(row.relative for row in rows) < ROUNDING_TOLERANCE
-    halves = variant(copy.deepcopy(network), dtype="bfloat16")
-    rounded = compare_networks(network, halves, planes, tolerance=ROUNDING_TOLERANCE)
-    assert first_difference(rounded).name == "head"
+    rounded = rows_on_noise(network, compare.variant(copy.deepcopy(network), dtype="bfloat16"), ROUNDING_TOLERANCE)
+    assert compare.first_difference(rounded).name == "head"
     assert 1e-3 < max(row.relative for row in rounded) < 0.05
 
 
 def test_another_shape_is_said():
-    planes = noise_planes(create_model("rdn", **SMALL))
     wider = create_model("rdn", **SMALL | {"growth": 6})
     same = create_model("rdn", **SMALL)
     wider.head.load_state_dict(same.head.state_dict())
     wider.head2.load_state_dict(same.head2.state_dict())
-    found = first_difference(compare_networks(same, wider, planes))
+    found = compare.first_difference(rows_on_noise(same, wider))
     assert found.name == "blocks.0.layers.0"
     assert (found.shape_a, found.shape_b) == ((1, 4, 64, 64), (1, 6, 64, 64))
     assert found.maximum is None
@@ -142,22 +131,25 @@ def test_values_that_are_not_finite(value, other, maximum):
         with torch.no_grad():
             layer.bias.copy_(torch.tensor([0, bias]))
         pair.append(nn.Sequential(layer))
-    row = compare_networks(*pair, torch.ones(1, 1, 2, 2))[0]
+    row = compare.compare_networks(*pair, torch.ones(1, 1, 2, 2))[0]
     assert row.maximum == maximum
     assert row.first == (None if maximum == 0 else (0, 1, 0, 0))
 
 
 def test_networks_without_a_common_layer():
     with pytest.raises(ModelError, match="no layer in common"):
-        compare_networks(nn.Sequential(nn.Identity()), Backwards(), torch.rand(1, 1, 4, 4))
+        compare.compare_networks(nn.Sequential(nn.Identity()), Backwards(), torch.rand(1, 1, 4, 4))
 
 
-@pytest.mark.parametrize(("name", "options", "folded"), [
+PREPARED = [
     ("rdn", SMALL, []),
     ("dncnn", {"features": 8, "layers": 4}, ["layers.1", "layers.2"]),
     ("low_cost_5", {}, []),
     ("rdn_yuv", {}, []),
-])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("name", "options", "folded"), PREPARED)
 def test_the_prepared_network_matches_where_it_can(name, options, folded):
     network = awaken(create_model(name, **options), std=0.1)
     if name == "dncnn":
@@ -165,10 +157,10 @@ def test_the_prepared_network_matches_where_it_can(name, options, folded):
             norm.running_mean.normal_()
             norm.running_var.uniform_(0.5, 2)
     ready = prepare(network)
-    skip = folded_layers(network, ready)
+    skip = compare.folded_layers(network, ready)
     assert skip == folded
-    rows = compare_networks(network, ready, noise_planes(network), tolerance=ROUNDING_TOLERANCE, skip=skip)
-    assert first_difference(rows) is None
+    rows = rows_on_noise(network, ready, ROUNDING_TOLERANCE, skip)
+    assert compare.first_difference(rows) is None
     assert rows[-1].name.startswith(OUTPUT)
     assert len(rows) > 5
 
@@ -176,52 +168,43 @@ def test_the_prepared_network_matches_where_it_can(name, options, folded):
 def test_a_fault_in_the_prepared_network_is_found(network):
     ready = prepare(network)
     ready.blocks[1].biases[0][2] += 0.1
-    rows = compare_networks(network, ready, noise_planes(network), tolerance=ROUNDING_TOLERANCE)
-    assert first_difference(rows).name == "blocks.1"
+    rows = rows_on_noise(network, ready, ROUNDING_TOLERANCE)
+    assert compare.first_difference(rows).name == "blocks.1"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_compiled_network_differs_by_rounding_alone(network):
-    rows = compare_networks(
-        network, variant(copy.deepcopy(network), compiled=True), noise_planes(network), tolerance=ROUNDING_TOLERANCE
-    )
-    assert first_difference(rows) is None
+    rows = rows_on_noise(network, compare.variant(copy.deepcopy(network), compiled=True), ROUNDING_TOLERANCE)
+    assert compare.first_difference(rows) is None
     assert len(rows) == 17
 
 
 @pytest.mark.gpu
 def test_cuda_differs_by_rounding_alone(network):
-    from codecnn.training.compare import exact_float32
-
-    with exact_float32(True):
-        rows = compare_networks(
-            network, variant(copy.deepcopy(network), device="cuda"), noise_planes(network), tolerance=ROUNDING_TOLERANCE
-        )
-    assert first_difference(rows) is None
+    with compare.exact_float32(True):
+        rows = rows_on_noise(network, compare.variant(copy.deepcopy(network), device="cuda"), ROUNDING_TOLERANCE)
+    assert compare.first_difference(rows) is None
 
 
 def test_planes_of_a_store_and_of_a_picture(network, tiny_store):
-    planes = store_planes(network, tiny_store)
+    planes = compare.store_planes(network, tiny_store)
     assert {name: tuple(plane.shape) for name, plane in planes.items()} == {"rec_y": (4, 1, 68, 68), "qp": (4, 1, 1, 1)}
     network(planes)
     ramp = np.arange(40 * 60, dtype=np.uint16).reshape(40, 60) % 1024
     chroma = np.full((20, 30), 512, np.uint16)
-    planes = picture_planes(network, Picture((ramp, chroma, chroma), 10), 32)
+    planes = compare.picture_planes(network, Picture((ramp, chroma, chroma), 10), 32)
     assert planes["qp"].item() == 0.5
     np.testing.assert_array_equal(planes["rec_y"][0, 0].numpy(), ramp / np.float32(1024))
     network(planes)
     colour = awaken(create_model("rdn_yuv"))
-    planes = picture_planes(colour, Picture((ramp, chroma, chroma), 10), 32)
+    planes = compare.picture_planes(colour, Picture((ramp, chroma, chroma), 10), 32)
     assert planes["rec_u"].max() == 0.5
     colour(planes)
-    with pytest.raises(ModelError, match="'rec_u'"):
-        picture_planes(colour, Picture((ramp,), 10), 32)
-    with pytest.raises(ModelError, match="4:2:0"):
-        picture_planes(colour, Picture((ramp, ramp, ramp), 10), 32)
     deep = create_model("rdn", **SMALL, planes=["rec_y", "depth"])
-    with pytest.raises(ModelError, match="'depth'"):
-        picture_planes(deep, Picture((ramp,), 10), 32)
+    for taken, given, sentence in ((colour, 1, "'rec_u'"), (colour, 3, "4:2:0"), (deep, 1, "'depth'")):
+        with pytest.raises(ModelError, match=sentence):
+            compare.picture_planes(taken, Picture((ramp,) * given, 10), 32)
 
 
 def test_the_command(run, network, tiny_store, tmp_path):
@@ -234,10 +217,8 @@ def test_the_command(run, network, tiny_store, tmp_path):
     assert status == 1, err
     result = json.loads(text)
     assert (result["first"], result["tolerance"]) == ("blocks.1.layers.0", 0)
-    assert result["layers"][0] == {
-        "name": "unshuffle", "shape_a": [4, 2, 68, 68], "shape_b": [4, 2, 68, 68], "maximum": 0, "relative": 0,
-        "first": None,
-    }  # fmt: skip
+    shapes = {"shape_a": [4, 2, 68, 68], "shape_b": [4, 2, 68, 68]}
+    assert result["layers"][0] == {"name": "unshuffle", **shapes, "maximum": 0, "relative": 0, "first": None}
     status, text, _ = run("compare", a, b)
     assert status == 1
     assert "First difference: blocks.1.layers.0, by up to 1," in text

@@ -1,6 +1,5 @@
 """Two processes train what one trains: the same global batches, losses and weights."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -18,15 +17,12 @@ from safetensors.torch import load_file
 from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import ConfigError, StoppedError
 from codecnn.training import distributed, loop
+from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import run_toy
-from tests.models.test_models import SMALL
+from tests.helpers.training import lines, rows, step_of, wait_for_checkpoint, write_config
 
 PLAIN = {"norm": False, "dropout": False}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-
-
-def rows(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def one_of_two(rank, port, run, events, arguments):
@@ -84,8 +80,7 @@ def test_two_processes_train_what_one_does(alone, tmp_path, changes):
     run = tmp_path / "run"
     assert run_two(run, changes=changes, **PLAIN) == [0, 0]
     assert_equal_runs(run, alone)
-    started = json.loads((run / "log.jsonl").read_text().splitlines()[0])
-    assert started["processes"] == 2
+    assert lines(run / "log.jsonl")[0]["processes"] == 2
 
 
 def test_no_process_needs_what_the_first_has_yet_to_write(tmp_path, monkeypatch):
@@ -106,8 +101,7 @@ def test_a_batch_in_parts_has_the_same_gradient(alone, tmp_path):
 def test_a_signal_to_either_process_stops_both_after_one_step(alone, tmp_path):
     run = tmp_path / "run"
     assert run_two(run, events=({}, {("loss", 4): signal.SIGTERM}), **PLAIN) == [143, 143]
-    reached = torch.load(run / "checkpoint.pt", weights_only=True)["step"]
-    assert reached in (5, 6)
+    assert step_of(run) in (5, 6)
     term = {("loss", 17): signal.SIGTERM}
     assert run_two(run, events=(term, term), resume=True, **PLAIN) == [143, 143]
     run_toy(run, resume=True, **PLAIN)  # goes on alone
@@ -118,7 +112,7 @@ def test_processes_that_are_stopped_while_they_validate(alone, tmp_path):
     run = tmp_path / "run"
     term = {("validate", 1): signal.SIGTERM}
     assert run_two(run, events=(term, term), **PLAIN) == [143, 143]
-    assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] == 20
+    assert step_of(run) == 20
     assert [row["step"] for row in rows(run)] == [10]
     assert run_two(run, resume=True, **PLAIN) == [0, 0]
     assert_equal_runs(run, alone)
@@ -165,11 +159,8 @@ def test_what_is_shared_comes_back_in_order(monkeypatch):
 @pytest.mark.slow
 def test_torchrun_trains_and_stops(tiny_store, tmp_path):
     """The command line as it is meant, on a filter: losses of two processes against one, then SIGTERM to torchrun."""
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(SMALL)}\n"
-        "training: {steps: 6, batch: 4, patch: 32, validate_every: 3, threads: 1, device: cpu}\n"
-    )
+    settings = {"steps": 6, "batch": 4, "patch": 32, "validate_every": 3, "threads": 1, "device": "cpu"}
+    config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "codecnn"]
     alone = [sys.executable, "-m", "codecnn"]
     for command, name in ((torchrun, "two"), (alone, "one")):
@@ -183,10 +174,8 @@ def test_torchrun_trains_and_stops(tiny_store, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not (tmp_path / "long" / "checkpoint.pt").exists() and process.poll() is None:
-        time.sleep(0.1)
+    wait_for_checkpoint(tmp_path / "long", process)
     process.terminate()
     _, err = process.communicate(timeout=120)
     assert process.returncode != 0
-    events = [json.loads(line) for line in (tmp_path / "long" / "log.jsonl").read_text().splitlines()]
-    assert events[-1]["event"] == "stopped", err
+    assert lines(tmp_path / "long" / "log.jsonl")[-1]["event"] == "stopped", err

@@ -13,45 +13,43 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from codecnn.errors import StoppedError
-from codecnn.training import TrainingSettings, train, train_task
-from codecnn.training.allocator import keep_freed_memory
+from codecnn.training import FilterSettings, train_task
+from codecnn.training._allocator import keep_freed_memory
+from codecnn.training.task import ValidationResult
+from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
-from tests.models.test_models import SMALL
-
-
-def rows(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+from tests.helpers.training import lines, rows, train_filter, weights_of
 
 
 class Clock:
-    """Time that passes only where a test says so, for the modules that measure it."""
+    """Time that passes only where a test says so, for the module that measures it."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
         read = SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now)
-        for module in ("loop", "waiting"):
-            monkeypatch.setattr(f"codecnn.training.{module}.time", read)
+        monkeypatch.setattr("codecnn.training._waiting.time", read)
+
+    def task(self, seconds, **options):
+        """A toy task that takes so many seconds for what `seconds` names."""
+        clock = self
+
+        class Timed(ToyTask):
+            def batches(self, *arguments):
+                for batch in super().batches(*arguments):
+                    clock.now += seconds.get("batches", 0)
+                    yield batch
+
+            def happens(self, what):
+                clock.now += seconds.get(what, 0)
+                super().happens(what)
+
+        return Timed(**options)
 
 
 def test_waiting_for_data_is_told_and_validation_is_not_in_it(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
-
-    class Timed(ToyTask):
-        def batches(self, *arguments):
-            for batch in super().batches(*arguments):
-                clock.now += 3
-                yield batch
-
-        def loss(self, model, batch):
-            clock.now += 7
-            return super().loss(model, batch)
-
-        def validate(self, model, device):
-            clock.now += 100
-            return super().validate(model, device)
-
     settings = SETTINGS.model_copy(update={"steps": 20, "validate_every": 10})
-    train_task(Timed, settings, tmp_path)
+    train_task(lambda: clock.task({"batches": 3, "loss": 7, "validate": 100}), settings, tmp_path)
     for row, seconds in zip(rows(tmp_path), (200, 400), strict=True):
         assert row["data_wait"] == pytest.approx(0.3)
         assert row["patches_per_second"] == pytest.approx(0.8)
@@ -60,27 +58,21 @@ def test_waiting_for_data_is_told_and_validation_is_not_in_it(tmp_path, monkeypa
 
 def test_a_run_that_goes_on_counts_its_time_on(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
-
-    class Timed(ToyTask):
-        def loss(self, model, batch):
-            clock.now += 10
-            return super().loss(model, batch)
-
     with pytest.raises(StoppedError):
-        train_task(lambda: Timed(events={("loss", 14): signal.SIGTERM}), SETTINGS, tmp_path)
+        train_task(lambda: clock.task({"loss": 10}, events={("loss", 14): signal.SIGTERM}), SETTINGS, tmp_path)
     clock.now = 0.0
-    train_task(Timed, SETTINGS, tmp_path, resume=True)
+    train_task(lambda: clock.task({"loss": 10}), SETTINGS, tmp_path, resume=True)
     assert [row["seconds"] for row in rows(tmp_path)] == [100, 200, 300, 400]
     assert all(row["patches_per_second"] == pytest.approx(0.8) for row in rows(tmp_path))
 
 
 def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
-    settings = TrainingSettings(
+    settings = FilterSettings(
         steps=4, batch=2, patch=32, validate_every=2, warmup=1, threads=1, device="cpu", learning_rate=2e-3, ema=0.5
     )
-    last = train(tiny_store, "rdn", SMALL, settings, tmp_path)
+    last = train_filter(tiny_store, "rdn", SMALL, settings, tmp_path)
     row = rows(tmp_path)[-1]
-    assert row == {key: value for key, value in last.items() if not key.startswith("best_")}
+    assert row == last.last
     assert row["gain_mean_db"] == row["score"] == pytest.approx(np.mean(list(row["gain_db"].values())))
     with (tmp_path / "summary.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -97,25 +89,23 @@ def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
     assert "weights/blocks.0.layers.0.weight" in tags["histograms"]
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["training"]["steps"] == 4
-    assert (
-        config["provenance"]["versions"]["torch"]
-        == json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])["provenance"]["versions"]["torch"]
-    )
+    started = lines(tmp_path / "log.jsonl")[0]
+    assert config["provenance"]["versions"]["torch"] == started["provenance"]["versions"]["torch"]
 
 
 def test_the_best_is_kept(tmp_path):
     class Falling(ToyTask):
         def validate(self, model, device):
-            return {"score": 1.0 - self.counts["loss"]}
+            return ValidationResult(1.0 - self.counts["loss"], {})
 
     last = train_task(Falling, SETTINGS, tmp_path / "run")
-    assert last["best_score"] == -9
-    assert last["score"] == -39
+    assert last.best_score == -9
+    assert last.last["score"] == -39
     run_toy(tmp_path / "ten", {"validate_every": 10})
     # The averaged weights of step 10 are the best, and those of step 40 the last.
-    weights = {name: (tmp_path / "run" / f"{name}.safetensors").read_bytes() for name in ("best", "last")}
-    assert weights["best"] != weights["last"]
-    assert weights["last"] == (tmp_path / "ten" / "last.safetensors").read_bytes()
+    last = weights_of(tmp_path / "run")
+    assert weights_of(tmp_path / "run", "best") != last
+    assert weights_of(tmp_path / "ten") == last
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")

@@ -1,24 +1,23 @@
 """bfloat16 where it is enough, float32 where samples have ten bits; compilers that fail; what the losses count."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import ConfigError
 from codecnn.models import create_model, named_outputs
-from codecnn.models.base import RESIDUAL_SCALE
-from codecnn.training import TrainingSettings, filter_loss, train
-from codecnn.training.filter.losses import CHARBONNIER_EPSILON
-from codecnn.training.filter.show import show_filtering
-from codecnn.training.filter.task import filter_task
-from codecnn.training.forward import Autocast, compiled
+from codecnn.models.planes import RESIDUAL_SCALE
+from codecnn.training import FilterSettings, filter_loss
+from codecnn.training._forward import Autocast, compiled
+from codecnn.training.filter._losses import CHARBONNIER_EPSILON
+from codecnn.training.filter._show import show_filtering
+from codecnn.training.filter._task import filter_task
+from tests.helpers.networks import SMALL, awaken
 from tests.helpers.toy_task import run_toy
-from tests.models.test_models import SMALL, awaken
+from tests.helpers.training import Around, lines, rows, train_filter, weights_of
 
 CPU = torch.device("cpu")
 
@@ -31,24 +30,26 @@ def planes(model, side=32):
     return made | {"qp": torch.full((1, 1, 1, 1), 37 / 64)}
 
 
+def decoded(model, given, output):
+    """The decoded plane of an output, without the halo that the network eats."""
+    halo, rec = model.halo // (1 if output == "y" else 2), given[f"rec_{output}"]
+    return rec[:, :, halo : rec.shape[2] - halo, halo : rec.shape[3] - halo]
+
+
 @pytest.mark.parametrize("name", ["rdn", "rdn_yuv", "low_cost_5", "vrcnn", "dncnn"])
 def test_under_autocast_the_identity_is_exact_and_the_residual_fine(name):
     model = create_model(name, **(SMALL if name.startswith("rdn") else {}))
     given = planes(model)
     half = Autocast(model, CPU)
     for output, plane in named_outputs(half(given)).items():
-        halo = model.halo // (1 if output == "y" else 2)
-        rec = given["rec_y" if output == "y" else f"rec_{output}"]
         assert plane.dtype == torch.float32
-        assert torch.equal(plane, rec[:, :, halo : rec.shape[2] - halo, halo : rec.shape[3] - halo])
+        assert torch.equal(plane, decoded(model, given, output))
     awaken(model, std=0.02)
     with torch.no_grad():
         pairs = zip(named_outputs(half(given)).items(), named_outputs(model(given)).values(), strict=True)
         for (output, low), full in pairs:
             assert not torch.equal(low, full)  # it did run in bfloat16
-            halo = model.halo // (1 if output == "y" else 2)
-            rec = given["rec_y" if output == "y" else f"rec_{output}"]
-            residual = (full - rec[:, :, halo : rec.shape[2] - halo, halo : rec.shape[3] - halo]).abs().max()
+            residual = (full - decoded(model, given, output)).abs().max()
             # Of a residual of at most three 10-bit steps; rounding the sum to bfloat16 would cost up to two of them.
             assert residual < 3 / 1024
             assert (low - full).abs().max() < 0.03 * residual
@@ -62,59 +63,48 @@ def test_what_autocast_makes_of_the_residual_is_scaled_and_added_in_float32():
     with torch.no_grad():
         filtered = Autocast(model, CPU)(given)
     assert made[0].dtype == torch.bfloat16
-    halo = model.halo
-    expected = given["rec_y"][:, :, halo:-halo, halo:-halo].double() + made[0].double() * RESIDUAL_SCALE
+    expected = decoded(model, given, "y").double() + made[0].double() * RESIDUAL_SCALE
     assert (filtered - expected).abs().max() < 1e-7
 
 
 def test_training_in_bfloat16_learns_and_averages_in_float32(tiny_store, tmp_path):
-    settings = TrainingSettings(
+    settings = FilterSettings(
         steps=12, batch=4, patch=32, validate_every=6, warmup=2, threads=1, device="cpu", learning_rate=2e-3, ema=0.5
     )
-    rows = {}
+    last = {}
     for precision in ("float32", "bfloat16"):
         chosen = settings.model_copy(update={"precision": precision})
-        train(tiny_store, "rdn", SMALL, chosen, tmp_path / precision)
-        rows[precision] = json.loads((tmp_path / precision / "metrics.jsonl").read_text().splitlines()[-1])
+        train_filter(tiny_store, "rdn", SMALL, chosen, tmp_path / precision)
+        last[precision] = rows(tmp_path / precision)[-1]
         state = torch.load(tmp_path / precision / "checkpoint.pt", weights_only=True)
         for part in ("model", "averaged"):
             assert {t.dtype for t in state[part].values() if t.is_floating_point()} == {torch.float32}
-    a, b = rows["float32"]["loss"], rows["bfloat16"]["loss"]
+    a, b = last["float32"]["loss"], last["bfloat16"]["loss"]
     assert a != b
     assert a == pytest.approx(b, rel=1e-2)
 
 
 def test_a_network_that_makes_the_picture_itself_needs_float32(tiny_store):
-    settings = TrainingSettings(precision="bfloat16")
+    settings = FilterSettings(precision="bfloat16")
     with pytest.raises(ConfigError, match="bfloat16, which has 8 bits"):
         filter_task(tiny_store, "rdn", {**SMALL, "output": "picture"}, settings)
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "at once"])
 def test_a_broken_compiler_does_not_end_the_run(tmp_path, monkeypatch, where):
-    class Broken(nn.Module):
-        def __init__(self, module):
-            super().__init__()
-            self.module = module
+    def fail(_):
+        raise RuntimeError("no compiler was found\nand much more")
 
-        def forward(self, x):
-            if where == "forward":
-                raise RuntimeError("no compiler was found\nand much more")
-            y = self.module(x)
-            y.register_hook(lambda grad: (_ for _ in ()).throw(RuntimeError("no compiler was found")))
-            return y
-
-    def broken_compile(module):
-        if where == "at once":
-            raise RuntimeError("no compiler was found")
-        return Broken(module)
-
+    broken = {
+        "forward": lambda module: Around(module, before=fail),
+        "backward": lambda module: Around(module, after=lambda made, x: made.register_hook(fail) and made),
+        "at once": fail,
+    }
     run_toy(tmp_path / "eager")
-    monkeypatch.setattr(torch, "compile", broken_compile)
+    monkeypatch.setattr(torch, "compile", broken[where])
     run_toy(tmp_path / "compiled", {"compile": True})
-    weights = [(tmp_path / name / "last.safetensors").read_bytes() for name in ("eager", "compiled")]
-    assert weights[0] == weights[1]
-    events = [json.loads(line) for line in (tmp_path / "compiled" / "log.jsonl").read_text().splitlines()]
+    assert weights_of(tmp_path / "eager") == weights_of(tmp_path / "compiled")
+    events = lines(tmp_path / "compiled" / "log.jsonl")
     reason = "RuntimeError: no compiler was found"
     assert events[1]["text"] == f"torch.compile failed, the network runs as it is: {reason}"
 
@@ -122,16 +112,7 @@ def test_a_broken_compiler_does_not_end_the_run(tmp_path, monkeypatch, where):
 def test_what_is_compiled_is_trained(tmp_path, monkeypatch):
     calls = []
 
-    class Counted(nn.Module):
-        def __init__(self, module):
-            super().__init__()
-            self.module = module
-
-        def forward(self, x):
-            calls.append(x.shape[0])
-            return self.module(x)
-
-    monkeypatch.setattr(torch, "compile", Counted)
+    monkeypatch.setattr(torch, "compile", lambda module: Around(module, lambda x: calls.append(x.shape[0]) or x))
     run_toy(tmp_path / "run", {"compile": True, "accumulate": 2, "steps": 3})
     assert calls == [4] * 7  # a trial, then two parts a step
 
@@ -139,6 +120,7 @@ def test_what_is_compiled_is_trained(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_real_compiler_computes_the_same():
+    torch.compiler.reset()  # what another test compiled would make these shapes dynamic, which inductor cannot take
     model = awaken(create_model("rdn", **SMALL)).train()
     given = planes(model)
     loss = lambda network, batch: network(batch).square().mean()  # noqa: E731
@@ -171,7 +153,7 @@ def test_the_loss_of_the_settings_is_used(tiny_store):
     batch = None
     losses = {}
     for kind in ("mse", "l1", "charbonnier"):
-        settings = TrainingSettings(batch=4, patch=32, steps=1, device="cpu", loss=kind)
+        settings = FilterSettings(batch=4, patch=32, steps=1, device="cpu", loss=kind)
         task = filter_task(tiny_store, "rdn", SMALL, settings)
         batch = next(task.batches(range(1), 0, 1, CPU))
         losses[kind] = task.loss(task.model, batch).item()
@@ -181,8 +163,8 @@ def test_the_loss_of_the_settings_is_used(tiny_store):
 
 @pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
 def test_pictures_show_decoded_filtered_original_and_residual(tiny_store, name, monkeypatch):
-    monkeypatch.setattr("codecnn.training.filter.show.CROP", 48)
-    monkeypatch.setattr("codecnn.training.filter.show.MARGIN", 8)
+    monkeypatch.setattr("codecnn.training.filter._show.CROP", 48)
+    monkeypatch.setattr("codecnn.training.filter._show.MARGIN", 8)
     unit = tiny_store.split("val")[0]
     with unit.originals() as originals, unit.decoded() as decoded:
         original, output = originals[0], decoded[0]

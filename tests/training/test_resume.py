@@ -1,14 +1,12 @@
 """A run that is killed, at whatever moment, and resumed is the run that was never stopped."""
 
 import csv
-import json
 import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,8 +15,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from codecnn import cli
 from codecnn.errors import ConfigError, StoppedError, StoreError
 from codecnn.training import filter_loss, train_task
+from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
-from tests.models.test_models import SMALL
+from tests.helpers.training import lines, rows, step_of, wait_for_checkpoint, weights_of, write_config
 
 UNTIMED = ("step", "loss", "learning_rate", "score", "by_size")
 
@@ -39,17 +38,11 @@ def whole(tmp_path_factory):
     return run
 
 
-def rows(run):
-    path = run / "metrics.jsonl"  # written by the first validation
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def assert_same(run, whole):
-    for name in ("last.safetensors", "best.safetensors"):
-        assert (run / name).read_bytes() == (whole / name).read_bytes()
-    assert [[row[key] for key in UNTIMED] for row in rows(run)] == [
-        [row[key] for key in UNTIMED] for row in rows(whole)
-    ]
+    for name in ("last", "best"):
+        assert weights_of(run, name) == weights_of(whole, name)
+    ours, theirs = ([[row[key] for key in UNTIMED] for row in rows(one)] for one in (run, whole))
+    assert ours == theirs
     board = board_of(run)
     assert [event.step for event in board.Scalars("score")] == [10, 20, 30, 40]
     assert [event.step for event in board.Images("ramp")] == [10, 20, 30, 40]
@@ -78,34 +71,27 @@ def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
         count = int(rng.integers(12)) if what == "loss" else 0
         number = signal.SIGTERM if attempt % 2 else signal.SIGKILL
         started = (run / "checkpoint.pt").exists()
-        before = _step(run) if started else 0
+        before = step_of(run) if started else 0
         # A fork has torch already; starting it anew takes seconds.
-        process = multiprocessing.get_context("fork").Process(
-            target=toy_process, args=(run, started, {(what, count): number})
-        )
+        arguments = (run, started, {(what, count): number})
+        process = multiprocessing.get_context("fork").Process(target=toy_process, args=arguments)
         process.start()
         process.join(60)
         if process.exitcode == 0:
             break
         assert process.exitcode == (-signal.SIGKILL if number == signal.SIGKILL else 143)
         if (run / "checkpoint.pt").exists():
-            assert _step(run) >= before
+            assert step_of(run) >= before
         if number == signal.SIGTERM and what == "loss":
-            assert _step(run) == before + count + 1
+            assert step_of(run) == before + count + 1
         if number == signal.SIGTERM and what == "validate":  # it is thrown away, and comes again
-            assert _step(run) % 10 == 0
-            assert len(rows(run)) < _step(run) / 10
+            assert step_of(run) % 10 == 0
+            assert len(rows(run)) < step_of(run) / 10
     run_toy(run, resume=(run / "checkpoint.pt").exists())
     assert_same(run, whole)
-    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    events = lines(run / "log.jsonl")
     assert events[0]["event"] == "started"
     assert all(event["provenance"]["versions"]["torch"] for event in events if event["event"] == "resumed")
-
-
-def _step(run):
-    import torch
-
-    return torch.load(run / "checkpoint.pt", weights_only=True)["step"]
 
 
 @pytest.mark.parametrize("checkpoint_every", [7, 10])
@@ -122,7 +108,7 @@ def test_no_more_is_lost_than_the_interval(tmp_path, monkeypatch, kill, checkpoi
     monkeypatch.setattr(os, "kill", die)
     with pytest.raises(KilledError):
         run_toy(tmp_path, {"checkpoint_every": checkpoint_every}, events={("loss", kill): signal.SIGKILL})
-    reached = _step(tmp_path) if (tmp_path / "checkpoint.pt").exists() else 0
+    reached = step_of(tmp_path) if (tmp_path / "checkpoint.pt").exists() else 0
     assert reached == max(kill // checkpoint_every * checkpoint_every, kill // 10 * 10)
 
 
@@ -171,18 +157,13 @@ def test_other_batches_or_draws_would_be_seen(whole, tmp_path):
     """The comparison above is one: dropout and data depend on the step."""
     for number, change in enumerate(({"seed": 1}, {"dropout": False})):
         run_toy(tmp_path / str(number), **change)
-        weights = (tmp_path / str(number) / "last.safetensors").read_bytes()
-        assert weights != (whole / "last.safetensors").read_bytes()
+        assert weights_of(tmp_path / str(number)) != weights_of(whole)
 
 
 @pytest.fixture
 def config(tiny_store, tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(
-        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(SMALL)}\n"
-        "training: {steps: 100000, batch: 2, patch: 32, checkpoint_every: 2, threads: 1, device: cpu}\n"
-    )
-    return path
+    settings = {"steps": 100000, "batch": 2, "patch": 32, "checkpoint_every": 2, "threads": 1, "device": "cpu"}
+    return write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -192,7 +173,7 @@ def test_a_stopped_command_says_so(config, tmp_path, monkeypatch, capsys, number
             os.kill(os.getpid(), number)
         return filter_loss(model, batch, *settings)
 
-    monkeypatch.setattr("codecnn.training.filter.task.filter_loss", loss)
+    monkeypatch.setattr("codecnn.training.filter._task.filter_loss", loss)
     monkeypatch.setattr(sys, "argv", ["codecnn", "train", str(config), "-o", str(tmp_path / "run")])
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -205,9 +186,8 @@ def test_a_stopped_command_says_so(config, tmp_path, monkeypatch, capsys, number
 def test_a_signal_to_loading_processes_too_stops_cleanly(config, tmp_path):
     argv = [sys.executable, "-m", "codecnn", "train", str(config), "training.workers=2", "-o", "run"]
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while not (tmp_path / "run" / "checkpoint.pt").exists() and process.poll() is None:
-        time.sleep(0.02)
+    wait_for_checkpoint(tmp_path / "run", process)
     os.killpg(process.pid, signal.SIGTERM)  # as a terminal or a scheduler does
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("\n")) == (143, 1), err
-    assert f"after step {_step(tmp_path / 'run')}:" in err
+    assert f"after step {step_of(tmp_path / 'run')}:" in err

@@ -1,8 +1,9 @@
 """What the checks of a training set-up share: a finding, and the set-up as they see it."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from codecnn.models import named_outputs
 from codecnn.training.task import Batch
 
 Verdict = Literal["pass", "fail", "skipped"]
+Given = ParamSpec("Given")
+Measured = tuple[bool | None, str] | tuple[bool | None, str, str]
+"""Whether all is good, or None where the check does not apply; the figures or the reason; a hint of its own."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,20 @@ class Finding:
     hint: str = ""
 
 
-def judged(name: str, good: bool, measured: str, hint: str) -> Finding:
-    """A finding that passes when `good`, and else fails with the hint."""
-    return Finding(name, "pass", measured) if good else Finding(name, "fail", measured, hint)
+def check(name: str, hint: str) -> Callable[[Callable[Given, Measured]], Callable[Given, Finding]]:
+    """Make a check of a function that measures: its finding has this name, and where it fails this hint."""
 
+    def decorate(measure: Callable[Given, Measured]) -> Callable[Given, Finding]:
+        @functools.wraps(measure)
+        def checked(*args: Given.args, **kwargs: Given.kwargs) -> Finding:
+            good, measured, *other = measure(*args, **kwargs)
+            if good is None:
+                return Finding(name, "skipped", measured)
+            return Finding(name, "pass", measured) if good else Finding(name, "fail", measured, *(other or [hint]))
 
-def skipped(name: str, reason: str) -> Finding:
-    """A finding of a check that does not apply."""
-    return Finding(name, "skipped", reason)
+        return checked
+
+    return decorate
 
 
 @dataclass(frozen=True)

@@ -7,65 +7,58 @@ from itertools import pairwise
 import numpy as np
 
 from codecnn.codec.base import QP_SCALE
+from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE
 from codecnn.dataset.loader import as_floats, as_tensors
-from codecnn.dataset.patches import CELL_PLANES, QP_PLANE, SAMPLE_PLANES, Patch, PatchReader
+from codecnn.dataset.patches import FILE_PLANES, Patch, PatchReader
 from codecnn.dataset.sampling import ALIGNMENT
 from codecnn.dataset.store import Unit
-from codecnn.training.checks.base import Finding, few, judged, skipped
+from codecnn.training.checks.base import Measured, check, few
 from codecnn.training.checks.pictures import THRESHOLD, split_pictures, twins
 from codecnn.training.task import Batch
 
 QUARTER = 0.25
-"""Of full scale. Samples that never go beyond it were read with two bits too many, or are of very dark pictures."""
+"""Share of full scale: samples that all lie below were read with two bits too many, or are of very dark pictures."""
 SEQUENCES, PLACES = 12, 6
-"""Of which the codec's error is measured: sequences, and patches in the first picture of each."""
+"""How many sequences the codec's error is measured in, and how many patches in the first picture of each."""
 WIDE_STEP = 3
-"""QPs this far apart must show in the error: the quantiser's step is then 1.4 times as large."""
+"""QPs this far apart must show in the error: the quantiser's step is 2^(3/6) = 1.4 times as large (H.266 8.7.3)."""
 
 
-def check_planes(batches: Sequence[Batch]) -> Finding:
+@check("planes", "a wrong bit depth scales samples by a power of two; a constant plane tells the network nothing")
+def check_planes(batches: Sequence[Batch]) -> Measured:
     """Samples lie in [0, 1] and use that range, other planes lie in [0, 1], and none but the QP is constant."""
-    lowest: dict[str, float] = {}
-    highest: dict[str, float] = {}
-    for batch in batches:
-        for name in (*SAMPLE_PLANES, *CELL_PLANES):
-            if name in batch:
-                # NumPy's, since they hand on NaN.
-                lowest[name] = float(np.minimum(lowest.get(name, np.inf), batch[name].min().item()))
-                highest[name] = float(np.maximum(highest.get(name, -np.inf), batch[name].max().item()))
+    ranges: dict[str, tuple[float, float]] = {}
+    for name in (*FILE_PLANES, *CELL_PLANES):
+        if planes := [batch[name] for batch in batches if name in batch]:
+            # NumPy's, since they hand on NaN.
+            ranges[name] = (
+                float(np.min([p.min().item() for p in planes])),
+                float(np.max([p.max().item() for p in planes])),
+            )
     problems = []
-    for name, top in highest.items():
-        if not (lowest[name] >= 0 and top <= 1):
-            problems.append(f"{name} runs from {lowest[name]:.3f} to {top:.3f}")
+    for name, (low, top) in ranges.items():
+        if not (low >= 0 and top <= 1):
+            problems.append(f"{name} runs from {low:.3f} to {top:.3f}")
         elif name in ("rec_y", "orig_y") and top <= QUARTER:
             problems.append(f"{name} stays below {top:.3f}")
-        elif lowest[name] == top:
+        elif low == top:
             problems.append(f"{name} is {top:.3f} everywhere")
-    ranges = ", ".join(f"{name} {lowest[name]:.2f} to {highest[name]:.2f}" for name in highest)
-    return judged(
-        "planes",
-        not problems,
-        "; ".join(problems) or ranges,
-        "a wrong bit depth scales samples by a power of two; a constant plane tells the network nothing",
-    )
+    shown = ", ".join(f"{name} {low:.2f} to {top:.2f}" for name, (low, top) in ranges.items())
+    return not problems, "; ".join(problems) or shown
 
 
-def check_qps(batches: Sequence[Batch], units: Sequence[Unit]) -> Finding:
+@check("QP plane", "the network must see the QP of each patch, q / 64")
+def check_qps(batches: Sequence[Batch], units: Sequence[Unit]) -> Measured:
     """The QP plane takes several values, each of them the slice QP of a picture of the training set over 64."""
-    name = "QP plane"
     if not all(QP_PLANE in batch for batch in batches):
-        return skipped(name, "the network takes none")
-    coded = {int(picture["qp"]) for unit in units for picture in unit.record["pictures"]}
+        return None, "the network takes none"
+    coded = {picture.qp for unit in units for picture in unit.pictures}
     if len(coded) == 1:
-        return skipped(name, f"all pictures have QP {min(coded)}")
+        return None, f"all pictures have QP {min(coded)}"
     seen = sorted({value * QP_SCALE for batch in batches for value in batch[QP_PLANE].flatten().tolist()})
     foreign = [f"{value:g}" for value in seen if value not in coded]
-    return judged(
-        name,
-        len(seen) > 1 and not foreign,
-        f"{few(foreign)}, where pictures have {_listed(coded)}" if foreign else f"values {_listed(seen)}",
-        "the network must see the QP of each patch, q / 64",
-    )
+    measured = f"{few(foreign)}, where pictures have {_listed(coded)}" if foreign else f"values {_listed(seen)}"
+    return len(seen) > 1 and not foreign, measured
 
 
 def _listed(values: Sequence[float] | set[int]) -> str:
@@ -73,18 +66,21 @@ def _listed(values: Sequence[float] | set[int]) -> str:
     return ", ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-2:]])
 
 
-def check_codec_error(units: Sequence[Unit], size: int = 64) -> Finding:
+@check(
+    "codec's error",
+    "originals and decoded pictures, or pictures and QPs, do not belong together: build the store again",
+)
+def check_codec_error(units: Sequence[Unit], size: int = 64) -> Measured:
     """What the codec left at each QP is an error that its quantiser can make, and rises with the QP.
 
     The same patches at every QP, cut as the loader cuts them. The quantiser's step is 2^((QP - 4) / 6) samples of 8
     bits (H.266 8.7.3); an error whose mean square is beyond the square of a step is not the codec's, but that of
     pictures that do not belong together.
     """
-    name = "codec's error"
     errors = _errors_by_qp(units, size)
     qps = sorted(errors)
     if not qps:
-        return skipped(name, "no sequence was coded")
+        return None, "no sequence was coded"
     problems = [f"none at QP {qp}" for qp in qps if errors[qp] == 0]
     problems += [
         f"MSE {errors[qp]:.0f} at QP {qp}, beyond the {_step(qp) ** 2:.0f} of its quantiser"
@@ -96,20 +92,16 @@ def check_codec_error(units: Sequence[Unit], size: int = 64) -> Finding:
         for low, high in pairwise(qps)
         if errors[high] <= errors[low] * (1 if high - low >= WIDE_STEP else 0.9)
     ]
-    return judged(
-        name,
-        not problems,
-        few(problems) if problems else "MSE " + ", ".join(f"{errors[qp]:.1f} at QP {qp}" for qp in qps),
-        "originals and decoded pictures, or pictures and QPs, do not belong together: build the store again",
-    )
+    return not problems, few(problems) or "MSE " + ", ".join(f"{errors[qp]:.1f} at QP {qp}" for qp in qps)
 
 
 def _step(qp: int) -> float:
+    """The quantiser's step in samples of 8 bits."""
     return float(2 ** ((qp - 4) / 6))
 
 
 def _errors_by_qp(units: Sequence[Unit], size: int) -> dict[int, float]:
-    """Mean squared error by QP, of 8-bit samples, over the same patches of sequences that have all QPs of the first."""
+    """Mean squared error of 8-bit samples by QP, over the same patches of sequences that have the most QPs."""
     by_name: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     for index, unit in enumerate(units):
         by_name[str(unit.folder), unit.name][unit.qp] = index
@@ -135,17 +127,17 @@ def _places(width: int, height: int, size: int) -> list[tuple[int, int]]:
     return [(int(across * u) // ALIGNMENT * ALIGNMENT, int(down * v) // ALIGNMENT * ALIGNMENT) for u, v in spread]
 
 
-def check_splits(training: Sequence[Unit], held: Sequence[Unit]) -> Finding:
+@check("splits", "gains on such pictures say nothing: give both the same group in the recipe, or leave one out")
+def check_splits(training: Sequence[Unit], held: Sequence[Unit]) -> Measured:
     """No picture of the training split is in another: not by its group, not sample by sample, not as a near twin.
 
     A near twin looks the same when both are small: the same picture at half the size, cropped, noisy, or seen by the
     other eye. See `twins` for how alike counts.
     """
-    name = "splits"
     if not held:
-        return skipped(name, "there are no pictures but those to train on")
-    groups = {str(unit.record.get("group", unit.name)) for unit in training}
-    shared = sorted(groups & {str(unit.record.get("group", unit.name)) for unit in held})
+        return None, "there are no pictures but those to train on"
+    groups = {unit.group for unit in training}
+    shared = sorted(groups & {unit.group for unit in held})
     ours, theirs = split_pictures(training), split_pictures(held)
     same = [(a.name, b.name) for a in ours for b in theirs if a.digest == b.digest]
     alike = [(ours[i].name, theirs[j].name, value) for i, j, value in twins(ours, theirs)]
@@ -153,10 +145,5 @@ def check_splits(training: Sequence[Unit], held: Sequence[Unit]) -> Finding:
     problems = [f"group {few(shared)} on both sides"] if shared else []
     problems += [f"the same picture: {few([f'{a} and {b}' for a, b in same])}"] if same else []
     problems += [f"near twins: {few([f'{a} and {b} ({value:.2f})' for a, b, value in alike])}"] if alike else []
-    return judged(
-        name,
-        not problems,
-        "; ".join(problems)
-        or f"{len(ours)} pictures to train on, {len(theirs)} held back, none as alike as {THRESHOLD}",
-        "gains on such pictures say nothing: give both the same group in the recipe, or leave one out",
-    )
+    counts = f"{len(ours)} pictures to train on, {len(theirs)} held back, none as alike as {THRESHOLD}"
+    return not problems, "; ".join(problems) or counts

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
 from codecnn.dataset.store import Unit
+from codecnn.quality import block_sums
 
 THRESHOLD = 0.5
 """Correlation from which two pictures are near twins. Of the 5,356 pairs of 104 unrelated natural pictures the most
@@ -18,7 +19,7 @@ least 0.99, a picture and itself less 3 and 5 % at two edges at least 0.58 in 95
 SIDE, SIGMA, SHIFT = 24, 2.0, 1
 """Size of the small pictures, the blur that is subtracted from them, and how far they are shifted to fit."""
 PICTURES = 8
-"""Of a sequence that are looked at, spread over its length."""
+"""Pictures of a sequence that are looked at, spread over its length."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def split_pictures(units: Sequence[Unit]) -> list[Look]:
     looks = []
     files: dict[Path, Unit] = {}
     for unit in units:
-        files.setdefault(unit.folder / unit.record["original"], unit)
+        files.setdefault(unit.original_path, unit)
     for unit in files.values():
         with unit.originals() as video:
             chosen = sorted(set(np.linspace(0, len(video) - 1, PICTURES).round().astype(int).tolist()))
@@ -56,7 +57,7 @@ def small_picture(luma: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
     # A cell of a small picture may hold no sample of its own: repeating samples leaves all means as they are.
     luma = luma.repeat(-(-SIDE // luma.shape[0]), axis=0).repeat(-(-SIDE // luma.shape[1]), axis=1)
     rows, columns = (np.linspace(0, extent, SIDE + 1).astype(int) for extent in luma.shape)
-    sums = np.add.reduceat(np.add.reduceat(luma, rows[:-1], axis=0), columns[:-1], axis=1)
+    sums = block_sums(luma, rows[:-1], columns[:-1])
     means = sums / np.outer(np.diff(rows), np.diff(columns))
     sketch: npt.NDArray[np.float64] = means - gaussian_filter(means, SIGMA, mode="reflect")
     return sketch

@@ -3,68 +3,53 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from codecnn.dataset.store import Store, Unit
+from codecnn.dataset.store import Unit
+from codecnn.models import pick_device
+from codecnn.training._forward import in_precision
+from codecnn.training.checks import network as net
 from codecnn.training.checks.base import Finding, Setup, adam, train_step
 from codecnn.training.checks.data import check_codec_error, check_planes, check_qps, check_splits
-from codecnn.training.checks.network import (
-    check_batch_norm,
-    check_evaluation_mode,
-    check_gradients,
-    check_initial_loss,
-    check_last_layer,
-    check_overfit,
-)
 from codecnn.training.checks.numbers import check_data_untouched, check_determinism, check_float64
 from codecnn.training.checks.speed import check_device, check_waiting
-from codecnn.training.distributed import pick_device
-from codecnn.training.filter.mix import Mix
-from codecnn.training.filter.task import filter_task
-from codecnn.training.forward import in_precision
-from codecnn.training.settings import TrainingSettings
+from codecnn.training.filter._mix import Mix
+from codecnn.training.filter._task import FilterTask, filter_task
+from codecnn.training.settings import FilterSettings, LoopSettings
 from codecnn.training.task import Batch, Task
 
 SMALL_BATCH, SMALL_PATCH = 2, 32
-"""Patches of the checks' own batches, and their side: enough to tell, and quick with any network."""
+"""How many patches the checks' own batches have, and their side: enough to tell, and quick with any network."""
 LOOKED_AT = 32
-"""Batches whose planes are looked at."""
+"""How many batches' planes are looked at."""
 
-
+Settings = TypeVar("Settings", bound=LoopSettings)
 Check = Callable[[], Finding]
 Progress = Callable[[int, int], None]
+"""Is told how many checks are done, of how many."""
 
 
-def _unheard(done: int, total: int) -> None:
-    pass
-
-
-def check_training(
-    data: Store | Mix,
-    network: str,
-    options: dict[str, Any],
-    settings: TrainingSettings,
-    progress: Progress = _unheard,
+def check_filter(
+    mix: Mix, network: str, options: dict[str, Any], settings: FilterSettings, progress: Progress | None = None
 ) -> list[Finding]:
-    """Every check on what `train` would do with the same arguments; raises what it would raise before its first step.
+    """Every check on what training `network` on the stores of `mix` would do; raises what it would raise at the start.
 
-    Torch's random numbers are left as they were. `progress` is told how many checks are done, of how many.
+    Torch's random numbers are left as they were.
     """
-    mix: Mix = [(data, 1.0)] if isinstance(data, Store) else data
 
-    def make(changed: TrainingSettings) -> Task:
+    def make(changed: FilterSettings) -> FilterTask:
         return filter_task(mix, network, options, changed)
 
-    def make_small(changed: TrainingSettings) -> Task:
+    def make_small(changed: FilterSettings) -> FilterTask:
         return make(changed.model_copy(update={"patch": SMALL_PATCH, "resident": False}))
 
     device = pick_device(settings.device)
     machine = check_device(device)  # before there is any work
     training = [unit for store, _ in mix for unit in store.split("train")]
-    held = [unit for store, _ in mix for unit in store.units if unit.record["split"] != "train"]
+    held = [unit for store, _ in mix for unit in store.units if unit.split != "train"]
     with _seeded(settings, device):
         task = make(settings)
         setup = task_setup(make_small, settings, device, _no_identity(task.model, settings))
@@ -75,33 +60,31 @@ def check_training(
             lambda: check_codec_error(training),
             lambda: check_planes(batches),
             lambda: check_qps(batches, training),
-            lambda: check_initial_loss(setup),
-            lambda: check_last_layer(setup),
-            lambda: check_evaluation_mode(setup),
+            lambda: net.check_initial_loss(setup),
+            lambda: net.check_last_layer(setup),
+            lambda: net.check_evaluation_mode(setup),
             *_task_checks(setup, task, settings, device, training),
         ]
         return _findings(checks, progress)
 
 
-def check_task(
-    make: Callable[[TrainingSettings], Task], settings: TrainingSettings, progress: Progress = _unheard
-) -> list[Finding]:
+def check_task(make: Callable[[Settings], Task], settings: Settings, progress: Progress | None = None) -> list[Finding]:
     """The checks that hold for any task, made from settings by `make`: all but those of filters and their pictures."""
     device = pick_device(settings.device)
     machine = check_device(device)
     with _seeded(settings, device):
         task = make(settings)
-        setup = task_setup(make, settings, device, None)
+        setup = task_setup(make, settings, device)
         return _findings([lambda: machine, *_task_checks(setup, task, settings, device, ())], progress)
 
 
 def _task_checks(
-    setup: Setup, task: Task, settings: TrainingSettings, device: torch.device, units: Sequence[Unit]
+    setup: Setup, task: Task, settings: LoopSettings, device: torch.device, units: Sequence[Unit]
 ) -> list[Check]:
     return [
-        lambda: check_gradients(setup),
-        lambda: check_overfit(setup),
-        lambda: check_batch_norm(setup),
+        lambda: net.check_gradients(setup),
+        lambda: net.check_overfit(setup),
+        lambda: net.check_batch_norm(setup),
         lambda: check_float64(replace(setup, loss=task.loss)),
         lambda: check_determinism(setup),
         lambda: check_data_untouched(setup, units),
@@ -110,7 +93,7 @@ def _task_checks(
 
 
 @contextlib.contextmanager
-def _seeded(settings: TrainingSettings, device: torch.device) -> Iterator[None]:
+def _seeded(settings: LoopSettings, device: torch.device) -> Iterator[None]:
     """With torch seeded and the threads of training; its random numbers go on afterwards as if nothing had been."""
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -119,19 +102,17 @@ def _seeded(settings: TrainingSettings, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _findings(checks: Sequence[Check], progress: Progress) -> list[Finding]:
+def _findings(checks: Sequence[Check], progress: Progress | None) -> list[Finding]:
     findings = []
     for check in checks:
         findings.append(check())
-        progress(len(findings), len(checks))
+        if progress is not None:
+            progress(len(findings), len(checks))
     return findings
 
 
 def task_setup(
-    make: Callable[[TrainingSettings], Task],
-    settings: TrainingSettings,
-    device: torch.device,
-    no_identity: str | None,
+    make: Callable[[Settings], Task], settings: Settings, device: torch.device, no_identity: str | None = None
 ) -> Setup:
     """The set-up of a task that `make` makes from settings, as the checks see it: with small batches."""
     small = settings.model_copy(update={"batch": SMALL_BATCH, "workers": 0, "accumulate": 1})
@@ -149,7 +130,7 @@ def task_setup(
     return Setup(build, draw, loss, no_identity, settings.seed)
 
 
-def _no_identity(model: nn.Module, settings: TrainingSettings) -> str | None:
+def _no_identity(model: nn.Module, settings: FilterSettings) -> str | None:
     """Why a filter network does not start as the identity, where it does not."""
     if settings.start is not None:
         return f"training starts from {settings.start.weights}"
@@ -158,7 +139,7 @@ def _no_identity(model: nn.Module, settings: TrainingSettings) -> str | None:
     return None
 
 
-def _check_waiting(setup: Setup, task: Task, settings: TrainingSettings, device: torch.device) -> Finding:
+def _check_waiting(setup: Setup, task: Task, settings: LoopSettings, device: torch.device) -> Finding:
     """The waiting for batches as large, and drawn in the way, that training asks for."""
     model = task.model.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     optimiser = adam(model)

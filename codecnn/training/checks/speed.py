@@ -9,23 +9,27 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from codecnn.training.checks.base import Finding, judged
+from codecnn.training.checks.base import Finding, Measured, check
 from codecnn.training.task import Batch
 
 WAITING_BOUND = 0.1
-"""Share of the time; training is built to wait for 2 % at most, the rest is for the error of a short measurement."""
+"""Share of the time that may be waited; training is built to wait for 2 % at most, but a short measurement errs."""
 WAITING_SECONDS = 12.0
-"""For which steps are timed, unless they are so slow that a few of them take longer."""
+"""Time that steps are measured for, unless they are so slow that a few of them take longer."""
 HELD = 32
 """Batches kept at a time."""
 LOAD_BOUND = 0.6
-"""Of the processors, a minute's mean. A second busy process can make a step several times slower."""
+"""Share of the processors that may be busy, a minute's mean. A second process can make a step several times slower."""
 OTHERS_BYTES = 2**30
-"""Of a GPU's memory, more than what a process needs for CUDA itself (about half a GiB)."""
+"""Bytes of a GPU's memory that others may hold, more than what CUDA itself takes (about half a GiB)."""
 UTILISATION_BOUND = 10
 """Percent of the time in which kernels ran, while this process runs none."""
 
 
+@check(
+    "waiting for data",
+    "data is the bottleneck: more training.workers, or training.resident on a GPU; a store on a local disk",
+)
 def check_waiting(
     step: Callable[[Batch], object],
     batches: Iterator[Batch],
@@ -34,7 +38,7 @@ def check_waiting(
     prefetched: int = 0,
     rounds: int = 3,
     seconds: float | None = None,
-) -> Finding:
+) -> Measured:
     """Steps a second with data as it comes against the same steps with the same batches kept: the share data takes.
 
     Both are timed in turn, and the median of the rounds' shares counts, so that what else runs on the machine disturbs
@@ -66,12 +70,8 @@ def check_waiting(
         cached.append(_timed(with_kept, device) / count)
     share = max(0.0, statistics.median(1 - ours / theirs for ours, theirs in zip(cached, real, strict=True)))
     fast, slow = statistics.median(cached), statistics.median(real)
-    return judged(
-        "waiting for data",
-        share <= WAITING_BOUND,
-        f"{share:.1%} of the time: {1 / slow:.3g} steps/s, {1 / fast:.3g} with batches that stay",
-        "data is the bottleneck: more training.workers, or training.resident on a GPU; a store on a local disk",
-    )
+    measured = f"{share:.1%} of the time: {1 / slow:.3g} steps/s, {1 / fast:.3g} with batches that stay"
+    return share <= WAITING_BOUND, measured
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:
@@ -96,7 +96,8 @@ def check_device(device: torch.device) -> Finding:
     return judge_load(os.getloadavg()[0], os.cpu_count() or 1)
 
 
-def judge_gpu(others: int, total: int, utilisation: int | None) -> Finding:
+@check("device", "another process uses this GPU: nvidia-smi names it; training.device picks another one")
+def judge_gpu(others: int, total: int, utilisation: int | None) -> Measured:
     """The finding for bytes of a GPU's memory that others hold, and percent of the time in which kernels run, if known.
 
     What CUDA itself takes for this process counts as others'.
@@ -104,15 +105,13 @@ def judge_gpu(others: int, total: int, utilisation: int | None) -> Finding:
     busy = utilisation is not None and utilisation > UTILISATION_BOUND
     measured = f"GPU: {others / 2**30:.2f} of {total / 2**30:.0f} GiB taken before training"
     measured += "" if utilisation is None else f", busy {utilisation} % of the time"
-    hint = "another process uses this GPU: nvidia-smi names it; training.device picks another one"
-    return judged("device", others <= OTHERS_BYTES and not busy, measured, hint)
+    return others <= OTHERS_BYTES and not busy, measured
 
 
-def judge_load(load: float, processors: int) -> Finding:
+@check("device", "other processes are at work: speeds measured now mean little, and training shares the processors")
+def judge_load(load: float, processors: int) -> Measured:
     """The finding for processes that want to run, a minute's mean, on so many processors."""
-    measured = f"CPU: load {load:.2f} on {processors} processors"
-    hint = "other processes are at work: speeds measured now mean little, and training shares the processors"
-    return judged("device", load <= LOAD_BOUND * processors, measured, hint)
+    return load <= LOAD_BOUND * processors, f"CPU: load {load:.2f} on {processors} processors"
 
 
 def gpu_utilisation(device: torch.device) -> int | None:

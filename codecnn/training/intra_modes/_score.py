@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +10,14 @@ from codecnn.errors import TableError
 from codecnn.intra.modes import PLANAR
 from codecnn.models import ModeNetwork
 from codecnn.models.families.mode_network import excess_cost
-from codecnn.training.intra_modes.cache import Size
-from codecnn.training.intra_modes.data import LabelledBlocks, costs_of, network_input
+from codecnn.training.intra_modes._cache import Size
+from codecnn.training.intra_modes._data import LabelledBlocks, costs_of, network_input
+from codecnn.training.task import ValidationResult
 
 _CHUNK_SAMPLES = 1 << 18
-"""Of blocks that a network sees at once."""
+"""Samples of the blocks that a network sees at once."""
 TOP = 3
+"""First choices that an encoder may try."""
 _ROUNDING = 2.0**-14
 """Labels by DCT that were made on another machine may be of a mode this much above the best: costs are of float32."""
 
@@ -76,31 +77,27 @@ def prepare_validation(blocks: LabelledBlocks, training: LabelledBlocks, cost: s
 
 
 @torch.no_grad()
-def score_modes(model: ModeNetwork, validation: Validation, device: torch.device) -> dict[str, Any]:
-    """What the modes of largest logit are worth, by block size and in the mean of the sizes.
+def score_modes(model: ModeNetwork, validation: Validation, device: torch.device) -> ValidationResult:
+    """Figures of the modes of largest logit, by block size and in the mean of the sizes.
 
     top1, top3               share of blocks whose best mode is the first, or among the first three
     excess_percent           by how much the chosen modes cost more than the best, sum over sum
     excess_of_3_percent      the same of the cheapest of the first three, for an encoder that tries them
-    score                    minus the mean excess_percent
+
+    The score is minus the mean excess_percent.
     """
-    found: dict[str, dict[str, float]] = {
-        name: {} for name in ("top1", "top3", "excess_percent", "excess_of_3_percent")
-    }
+    found: dict[str, dict[str, float]] = {"top1": {}, "top3": {}, "excess_percent": {}, "excess_of_3_percent": {}}
     for (width, height), part in validation.items():
         first = torch.cat([logits.topk(TOP, dim=1).indices for logits in _logits(model, part, device)]).cpu()
         best = part.batch["mode"][:, None] == first
-        values = (
-            float(best[:, 0].double().mean()),
-            float(best.any(dim=1).double().mean()),
-            100 * float(excess_cost(first[:, :1], part.costs)),
-            100 * float(excess_cost(first, part.costs)),
-        )
-        for name, value in zip(found, values, strict=True):
-            found[name][f"{width}x{height}"] = value
+        size = f"{width}x{height}"
+        found["top1"][size] = float(best[:, 0].double().mean())
+        found["top3"][size] = float(best.any(dim=1).double().mean())
+        found["excess_percent"][size] = 100 * float(excess_cost(first[:, :1], part.costs))
+        found["excess_of_3_percent"][size] = 100 * float(excess_cost(first, part.costs))
     for values_by_size in found.values():
         values_by_size["mean"] = float(np.mean(list(values_by_size.values())))
-    return {**found, "score": -found["excess_percent"]["mean"]}
+    return ValidationResult(-found["excess_percent"]["mean"], found)
 
 
 def _logits(model: ModeNetwork, part: SizeValidation, device: torch.device) -> Iterator[torch.Tensor]:

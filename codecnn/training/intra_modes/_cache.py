@@ -13,7 +13,7 @@ Costs are not in it: they follow from the samples, and computing them is quicker
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -37,12 +37,8 @@ CACHE_SCHEMA, FACTS = 1, "facts.json"
 ALL = "all"
 """Stands for the split of pictures that no store has put into one."""
 ROW = np.dtype([("picture", "<i4"), ("x", "<i4"), ("y", "<i4"), ("mode", "u1")])
-PICTURE = np.dtype(
-    [
-        *((name, "<i4") for name in ("width", "height", "bit_depth", "qp")),
-        *((name, "<i8") for name in ("original", "references")),
-    ]
-)
+_PICTURE = {"width": "<i4", "height": "<i4", "bit_depth": "<i4", "qp": "<i4", "original": "<i8", "references": "<i8"}
+PICTURE = np.dtype(list(_PICTURE.items()))
 """Geometry, QP, and where in planes.bin the original and the plane of its references start, in samples."""
 _BATCH = 1 << 16
 """Rows of a table in memory at once."""
@@ -50,32 +46,26 @@ _BATCH = 1 << 16
 
 @dataclass(frozen=True)
 class LabelCache:
-    """A label table whose pictures are what they were when it was made, ready to be mapped."""
+    """A label table whose pictures are what they were when it was made, ready to be mapped.
+
+    sha256     of the table
+    standard   whose modes the labels are, and `ctu_size`, which decides which neighbours are references
+    sizes      (width, height) of the blocks, by the split that they are in, or ALL
+    originals  SHA-256 -> path of the files that a split's pictures are from, by the split
+    """
 
     table: Path
     folder: Path
-    facts: dict[str, Any]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Of the labels: `LabelSettings` as a dictionary."""
-        return dict(self.facts["settings"])
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that its pictures are in, or ALL."""
-        return tuple(self.facts["splits"])
-
-    def originals(self, split: str) -> dict[str, str]:
-        """SHA-256 -> path of the files that a split's pictures are from."""
-        return {entry["sha256"]: entry["picture"] for entry in self.facts["inputs"] if entry.get("split", ALL) == split}
-
-    def sizes(self, split: str) -> tuple[Size, ...]:
-        """Width and height of the blocks that a split has."""
-        return tuple((w, h) for name, w, h in self.facts["rows"] if name == split)
+    sha256: str
+    standard: str
+    ctu_size: int
+    sizes: Mapping[str, tuple[Size, ...]]
+    originals: Mapping[str, Mapping[str, str]]
 
     def rows(self, split: str, size: Size) -> npt.NDArray[np.void]:
-        """ROW records (n,) of a split's blocks of one size, by memmap."""
+        """ROW records (n,) of a split's blocks of one size, by memmap; none where it has no such blocks."""
+        if size not in self.sizes[split]:
+            return np.empty(0, ROW)
         return np.memmap(self.folder / _name(split, size), ROW, "r")
 
     def pictures(self) -> npt.NDArray[np.void]:
@@ -106,7 +96,14 @@ def open_labels(table: Path, cost: str) -> LabelCache:
         found = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
         if any(found.get(name) != value for name, value in facts.items()):
             found = _build(table, folder, cost, inputs, facts)
-    return LabelCache(table, folder, found)
+    sizes = {split: tuple((w, h) for name, w, h in found["rows"] if name == split) for split in found["splits"]}
+    originals: dict[str, dict[str, str]] = {split: {} for split in sizes}
+    for entry in found["inputs"]:
+        originals[entry.get("split", ALL)][entry["sha256"]] = entry["picture"]
+    settings = found["settings"]
+    return LabelCache(
+        table, folder, found["table_sha256"], settings["standard"], settings["ctu_size"], sizes, originals
+    )
 
 
 def _table_facts(table: Path, cost: str) -> dict[str, Any]:

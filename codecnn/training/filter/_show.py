@@ -5,7 +5,7 @@ import numpy.typing as npt
 import torch
 
 from codecnn.dataset.store import Unit
-from codecnn.filtering import filter_picture, unit_planes
+from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import FilterNetwork
 from codecnn.video import Picture
 
@@ -27,7 +27,7 @@ def show_filtering(model: FilterNetwork, unit: Unit, device: str | torch.device)
     window = Picture(tuple(_cut(plane, wide, output.y.shape) for plane in output.planes), output.bit_depth)
     beside = {name: plane[wide[0], wide[1]] for name, plane in unit_planes(unit, 0, model.planes).items()}
     filtered = output.y.astype(np.int32)
-    made = filter_picture(model, window, unit.record["pictures"][0]["qp"], planes=beside, device=device)
+    made = FloatFilter(model, device=device)(window, unit.pictures[0].qp, beside)
     filtered[wide[0], wide[1]] = made.y
     shift = output.bit_depth - 8
     residual = (128 << shift) + ENHANCEMENT * (filtered - output.y)

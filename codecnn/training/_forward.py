@@ -1,10 +1,12 @@
 """The network as the loop runs it: compiled where that works, in parallel, its convolutions in the chosen precision."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from codecnn.training.task import Batch
 
@@ -20,13 +22,24 @@ class Autocast(nn.Module):
     def forward(self, *inputs: Any) -> Any:
         """What the network returns, tensors of bfloat16 as float32."""
         with torch.autocast(self._device, torch.bfloat16):
-            return _as_float32(self.module(*inputs))
+            made = self.module(*inputs)
+        return tree_map_only(Tensor, lambda value: value.float() if value.dtype == torch.bfloat16 else value, made)
 
 
-def _as_float32(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_float32(item) for name, item in value.items()}
-    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
+@contextlib.contextmanager
+def forward_hooks(modules: Mapping[str, nn.Module], call: Callable[[str, Any], Any]) -> Iterator[None]:
+    """Hooks on modules while the context lasts: `call(name, output)` after each that runs.
+
+    What it returns, unless that is None, takes the output's place.
+    """
+
+    def hook(name: str) -> Callable[[nn.Module, Any, Any], Any]:
+        return lambda module, inputs, output: call(name, output)
+
+    with contextlib.ExitStack() as stack:
+        for name, module in modules.items():
+            stack.enter_context(module.register_forward_hook(hook(name)))
+        yield
 
 
 def compiled(

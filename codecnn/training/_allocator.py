@@ -7,7 +7,7 @@ import sys
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
 _LARGEST_THRESHOLD = 32 * 2**20
-"""Of a tensor that comes from the heap; glibc takes no higher one."""
+"""Bytes of the largest tensor that comes from the heap; glibc takes no higher threshold."""
 
 
 def keep_freed_memory() -> None:

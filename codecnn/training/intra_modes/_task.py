@@ -15,33 +15,23 @@ from codecnn.errors import ConfigError
 from codecnn.models import ModeNetwork, create_mode_network, save_weights
 from codecnn.models.families.mode_network import mode_loss
 from codecnn.runs import sha256_json
-from codecnn.training.intra_modes.cache import ALL, LabelCache, open_labels
-from codecnn.training.intra_modes.data import LabelledBlocks, ModeBatches, Part, iterate_modes, network_input
-from codecnn.training.intra_modes.score import Validation, prepare_validation, score_modes
-from codecnn.training.settings import TrainingSettings
-from codecnn.training.task import Batch
+from codecnn.training.intra_modes._cache import ALL, LabelCache, open_labels
+from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, Part, iterate_modes, network_input
+from codecnn.training.intra_modes._score import Validation, prepare_validation, score_modes
+from codecnn.training.settings import LoopSettings
+from codecnn.training.task import Batch, ValidationResult
 
-FILTER_SETTINGS = (
-    "patch",
-    "positions",
-    "error_exponent",
-    "loss",
-    "weighting",
-    "start",
-    "validation_pictures",
-    "resident",
-)
-"""Settings that mean nothing here."""
 NETWORK = "modes"
+"""What config.json and cards call the network."""
 
 
 @dataclass(frozen=True)
-class ModesTask:
-    """A mode network on labels; `modes_task` makes one."""
+class IntraModesTask:
+    """A mode network on labels; `intra_modes_task` makes one."""
 
     model: ModeNetwork
     options: dict[str, Any]
-    settings: TrainingSettings
+    settings: LoopSettings
     cost: str
     softness: float
     training: LabelledBlocks
@@ -71,7 +61,7 @@ class ModesTask:
             return mode_loss(logits, batch["mode"])
         return F.cross_entropy(logits, soft_targets(batch["costs"], self.softness))
 
-    def validate(self, model: nn.Module, device: torch.device) -> dict[str, Any]:
+    def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
         """`score_modes`, whose score is minus the excess in percent, in the mean of the block sizes."""
         assert isinstance(model, ModeNetwork)
         return score_modes(model, self.validation, device)
@@ -80,8 +70,12 @@ class ModesTask:
         """Network, options, cost, the blocks validated on and the key of the data."""
         blocks = {f"{w}x{h}": len(part.costs) for (w, h), part in self.validation.items()}
         return {
-            **{"network": NETWORK, "options": self.options, "cost": self.cost, "softness": self.softness},
-            **{"validation_blocks": blocks, "data_key": self.data_key},
+            "network": NETWORK,
+            "options": self.options,
+            "cost": self.cost,
+            "softness": self.softness,
+            "validation_blocks": blocks,
+            "data_key": self.data_key,
         }
 
     def files(self) -> dict[str, Any]:
@@ -109,16 +103,16 @@ def soft_targets(costs: Tensor, softness: float) -> Tensor:
     return (-excess / (softness * unit)).softmax(dim=1)
 
 
-def modes_task(
+def intra_modes_task(
     labels: Sequence[Path],
     validation: Sequence[Path],
     options: dict[str, Any],
-    settings: TrainingSettings,
+    settings: LoopSettings,
     *,
     cost: str = "dct",
     softness: float = 0.0,
     validation_blocks: int = 4096,
-) -> ModesTask:
+) -> IntraModesTask:
     """The task of training a mode network on tables of `codecnn labels` by `cost`.
 
     Where there are no tables for `validation`, the pictures that a store's recipe puts in its split "val" are validated
@@ -126,9 +120,6 @@ def modes_task(
     `prepare_validation`. Raises ConfigError where a file is in both parts or nothing is left to validate on, and what
     `open_labels` raises.
     """
-    unknown = [name for name in FILTER_SETTINGS if name in settings.model_fields_set]
-    if unknown:
-        raise ConfigError(f"training.{unknown[0]} is a setting of filters, not of the mode classifier")
     training, validating = _split(labels, validation, cost)
     blocks = LabelledBlocks(training)
     model = create_mode_network(**{"modes": blocks.modes} | options)
@@ -137,18 +128,18 @@ def modes_task(
             f"a network of {model.options['modes']} modes cannot learn {blocks.standard}'s {blocks.modes}"
         )
     prepared = prepare_validation(LabelledBlocks(validating), blocks, cost, validation_blocks)
-    key = sha256_json([[cache.facts["table_sha256"], split] for cache, split in (*training, *validating)])
-    return ModesTask(model, model.options, settings, cost, softness, blocks, prepared, key)
+    key = sha256_json([[cache.sha256, split] for cache, split in (*training, *validating)])
+    return IntraModesTask(model, model.options, settings, cost, softness, blocks, prepared, key)
 
 
 def _split(labels: Sequence[Path], validation: Sequence[Path], cost: str) -> tuple[list[Part], list[Part]]:
     tables = [open_labels(path, cost) for path in labels]
     others = [open_labels(path, cost) for path in validation]
-    training = [(cache, split) for cache in tables for split in ("train", ALL) if split in cache.splits]
+    training = [(cache, split) for cache in tables for split in ("train", ALL) if split in cache.sizes]
     if others:
-        validating = [(cache, split) for cache in others for split in cache.splits if split != "train"]
+        validating = [(cache, split) for cache in others for split in cache.sizes if split != "train"]
     else:
-        validating = [(cache, "val") for cache in tables if "val" in cache.splits]
+        validating = [(cache, "val") for cache in tables if "val" in cache.sizes]
     if not training:
         raise ConfigError(f"no pictures to train on in {', '.join(map(str, labels))}: all are in other splits")
     if not validating:
@@ -164,4 +155,4 @@ def _split(labels: Sequence[Path], validation: Sequence[Path], cost: str) -> tup
 
 
 def _originals(parts: Sequence[tuple[LabelCache, str]]) -> dict[str, str]:
-    return {key: path for cache, split in parts for key, path in cache.originals(split).items()}
+    return {key: path for cache, split in parts for key, path in cache.originals[split].items()}

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from codecnn.dataset.store import Unit
-from codecnn.filtering import filter_picture, unit_planes
+from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import FilterNetwork
+from codecnn.quality import mse
 from codecnn.training.distributed import gather, share
 
 
@@ -36,15 +37,13 @@ def psnr_gain(model: FilterNetwork, units: Sequence[Unit], device: str | torch.d
 
 def _picture_gains(model: FilterNetwork, unit: Unit, device: str | torch.device) -> list[float]:
     """The gain in dB of each picture of a unit that has an error."""
-    gains = []
+    gains, filter_ = [], FloatFilter(model, device=device)
     with unit.originals() as originals, unit.decoded() as decoded:
-        pictures = zip(unit.record["pictures"], originals, decoded, strict=True)
+        pictures = zip(unit.pictures, originals, decoded, strict=True)
         for index, (coded, original, output) in enumerate(pictures):
-            source = original.y.astype(np.float64)
             beside = unit_planes(unit, index, model.planes)
-            filtered = filter_picture(model, output, coded["qp"], planes=beside, device=device).y
-            before = np.mean((source - output.y) ** 2)
-            after = np.mean((source - filtered) ** 2)
+            filtered = filter_(output, coded.qp, beside).y
+            before, after = mse(original.y, output.y), mse(original.y, filtered)
             if before > 0 and after > 0:
                 gains.append(float(10 * np.log10(before / after)))
     return gains

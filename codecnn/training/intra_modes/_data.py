@@ -7,6 +7,7 @@ drawing sizes evenly, which would spend three quarters of all samples on blocks 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from codecnn.intra.blocks import block_costs
 from codecnn.intra.modes import MODE_COUNT
 from codecnn.intra.references import reference_places
 from codecnn.models.families.mode_network import mode_image, mode_side
-from codecnn.training.intra_modes.cache import ROW, LabelCache, Size
+from codecnn.training.intra_modes._cache import LabelCache, Size
 
 Array = npt.NDArray[Any]
 Part = tuple[LabelCache, str]
@@ -42,11 +43,11 @@ class LabelledBlocks:
         first = parts[0][0]
         for cache, _ in parts:
             for name in ("standard", "ctu_size"):
-                if cache.settings[name] != first.settings[name]:
+                if getattr(cache, name) != getattr(first, name):
                     raise TableError(f"{cache.table} and {first.table} have labels of a different {name}")
-        self.standard, self.ctu_size = str(first.settings["standard"]), int(first.settings["ctu_size"])
+        self.standard, self.ctu_size = first.standard, first.ctu_size
         self.modes = MODE_COUNT[self.standard]
-        self.sizes = tuple(sorted({size for cache, split in parts for size in cache.sizes(split)}))
+        self.sizes = tuple(sorted({size for cache, split in parts for size in cache.sizes[split]}))
         self._open: dict[Any, Array] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,11 +66,13 @@ class LabelledBlocks:
         mode (n,) int64           the best mode
         """
         width, height = size
+        count = len(numbers)
         out: dict[str, Array] = {
-            "line": np.empty((len(numbers), 2 * height + 1 + 2 * width), np.int32),
-            "block": np.empty((len(numbers), height, width), np.int32),
-            **{name: np.empty(len(numbers), np.int32) for name in ("bit_depth", "qp")},
-            "mode": np.empty(len(numbers), np.int64),
+            "line": np.empty((count, 2 * height + 1 + 2 * width), np.int32),
+            "block": np.empty((count, height, width), np.int32),
+            "bit_depth": np.empty(count, np.int32),
+            "qp": np.empty(count, np.int32),
+            "mode": np.empty(count, np.int64),
         }
         ends = self._ends(size)
         which = np.searchsorted(ends, numbers, side="right")
@@ -96,10 +99,8 @@ class LabelledBlocks:
         corner = picture["original"] + positions[:, 1] * stride[:, 0] + positions[:, 0]
         inside = np.arange(height)[:, None] * stride[:, :, None] + np.arange(width)
         block = planes[corner[:, None, None] + inside].astype(np.int32)
-        return {
-            **{"line": line, "block": block, "mode": rows["mode"]},
-            **{name: picture[name] for name in ("bit_depth", "qp")},
-        }
+        told = {"bit_depth": picture["bit_depth"], "qp": picture["qp"]}
+        return {"line": line, "block": block, "mode": rows["mode"]} | told
 
     def most_frequent(self, size: Size) -> int:
         """The label that most blocks of a size have, the lower of two."""
@@ -112,8 +113,6 @@ class LabelledBlocks:
 
     def _rows(self, part: int, size: Size) -> Array:
         cache, split = self.parts[part]
-        if size not in cache.sizes(split):
-            return np.empty(0, ROW)
         return self._mapped((part, size), lambda: cache.rows(split, size))
 
     def _ends(self, size: Size) -> Array:
@@ -125,6 +124,7 @@ class LabelledBlocks:
         return self._open[key]
 
 
+@dataclass(eq=False)
 class ModeBatches(Dataset[dict[str, Tensor]]):
     """Item k is the k-th batch of a run: `batch` blocks of one size, drawn evenly from all blocks of that size.
 
@@ -133,22 +133,19 @@ class ModeBatches(Dataset[dict[str, Tensor]]):
     blocks rank, rank + world, ... Raises ConfigError for a batch that does not divide by the world.
     """
 
-    def __init__(
-        self,
-        blocks: LabelledBlocks,
-        *,
-        batch: int,
-        steps: int,
-        augment: bool = True,
-        cost: str | None = None,
-        seed: int = 0,
-        part: tuple[int, int] = (0, 1),
-    ) -> None:
-        if batch % part[1]:
-            raise ConfigError(f"a batch of {batch} blocks cannot be shared evenly by {part[1]} processes")
-        self.blocks, self.batch, self.steps, self.augment, self.seed = blocks, batch, steps, augment, seed
-        self.cost, self.part = cost, part
-        weights = np.array([(width * height) ** -0.5 for width, height in blocks.sizes])
+    blocks: LabelledBlocks
+    _: KW_ONLY
+    batch: int
+    steps: int
+    augment: bool = True
+    cost: str | None = None
+    seed: int = 0
+    part: tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        if self.batch % self.part[1]:
+            raise ConfigError(f"a batch of {self.batch} blocks cannot be shared evenly by {self.part[1]} processes")
+        weights = np.array([(width * height) ** -0.5 for width, height in self.blocks.sizes])
         self._chances = weights / weights.sum()
 
     def __len__(self) -> int:

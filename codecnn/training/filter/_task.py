@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from codecnn.dataset.loader import TrainingBatches, iterate
 from codecnn.dataset.resident import ResidentBatches
-from codecnn.dataset.sampling import Source
+from codecnn.dataset.sampling import UnitsShare
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
 from codecnn.models import FilterNetwork, create_model, freeze, grow, load_partial, save_weights
-from codecnn.training.filter.losses import filter_loss
-from codecnn.training.filter.mix import Mix, data_key, validation_units
-from codecnn.training.filter.show import show_filtering
-from codecnn.training.filter.validate import limit_pictures, psnr_gain
-from codecnn.training.settings import StartSettings, TrainingSettings
-from codecnn.training.task import Batch
+from codecnn.training.filter._losses import filter_loss
+from codecnn.training.filter._mix import Mix, data_key, validation_units
+from codecnn.training.filter._show import show_filtering
+from codecnn.training.filter._validate import limit_pictures, psnr_gain
+from codecnn.training.settings import FilterSettings, StartSettings
+from codecnn.training.task import Batch, ValidationResult
 
 TRANSFER = "transfer.json"
 
@@ -33,8 +33,8 @@ class FilterTask:
     model: FilterNetwork
     network: str
     options: dict[str, Any]
-    settings: TrainingSettings
-    sources: Sequence[Source]
+    settings: FilterSettings
+    sources: Sequence[UnitsShare]
     validation: Sequence[Unit]
     data_key: str
     transfer: dict[str, Any] | None
@@ -64,12 +64,13 @@ class FilterTask:
         """`filter_loss` with the weighting and the kind of the settings."""
         return filter_loss(model, batch, self.settings.weighting, self.settings.loss)
 
-    def validate(self, model: nn.Module, device: torch.device) -> dict[str, Any]:
+    def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
         """PSNR gain in dB by QP and in the mean of the QPs, which is the score."""
         assert isinstance(model, FilterNetwork)
         gain = psnr_gain(model, self.validation, device)
         mean = float(np.mean(list(gain.values())))
-        return {"gain_db": {str(qp): value for qp, value in gain.items()}, "gain_mean_db": mean, "score": mean}
+        by_qp = {str(qp): value for qp, value in gain.items()}
+        return ValidationResult(mean, {"gain_db": by_qp, "gain_mean_db": mean})
 
     def config(self) -> dict[str, Any]:
         """Network, options and the key of the data."""
@@ -94,7 +95,7 @@ class FilterTask:
 
 
 def filter_task(
-    data: Store | Mix, network: str, options: dict[str, Any], settings: TrainingSettings, *, resume: bool = False
+    data: Store | Mix, network: str, options: dict[str, Any], settings: FilterSettings, *, resume: bool = False
 ) -> FilterTask:
     """The task of training `network` on a store, or on a mix of several.
 

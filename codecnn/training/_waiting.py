@@ -1,4 +1,4 @@
-"""How long training waits for its data, measured without making the device wait."""
+"""Where the time of a run goes, measured without making the device wait."""
 
 import time
 from collections.abc import Iterator
@@ -6,6 +6,19 @@ from collections.abc import Iterator
 import torch
 
 from codecnn.training.task import Batch
+
+
+class Watch:
+    """Seconds from lap to lap."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last call, or since the beginning."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        return seconds
 
 
 class TimedBatches:

@@ -20,7 +20,7 @@ def data_key(mix: Mix) -> str:
 
 def validation_units(mix: Mix) -> tuple[Unit, ...]:
     """The split "val" of all stores that have one, whatever their shares. StoreError where none has."""
-    units = tuple(unit for store, _ in mix for unit in store.units if unit.record["split"] == "val")
+    units = tuple(unit for store, _ in mix for unit in store.units if unit.split == "val")
     if not units:
         raise StoreError(f"no pictures in the split 'val' of {', '.join(str(store.folder) for store, _ in mix)}")
     return units

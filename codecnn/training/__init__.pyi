@@ -1,0 +1,11 @@
+from ._schedule import warmup_cosine as warmup_cosine
+from .checkpoint import CHECKPOINT as CHECKPOINT
+from .filter._losses import filter_loss as filter_loss
+from .filter._validate import psnr_gain as psnr_gain
+from .loop import Trainer as Trainer
+from .loop import TrainingResult as TrainingResult
+from .loop import train as train
+from .loop import train_task as train_task
+from .settings import FilterSettings as FilterSettings
+from .settings import LoopSettings as LoopSettings
+from .task import Task as Task
