@@ -2,14 +2,16 @@
 
 import contextlib
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from codecnn.evaluation.summarise import Gains, Results
 
 out = Console()
 err = Console(stderr=True)
@@ -17,49 +19,47 @@ err = Console(stderr=True)
 
 @contextlib.contextmanager
 def progress(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, as a function of (done, total)."""
-    with tqdm(desc=description, unit=unit, disable=None) as bar:
+    """A progress bar on a terminal, as a function of (done, total); it is drawn when it is first called."""
+    with contextlib.ExitStack() as stack:
+        bar: Any = None
 
         def report(done: int, total: int) -> None:
+            nonlocal bar
+            bar = bar or stack.enter_context(tqdm(desc=description, unit=unit, disable=None))
             bar.total = total
             bar.update(done - bar.n)
 
         yield report
 
 
-def print_gains(results: dict[str, Any]) -> None:
+def print_gains(results: "Results") -> None:
     """The gain table of an evaluation: a row a sequence, a column a QP, dB; BD-rate in percent."""
-    qps = sorted({str(row["qp"]) for row in results["sequences"]}, key=int)
-    table = Table("PSNR Y gain, dB", *(f"QP {qp}" for qp in qps), "mean", "BD-rate Y")
-    rows: dict[str, dict[str, float]] = {row["name"]: {} for row in results["sequences"]}
-    for row in results["sequences"]:
-        if row["psnr_y"] is not None and row["psnr_y_filtered"] is not None:
-            rows[row["name"]][str(row["qp"])] = row["psnr_y_filtered"] - row["psnr_y"]
-    for name, gains in rows.items():
-        gains["mean"] = sum(gains.values()) / len(gains) if gains else math.nan
-        bd_rate = results["bd_rate_per_sequence"][name]["y"]
-        table.add_row(name, *(_decibel(gains.get(qp)) for qp in (*qps, "mean")), _percent(bd_rate))
-    means = results["gain_db"].get("y", {})
+    columns = [*map(str, results.qps), "mean"]
+    table = Table("PSNR Y gain, dB", *(f"QP {qp}" for qp in results.qps), "mean", "BD-rate Y")
+
+    def add(name: str, gains: "Gains", rate: float | None) -> None:
+        table.add_row(name, *(_decibel(gains.get(column)) for column in columns), _percent(rate))
+
+    for name, gains in results.sequence_gains().items():
+        add(name, gains, results.bd_rate_per_sequence[name]["y"])
     table.add_section()
-    table.add_row("mean", *(_decibel(means.get(qp)) for qp in (*qps, "mean")), _percent(results["bd_rate"]["y"]))
+    add("mean", results.gain_db.get("y", {}), results.bd_rate["y"])
     out.print(table)
-    if results["decisions"] != "none":
-        network = results["gain_db_network"].get("y", {}).get("mean")
-        bd_rate = results["bd_rate_network"]["y"]
+    if results.bd_rate_network is not None:
         out.print(
-            f"With decisions ({results['decisions']}), their bits counted; the network alone: "
-            f"{_decibel(network)} dB, {_percent(bd_rate)}"
+            f"With decisions ({results.decisions}), their bits counted; the network alone: "
+            f"{_decibel(results.mean_gain('y', network=True))} dB, {_percent(results.bd_rate_network['y'])}"
         )
     out.print(
-        f"{results['name']}: {results['model']}, {results['kmac_per_pixel']:.1f} kMAC/pixel, {results['codec']} "
-        f"{results['settings']['preset']} {results['settings']['configuration'].upper()}, {results['label']}"
+        f"{results.name}: {results.model}, {results.kmac_per_pixel:.1f} kMAC/pixel, {results.codec} "
+        f"{results.settings['preset']} {results.settings['configuration'].upper()}, {results.label}"
     )
-    for note in results["notes"]:
+    for note in results.notes:
         out.print(note, markup=False)
 
 
 def _decibel(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:+.3f}"
+    return "-" if value is None else f"{value:+.3f}"
 
 
 def _percent(value: float | None) -> str:

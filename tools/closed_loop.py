@@ -8,13 +8,14 @@ bits of the closed loop against those without the filter, and BD-rates.
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
 
 from codecnn.errors import CodecnnError
-from codecnn.evaluation.closed_loop import closed_loop, summarise_loops
-from codecnn.filtering import float_filter
+from codecnn.evaluation.closed_loop import CHAINS, closed_loop, summarise_loops
+from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
 from codecnn.runs import provenance, write_json
 from codecnn.video import open_video
@@ -32,32 +33,23 @@ def main() -> int:
     options = parser.parse_args()
     network, card = load_model(options.model)
     qps = [int(qp) for qp in options.qp.split(",")]
+    how = {"preset": options.preset, "decisions": options.decisions}
     with open_video(options.clip, frames=options.frames) as video, tqdm(disable=None, unit="picture") as bar:
         bar.total = 2 * len(video) * len(qps)
-        runs = [
-            closed_loop(
-                float_filter(network),
-                list(video),
-                video.format,
-                qp,
-                preset=options.preset,
-                decisions=options.decisions,
-                progress=bar.update,
-            )
-            for qp in qps
-        ]
-    summary = summarise_loops(runs)
+        pictures, filter_ = list(video), FloatFilter(network)
+        loops = [closed_loop(filter_, pictures, video.format, qp, **how, progress=bar.update) for qp in qps]
+    summary = summarise_loops(loops)
     print(f"{'QP':>4} {'slices':>7} {'post':>8} {'twice':>8} {'closed':>8} {'bits':>8}  reference")
-    for run in runs:
-        gains = (summary["gain_db"][name][str(run["qp"])] for name in ("post_filter", "twice", "closed_loop"))
-        ratio = 100 * (summary["bits_ratio"][str(run["qp"])] - 1)
-        cells = " ".join(f"{value:+8.4f}" for value in gains)
-        print(f"{run['qp']:4} {run['slice_qps'][-1]:7} {cells} {ratio:+7.2f}%  {run['reference_psnr']:.1f} dB")
-    rates = {name: "-" if rate is None else f"{rate:+.2f} %" for name, rate in summary["bd_rate"].items()}
+    for loop in loops:
+        cells = " ".join(f"{summary.gain_db[name][str(loop.qp)]:+8.4f}" for name in CHAINS[1:])
+        ratio = 100 * (summary.bits_ratio[str(loop.qp)] - 1)
+        print(f"{loop.qp:4} {loop.slice_qps[-1]:7} {cells} {ratio:+7.2f}%  {loop.reference_psnr:.1f} dB")
+    rates = {name: "-" if rate is None else f"{rate:+.2f} %" for name, rate in summary.bd_rate.items()}
     print(f"BD-rate: post-filter {rates['post_filter']}, twice {rates['twice']}, closed loop {rates['closed_loop']}")
     if options.output:
-        extra = {"clip": options.clip.name, "weights_sha256": card.get("sha256"), "decisions": options.decisions}
-        write_json(options.output, {**extra, **summary, "runs": runs, "provenance": provenance()})
+        told = {"clip": options.clip.name, "weights_sha256": card.sha256, "decisions": options.decisions}
+        told |= asdict(summary) | {"runs": [*map(asdict, loops)], "provenance": provenance()}
+        write_json(options.output, told)
     return 0
 
 

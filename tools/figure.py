@@ -25,9 +25,7 @@ def draw(models: list[dict], output: Path) -> None:
     dots = [(row["qp"], row["psnr_y_filtered"] - row["psnr_y"]) for row in models[-1]["sequences"]]
     axes.scatter(*zip(*dots, strict=True), s=9, color=f"C{len(models) - 1}", alpha=0.35, linewidths=0)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set_xticks(qps)
-    axes.set_xlabel("QP")
-    axes.set_ylabel("PSNR Y gain, dB")
+    axes.set(xticks=qps, xlabel="QP", ylabel="PSNR Y gain, dB")
     pictures = len({row["name"] for row in models[0]["sequences"]})
     settings = models[0]["settings"]
     axes.set_title(

@@ -1,31 +1,49 @@
-"""One cell of an evaluation: what a coded unit is worth as decoded, and what one filter makes of it."""
+"""Measuring: the quality of coded units as decoded and as each filter makes them, cell by cell.
 
+A cell is a sequence at a QP through a filter. Only this module reads pictures; what follows it has records.
+"""
+
+import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from codecnn.codec.base import MAX_QP
+from codecnn.dataset.records import PictureRecord
 from codecnn.dataset.store import Unit
-from codecnn.errors import ConfigError, FormatError
+from codecnn.errors import CodecnnError, ConfigError, FormatError, ModelError
 from codecnn.filtering import Decision, PictureFilter, decide_picture, rounded, sequence_pays, unit_planes
-from codecnn.quality.grid import ctu_grid, ctu_sums
+from codecnn.models import Card
+from codecnn.quality.grid import ctu_grid, ctu_means
 from codecnn.quality.libvmaf import vmaf
-from codecnn.quality.metrics import mse
+from codecnn.quality.metrics import mean_psnr, mse, psnr
 from codecnn.quality.structure import MIN_SIDE, ms_ssim, ssim
+from codecnn.runs import atomic_path, read_json, sha256_json, write_json
 from codecnn.video import Picture, create_video
-from codecnn.video.writer import VideoWriter
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
+CELL_SCHEMA = 1
 Decisions = Literal["none", "ctu", "full"]
 QP_OFFSETS: Mapping[Decisions, tuple[int, ...]] = {"none": (0,), "ctu": (0,), "full": (0, -5, 5)}
 """What is added to the slice QP that the network gets: the candidates of each kind of decisions, the first as it is."""
+
+MAX_CROPS = 6
+CROP_SIZE = 192
+"""Side in luma samples of the crops that the report shows."""
+_STEP = 32
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -33,9 +51,93 @@ class Entry:
     """A filter that takes part: the name it has in the results, the card of its weights, and where it runs."""
 
     name: str
-    card: dict[str, Any]
+    card: Card
     filter: PictureFilter
     device: str = "cpu"
+
+
+class PictureMeasure(BaseModel):
+    """One picture, decoded or filtered, against its original, as the JSON of a cell holds it.
+
+    `mse` of each plane, sample²; `ssim` and `ms_ssim` of luma, the latter None where the picture is too small; `vmaf`.
+    A filtered picture has `seconds`, the time of one pass of the filter; with decisions also `mse_network`, that of the
+    network everywhere, and what was decided. What was not measured is not set.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    mse: tuple[float, ...]
+    ssim: float | None = None
+    ms_ssim: float | None = None
+    seconds: float = 0
+    mse_network: tuple[float, ...] | None = None
+    bits: float = 0
+    mode: str | None = None
+    scales: dict[str, float] | None = None
+    qp_offset: int | None = None
+    vmaf: float | None = None
+
+    def psnrs(self, bit_depth: int) -> list[float | None]:
+        """PSNR of each plane in dB, None where it is without error."""
+        return [mean_psnr([value], bit_depth) if value > 0 else None for value in self.mse]
+
+    def to_json(self) -> dict[str, Any]:
+        """What was measured."""
+        return self.model_dump(exclude_unset=True)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A coded unit through the filter `model`: its pictures as decoded and as filtered, and the file of its CTUs."""
+
+    model: str
+    unit: Unit
+    decoded: Sequence[PictureMeasure]
+    filtered: Sequence[PictureMeasure]
+    ctus: Path
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """What a filter makes of a picture: the picture that counts, the network's own, and what was decided, if it was."""
+
+    picture: Picture
+    network: Picture
+    seconds: float
+    decision: Decision | None = None
+
+    @property
+    def bits(self) -> float:
+        """Bits of what was decided."""
+        return 0.0 if self.decision is None else self.decision.bits
+
+
+@dataclass(frozen=True)
+class Crop:
+    """The same cut of a sequence at one QP: original, decoded, filtered.
+
+    Pictures are luma (h, w), unsigned at `bit_depth`, or RGB (h, w, 3) uint8; PSNRs in dB. Raises FormatError where
+    shapes differ.
+    """
+
+    name: str
+    qp: int
+    original: NDArray[Any]
+    decoded: NDArray[Any]
+    filtered: NDArray[Any]
+    bit_depth: int
+    psnr_decoded: float
+    psnr_filtered: float
+
+    def __post_init__(self) -> None:
+        shapes = {self.original.shape, self.decoded.shape, self.filtered.shape}
+        if len(shapes) != 1:
+            raise FormatError(f"the pictures of the crop {self.name} at QP {self.qp} differ in shape: {sorted(shapes)}")
+
+    @property
+    def gain(self) -> float | None:
+        """Gain of this cut in dB; None where it had no error."""
+        return None if np.isinf(self.psnr_decoded) else self.psnr_filtered - self.psnr_decoded
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:
@@ -47,66 +149,135 @@ def parse_metrics(text: str) -> tuple[str, ...]:
     return names
 
 
-def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """Quality of each decoded picture of `unit` against its original; see `_quality`."""
+def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> None:
+    parse_metrics(",".join(metrics))
+    if decisions not in QP_OFFSETS:
+        raise ConfigError(f"unknown decisions {decisions!r}: one of {', '.join(QP_OFFSETS)}")
+    names = [entry.name for entry in entries]
+    if not names:
+        raise ConfigError("there is no filter to evaluate")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two filters have one name: {', '.join(names)}")
+    for entry in entries:
+        if not entry.card.sha256:
+            raise ModelError(f"the card of {entry.name} does not tell the sha256 of its weights")
+
+
+def measure_cells(
+    entries: Sequence[Entry],
+    units: Sequence[Unit],
+    folder: Path,
+    metrics: Sequence[str],
+    decisions: Decisions,
+    ctu_size: int,
+    progress: Progress | None = None,
+) -> list[Cell]:
+    """Every unit through every filter, filter by filter; what `folder` holds of them is not measured again.
+
+    Raises ConfigError or ModelError for what cannot be evaluated, before anything is measured.
+    """
+    _check(entries, metrics, decisions)
+    report = progress or (lambda done, total: None)
+    cells: dict[str, list[Cell]] = {entry.name: [] for entry in entries}
+    # Unit by unit, so that an interrupted evaluation has compared all filters on what it came to.
+    for index, (unit, entry) in enumerate((unit, entry) for unit in units for entry in entries):
+        report(index, len(units) * len(entries))
+        cells[entry.name].append(_cell(entry, unit, folder, metrics, decisions, ctu_size))
+    report(len(units) * len(entries), len(units) * len(entries))
+    return [cell for group in cells.values() for cell in group]
+
+
+def _cell(entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int) -> Cell:
+    """The cell from its files, or measured and written."""
+    key = {"schema": CELL_SCHEMA, "unit": unit.key, "original": unit.files[unit.original_file]}
+    key |= {"metrics": sorted(metrics)}
+    path = folder / _file_name(unit, key)
+    decoded = _kept(path, key)
+    if decoded is None:
+        decoded = measure_decoded(unit, metrics)
+        write_json(path, {"key": key, "pictures": [picture.to_json() for picture in decoded]})
+    key |= {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
+    key |= {"decisions": decisions, "ctu": ctu_size}
+    path = folder / _file_name(unit, key)
+    table = path.with_suffix(".parquet")
+    filtered = _kept(path, key)
+    if filtered is None or not table.is_file():
+        filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu_size)
+        # The table first: a kill in between leaves no JSON, and the JSON says that both are whole.
+        with atomic_path(table) as part:
+            pq.write_table(ctus, part)
+        told = [picture.to_json() for picture in filtered]
+        write_json(path, {"key": key, "device": entry.device, "pictures": told})
+    return Cell(entry.name, unit, decoded, filtered, table)
+
+
+def _file_name(unit: Unit, key: Mapping[str, Any]) -> str:
+    # A store from elsewhere may name a sequence as it likes.
+    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{sha256_json(key)[:16]}.json"
+
+
+def _kept(path: Path, key: Mapping[str, Any]) -> list[PictureMeasure] | None:
+    """The pictures of a cell that was measured before; None where there is none, or what is there is damaged."""
+    try:
+        cell = read_json(path)
+        return [PictureMeasure.model_validate(one) for one in cell["pictures"]] if cell["key"] == key else None
+    except (CodecnnError, KeyError, TypeError, ValidationError):
+        return None
+
+
+def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[PictureMeasure]:
+    """Quality of each decoded picture of `unit` against its original."""
     with unit.originals() as originals, unit.decoded() as decoded:
-        rows = [_quality(a, b, metrics) for a, b in zip(originals, decoded, strict=True)]
-    if "vmaf" in metrics:
-        scores = vmaf(unit.folder / unit.record["original"], unit.folder / unit.record["decoded"], unit.format)
-        for row, score in zip(rows, scores, strict=True):
-            row["vmaf"] = score
-    return rows
+        pictures = [_quality(a, b, metrics) for a, b in zip(originals, decoded, strict=True)]
+    return _with_vmaf(pictures, unit, unit.decoded_path, metrics)
 
 
 def measure_filtered(
-    filter_: PictureFilter, unit: Unit, metrics: Sequence[str], decisions: Decisions, ctu: int
-) -> tuple[list[dict[str, Any]], pa.Table]:
+    filter_: PictureFilter, unit: Unit, metrics: Sequence[str], decisions: Decisions, ctu_size: int
+) -> tuple[list[PictureMeasure], pa.Table]:
     """Quality of each picture of `unit` as filtered, and a table of its CTUs.
 
-    With decisions the picture is the one an encoder would have chosen; then a row also holds `mse_network` of the
-    network everywhere, `bits` of what was decided, and its `mode`, `scales` and `qp_offset`; where all of a sequence's
-    decisions do not pay for their bits, it is taken as coded without the filter. `seconds` is the time of
-    one pass of the filter. The table has poc, qp, x, y, w, h, mse_y, mse_y_filtered and flag: whether the CTU's luma is
-    filtered, null without decisions.
+    With decisions the picture is the one an encoder would have chosen; where all of a sequence's decisions do not pay
+    for their bits, it is taken as coded without the filter. The table has poc, qp, x, y, w, h, mse_y, mse_y_filtered
+    (sample²) and flag: whether the CTU's luma is filtered, null without decisions.
     """
-    rows, tables, decided = [], [], []
+    pictures, tables, decided = [], [], []
     with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") as folder:
         path = Path(folder) / "filtered.yuv"
-        with unit.originals() as originals, unit.decoded() as decoded, _writer(path, unit, metrics) as writer:
-            pictures = zip(unit.record["pictures"], originals, decoded, strict=True)
-            for index, (coded, original, output) in enumerate(pictures):
+        # VMAF is the one metric that reads its pictures from a file.
+        writing = create_video(path, unit.format) if "vmaf" in metrics else nullcontext()
+        with unit.originals() as originals, unit.decoded() as decoded, writing as writer:
+            for index, (coded, original, output) in enumerate(zip(unit.pictures, originals, decoded, strict=True)):
                 beside = unit_planes(unit, index, filter_.planes)
-                picture, row, decision = filter_and_decide(
-                    filter_, original, output, coded["qp"], beside, decisions, ctu
-                )
-                rows.append(_quality(original, picture, metrics) | row)
-                tables.append(_ctus(coded, original, output, picture, decision, ctu))
-                decided += [] if decision is None else [decision]
+                made = filter_and_decide(filter_, original, output, coded.qp, beside, decisions, ctu_size)
+                told: dict[str, Any] = {"seconds": made.seconds}
+                if (decision := made.decision) is not None:
+                    decided.append(decision)
+                    told |= {"mse_network": _mses(original, made.network), "bits": decision.bits}
+                    told |= {"mode": decision.mode, "scales": dict(decision.scales), "qp_offset": decision.qp_offset}
+                pictures.append(_quality(original, made.picture, metrics, **told))
+                tables.append(_ctus(coded, original, output, made, ctu_size))
                 if writer is not None:
-                    writer.write(picture)
+                    writer.write(made.picture)
+        table = pa.concat_tables(tables)
         if decided and not sequence_pays(decided):
-            return _switched_off(unit, rows, tables, metrics)
-        if "vmaf" in metrics:
-            for row, score in zip(rows, vmaf(unit.folder / unit.record["original"], path, unit.format), strict=True):
-                row["vmaf"] = score
-    return rows, pa.concat_tables(tables)
+            return _switched_off(unit, pictures, table, metrics)
+        return _with_vmaf(pictures, unit, path, metrics), table
 
 
 def _switched_off(
-    unit: Unit, rows: list[dict[str, Any]], tables: list[pa.Table], metrics: Sequence[str]
-) -> tuple[list[dict[str, Any]], pa.Table]:
-    """What a sequence is that its encoder leaves the filter out of: the decoded pictures, and no bits at all."""
+    unit: Unit, pictures: Sequence[PictureMeasure], table: pa.Table, metrics: Sequence[str]
+) -> tuple[list[PictureMeasure], pa.Table]:
+    """A sequence that its encoder leaves the filter out of: the decoded pictures, and no bits at all.
+
+    An encoder knows before it writes the sequence's parameters that the filter loses over all pictures together, flags
+    included; it then turns the tool off there, and no picture has even the one bit that says "off".
+    """
     off = {"bits": 0.0, "mode": "off", "scales": {}, "qp_offset": 0}
-    rows = [row | decoded | off for row, decoded in zip(rows, measure_decoded(unit, metrics), strict=True)]
-    table = pa.concat_tables(tables)
+    decoded = measure_decoded(unit, metrics)
     for name, values in (("mse_y_filtered", table["mse_y"]), ("flag", pa.array([False] * len(table)))):
         table = table.set_column(table.column_names.index(name), name, values)
-    return rows, table
-
-
-def _writer(path: Path, unit: Unit, metrics: Sequence[str]) -> AbstractContextManager[VideoWriter | None]:
-    """Takes the filtered pictures where a metric reads them from a file."""
-    return create_video(path, unit.format) if "vmaf" in metrics else nullcontext()
+    return [a.model_copy(update=b.to_json() | off) for a, b in zip(pictures, decoded, strict=True)], table
 
 
 def filter_and_decide(
@@ -116,54 +287,96 @@ def filter_and_decide(
     qp: int,
     beside: Mapping[str, Any],
     decisions: Decisions,
-    ctu: int,
-) -> tuple[Picture, dict[str, Any], Decision | None]:
-    """The picture that counts, what else its row holds, and what was decided; see `measure_filtered`."""
+    ctu_size: int,
+) -> Filtered:
+    """Filter a decoded picture of slice QP `qp`, and decide as an encoder that knows the original would."""
     start = time.perf_counter()
     candidates = {0: filter_.samples(decoded, qp, beside)}
     network = rounded(decoded, candidates[0])
-    row: dict[str, Any] = {"seconds": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
     if decisions == "none":
-        return network, row, None
+        return Filtered(network, network, seconds)
     for offset in QP_OFFSETS[decisions]:
         if offset and 0 <= qp + offset <= MAX_QP:
             candidates[offset] = filter_.samples(decoded, qp + offset, beside)
-    picture, decision = decide_picture(original, decoded, candidates, qp=qp, ctu=ctu)
-    row |= {"mse_network": _mses(original, network), "bits": decision.bits, "mode": decision.mode}
-    return picture, row | {"scales": dict(decision.scales), "qp_offset": decision.qp_offset}, decision
+    picture, decision = decide_picture(original, decoded, candidates, qp=qp, ctu=ctu_size)
+    return Filtered(picture, network, seconds, decision)
 
 
-def _quality(original: Picture, picture: Picture, metrics: Sequence[str]) -> dict[str, Any]:
-    """`mse` of each plane (sample²), and `ssim` and `ms_ssim` of luma where asked for; null where it is too small."""
-    row: dict[str, Any] = {"mse": _mses(original, picture)}
+def make_crops(entry: Entry, units: Sequence[Unit], decisions: Decisions, ctu_size: int) -> list[Crop]:
+    """A crop of each of the first sequences, at the QP that reports show, as one filter makes it."""
+    return [_crop(entry, unit, decisions, ctu_size) for unit in shown_units(units)[:MAX_CROPS]]
+
+
+def shown_units(units: Iterable[Unit]) -> list[Unit]:
+    """The unit of each sequence that reports show: its second highest QP.
+
+    There the codec's error and its repair are visible, and it is still a QP that is used.
+    """
+    by_name: dict[str, dict[int, Unit]] = defaultdict(dict)
+    for unit in units:
+        by_name[unit.name][unit.qp] = unit
+    return [group[sorted(group)[max(len(group) - 2, 0)]] for group in by_name.values()]
+
+
+def _quality(original: Picture, picture: Picture, metrics: Sequence[str], **told: Any) -> PictureMeasure:
     if "ssim" in metrics:
-        row["ssim"] = ssim(original.y, picture.y, picture.bit_depth)
+        told["ssim"] = ssim(original.y, picture.y, picture.bit_depth)
     if "ms_ssim" in metrics:
         fits = min(picture.y.shape) >= MIN_SIDE
-        row["ms_ssim"] = ms_ssim(original.y, picture.y, picture.bit_depth) if fits else None
-    return row
+        told["ms_ssim"] = ms_ssim(original.y, picture.y, picture.bit_depth) if fits else None
+    return PictureMeasure(mse=_mses(original, picture), **told)
 
 
-def _mses(original: Picture, picture: Picture) -> list[float]:
+def _with_vmaf(pictures: list[PictureMeasure], unit: Unit, path: Path, metrics: Sequence[str]) -> list[PictureMeasure]:
+    if "vmaf" not in metrics:
+        return pictures
+    scores = vmaf(unit.original_path, path, unit.format)
+    return [one.model_copy(update={"vmaf": score}) for one, score in zip(pictures, scores, strict=True)]
+
+
+def _mses(original: Picture, picture: Picture) -> tuple[float, ...]:
     if original.bit_depth != picture.bit_depth:
         raise FormatError(f"pictures of {original.bit_depth} and {picture.bit_depth} bit have no common error")
-    return [mse(a, b) for a, b in zip(original.planes, picture.planes, strict=True)]
+    return tuple(mse(a, b) for a, b in zip(original.planes, picture.planes, strict=True))
 
 
-def _ctus(
-    coded: dict[str, Any], original: Picture, decoded: Picture, filtered: Picture, decision: Decision | None, ctu: int
-) -> pa.Table:
+def _ctus(coded: PictureRecord, original: Picture, decoded: Picture, made: Filtered, ctu_size: int) -> pa.Table:
     height, width = original.y.shape
-    grid = ctu_grid(width, height, ctu)
-    area = (grid[:, 2] * grid[:, 3]).astype(np.float64)
+    grid = ctu_grid(width, height, ctu_size)
     source = original.y.astype(np.float64)
-    flags = None if decision is None or "y" not in decision.flags else decision.flags["y"].ravel()
+    flags = None if made.decision is None else made.decision.flags.get("y")
     columns: dict[str, Any] = {
-        "poc": pa.array(np.full(len(grid), coded["poc"]), pa.int32()),
-        "qp": pa.array(np.full(len(grid), coded["qp"]), pa.int32()),
+        "poc": pa.array(np.full(len(grid), coded.poc), pa.int32()),
+        "qp": pa.array(np.full(len(grid), coded.qp), pa.int32()),
         **{name: pa.array(grid[:, index], pa.int32()) for index, name in enumerate("xywh")},
-        "mse_y": pa.array(ctu_sums((source - decoded.y) ** 2, ctu) / area),
-        "mse_y_filtered": pa.array(ctu_sums((source - filtered.y) ** 2, ctu) / area),
-        "flag": pa.nulls(len(grid), pa.bool_()) if flags is None else pa.array(flags, pa.bool_()),
+        "mse_y": pa.array(ctu_means((source - decoded.y) ** 2, ctu_size)),
+        "mse_y_filtered": pa.array(ctu_means((source - made.picture.y) ** 2, ctu_size)),
+        "flag": pa.nulls(len(grid), pa.bool_()) if flags is None else pa.array(flags.ravel(), pa.bool_()),
     }
     return pa.table(columns)
+
+
+def _crop(entry: Entry, unit: Unit, decisions: Decisions, ctu_size: int) -> Crop:
+    """Luma of the first picture of `unit`, where the filter changes most, with that cut's own PSNRs.
+
+    On a whole picture hardly a change can be seen, and a place chosen by its gain would flatter: that of the largest
+    change shows a loss as readily. The picture is filtered again, for cells keep figures and no pictures.
+    """
+    with unit.originals() as originals, unit.decoded() as decoded:
+        original, output = originals[0], decoded[0]
+        qp, beside = unit.pictures[0].qp, unit_planes(unit, 0, entry.filter.planes)
+        filtered = filter_and_decide(entry.filter, original, output, qp, beside, decisions, ctu_size).picture
+        planes = [np.array(picture.y) for picture in (original, output, filtered)]
+    y, x = _busiest(planes[2].astype(np.float64) - planes[1], CROP_SIZE)
+    cuts = [plane[y : y + CROP_SIZE, x : x + CROP_SIZE] for plane in planes]
+    depth = unit.format.bit_depth
+    before, after = (psnr(cuts[0], cut, depth) for cut in cuts[1:])
+    return Crop(unit.name, unit.qp, cuts[0], cuts[1], cuts[2], depth, before, after)
+
+
+def _busiest(change: NDArray[np.float64], size: int) -> tuple[int, int]:
+    """Upper left corner of the window in which a (h, w) plane has the most energy, on a grid of 32 samples."""
+    height, width = (max(extent - size, 0) for extent in change.shape)
+    corners = [(y, x) for y in range(0, height + 1, _STEP) for x in range(0, width + 1, _STEP)]
+    return max(corners, key=lambda at: float(np.square(change[at[0] : at[0] + size, at[1] : at[1] + size]).sum()))

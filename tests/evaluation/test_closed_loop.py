@@ -7,27 +7,15 @@ from codecnn.codec import CodecSettings
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.errors import ConfigError
 from codecnn.evaluation import psnr
-from codecnn.evaluation.closed_loop import CHAINS, closed_loop, summarise_loops
-from codecnn.filtering import rounded
+from codecnn.evaluation.closed_loop import CHAINS, Loop, closed_loop, summarise_loops
 from codecnn.video import Picture, VideoFormat, create_video, open_raw
+from tests.helpers.filters import Toward
 
 FORMAT = VideoFormat(64, 64, "420", 8, 30)
 
 
-class Toward:
-    planes, outputs = ("rec_y",), ("y",)
-
-    def __init__(self, originals, share):
-        self.originals, self.share, self.seen = originals, share, []
-
-    def samples(self, picture, qp, beside=None):
-        self.seen.append(np.array(picture.y))
-        errors = [picture.y - 4.0 * original.y for original in self.originals]
-        nearest = min(errors, key=lambda error: float(np.square(error).sum()))
-        return {"y": picture.y - self.share * nearest}
-
-    def __call__(self, picture, qp, beside=None):
-        return rounded(picture, self.samples(picture, qp))
+def toward(originals, share):
+    return Toward([4.0 * original.y for original in originals], share, share)
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +30,17 @@ def originals():
 
 
 def test_a_filter_that_does_nothing_closes_no_loop(originals):
-    run = closed_loop(Toward(originals, 0.0), originals, FORMAT, 37, preset="faster")
+    run = closed_loop(toward(originals, 0.0), originals, FORMAT, 37, preset="faster")
     for name in CHAINS:
-        assert run["psnr_y"][name] == run["psnr_y"]["decoded"]
-        assert run["bits"][name] == run["bits"]["decoded"]
-    assert run["slice_qps"][0] == 37 < run["slice_qps"][1]
-    assert run["reference_psnr"] > 45
+        assert run.psnr_y[name] == run.psnr_y["decoded"]
+        assert run.bits[name] == run.bits["decoded"]
+    assert run.slice_qps[0] == 37 < run.slice_qps[1]
+    assert run.reference_psnr > 45
 
 
 def test_a_good_filter_helps_the_next_picture(originals, tmp_path):
-    run = closed_loop(Toward(originals, 0.8), originals, FORMAT, 37, preset="faster")
-    psnrs, bits = run["psnr_y"], run["bits"]
+    run = closed_loop(toward(originals, 0.8), originals, FORMAT, 37, preset="faster")
+    psnrs, bits = run.psnr_y, run.bits
     # The first picture is intra, so there the loop is the post-filter.
     assert psnrs["closed_loop"][0] == psnrs["post_filter"][0] > psnrs["decoded"][0] + 6
     assert bits["closed_loop"][0] == bits["decoded"][0]
@@ -71,10 +59,10 @@ def test_a_good_filter_helps_the_next_picture(originals, tmp_path):
 
 
 def test_decisions_keep_a_harmful_filter_out_of_the_loop(originals):
-    run = closed_loop(Toward(originals, -0.5), originals, FORMAT, 37, preset="faster", decisions="ctu")
-    assert run["psnr_y"]["closed_loop"] == run["psnr_y"]["decoded"]
-    assert np.subtract(run["bits"]["closed_loop"], run["bits"]["decoded"]).tolist() == [1, 1]
-    assert np.subtract(run["bits"]["twice"], run["bits"]["decoded"]).tolist() == [2, 2]
+    run = closed_loop(toward(originals, -0.5), originals, FORMAT, 37, preset="faster", decisions="ctu")
+    assert run.psnr_y["closed_loop"] == run.psnr_y["decoded"]
+    assert np.subtract(run.bits["closed_loop"], run.bits["decoded"]).tolist() == [1, 1]
+    assert np.subtract(run.bits["twice"], run.bits["decoded"]).tolist() == [2, 2]
 
 
 def test_summary():
@@ -82,22 +70,20 @@ def test_summary():
 
     def run(index, qp):
         level, bits = 40.0 - 3 * index, 8000.0 / 2**index
-        return {
-            "qp": qp,
-            "bits": {name: [bits, bits] for name in CHAINS[:3]} | {"closed_loop": [0.9 * bits, 0.9 * bits]},
-            "psnr_y": {"decoded": [level] * 2, "post_filter": [level + 0.2, level + 0.4], "twice": [level - 1] * 2}
-            | {"closed_loop": [level] * 2},
-        }
+        psnrs = {"decoded": [level] * 2, "post_filter": [level + 0.2, level + 0.4], "twice": [level - 1] * 2}
+        shares = dict.fromkeys(CHAINS[:3], 1) | {"closed_loop": 0.9}
+        spent = {name: [share * bits] * 2 for name, share in shares.items()}
+        return Loop(qp, [qp, qp], spent, psnrs | {"closed_loop": [level] * 2}, 50.0)
 
     summary = summarise_loops([run(index, qp) for index, qp in enumerate((22, 27, 32, 37))])
-    assert summary["bd_rate"]["post_filter"] == pytest.approx(100 * (2**-0.1 - 1), abs=0.01)
-    assert summary["bd_rate"]["closed_loop"] == pytest.approx(-10, abs=0.01)
-    assert summary["gain_db"]["twice"] == {str(qp): pytest.approx(-1) for qp in (22, 27, 32, 37)}
-    assert summary["bits_ratio"]["22"] == pytest.approx(0.9)
+    assert summary.bd_rate["post_filter"] == pytest.approx(100 * (2**-0.1 - 1), abs=0.01)
+    assert summary.bd_rate["closed_loop"] == pytest.approx(-10, abs=0.01)
+    assert summary.gain_db["twice"] == {str(qp): pytest.approx(-1) for qp in (22, 27, 32, 37)}
+    assert summary.bits_ratio["22"] == pytest.approx(0.9)
     short = summarise_loops([run(0, 22)])
-    assert short["bd_rate"] == dict.fromkeys(CHAINS[1:])
+    assert short.bd_rate == dict.fromkeys(CHAINS[1:])
 
 
 def test_one_picture_is_no_loop(originals):
     with pytest.raises(ConfigError, match="two pictures at least, not 1"):
-        closed_loop(Toward(originals, 0.0), originals[:1], FORMAT, 37)
+        closed_loop(toward(originals, 0.0), originals[:1], FORMAT, 37)

@@ -4,44 +4,59 @@ import base64
 import csv
 import hashlib
 import io
-import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from skimage.io import imread
 
 from codecnn.errors import FormatError, TableError
-from codecnn.evaluation.report.crops import Crop
-from codecnn.evaluation.report.figures import BETTER, CHANGE_GAIN, ERROR_GAIN, WORSE
-from codecnn.evaluation.report.page import write_report
-from codecnn.evaluation.tables import write_csv, write_markdown
+from codecnn.evaluation.measure import Crop
+from codecnn.evaluation.report import write_report
+from codecnn.evaluation.report._figures import BETTER, CHANGE_GAIN, ERROR_GAIN, WORSE
+from codecnn.evaluation.summarise import Results
+from codecnn.evaluation.write import write_csv, write_markdown
 
 EVIL = '<script>alert("x")</script> & co'
 QPS = (22, 27, 32, 37)
 
 
-def _results():
-    sequences = [
-        {
-            "name": name, "qp": qp, "bits": 2_000_000 // 2**i, "flag_bits": 12, "psnr_y": 42.0 - 3 * i,
-            "psnr_y_filtered": 42.0 - 3 * i + gain + 0.01 * i, "psnr_u": 45.0, "psnr_u_filtered": 45.5, "psnr_v": None,
-        }
-        for name, gain in (("BasketballPass_416x240_50", -0.0121), (EVIL, 0.0504))
-        for i, qp in enumerate(QPS)
-    ]  # fmt: skip
-    return {
-        "model": "rdn", "name": "mine/best", "kmac_per_pixel": 17.7, "parameters": 284352, "codec": "vvc",
+BASKETBALL = "BasketballPass_416x240_50"
+
+
+def _rows():
+    """Rows of results.json: two sequences at four QPs, the first with losses, without V."""
+    rows = []
+    for name, gain in ((BASKETBALL, -0.0121), (EVIL, 0.0504)):
+        for i, qp in enumerate(QPS):
+            luma = 42.0 - 3 * i
+            row = {"name": name, "qp": qp, "bits": 2_000_000 // 2**i, "flag_bits": 12, "psnr_y": luma}
+            row |= {"psnr_y_filtered": luma + gain + 0.01 * i, "psnr_u": 45.0, "psnr_u_filtered": 45.5, "psnr_v": None}
+            rows.append(row)
+    return rows
+
+
+def _results(rows=None, **changes):
+    """Results as they come back from results.json."""
+    values = {
+        "model": "rdn",
+        "name": "mine/best",
+        "kmac_per_pixel": 17.7,
+        "parameters": 284352,
+        "codec": "vvc",
         "settings": {"preset": "medium"},
         "provenance": {"codecnn": "0.1.0", "argv": ["codecnn", "evaluate", "<i>"], "versions": {"numpy": "2.4"}},
-        "label": "measured", "sequences": sequences,
+        "label": "measured",
+        "sequences": _rows() if rows is None else rows,
         "gain_db": {"y": {"22": 0.0191, "27": 0.0291, "32": 0.0391, "37": 0.0491, "mean": 0.0341}},
         "bd_rate": {"y": -1.234, "u": None, "v": None},
-        "bd_rate_per_sequence": {"BasketballPass_416x240_50": {"y": 0.456}, EVIL: {"y": None}},
+        "bd_rate_per_sequence": {BASKETBALL: {"y": 0.456}, EVIL: {"y": None}},
         "notes": ["no BD-rate of <U>"],
-    }  # fmt: skip
+    }
+    return Results.model_validate(values | changes)
 
 
 class _Page(HTMLParser):
@@ -55,7 +70,6 @@ class _Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
         self.tags.append(tag)
         self.sources += [value for key, value in attrs if key in ("src", "href")]
         self.links += [value for key, value in attrs if key in ("srcset", "action", "data", "poster", "background")]
@@ -66,7 +80,7 @@ class _Page(HTMLParser):
         elif tag == "tr":
             self.tables[-1].append([])
         elif tag in ("th", "td"):
-            self.tables[-1][-1].append(["", attributes.get("class")])
+            self.tables[-1][-1].append(["", dict(attrs).get("class")])
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -94,8 +108,12 @@ def _render(tmp_path, results, crops=(), cells=()):
     return text, _Page(text)
 
 
-def _image(source):
-    return imread(io.BytesIO(base64.b64decode(source.split(",", 1)[1])))
+def _content(source):
+    return base64.b64decode(source.split(",", 1)[1])
+
+
+def _images(page):
+    return [imread(io.BytesIO(_content(source))) for source in page.sources if source.startswith("data:image/png")]
 
 
 def test_page_stands_alone_and_escapes_names(tmp_path, crop):
@@ -135,13 +153,9 @@ def test_headline(tmp_path):
 
 def test_bd_rates_in_the_layout_of_jvet(tmp_path):
     """Classes first, then all together, then each sequence."""
-    results = _results()
-    for row in results["sequences"]:
-        row["class"] = "D" if row["name"] == EVIL else "B"
-    results |= {
-        "bd_rate_by_class": {"B": {"y": 0.456, "u": -1.0, "v": None}, "D": {"y": -2.0, "u": None, "v": None}},
-        "bd_rate_jvet": {"y": 0.456},
-    }
+    rows = [row | {"class": "D" if row["name"] == EVIL else "B"} for row in _rows()]
+    by_class = {"B": {"y": 0.456, "u": -1.0, "v": None}, "D": {"y": -2.0, "u": None, "v": None}}
+    results = _results(rows, bd_rate_by_class=by_class, bd_rate_jvet={"y": 0.456})
     summary = _render(tmp_path, results)[1].tables[0]
     assert [cell for cell, _ in summary[0]][1:] == ["Y", "U", "V", "Mean gain Y"]
     assert [[cell for cell, _ in row] for row in summary[1:]] == [
@@ -149,7 +163,7 @@ def test_bd_rates_in_the_layout_of_jvet(tmp_path):
         ["Class D", "-2.00 %", "–", "–", "+0.065 dB"],
         ["Overall without D and F", "+0.46 %", "–", "–", "+0.003 dB"],
         ["Overall", "-1.23 %", "–", "–", "+0.034 dB"],
-        ["BasketballPass_416x240_50", "+0.46 %", "–", "–", "+0.003 dB"],
+        [BASKETBALL, "+0.46 %", "–", "–", "+0.003 dB"],
         [EVIL, "–", "–", "–", "+0.065 dB"],
     ]
     assert summary[1][1][1] == "bad"
@@ -160,60 +174,54 @@ def test_gain_tables(tmp_path):
     _, page = _render(tmp_path, _results())
     _, luma, chroma, _ = page.tables
     assert [cell for cell, _ in luma[0]] == ["Sequence", "QP 22", "QP 27", "QP 32", "QP 37", "Mean"]
-    assert luma[1] == [
-        ["BasketballPass_416x240_50", None],
-        ["-0.012", "bad"], ["-0.002", "bad"], ["+0.008", None], ["+0.018", None],
-        ["+0.003", None],
-    ]  # fmt: skip
+    assert [cell for cell, _ in luma[1]] == [BASKETBALL, "-0.012", "-0.002", "+0.008", "+0.018", "+0.003"]
+    assert [shown for _, shown in luma[1]] == [None, "bad", "bad", None, None, None]
     assert [cell for cell, _ in luma[2]] == [EVIL, "+0.050", "+0.060", "+0.070", "+0.080", "+0.065"]
     assert [cell for cell, _ in luma[3]] == ["Mean", "+0.019", "+0.029", "+0.039", "+0.049", "+0.034"]
     assert [cell for cell, _ in chroma[1]][1:6] == ["+0.500"] * 5
 
 
 def test_several_filters_stand_side_by_side(tmp_path):
-    other = _results() | {"name": "other", "kmac_per_pixel": 99.5, "bd_rate": {"y": 3.21, "u": None, "v": None}}
+    other = _results(name="other", kmac_per_pixel=99.5, bd_rate={"y": 3.21, "u": None, "v": None})
     _, page = _render(tmp_path, [_results(), other])
     side = page.tables[0]
     assert [row[0][0] for row in side[1:]] == ["mine/best", "other"]
     assert side[2][1][0] == "99.5"
     assert side[2][5] == ["+3.21 %", "bad"]
-    svg = base64.b64decode(page.sources[0].split(",", 1)[1]).decode()
+    svg = _content(page.sources[0]).decode()
     assert ">mine/best<" in svg
     assert ">other<" in svg
     assert page.text.count("no BD-rate of <U>") == 1
 
 
 def test_zero_has_no_minus(tmp_path):
-    results = _results()
-    results["sequences"][0]["psnr_y_filtered"] = results["sequences"][0]["psnr_y"] - 1e-6
-    assert _render(tmp_path, results)[1].tables[1][1][1][0] == "+0.000"
+    rows = _rows()
+    rows[0]["psnr_y_filtered"] = rows[0]["psnr_y"] - 1e-6
+    assert _render(tmp_path, _results(rows))[1].tables[1][1][1][0] == "+0.000"
 
 
 def test_measurements_are_all_there(tmp_path):
     _, page = _render(tmp_path, _results())
     table = [[cell for cell, _ in row] for row in page.tables[-1]]
-    assert table[0] == [
-        "sequence", "QP", "bits", "flag bits", "PSNR Y", "PSNR Y filtered", "PSNR U", "PSNR U filtered"
-    ]  # fmt: skip
+    luma, chroma = ["PSNR Y", "PSNR Y filtered"], ["PSNR U", "PSNR U filtered"]
+    assert table[0] == ["sequence", "QP", "bits", "flag bits", *luma, *chroma]
     assert len(table) == 9
-    assert table[2] == [
-        "BasketballPass_416x240_50", "27", "1,000,000", "12.0", "39.0000", "38.9979", "45.0000", "45.5000"
-    ]  # fmt: skip
+    assert table[2] == [BASKETBALL, "27", "1,000,000", "12.0", "39.0000", "38.9979", "45.0000", "45.5000"]
 
 
 def test_a_curve_for_each_sequence(tmp_path):
     _, page = _render(tmp_path, _results())
     assert len(page.sources) == 2
     for source in page.sources:
-        svg = ET.fromstring(base64.b64decode(source.split(",", 1)[1]))
+        svg = ET.fromstring(_content(source))
         assert svg.tag.endswith("svg")
         assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) > 20
         assert "prefers-color-scheme: dark" in ET.tostring(svg, encoding="unicode")
 
 
 def test_crops_show_the_pictures(tmp_path, crop):
-    _, page = _render(tmp_path, _results() | {"sequences": _results()["sequences"][:1]}, [crop])
-    images = [_image(source) for source in page.sources if source.startswith("data:image/png")]
+    _, page = _render(tmp_path, _results(_rows()[:1]), [crop])
+    images = _images(page)
     assert len(images) == 6
     decoded, filtered, original, before, after, change = images
     for image, picture in ((original, crop.original), (decoded, crop.decoded), (filtered, crop.filtered)):
@@ -236,7 +244,7 @@ def test_colour_crops(tmp_path):
     rgb = np.random.default_rng(1).integers(0, 256, (8, 9, 3)).astype(np.uint8)
     darker = (rgb // 2).astype(np.uint8)
     _, page = _render(tmp_path, _results(), [Crop("c", 22, rgb, rgb, darker, 10, 40.0, 39.0)])
-    images = [_image(source)[..., :3] for source in page.sources if source.startswith("data:image/png")]
+    images = [image[..., :3] for image in _images(page)]
     assert (images[2] == rgb).all()
     assert (images[1] == darker).all()
     assert (images[5][darker < rgb - 8] != 255).any()
@@ -254,30 +262,25 @@ def test_same_results_give_the_same_bytes(tmp_path, crop):
 
 
 def test_what_else_the_results_say(tmp_path):
-    results = _results() | {
-        "encoder": "libvvenc 1.15",
-        "split": "val",
-        "settings": {"preset": "fast", "ctu_size": None},
-    }
-    _, page = _render(tmp_path, results)
+    facts = {"encoder": "libvvenc 1.15", "split": "val", "settings": {"preset": "fast", "ctu_size": None}}
+    _, page = _render(tmp_path, _results(**facts))
     for text in ("encoder", "libvvenc 1.15", "split", "preset fast"):
         assert text in page.text
     assert "ctu_size" not in page.text
     assert "trained on these pictures" not in page.text
-    _, page = _render(tmp_path, results | {"trained_on_this_data": True})
+    _, page = _render(tmp_path, _results(**facts, trained_on_this_data=True))
     assert "trained on these pictures" in page.text
 
 
 def test_rate_is_per_picture_where_pictures_are_counted(tmp_path):
     """Ten times the bits in ten times the pictures is the same curve; the axis then says what it counts."""
-    results = _results()
-    plain = _render(tmp_path, results)[1].sources
-    for row in results["sequences"]:
-        row |= {"pictures": 1}
-    single = _render(tmp_path, results)[1].sources
-    for row in results["sequences"]:
-        row |= {"pictures": 10, "bits": row["bits"] * 10, "flag_bits": row["flag_bits"] * 10}
-    assert _render(tmp_path, results)[1].sources == single != plain
+
+    def curves(times, **pictures):
+        scaled = [{"bits": row["bits"] * times, "flag_bits": row["flag_bits"] * times} | pictures for row in _rows()]
+        rows = [row | own for row, own in zip(_rows(), scaled, strict=True)]
+        return _render(tmp_path, _results(rows))[1].sources
+
+    assert curves(10, pictures=10) == curves(1, pictures=1) != curves(1)
 
 
 def test_a_crop_without_error_has_no_gain(tmp_path):
@@ -288,25 +291,24 @@ def test_a_crop_without_error_has_no_gain(tmp_path):
 
 
 def test_little_is_enough(tmp_path):
-    """One QP, luma only, nothing optional; the dictionary as it comes back from JSON."""
-    results = {
-        "model": "m",
-        "sequences": [{"name": "s", "qp": 32, "bits": 1000, "psnr_y": 30.0, "psnr_y_filtered": None}],
-    }
-    _, page = _render(tmp_path, json.loads(json.dumps(results)))
+    """One QP, luma only, nothing optional."""
+    row = {"name": "s", "qp": 32, "bits": 1000, "psnr_y": 30.0, "psnr_y_filtered": None}
+    _, page = _render(tmp_path, Results.model_validate({"model": "m", "sequences": [row]}))
     assert len(page.tables) == 2
     assert page.sources == []
-    results["sequences"][0]["psnr_y_filtered"] = 30.5
-    _, page = _render(tmp_path, results)
+    row["psnr_y_filtered"] = 30.5
+    _, page = _render(tmp_path, Results.model_validate({"model": "m", "sequences": [row]}))
     assert page.tables[1][1][1] == ["+0.500", None]
 
 
 def test_no_sequence_leaves_the_old_report(tmp_path):
     _render(tmp_path, _results())
     before = (tmp_path / "report.html").read_bytes()
-    for results in ({}, {"sequences": []}, {"sequences": [{"name": "s"}]}):
-        with pytest.raises(TableError, match=r"sequence|no QP"):
-            write_report(tmp_path / "report.html", [results])
+    with pytest.raises(TableError, match="no sequence"):
+        write_report(tmp_path / "report.html", [_results([])], [], [])
+    for values, missing in (({}, "sequences"), ({"sequences": [{"name": "s", "bits": 8}]}, r"sequences.0.qp")):
+        with pytest.raises(ValidationError, match=missing):
+            Results.model_validate(values)
     with pytest.raises(TableError, match=r"report.html: there is no row"):
         write_csv(tmp_path / "report.html", [])
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
@@ -314,7 +316,7 @@ def test_no_sequence_leaves_the_old_report(tmp_path):
 
 
 def test_csv_has_every_measurement(tmp_path):
-    rows = _results()["sequences"]
+    rows = _rows()
     rows[3]["extra"] = [1, 2]
     write_csv(tmp_path / "results.csv", rows)
     with (tmp_path / "results.csv").open(newline="", encoding="utf-8") as file:
@@ -331,9 +333,9 @@ def test_csv_has_every_measurement(tmp_path):
 
 
 def test_markdown_is_a_table_whatever_the_names(tmp_path):
-    results = _results() | {"settings": {"preset": "medium", "configuration": "ai"}}
-    results["sequences"][0]["name"] = "a|b_c"
-    write_markdown(tmp_path / "results.md", [results, results | {"name": "other"}])
+    facts = {"settings": {"preset": "medium", "configuration": "ai"}}
+    rows = [_rows()[0] | {"name": "a|b_c"}, *_rows()[1:]]
+    write_markdown(tmp_path / "results.md", [_results(rows, **facts), _results(rows, **facts, name="other")])
     text = (tmp_path / "results.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {10}

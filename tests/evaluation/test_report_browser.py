@@ -16,12 +16,16 @@ import numpy as np
 import pytest
 from skimage.io import imread
 
-from codecnn.evaluation.report.crops import Crop
-from codecnn.evaluation.report.page import write_report
+from codecnn.evaluation.measure import Crop
+from codecnn.evaluation.report import write_report
 from tests.evaluation.test_report import _results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+OPTIONS = (
+    "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-background-networking "
+    "--remote-debugging-pipe"
+)
 SECONDS = 60
 
 
@@ -30,14 +34,10 @@ class Browser:
 
     def __init__(self, profile):
         (read, self.commands), (self.answers, write) = os.pipe(), os.pipe()
-        arguments = [
-            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-            *("--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={profile}"),
-        ]
         # Chromium reads commands from 3 and answers on 4, which may be taken in this process but not in the new one.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read, write)]
         self.process = subprocess.Popen(
-            arguments,
+            [CHROMIUM, *OPTIONS.split(), f"--user-data-dir={profile}"],
             preexec_fn=lambda: [os.dup2(end, number) for number, end in zip((3, 4), ends, strict=True)],
             close_fds=False,
             stdin=subprocess.DEVNULL,
@@ -116,7 +116,7 @@ def _crop(name):
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    write_report(folder / "report.html", [_results()], [_crop("first"), _crop('<img src=x onerror="alert(1)">')])
+    write_report(folder / "report.html", [_results()], [_crop("first"), _crop('<img src=x onerror="alert(1)">')], [])
     browser = Browser(folder / "profile")
     try:
         browser.open(folder / "report.html")

@@ -3,17 +3,18 @@
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
 
-from codecnn.evaluation.report.crops import Crop
+from codecnn.evaluation.measure import Crop
+from codecnn.evaluation.summarise import ResultRow
 
 ERROR_GAIN, CHANGE_GAIN = 8, 32
 """How much the maps of errors, and of their change, are magnified."""
@@ -21,7 +22,7 @@ _LEVELS = 32
 
 _INK, _SOFT, _DECODED = "#0f172a", "#94a3b8", "#64748b"
 _COLOURS = ("#0f62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207")
-"""Of the filters in their order; told apart by those who see no red or green, and by their markers."""
+"""The filters' colours in their order, which those who see no red or green can tell apart, as the markers can."""
 _MARKERS = "osD^v"
 _DARK = {_INK: "#e2e8f0", _SOFT: "#64748b", _DECODED: "#94a3b8"} | dict(
     zip(_COLOURS, ("#6cb4ee", "#fb923c", "#4ade80", "#c084fc", "#facc15"), strict=True)
@@ -29,40 +30,41 @@ _DARK = {_INK: "#e2e8f0", _SOFT: "#64748b", _DECODED: "#94a3b8"} | dict(
 _MARGINS = {"left": 0.16, "right": 0.97, "top": 0.97, "bottom": 0.12}
 BETTER, WORSE = (15, 98, 168), (194, 65, 12)
 
-Rows = Sequence[Mapping[str, Any]]
 
-
-def rate_figure(rows: Mapping[str, Rows]) -> str | None:
+def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
     """RD curves of one sequence, decoded and of each filter, and below the filters' gains by QP; None without figures.
 
-    `rows` holds each filter's rows of results.json for the sequence. Rates are those that BD-rate counts.
+    `rows` holds each filter's rows for the sequence. Rates are those that BD-rate counts.
     """
-    known = {name: [row for row in own if row.get("bits") and gain(row, "y") is not None] for name, own in rows.items()}
-    known = {name: sorted(own, key=lambda row: row["bits"]) for name, own in known.items() if own}
+    known = {name: [row for row in own if row.bits and row.gain() is not None] for name, own in rows.items()}
+    known = {name: sorted(own, key=lambda row: row.bits) for name, own in known.items() if own}
     if not known:
         return None
     figure = Figure(figsize=(4.4, 4.4))
     top, bottom = figure.subplots(2, 1, height_ratios=[2, 1.2], gridspec_kw={**_MARGINS, "hspace": 0.38})
+    per_picture = all(row.pictures for own in known.values() for row in own)
+
+    def kbit(row: ResultRow, bits: float) -> float:
+        return bits / (1000 * (row.pictures or 1 if per_picture else 1))
+
     first = next(iter(known.values()))
-    per_picture = all(row.get("pictures") for own in known.values() for row in own)
-    scale = [1000 * (row["pictures"] if per_picture else 1) for row in first]
-    top.plot(
-        [row["bits"] / unit for row, unit in zip(first, scale, strict=True)],
-        [row["psnr_y"] for row in first],
-        **_line(_DECODED, "o", "decoded", style="--"),
-    )
+    decoded = [kbit(row, row.bits) for row in first], [row.psnr_y for row in first]
+    top.plot(*decoded, **_line(_DECODED, "o", "decoded", style="--"))
     bottom.axhline(0, color=_SOFT, lw=1)
-    for (name, own), colour, marker in zip(known.items(), _cycle(_COLOURS), _cycle(_MARKERS), strict=False):
-        units = [1000 * (row["pictures"] if per_picture else 1) for row in own]
-        rates = [(row["bits"] + (row.get("flag_bits") or 0)) / unit for row, unit in zip(own, units, strict=True)]
-        top.plot(rates, [row["psnr_y_filtered"] for row in own], **_line(colour, marker, name))
-        gains = sorted((row["qp"], gain(row, "y") or 0.0) for row in own)
+    for (name, own), colour, marker in zip(known.items(), cycle(_COLOURS), cycle(_MARKERS), strict=False):
+        rates = [kbit(row, row.bits + row.flag_bits) for row in own]
+        top.plot(rates, [row.psnr_y_filtered for row in own], **_line(colour, marker, name))
+        gains = sorted((row.qp, row.gain()) for row in own)
         bottom.plot(*zip(*gains, strict=True), **_line(colour, marker, name))
     top.set(ylabel="PSNR Y (dB)", xlabel="kbit per picture" if per_picture else "kbit")
     top.legend(frameon=False, fontsize=9, loc="lower right")
-    _rate_axis(top)
+    # The quantisation step doubles every six QPs, so even steps of QP lie about evenly on a logarithmic axis.
+    top.set_xscale("log")
+    top.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    top.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    top.xaxis.set_minor_locator(NullLocator())
     bottom.set(ylabel="gain (dB)", xlabel="QP")
-    bottom.set_xticks(sorted({row["qp"] for own in known.values() for row in own}))
+    bottom.set_xticks(sorted({row.qp for own in known.values() for row in own}))
     bottom.margins(y=0.15)
     return _svg(figure)
 
@@ -76,7 +78,7 @@ def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Seque
     base = np.array(decoded, np.float64)
     top.plot(base, **_line(_DECODED, "", "decoded"))
     bottom.axhline(0, color=_SOFT, lw=1)
-    for (name, values), colour in zip(filtered.items(), _cycle(_COLOURS), strict=False):
+    for (name, values), colour in zip(filtered.items(), cycle(_COLOURS), strict=False):
         bottom.plot(np.array(values, np.float64) - base, **_line(colour, "", name))
     top.set(ylabel="PSNR Y (dB)")
     bottom.set(ylabel="gain (dB)", xlabel="picture")
@@ -84,14 +86,6 @@ def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Seque
     if len(filtered) > 1:
         bottom.legend(frameon=False, fontsize=8)
     return _svg(figure)
-
-
-def gain(row: Mapping[str, Any], component: str, suffix: str = "_filtered") -> float | None:
-    """Filtered minus decoded PSNR in dB; None where either is not known or not finite."""
-    decoded, filtered = row.get(f"psnr_{component}"), row.get(f"psnr_{component}{suffix}")
-    if decoded is None or filtered is None or not np.isfinite(filtered - decoded):
-        return None
-    return float(filtered - decoded)
 
 
 def crop_pictures(crop: Crop) -> dict[str, str]:
@@ -172,17 +166,6 @@ def _svg(figure: Figure) -> str:
 
 def _line(colour: str, marker: str, label: str, style: str = "-") -> dict[str, Any]:
     return {"color": colour, "marker": marker, "ms": 4, "lw": 1.4, "ls": style, "label": label}
-
-
-def _cycle(values: Sequence[str]) -> list[str]:
-    return list(values) * 20
-
-
-def _rate_axis(axes: Axes) -> None:
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _data_uri(kind: str, content: bytes) -> str:

@@ -1,0 +1,41 @@
+"""The evaluation of filters on a store, in three steps: measure every cell, summarise the cells, write the files.
+
+Data goes one way: units and filters -> `measure.Cell` -> `summarise.Results` -> files.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from codecnn.dataset.store import Store
+from codecnn.evaluation.measure import Decisions, Entry, Progress, make_crops, measure_cells
+from codecnn.evaluation.summarise import Results, summarise
+from codecnn.evaluation.write import write_results
+
+
+def evaluate(
+    entries: Sequence[Entry],
+    store: Store,
+    split: str,
+    output: Path,
+    *,
+    metrics: Sequence[str] = ("psnr",),
+    decisions: Decisions = "none",
+    progress: Progress | None = None,
+) -> tuple[Results, ...]:
+    """Run every filter over every unit of a split, write what came of it into `output`, return each filter's results.
+
+    results.json, results.csv, results.md, report.html; pictures.csv with a row a picture; ctus.parquet with a row a
+    CTU, as `codecnn correlate` reads it; and with decisions statistics/*.vtmbmsstats for YUView. Bits are those of the
+    whole bitstream file.
+
+    A cell (sequence, QP, filter) is measured once, and kept in cells/ under all that decides it: an evaluation that was
+    interrupted or killed goes on where it was, and another filter costs only its own cells. Raises ConfigError for an
+    unknown metric or two filters of one name, ModelError for a filter whose card does not name its weights.
+    """
+    units = store.split(split)
+    ctu_size = store.manifest.recipe.ctu_size
+    cells = measure_cells(entries, units, output / "cells", metrics, decisions, ctu_size, progress)
+    crops = make_crops(entries[0], units, decisions, ctu_size)
+    results = summarise(entries, cells, store, split, decisions)
+    write_results(output, results, cells, crops, store)
+    return results

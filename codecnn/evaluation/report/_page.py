@@ -1,0 +1,171 @@
+"""The evaluation report: one HTML page that needs no other file, works offline, prints, and follows light or dark."""
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pyarrow.parquet as pq
+
+from codecnn.errors import TableError
+from codecnn.evaluation.measure import Cell, Crop, shown_units
+from codecnn.evaluation.report._figures import (
+    CHANGE_GAIN,
+    ERROR_GAIN,
+    crop_pictures,
+    picture_figure,
+    rate_figure,
+    shade,
+)
+from codecnn.evaluation.summarise import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow, Results
+from codecnn.runs import write_text
+
+MAX_MAPS = 6
+"""How many sequences the page shows maps of CTUs of."""
+MAP_RANGE = 0.3
+"""Gain of a CTU in dB at which its colour is full."""
+
+_TITLES = {name: name.upper() for name in QUALITIES} | {
+    "yuv_611": "YUV 6:1:1",
+    "yuv_mse": "YUV MSE",
+    "ms_ssim": "MS-SSIM",
+}
+_FOOTER = {"weights_sha256", "encoder", "psnr_peak", "split", "loss_to_float"}
+"""What the foot of the page says; all else has its own place."""
+
+
+def write_report(path: Path | str, every: Sequence[Results], crops: Sequence[Crop], cells: Sequence[Cell]) -> None:
+    """Write report.html: headline, BD-rates in JVET's layout, gains, curves, crops and maps of CTUs.
+
+    `every` holds the results of each filter; figures that are None are left blank. `cells` give the curves by picture
+    and the maps. The page's only script moves the sliders, and its content security policy allows nothing else. Raises
+    TableError where there is no sequence.
+    """
+    if not all(results.sequences for results in every):
+        raise TableError("the results hold no sequence to report on")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"signed": _signed, "plain": _plain, "text": _text}
+    environment.filters |= {"gain_tables": _gain_tables, "measurements": _measurements, "columns": _columns}
+    script = _resource("report.js")
+    names = list(dict.fromkeys(row.name for results in every for row in results.sequences))
+    by_name = {
+        name: {results.title: [row for row in results.sequences if row.name == name] for results in every}
+        for name in names
+    }
+    page = environment.from_string(_resource("report.html.j2")).render(
+        models=every,
+        titles=_TITLES,
+        curves=[(name, figure) for name, rows in by_name.items() if (figure := rate_figure(rows))],
+        pictures=_picture_curves(cells),
+        crops=[(crop, crop_pictures(crop)) for crop in crops],
+        maps=_maps(cells),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        error_gain=ERROR_GAIN,
+        change_gain=CHANGE_GAIN,
+        map_range=MAP_RANGE,
+        notes=list(dict.fromkeys(note for results in every for note in results.notes)),
+        footer=_footer(every),
+    )
+    write_text(path, page)
+
+
+@cache
+def _resource(name: str) -> str:
+    return resources.files("codecnn.evaluation.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _columns(rates: Rates) -> list[str]:
+    """The qualities that a table of BD-rates has columns of: the planes, and others that are known."""
+    return [name for name in _TITLES if name in PLANES or rates.get(name) is not None]
+
+
+def _gain_tables(results: Results) -> list[tuple[str, list[tuple[str, Gains]]]]:
+    """Gains of each plane, sequence by QP, with means; none of planes that no filter moves."""
+    return [
+        (plane, [*results.sequence_gains(plane).items(), ("Mean", results.gain_db.get(plane, {}))])
+        for plane in PLANES
+        if any(row.gain(plane) for row in results.sequences)
+    ]
+
+
+def _measurements(rows: Sequence[ResultRow]) -> tuple[list[str], list[list[Any]]]:
+    """Titles, and bits and qualities as text, leaving out columns that no row fills."""
+    wanted = [("pictures", "pictures", 0), ("bits", "bits", 0), ("flag_bits", "flag bits", 1)]
+    for name, key in QUALITIES.items():
+        title, digits = (_TITLES[name], 6) if key == name else (f"PSNR {_TITLES[name]}", 4)
+        wanted += [(key, title, digits), (f"{key}{AFTER}", f"{title} filtered", digits)]
+    wanted.append(("seconds_per_picture", "s/picture", 3))
+    used = [one for one in wanted if any(getattr(row, one[0]) is not None for row in rows)]
+    body = [[row.name, row.qp, *(_plain(getattr(row, key), digits) for key, _, digits in used)] for row in rows]
+    return ["sequence", "QP", *(title for _, title, _ in used)], body
+
+
+def _shown(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells that reports show of each sequence, one a filter, all of one unit."""
+    units = shown_units(cell.unit for cell in cells)
+    return [[cell for cell in cells if cell.unit.key == unit.key] for unit in units]
+
+
+def _picture_curves(cells: Sequence[Cell]) -> list[tuple[str, int, str]]:
+    """(sequence, QP, figure) of every sequence of several pictures."""
+    curves = []
+    for shown in _shown(cells):
+        unit = shown[0].unit
+        depth = unit.format.bit_depth
+        decoded = [picture.psnrs(depth)[0] for picture in shown[0].decoded]
+        filtered = {cell.model: [picture.psnrs(depth)[0] for picture in cell.filtered] for cell in shown}
+        if (figure := picture_figure(decoded, filtered)) is not None:
+            curves.append((unit.name, unit.qp, figure))
+    return curves
+
+
+def _maps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """CTUs of the first picture of some sequences, of the first filter."""
+    maps: list[dict[str, Any]] = []
+    for cell, *_ in _shown(cells)[:MAX_MAPS]:
+        table = pq.read_table(cell.ctus).to_pylist()
+        blocks = []
+        for row in (row for row in table if row["poc"] == table[0]["poc"]):
+            before, after = row["mse_y"], row["mse_y_filtered"]
+            better = 10 * math.log10(before / after) if before > 0 and after > 0 else 0.0
+            title = f"CTU at {row['x']}, {row['y']}: {_signed(better, 3, ' dB')}"
+            title += "" if row["flag"] is None else f", filter {'on' if row['flag'] else 'off'}"
+            blocks.append(row | {"colour": shade(better / MAP_RANGE), "title": title})
+        flags = {"flags": any(row["flag"] is not None for row in table), "on": sum(bool(b["flag"]) for b in blocks)}
+        maps.append({"unit": cell.unit, "blocks": blocks} | flags)
+    return maps
+
+
+def _footer(every: Sequence[Results]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for results in every:
+        facts |= results.model_dump(include=_FOOTER, exclude_unset=True)
+    if len(every) > 1:
+        facts["weights_sha256"] = [results.weights_sha256 for results in every]
+    return facts | every[0].provenance
+
+
+def _signed(value: float | None, digits: int, unit: str = "") -> str:
+    """A number with its sign and unit; a dash for None, and never -0.000."""
+    return "–" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}{unit}"
+
+
+def _plain(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _text(value: Any) -> str:
+    """A JSON value as one line to read."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items() if item not in (None, [], {}))
+    if isinstance(value, list | tuple):
+        return " ".join(_text(item) for item in value)
+    return "–" if value is None else str(value)
