@@ -1,22 +1,31 @@
-"""What is here and what is missing."""
+"""Which programs and devices codecnn finds, and which are missing."""
 
 import contextlib
 import os
 import shutil
-from typing import Any
+from dataclasses import dataclass
 
 from codecnn.codec import EXTERNAL
 from codecnn.errors import CodecnnError
 from codecnn.video.process import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path
 
 
-def examine() -> list[dict[str, Any]]:
-    """Findings as {"what", "found", "ok", "optional"}; optional ones may be missing without harm."""
-    findings: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for; an optional one may be missing without harm."""
+
+    what: str
+    found: str
+    ok: bool
+    optional: bool
+
+
+def examine() -> list[Finding]:
+    """Look for ffmpeg, the encoders, torch and a GPU."""
+    findings: list[Finding] = []
 
     def add(what: str, found: str | None, optional: bool = False) -> None:
-        ok = found is not None
-        findings.append({"what": what, "found": found if ok else "not found", "ok": ok, "optional": optional})
+        findings.append(Finding(what, found or "not found", found is not None, optional))
 
     ffmpeg = identity = None
     encoders: frozenset[str] = frozenset()

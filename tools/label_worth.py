@@ -6,11 +6,13 @@ Originals against what libvvenc (all intra, medium) decoded of them, and its mod
 import argparse
 import csv
 import gzip
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from codecnn.labels.statistics import Row, add_rows, compare_costs, encoder_agreement
+from codecnn.labels.statistics import CostComparison, EncoderAgreement, add_up, compare_costs, encoder_agreement
 from codecnn.labels.table import LabelSettings, Source
 from codecnn.video import convert, open_video
 
@@ -26,24 +28,27 @@ def main() -> None:
     golden = options.data / "golden"
     names = sorted({path.name.rsplit("_QP", 1)[0] for path in (golden / "val_vvc").glob("*.266")})[: options.pictures]
     settings = LabelSettings()
-    compared: list[Row] = []
-    agreed: list[Row] = []
+    compared: dict[tuple[str, int], list[CostComparison]] = defaultdict(list)
+    by_qp: dict[tuple[str, int], list[EncoderAgreement]] = defaultdict(list)
+    by_size: dict[tuple[str, str], list[EncoderAgreement]] = defaultdict(list)
     for name in names:
         original = options.data / "images" / "val" / f"{name}.png"
         for qp in QPS:
             source, _ = _source(original, golden / "val_vvc" / f"{name}_QP{qp}.266")
-            compared += [{"qp": qp, **row} for row in compare_costs(source, settings)]
+            for found in compare_costs(source, settings):
+                compared[found.size, qp].append(found)
     for stream in sorted((golden / "vvc").glob("astronaut_ai_*qp*.266")):
         if "ibd8" not in stream.name:
             source, table = _source(golden / "sources" / "astronaut_512x512_8b420.yuv", stream)
             kind = "without loop filters" if "nolf" in stream.name else "finished"
-            rows = encoder_agreement(source, *_plain_blocks(table), settings)
-            agreed += [{"qp": int(stream.stem[-2:]), "decoded": kind, **row} for row in rows]
+            for agreed in encoder_agreement(source, *_plain_blocks(table), settings):
+                by_qp[kind, int(stream.stem[-2:])].append(agreed)
+                if len(set(agreed.size.split("x"))) == 1:
+                    by_size[kind, agreed.size].append(agreed)
     print(f"{len(names)} pictures: {', '.join(names)}\n")
-    print(_worth(add_rows(compared, "size", "qp")), "\n")
-    print(_agreement(add_rows(agreed, "decoded", "qp"), "qp"), "\n")
-    squares = [row for row in agreed if len(set(row["size"].split("x"))) == 1]
-    print(_agreement(add_rows(squares, "decoded", "size"), "size"))
+    print(_lost(compared), "\n")
+    print(_agreement(by_qp, "qp"), "\n")
+    print(_agreement(by_size, "size"))
 
 
 def _source(original: Path, stream: Path) -> tuple[Source, Path]:
@@ -70,31 +75,31 @@ def _plain_blocks(table: Path) -> tuple[np.ndarray, np.ndarray]:
     return values[:, :4], values[:, 4]
 
 
-def _worth(rows: list[Row]) -> str:
+def _lost(compared: dict[tuple[str, int], list[CostComparison]]) -> str:
     lines = ["| size | QP | blocks | another mode | DCT cost lost |", "|---|---|---|---|---|"]
-    for row in rows:
-        lost = row["dct_of_hadamard"] / row["dct_of_dct"] - 1
-        lines.append(
-            f"| {row['size']} | {row['qp']} | {row['blocks']} | {_share(row, 'another')} | {100 * lost:.2f} % |"
-        )
+    for (size, qp), parts in compared.items():
+        found = add_up(parts)
+        lost = f"{100 * (found.dct_of_hadamard / found.dct_of_dct - 1):.2f} %"
+        lines.append(f"| {size} | {qp} | {found.blocks} | {_share(found.another, found.blocks)} | {lost} |")
     return "\n".join(lines)
 
 
-def _agreement(rows: list[Row], by: str) -> str:
+def _agreement(agreed: dict[tuple[str, Any], list[EncoderAgreement]], by: str) -> str:
     lines = [
         f"| decoded | {by} | CUs | best by DCT | among 3 | best by Hadamard | among 3 | DCT cost over the least |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
-        names = ("same_dct", "top_dct", "same_hadamard", "top_hadamard")
-        over = 100 * (row["dct_of_encoder"] / row["dct_of_dct"] - 1)
-        shares = " | ".join(_share(row, name) for name in names)
-        lines.append(f"| {row['decoded']} | {row[by]} | {row['blocks']:.0f} | {shares} | {over:.1f} % |")
+    for (decoded, value), parts in agreed.items():
+        found = add_up(parts)
+        counts = (found.same_dct, found.top_dct, found.same_hadamard, found.top_hadamard)
+        shares = " | ".join(_share(count, found.blocks) for count in counts)
+        over = 100 * (found.dct_of_encoder / found.dct_of_dct - 1)
+        lines.append(f"| {decoded} | {value} | {found.blocks} | {shares} | {over:.1f} % |")
     return "\n".join(lines)
 
 
-def _share(row: Row, name: str) -> str:
-    return f"{100 * row[name] / row['blocks']:.1f} %"
+def _share(count: int, blocks: int) -> str:
+    return f"{100 * count / blocks:.1f} %"
 
 
 if __name__ == "__main__":

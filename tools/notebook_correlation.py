@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from codecnn.analysis import correlate, load_table, write_correlation
-from codecnn.codec.blocks.table import LUMA, ctu_depths
+from codecnn.codec.blocks.planes import ctu_depths
+from codecnn.codec.blocks.table import LUMA
 from codecnn.codec.blocks.vvc_partition import stream_table
-from codecnn.quality.grid import ctu_grid, ctu_sums
+from codecnn.quality import ctu_grid, ctu_means
 from codecnn.runs import atomic_path
 from codecnn.video import STILL_SUFFIXES, open_video
 
@@ -60,18 +61,17 @@ def measure_stream(stream: Path, originals: Path, ctu_size: int) -> pa.Table:
                 height, width = output.y.shape
                 luma = picture.y[:height, :width].astype(np.float64)  # a picture of odd size was cropped before coding
                 grid = ctu_grid(width, height, ctu_size)
-                area = (grid[:, 2] * grid[:, 3]).astype(np.float64)
                 depth_mean, depth_max = ctu_depths(blocks, poc, width, height, ctu_size)
-                mean = ctu_sums(luma, ctu_size) / area
+                mean = ctu_means(luma, ctu_size)
                 columns = {
                     "sequence": np.full(len(grid), name),
                     "poc": np.full(len(grid), poc),
                     **{field: grid[:, index] for index, field in enumerate("xywh")},
                     "qp": np.full(len(grid), blocks.qp[(blocks.poc == poc) & (blocks.channel == LUMA)][0]),
-                    "mse_y": ctu_sums((luma - output.y) ** 2, ctu_size) / area,
+                    "mse_y": ctu_means((luma - output.y) ** 2, ctu_size),
                     "depth_mean": depth_mean,
                     "depth_max": depth_max,
-                    "variance": np.maximum(ctu_sums(luma**2, ctu_size) / area - mean**2, 0),
+                    "variance": np.maximum(ctu_means(luma**2, ctu_size) - mean**2, 0),
                 }
                 tables.append(pa.table(columns))
     return pa.concat_tables(tables)

@@ -5,14 +5,12 @@ Residuals are (n, height, width) of whole numbers, original minus prediction; co
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from codecnn.errors import ConfigError
-from codecnn.intra.transforms import Array, dct, hadamard
+from codecnn.intra._arrays import Array, cast, library, wide
+from codecnn.intra._transforms import dct, hadamard
 
 COSTS = ("dct", "hadamard", "sad", "sse")
 """Names of the costs that need no QP."""
@@ -36,23 +34,25 @@ def satd(residual: Array, method: Literal["hadamard", "dct"] = "hadamard") -> Ar
     height, width = residual.shape[-2:]
     tile_h, tile_w = hadamard_tile(width, height)
     tiles = residual.reshape(-1, height // tile_h, tile_h, width // tile_w, tile_w).swapaxes(2, 3)
-    coefficients = abs(hadamard(tiles.to(torch.int64) if isinstance(tiles, Tensor) else tiles.astype(np.int64)))
+    coefficients = abs(hadamard(cast(tiles, "int64")))
+    # A quarter of the DC term: the mean-scaled SATD of JVET-R0164, on by default in VTM.
     coefficients[..., 0, 0] >>= 2
     sums = coefficients.sum((-1, -2))
     area = tile_h * tile_w
     if tile_h == tile_w:
         sums = (sums + tile_h // 4) >> (tile_h.bit_length() - 2)  # 8x8: (s + 2) >> 2, 4x4: (s + 1) >> 1
-    elif isinstance(sums, Tensor):
-        sums = (sums.to(torch.float64) / math.sqrt(area) * 2).to(torch.int64)
     else:
-        sums = (sums / math.sqrt(area) * 2).astype(np.int64)
+        # The root of 128 or 32 is no power of two: VTM divides in double precision and cuts.
+        sums = cast(cast(sums, "float64") / math.sqrt(area) * 2, "int64")
     return sums.sum((-1, -2))
 
 
 def hadamard_tile(width: int, height: int) -> tuple[int, int]:
     """Height and width of the Hadamard tiles that VTM cuts a block of `width` x `height` samples into.
 
-    Raises ConfigError unless both are powers of two from 4 on.
+    As RdCost::xGetHADs: squares have tiles of 8x8, others tiles of their own orientation, 16x8 or 8x4. Labels are held
+    against what an encoder chose, so the tiles have to be the encoder's: 8x8 throughout would give other sums. Raises
+    ConfigError unless both are powers of two from 4 on.
     """
     if any(side < 4 or side & (side - 1) for side in (width, height)):
         raise ConfigError(f"SATD of a {width}x{height} block: its sides are no powers of two from 4 on")
@@ -64,12 +64,12 @@ def hadamard_tile(width: int, height: int) -> tuple[int, int]:
 
 def sad(residual: Array) -> Array:
     """Sum of absolute differences, (n,)."""
-    return _absolute(_whole(residual))
+    return _absolute(wide(residual))
 
 
 def sse(residual: Array) -> Array:
     """Sum of squared differences, (n,)."""
-    samples = _whole(residual)
+    samples = wide(residual)
     return (samples * samples).sum((-1, -2))
 
 
@@ -85,30 +85,19 @@ def rate_cost(residual: Array, qp: float, bit_depth: int) -> Array:
     step = scale * 2 ** ((qp - 4) / 6)
     lagrange = scale**2 * 0.57 * 2 ** ((qp - 12) / 3)
     size = abs(dct(residual))
-    library: Any = torch if isinstance(size, Tensor) else np
-    level = library.floor(size / step + ROUNDING)
-    bits = library.where(level > 0, 2 * library.floor(library.log2(library.clip(2 * level, 1, None))) + 1, 0.0)
+    lib = library(size)
+    level = lib.floor(size / step + ROUNDING)
+    bits = lib.where(level > 0, 2 * lib.floor(lib.log2(lib.clip(2 * level, 1, None))) + 1, 0.0)
     return ((size - level * step) ** 2 + lagrange * bits).sum((-1, -2))
 
 
 def cost_function(name: str) -> Callable[[Any], Any]:
     """The function residual -> cost of a name in COSTS. Raises ConfigError for another name."""
-    functions: dict[str, Callable[[Any], Any]] = {
-        "dct": lambda residual: satd(residual, "dct"),
-        "hadamard": satd,
-        "sad": sad,
-        "sse": sse,
-    }
+    functions: dict[str, Callable[[Any], Any]]
+    functions = {"dct": partial(satd, method="dct"), "hadamard": satd, "sad": sad, "sse": sse}
     if name not in functions:
         raise ConfigError(f"unknown cost {name!r}: one of {', '.join(COSTS)}")
     return functions[name]
-
-
-def _whole(residual: Any) -> Any:
-    """In a type that holds squares and sums."""
-    if isinstance(residual, Tensor):
-        return residual if residual.is_floating_point() else residual.to(torch.int64)
-    return residual if np.issubdtype(residual.dtype, np.floating) else residual.astype(np.int64)
 
 
 def _absolute(values: Any) -> Any:

@@ -12,25 +12,38 @@ SIZES = {"vvc": (4, 8, 16, 32, 64), "hevc": (4, 8, 16, 32)}
 CTU_SIZES = {"vvc": (32, 64, 128), "hevc": (16, 32, 64)}
 """Sides of CTUs, H.266 7.4.3.4 and H.265 7.4.3.2 (its main profiles)."""
 
-VVC_ANGLES = (
-    *(0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 23, 26, 29),
-    *(32, 35, 39, 45, 51, 57, 64, 73, 86, 102, 128, 171, 256, 341, 512),
-)
+_TO_45_DEGREES = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 23, 26, 29, 32)
+_WIDE_ANGLES = (35, 39, 45, 51, 57, 64, 73, 86, 102, 128, 171, 256, 341, 512)
+VVC_ANGLES = (*_TO_45_DEGREES, *_WIDE_ANGLES)
 """H.266 table 24: intraPredAngle by the number of modes between a mode and 18 or 50, where the angle grows."""
 
 HEVC_ANGLES = (0, 2, 5, 9, 13, 17, 21, 26, 32)
 """H.265 table 8-5: intraPredAngle by the number of modes between a mode and 10 or 26."""
 
 SMOOTHED_MODES = frozenset((PLANAR, -14, -12, -10, -6, 2, 34, 66, 72, 76, 78, 80))
-"""H.266 8.4.5.2.6: wide-angle modes with refFilterFlag 1, all those that need no interpolation but 18 and 50."""
+"""H.266 8.4.5.2.6: modes, wide angles included, with refFilterFlag 1: all that meet whole samples, but 18 and 50."""
 
 GAUSSIAN_DISTANCE = {2: 24, 3: 14, 4: 2, 5: 0, 6: 0}
 """H.266 table 23: intraHorVerDistThres by nTbS."""
 
 _CUBIC = (
-    *((0, 64, 0, 0), (-1, 63, 2, 0), (-2, 62, 4, 0), (-2, 60, 7, -1), (-2, 58, 10, -2), (-3, 57, 12, -2)),
-    *((-4, 56, 14, -2), (-4, 55, 15, -2), (-4, 54, 16, -2), (-5, 53, 18, -2), (-6, 52, 20, -2), (-6, 49, 24, -3)),
-    *((-6, 46, 28, -4), (-5, 44, 29, -4), (-4, 42, 30, -4), (-4, 39, 33, -4), (-4, 36, 36, -4)),
+    (0, 64, 0, 0),
+    (-1, 63, 2, 0),
+    (-2, 62, 4, 0),
+    (-2, 60, 7, -1),
+    (-2, 58, 10, -2),
+    (-3, 57, 12, -2),
+    (-4, 56, 14, -2),
+    (-4, 55, 15, -2),
+    (-4, 54, 16, -2),
+    (-5, 53, 18, -2),
+    (-6, 52, 20, -2),
+    (-6, 49, 24, -3),
+    (-6, 46, 28, -4),
+    (-5, 44, 29, -4),
+    (-4, 42, 30, -4),
+    (-4, 39, 33, -4),
+    (-4, 36, 36, -4),
 )
 CUBIC_FILTER = (*_CUBIC, *(taps[::-1] for taps in _CUBIC[-2:0:-1]))
 """H.266 table 25, fC: four taps by iFact, in 1/64."""
@@ -49,7 +62,11 @@ def check_block(width: int, height: int, standard: str) -> None:
 
 
 def wide_angle_mode(mode: int, width: int, height: int) -> int:
-    """H.266 8.4.5.2.7: the mode, -14..80, that predicts a block of another shape than square in place of `mode`."""
+    """H.266 8.4.5.2.7: the mode, -14..80, that predicts a block of another shape than square in place of `mode`.
+
+    A wide block has long references above and short ones beside it. Modes from far below left would leave the short
+    side after a few samples: their numbers mean directions beyond 45 degrees from above; in tall blocks likewise.
+    """
     ratio = abs(width.bit_length() - height.bit_length())
     if width > height and 2 <= mode < (8 + 2 * ratio if ratio > 1 else 8):
         return mode + 65

@@ -128,14 +128,13 @@ def _pdpc(
     """H.266 8.4.5.2.15: position-dependent prediction sample filtering; unchanged where it does not apply."""
     log_w, log_h = width.bit_length() - 1, height.bit_length() - 1
     x, y = np.arange(width), np.arange(height)[:, None]
+    if 18 < mode < 50:
+        return pred
     if mode in (PLANAR, DC, 18, 50):
         scale = (log_w + log_h - 2) >> 2
-    elif mode > 50:
-        scale = min(2, log_h - _floor_log2(3 * inverse_angle(vvc_angle(mode)) - 2) + 8)
-    elif mode < 18:
-        scale = min(2, log_w - _floor_log2(3 * inverse_angle(vvc_angle(mode)) - 2) + 8)
     else:
-        return pred
+        floor_log2 = (3 * inverse_angle(vvc_angle(mode)) - 2).bit_length() - 1
+        scale = min(2, (log_h if mode > 50 else log_w) - floor_log2 + 8)
     if scale < 0:
         return pred
     weight_t: Any = 32 >> ((y << 1) >> scale)
@@ -158,10 +157,6 @@ def _pdpc(
         ref_l, weight_l, weight_t = left[:, np.where(used, y + offset, 0)], np.where(used, weight_l, 0), 0
     blended = (ref_l * weight_l + ref_t * weight_t + (64 - weight_l - weight_t) * pred + 32) >> 6
     return np.asarray(np.clip(blended, 0, (1 << bit_depth) - 1))
-
-
-def _floor_log2(value: int) -> int:
-    return value.bit_length() - 1
 
 
 def _hevc_mode(
@@ -192,17 +187,11 @@ def _hevc_smooth(
     for side in (top, left):
         flat &= np.abs(corner + side[:, -1] - 2 * side[:, size - 1]) < 1 << (bit_depth - 5)
     position = np.arange(63)
-    lines = [
-        np.concatenate(
-            (((63 - position) * corner[:, None] + (position + 1) * side[:, -1:] + 32) >> 6, side[:, -1:]), axis=1
-        )
-        for side in (top, left)
-    ]
-    return (
-        np.where(flat, corner, weak[0]),
-        np.where(flat[:, None], lines[0], weak[1]),
-        np.where(flat[:, None], lines[1], weak[2]),
-    )
+    smoothed = []
+    for side, weakly in ((top, weak[1]), (left, weak[2])):
+        line = ((63 - position) * corner[:, None] + (position + 1) * side[:, -1:] + 32) >> 6
+        smoothed.append(np.where(flat[:, None], np.concatenate((line, side[:, -1:]), 1), weakly))
+    return np.where(flat, corner, weak[0]), smoothed[0], smoothed[1]
 
 
 def _hevc_dc(top: Samples, left: Samples, size: int) -> Samples:

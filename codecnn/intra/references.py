@@ -46,6 +46,11 @@ def reference_lines(
     return lines
 
 
+def split_lines(lines: NDArray[Any], height: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Corner (n,), top (n, 2·width) and left (n, 2·height), as `predict_modes` takes them, of `reference_lines`."""
+    return lines[:, 2 * height], lines[:, 2 * height + 1 :], lines[:, : 2 * height][:, ::-1]
+
+
 def reference_places(
     positions: NDArray[np.int64],
     width: int,
@@ -68,6 +73,8 @@ def reference_places(
     across = -(-picture_width // ctu_size)
     here = _order(positions[:, :1], positions[:, 1:], ctu_size, across)
     available = inside & (_order(x, y, ctu_size, across) < here)
+    # An unavailable sample takes the one before it: the running maximum of the available places. What lies before the
+    # first available one takes that.
     nearest = np.maximum.accumulate(np.where(available, np.arange(line_x.size), 0), 1)
     nearest = np.maximum(nearest, available.argmax(1)[:, None])
     return np.take_along_axis(x, nearest, 1), np.take_along_axis(y, nearest, 1), np.asarray(available.any(1))
@@ -75,18 +82,15 @@ def reference_places(
 
 @cache
 def _offsets(width: int, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """x and y of the references from the block's first sample, in the order of substitution."""
+    """Offsets x and y of the references from the block's first sample, in the order of substitution."""
     left, top = np.arange(2 * height - 1, -2, -1), np.arange(2 * width)
-    return (
-        np.concatenate((np.full(left.size, -1), top)),
-        np.concatenate((left, np.full(top.size, -1))),
-    )
+    return np.concatenate((np.full(left.size, -1), top)), np.concatenate((left, np.full(top.size, -1)))
 
 
 def _order(
     x: NDArray[np.int64], y: NDArray[np.int64], ctu_size: int, across: int | NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Place of the 4x4 units of samples in the order of coding, `across` CTUs lying in a row."""
+    """Places of samples' 4x4 units in the order of coding, `across` CTUs lying in a row."""
     units = ctu_size // UNIT
     zscan = _zscan(units)[y % ctu_size // UNIT, x % ctu_size // UNIT]
     return (y // ctu_size * across + x // ctu_size) * (units * units) + zscan

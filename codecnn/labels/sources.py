@@ -48,9 +48,13 @@ def input_from_facts(facts: dict[str, Any], table: Path) -> Input:
     """
     try:
         entry = Input(
-            *(str(facts["name"]), Path(facts["picture"]), int(facts["count"])),
-            *(Path(facts["decoded"]) if "decoded" in facts else None, dict(facts["options"])),
-            *(tuple(facts["qps"]) if "qps" in facts else None, facts.get("split")),
+            name=str(facts["name"]),
+            picture=Path(facts["picture"]),
+            count=int(facts["count"]),
+            decoded=Path(facts["decoded"]) if "decoded" in facts else None,
+            options=dict(facts["options"]),
+            qps=tuple(facts["qps"]) if "qps" in facts else None,
+            split=facts.get("split"),
         )
         hashes = (facts["sha256"], facts.get("decoded_sha256"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -99,18 +103,16 @@ def store_inputs(store: Store, splits: Sequence[str] = SPLITS) -> list[Input]:
     for unit in (unit for split in splits for unit in store.split(split)):
         form = unit.format
         options = {"size": f"{form.width}x{form.height}", "bit_depth": form.bit_depth, "chroma": form.chroma}
-        decoded = unit.record.get("unfiltered") or unit.record["decoded"]
-        qps = tuple(int(picture["qp"]) for picture in unit.record["pictures"])
-        original = store.folder / unit.record["original"]
-        split = str(unit.record["split"])
-        inputs.append(Input(unit.name, original, len(qps), store.folder / decoded, options, qps, split))
+        decoded = unit.path("unfiltered" if unit.has("unfiltered") else "decoded")
+        qps = tuple(picture.qp for picture in unit.pictures)
+        inputs.append(Input(unit.name, unit.original_path, len(qps), decoded, options, qps, unit.split))
     return inputs
 
 
 def read_inputs(inputs: Iterable[Input]) -> Iterator[Source]:
     """The pictures of all inputs, in order.
 
-    Of a picture and its decoded version the one of fewer bits is raised to the depth of the other.
+    Where a picture and its decoded version differ in bit depth, the one of fewer bits is raised to that of the other.
     """
     for number, entry in enumerate(inputs):
         qps = entry.qps or (None,) * entry.count

@@ -22,7 +22,7 @@ from codecnn.runs import atomic_path, provenance
 
 SCHEMA_VERSION = 2
 ROW_GROUP = 1 << 16
-"""Rows that are gathered before they are written: what a table needs in memory, whatever the length of a clip."""
+"""Rows of a row group: all that writing a table keeps in memory, whatever the length of a clip."""
 _TASK_SAMPLES = 1 << 17
 """Luma samples of one piece of work."""
 _TIE = 2.0**-16
@@ -131,10 +131,10 @@ def rank_modes(costs: Array, top: int, *, exact: bool) -> tuple[NDArray[np.uint8
     return modes, values
 
 
-def label_blocks(
+def label_positions(
     source: Source, positions: NDArray[np.int64], width: int, height: int, settings: LabelSettings, device: str = "cpu"
 ) -> pa.RecordBatch:
-    """Rows of the blocks of `width` x `height` at `positions` (n, 2), which lie wholly inside the picture."""
+    """Label the blocks of `width` x `height` at `positions` (n, 2), which lie wholly inside the picture: a row each."""
     depth, standard = source.bit_depth, settings.standard
     lines = reference_lines(source.references, positions, width, height, depth, settings.ctu_size)
     original = blocks_at(source.original, positions, width, height)
@@ -144,8 +144,10 @@ def label_blocks(
         pa.array(np.full(count, source.frame, np.int32)),
         pa.array(np.full(count, source.input, np.int32)),
         pa.repeat(pa.scalar(source.qp, pa.int32()), count),
-        *(pa.array(positions[:, axis].astype(np.int32)) for axis in (0, 1)),
-        *(pa.array(np.full(count, side, np.uint8)) for side in (width, height)),
+        pa.array(positions[:, 0].astype(np.int32)),
+        pa.array(positions[:, 1].astype(np.int32)),
+        pa.array(np.full(count, width, np.uint8)),
+        pa.array(np.full(count, height, np.uint8)),
     ]
     for cost in settings.costs:
         costs = block_costs(lines, original, depth, cost, standard, device)
@@ -167,11 +169,14 @@ def label_schema(settings: LabelSettings) -> pa.Schema:
     fields = [
         ("picture", pa.dictionary(pa.int32(), pa.string())),
         *((name, pa.int32()) for name in ("frame", "input", "qp", "x", "y")),
-        *(("w", pa.uint8()), ("h", pa.uint8())),
+        ("w", pa.uint8()),
+        ("h", pa.uint8()),
     ]
     for cost in settings.costs:
         fields += [
-            *((f"mode_{cost}", pa.uint8()), (f"cost_{cost}", pa.float64()), (f"margin_{cost}", pa.float64())),
+            (f"mode_{cost}", pa.uint8()),
+            (f"cost_{cost}", pa.float64()),
+            (f"margin_{cost}", pa.float64()),
             (f"top_{cost}", pa.list_(pa.uint8(), settings.top)),
         ]
         if settings.full:
@@ -199,7 +204,7 @@ def label_pictures(
             for source in sources:
                 pieces = _pieces(source, settings)
                 for number, (positions, width, height) in enumerate(pieces, 1):
-                    future = pool.submit(label_blocks, source, positions, width, height, settings, device)
+                    future = pool.submit(label_positions, source, positions, width, height, settings, device)
                     pending.append((source, future, number == len(pieces)))
                     if len(pending) > 2 * jobs:
                         yield finished()
@@ -244,8 +249,8 @@ def write_labels(
     facts = provenance({"labels": SCHEMA_VERSION, "settings": asdict(settings), "inputs": list(inputs)})
     schema = label_schema(settings).with_metadata({"codecnn": json.dumps(facts)})
     rows, done = 0, 0
+    gathered: list[pa.RecordBatch] = []
     with atomic_path(output) as part, pq.ParquetWriter(part, schema) as writer:
-        gathered: list[pa.RecordBatch] = []
         for _, batch, last in label_pictures(sources, settings, jobs=jobs, device=device):
             gathered.append(batch)
             rows += len(batch)
@@ -259,7 +264,7 @@ def write_labels(
 
 
 def _write(writer: Any, schema: pa.Schema, batches: list[pa.RecordBatch], *, whole: bool) -> list[pa.RecordBatch]:
-    """Write full row groups, and with `whole` the rest; what is left comes back."""
+    """Write full row groups, and with `whole` the rest; returns what is left."""
     table = pa.Table.from_batches([batch.replace_schema_metadata(schema.metadata) for batch in batches], schema)
     table = table.unify_dictionaries()
     size = len(table) if whole else len(table) - len(table) % ROW_GROUP

@@ -5,12 +5,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.video.ffmpeg import open_stream
-from codecnn.video.formats import VideoFormat, frame_rate, parse_size
-from codecnn.video.packing import open_packed
-from codecnn.video.stills import STILL_SUFFIXES, open_still, open_still_folder
-from codecnn.video.video import Video, check_selection
-from codecnn.video.y4m import open_y4m
+from codecnn.video._ffmpeg import open_stream
+from codecnn.video._formats import VideoFormat, frame_rate, parse_size
+from codecnn.video._packing import open_packed
+from codecnn.video._stills import STILL_SUFFIXES, open_still, open_still_folder
+from codecnn.video._video import Video, check_selection
+from codecnn.video._y4m import open_y4m
 
 RAW_SUFFIXES = frozenset((".yuv", ".raw"))
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
-from codecnn.video.formats import MAX_BIT_DEPTH, MIN_BIT_DEPTH, VideoFormat
+from codecnn.video._formats import VideoFormat, check_bit_depth
 
 Plane = NDArray[Any]
 """(h, w) integer samples: uint8 at 8 bit, else little-endian uint16."""
@@ -34,12 +34,6 @@ class Picture:
     def v(self) -> Plane | None:
         """Cr, None where the chroma format is 400."""
         return self.planes[2] if len(self.planes) == 3 else None
-
-
-def check_bit_depth(bit_depth: int) -> None:
-    """Raise FormatError unless `bit_depth` is one that pictures may have."""
-    if not MIN_BIT_DEPTH <= bit_depth <= MAX_BIT_DEPTH:
-        raise FormatError(f"bit depth {bit_depth} is not in {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
 
 
 def convert(picture: Picture, bit_depth: int) -> Picture:

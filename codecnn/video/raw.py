@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError, MissingFileError
-from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat
-from codecnn.video.video import Video, planes_at
+from codecnn.video._formats import CHROMA_SUBSAMPLING, VideoFormat
+from codecnn.video._video import Video, planes_at
 
 COMMON_SIZES = (
     (176, 144),
@@ -78,16 +78,10 @@ def map_pictures(path: Path, video_format: VideoFormat) -> tuple[NDArray[np.uint
 
 def _no_whole_number(path: Path, size: int, video_format: VideoFormat) -> str:
     candidates = [dataclasses.replace(video_format, width=width, height=height) for width, height in COMMON_SIZES]
-    candidates += [
-        dataclasses.replace(video_format, chroma=chroma, bit_depth=bit_depth)
-        for bit_depth in dict.fromkeys((8, max(10, video_format.bit_depth)))
-        for chroma in CHROMA_SUBSAMPLING
-    ]
-    fitting = [
-        f"{candidate} ({size // candidate.picture_bytes})"
-        for candidate in dict.fromkeys(candidates)
-        if size % candidate.picture_bytes == 0
-    ]
+    for depth in (8, max(10, video_format.bit_depth)):
+        candidates += [dataclasses.replace(video_format, chroma=key, bit_depth=depth) for key in CHROMA_SUBSAMPLING]
+    whole = [candidate for candidate in dict.fromkeys(candidates) if size % candidate.picture_bytes == 0]
+    fitting = [f"{candidate} ({size // candidate.picture_bytes})" for candidate in whole]
     advice = f"whole pictures would be {', '.join(fitting)}" if fitting else "no common size divides it either"
     count = f"{size / video_format.picture_bytes:.3f}"
     return f"{path} has {size} bytes, which is {count} pictures of {video_format}: {advice}"

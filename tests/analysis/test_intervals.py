@@ -6,32 +6,27 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, pearsonr, spearmanr
 
-from codecnn.analysis import correlate, search, tables
-from codecnn.analysis.held_out import held_out
-from codecnn.analysis.moments import moments
-from codecnn.analysis.ranks import resampled_spearman
-from tests.helpers.correlation_tables import QPS, least_squares, make_table, residual_r
+from codecnn.analysis import _targets as targets
+from codecnn.analysis._held_out import held_out
+from codecnn.analysis._moments import moments
+from codecnn.analysis._ranks import resampled_spearman
+from tests.helpers.correlation_tables import QPS, correlated, least_squares, make_table, residual_r
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """A search of few steps: nothing here depends on it."""
-    monkeypatch.setattr(search, "STEPS", 1)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")
 def usual():
     table = make_table()
-    return table, correlate(table)
+    return table, correlated(table)
 
 
 def test_ctu_interval_equals_scipys_bootstrap(usual):
     table, result = usual
     pair = (table["depth_mean"], table["mse_y"])
-    theirs = bootstrap(
-        pair, lambda x, y: pearsonr(x, y).statistic, paired=True, vectorized=False, n_resamples=1000,
-        method="percentile", rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
+    options = {"paired": True, "vectorized": False, "n_resamples": 1000, "method": "percentile"}
+    found = bootstrap(pair, lambda x, y: pearsonr(x, y).statistic, rng=np.random.default_rng(1), **options)
+    theirs = found.confidence_interval
     assert result["ci95"]["by_ctu"]["pearson"]["depth"] == pytest.approx(list(theirs), abs=0.012)
     found = result["targets"]["mse_y"]["rows"]["all"]["depth_mean"]["ci95"]["by_ctu"]["pearson"]
     assert found == pytest.approx(result["ci95"]["by_ctu"]["pearson"]["depth"], abs=1e-9)
@@ -47,16 +42,11 @@ def test_picture_intervals_equal_a_plain_loop(usual):
         chosen = np.concatenate([rows[name] for name in rng.choice(names, len(names))])
         part = {key: table[key][chosen] for key in ("qp", "depth_mean", "mse_y")}
         slope_qp, slope_depth, r = least_squares(part)
-        at_37 = part["qp"] == 37
-        drawn.append(
-            (
-                r, slope_qp / slope_depth, pearsonr(part["depth_mean"], part["mse_y"]).statistic,
-                spearmanr(part["depth_mean"], part["mse_y"]).statistic,
-                residual_r(part["depth_mean"], part["mse_y"], [part["qp"]]),
-                pearsonr(part["depth_mean"][at_37], part["mse_y"][at_37]).statistic,
-                spearmanr(part["depth_mean"][at_37], part["mse_y"][at_37]).statistic,
-            )
-        )  # fmt: skip
+        depth, mse, at_37 = part["depth_mean"], part["mse_y"], part["qp"] == 37
+        figures = [r, slope_qp / slope_depth, pearsonr(depth, mse).statistic, spearmanr(depth, mse).statistic]
+        figures += [residual_r(depth, mse, [part["qp"]])]
+        figures += [way(depth[at_37], mse[at_37]).statistic for way in (pearsonr, spearmanr)]
+        drawn.append(figures)
     limits = np.percentile(drawn, [2.5, 97.5], axis=0).T
     found, rows = result["ci95"]["by_picture"], result["targets"]["mse_y"]["rows"]
     assert found["pictures"] == 12
@@ -92,18 +82,18 @@ def test_long_tables_keep_their_interval():
     depth, qp = np.sort(rng.normal(0, 1, n)), rng.choice(QPS, n)
     mse = depth + rng.normal(0, 1, n) + 20
     r = pearsonr(depth, mse).statistic
-    result = correlate({"qp": qp, "depth_mean": depth, "mse_y": mse})
+    result = correlated({"qp": qp, "depth_mean": depth, "mse_y": mse})
     low, high = result["ci95"]["by_ctu"]["pearson"]["depth"]
     assert low < r < high
     assert high - low == pytest.approx(2 * 1.96 * (1 - r**2) / math.sqrt(n), rel=0.12)
     assert result["ci95"]["by_ctu"]["ctus"] == n
     assert result["targets"]["mse_y"]["rows"]["all"]["depth_mean"]["ci95"]["by_ctu"]["spearman"] is None
-    assert f"no intervals of Spearman's r: they are for tables of up to {tables.SPEARMAN_ROWS} rows" in result["notes"]
+    assert f"no intervals of Spearman's r: they are for tables of up to {targets.SPEARMAN_ROWS} rows" in result["notes"]
 
 
 def test_same_seed_same_result():
     table = make_table(pictures=4)
-    result, again, other = (correlate(table, seed=seed, resamples=50) for seed in (0, 0, 1))
+    result, again, other = (correlated(table, seed=seed, resamples=50) for seed in (0, 0, 1))
     assert again == result
     assert other["ci95"] != result["ci95"]
     assert other["held_out"] != result["held_out"]
@@ -112,13 +102,13 @@ def test_same_seed_same_result():
 
 def test_without_a_bootstrap_the_figures_are_the_same(usual):
     table, result = usual
-    bare = correlate(table, resamples=0)
+    bare = correlated(table, resamples=0)
     assert bare["ci95"] == {"by_picture": None, "by_ctu": None}
     for key in ("pearson", "spearman", "partial", "closed_form", "held_out", "pictures"):
         assert bare[key] == result[key]
     assert bare["targets"]["mse_y"]["rows"]["27"]["depth_mean"]["ci95"] == {}
     nameless = {key: value for key, value in table.items() if key != "sequence"}
-    assert correlate(nameless, resamples=0)["pearson"] == pytest.approx(result["pearson"], abs=1e-12)
+    assert correlated(nameless, resamples=0)["pearson"] == pytest.approx(result["pearson"], abs=1e-12)
 
 
 def test_held_out_pictures_by_plain_least_squares():
@@ -137,21 +127,21 @@ def test_held_out_pictures_by_plain_least_squares():
             slope_qp, slope_depth, r = least_squares(here)
             tried = pearsonr(slope_qp * there["qp"] + slope_depth * there["depth_mean"], there["mse_y"]).statistic
             expected[round(slope_qp / slope_depth, 6)] = (r, tried, least_squares(there)[2])
-    assert len(found["halves"]) == 2
-    for half in found["halves"]:
-        assert (half["fitted_pictures"], half["other_pictures"]) == (2, 2)
-        wanted = expected[round(half["a"] / half["b"], 6)]
-        assert (half["r_fitted"], half["r_other"], half["best_r_other"]) == pytest.approx(wanted, abs=1e-9)
-        assert max(half["a"], half["b"]) == 1
-    assert found["halves"][0]["r_fitted"] == pytest.approx(found["halves"][1]["best_r_other"])
+    assert len(found.halves) == 2
+    for half in found.halves:
+        assert (half.fitted_pictures, half.other_pictures) == (2, 2)
+        wanted = expected[round(half.a / half.b, 6)]
+        assert (half.r_fitted, half.r_other, half.best_r_other) == pytest.approx(wanted, abs=1e-9)
+        assert max(half.a, half.b) == 1
+    assert found.halves[0].r_fitted == pytest.approx(found.halves[1].best_r_other)
     # Two of four pictures in all six ways: the mean of many splits is that of all.
-    assert found["mean_r_other"] == pytest.approx(np.mean([tried for _, tried, _ in expected.values()]), abs=0.01)
-    low, high = found["middle95_r_other"]
+    assert found.mean_r_other == pytest.approx(np.mean([tried for _, tried, _ in expected.values()]), abs=0.01)
+    low, high = found.middle95_r_other
     assert low == pytest.approx(min(tried for _, tried, _ in expected.values()))
     assert high == pytest.approx(max(tried for _, tried, _ in expected.values()))
 
 
 def test_no_held_out_check_with_three_pictures():
-    result = correlate(make_table(pictures=3), resamples=0)
+    result = correlated(make_table(pictures=3), resamples=0)
     assert result["held_out"] is None
     assert any("no held-out check" in note for note in result["notes"])

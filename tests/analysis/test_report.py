@@ -13,27 +13,26 @@ import pytest
 from scipy.stats import pearsonr
 from typer.testing import CliRunner
 
-from codecnn.analysis import correlate, search, write_correlation
-from codecnn.analysis.write import covariance_of
+from codecnn.analysis import correlate, write_correlation
 from codecnn.cli import app
 from codecnn.errors import MissingFileError
 from tests.helpers.correlation_tables import covariance, make_table, with_more
 
+pytestmark = pytest.mark.usefixtures("quick")
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 FILES = {"correlation.json", "correlation.md", "correlation.csv", "coefficients.csv", "worth.csv", "depth_mse.png"}
 COMBINED = {"combination.png", "search.png"}
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """A search of few steps: nothing here depends on it."""
-    monkeypatch.setattr(search, "STEPS", 1)
+def _rows(path):
+    return csv.DictReader(path.read_text().splitlines())
 
 
 def test_report_files(tmp_path):
     table = with_more(make_table())
-    result = correlate(table, resamples=30)
-    files = write_correlation(tmp_path / "out", result, table)
+    correlation = correlate(table, resamples=30)
+    files = write_correlation(tmp_path / "out", correlation, table)
+    result = correlation.as_json()
     assert {path.name for path in files} == {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED
     written = json.loads((tmp_path / "out/correlation.json").read_text())
     assert written.pop("provenance")["codecnn"]
@@ -47,15 +46,13 @@ def test_report_files(tmp_path):
     limits = f"{low:.4f} to {high:.4f} | {low_ctu:.4f} to {high_ctu:.4f}"
     assert row == f"| Pearson(depth, MSE) at QP 37 | {found['pearson']:.4f} | {limits} | 0.6722 |"
     assert "a suppressor effect" in markdown
-    with (tmp_path / "out/correlation.csv").open() as file:
-        rows = {row["quantity"]: row for row in csv.DictReader(file)}
+    rows = {row["quantity"]: row for row in _rows(tmp_path / "out/correlation.csv")}
     closed = rows["closed form: r"]
     assert float(closed["value"]) == result["closed_form"]["r"]
     ours = result["ci95"]["by_picture"]["closed_form"]["r"]
     assert [float(closed["picture_low"]), float(closed["picture_high"])] == ours
     assert rows["Pearson(QP, depth)"]["notebook"].startswith("-0.334")
-    with (tmp_path / "out/coefficients.csv").open() as file:
-        rows = {tuple(list(row.values())[:4]): row for row in csv.DictReader(file)}
+    rows = {tuple(list(row.values())[:4]): row for row in _rows(tmp_path / "out/coefficients.csv")}
     row = rows["psnr", "27", "variance", "spearman"]
     wanted = result["targets"]["psnr"]["rows"]["27"]["variance"]["spearman"]
     assert (float(row["value"]), row["ctus"], row["pictures"]) == (wanted, "240", "12")
@@ -63,11 +60,11 @@ def test_report_files(tmp_path):
     limits = result["targets"]["gain_db"]["rows"]["all"]["mse_y"]["ci95"]["by_ctu"]["pearson"]
     assert [float(row["ctu_low"]), float(row["ctu_high"])] == limits
     assert len(rows) == 4 * (3 * (5 + 4 * 4) + 2 * (6 + 4 * 5))
-    with (tmp_path / "out/worth.csv").open() as file:
-        assert [float(row["gain_db"]) for row in csv.DictReader(file)] == [row["gain_db"] for row in result["worth"]]
+    gains = [float(row["gain_db"]) for row in _rows(tmp_path / "out/worth.csv")]
+    assert gains == [row["gain_db"] for row in result["worth"]]
     for name in ("depth_mse.png", "combination.png", "search.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
-    assert covariance_of(result) == pytest.approx(covariance(table), rel=1e-9)
+    assert correlation.covariance == pytest.approx(covariance(table), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +82,15 @@ def test_report_of_odd_tables(table, tmp_path):
     result = correlate(table, resamples=10)
     files = write_correlation(tmp_path, result, pa.table(table))
     assert all(path.stat().st_size > 0 for path in files)
-    assert ("combination.png" in {path.name for path in files}) == (result["ratio"] is not None)
+    assert ("combination.png" in {path.name for path in files}) == (result.combinations is not None)
     markdown = (tmp_path / "correlation.md").read_text()
     assert "nan" not in markdown
-    for note in result["notes"]:
+    for note in result.notes:
         assert f"- {note}" in markdown
 
 
 def test_long_tables_are_plotted_from_a_sample(tmp_path, monkeypatch):
-    from codecnn.analysis import plots
+    from codecnn.analysis import _plots as plots
 
     table = make_table()
     result = correlate(table, resamples=0)

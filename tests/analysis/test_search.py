@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr
 
-from codecnn.analysis import correlate, notebook
-from codecnn.analysis import search as search_module
-from codecnn.analysis.coefficients import (
+from codecnn.analysis import _notebook_figures as notebook_figures
+from codecnn.analysis._coefficients import (
     closed_form,
     closed_form_in_box,
     combined_r,
@@ -18,35 +17,22 @@ from codecnn.analysis.coefficients import (
     slopes,
     suppressor,
 )
-from codecnn.analysis.search import INITIAL_POINTS, search
-from tests.helpers.correlation_tables import covariance, least_squares, make_table, residual_r
+from codecnn.analysis._search import INITIAL_POINTS, search
+from tests.helpers.correlation_tables import correlated, covariance, least_squares, make_table, residual_r
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """A search of few steps, for what does not depend on it."""
-    monkeypatch.setattr(search_module, "STEPS", 1)
-
-
-tables = st.tuples(
-    st.integers(0, 10_000),
-    st.floats(-3, 3),
-    st.floats(-9, 9),
-    st.floats(0.1, 20),
-    st.sampled_from([1.0, 0.01, 30.0]),
-)
-
-
-def _any_table(drawn):
-    seed, on_qp, on_depth, noise, scale = drawn
+def _any_table(seed, on_qp, on_depth, noise, scale):
     table = make_table(seed, 6, 5, on_qp, on_depth, noise)
     return table | {"depth_mean": table["depth_mean"] * scale}
 
 
+numbers = (st.integers(0, 10_000), st.floats(-3, 3), st.floats(-9, 9), st.floats(0.1, 20))
+tables = st.builds(_any_table, *numbers, st.sampled_from([1.0, 0.01, 30.0]))
+
+
 @settings(max_examples=30, deadline=None)
 @given(tables)
-def test_closed_form_on_any_table(drawn):
-    table = _any_table(drawn)
+def test_closed_form_on_any_table(table):
     cov = covariance(table)
     a, b, r = closed_form(cov)
     slope_qp, slope_depth, expected = least_squares(table)
@@ -121,7 +107,7 @@ def test_a_tiny_ratio():
 
 
 def test_closed_form_outside_the_box_is_said():
-    result = correlate(make_table(on_qp=2, on_depth=-6, noise=3), resamples=20)
+    result = correlated(make_table(on_qp=2, on_depth=-6, noise=3), resamples=20)
     assert result["closed_form"]["outside_box"]
     assert result["ratio"] < 0
     assert not result["bayes"]["reached_closed_form"]
@@ -135,20 +121,20 @@ def test_closed_form_outside_the_box_is_said():
 
 def test_both_signs_negative(quick):
     table = make_table(on_qp=2, on_depth=6, noise=3)
-    result = correlate(table | {"mse_y": 200 - table["mse_y"]}, resamples=20)
+    result = correlated(table | {"mse_y": 200 - table["mse_y"]}, resamples=20)
     assert max(result["closed_form"]["a"], result["closed_form"]["b"]) < 0
     assert min(result["closed_form"]["a"], result["closed_form"]["b"]) == -1
     assert result["closed_form"]["r"] > 0 > result["bayes"]["r"]
 
 
 def test_a_search_that_stops_short_is_said(monkeypatch, quick):
-    from codecnn.analysis import correlation
+    from codecnn.analysis import _correlation as correlation
 
     real = correlation.search
     monkeypatch.setattr(
         correlation, "search", lambda cov, seed, b=None: real(cov, seed, b)._replace(a=0.1, b=0.9, r=0.5)
     )
-    result = correlate(make_table(), resamples=0)
+    result = correlated(make_table(), resamples=0)
     assert not result["bayes"]["reached_closed_form"]
     assert not result["bayes_b1"]["reached_best_within_bounds"]
     short = result["closed_form"]["r"] - 0.5
@@ -157,14 +143,14 @@ def test_a_search_that_stops_short_is_said(monkeypatch, quick):
 
 def test_proportional_columns_have_the_correlation_of_one(quick):
     table = make_table()
-    result = correlate(table | {"depth_mean": table["qp"] / 10}, resamples=0)
+    result = correlated(table | {"depth_mean": table["qp"] / 10}, resamples=0)
     assert result["closed_form"]["r"] == pytest.approx(result["pearson"]["qp"], abs=1e-9)
     assert result["suppressor"] is None
 
 
 def test_suppressor_shares_by_regression(quick):
     table = make_table()
-    result = correlate(table, resamples=0)["suppressor"]
+    result = correlated(table, resamples=0)["suppressor"]
     qp, depth, mse = (np.asarray(table[name], float) for name in ("qp", "depth_mean", "mse_y"))
     r_squared = least_squares(table)[2] ** 2
     alone_qp, alone_depth = (pearsonr(x, mse).statistic ** 2 for x in (qp, depth))
@@ -180,14 +166,13 @@ def test_suppressor_shares_by_regression(quick):
     # Predictors that rise together share, rather than hide, what they explain.
     together = make_table() | {"depth_mean": table["depth_mean"] + 0.4 * (qp - 30)}
     together["mse_y"] = qp + 4 * together["depth_mean"] + np.random.default_rng(1).normal(0, 5, 960)
-    assert not correlate(together | {"mse_y": np.abs(together["mse_y"])}, resamples=0)["suppressor"]["suppression"]
+    assert not correlated(together | {"mse_y": np.abs(together["mse_y"])}, resamples=0)["suppressor"]["suppression"]
 
 
 @settings(max_examples=30, deadline=None)
 @given(tables)
-def test_the_implied_correlation_is_that_of_the_data(drawn):
-    """Of any table, corr(QP, depth) is one of the two that its three other figures allow, and both give them back."""
-    table = _any_table(drawn)
+def test_the_implied_correlation_is_that_of_the_data(table):
+    """Any table's r(QP, depth) is one of the two that its three other figures allow, and both give them back."""
     cov = covariance(table)
     r = np.corrcoef(np.stack([table["qp"], table["depth_mean"], table["mse_y"]]))
     multiple = closed_form(cov)[2]
@@ -197,7 +182,7 @@ def test_the_implied_correlation_is_that_of_the_data(drawn):
     assert min(abs(root - r[0, 1]) for root in roots) < 1e-5
     for root in roots:
         if abs(root) < 0.999:
-            assert suppressor(r[0, 2], r[1, 2], root)["explained"] == pytest.approx(multiple**2, abs=1e-6)
+            assert suppressor(r[0, 2], r[1, 2], root).explained == pytest.approx(multiple**2, abs=1e-6)
 
 
 def test_no_correlation_is_implied_by_impossible_figures():
@@ -206,11 +191,11 @@ def test_no_correlation_is_implied_by_impossible_figures():
 
 def test_what_the_notebooks_figures_imply():
     """-0.334 or +0.788; only the first goes with a positive b, and with its a / b when depth deviates by 1.12."""
-    implied = notebook.implied()
-    assert implied["roots"] == pytest.approx([-0.334, 0.788], abs=5e-4)
-    assert implied["qp_depth"] == implied["roots"][0]
-    deviation = np.array([np.std([22, 27, 32, 37]), implied["depth_deviation"], 1.0])
-    for root, possible in zip(implied["roots"], (True, False), strict=True):
+    implied = notebook_figures.implied()
+    assert implied.roots == pytest.approx([-0.334, 0.788], abs=5e-4)
+    assert implied.qp_depth == implied.roots[0]
+    deviation = np.array([np.std([22, 27, 32, 37]), implied.depth_deviation, 1.0])
+    for root, possible in zip(implied.roots, (True, False), strict=True):
         r = np.array([[1, root, 0.5476], [root, 1, 0.1886], [0.5476, 0.1886, 1]])
         a, b, multiple = closed_form(r * np.outer(deviation, deviation))
         assert multiple == pytest.approx(0.6748, abs=1e-9)

@@ -6,13 +6,12 @@ case has a seed of its own, printed when it fails; `CASES` in fuzzing.py says ho
 
 import gc
 import io
+import itertools
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,19 +23,20 @@ from skimage.io import imsave
 
 from codecnn.errors import CodecnnError
 from codecnn.video import VideoFormat, create_video, open_video, read_still, rgb_to_ycbcr
-from codecnn.video.process import ffmpeg_path
 from tests.helpers.fuzzing import CASES, Case, fuzz, mutate, pick
+from tests.helpers.golden import GoldenFile
+from tests.helpers.video_files import (
+    FFMPEG,
+    assert_same,
+    joined,
+    random_pictures,
+    random_samples,
+    write_png,
+    write_video,
+)
 
 SLOW = 10
-"""So many times as many streams in a slow run."""
-
-
-def joined(video: Any) -> bytes:
-    return b"".join(plane.tobytes() for picture in video for plane in picture.planes)
-
-
-def noise(rng: np.random.Generator, *shape: int, dtype: type = np.uint8) -> np.ndarray:
-    return rng.integers(0, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
+"""How many times as many streams a slow run tries."""
 
 
 # --- raw YUV and Y4M -----------------------------------------------------------------------------------------------
@@ -73,43 +73,15 @@ def check_y4m(path: Path, content: bytes) -> None:
 
 
 def make_y4m(path: Path, form: VideoFormat, count: int = 3) -> bytes:
-    rng = np.random.default_rng(0)
-    with create_video(path, form) as out:
-        for _ in range(count):
-            out.write([rng.integers(0, 1 << form.bit_depth, shape).astype(form.dtype) for shape in form.plane_shapes])
+    write_video(path, form, random_pictures(form, count))
     return path.read_bytes()
 
 
 def test_y4m_headers(tmp_path: Path) -> None:
     tags = [b"W", b"H", b"C", b"F", b"I", b"A", b"X", b"XYSCSS=", b""]
-    values = [
-        b"8",
-        b"6",
-        b"0",
-        b"-6",
-        b"1e3",
-        b"99999999",
-        b"9" * 40,
-        b"420",
-        b"420p10",
-        b"444p16",
-        b"mono",
-        b"422jpeg",
-    ]
-    values += [
-        b"410",
-        b"30:1",
-        b"0:0",
-        b"30:0",
-        b"p",
-        b"\xff\xfe",
-        b"\0",
-        b"420p99",
-        b"mono10",
-        b"0x8",
-        b" ",
-        b"\xd9\xa3",
-    ]
+    numbers = [b"8", b"6", b"0", b"-6", b"1e3", b"99999999", b"9" * 40, b"30:1", b"0:0", b"30:0", b"0x8", b" "]
+    colours = [b"420", b"420p10", b"444p16", b"mono", b"422jpeg", b"410", b"p", b"420p99", b"mono10"]
+    values = [*numbers, *colours, b"\xff\xfe", b"\0", b"\xd9\xa3"]
 
     def case(rng: np.random.Generator) -> None:
         form = VideoFormat(8, 6, pick(rng, ["400", "420", "422", "444"]), pick(rng, [8, 10]))
@@ -121,15 +93,13 @@ def test_y4m_headers(tmp_path: Path) -> None:
             words[place : place + int(rng.integers(2))] = [pick(rng, tags) + pick(rng, values)]
         check_y4m(tmp_path / "a.y4m", b" ".join(words) + b"\n" + body)
 
-    outcomes = fuzz("y4m header", case)
-    assert min(outcomes["result"], outcomes["error"]) > 20
+    fuzz("y4m header", case, both=20)
 
 
 def test_y4m_bytes(tmp_path: Path) -> None:
     content = make_y4m(tmp_path / "whole.y4m", VideoFormat(7, 5, "420", 8), 4)
     content = content.replace(b"FRAME\n", b"FRAME Ip XCODEC=none\n", 2)
-    outcomes = fuzz("y4m bytes", lambda rng: check_y4m(tmp_path / "a.y4m", mutate(content, rng)))
-    assert min(outcomes["result"], outcomes["error"]) > 20
+    fuzz("y4m bytes", lambda rng: check_y4m(tmp_path / "a.y4m", mutate(content, rng)), both=20)
 
 
 def test_raw_files_and_their_options(tmp_path: Path) -> None:
@@ -161,8 +131,7 @@ def test_raw_files_and_their_options(tmp_path: Path) -> None:
             else:
                 assert Counter(got) == Counter((np.frombuffer(content, "<u2") >> (16 - form.bit_depth)).tobytes())
 
-    outcomes = fuzz("raw", case)
-    assert min(outcomes["result"], outcomes["error"]) > 5
+    fuzz("raw", case, both=5)
 
 
 # --- stills --------------------------------------------------------------------------------------------------------
@@ -178,21 +147,7 @@ def check_still(path: Path, content: bytes) -> None:
         scaled = samples.astype(float) * (255 if samples.dtype == bool else 255 / np.iinfo(samples.dtype).max)
         np.testing.assert_array_equal(picture.y, np.floor(scaled + 0.5))
     else:
-        wanted = rgb_to_ycbcr(samples[:, :, :3], chroma="444", bit_depth=8, full_range=True)
-        np.testing.assert_array_equal(np.stack(picture.planes), np.stack(wanted.planes))
-
-
-def stills(folder: Path, suffix: str, depths: tuple[type, ...] = (np.uint8,)) -> list[bytes]:
-    rng = np.random.default_rng(2)
-    contents = []
-    for dtype in depths:
-        for shape in ((9, 13), (9, 13, 3)):
-            if dtype is np.uint16 and len(shape) == 3:
-                continue  # Pillow, with which we compare, cuts these to 8 bit
-            path = folder / f"whole{suffix}"
-            imsave(path, noise(rng, *shape, dtype=dtype), check_contrast=False)
-            contents.append(path.read_bytes())
-    return contents
+        assert_same(picture, rgb_to_ycbcr(samples[:, :, :3], chroma="444", bit_depth=8, full_range=True))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -202,10 +157,14 @@ def stills(folder: Path, suffix: str, depths: tuple[type, ...] = (np.uint8,)) ->
 )
 def test_stills(tmp_path: Path, kind: str, suffixes: list[str]) -> None:
     """Readers warn of what they find; warnings are no errors of ours."""
-    depths = (np.uint8, np.uint16) if kind in ("png", "tiff") else (np.uint8,)
-    wholes = [(suffix, content) for suffix in suffixes for content in stills(tmp_path, suffix, depths)]
-    for suffix, content in wholes:
-        check_still(tmp_path / f"a{suffix}", content)
+    samples = [random_samples((9, 13)), random_samples((9, 13, 3))]
+    if kind in ("png", "tiff"):
+        samples.append(random_samples((9, 13), np.uint16))  # in grey: Pillow cuts colour to 8 bit
+    wholes = []
+    for suffix, stored in itertools.product(suffixes, samples):
+        imsave(tmp_path / f"whole{suffix}", stored, check_contrast=False)
+        wholes.append((suffix, (tmp_path / f"whole{suffix}").read_bytes()))
+        check_still(tmp_path / f"a{suffix}", wholes[-1][1])
 
     def case(rng: np.random.Generator) -> None:
         suffix, content = pick(rng, wholes)
@@ -217,28 +176,19 @@ def test_stills(tmp_path: Path, kind: str, suffixes: list[str]) -> None:
 
 def test_deep_png(tmp_path: Path) -> None:
     """16-bit colour goes through ffmpeg; a PNG has checksums, so what is read is what was written."""
-    samples = noise(np.random.default_rng(4), 9, 13, 3, dtype=np.uint16)
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 13, 9, 16, 2, 0, 0, 0))
-    whole = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    wanted = np.stack(rgb_to_ycbcr(samples, chroma="444", bit_depth=16).planes)
+    samples = random_samples((9, 13, 3), np.uint16)
+    write_png(tmp_path / "whole.png", samples, 2)
+    whole = (tmp_path / "whole.png").read_bytes()
+    wanted = rgb_to_ycbcr(samples, chroma="444", bit_depth=16)
 
     def case(rng: np.random.Generator) -> None:
         (tmp_path / "a.png").write_bytes(mutate(whole, rng) if rng.random() < 0.9 else whole)
-        np.testing.assert_array_equal(
-            np.stack(read_still(tmp_path / "a.png", chroma="444", bit_depth=16).planes), wanted
-        )
+        assert_same(read_still(tmp_path / "a.png", chroma="444", bit_depth=16), wanted)
 
     assert fuzz("deep png", case)["error"] > 0
 
 
 # --- streams, and names --------------------------------------------------------------------------------------------
-
-FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
 
 
 def check_stream(path: Path, content: bytes) -> None:
@@ -251,31 +201,28 @@ def check_stream(path: Path, content: bytes) -> None:
         assert raw == told.stdout
 
 
-def mutated_stream(shared_data: Path, tmp_path: Path) -> Case:
-    golden = shared_data / "golden"
+def mutated_stream(golden_file: GoldenFile, tmp_path: Path) -> Case:
     names = ("vvc/tiny64x64_ai_qp32.266", "vvc/tinyclip128x64_ra_qp37.266", "hevc/chelsea178x130_ai_qp32_mincu16.265")
-    wholes = [(golden / name).read_bytes() for name in names]
+    wholes = [golden_file(name).read_bytes() for name in names]
 
     def case(rng: np.random.Generator) -> None:
         which = int(rng.integers(4))
         if which == 3:
-            check_stream(
-                tmp_path / f"a.{pick(rng, ['266', '265', '264', 'mp4', 'mkv', 'ivf', 'avi'])}", rng.bytes(3000)
-            )
+            suffix = pick(rng, ["266", "265", "264", "mp4", "mkv", "ivf", "avi"])
+            check_stream(tmp_path / f"a.{suffix}", rng.bytes(3000))
         else:
             check_stream(tmp_path / f"a{Path(names[which]).suffix}", mutate(wholes[which], rng))
 
     return case
 
 
-def test_streams(shared_data: Path, tmp_path: Path) -> None:
-    assert fuzz("streams", mutated_stream(shared_data, tmp_path))["error"] > 8
+def test_streams(golden_file: GoldenFile, tmp_path: Path) -> None:
+    assert fuzz("streams", mutated_stream(golden_file, tmp_path))["error"] > 8
 
 
 @pytest.mark.slow
-def test_many_streams(shared_data: Path, tmp_path: Path) -> None:
-    outcomes = fuzz("streams", mutated_stream(shared_data, tmp_path), SLOW * CASES["streams"])
-    assert min(outcomes["error"], outcomes["result"]) > 10
+def test_many_streams(golden_file: GoldenFile, tmp_path: Path) -> None:
+    fuzz("streams", mutated_stream(golden_file, tmp_path), SLOW * CASES["streams"], both=10)
 
 
 def test_mp4(tmp_path: Path) -> None:
@@ -286,12 +233,12 @@ def test_mp4(tmp_path: Path) -> None:
     assert fuzz("mp4", lambda rng: check_stream(tmp_path / "a.mp4", mutate(whole, rng)))["error"] > 1
 
 
-PIECES = [
-    *("-i", "--", " ", "'", '"', "\n", "\t", "%", "%d", "%03d", "$(touch canary)", "`touch canary`", "; touch canary;"),
-    *("&& touch canary", "| touch canary", "::", "file:", "concat:", "pipe:0", "http:", "data:", "|", "*", "?", "[a]"),
-    *("~", "\\", "#", "é", "日本", "\u202e", os.fsdecode(b"\xff\xfe"), "99x99", "4x4_10bit", "_16x8_400", "p010", "{}"),
-    *("\x1b[31m", "\r", "=", "@", ",", "subfile,,start,0,end,9,,:"),
-]
+SHELL = ("$(touch canary)", "`touch canary`", "; touch canary;", "&& touch canary", "| touch canary", "|")
+BLANKS = (" ", "\n", "\t", "\r", "\x1b[31m", "\u202e", "'", '"', "é", "日本", os.fsdecode(b"\xff\xfe"))
+PATTERNS = ("~", "\\", "#", "%", "%d", "%03d", "*", "?", "[a]", "{}", "=", "@", ",", "-i", "--")
+PROTOCOLS = ("::", "file:", "concat:", "pipe:0", "http:", "data:", "subfile,,start,0,end,9,,:")
+GEOMETRY = ("99x99", "4x4_10bit", "_16x8_400", "p010")
+PIECES = [*SHELL, *BLANKS, *PATTERNS, *PROTOCOLS, *GEOMETRY]
 
 
 def test_names_are_only_names(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
@@ -302,7 +249,7 @@ def test_names_are_only_names(tmp_path: Path, tmp_path_factory: pytest.TempPathF
         wanted = joined(video)
     subprocess.run([*FFMPEG, "-i", tmp_path / "whole.y4m", "-c:v", "ffv1", tmp_path / "whole.mkv"], check=True)
     (tmp_path / "whole.yuv").write_bytes(wanted)
-    imsave(tmp_path / "whole.png", noise(np.random.default_rng(0), 8, 16), check_contrast=False)
+    imsave(tmp_path / "whole.png", random_samples((8, 16)), check_contrast=False)
     still = joined(open_video(tmp_path / "whole.png"))
     folder = tmp_path_factory.mktemp("names")
     monkeypatch.chdir(folder)
@@ -312,9 +259,8 @@ def test_names_are_only_names(tmp_path: Path, tmp_path_factory: pytest.TempPathF
         suffix = pick(rng, [".yuv", ".yuv", ".y4m", ".y4m", ".png", ".png", ".mkv"])
         name = "".join(pick(rng, PIECES) for _ in range(int(rng.integers(1, 4)))) + suffix
         shutil.copy(tmp_path / f"whole{suffix}", folder / name)
-        assert joined(open_video(name, **(options if suffix == ".yuv" else {}))) == (
-            still if suffix == ".png" else wanted
-        )
+        found = joined(open_video(name, **(options if suffix == ".yuv" else {})))
+        assert found == (still if suffix == ".png" else wanted)
         (folder / name).unlink()
         with pytest.raises(CodecnnError):
             open_video(name)
@@ -338,21 +284,8 @@ def test_options_of_any_value(tmp_path: Path) -> None:
     with open_video(tmp_path / "a_8x6.y4m") as video:
         wanted = joined(video)
         (tmp_path / "a_8x6.yuv").write_bytes(wanted)
-    rates = [
-        "50",
-        "1e99999999",
-        "1e999",
-        "nan",
-        "inf",
-        "-1",
-        "0",
-        "1/0",
-        "9" * 5000,
-        "1e-30",
-        float("nan"),
-        10**40,
-        "x",
-    ]
+    texts = ["50", "1e99999999", "1e999", "nan", "inf", "-1", "0", "1/0", "9" * 5000, "1e-30", "x"]
+    rates = [*texts, float("nan"), 10**40]
 
     def case(rng: np.random.Generator) -> None:
         options = {"fps": pick(rng, rates)} if rng.random() < 0.6 else {"matrix": pick(rng, ["bt601", "", "bt709"])}
@@ -367,7 +300,7 @@ def test_options_of_any_value(tmp_path: Path) -> None:
 
 
 def test_there_are_a_thousand_cases() -> None:
-    """And every kind is tried by a test, each of which counts its own."""
+    """Every kind is tried by a test, each of which counts its own cases."""
     assert sum(CASES.values()) >= 1_000
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_fuzz*.py")))
     tried = set(re.findall(r'fuzz\("([\w ]+)"', text)) | set(re.findall(r'\("([\w ]+)", \["\.', text))

@@ -1,4 +1,4 @@
-"""As test_fuzz.py: damaged or hostile tables, traces, stores, YAML files and weights."""
+"""Damaged or hostile tables, traces, stores, YAML files and weights, tried as test_fuzz.py tries pictures."""
 
 import csv
 import gzip
@@ -17,15 +17,17 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from codecnn.analysis import load_table
-from codecnn.codec.blocks.table import COLUMNS, read_table
-from codecnn.codec.blocks.vtm_reader import read_vtm_stats
-from codecnn.codec.blocks.x265_analysis import coded_size, read_x265_analysis
-from codecnn.config import bundled, load_recipe, load_train_config
+from codecnn.codec.blocks._vtm_reader import read_vtm_stats
+from codecnn.codec.blocks._x265_analysis import coded_size, read_x265_analysis
+from codecnn.codec.blocks.files import read_blocks
+from codecnn.codec.blocks.table import COLUMNS
+from codecnn.config import bundled, load_config, load_recipe
 from codecnn.dataset.store import open_store, verify_store
 from codecnn.errors import ModelError
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
+from tests.helpers.golden import GoldenFile
 
 # --- tables --------------------------------------------------------------------------------------------------------
 
@@ -46,7 +48,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         path = tmp_path / "a.parquet"
         path.write_bytes(mutate(whole, rng, first=0 if rng.random() < 0.3 else len(whole) * 2 // 3))
         if rng.random() < 0.5:
-            table = read_table(path)
+            table = read_blocks(path)
             for name in COLUMNS[2:]:
                 assert getattr(table, name).tolist() == pq.read_table(path)[name].to_pylist()
         else:
@@ -65,18 +67,17 @@ def test_damaged_csv(tmp_path: Path) -> None:
         path.write_bytes(mutate(whole, rng))
         rows = list(csv.DictReader(io.StringIO(path.read_text(errors="surrogateescape"))))
         if rng.random() < 0.5:
-            got = read_table(path).x.tolist()
+            got = read_blocks(path).x.tolist()
             assert got == [int(row["x"]) for row in rows]
         else:
             got = load_table(path)["qp"].tolist()
             assert got == [float(row["qp"]) for row in rows]
 
-    outcomes = fuzz("csv", case)
-    assert min(outcomes["error"], outcomes["result"]) > 5
+    fuzz("csv", case, both=5)
 
 
-def test_damaged_vtm_traces(shared_data: Path, tmp_path: Path) -> None:
-    packed = (shared_data / "golden" / "vvc" / "tiny64x64_ai_qp32.vtmbmsstats.gz").read_bytes()
+def test_damaged_vtm_traces(golden_file: GoldenFile, tmp_path: Path) -> None:
+    packed = golden_file("vvc/tiny64x64_ai_qp32.vtmbmsstats.gz").read_bytes()
     text = gzip.decompress(packed)
     pattern = re.compile(r"BlockStat: POC (\d+) @\( *(\d+), *(\d+)\) \[ *(\d+)x *(\d+)\] Depth=(-?\d+)\s*")
 
@@ -94,14 +95,13 @@ def test_damaged_vtm_traces(shared_data: Path, tmp_path: Path) -> None:
         got = zip(table.poc, table.x, table.y, table.w, table.h, table.depth, table.channel, strict=True)
         assert {tuple(map(int, row[:6])) for row in got if row[6] == 0} == wanted
 
-    outcomes = fuzz("vtm trace", case)
-    assert min(outcomes["error"], outcomes["result"]) > 10
+    fuzz("vtm trace", case, both=10)
 
 
-def test_damaged_x265_analysis(shared_data: Path, tmp_path: Path) -> None:
+def test_damaged_x265_analysis(golden_file: GoldenFile, tmp_path: Path) -> None:
     """What passes fills every picture once with CUs of the size their depth tells."""
-    golden = shared_data / "golden" / "hevc"
-    wholes = [(golden / name).read_bytes() for name in ("chelsea178x130_ai_qp32_ctu32.dat", "clip_ra_qp32.dat")]
+    names = ("chelsea178x130_ai_qp32_ctu32", "clip_rab_amp_qp32")
+    wholes = [golden_file(f"hevc/{name}.dat").read_bytes() for name in names]
 
     def case(rng: np.random.Generator) -> None:
         path = tmp_path / "a.dat"
@@ -118,8 +118,7 @@ def test_damaged_x265_analysis(shared_data: Path, tmp_path: Path) -> None:
             assert inside.sum() == width * height
             assert len(set(zip(cus.x.tolist(), cus.y.tolist(), strict=True))) == len(cus)
 
-    outcomes = fuzz("x265 analysis", case)
-    assert min(outcomes["error"], outcomes["result"]) > 10
+    fuzz("x265 analysis", case, both=10)
 
 
 # --- stores, YAML, weights -----------------------------------------------------------------------------------------
@@ -172,37 +171,19 @@ def test_damaged_stores(tiny_store: Any, tmp_path: Path) -> None:
         finally:
             (folder / name).write_bytes(whole)
 
-    outcomes = fuzz("store", case)
-    assert min(outcomes["error"], outcomes["result"]) > 10
+    fuzz("store", case, both=10)
     assert use_store(folder) == set()
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True)
 )
-YAMLS = [
-    *(BOMB, BOMB + "name: *l\n", "name: &x [*x]\n", "&x {name: *x}\n", "[" * 1_000, "{a: " * 5_000, "- " * 20_000),
-    *(
-        "",
-        "null",
-        "5",
-        "text",
-        "- a\n",
-        "? [a, b]\n: 1\n",
-        "1: 2\n",
-        "null: 1\n",
-        "a: 2001-99-99\n",
-        "a: " + "9" * 9999,
-    ),
-    *(
-        "\x00",
-        "a: !!python/object/apply:os.system ['touch canary']\n",
-        "a: !!binary x\n",
-        "<<: 5\n",
-        "%YAML 9.9\n---\n",
-    ),
-    *("a: &b\n", "a: *b\n", "\t", "name: x\nname: y\n", "a: 1e9999\n", "qp: 0x" + "f" * 9999, "a: 1:99:99\n", "a: =\n"),
-]
+DEEP = (BOMB, BOMB + "name: *l\n", "name: &x [*x]\n", "&x {name: *x}\n", "[" * 1_000, "{a: " * 5_000, "- " * 20_000)
+TYPES = ("", "null", "5", "text", "- a\n", "? [a, b]\n: 1\n", "1: 2\n", "null: 1\n", "a: 2001-99-99\n")
+TAGS = ("a: !!python/object/apply:os.system ['touch canary']\n", "a: !!binary x\n", "<<: 5\n", "%YAML 9.9\n---\n")
+WORDS = ("a: &b\n", "a: *b\n", "\t", "name: x\nname: y\n", "\x00")
+NUMBERS = ("a: 1e9999\n", "a: " + "9" * 9999, "qp: 0x" + "f" * 9999, "a: 1:99:99\n", "a: =\n")
+YAMLS = [*DEEP, *TYPES, *TAGS, *WORDS, *NUMBERS]
 
 
 def test_recipes_and_configurations(tmp_path: Path) -> None:
@@ -213,7 +194,7 @@ def test_recipes_and_configurations(tmp_path: Path) -> None:
 
     def case(rng: np.random.Generator) -> None:
         path = tmp_path / "a.yaml"
-        load, whole = pick(rng, [(load_recipe, recipe), (load_train_config, config)])
+        load, whole = pick(rng, [(load_recipe, recipe), (load_config, config)])
         overrides = []
         match int(rng.integers(4)):
             case 0:
@@ -232,8 +213,7 @@ def test_recipes_and_configurations(tmp_path: Path) -> None:
         loaded = load(path, overrides)
         assert type(loaded).model_validate(loaded.model_dump(by_alias=True)) == loaded
 
-    outcomes = fuzz("yaml", case)
-    assert min(outcomes["error"], outcomes["result"]) > 10
+    fuzz("yaml", case, both=10)
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
 
 
@@ -286,8 +266,7 @@ def test_damaged_weights(weights: Path, tmp_path: Path) -> None:
         path.write_bytes(content)
         check_model(path, card | ({"sha256": sha256_file(path)} if rng.random() < 0.9 else {}))
 
-    outcomes = fuzz("weights", case)
-    assert outcomes["error"] > 20
+    assert fuzz("weights", case)["error"] > 20
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.safetensors"]
 
 
@@ -308,8 +287,7 @@ def test_damaged_cards(weights: Path, tmp_path: Path) -> None:
                 damaged = card | {"network": pick(rng, ["../x", "os.system", "", None, ["rdn"], "RDN", "rdn\n"])}
         check_model(tmp_path / "a.safetensors", damaged)
 
-    outcomes = fuzz("cards", case)
-    assert outcomes["error"] > 20
+    assert fuzz("cards", case)["error"] > 20
     # Building it would take minutes, and its memory.
     with time_limit(), pytest.raises(ModelError, match="does not fit its card"):
         check_model(tmp_path / "a.safetensors", card | {"options": card["options"] | {"blocks": 1_000_000}})

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from codecnn.errors import ConfigError
 from codecnn.intra import dct, forward_transform, hadamard, rate_cost, sad, satd, sse
+from codecnn.intra._transforms import dct_matrix, kernel_matrix
 from codecnn.intra.blocks import block_costs, block_costs_reference
-from codecnn.intra.transforms import dct_matrix, kernel_matrix
-from tests.intra.test_predict import references
+from tests.intra.test_predict import reference_kinds
 
 SIDES = (4, 8, 16, 32, 64)
 
@@ -118,13 +118,15 @@ def test_rate_cost_counts_levels_and_what_they_leave() -> None:
     np.testing.assert_allclose(rate_cost(torch.from_numpy(flat), 20, 8).numpy(), rate_cost(flat, 20, 8))
 
 
-@pytest.mark.parametrize("bit_depth", [8, 12])
+BLOCKS = [(4, 4, "vvc"), (8, 8, "hevc"), (16, 16, "vvc"), (16, 8, "vvc"), (4, 16, "vvc")]
+LARGE = [pytest.param(side, side, "vvc", 10, marks=pytest.mark.slow) for side in (32, 64)]
+
+
 @pytest.mark.parametrize(
-    ("width", "height", "standard"), [(4, 4, "vvc"), (8, 8, "hevc"), (16, 16, "vvc"), (16, 8, "vvc"), (4, 16, "vvc")]
+    ("width", "height", "standard", "bit_depth"), [(*block, depth) for block in BLOCKS for depth in (8, 12)] + LARGE
 )
 def test_costs_of_all_modes_are_the_plain_ones(width: int, height: int, standard: str, bit_depth: int) -> None:
-    corner, top, left = references(width, height, bit_depth, seed=7)
-    lines = np.concatenate((left[:, ::-1], corner[:, None], top), 1).astype(np.int32)
+    lines = reference_kinds(width, height, bit_depth, seed=7).astype(np.int32)
     original = np.random.default_rng(1).integers(0, 1 << bit_depth, (len(lines), height, width))
     original[-1] = (1 << bit_depth) - 1
     for cost in ("dct", "hadamard", "sad", "sse"):
@@ -132,17 +134,6 @@ def test_costs_of_all_modes_are_the_plain_ones(width: int, height: int, standard
         expected = block_costs_reference(lines, original, bit_depth, cost, standard)
         np.testing.assert_allclose(made, expected, rtol=2e-6 if cost == "dct" else 0, err_msg=cost)
         assert (made[-1] == 0).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("side", [32, 64])
-def test_costs_of_large_blocks_are_the_plain_ones(side: int) -> None:
-    corner, top, left = references(side, side, 10, seed=7)
-    lines = np.concatenate((left[:, ::-1], corner[:, None], top), 1).astype(np.int32)
-    original = np.random.default_rng(1).integers(0, 1024, (len(lines), side, side))
-    for cost in ("dct", "hadamard"):
-        expected = block_costs_reference(lines, original, 10, cost)
-        np.testing.assert_allclose(block_costs(lines, original, 10, cost), expected, rtol=2e-6 if cost == "dct" else 0)
 
 
 def test_what_costs_refuse() -> None:

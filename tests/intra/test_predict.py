@@ -1,5 +1,7 @@
 """The prediction of all modes at once against the plain reference, and what both refuse."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,18 @@ import torch
 from codecnn.errors import ConfigError
 from codecnn.intra import predict_modes
 from codecnn.intra.predict_reference import predict_modes_reference
+from codecnn.intra.references import split_lines
 
 SHAPES = [(4, 4), (8, 8), (16, 16), (4, 8), (16, 4), (8, 32), (64, 4), (4, 64)]
 
 
 def references(width: int, height: int, bit_depth: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Corner, top and left of eight blocks: random, extreme, ramps either way, nearly straight and constant."""
+    """Corner, top and left of the eight blocks of `reference_kinds`."""
+    return split_lines(reference_kinds(width, height, bit_depth, seed), height)
+
+
+def reference_kinds(width: int, height: int, bit_depth: int, seed: int) -> np.ndarray:
+    """Reference lines of eight blocks: random, extreme, ramps either way, nearly straight and constant."""
     rng = np.random.default_rng(seed)
     length, peak = 2 * width + 2 * height + 1, (1 << bit_depth) - 1
     ramp = np.linspace(0, peak, length)
@@ -21,30 +29,20 @@ def references(width: int, height: int, bit_depth: int, seed: int) -> tuple[np.n
         *rng.choice((0, peak), (2, length)),
         *(ramp, ramp[::-1], peak // 2 + rng.integers(-1, 2, length), np.full(length, peak)),
     ]
-    lines = np.stack(kinds).astype(np.uint8 if bit_depth == 8 else np.uint16)
-    corner = 2 * height
-    return lines[:, corner], lines[:, corner + 1 :], lines[:, :corner][:, ::-1]
+    return np.stack(kinds).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
-@pytest.mark.parametrize("bit_depth", [8, 12])
-@pytest.mark.parametrize(("width", "height"), SHAPES)
-def test_vvc_modes_are_the_references(width: int, height: int, bit_depth: int) -> None:
+VVC = [(*shape, "vvc", bit_depth, True) for shape in SHAPES for bit_depth in (8, 12)]
+HEVC = [(size, size, "hevc", *rest) for size in (4, 8, 16, 32) for rest in itertools.product((8, 10), (True, False))]
+
+
+@pytest.mark.parametrize(("width", "height", "standard", "bit_depth", "strong"), VVC + HEVC)
+def test_modes_are_the_references(width: int, height: int, standard: str, bit_depth: int, strong: bool) -> None:
     parts = references(width, height, bit_depth, seed=width + height)
-    made = predict_modes(*parts, width, height, bit_depth)
-    assert made.shape == (8, 67, height, width)
+    made = predict_modes(*parts, width, height, bit_depth, standard, strong_smoothing=strong)
+    assert made.shape == (8, 67 if standard == "vvc" else 35, height, width)
     assert made.dtype == parts[0].dtype
-    np.testing.assert_array_equal(made, predict_modes_reference(*parts, width, height, bit_depth))
-
-
-@pytest.mark.parametrize("strong", [True, False])
-@pytest.mark.parametrize("bit_depth", [8, 10])
-@pytest.mark.parametrize("size", [4, 8, 16, 32])
-def test_hevc_modes_are_the_references(size: int, bit_depth: int, strong: bool) -> None:
-    parts = references(size, size, bit_depth, seed=size)
-    made = predict_modes(*parts, size, size, bit_depth, "hevc", strong_smoothing=strong)
-    assert made.shape == (8, 35, size, size)
-    expected = predict_modes_reference(*parts, size, size, bit_depth, "hevc", strong)
-    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(made, predict_modes_reference(*parts, width, height, bit_depth, standard, strong))
 
 
 def test_square_blocks_predict_alike_when_transposed() -> None:

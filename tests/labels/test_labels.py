@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from skimage.io import imsave
 
-from codecnn.cli import main
 from codecnn.errors import ConfigError, FormatError
 from codecnn.intra.blocks import block_costs_reference
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.labels import Labels, label_blocks
 from codecnn.labels.sources import file_inputs, read_inputs
 from codecnn.labels.table import (
     LabelSettings,
@@ -31,9 +31,8 @@ from codecnn.labels.table import (
 def _picture(width: int = 80, height: int = 72, seed: int = 0) -> np.ndarray:
     """Waves, an edge and noise of 10 bit."""
     y, x = np.mgrid[:height, :width]
-    luma = (
-        500 + 200 * np.sin((x + 2 * y) / 9) + 150 * (x > y) + np.random.default_rng(seed).normal(0, 12, (height, width))
-    )
+    noise = np.random.default_rng(seed).normal(0, 12, (height, width))
+    luma = 500 + 200 * np.sin((x + 2 * y) / 9) + 150 * (x > y) + noise
     return np.clip(np.rint(luma), 0, 1023).astype(np.uint16)
 
 
@@ -41,8 +40,8 @@ def _source(plane: np.ndarray, references: np.ndarray | None = None, name: str =
     return Source(name, 0, plane, plane if references is None else references, 10)
 
 
-def _rows(sources, settings: LabelSettings, jobs: int = 1) -> list[dict]:
-    return [row for _, batch, _ in label_pictures(sources, settings, jobs=jobs) for row in batch.to_pylist()]
+def _rows(sources, settings: LabelSettings, **given) -> list[dict]:
+    return [row for _, batch, _ in label_pictures(sources, settings, **given) for row in batch.to_pylist()]
 
 
 def _coding_order(width: int, height: int, ctu: int) -> dict[tuple[int, int], int]:
@@ -246,21 +245,40 @@ def test_originals_take_the_bit_depth_of_what_was_decoded(tmp_path: Path) -> Non
     np.testing.assert_array_equal(source.references, plane)
 
 
-def test_the_command_writes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    np.stack([_picture(32, 32, seed=seed) for seed in range(3)]).tofile(tmp_path / "clip_32x32_400_10bit.yuv")
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    """Three pictures of 32x32."""
+    path = tmp_path / "clip_32x32_400_10bit.yuv"
+    np.stack([_picture(32, 32, seed=seed) for seed in range(3)]).tofile(path)
+    return path
+
+
+def test_the_command_writes_a_table(tmp_path: Path, clip: Path, run) -> None:
     output = tmp_path / "l.parquet"
-    argv = ["codecnn", "labels", "-i", str(tmp_path / "clip_32x32_400_10bit.yuv"), "-o", str(output), "--json"]
-    argv += ["--block-sizes", "8,16x8", "--cost", "hadamard,dct", "-f", "2", "--top", "5"]
-    monkeypatch.setattr("sys.argv", argv)
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 0
-    assert json.loads(capsys.readouterr().out) == {"labels": str(output), "pictures": 2, "blocks": 2 * (16 + 8)}
+    options = ["--block-sizes", "8,16x8", "--cost", "hadamard,dct", "-f", "2", "--top", "5"]
+    status, told, _ = run("labels", "-i", clip, "-o", output, "--json", *options)
+    assert status == 0
+    assert json.loads(told) == {"labels": str(output), "pictures": 2, "blocks": 2 * (16 + 8)}
     table = pq.read_table(output)
     assert sorted(set(table["frame"].to_pylist())) == [0, 1]
     assert {len(modes) for modes in table["top_dct"].to_pylist()} == {5}
     facts = json.loads(table.schema.metadata[b"codecnn"])
     assert len(facts["inputs"][0]["sha256"]) == 64
+
+
+def test_the_verb_gives_the_table_that_it_writes(tmp_path: Path, clip: Path, tiny_store) -> None:
+    settings = label_settings(block_sizes="8,16", cost="hadamard")
+    found = label_blocks(clip, settings=settings, frames=2)
+    written = label_blocks(clip, tmp_path / "l.parquet", settings=settings, frames=2)
+    assert (found.pictures, found.blocks, written) == (2, 40, Labels(2, 40))
+    assert pq.read_table(tmp_path / "l.parquet").equals(found.table)
+    assert found.table.schema.metadata.keys() == {b"codecnn"}
+    of_store = label_blocks(tiny_store.folder, splits=["val"], settings=label_settings(block_sizes="64", cost="sad"))
+    assert (of_store.pictures, sorted(set(of_store.table["qp"].to_pylist()))) == (2, [32, 42])
+    with pytest.raises(ConfigError, match="is a store, which tells qp, size itself"):
+        label_blocks(tiny_store.folder, qp=32, size="8x8")
+    with pytest.raises(ConfigError, match="is no store: it has no split 'val'"):
+        label_blocks(clip, splits=["val"])
 
 
 @pytest.mark.parametrize(
@@ -319,17 +337,7 @@ def test_a_picture_of_3840x2160_takes_less_than_4_gib(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_gpu_labels_as_the_cpu_does() -> None:
     settings = LabelSettings(((4, 4), (16, 16), (64, 64)), ("dct", "hadamard"), ctu_size=64)
-    rows = zip(
-        *(
-            [
-                row
-                for _, batch, _ in label_pictures([_source(_picture(128, 128))], settings, device=device)
-                for row in batch.to_pylist()
-            ]
-            for device in ("cpu", "cuda")
-        ),
-        strict=True,
-    )
-    for ours, theirs in rows:
+    source = _source(_picture(128, 128))
+    for ours, theirs in zip(*(_rows([source], settings, device=device) for device in ("cpu", "cuda")), strict=True):
         assert ours["mode_hadamard"] == theirs["mode_hadamard"]
         assert ours["cost_dct"] == pytest.approx(theirs["cost_dct"], rel=1e-5)

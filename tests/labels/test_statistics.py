@@ -1,4 +1,4 @@
-"""What labels are worth: sums that come out by hand from the plain reference."""
+"""Statistics of labels: sums that come out by hand from the plain reference."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from codecnn.errors import TableError
 from codecnn.intra.blocks import block_costs_reference
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
-from codecnn.labels.statistics import add_rows, compare_costs, encoder_agreement
+from codecnn.labels.statistics import CostComparison, add_up, compare_costs, encoder_agreement
 from codecnn.labels.table import LabelSettings, Source
 
 SETTINGS = LabelSettings(((8, 8),))
@@ -30,10 +30,10 @@ def test_what_choosing_by_hadamard_loses(noise: Source, monkeypatch: pytest.Monk
     (row,) = compare_costs(noise, SETTINGS)
     (_, dct), (_, hadamard) = _costs(noise, "dct"), _costs(noise, "hadamard")
     best, other = dct.argmin(1), hadamard.argmin(1)
-    assert (row["size"], row["blocks"], row["another"]) == ("8x8", 20, (best != other).sum())
-    assert row["another"] > 0
-    assert row["dct_of_dct"] == pytest.approx(dct.min(1).sum(), rel=1e-6)
-    assert row["dct_of_hadamard"] == pytest.approx(dct[np.arange(20), other].sum(), rel=1e-6)
+    assert (row.size, row.blocks, row.another) == ("8x8", 20, (best != other).sum())
+    assert row.another > 0
+    assert row.dct_of_dct == pytest.approx(dct.min(1).sum(), rel=1e-6)
+    assert row.dct_of_hadamard == pytest.approx(dct[np.arange(20), other].sum(), rel=1e-6)
 
 
 def test_how_an_encoders_modes_stand(noise: Source) -> None:
@@ -43,16 +43,15 @@ def test_how_an_encoders_modes_stand(noise: Source) -> None:
     blocks = np.concatenate((positions, np.full((20, 2), 8)), 1)
     beyond = np.array([[32, 24, 16, 8], [0, 0, 128, 128]])  # past the edge, and larger than what is predicted whole
     (row,) = encoder_agreement(noise, np.concatenate((blocks, beyond)), np.append(modes, (0, 0)), SETTINGS)
-    assert (row["size"], row["blocks"], row["same_dct"], row["top_dct"]) == ("8x8", 20, 5, 12)
-    assert row["dct_of_dct"] == pytest.approx(dct.min(1).sum(), rel=1e-6)
-    assert row["dct_of_encoder"] == pytest.approx(dct[np.arange(20), modes].sum(), rel=1e-6)
+    assert (row.size, row.blocks, row.same_dct, row.top_dct) == ("8x8", 20, 5, 12)
+    assert row.dct_of_dct == pytest.approx(dct.min(1).sum(), rel=1e-6)
+    assert row.dct_of_encoder == pytest.approx(dct[np.arange(20), modes].sum(), rel=1e-6)
     _, hadamard = _costs(noise, "hadamard")
-    assert row["same_hadamard"] == (hadamard.argmin(1) == modes).sum()
+    assert row.same_hadamard == (hadamard.argmin(1) == modes).sum()
     with pytest.raises(TableError, match="noise: a CU of 8x8 has an intra mode outside 0 to 66"):
         encoder_agreement(noise, blocks, modes - 67, SETTINGS)
 
 
-def test_rows_add_up() -> None:
-    rows = [{"size": "a", "qp": 22, "n": 1}, {"size": "b", "qp": 22, "n": 2}, {"size": "a", "qp": 22, "n": 4}]
-    assert add_rows(rows, "size") == [{"size": "a", "qp": 44, "n": 5}, {"size": "b", "qp": 22, "n": 2}]
-    assert add_rows(rows, "qp") == [{"qp": 22, "n": 7}]
+def test_parts_add_up() -> None:
+    parts = [CostComparison("4x4", 1, 2, 3.5, 4.0), CostComparison("4x4", 10, 20, 30.0, 40.5)]
+    assert add_up(parts) == CostComparison("4x4", 11, 22, 33.5, 44.5)

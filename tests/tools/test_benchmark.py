@@ -1,16 +1,20 @@
 """Benchmarks: every way of inference gives one picture; the list, its table, what fails and what is kept."""
 
 import argparse
+import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from codecnn.models import create_model, list_models, named_outputs
+from codecnn.models import create_model, list_models
+from codecnn.models.card import as_card
 from tools.bench import _all, _table, inference
 from tools.bench._rows import peak_mib, row
 
@@ -22,11 +26,13 @@ PLACE = {
 
 
 def result(**changes):
-    return (
-        {"name": "reads", "words": "reads -x", "status": 0, "rows": [], "date": "2026-01-02", "load": 0.5}
-        | PLACE
-        | changes
-    )
+    made = {"name": "reads", "words": "reads -x", "status": 0, "rows": [], "date": "2026-01-02", "load": 0.5}
+    return made | PLACE | changes
+
+
+def printed(code):
+    """What Python prints in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def test_a_ratio_is_that_of_turns():
@@ -41,8 +47,7 @@ def test_the_peak_of_memory_is_the_process_own():
     code = "from tools.bench._rows import peak_mib; print(peak_mib()); b = bytearray(64 << 20); print(peak_mib())"
     held = np.ones(300 << 17)  # 300 MiB, that getrusage would tell of the process started here
     assert peak_mib() > held.nbytes / 2**20
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    before, after = map(float, done.stdout.split())
+    before, after = map(float, printed(code).split())
     assert before < 150
     assert 60 < after - before < 80
 
@@ -61,9 +66,16 @@ def test_the_eager_rdn_is_the_network_wherever_it_is_taken(name):
 
 @pytest.mark.parametrize(
     "options",
-    [{"shuffle": 2}, {"conditioning": "film"}, {"global_residual": False}, {"local_residual": False},
-     {"output": "picture"}, {"head": "5x5"}, {"planes": ("rec_y",)}],
-)  # fmt: skip
+    [
+        {"shuffle": 2},
+        {"conditioning": "film"},
+        {"global_residual": False},
+        {"local_residual": False},
+        {"output": "picture"},
+        {"head": "5x5"},
+        {"planes": ("rec_y",)},
+    ],
+)
 def test_other_rdns_are_taken_as_they_stand(options):
     assert not inference.is_eager_rdn(create_model("rdn", **options))
 
@@ -73,17 +85,15 @@ def test_other_rdns_are_taken_as_they_stand(options):
 def test_a_peer_gives_the_networks_picture(way, name, tmp_path):
     pytest.importorskip("onnx")
     pytest.importorskip(way)
-    from codecnn.models.graph.onnx_file import export_onnx
+    from codecnn.models.export import export_onnx
 
     model = inference.awake(name)
     export_onnx(tmp_path / "m.onnx", model)
     run = {"onnxruntime": inference.in_onnxruntime, "openvino": inference.in_openvino}[way](tmp_path / "m.onnx", 1)
     planes = inference.picture(model, 50, 34)
     with torch.inference_mode():
-        found = inference.filter_outputs(inference.Whole(model, run), planes, tile=None)
-        expected = inference.filter_outputs(
-            inference.Whole(model, lambda given: named_outputs(model(given))), planes, tile=None
-        )
+        found = inference.in_tiles(run, model, planes, tile=None)
+        expected = inference.in_tiles(model, model, planes, tile=None)
     assert set(found) == set(model.outputs)
     for output, plane in expected.items():
         assert (plane - planes[f"rec_{output}"]).abs().max() > 1e-3
@@ -122,7 +132,8 @@ def test_the_table_has_a_row_for_all():
     cards = {
         "small": {"kmac_per_pixel": 4.21, "test": {"gain_db": {"y": {"mean": 0.0512}}, "bd_rate": {"y": -1.234}}},
         "new": {"kmac_per_pixel": 16.0},
-    }  # fmt: skip
+    }
+    cards = {name: as_card(card) for name, card in cards.items()}
     text = _table.document(
         [result(rows=rows), result(name="build", words="build", status=3, load=2.0)], cards, quick=False
     )
@@ -156,12 +167,12 @@ def listed(monkeypatch):
 
 
 def test_a_failure_is_a_row_and_the_exit_status_and_what_is_kept_is_not_measured_again(listed, tmp_path, monkeypatch):
-    output, keep = tmp_path / "b.md", tmp_path / "keep"
+    output = tmp_path / "b.md"
 
     def run(*words):
         listed.clear()
         with pytest.raises(SystemExit, match="1 of 2 benchmarks failed: two"):
-            _all.main(["-o", str(output), "--keep", str(keep), *words])
+            _all.main(["-o", str(output), "--keep", *words])
         return list(listed)
 
     assert run() == ["good", "bad"]
@@ -204,8 +215,17 @@ def test_a_benchmark_of_the_list_takes_its_options(words, monkeypatch):
 
 def test_what_a_result_is_made_with_is_found():
     assert len({job.name for job in _all.JOBS}) == len(_all.JOBS)
-    found = _all.versions(["torch", "no-such-package"])
+    found = _all.versions("torch no-such-package")
     assert set(found) == {"codecnn", "Python", "torch", "no-such-package", "ffmpeg"}
     assert found["torch"] == torch.__version__
     assert found["no-such-package"] == "not here"
-    assert _all.machine()["cores"] >= 1
+
+
+def test_the_cores_are_those_that_the_process_may_use():
+    """Asked of a process that may use one."""
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from tools.bench import _all; "
+    machine = ast.literal_eval(printed(f"{code} print(_all.machine())"))
+    assert machine["cores"] == 1
+    assert machine == _all.machine() | {"cores": 1}
+    meminfo = int(re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[1])
+    assert machine["memory_gib"] == pytest.approx(meminfo / 2**20, abs=1)

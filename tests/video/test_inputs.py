@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from skimage.io import imsave
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.video import (
+    NameFields,
     VideoFormat,
-    create_video,
-    ffmpeg,
     guess_format,
     open_video,
     parse_name,
     read_still,
     rgb_to_ycbcr,
 )
-from codecnn.video.process import ffmpeg_path
+from codecnn.video import (
+    _ffmpeg as ffmpeg,
+)
+from tests.helpers.video_files import FFMPEG, assert_same, joined, random_pictures, random_samples, write_video
 
-FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
 COUNT = 11
 
 
@@ -35,9 +35,8 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     form = VideoFormat(18, 10, "420", 8, Fraction(60000, 1001))
     paths = {kind: folder / f"n_18x10_59.94fps.{kind}" for kind in ("yuv", "y4m", "mkv")}
     for kind in ("yuv", "y4m"):
-        with create_video(paths[kind], form) as out:
-            for number in range(COUNT):
-                out.write([np.full(shape, number + 16, np.uint8) for shape in form.plane_shapes])
+        pictures = ([np.full(shape, number + 16, np.uint8) for shape in form.plane_shapes] for number in range(COUNT))
+        write_video(paths[kind], form, pictures)
     subprocess.run([*FFMPEG, "-i", paths["y4m"], "-c:v", "ffv1", paths["mkv"]], check=True)
     paths["folder"] = folder / "stills"
     paths["folder"].mkdir()
@@ -51,10 +50,11 @@ def options_of(kind: str) -> dict[str, Any]:
     return {"bit_depth": 8, "full_range": True, "fps": "60000/1001"} if kind == "folder" else {}
 
 
+SELECTIONS = [(0, 1, None), (3, 1, 2), (0, 8, None), (2, 4, 2), (10, 8, 5), (1, 3, 3), (0, 101, 1), (0, 1, 99)]
+
+
 @pytest.mark.parametrize("kind", ["yuv", "y4m", "mkv", "folder"])
-@pytest.mark.parametrize(
-    ("start", "step", "frames"), [(0, 1, None), (3, 1, 2), (0, 8, None), (2, 4, 2), (10, 8, 5), (1, 3, 3), (0, 101, 1)]
-)
+@pytest.mark.parametrize(("start", "step", "frames"), SELECTIONS)
 def test_start_step_and_frames(numbered: dict[str, Path], kind: str, start: int, step: int, frames: int | None) -> None:
     wanted = list(range(COUNT))[start::step][:frames]
     with open_video(numbered[kind], start=start, step=step, frames=frames, **options_of(kind)) as video:
@@ -70,13 +70,15 @@ def test_selections_that_cannot_be(numbered: dict[str, Path], kind: str) -> None
     for bad in ({"start": 11}, {"start": 500, "frames": 2}, {"start": 11, "step": 8}):
         with pytest.raises(ConfigError, match=f"{numbered[kind].name} has 11 pictures"):
             open_video(numbered[kind], **options_of(kind), **bad)
-    for bad, message in (({"start": -1}, "start -1"), ({"step": 0}, "step 0"), ({"frames": 0}, "0 frames")):
+    for option, value in (("start", -1), ("step", 0), ("frames", 0), ("frames", -1)):
+        message = f"{value} frames" if option == "frames" else f"{option} {value}"
         with pytest.raises(ConfigError, match=message):
-            open_video(numbered[kind], **options_of(kind), **bad)
+            open_video(numbered[kind], **options_of(kind), **{option: value})
 
 
 def test_a_given_rate_is_the_files(numbered: dict[str, Path]) -> None:
     for kind in ("yuv", "y4m", "mkv"):
+        assert open_video(numbered[kind], fps=50).format.fps == 50
         assert open_video(numbered[kind], fps=50, step=8).format.fps == Fraction(25, 4)
     assert open_video(numbered["folder"], step=2).format.fps is None
 
@@ -108,16 +110,10 @@ def test_no_more_pictures_of_a_stream_are_decoded_than_needed(
 
 
 PACKED = [
-    ("p010", VideoFormat(18, 10, "420", 10)),
-    ("p010", VideoFormat(17, 9, "420", 10)),
-    ("p012", VideoFormat(18, 10, "420", 12)),
-    ("p016", VideoFormat(17, 9, "420", 16)),
-    ("p210", VideoFormat(17, 9, "422", 10)),
-    ("p212", VideoFormat(18, 10, "422", 12)),
-    ("p216", VideoFormat(18, 10, "422", 16)),
-    ("p410", VideoFormat(17, 9, "444", 10)),
-    ("p412", VideoFormat(18, 10, "444", 12)),
-    ("p416", VideoFormat(18, 10, "444", 16)),
+    (f"p{layout}{depth}", VideoFormat(*size, chroma, depth))
+    for layout, chroma in ((0, "420"), (2, "422"), (4, "444"))
+    for depth in (10, 12, 16)
+    for size in ((18, 10), (17, 9))
 ]
 
 
@@ -126,8 +122,7 @@ def make_packed(folder: Path, packing: str, form: VideoFormat, count: int = 3) -
 
     Of odd widths ffmpeg's packer loses the last chroma column.
     """
-    rng = np.random.default_rng(1)
-    planar = rng.integers(0, 1 << form.bit_depth, count * form.picture_bytes // 2).astype("<u2").tobytes()
+    planar = joined(random_pictures(form, count))
     (folder / "planar.yuv").write_bytes(planar)
     packed = folder / f"a_{form.width}x{form.height}.yuv"
     if form.width % 2:
@@ -157,7 +152,7 @@ def test_packed_files_hold_what_ffmpeg_packed(tmp_path: Path, packing: str, form
     for options in ({}, {"packing": packing}, {"bit_depth": form.bit_depth, "chroma": form.chroma}):
         with open_video(named, **options) as video:  # type: ignore[arg-type]
             assert video.format == VideoFormat(form.width, form.height, form.chroma, form.bit_depth, Fraction(25))
-            assert b"".join(plane.tobytes() for picture in video for plane in picture.planes) == planar
+            assert joined(video) == planar
             assert all(plane.dtype == "<u2" and not plane.flags.writeable for plane in video[0].planes)
             assert [plane.shape for plane in video[1].planes] == list(form.plane_shapes)
     with open_video(named, start=1, step=2) as video:
@@ -208,34 +203,21 @@ def test_packings_that_do_not_fit(tmp_path: Path, numbered: dict[str, Path]) -> 
 
 
 def test_packing_in_names() -> None:
-    assert parse_name("x_416x240_50_P010.yuv") == {
-        "width": 416,
-        "height": 240,
-        "fps": 50,
-        "packing": "p010",
-        "chroma": "420",
-        "bit_depth": 10,
-    }
-    assert parse_name("x_416x240_p216le.yuv")["chroma"] == "422"
-    assert "packing" not in parse_name("x_416x240p010.yuv") | parse_name("p010_416x240.yuv")
+    assert parse_name("x_416x240_50_P010.yuv") == NameFields(416, 240, "420", 10, Fraction(50), packing="p010")
+    assert parse_name("x_416x240_p216le.yuv").chroma == "422"
+    assert parse_name("x_416x240p010.yuv").packing is parse_name("p010_416x240.yuv").packing is None
     assert guess_format("x_416x240_p012.yuv") == VideoFormat(416, 240, "420", 12)
-
-
-def random_rgb(seed: int, height: int = 6, width: int = 8, dtype: type = np.uint8) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, np.iinfo(dtype).max, (height, width, 3), endpoint=True).astype(dtype)
 
 
 @pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt2020"])
 @pytest.mark.parametrize("full_range", [False, True])
 def test_matrix_and_range_reach_stills(tmp_path: Path, matrix: str, full_range: bool) -> None:
-    rgb = random_rgb(0)
+    rgb = random_samples((6, 8, 3))
     imsave(tmp_path / "a.png", rgb, check_contrast=False)
     wanted = rgb_to_ycbcr(rgb, matrix=matrix, full_range=full_range)
     for path in (tmp_path / "a.png", tmp_path):
         with open_video(path, matrix=matrix, full_range=full_range) as video:
-            for got, plane in zip(video[0].planes, wanted.planes, strict=True):
-                np.testing.assert_array_equal(got, plane)
+            assert_same(video[0], wanted)
 
 
 def test_matrix_and_range_are_for_stills(numbered: dict[str, Path], tmp_path: Path) -> None:
@@ -246,46 +228,6 @@ def test_matrix_and_range_are_for_stills(numbered: dict[str, Path], tmp_path: Pa
     imsave(tmp_path / "grey.png", np.zeros((4, 4), np.uint8), check_contrast=False)
     with pytest.raises(ConfigError, match="bt470"):
         open_video(tmp_path / "grey.png", matrix="bt470")
-
-
-@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "deep.png", "deep.tif", "grey.png", "grey.jpg", "g16.tif"])
-def test_every_kind_of_still(tmp_path: Path, name: str) -> None:
-    """The samples as Pillow or tifffile read them, converted by the formula that test_video_stills.py checks."""
-    dtype = np.uint16 if name.startswith(("deep", "g16")) else np.uint8
-    samples = random_rgb(3, 7, 9, dtype)
-    if name.startswith("g"):
-        samples = samples[:, :, 0]
-    if name == "deep.png":
-        rows = np.frombuffer(samples.astype(">u2").tobytes(), np.uint8).reshape(7, 9, 6)
-        write_deep_png(tmp_path / name, rows)
-    else:
-        imsave(tmp_path / name, samples, check_contrast=False)
-    if name.endswith("jpg"):
-        with Image.open(tmp_path / name) as opened:
-            samples = np.asarray(opened)
-    with open_video(tmp_path / name, bit_depth=8) as video:
-        assert (len(video), video.format.width, video.format.height) == (1, 9, 7)
-        if samples.ndim == 3:
-            np.testing.assert_array_equal(video[0].y, rgb_to_ycbcr(samples, bit_depth=8).y)
-            assert video.format.chroma == "420"
-        else:
-            scaled = 219.0 * samples / np.iinfo(samples.dtype).max + 16
-            np.testing.assert_array_equal(video[0].y, np.floor(scaled + 0.5))
-            assert video.format.chroma == "400"
-
-
-def write_deep_png(path: Path, rows: np.ndarray) -> None:
-    import struct
-    import zlib
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    head = struct.pack(">IIBBBBB", rows.shape[1], rows.shape[0], 16, 2, 0, 0, 0)
-    body = b"".join(b"\0" + row.tobytes() for row in rows)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(body)) + chunk(b"IEND", b"")
-    )
 
 
 def test_a_folder_is_read_in_natural_order(tmp_path: Path) -> None:
@@ -299,25 +241,18 @@ def test_a_folder_is_read_in_natural_order(tmp_path: Path) -> None:
         order = [int(picture.y[0, 0]) for picture in video]
         assert video.format == VideoFormat(7, 5, "400", 8, Fraction(25))
         assert video.path == tmp_path
-    assert [names[index] for index in order] == [
-        "im1.png",
-        "im02.PNG",
-        "im2.png",
-        "im10.png",
-        "im10b.tif",
-        "im 9.png",
-        names[-1],
-    ]
+    natural = ["im1.png", "im02.PNG", "im2.png", "im10.png", "im10b.tif", "im 9.png", names[-1]]
+    assert [names[index] for index in order] == natural
 
 
 def test_folders_of_pictures_that_differ(tmp_path: Path) -> None:
     for number in range(12):
-        imsave(tmp_path / f"im{number}.png", random_rgb(number), check_contrast=False)
-    imsave(tmp_path / "im11.png", random_rgb(11, 6, 10), check_contrast=False)
-    imsave(tmp_path / "im10.png", random_rgb(11, 8, 8), check_contrast=False)
+        imsave(tmp_path / f"im{number}.png", random_samples((6, 8, 3), seed=number), check_contrast=False)
+    imsave(tmp_path / "im11.png", random_samples((6, 10, 3)), check_contrast=False)
+    imsave(tmp_path / "im10.png", random_samples((8, 8, 3)), check_contrast=False)
     with pytest.raises(FormatError, match=r"im10\.png is 8x8, but im0\.png.* is 8x6"):
         open_video(tmp_path)
-    for number, content in ((10, random_rgb(10)[:, :, 0]), (11, random_rgb(11))):
+    for number, content in ((10, random_samples((6, 8))), (11, random_samples((6, 8, 3)))):
         imsave(tmp_path / f"im{number}.png", content, check_contrast=False)
     with open_video(tmp_path) as video:
         assert len(video) == 12
@@ -337,12 +272,11 @@ def test_folders_of_pictures_that_differ(tmp_path: Path) -> None:
 
 
 def test_folders_without_pictures(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="without still pictures"):
-        open_video(tmp_path)
-    (tmp_path / "a.yuv").write_bytes(bytes(10))
-    (tmp_path / ".a.png").write_bytes(bytes(10))
-    with pytest.raises(FormatError, match="without still pictures"):
-        open_video(tmp_path)
+    for names in ((), ("a.yuv", ".a.png")):
+        for name in names:
+            (tmp_path / name).write_bytes(bytes(10))
+        with pytest.raises(FormatError, match="without still pictures"):
+            open_video(tmp_path)
 
 
 def test_a_folder_takes_the_memory_of_one_picture(tmp_path: Path) -> None:

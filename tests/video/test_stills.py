@@ -1,8 +1,6 @@
 """Stills and colour: R'G'B' to Y'CbCr against values that are not ours, and every kind of file."""
 
 import gc
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from PIL import Image
 from skimage.color import rgb2ycbcr
 from skimage.io import imsave
 
 from codecnn.errors import ConfigError, FormatError, MissingFileError
 from codecnn.video import VideoFormat, open_video, read_still, rgb_to_ycbcr, ycbcr_to_rgb
+from tests.helpers.video_files import assert_same, random_samples, write_png
 
-BARS = ("white", "yellow", "cyan", "green", "magenta", "red", "blue", "black")
+# White, yellow, cyan, green, magenta, red, blue, black.
 BAR_RGB = np.array([(1, 1, 1), (1, 1, 0), (0, 1, 1), (0, 1, 0), (1, 0, 1), (1, 0, 0), (0, 0, 1), (0, 0, 0)])
 # 10-bit Y'CbCr code words of BT.709 colour bars; those of 75 % are the table of SMPTE RP 219.
-BARS_100 = (
-    *((940, 512, 512), (877, 64, 553), (754, 615, 64), (691, 167, 105)),
-    *((313, 857, 919), (250, 409, 960), (127, 960, 471), (64, 512, 512)),
+LEFT_100, RIGHT_100 = (
+    ((940, 512, 512), (877, 64, 553), (754, 615, 64), (691, 167, 105)),
+    ((313, 857, 919), (250, 409, 960), (127, 960, 471), (64, 512, 512)),
 )
-BARS_75 = (
-    *((721, 512, 512), (674, 176, 543), (581, 589, 176), (534, 253, 207)),
-    *((251, 771, 817), (204, 435, 848), (111, 848, 481), (64, 512, 512)),
+LEFT_75, RIGHT_75 = (
+    ((721, 512, 512), (674, 176, 543), (581, 589, 176), (534, 253, 207)),
+    ((251, 771, 817), (204, 435, 848), (111, 848, 481), (64, 512, 512)),
 )
 
 
-@pytest.mark.parametrize(("level", "wanted"), [(65535, BARS_100), (49151, BARS_75)])
+@pytest.mark.parametrize(("level", "wanted"), [(65535, LEFT_100 + RIGHT_100), (49151, LEFT_75 + RIGHT_75)])
 def test_colour_bars_bt709(level: int, wanted: tuple[tuple[int, int, int], ...]) -> None:
     picture = rgb_to_ycbcr((BAR_RGB * level).astype(np.uint16)[None], chroma="444", bit_depth=10)
-    assert dict(zip(BARS, np.stack(picture.planes, axis=2)[0].tolist(), strict=True)) == dict(
-        zip(BARS, map(list, wanted), strict=True)
-    )
+    np.testing.assert_array_equal(np.stack(picture.planes, axis=2)[0], wanted)
 
 
 @pytest.mark.parametrize(
@@ -123,40 +121,36 @@ def test_refusals_of_colour() -> None:
         rgb_to_ycbcr(rgb, bit_depth=7)
 
 
-def write_png(path: Path, samples: np.ndarray, colour_type: int, palette: bytes = b"", bit_depth: int = 0) -> None:
-    """A PNG written by hand, so that no library decides on its depth; `samples` (h, w) or (h, w, channels).
-
-    With `bit_depth` 1 a sample is a byte of eight pixels.
-    """
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    height, width = samples.shape[0], samples.shape[1] * (8 if bit_depth == 1 else 1)
-    head = struct.pack(">IIBBBBB", width, height, bit_depth or 8 * samples.dtype.itemsize, colour_type, 0, 0, 0)
-    rows = b"".join(b"\0" + row.tobytes() for row in samples.astype(samples.dtype.newbyteorder(">")))
-    chunks = [(b"IHDR", head), (b"PLTE", palette), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in chunks if part[1] or part[0] == b"IEND"))
+def assert_reads_as(path: Path, rgb: np.ndarray, **options: Any) -> None:
+    assert_same(read_still(path, **options), rgb_to_ycbcr(rgb, **options))
 
 
-def random_samples(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    return np.random.default_rng(5).integers(0, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
+COLOUR = ["a.png", "a.PNG", "a.tif", "a.tiff", "a.bmp", "a.jpg", "deep.png", "deep.tif"]
 
 
-def assert_same(path: Path, rgb: np.ndarray, **options: Any) -> None:
-    got, wanted = read_still(path, **options), rgb_to_ycbcr(rgb, **options)
-    assert got.bit_depth == wanted.bit_depth
-    for a, b in zip(got.planes, wanted.planes, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("suffix", [".png", ".PNG", ".tif", ".tiff", ".bmp"])
-def test_read_colour(tmp_path: Path, suffix: str) -> None:
-    rgb = random_samples((7, 10, 3), np.uint8)
-    path = tmp_path / f"a{suffix}"
-    imsave(path, rgb, check_contrast=False)
-    assert_same(path, rgb)
-    assert_same(path, rgb, chroma="444", bit_depth=8, matrix="bt2020", full_range=True)
+@pytest.mark.parametrize("name", [*COLOUR, "grey.png", "grey.jpg", "grey16.tif"])
+def test_every_kind_of_still(tmp_path: Path, name: str) -> None:
+    """The samples that were stored, of a JPEG those that Pillow reads, converted by the formula checked above."""
+    dtype = np.uint16 if name.startswith(("deep", "grey16")) else np.uint8
+    samples = random_samples((7, 10, 3) if name in COLOUR else (7, 10), dtype)
+    path = tmp_path / name
+    if name == "deep.png":
+        write_png(path, samples, 2)
+    else:
+        imsave(path, samples, check_contrast=False)
+    if name.endswith("jpg"):
+        with Image.open(path) as opened:
+            samples = np.asarray(opened)
+    with open_video(path, bit_depth=8) as video:
+        assert (len(video), video.format) == (1, VideoFormat(10, 7, "420" if name in COLOUR else "400", 8))
+        if name not in COLOUR:
+            scaled = 219.0 * samples / np.iinfo(dtype).max + 16
+            np.testing.assert_array_equal(video[0].y, np.floor(scaled + 0.5))
+            return
+        assert_same(video[0], rgb_to_ycbcr(samples, bit_depth=8))
+    assert_reads_as(path, samples)
+    assert_reads_as(path, samples, bit_depth=16)
+    assert_reads_as(path, samples, chroma="444", bit_depth=8, matrix="bt2020", full_range=True)
     assert read_still(path, chroma="400").u is None
 
 
@@ -175,7 +169,7 @@ def test_16_bit_colour_png_keeps_its_depth(tmp_path: Path, colour_type: int, cha
     path = tmp_path / "a%03d.png"
     write_png(path, samples, colour_type)
     write_png(tmp_path / "a000.png", 0 * samples, colour_type)
-    assert_same(path, samples[:, :, :3], chroma="444", bit_depth=16)
+    assert_reads_as(path, samples[:, :, :3], chroma="444", bit_depth=16)
 
 
 @pytest.mark.parametrize(("colour_type", "channels"), [(0, 1), (4, 2)])
@@ -198,19 +192,13 @@ def test_palette_alpha_and_one_bit(tmp_path: Path) -> None:
     palette = random_samples((4, 3), np.uint8)
     indices = np.array([[0, 1, 2], [3, 3, 1]], np.uint8)
     write_png(tmp_path / "palette.png", indices, 3, palette.tobytes())
-    assert_same(tmp_path / "palette.png", palette[indices], chroma="444")
+    assert_reads_as(tmp_path / "palette.png", palette[indices], chroma="444")
     rgba = random_samples((4, 5, 4), np.uint8)
     rgba[:, :, 3] = 0
     write_png(tmp_path / "alpha.png", rgba, 6)
-    assert_same(tmp_path / "alpha.png", rgba[:, :, :3], chroma="444")
+    assert_reads_as(tmp_path / "alpha.png", rgba[:, :, :3], chroma="444")
     write_png(tmp_path / "bits.png", np.array([[0b10100000]], np.uint8).repeat(2, axis=0), 0, bit_depth=1)
     assert read_still(tmp_path / "bits.png").y.tolist() == [[940, 64, 940, 64, 64, 64, 64, 64]] * 2
-
-
-def test_16_bit_tiff(tmp_path: Path) -> None:
-    rgb = random_samples((5, 6, 3), np.uint16)
-    imsave(tmp_path / "a.tif", rgb, check_contrast=False)
-    assert_same(tmp_path / "a.tif", rgb, bit_depth=16)
 
 
 def test_open_video_of_a_still(tmp_path: Path) -> None:
@@ -219,9 +207,8 @@ def test_open_video_of_a_still(tmp_path: Path) -> None:
     imsave(path, rgb, check_contrast=False)
     video = open_video(path)
     assert (video.format, len(video)) == (VideoFormat(9, 7, "420", 10), 1)
-    for got, wanted in zip(video[0].planes, rgb_to_ycbcr(rgb).planes, strict=True):
-        np.testing.assert_array_equal(got, wanted)
-        assert not got.flags.writeable
+    assert_same(video[0], rgb_to_ycbcr(rgb))
+    assert not any(plane.flags.writeable for plane in video[0].planes)
     assert open_video(path, bit_depth=8, chroma="422", size=(9, 7)).format == VideoFormat(9, 7, "422", 8)
     with pytest.raises(FormatError, match=r"width 9 .* 10"):
         open_video(path, size="10x7")
@@ -259,10 +246,9 @@ def test_damaged_stills(tmp_path: Path) -> None:
 
 def test_stills_that_are_not_one_picture_of_integers(tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
-    image = pytest.importorskip("PIL.Image")
     tifffile.imwrite(tmp_path / "float.tif", np.zeros((6, 8), np.float32))
     tifffile.imwrite(tmp_path / "pages.tif", np.zeros((5, 6, 8), np.uint8), photometric="minisblack")
-    image.new("CMYK", (8, 6)).save(tmp_path / "cmyk.jpg")
+    Image.new("CMYK", (8, 6)).save(tmp_path / "cmyk.jpg")
     for name, message in {"float.tif": "float32", "pages.tif": r"\(5, 6, 8\)", "cmyk.jpg": "CMYK"}.items():
         with pytest.raises(FormatError, match=message):
             read_still(tmp_path / name)

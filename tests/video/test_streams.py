@@ -1,66 +1,39 @@
 """Streams through ffmpeg: every picture once and exact, whatever the file is called; damage is an error."""
 
-import hashlib
 import shutil
 import subprocess
 import tempfile
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video import Video, VideoFormat, open_stream, open_video, probe_stream
-from codecnn.video.process import ffmpeg_path
-
-FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
-
-
-def md5(video: Video) -> str:
-    digest = hashlib.md5()
-    for picture in video:
-        for plane in picture.planes:
-            digest.update(plane.tobytes())
-    return digest.hexdigest()
+from codecnn.video import VideoFormat, open_stream, open_video, probe_stream
+from tests.helpers.golden import GoldenFile
+from tests.helpers.video_files import FFMPEG, joined, random_pictures
 
 
 def encode(
     folder: Path, name: str, video_format: VideoFormat, options: list[str], count: int = 6, tag: str = "tv"
 ) -> bytes:
     """Code random pictures, of the range that `tag` tells, into folder/name; returns what went in."""
-    rng = np.random.default_rng(0)
-    top = 1 << video_format.bit_depth
-    samples = rng.integers(0, top, count * video_format.picture_bytes // video_format.dtype.itemsize)
-    source = samples.astype(video_format.dtype).tobytes()
+    source = joined(random_pictures(video_format, count))
     (folder / "source.yuv").write_bytes(source)
     size = f"{video_format.width}x{video_format.height}"
-    given = [
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        video_format.ffmpeg_pix_fmt,
-        "-s",
-        size,
-        "-r",
-        str(video_format.fps or 25),
-        "-color_range",
-        tag,
-    ]
-    subprocess.run(
-        [*FFMPEG, *given, "-i", folder / "source.yuv", *options, "-color_range", tag, folder / name], check=True
-    )
+    given = ["-f", "rawvideo", "-pix_fmt", video_format.ffmpeg_pix_fmt, "-s", size, "-r", str(video_format.fps or 25)]
+    given += ["-color_range", tag, "-i", str(folder / "source.yuv"), *options, "-color_range", tag]
+    subprocess.run([*FFMPEG, *given, folder / name], check=True)
     return source
 
 
-def test_probe_of_golden_streams(shared_data: Path) -> None:
-    golden = shared_data / "golden"
-    info = probe_stream(golden / "vvc" / "camera_ai_400_qp37.266")
+def test_probe_of_golden_streams(golden_file: GoldenFile) -> None:
+    info = probe_stream(golden_file("vvc/camera_ai_400_qp37.266"))
     assert (info.codec, info.pix_fmt) == ("vvc", "gray10le")
     assert info.format == VideoFormat(512, 512, "400", 10, Fraction(1))
-    info = probe_stream(golden / "hevc" / "clip_ra_qp32.265")
+    info = probe_stream(golden_file("hevc/clip_rab_amp_qp32.265"))
     assert (info.codec, info.format) == ("hevc", VideoFormat(416, 240, "420", 8, Fraction(30)))
-    assert len(open_video(golden / "hevc" / "clip_ra_qp32.265")) == 17
+    assert len(open_video(golden_file("hevc/clip_rab_amp_qp32.265"))) == 17
 
 
 LOSSLESS = [
@@ -83,7 +56,7 @@ def test_lossless_streams_come_back_exactly(tmp_path: Path, video_format: VideoF
     video = open_video(tmp_path / "a.mkv")
     assert video.format == video_format
     assert len(video) == 6
-    assert md5(video) == hashlib.md5(source).hexdigest()
+    assert joined(video) == source
 
 
 def test_no_picture_is_doubled_or_dropped(tmp_path: Path) -> None:
@@ -93,8 +66,8 @@ def test_no_picture_is_doubled_or_dropped(tmp_path: Path) -> None:
     source = encode(tmp_path, "vfr.mkv", video_format, options)
     video = open_video(tmp_path / "vfr.mkv")
     assert len(video) == 6
-    assert md5(video) == hashlib.md5(source).hexdigest()
-    assert md5(open_video(tmp_path / "vfr.mkv", frames=2)) == hashlib.md5(source[: len(source) // 3]).hexdigest()
+    assert joined(video) == source
+    assert joined(open_video(tmp_path / "vfr.mkv", frames=2)) == source[: len(source) // 3]
 
 
 def test_full_range_mjpeg_is_not_squeezed(tmp_path: Path) -> None:
@@ -121,7 +94,7 @@ def test_rotation_is_not_applied(tmp_path: Path) -> None:
     encode(tmp_path, "a.mp4", video_format, ["-c:v", "libx264"], count=2)
     turn = ["-display_rotation", "90", "-i", tmp_path / "a.mp4", "-c", "copy", tmp_path / "turned.mp4"]
     subprocess.run([*FFMPEG, *turn], check=True)
-    assert md5(open_video(tmp_path / "turned.mp4")) == md5(open_video(tmp_path / "a.mp4"))
+    assert joined(open_video(tmp_path / "turned.mp4")) == joined(open_video(tmp_path / "a.mp4"))
     assert open_video(tmp_path / "turned.mp4").format == video_format
 
 
@@ -152,7 +125,7 @@ def test_file_names_are_only_names(
     monkeypatch.chdir(folder)
     video = open_video(name)
     assert video.format == video_format
-    assert md5(video) == hashlib.md5(source).hexdigest()
+    assert joined(video) == source
     assert len(list(folder.iterdir())) == 1
 
 
@@ -163,7 +136,7 @@ def test_nothing_stays_in_the_temporary_folder(tmp_path: Path, monkeypatch: pyte
     source = encode(tmp_path, "a.mkv", VideoFormat(16, 8, "420", 10, Fraction(25)), ["-c:v", "ffv1"])
     with open_video(tmp_path / "a.mkv") as video:
         assert list(scratch.iterdir()) == []
-        assert md5(video) == hashlib.md5(source).hexdigest()
+        assert joined(video) == source
         last = video[-1]
     assert last.y.tobytes() == source[-384:-128]
     (tmp_path / "a.mkv").write_bytes((tmp_path / "a.mkv").read_bytes()[:700])
@@ -190,16 +163,14 @@ def test_files_that_are_no_video(tmp_path: Path) -> None:
         open_video(tmp_path / "rgb.mkv")
 
 
-def test_damaged_streams(tmp_path: Path, shared_data: Path) -> None:
-    whole = (shared_data / "golden" / "vvc" / "clip416x240_ra_qp37.266").read_bytes()
-    cut = tmp_path / "cut.266"
-    cut.write_bytes(whole[: len(whole) // 2])
-    flipped = tmp_path / "flipped.266"
+def test_damaged_streams(tmp_path: Path, golden_file: GoldenFile) -> None:
+    whole = golden_file("vvc/clip416x240_ra_qp37.266").read_bytes()
     middle = len(whole) // 2
-    flipped.write_bytes(whole[:middle] + bytes(b ^ 0x5A for b in whole[middle : middle + 40]) + whole[middle + 40 :])
-    for path in (cut, flipped):
-        with pytest.raises(EncoderError, match=path.name):
-            open_video(path)
+    flipped = whole[:middle] + bytes(b ^ 0x5A for b in whole[middle : middle + 40]) + whole[middle + 40 :]
+    for name, content in (("cut.266", whole[:middle]), ("flipped.266", flipped)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(EncoderError, match=name):
+            open_video(tmp_path / name)
 
 
 def test_hevc_picture_hashes_are_verified(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """`benchmark.py all`: a fixed list of benchmarks, one after the other, each in a process of its own; one table.
 
-    python tools/benchmark.py all -o docs/benchmark.md [--keep FOLDER] [--quick]
+    python tools/benchmark.py all -o docs/benchmark.md [--keep] [--quick]
 
-Beside the table, NAME.json holds all that was measured. With --keep the result of each benchmark is kept in a folder as
-soon as it is there, and not measured again as long as command, machine, versions and code are the same. One that fails
-is a row that says so, and the exit status is then 1.
+Beside the table, NAME.json holds all that was measured, and each result as soon as it is there. With --keep what it has
+of the same command, machine, versions and code is not measured again. A benchmark that fails is a row that says so, and
+the exit status is then 1.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +30,7 @@ from codecnn.video.process import ffmpeg_identity, ffmpeg_path
 from tools.bench._table import document
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    *("torch", "numpy", "scipy", "numba", "scikit-image", "pillow", "pyarrow"),
-    *("onnx", "onnxruntime", "openvino", "h5py", "zarr"),
-)
+PACKAGES = "torch numpy scipy numba scikit-image pillow pyarrow onnx onnxruntime openvino h5py zarr"
 
 
 class Job(NamedTuple):
@@ -45,13 +41,15 @@ class Job(NamedTuple):
     quick: str
 
 
-NETWORKS = ("rdn_32_4_6_24", "low_cost_17", "low_cost_5")
+def _inference(network: str) -> Job:
+    words = f"inference --network {network} --size"
+    return Job(f"inference-{network}", f"{words} 640x384 --runs 5", f"{words} 64x48 --runs 1")
+
+
 JOBS = (
-    *(
-        Job(f"inference-{network}", f"inference --network {network} {full}", f"inference --network {network} {quick}")
-        for network in NETWORKS
-        for full, quick in [("--size 640x384 --runs 5", "--size 64x48 --runs 1")]
-    ),
+    _inference("rdn_32_4_6_24"),
+    _inference("low_cost_17"),
+    _inference("low_cost_5"),
     Job("reads", "reads --pictures 6 --patches 1600", "reads --pictures 1 --patches 64 --rounds 1"),
     Job("build", "build --preset medium -q 22,27,32,37,42", "build --preset faster -q 42 --rounds 1"),
     Job("labels", "labels --size 512x384", "labels --size 128x128 --rounds 1"),
@@ -73,25 +71,23 @@ def main(argv: list[str]) -> None:
         prog="benchmark.py all", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the table, .md")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of the results, to go on with where it was")
+    parser.add_argument("--keep", action="store_true", help="what an earlier run measured, to go on with where it was")
     parser.add_argument("--quick", action="store_true", help="sizes that only show that everything runs")
     options = parser.parse_args(argv)
     if options.output.suffix != ".md":
         parser.error(f"the table is Markdown: {options.output} does not end in .md")
     place = {"machine": machine(), "versions": versions(), "code": code()}
     run = {"date": datetime.date.today().isoformat(), "load": os.getloadavg()[0]}
+    file = options.output.with_suffix(".json")
+    earlier = read_json(file)["results"] if options.keep and file.exists() else []
+    kept = {one["words"]: one for one in earlier if one["status"] == 0 and all(one[key] == place[key] for key in place)}
     results = []
     for job in JOBS:
         words = job.quick if options.quick else job.words
-        kept = None if options.keep is None else options.keep / f"{job.name}.json"
-        result = None if kept is None else _kept(kept, words, place)
-        if result is None:
+        if words not in kept:
             print(f"\n== {words}", flush=True)
-            result = {"name": job.name, "words": words, **run, **measured(words), **place}
-            if kept is not None and result["status"] == 0:
-                write_json(kept, result)
-        results.append(result)
-    write_json(options.output.with_suffix(".json"), {"quick": options.quick, "results": results})
+        results.append(kept.get(words) or {"name": job.name, "words": words, **run, **measured(words), **place})
+        write_json(file, {"quick": options.quick, "results": results})
     write_text(options.output, document(results, zoo_cards(), quick=options.quick))
     failed = [result["name"] for result in results if result["status"]]
     if failed:
@@ -107,15 +103,6 @@ def measured(words: str) -> dict[str, Any]:
         return {"status": status, "rows": read_json(table) if status == 0 else []}
 
 
-def _kept(path: Path, words: str, place: dict[str, Any]) -> dict[str, Any] | None:
-    """The result at `path`, where it is that of the same command in the same place."""
-    if not path.exists():
-        return None
-    result: dict[str, Any] = read_json(path)
-    same = result.get("words") == words and all(result.get(key) == value for key, value in place.items())
-    return result if same else None
-
-
 def machine() -> dict[str, Any]:
     """What computes: the CPU by its maker's name, cores that this process may use, memory, system."""
     cpu = platform.processor() or platform.machine()
@@ -127,10 +114,10 @@ def machine() -> dict[str, Any]:
     return {"cpu": cpu, "cores": cores, "memory_gib": round(memory), "system": platform.system()}
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Versions of all that takes part by name; a package that is not here says so."""
+def versions(packages: str = PACKAGES) -> dict[str, str]:
+    """Versions of all that takes part by name, with those `packages`; one that is not here says so."""
     found = {"codecnn": __version__, "Python": platform.python_version()}
-    for name in packages:
+    for name in packages.split():
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -4,7 +4,8 @@ import re
 import resource
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ def row(
         made |= {"theirs": statistics.median(theirs), "ratio": statistics.median(ratios), "turns": len(ratios)}
         made |= {"least": min(ratios), "most": max(ratios)}
     return made
+
+
+def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """What a call takes by a clock."""
+    started = clock()
+    call()
+    return clock() - started
 
 
 def peak_mib() -> float:

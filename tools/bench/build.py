@@ -67,8 +67,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         store = build_store(checked(Recipe, recipe, "benchmark"), folder, folder / "first", jobs=options.jobs)
         commands = []
         for number, unit in enumerate(store.units):
-            words = [ffmpeg_path(), *unit.record["argv"][1:-1], str(folder / f"{number}.266")]
-            words[words.index("-i") + 1] = str(store.folder / unit.record["original"])
+            words = [ffmpeg_path(), *unit.argv[1:-1], str(folder / f"{number}.266")]
+            words[words.index("-i") + 1] = str(unit.original_path)
             commands.append(shlex.join(words))
         bare = ["xargs", "-d", "\\n", "-P", str(options.jobs), "-I", "{}", "sh", "-c", "{} >/dev/null 2>&1"]
         build = [sys.executable, "-m", "codecnn", "dataset", "build", str(folder / "recipe.yaml")]
@@ -85,7 +85,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _two_pictures(folder: Path) -> list[Path]:
-    """Of scikit-image's own, 512x512 and 600x400."""
+    """Two pictures of scikit-image as files, 512x512 and 600x400 samples."""
     paths = [folder / f"{name}.png" for name in ("astronaut", "coffee")]
     for path in paths:
         imsave(path, getattr(skimage.data, path.stem)(), check_contrast=False)

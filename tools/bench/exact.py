@@ -9,24 +9,17 @@ form's own time what convolutions take. Weights are random; time does not depend
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
-from codecnn.filtering import float_filter
-from codecnn.filtering.integer import exact_filter, quantise
+from codecnn.filtering import FloatFilter
+from codecnn.filtering.integer import ExactFilter, quantise
 from codecnn.models import create_model, list_models
-from codecnn.models.graph.build import build_graph
+from codecnn.models.inference import build_graph
 from codecnn.video import Picture
-from tools.bench._rows import Row, row
-
-
-def seconds(compute: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    compute()
-    return time.perf_counter() - started
+from tools.bench._rows import Row, row, seconds
+from tools.bench.tiles import noise
 
 
 def share_of_convolutions(compute: Callable[[], object]) -> float:
@@ -46,7 +39,7 @@ def main(argv: list[str]) -> list[Row]:
     given = parser.parse_args(argv)
     torch.set_num_threads(given.threads)
     width, height = (int(part) for part in given.size.split("x"))
-    picture, made = noise(width, height), []
+    picture, made = noise(height, width), []
     for name in given.network or list_models():
         times, share = measure(name, picture, given.runs)
         exact = {
@@ -62,21 +55,14 @@ def main(argv: list[str]) -> list[Row]:
     return made
 
 
-def noise(width: int, height: int) -> Picture:
-    """A 10-bit 4:2:0 picture of even size."""
-    rng = np.random.default_rng(0)
-    shapes = (height, width), *[(height // 2, width // 2)] * 2
-    return Picture(tuple(rng.integers(0, 1024, shape).astype(np.uint16) for shape in shapes), 10)
-
-
 def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[float]], float]:
     """Seconds by turns of the float network and of both integer ones, and the convolutions' share of the smaller's."""
     torch.manual_seed(0)
     model = create_model(name).eval()
     graph = build_graph(model)
     sizes = {node.name: 4.0 for node in graph.nodes}
-    filters = {"float": float_filter(model)}
-    filters |= {str(bits): exact_filter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
+    filters = {"float": FloatFilter(model)}
+    filters |= {str(bits): ExactFilter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
     for one in filters.values():
         one(picture, 37)
     times: dict[str, list[float]] = {kind: [] for kind in filters}

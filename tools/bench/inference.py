@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.filtering import filter_outputs
+from codecnn.filtering import DEFAULT_TILE, in_tiles
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs, prepare
 from codecnn.models.families.rdn import RDN
 from tools.bench._rows import Row, peak_mib, row
@@ -70,23 +70,9 @@ class EagerRDN(nn.Module):
                 dense = torch.cat([dense, F.relu(layer(dense))], dim=1)
             x = x + block.fusion(dense)
             outputs.append(x)
-        x = (
-            model.fusion2(F.conv2d(torch.cat(outputs, dim=1), model.fusion.weight, model.fusion.bias))
-            + first[:, :, 1:-1, 1:-1]
-        )
+        fused = F.conv2d(torch.cat(outputs, dim=1), model.fusion.weight, model.fusion.bias)
+        x = model.fusion2(fused) + first[:, :, 1:-1, 1:-1]
         return rec[:, :, 2:-2, 2:-2] + model.tail(x) * 0.02 * model.gain(qp[:, :, :1, :1])
-
-
-class Whole:
-    """What computes a peer's outputs, with the network's geometry, so that `filter_outputs` pads and cuts for it."""
-
-    def __init__(self, model: FilterNetwork, run: Run) -> None:
-        self.planes, self.outputs = model.planes, model.outputs
-        self.halo, self.radius, self.stride = model.halo, model.radius, model.stride
-        self.run = run
-
-    def __call__(self, planes: Planes) -> dict[str, Tensor]:
-        return self.run(planes)
 
 
 def is_eager_rdn(model: FilterNetwork) -> bool:
@@ -155,25 +141,15 @@ def measure_way(way: str, args: argparse.Namespace) -> dict[str, float]:
     torch.set_num_threads(args.threads)
     model = awake(args.network)
     planes = picture(model, *_size(args.size))
-    if way == "codecnn":
-        ready = prepare(model)
+    run, tile = prepare(model), DEFAULT_TILE
+    if way == "eager":
+        module = EagerRDN(model).eval() if is_eager_rdn(model) else model
+        run, tile = (lambda given: named_outputs(module(given))), None
+    elif way != "codecnn":
+        run, tile = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}[way](args.onnx, args.threads), None
 
-        def filtered() -> dict[str, Tensor]:
-            return filter_outputs(ready, planes)
-
-    else:
-        if way == "eager":
-            module = EagerRDN(model).eval() if is_eager_rdn(model) else model
-
-            def run(given: Planes) -> dict[str, Tensor]:
-                return named_outputs(module(given))
-
-        else:
-            run = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}[way](args.onnx, args.threads)
-        peer = Whole(model, run)
-
-        def filtered() -> dict[str, Tensor]:
-            return filter_outputs(peer, planes, tile=None)
+    def filtered() -> dict[str, Tensor]:
+        return in_tiles(run, model, planes, tile)
 
     filtered()
     started, before = time.perf_counter(), time.process_time()
@@ -199,7 +175,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "onnxruntime" in ways:
-            from codecnn.models.graph.onnx_file import export_onnx
+            from codecnn.models.export import export_onnx
 
             export_onnx(folder / "network.onnx", awake(args.network))
             options += ["--onnx", str(folder / "network.onnx")]
@@ -230,11 +206,7 @@ def rows(result: dict[str, Any], args: argparse.Namespace) -> list[Row]:
     plain = "PyTorch, `torch.cat`" if is_eager_rdn(create_model(args.network)) else "PyTorch, the plain module"
     titles = {"eager": plain, "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
     made = []
-    for key, unit, kind in (
-        ("seconds", "s", "time"),
-        ("cpu_seconds", "s", "CPU time"),
-        ("peak_mib", "MiB", "memory"),
-    ):
+    for key, unit, kind in (("seconds", "s", "time"), ("cpu_seconds", "s", "CPU time"), ("peak_mib", "MiB", "memory")):
         for way, title in titles.items():
             theirs = result["ways"].get(way, {}).get(key, ())
             made.append(row(f"{what}: {kind}", unit, ours[key], title, theirs, result["missing"].get(way, "")))

@@ -30,7 +30,7 @@ from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.labels.table import LabelSettings, Source, label_pictures
 from codecnn.video import VideoFormat, open_video
 from codecnn.video.process import ffmpeg_path
-from tools.bench._rows import Row, row
+from tools.bench._rows import Row, row, seconds
 
 REFERENCE_ROWS = 128
 
@@ -75,21 +75,22 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = _encode(luma, Path(folder), options.jobs) if options.device == "cpu" else []
         for _ in range(options.rounds):
-            times["labels"].append(_wall(labels))
+            times["labels"].append(seconds(labels))
             if command:
-                times["libvvenc"].append(_wall(lambda: subprocess.run(command, check=True, capture_output=True)))
+                times["libvvenc"].append(seconds(lambda: subprocess.run(command, check=True, capture_output=True)))
     result["seconds"] = times
     if command:
         result["ratio_of_minima"] = min(times["labels"]) / min(times["libvvenc"])
-        ours = min(_cpu(lambda: labels(REFERENCE_ROWS, 1)) for _ in range(options.rounds))
+        ours = min(seconds(lambda: labels(REFERENCE_ROWS, 1), time.process_time) for _ in range(options.rounds))
         peers = {"numpy": block_costs_reference, "scipy": _scipy_costs}
         found = sum(batch.column("cost_dct").to_numpy().sum() for batch in labels(REFERENCE_ROWS, 1))
         cpu = {}
         for name, costs in peers.items():
-            least: list[float] = []
-            cpu[name] = _cpu(lambda costs=costs, least=least: least.append(_reference(luma, settings, costs)))
-            if not np.isclose(found, least[0], rtol=1e-5):
-                sys.exit(f"least costs by {name} sum to {least[0]:.6g}, those of the labels to {found:.6g}")
+            started = time.process_time()
+            least = _reference(luma, settings, costs)
+            cpu[name] = time.process_time() - started
+            if not np.isclose(found, least, rtol=1e-5):
+                sys.exit(f"least costs by {name} sum to {least:.6g}, those of the labels to {found:.6g}")
         result["cpu_seconds"] = {"labels": ours, **cpu}
         result["times_the_reference"], result["times_scipy"] = cpu["numpy"] / ours, cpu["scipy"] / ours
     return result
@@ -136,32 +137,11 @@ def _scipy_costs(lines: np.ndarray, blocks: np.ndarray, bit_depth: int, _cost: s
 def rows(result: dict[str, Any], options: argparse.Namespace) -> list[Row]:
     """Labels of the picture against coding it, and of its topmost rows against NumPy and scipy."""
     times, device = result["seconds"], f"{options.jobs} threads" if options.device == "cpu" else options.device
-    made = [
-        row(
-            f"labels of {options.size}, {device}: time",
-            "s",
-            times["labels"],
-            "libvvenc `medium`, QP 32",
-            times["libvvenc"],
-        )
-    ]
+    what = f"labels of {options.size}, {device}: time"
+    made = [row(what, "s", times["labels"], "libvvenc `medium`, QP 32", times["libvvenc"])]
     if options.device == "cpu":
-        cpu, what = (
-            result["cpu_seconds"],
-            f"labels of the topmost {REFERENCE_ROWS} rows of {options.size}, one thread: CPU time",
-        )
+        cpu = result["cpu_seconds"]
+        what = f"labels of the topmost {REFERENCE_ROWS} rows of {options.size}, one thread: CPU time"
         made.append(row(what, "s", [cpu["labels"]], "NumPy reference", [cpu["numpy"]]))
         made.append(row(what, "s", [cpu["labels"]], "NumPy reference with `scipy.fft.dctn`", [cpu["scipy"]]))
     return made
-
-
-def _wall(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
-
-
-def _cpu(call: Callable[[], object]) -> float:
-    started = time.process_time()
-    call()
-    return time.process_time() - started

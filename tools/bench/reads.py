@@ -25,7 +25,7 @@ import torch
 from codecnn.dataset.loader import CtuPatches, TrainingBatches, iterate
 from codecnn.dataset.patches import Patch, PatchReader, copy_window
 from codecnn.dataset.resident import ResidentBatches
-from codecnn.dataset.store import Unit, format_to_json, open_store
+from codecnn.dataset.store import Unit, open_store
 from codecnn.video import VideoFormat
 from tools.bench._rows import Row, row
 
@@ -104,16 +104,12 @@ def make_units(folder: Path, options: argparse.Namespace) -> list[Unit]:
             data = [plane * 2 ** (options.bit_depth - 8) + rng.normal(0, noise, plane.shape) for plane in planes]
             samples = np.concatenate([np.clip(np.rint(plane), 0, 2**options.bit_depth - 1).ravel() for plane in data])
             samples.astype(form.dtype).tofile(folder / f"{name}{number}.yuv")
-        record = {
-            "key": str(number),
-            "sequence": f"picture{number}",
-            "qp": 32,
-            "format": format_to_json(form),
-            "original": f"original{number}.yuv",
-            "decoded": f"decoded{number}.yuv",
-            "pictures": [{"poc": 0, "qp": 32, "psnr_y": 35.0}],
-        }
-        units.append(Unit(folder, record))
+        figures = {"bits": 0, "psnr_y": 35.0, "psnr_u": None, "psnr_v": None}
+        line = {"key": str(number), "sequence": f"picture{number}", "group": f"picture{number}", "split": "train"}
+        line |= {"original": f"original{number}.yuv", "decoded": f"decoded{number}.yuv", "format": form, "qp": 32}
+        line |= {"encoder": "none", "bitstream": "none", "argv": [], "files": {}, "sizes": {}, **figures}
+        line["pictures"] = [{"poc": 0, "slice_type": "I", "qp": 32, **figures}]
+        units.append(Unit.from_json(folder, line, folder=folder))
     return units
 
 

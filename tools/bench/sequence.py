@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.filtering import decide_video, filter_video, float_filter
+from codecnn.filtering import FloatFilter, decide_video, filter_video
 from codecnn.models import create_model
 from codecnn.video import VideoFormat, create_video, open_video
 from tools.bench._rows import Row, row
@@ -52,48 +52,39 @@ def main(argv: list[str]) -> list[Row]:
     args = parser.parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
-    figures = measure(args)
+    seconds, resident = measure(args)
+    first, last = (max(half) for half in (resident[: args.frames // 2], resident[args.frames // 2 :]))
+    figures = {"pictures": args.frames, "seconds_a_picture": seconds, "after_the_first_mib": resident[0]}
+    figures |= {"first_half_mib": first, "second_half_mib": last, "least_mib": min(resident)}
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
-    first, last = figures["first_half_mib"], figures["second_half_mib"]
     if last > TOLERANCE * first:
         sys.exit(f"memory grew from {first:.1f} to {last:.1f} MiB")
     what = f"{args.frames} pictures of {args.size} through `{args.network}`{', decided' if args.decide else ''}"
     return [
-        row(f"{what}: time of one", "s", [figures["seconds_a_picture"]]),
+        row(f"{what}: time of one", "s", [seconds]),
         row(f"{what}: most memory in the second half", "MiB", [last], "the first half", [first]),
     ]
 
 
-def measure(args: argparse.Namespace) -> dict[str, float]:
-    """Seconds a picture, and resident memory: after the first one, and the most in either half of them."""
+def measure(args: argparse.Namespace) -> tuple[float, list[float]]:
+    """Seconds a picture, and resident memory in MiB after each of them."""
     width, height = (int(part) for part in args.size.split("x"))
-    video_format = VideoFormat(width, height, bit_depth=10)
-    filter_ = float_filter(create_model(args.network))
+    filter_ = FloatFilter(create_model(args.network))
     resident: list[float] = []
+
+    def report(_done: int) -> None:
+        resident.append(resident_mib())
+
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "clip.yuv"
-        write_clip(source, video_format, args.frames)
+        source, output = Path(folder) / "clip.yuv", Path(folder) / "filtered.yuv"
+        write_clip(source, VideoFormat(width, height, bit_depth=10), args.frames)
         started = time.perf_counter()
         with open_video(source, size=(width, height), bit_depth=10) as video:
-            output = Path(folder) / "filtered.yuv"
-
-            def report(_done: int) -> None:
-                resident.append(resident_mib())
-
             if args.decide:
                 decide_video(filter_, video, video, [37], output, progress=report)
             else:
                 filter_video(filter_, video, [37], output, progress=report)
-        seconds = time.perf_counter() - started
-    half = args.frames // 2
-    return {
-        "pictures": args.frames,
-        "seconds_a_picture": seconds / args.frames,
-        "after_the_first_mib": resident[0],
-        "first_half_mib": max(resident[:half]),
-        "second_half_mib": max(resident[half:]),
-        "least_mib": min(resident),
-    }
+        return (time.perf_counter() - started) / args.frames, resident
 
 
 if __name__ == "__main__":

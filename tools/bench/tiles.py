@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.filtering import float_filter
+from codecnn.filtering import FloatFilter
 from codecnn.models import FilterNetwork, create_model, list_models
 from codecnn.video import Picture, open_video
 from tools.bench._rows import Row, row
@@ -39,7 +39,7 @@ def awake(name: str) -> FilterNetwork:
     for weight in last:
         torch.nn.init.normal_(weight, std=0.02)
     probe = noise(48, 48)
-    moved = np.abs(float_filter(model).samples(probe, QP)["y"] - probe.y).max()
+    moved = np.abs(FloatFilter(model).samples(probe, QP)["y"] - probe.y).max()
     for weight in last:
         weight *= 20 / moved
     return model
@@ -62,11 +62,11 @@ def main(argv: list[str]) -> list[Row]:
     for name in args.networks:
         model = awake(name)
         torch.set_num_threads(args.threads[0])
-        whole = float_filter(model, tile=None).samples(picture, QP)
+        whole = FloatFilter(model, tile=None).samples(picture, QP)
         for threads in args.threads:
             torch.set_num_threads(threads)
             for tile in args.tiles:
-                tiled = float_filter(model, tile=tile).samples(picture, QP)
+                tiled = FloatFilter(model, tile=tile).samples(picture, QP)
                 apart = max(float(np.abs(tiled[c] - plane).max()) / full_scale for c, plane in whole.items())
                 count = sum(plane.size for plane in whole.values())
                 differ = sum(int((np.rint(tiled[c]) != np.rint(plane)).sum()) for c, plane in whole.items())

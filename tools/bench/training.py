@@ -10,6 +10,7 @@ first half of the steps warms up. TFLOP/s count six operations a multiply-accumu
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -31,9 +32,9 @@ from codecnn.dataset.loader import TrainingBatches
 from codecnn.dataset.store import Unit
 from codecnn.models import complexity, create_model
 from codecnn.runs import read_jsonl, write_jsonl
-from codecnn.training import TrainingSettings, train_task
+from codecnn.training import FilterSettings, train_task
 from codecnn.training.checkpoint import LOG, METRICS
-from codecnn.training.filter.task import FilterTask
+from codecnn.training.filter import FilterTask
 from tools.bench._rows import Row, row
 from tools.bench.reads import make_units
 
@@ -84,30 +85,27 @@ def run_plain(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         pin_memory=device.type == "cuda",
         persistent_workers=options.plain_workers > 0,
     )
-    step, running, waited, started, mark = 0, 0.0, 0.0, 0.0, time.perf_counter()
-    while step < options.steps:
-        for rec, orig, qp in loader:
-            waited += time.perf_counter() - mark
-            optimiser.zero_grad()
-            filtered = model({"rec_y": rec.to(device), "qp": qp.to(device)})
-            loss = F.mse_loss(filtered, orig.to(device))
-            loss.backward()
-            optimiser.step()
-            running += loss.item()
-            mark = time.perf_counter()
-            step += 1
-            if step == options.steps // 2:
-                started, waited = mark, 0.0
-            if step == options.steps:
-                break
+    running, waited, started, mark = 0.0, 0.0, 0.0, time.perf_counter()
+    epochs = itertools.chain.from_iterable(itertools.repeat(loader))
+    for step, (rec, orig, qp) in enumerate(itertools.islice(epochs, options.steps), 1):
+        waited += time.perf_counter() - mark
+        optimiser.zero_grad()
+        filtered = model({"rec_y": rec.to(device), "qp": qp.to(device)})
+        loss = F.mse_loss(filtered, orig.to(device))
+        loss.backward()
+        optimiser.step()
+        running += loss.item()
+        mark = time.perf_counter()
+        if step == options.steps // 2:
+            started, waited = mark, 0.0
     seconds = mark - started
-    return {"steps_per_second": (step - step // 2) / seconds, "data_wait": waited / seconds}
+    return {"steps_per_second": (options.steps - options.steps // 2) / seconds, "data_wait": waited / seconds}
 
 
 def run_codecnn(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Steps a second of `train_task`, and its share of time waiting for data."""
     cuda = options.device.startswith("cuda")
-    settings = TrainingSettings(
+    settings = FilterSettings(
         steps=options.steps,
         batch=options.batch,
         patch=options.patch,
@@ -139,8 +137,8 @@ def bench_units(folder: Path) -> list[Unit]:
     records = folder / "units.jsonl"
     if not records.exists():
         units = make_units(folder, argparse.Namespace(pictures=2, bit_depth=10))
-        write_jsonl(records, [unit.record for unit in units])
-    return [Unit(folder, record) for record in read_jsonl(records)]
+        write_jsonl(records, [unit.to_json() for unit in units])
+    return [Unit.from_json(records, record, folder=folder) for record in read_jsonl(records)]
 
 
 def main(argv: list[str]) -> list[Row]:
@@ -171,19 +169,17 @@ def main(argv: list[str]) -> list[Row]:
     cost = complexity(create_model(options.network)).kmac_per_pixel
     results = measure(options, argv)
     ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in zip(*results.values(), strict=True)]
-    operations = cost * 1000 * 6 * options.patch**2 * options.batch
     ways = {
-        way: {
-            "steps_per_second": float(np.median([turn["steps_per_second"] for turn in turns])),
-            "data_wait": float(np.median([turn["data_wait"] for turn in turns])),
-        }
+        way: {name: float(np.median([turn[name] for turn in turns])) for name in ("steps_per_second", "data_wait")}
         for way, turns in results.items()
     }
     for figures in ways.values():
-        figures["tflops"] = figures["steps_per_second"] * operations / 1e12
+        operations = figures["steps_per_second"] * cost * 1000 * 6 * options.patch**2 * options.batch
+        figures["tflops"] = operations / 1e12
+    table = _table(results, options)
     if options.json:
         print(json.dumps({"ways": ways, "ratio": float(np.median(ratios)), "turns": results}, indent=2))
-        return _table(results, options)
+        return table
     print(
         f"{options.network}, {cost:.1f} kMAC/pixel, {options.batch} patches of {options.patch}x{options.patch}, "
         f"{options.device}, {options.threads} threads, load {os.getloadavg()[0]:.1f}; medians of {options.turns} turns"
@@ -194,7 +190,7 @@ def main(argv: list[str]) -> list[Row]:
     print(f"codecnn is {np.median(ratios):.2f} times as fast (turns: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")
     for note in dict.fromkeys(note for turn in results["codecnn"] for note in turn["notes"]):
         print(note)
-    return _table(results, options)
+    return table
 
 
 def measure(options: argparse.Namespace, argv: list[str]) -> dict[str, list[dict[str, Any]]]:

@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.video.formats import VideoFormat
+from codecnn.video._formats import VideoFormat
 from codecnn.video.picture import Picture, Plane
 
 ReadPlanes = Callable[[int], tuple[Plane, ...]]
@@ -79,7 +78,7 @@ class Video(Sequence[Picture]):
     def select(
         self, *, start: int = 0, frames: int | None = None, step: int = 1, fps: Fraction | None = None
     ) -> "Video":
-        """The same video without its first `start` pictures, of the rest every `step`-th, of these the first `frames`.
+        """Skip the first `start` pictures, take every `step`-th of the rest, and of these the first `frames`.
 
         `fps` is the rate of this video in Hz where it is another than its format tells; that of the result is the
         `step`-th part of it. More `frames` than there are gives all. Raises ConfigError when `start` leaves no picture,
@@ -99,9 +98,7 @@ class Video(Sequence[Picture]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -4,41 +4,35 @@ Layout as in Microsoft's "10-bit and 16-bit YUV Video Formats": a plane of Y, th
 little-endian words whose upper bits hold the sample and whose lower bits are zero.
 """
 
-from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.video.formats import PACKINGS, PLANAR, VideoFormat, guess_format, parse_name
+from codecnn.video._formats import PACKINGS, PLANAR, VideoFormat, guess_format, parse_name
+from codecnn.video._video import Video
 from codecnn.video.picture import Plane
 from codecnn.video.raw import map_pictures, open_raw
-from codecnn.video.video import Video
 
 
 def open_packed(
-    path: Path,
-    *,
-    packing: str | None,
-    size: tuple[int, int] | str | None,
-    bit_depth: int | None,
-    chroma: str | None,
-    fps: Fraction | float | str | None,
+    path: Path, *, packing: str | None, bit_depth: int | None = None, chroma: str | None = None, **more: Any
 ) -> Video:
     """Open raw YUV in the packing that the option, else the file's name, else the default (planar) tells.
 
-    Pictures of every packing have planar samples aligned to the least significant bit; those of a semi-planar one are
-    unpacked as they are read. Raises ConfigError for a packing that does not exist, FormatError when chroma format or
-    bit depth contradict it, and, once a picture is read, when the lower bits of a word are not zero: such a file has
-    another packing.
+    `bit_depth`, `chroma` and `more` are the options of `guess_format`. Pictures of every packing have planar samples
+    aligned to the least significant bit; those of a semi-planar one are unpacked as they are read. Raises ConfigError
+    for a packing that does not exist, FormatError when chroma format or bit depth contradict it, and, once a picture is
+    read, when the lower bits of a word are not zero: such a file has another packing.
     """
     map_pictures(path, VideoFormat(1, 1, "400"))  # a missing file is told before a missing size
     explicit = packing is not None
-    packing = packing or parse_name(path).get("packing", PLANAR)
+    packing = packing or parse_name(path).packing or PLANAR
     if packing == PLANAR:
-        return open_raw(path, guess_format(path, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps))
+        return open_raw(path, guess_format(path, bit_depth=bit_depth, chroma=chroma, **more))
     if packing not in PACKINGS:
         raise ConfigError(f"unknown packing {packing!r}: one of {PLANAR}, {', '.join(PACKINGS)}")
     packed = PACKINGS[packing]
-    told = guess_format(path, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps)
+    told = guess_format(path, bit_depth=bit_depth, chroma=chroma, **more)
     # An explicit packing beats the name, so only options can contradict it.
     wanted = (chroma or packed[0], bit_depth or packed[1]) if explicit else (told.chroma, told.bit_depth)
     if wanted != packed:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
-from codecnn.video.formats import VideoFormat, frame_rate
+from codecnn.video._formats import VideoFormat, frame_rate
+from codecnn.video._video import Video, planes_at
 from codecnn.video.raw import map_file
-from codecnn.video.video import Video, planes_at
 
 MAGIC = b"YUV4MPEG2"
 FRAME = b"FRAME"

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video.colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
-from codecnn.video.ffmpeg import decode
-from codecnn.video.formats import VideoFormat
+from codecnn.video._colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
+from codecnn.video._ffmpeg import decode
+from codecnn.video._formats import VideoFormat
+from codecnn.video._video import Video
 from codecnn.video.picture import Picture, Plane
 from codecnn.video.raw import map_file
-from codecnn.video.video import Video
 
 _SIGNATURES = {
     ".png": (b"\x89PNG\r\n\x1a\n",),
@@ -61,31 +61,17 @@ def read_still(
     return Picture(planes if video_format.chroma == "400" else planes + neutral_chroma(video_format), bit_depth)
 
 
-def open_still(
-    path: Path | str,
-    *,
-    chroma: str | None = None,
-    bit_depth: int = 10,
-    matrix: str = "bt709",
-    full_range: bool = False,
-) -> Video:
-    """A still picture as a video of one picture, read and converted at once, as `read_still` does."""
+def open_still(path: Path | str, *, chroma: str | None = None, **options: Any) -> Video:
+    """A still picture as a video of one picture, read and converted at once, by the options of `read_still`."""
     path = Path(path)
-    picture = read_still(path, chroma=chroma, bit_depth=bit_depth, matrix=matrix, full_range=full_range)
+    picture = read_still(path, chroma=chroma, **options)
     return Video(path, _format_of(picture, chroma), lambda _: picture.planes, 1)
 
 
-def open_still_folder(
-    folder: Path | str,
-    *,
-    chroma: str | None = None,
-    bit_depth: int = 10,
-    matrix: str = "bt709",
-    full_range: bool = False,
-) -> Video:
+def open_still_folder(folder: Path | str, *, chroma: str | None = None, **options: Any) -> Video:
     """The still pictures of a folder as one video, in natural order of their names: im2.png stands before im10.png.
 
-    A picture is read and converted, as `read_still` does, each time it is asked for, so memory holds one at a time.
+    A picture is read and converted, by the options of `read_still`, each time it is asked for: memory holds one.
     Hidden files, folders and names that do not end as a still picture's are passed over; the first picture tells size
     and, where `chroma` does not, the chroma format. Raises FormatError when there is no picture or one of another
     size, and, once it is read, for a picture that is damaged or of another chroma format; MissingFileError when the
@@ -93,17 +79,13 @@ def open_still_folder(
     """
     folder = Path(folder)
     paths = stills_in(folder)
-
-    def read_one(path: Path) -> Picture:
-        return read_still(path, chroma=chroma, bit_depth=bit_depth, matrix=matrix, full_range=full_range)
-
-    video_format = _format_of(read_one(paths[0]), chroma)
+    video_format = _format_of(read_still(paths[0], chroma=chroma, **options), chroma)
     size = f"{video_format.width}x{video_format.height}"
     for path in paths:
         _check_same(path, _stored_size(path), paths[0], size)
 
     def read(number: int) -> tuple[Plane, ...]:
-        picture = read_one(paths[number])
+        picture = read_still(paths[number], chroma=chroma, **options)
         _check_same(paths[number], str(_format_of(picture, chroma)), paths[0], str(video_format))
         return picture.planes
 
@@ -111,6 +93,7 @@ def open_still_folder(
 
 
 def stills_in(folder: Path) -> list[Path]:
+    """The still pictures of a folder, in natural order of their names. Raises as `open_still_folder` does."""
     try:
         paths = [
             path

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.analysis.table import Floats, Ints
+from codecnn.analysis._ctu_table import Floats, Ints
 
 RESAMPLES = 1000
 MAX_GROUPS = 4096
 
 
 def bootstrap_groups(groups: Ints, rng: np.random.Generator) -> Ints:
-    """The same numbers (n,), but of at most MAX_GROUPS groups: where there are more, they are put together at random.
+    """Numbers (n,) of at most MAX_GROUPS groups: where there are more, they are put together at random.
 
     That leaves the variance of their sums, which the resampling estimates, as it is in expectation, and makes the work
     independent of the table's length.

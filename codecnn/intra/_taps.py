@@ -6,12 +6,14 @@ which H.266 8.4.5.2.9 substitutes), then the same smoothed, then the DC value. A
     first = clip((Σ weight · row[index] + 2^(shift-1)) >> shift)      four taps: interpolation, planar
     pred  = clip((Σ weight · row[index] + keep · first + 2^(shift-1)) >> shift)     two taps: PDPC, HEVC's edge filters
 
-(shift 0 rounds nothing), whose indices, weights and shifts depend on size and mode alone.
+(shift 0 rounds nothing), whose indices, weights and shifts depend on size and mode alone. Two sums and not one, because
+the standards round and clip the prediction before they blend it.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +60,7 @@ class Taps:
         return np.asarray(self.blend_weight.any((1, 2, 3)))
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """Where p[x][y] of the clauses lies in the row of a block."""
 
     width: int
@@ -68,29 +69,20 @@ class _Rows:
 
     @property
     def corner(self) -> int:
-        return 2 * self.height + (self.line if self.smoothed else 0)
-
-    @property
-    def line(self) -> int:
-        return line_length(self.width, self.height)
+        return 2 * self.height + (line_length(self.width, self.height) if self.smoothed else 0)
 
     def top(self, x: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Of p[x][-1], x in -1..2·width-1."""
+        """Where p[x][-1] lies, x in -1..2·width-1."""
         return np.asarray(self.corner + 1 + x)
 
     def left(self, y: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Of p[-1][y], y in -1..2·height-1."""
+        """Where p[-1][y] lies, y in -1..2·height-1."""
         return np.asarray(self.corner - 1 - y)
 
 
 def line_length(width: int, height: int) -> int:
     """Number of reference samples of a block: two widths, two heights and the corner."""
     return 2 * width + 2 * height + 1
-
-
-def row_length(width: int, height: int) -> int:
-    """Number of samples in a block's row: its references, the same smoothed, and the DC value."""
-    return 2 * line_length(width, height) + 1
 
 
 @cache
@@ -103,13 +95,19 @@ def mode_taps(width: int, height: int, standard: str = "vvc") -> Taps:
         width,
         height,
         standard,
-        *(np.zeros((*shape, 4), np.int32), np.zeros((*shape, 4), np.int32), np.full(modes, 6, np.int32)),
-        *(np.zeros((*shape, 2), np.int32), np.zeros((*shape, 2), np.int32), np.ones(shape, np.int32)),
-        *(np.zeros(modes, np.int32), np.zeros(modes, np.int32)),
+        index=np.zeros((*shape, 4), np.int32),
+        weight=np.zeros((*shape, 4), np.int32),
+        shift=np.full(modes, 6, np.int32),
+        blend_index=np.zeros((*shape, 2), np.int32),
+        blend_weight=np.zeros((*shape, 2), np.int32),
+        keep=np.ones(shape, np.int32),
+        blend_shift=np.zeros(modes, np.int32),
+        blend_round=np.zeros(modes, np.int32),
     )
     for mode in range(modes):
         if mode == DC:
-            taps.index[mode, ..., 0], taps.weight[mode, ..., 0] = row_length(width, height) - 1, 64
+            # The DC value is the last of a row, after the references and the same smoothed.
+            taps.index[mode, ..., 0], taps.weight[mode, ..., 0] = 2 * line_length(width, height), 64
         fill = _fill_vvc if standard == "vvc" else _fill_hevc
         fill(taps, mode)
     for table in vars(taps).values():
@@ -119,14 +117,18 @@ def mode_taps(width: int, height: int, standard: str = "vvc") -> Taps:
 
 
 def _fill_vvc(taps: Taps, number: int) -> None:
-    """H.266 8.4.5.2.6."""
+    """Fill the tables of one VVC mode, H.266 8.4.5.2.6."""
     width, height = taps.width, taps.height
     mode = wide_angle_mode(number, width, height)
     smoothed = mode in SMOOTHED_MODES
+    # Modes that meet whole samples need no interpolation, which would smooth, so their references are smoothed instead;
+    # blocks of up to 32 samples are not.
     rows = _Rows(width, height, smoothed and width * height > 32)
     if mode == PLANAR:
         _fill_planar(taps, number, rows)
     elif mode != DC:
+        # Far from horizontal and vertical, and the sooner the larger the block, the smoothing Gaussian interpolates;
+        # near them the cubic keeps edges sharp (8.4.5.2.13, table 23).
         distance = min(abs(mode - 50), abs(mode - 18))
         size = (width.bit_length() + height.bit_length() - 2) >> 1
         gaussian = distance > GAUSSIAN_DISTANCE[size] and not smoothed
@@ -151,7 +153,10 @@ def _lines(
 
 
 def _reference(rows: _Rows, x: NDArray[np.int64], angle: int, vertical: bool, y: int) -> NDArray[np.int64]:
-    """Where ref[x] of H.266 8.4.5.2.13 lies; `vertical` for the modes that predict from above."""
+    """Where ref[x] of H.266 8.4.5.2.13 lies; `vertical` for the modes that predict from above.
+
+    Negative x continue the main side along the prediction's own direction, by samples of the other side.
+    """
     main, side = (rows.top, rows.left) if vertical else (rows.left, rows.top)
     width, height = (rows.width, rows.height) if vertical else (rows.height, rows.width)
     extended = np.minimum((np.minimum(x, 0) * (inverse_angle(angle) if angle < 0 else 0) + 256) >> 9, height)
@@ -159,7 +164,7 @@ def _reference(rows: _Rows, x: NDArray[np.int64], angle: int, vertical: bool, y:
 
 
 def _fill_planar(taps: Taps, number: int, rows: _Rows) -> None:
-    """H.266 8.4.5.2.11, H.265 8.4.4.2.4."""
+    """Fill the tables of planar, H.266 8.4.5.2.11 and H.265 8.4.4.2.4: the mean of two linear interpolations."""
     width, height = taps.width, taps.height
     x, y = np.arange(width), np.arange(height)[:, None]
     log_w, log_h = width.bit_length() - 1, height.bit_length() - 1
@@ -175,14 +180,18 @@ def _fill_planar(taps: Taps, number: int, rows: _Rows) -> None:
 
 
 def _fill_pdpc(taps: Taps, number: int, mode: int, rows: _Rows) -> None:
-    """H.266 8.4.5.2.15."""
+    """Fill the second sum of a VVC mode, position-dependent prediction combination of H.266 8.4.5.2.15.
+
+    It draws samples near the block's edge towards the unfiltered neighbours across it, by a weight of 32/64 at the edge
+    that halves every 2^scale / 2 samples, so that the prediction joins them.
+    """
     log_w, log_h = taps.width.bit_length() - 1, taps.height.bit_length() - 1
     x, y = np.arange(taps.width), np.arange(taps.height)[:, None]
-    if 18 < mode < 50:
+    if 18 < mode < 50:  # both sides are predicted from already
         return
     if mode in (PLANAR, DC, 18, 50):
         scale = (log_w + log_h - 2) >> 2
-    else:
+    else:  # the nearer to vertical or horizontal, the farther away the line meets the other side; below 0 too far
         inverse = inverse_angle(vvc_angle(mode))
         scale = min(2, (log_h if mode > 50 else log_w) - ((3 * inverse - 2).bit_length() - 1) + 8)
     if scale < 0:
@@ -208,8 +217,9 @@ def _fill_pdpc(taps: Taps, number: int, mode: int, rows: _Rows) -> None:
 
 
 def _fill_hevc(taps: Taps, mode: int) -> None:
-    """H.265 8.4.4.2.1 to 8.4.4.2.6."""
+    """Fill the tables of one HEVC mode, H.265 8.4.4.2.1 to 8.4.4.2.6."""
     size = taps.width
+    # intraHorVerDistThres of 8.4.4.2.3: the larger the block, the more modes predict from smoothed references.
     distance = min(abs(mode - 26), abs(mode - 10))
     rows = _Rows(size, size, mode != DC and size > 4 and distance > {8: 7, 16: 1, 32: 0}[size])
     edge = taps.blend_index[mode], taps.blend_weight[mode], taps.keep[mode]
@@ -236,7 +246,7 @@ def _fill_hevc(taps: Taps, mode: int) -> None:
 
 
 def _fill_hevc_dc(rows: _Rows, index: NDArray[np.int32], weight: NDArray[np.int32], keep: NDArray[np.int32]) -> None:
-    """H.265 8.4.4.2.5, the edge filter of DC in quarters."""
+    """Fill the edge filter of DC, H.265 8.4.4.2.5: weights in quarters, neighbour 1 and prediction 3."""
     size = np.arange(rows.width)
     keep[:] = 4
     keep[0], keep[:, 0], keep[0, 0] = 3, 3, 2

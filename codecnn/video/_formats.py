@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,16 @@ PACKINGS = {
 
 MIN_BIT_DEPTH, MAX_BIT_DEPTH = 8, 16
 _MAX_RATIO = 10**9 - 1
-"""Of a frame rate's numerator and denominator: what Y4M headers are read with."""
+"""Largest numerator and denominator of a frame rate: nine digits, as Y4M headers are read with."""
 _FFMPEG_DEPTHS = (8, 9, 10, 12, 14, 16)
 _NTSC_RATES = tuple(Fraction(base * 1000, 1001) for base in (24, 30, 48, 60, 120))
 _NTSC_TOLERANCE = Fraction(6, 1000)
+
+
+def check_bit_depth(bit_depth: int) -> None:
+    """Raise FormatError unless `bit_depth` is one that pictures may have."""
+    if not MIN_BIT_DEPTH <= bit_depth <= MAX_BIT_DEPTH:
+        raise FormatError(f"bit depth {bit_depth} is not in {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,7 @@ class VideoFormat:
             raise FormatError(f"picture size {self.width}x{self.height} is not positive")
         if self.chroma not in CHROMA_SUBSAMPLING:
             raise FormatError(f"unknown chroma format {self.chroma!r}: one of {', '.join(CHROMA_SUBSAMPLING)}")
-        if not MIN_BIT_DEPTH <= self.bit_depth <= MAX_BIT_DEPTH:
-            raise FormatError(f"bit depth {self.bit_depth} is not in {MIN_BIT_DEPTH} to {MAX_BIT_DEPTH}")
+        check_bit_depth(self.bit_depth)
         if self.fps is not None and not (isinstance(self.fps, Fraction) and self.fps > 0):
             object.__setattr__(self, "fps", frame_rate(self.fps))
 
@@ -93,16 +98,16 @@ class VideoFormat:
         return f"{self.width}x{self.height} {self.chroma} {self.bit_depth} bit"
 
 
-class NameFields(TypedDict, total=False):
-    """What a file name tells; absent keys are unknown."""
+class NameFields(NamedTuple):
+    """What a file name tells; None is unknown. Frame rate in Hz, size in luma samples."""
 
-    width: int
-    height: int
-    chroma: str
-    bit_depth: int
-    fps: Fraction
-    frames: int
-    packing: str
+    width: int | None = None
+    height: int | None = None
+    chroma: str | None = None
+    bit_depth: int | None = None
+    fps: Fraction | None = None
+    frames: int | None = None
+    packing: str | None = None
 
 
 def frame_rate(value: Fraction | float | str) -> Fraction:
@@ -162,20 +167,19 @@ def parse_name(path: Path | str) -> NameFields:
     stem = (path.name if path.suffix in _RATE_FRACTIONS else path.stem).lower()
     size = _SIZE.search(stem)
     if size is None:
-        return {}
-    fields = NameFields(width=int(size[1]), height=int(size[2]))
+        return NameFields()
+    fields: dict[str, Any] = {}
     rest = _UNIT_APART.sub("", stem[size.end() :])
     if progressive := re.match(r"p(?=[-_ \d]|$)", rest):
         rest = rest[progressive.end() :]
     tokens = [token for token in re.split(r"[-_ ]+", rest) if token]
     for position, token in enumerate(tokens):
-        for key, value in _read_token(token, after_size=position == 0).items():
-            fields.setdefault(key, value)  # type: ignore[misc]
-    return fields
+        fields = _read_token(token, after_size=position == 0) | fields
+    return NameFields(int(size[1]), int(size[2]), **fields)
 
 
-def _read_token(token: str, *, after_size: bool) -> NameFields:
-    """What one lower-case token of a file name tells; nothing where its value is not plausible."""
+def _read_token(token: str, *, after_size: bool) -> dict[str, Any]:
+    """The fields of NameFields that one lower-case token tells; none where its value is not plausible."""
     if after_size and _BARE_NUMBER.fullmatch(token) and (rate := _plausible_rate(token)):
         return {"fps": rate}
     if (match := _RATE.fullmatch(token)) and (rate := _plausible_rate(match[1])):
@@ -185,7 +189,7 @@ def _read_token(token: str, *, after_size: bool) -> NameFields:
     if (packing := token.removesuffix("le")) in PACKINGS:
         chroma, bit_depth = PACKINGS[packing]
         return {"packing": packing, "chroma": chroma, "bit_depth": bit_depth}
-    fields: NameFields = {}
+    fields: dict[str, Any] = {}
     if match := _GREY.fullmatch(token):
         fields["chroma"] = "400"
         depth = match["depth"]
@@ -220,14 +224,14 @@ def guess_format(
     named = parse_name(path)
     if size is not None:
         width, height = parse_size(size) if isinstance(size, str) else size
-    elif "width" in named:
-        width, height = named["width"], named["height"]
+    elif named.width is not None and named.height is not None:
+        width, height = named.width, named.height
     else:
         raise FormatError(f"{path} does not tell its picture size: give it as -s WxH, e.g. -s 416x240")
     return VideoFormat(
         width,
         height,
-        chroma=chroma if chroma is not None else named.get("chroma", "420"),
-        bit_depth=bit_depth if bit_depth is not None else named.get("bit_depth", 8),
-        fps=frame_rate(fps) if fps is not None else named.get("fps"),
+        chroma=chroma if chroma is not None else named.chroma or "420",
+        bit_depth=bit_depth if bit_depth is not None else named.bit_depth or 8,
+        fps=frame_rate(fps) if fps is not None else named.fps,
     )

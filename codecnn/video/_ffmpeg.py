@@ -3,15 +3,15 @@
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from codecnn.errors import EncoderError, FormatError
-from codecnn.video.formats import VideoFormat, frame_rate
+from codecnn.video._formats import VideoFormat, frame_rate
+from codecnn.video._video import Video, check_selection, planes_at
 from codecnn.video.process import ffmpeg_path, run
 from codecnn.video.raw import map_file
-from codecnn.video.video import Video, check_selection, planes_at
 
 _PLANAR = re.compile(r"(?:yuv(?P<j>j?)a?(?P<chroma>420|422|444)p|gray)(?P<depth>9|10|12|14|16)?(?:le|be)?", re.ASCII)
 _SEMIPLANAR = {
@@ -35,8 +35,7 @@ _CHANGE_LINE = re.compile(
 _MAX_RATE = 1000
 
 
-@dataclass(frozen=True)
-class StreamInfo:
+class StreamInfo(NamedTuple):
     """What ffmpeg tells of a file's first video stream: codec name, its own pixel format, and our format for it."""
 
     codec: str
@@ -52,10 +51,8 @@ def probe_stream(path: Path | str) -> StreamInfo:
     """
     path = Path(path)
     map_file(path)
-    argv = [
-        *(ffmpeg_path(), "-hide_banner", "-nostdin", *_input(path)),
-        *("-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "null", "-"),
-    ]
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", *_input(path)]
+    argv += ["-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "null", "-"]
     try:
         told = run(argv, what=f"reading {path}").stderr
     except EncoderError as error:
@@ -109,12 +106,10 @@ def decode(
     EncoderError on any damage, FormatError when a picture is not of the size and pixel format of `info`, if given.
     """
     forced = () if demuxer is None else ("-f", demuxer)
-    argv = [
-        *(ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"),
-        *("-err_detect", "crccheck+explode", "-noautorotate", *forced, *_input(path)),
-        *("-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options),
-        *("-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", _url(output)),
-    ]
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"]
+    argv += ["-err_detect", "crccheck+explode", "-noautorotate", *forced, *_input(path)]
+    argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options]
+    argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", _url(output)]
     try:
         done = run(argv, what=f"decoding {path}")
     except EncoderError as error:
@@ -130,8 +125,7 @@ def decode(
 def _check_constant(path: Path, told: str, info: StreamInfo) -> None:
     """Raise FormatError where ffmpeg tells of a change: it would convert samples, and sizes may have equal areas."""
     for pix_fmt, width, height in _CHANGE_LINE.findall(told, told.rfind("\nOutput #0, rawvideo")):
-        size = (info.format.width, info.format.height)
-        if pix_fmt != info.pix_fmt or (int(width), int(height)) != size:
+        if (pix_fmt, int(width), int(height)) != (info.pix_fmt, info.format.width, info.format.height):
             raise FormatError(
                 f"{path} is a stream of {info.format} whose pictures change to {width}x{height} {pix_fmt}"
             )

@@ -1,24 +1,23 @@
 """Every coefficient of every target: over all rows and within each QP, with intervals by picture and by CTU."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from codecnn.analysis.bootstrap import bootstrap_groups, draw, interval, resampled_sums
-from codecnn.analysis.coefficients import closed_form, pair_partial, partial
-from codecnn.analysis.moments import correlations, covariances, moments
-from codecnn.analysis.ranks import resampled_spearman, spearman
-from codecnn.analysis.table import MIN_ROWS, CtuTable, Floats, Ints
+from codecnn.analysis._bootstrap import bootstrap_groups, draw, interval, resampled_sums
+from codecnn.analysis._coefficients import closed_form, pair_partial, partial
+from codecnn.analysis._ctu_table import MIN_ROWS, PREDICTORS, CtuTable, Floats, Ints
+from codecnn.analysis._moments import correlations, covariances, moments
+from codecnn.analysis._ranks import resampled_spearman, spearman
+from codecnn.analysis._results import CoefficientIntervals, Coefficients, Combination, Target, TargetRows
 
 SPEARMAN_ROWS = 20_000
 """Spearman's interval ranks every resample anew, seconds of work for so many rows; above it there is none."""
 SAME_RANKS = {"log_mse": "mse_y"}
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Correlations of the k columns over some rows: Pearson's r and Spearman's (k, k), and by what is resampled
     ("by_picture", "by_ctu") covariances (resamples, k, k) and, by target, Spearman's r of depth and QP (resamples,)."""
 
@@ -30,8 +29,7 @@ class Rows:
     drawn_spearman: dict[str, dict[tuple[str, str], Floats]]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Rows in which the same targets are defined: `columns` are its k predictors and targets, `rows` its "all" and each
     QP by name. `sums` (groups, 1 + k, 1 + k) are the sums of products of its pictures, standardised by `deviation`."""
 
@@ -64,7 +62,7 @@ def analyse(ctus: CtuTable, targets: Sequence[str], seed: int, resamples: int) -
         found = moments(values, ctus.qp_index, qps, drawn_groups[kind])
         whole, deviations[0] = found.over_all()
         deviations[1:] = found.deviation
-        sums[kind] = {"all": whole} | {ctus.qp_name(qp): found.within(qp) for qp in range(qps)}
+        sums[kind] = {"all": whole} | {ctus.qp_name(qp): found.cells[:, qp] for qp in range(qps)}
         if resamples:
             times[kind] = draw(len(whole), resamples, rng)
     overall, within = _spearman(columns, ctus)
@@ -91,55 +89,50 @@ def analyse(ctus: CtuTable, targets: Sequence[str], seed: int, resamples: int) -
     return Part(columns, rows, sums[first]["all"], deviations[0])
 
 
-def target_table(part: Part, target: str) -> dict[str, Any]:
-    """All coefficients of one target: {"rows": {"all" or a QP: {n, pictures, predictor: ...}}, "combination"}.
+def target_coefficients(part: Part, target: str) -> Target:
+    """All coefficients of one target; a gain has the MSE for a predictor too.
 
-    Of each predictor "pearson", "spearman", "partial" (given QP; of QP itself given depth), "partial_all" (given all
-    other predictors), and in "ci95" the intervals. A gain has the MSE for a predictor too. None where not defined.
+    Within a QP there are none of QP itself, and none at all of fewer than MIN_ROWS rows.
     """
     index = {name: i for i, name in enumerate(part.columns)}
-    predictors = [name for name in part.columns if name not in _targets(part)]
+    predictors = [name for name in part.columns if name in PREDICTORS]
     asked = predictors + (["mse_y"] if target in ("gain_db", "mse_saved") and "mse_y" in index else [])
-    table: dict[str, Any] = {}
+    table = {}
     for rows_name, rows in part.rows.items():
-        enough = rows.n >= MIN_ROWS
-        table[rows_name] = {"n": rows.n, "pictures": rows.pictures}
-        r = correlations(rows.covariance) if enough else np.full_like(rows.covariance, np.nan)
-        for name in asked if rows_name == "all" else [name for name in asked if name != "qp"]:
-            x, y = index[name], index[target]
-            given = index["depth_mean" if name == "qp" else "qp"]
-            others = [index[other] for other in predictors if other != name]
-            table[rows_name][name] = {
-                "pearson": or_none(r[x, y]),
-                "spearman": or_none(rows.spearman[x, y]) if enough else None,
-                "partial": or_none(pair_partial(r[x, y], r[x, given], r[y, given])),
-                "partial_all": or_none(partial(r, x, y, others)),
-                "ci95": {kind: _ci95(rows, kind, (name, target), x, y, given) for kind in rows.drawn} if enough else {},
-            }
+        names = asked if rows_name == "all" else [name for name in asked if name != "qp"]
+        found = dict.fromkeys(names, Coefficients())
+        if rows.n >= MIN_ROWS:
+            r, y = correlations(rows.covariance), index[target]
+            for name in names:
+                x, given = index[name], index["depth_mean" if name == "qp" else "qp"]
+                found[name] = Coefficients(
+                    or_none(r[x, y]),
+                    or_none(rows.spearman[x, y]),
+                    or_none(pair_partial(r[x, y], r[x, given], r[y, given])),
+                    or_none(partial(r, x, y, [index[other] for other in predictors if other != name])),
+                    {kind: _intervals(rows, kind, (name, target), x, y, given) for kind in rows.drawn},
+                )
+        table[rows_name] = TargetRows(rows.n, rows.pictures, found)
     covariance = part.rows["all"].covariance[np.ix_(*[[index[n] for n in ("qp", "depth_mean", target)]] * 2)]
-    return {"rows": table, "combination": _combination(covariance)}
+    return Target(table, _combination(covariance))
 
 
-def _ci95(rows: Rows, kind: str, pair: tuple[str, str], x: int, y: int, given: int) -> dict[str, Any]:
+def _intervals(rows: Rows, kind: str, pair: tuple[str, str], x: int, y: int, given: int) -> CoefficientIntervals:
     chosen = np.ix_(range(len(rows.drawn[kind])), [x, y, given], [x, y, given])
     r = correlations(rows.drawn[kind][chosen])
     ranked = rows.drawn_spearman.get(kind, {}).get((pair[0], SAME_RANKS.get(pair[1], pair[1])))
-    return {
-        "pearson": interval(r[:, 0, 1]),
-        "spearman": None if ranked is None else interval(ranked),
-        "partial": interval(pair_partial(r[:, 0, 1], r[:, 0, 2], r[:, 1, 2])),
-    }
+    return CoefficientIntervals(
+        interval(r[:, 0, 1]),
+        None if ranked is None else interval(ranked),
+        interval(pair_partial(r[:, 0, 1], r[:, 0, 2], r[:, 1, 2])),
+    )
 
 
-def _combination(covariance: Floats) -> dict[str, Any]:
+def _combination(covariance: Floats) -> Combination:
     if not np.all(np.diag(covariance) > 0):
-        return {"a": None, "b": None, "ratio": None, "r": None}
+        return Combination()
     a, b, r = closed_form(covariance)
-    return {"a": a, "b": b, "ratio": a / b if b else None, "r": r}
-
-
-def _targets(part: Part) -> set[str]:
-    return {"mse_y", "log_mse", "gain_db", "mse_saved"} & set(part.columns)
+    return Combination(a, b, a / b if b else None, r)
 
 
 def _spearman(columns: Sequence[str], ctus: CtuTable) -> tuple[Floats, Floats]:

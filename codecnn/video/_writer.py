@@ -9,8 +9,8 @@ import numpy as np
 
 from codecnn.errors import FormatError
 from codecnn.runs import atomic_path
-from codecnn.video import y4m
-from codecnn.video.formats import VideoFormat
+from codecnn.video._formats import VideoFormat
+from codecnn.video._y4m import FRAME_LINE, format_header
 from codecnn.video.picture import Picture, Plane
 
 
@@ -70,8 +70,8 @@ def create_video(path: Path | str, video_format: VideoFormat) -> Iterator[VideoW
     is_y4m = path.suffix.lower() == ".y4m"
     with atomic_path(path) as part, part.open("wb") as file:
         if is_y4m:
-            file.write(y4m.format_header(video_format))
-        writer = VideoWriter(path, video_format, file, y4m.FRAME_LINE if is_y4m else b"")
+            file.write(format_header(video_format))
+        writer = VideoWriter(path, video_format, file, FRAME_LINE if is_y4m else b"")
         yield writer
         if writer.count == 0:
             raise FormatError(f"{path}: no picture was written")

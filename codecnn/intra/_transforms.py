@@ -8,31 +8,35 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from codecnn.errors import ConfigError
+from codecnn.intra._arrays import Array, cast, is_tensor, library, wide
 
-Array = Any
-"""NumPy array or tensor; functions give back what they take."""
 Kernel = Literal["DCT2", "DST7", "DCT8"]
 
-_DCT2 = (
-    *(64, 91, 90, 90, 90, 90, 90, 90, 89, 88, 88, 87, 87, 86, 85, 84, 83, 83, 82, 81, 80, 79, 78, 77, 75, 73, 73, 71),
-    *(70, 69, 67, 65, 64, 62, 61, 59, 57, 56, 54, 52, 50, 48, 46, 44, 43, 41, 38, 37, 36, 33, 31, 28, 25, 24, 22, 20),
-    *(18, 15, 13, 11, 9, 7, 4, 2, 0),
-)
+_DCT2 = np.array(
+    (
+        (64, 91, 90, 90, 90, 90, 90, 90, 89, 88, 88, 87, 87),
+        (86, 85, 84, 83, 83, 82, 81, 80, 79, 78, 77, 75, 73),
+        (73, 71, 70, 69, 67, 65, 64, 62, 61, 59, 57, 56, 54),
+        (52, 50, 48, 46, 44, 43, 41, 38, 37, 36, 33, 31, 28),
+        (25, 24, 22, 20, 18, 15, 13, 11, 9, 7, 4, 2, 0),
+    )
+).ravel()
 """H.266 (1181) to (1190): the standard's 64·√2·cos(π·i/128), i = 0..64; its DC row is 64."""
 
+_DST7_32 = np.array(
+    (
+        (4, 9, 13, 17, 21, 26, 30, 34, 38, 42, 46, 50, 53, 56, 60, 63),
+        (66, 68, 72, 74, 77, 78, 80, 82, 84, 85, 86, 87, 88, 89, 90, 90),
+    )
+).ravel()
 _DST7 = {
     4: (29, 55, 74, 84),
     8: (17, 32, 46, 60, 71, 78, 85, 86),
     16: (8, 17, 25, 33, 40, 48, 55, 62, 68, 73, 77, 81, 85, 87, 88, 88),
-    32: (
-        *(4, 9, 13, 17, 21, 26, 30, 34, 38, 42, 46, 50, 53, 56, 60, 63, 66, 68, 72, 74, 77, 78, 80, 82, 84, 85, 86, 87),
-        *(88, 89, 90, 90),
-    ),
+    32: _DST7_32,
 }
 """H.266 8.7.4.3: the first row of each DST-VII, the standard's 128·√(2N/(2N+1))/√N·sin(π·(i+1)/(2N+1))."""
 
@@ -56,10 +60,12 @@ def kernel_matrix(kernel: Kernel, size: int) -> NDArray[np.int64]:
     matrix: NDArray[np.int64]
     k, i = np.arange(size)[:, None], np.arange(size)
     if kernel == "DCT2" and size in (2, 4, 8, 16, 32, 64):
+        # Smaller DCT-IIs are parts of that of 64: cos(π·phase/128), folded back into the table's quarter period.
         phase = (2 * i + 1) * k * (64 // size) % 256
         phase = np.minimum(phase, 256 - phase)
-        matrix = np.where(phase > 64, -1, 1) * np.array(_DCT2)[np.minimum(phase, 128 - phase)]
+        matrix = np.where(phase > 64, -1, 1) * _DCT2[np.minimum(phase, 128 - phase)]
     elif kernel in ("DST7", "DCT8") and size in _DST7:
+        # sin(π·phase/(2N+1)) likewise; the DCT-VIII is the DST-VII mirrored, odd rows negated.
         period = 2 * size + 1
         phase = (2 * k + 1) * (i + 1) % (2 * period)
         sign = np.where(phase > period, -1, 1)
@@ -75,17 +81,19 @@ def kernel_matrix(kernel: Kernel, size: int) -> NDArray[np.int64]:
 
 def dct(blocks: Array) -> Array:
     """Orthonormal 2-D DCT-II; whole numbers are transformed in float64, floating-point ones in their own precision."""
-    height, width = blocks.shape[-2:]
-    if isinstance(blocks, Tensor):
-        samples = blocks if blocks.is_floating_point() else blocks.to(torch.float64)
-        vertical, horizontal = (torch.tensor(dct_matrix(size)).to(samples) for size in (height, width))
-        return vertical @ samples @ horizontal.T
-    return np.asarray(dct(torch.from_numpy(np.ascontiguousarray(_signed(blocks)))))
+    import torch
+
+    if not is_tensor(blocks):
+        # torch multiplies many small matrices several times as fast as NumPy does.
+        return np.asarray(dct(torch.from_numpy(np.ascontiguousarray(wide(blocks)))))
+    samples = blocks if blocks.is_floating_point() else blocks.to(torch.float64)
+    vertical, horizontal = (torch.tensor(dct_matrix(size)).to(samples) for size in blocks.shape[-2:])
+    return vertical @ samples @ horizontal.T
 
 
 def hadamard(blocks: Array) -> Array:
     """2-D Walsh-Hadamard transform, not normalised, in natural order; sides are powers of two. Whole numbers, exact."""
-    out = _signed(blocks)
+    out = wide(blocks)
     for axis in (-1, -2):
         size = out.shape[axis]
         step = 1
@@ -93,17 +101,9 @@ def hadamard(blocks: Array) -> Array:
             pairs = out.reshape(*out.shape[:axis], size // (2 * step), 2, step, *out.shape[axis:][1:])
             where = pairs.ndim - 2 if axis == -1 else pairs.ndim - 3
             first, second = (pairs[(slice(None),) * where + (part,)] for part in (0, 1))
-            stack = torch.stack if isinstance(pairs, Tensor) else np.stack
-            out = stack((first + second, first - second), where).reshape(blocks.shape)
+            out = library(pairs).stack((first + second, first - second), where).reshape(blocks.shape)
             step *= 2
     return out
-
-
-def _signed(blocks: Any) -> Any:
-    """Samples in a type that holds their sums and differences."""
-    if isinstance(blocks, Tensor):
-        return blocks if blocks.is_floating_point() else blocks.to(torch.int64)
-    return blocks if np.issubdtype(blocks.dtype, np.floating) else blocks.astype(np.int64)
 
 
 def forward_transform(residual: Array, kernel_h: Kernel, kernel_v: Kernel, bit_depth: int) -> Array:
@@ -114,10 +114,9 @@ def forward_transform(residual: Array, kernel_h: Kernel, kernel_v: Kernel, bit_d
     `kernel_h` and `kernel_v` are "DCT2", "DST7" or "DCT8". Raises ConfigError for a size that a kernel does not have.
     """
     height, width = residual.shape[-2:]
-    horizontal, vertical = _kept(kernel_h, width), _kept(kernel_v, height)
-    samples, horizontal, vertical = _integers(residual, horizontal, vertical)
+    samples, horizontal, vertical = _exact(residual, _kept(kernel_h, width), _kept(kernel_v, height))
     half = _rounded(samples @ horizontal.T, width.bit_length() - 1 + bit_depth - 9)
-    return _like(_rounded(vertical @ half, height.bit_length() - 1 + 6), residual)
+    return cast(_rounded(vertical @ half, height.bit_length() - 1 + 6), "int64")
 
 
 def inverse_transform(coefficients: Array, kernel_h: Kernel, kernel_v: Kernel, bit_depth: int) -> Array:
@@ -126,10 +125,10 @@ def inverse_transform(coefficients: Array, kernel_h: Kernel, kernel_v: Kernel, b
     Raises ConfigError for a size that a kernel does not have.
     """
     height, width = coefficients.shape[-2:]
-    horizontal, vertical = _kept(kernel_h, width), _kept(kernel_v, height)
-    samples, horizontal, vertical = _integers(coefficients, horizontal, vertical)
+    samples, horizontal, vertical = _exact(coefficients, _kept(kernel_h, width), _kept(kernel_v, height))
+    # 8.7.4.1 clips between the stages: decoders keep intermediate coefficients in 16 bits.
     half = _rounded(vertical.T @ samples, 7).clip(-(1 << 15), (1 << 15) - 1)
-    return _like(_rounded(half @ horizontal, 20 - bit_depth), coefficients)
+    return cast(_rounded(half @ horizontal, 20 - bit_depth), "int64")
 
 
 def _kept(kernel: Kernel, size: int) -> NDArray[np.int64]:
@@ -138,17 +137,15 @@ def _kept(kernel: Kernel, size: int) -> NDArray[np.int64]:
     return matrix
 
 
-def _integers(samples: Any, *matrices: Any) -> Any:
-    """All in a type in which matrix products are exact: float64 on tensors, as GPUs multiply no integers."""
-    if isinstance(samples, Tensor):
-        return samples.to(torch.float64), *(torch.from_numpy(m).to(samples.device, torch.float64) for m in matrices)
-    return samples.astype(np.float64), *(matrix.astype(np.float64) for matrix in matrices)
+def _exact(samples: Any, *matrices: Any) -> Any:
+    """All as float64, in which sums of at most 64 products of 16 and 8 bits are exact: GPUs have no product of integer
+    matrices, and NumPy has it without BLAS."""
+    if is_tensor(samples):
+        import torch
+
+        matrices = tuple(torch.from_numpy(matrix).to(samples.device) for matrix in matrices)
+    return cast(samples, "float64"), *(cast(matrix, "float64") for matrix in matrices)
 
 
 def _rounded(values: Any, shift: int) -> Any:
-    floor = torch.floor if isinstance(values, Tensor) else np.floor
-    return floor((values + 2.0 ** (shift - 1)) / 2.0**shift) if shift > 0 else values * 2.0**-shift
-
-
-def _like(values: Any, blocks: Any) -> Any:
-    return values.to(torch.int64) if isinstance(blocks, Tensor) else values.astype(np.int64)
+    return library(values).floor((values + 2.0 ** (shift - 1)) / 2.0**shift) if shift > 0 else values * 2.0**-shift

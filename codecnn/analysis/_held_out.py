@@ -1,25 +1,23 @@
 """a and b from half of the pictures, tried on the other half."""
 
-from typing import Any
-
 import numpy as np
 
-from codecnn.analysis.bootstrap import interval, resampled_sums
-from codecnn.analysis.coefficients import combined_r, slopes
-from codecnn.analysis.moments import covariances
-from codecnn.analysis.table import Floats
+from codecnn.analysis._bootstrap import interval, resampled_sums
+from codecnn.analysis._coefficients import combined_r, slopes
+from codecnn.analysis._ctu_table import Floats
+from codecnn.analysis._moments import covariances
+from codecnn.analysis._results import Half, HeldOut
 
 SPLITS = 200
 MIN_PICTURES = 4
 
 
-def held_out(sums: Floats, deviation: Floats, seed: int) -> dict[str, Any] | None:
+def held_out(sums: Floats, deviation: Floats, seed: int) -> HeldOut | None:
     """Least squares on a random half of the pictures, r of its a·QP + b·depth on the other half.
 
-    `sums` (pictures, 4, 4) are sums of products of (1, QP, depth, target), standardised by `deviation` (3,). Returns
-    "halves", one split both ways: pictures, a, b and r of the fit, r on the other half and the best r possible there;
-    and over SPLITS splits the mean of the r on the other half, its middle 95 % and the mean of the best possible. None
-    with fewer than MIN_PICTURES pictures, or where QP, depth or target do not vary in a half.
+    `sums` (pictures, 4, 4) are sums of products of (1, QP, depth, target), standardised by `deviation` (3,). Over
+    SPLITS splits, each tried both ways. None with fewer than MIN_PICTURES pictures, or where QP, depth or target do not
+    vary in a half.
     """
     count = len(sums)
     if count < MIN_PICTURES:
@@ -34,17 +32,12 @@ def held_out(sums: Floats, deviation: Floats, seed: int) -> dict[str, Any] | Non
     if middle is None or not all(np.isfinite(way[key][0]) for way in (forth, back) for key in way):
         return None
     pictures = int(half[0].sum()), int(count - half[0].sum())
-    halves = [
-        {"fitted_pictures": fit, "other_pictures": test} | {key: float(way[key][0]) for key in way}
+    first, second = (
+        Half(fit, test, **{key: float(way[key][0]) for key in way})
         for way, fit, test in ((forth, *pictures), (back, *pictures[::-1]))
-    ]
-    return {
-        "halves": halves,
-        "splits": SPLITS,
-        "mean_r_other": float(np.nanmean(both["r_other"])),
-        "middle95_r_other": middle,
-        "mean_best_r_other": float(np.nanmean(both["best_r_other"])),
-    }
+    )
+    mean, best = (float(np.nanmean(both[key])) for key in ("r_other", "best_r_other"))
+    return HeldOut((first, second), SPLITS, mean, middle, best)
 
 
 def _tried(fitted: Floats, other: Floats, deviation: Floats) -> dict[str, Floats]:

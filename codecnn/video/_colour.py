@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat
-from codecnn.video.picture import Picture, Plane, check_bit_depth
+from codecnn.video._formats import CHROMA_SUBSAMPLING, VideoFormat, check_bit_depth
+from codecnn.video.picture import Picture, Plane
 
 MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 """Matrix name -> (KR, KB); bt2020 is the non-constant-luminance form."""
@@ -39,8 +39,9 @@ def rgb_to_ycbcr(
     luma = kr * red + (1 - kr - kb) * green + kb * blue
     planes = [quantise_luma(luma, bit_depth, full_range)]
     if chroma != "400":
+        _, _, scale, offset = _ranges(bit_depth, full_range)
         for difference in ((blue - luma) / (2 * (1 - kb)), (red - luma) / (2 * (1 - kr))):
-            planes.append(_quantise_chroma(_subsample(difference, chroma), bit_depth, full_range))
+            planes.append(_round_clip(scale * _subsample(difference, chroma) + offset, bit_depth))
     return Picture(tuple(plane.astype(video_format.dtype) for plane in planes), bit_depth)
 
 
@@ -79,11 +80,6 @@ def quantise_luma(luma: Real, bit_depth: int, full_range: bool) -> Real:
     """E'Y in [0, 1] to integer values: 64 to 940 at 10 bit limited range, 0 to 1023 full range."""
     scale, offset, _, _ = _ranges(bit_depth, full_range)
     return _round_clip(scale * luma + offset, bit_depth)
-
-
-def _quantise_chroma(difference: Real, bit_depth: int, full_range: bool) -> Real:
-    _, _, scale, offset = _ranges(bit_depth, full_range)
-    return _round_clip(scale * difference + offset, bit_depth)
 
 
 def _ranges(bit_depth: int, full_range: bool) -> tuple[float, float, float, float]:

@@ -5,29 +5,24 @@ correlations of any rows that are made of whole groups, so resampling or splitti
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codecnn.analysis.table import Floats, Ints
+from codecnn.analysis._ctu_table import Floats, Ints
 
 _NO_VARIANCE = 1e-12
 """Variance, in units of that of the whole, that rounding of sums cannot be told from."""
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """Sums of products over groups and QPs. `cells` (groups, qps, 1 + k, 1 + k) of (1, z), z being the k columns minus
     the mean and over the deviation of their QP, `mean` and `deviation` (qps, k) over n rather than n - 1."""
 
     cells: Floats
     mean: Floats
     deviation: Floats
-
-    def within(self, qp: int) -> Floats:
-        """(groups, 1 + k, 1 + k) of the rows of one QP, by its index; standardised in that QP."""
-        return self.cells[:, qp]
 
     def over_all(self) -> tuple[Floats, Floats]:
         """(groups, 1 + k, 1 + k) of all rows, standardised over all of them; and their deviations (k,)."""
@@ -85,7 +80,7 @@ def covariances(sums: Floats) -> Floats:
 
 
 def correlations(covariance: Floats) -> Floats:
-    """(..., k, k) Pearson's r from covariances; NaN where a variance is 0."""
+    """(..., k, k) Pearson's r from covariances, or from sums of products about the means; NaN where a variance is 0."""
     deviation = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
     with np.errstate(divide="ignore", invalid="ignore"):
         matrix: Floats = np.clip(covariance / (deviation[..., :, None] * deviation[..., None, :]), -1.0, 1.0)

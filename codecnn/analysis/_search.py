@@ -8,8 +8,8 @@ from bayes_opt import BayesianOptimization, acquisition
 from bayes_opt.exception import NotUniqueError
 from scipy.optimize import minimize
 
-from codecnn.analysis.coefficients import combined_r
-from codecnn.analysis.table import Floats
+from codecnn.analysis._coefficients import combined_r
+from codecnn.analysis._ctu_table import Floats
 
 INITIAL_POINTS, STEPS = 5, 20
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from matplotlib import colormaps
@@ -11,20 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
 
-from codecnn.analysis.coefficients import combined_r
-from codecnn.analysis.table import CtuTable, Floats
+from codecnn.analysis._coefficients import combined_r
+from codecnn.analysis._ctu_table import CtuTable, Floats
+from codecnn.analysis._results import Combinations, Correlation, QpRows
 from codecnn.runs import atomic_path
 
 DRAWN_ROWS = 200_000
-"""Of a longer table so many rows, drawn at random, are plotted."""
+"""Rows that are plotted of a longer table, drawn at random."""
 _MAX_PANELS = 12
 _INK, _ACCENT, _GREY = "#1f4e79", "#c2410c", "#6b7280"
 _DENSITY = LinearSegmentedColormap.from_list("density", colormaps["Blues"](np.linspace(0.25, 1, 64)))
-"""Without the near-white end, so that a single CTU is seen."""
+"""Colours of counts, without the near-white end, so that a single CTU is seen."""
 _RATIOS = np.logspace(-3, 2, 400)
 
 
-def plot_depth(path: Path | str, ctus: CtuTable, per_qp: Mapping[str, Any], seed: int = 0) -> None:
+def plot_depth(path: Path | str, ctus: CtuTable, per_qp: Mapping[str, QpRows], seed: int = 0) -> None:
     """CU depth against MSE as a density of CTUs, a panel a QP, with the median MSE by depth.
 
     CTUs without any error do not fit the logarithmic axis and are left out. Of more than 12 QPs, 12 spread evenly are
@@ -45,8 +46,8 @@ def plot_depth(path: Path | str, ctus: CtuTable, per_qp: Mapping[str, Any], seed
         chosen = (ctus.qp_index[rows] == qp) & (mse > 0)
         _depth_panel(panel, depth[chosen], mse[chosen])
         found = per_qp[ctus.qp_name(qp)]
-        r = "not defined" if found["depth"] is None else f"{found['depth']:.3f}"
-        panel.set_title(f"QP {ctus.qp_name(qp)}: r = {r}, {found['n']} CTUs", fontsize=10)
+        r = "not defined" if found.depth is None else f"{found.depth:.3f}"
+        panel.set_title(f"QP {ctus.qp_name(qp)}: r = {r}, {found.n} CTUs", fontsize=10)
     figure.supxlabel("mean CU depth of the CTU (splits)", fontsize=10)
     figure.supylabel("MSE (sample²)", fontsize=10)
     _save(figure, path)
@@ -66,29 +67,28 @@ def _depth_panel(panel: Axes, depth: Floats, mse: Floats) -> None:
 
 
 def plot_combination(
-    path: Path | str, covariance: Floats, result: Mapping[str, Any], notebook: Mapping[str, float]
+    path: Path | str, result: Correlation, combined: Combinations, notebook: Mapping[str, float]
 ) -> None:
     """Correlation of a·QP + b·depth with the MSE against a/b, with closed form, search and the notebook's point.
 
-    `covariance` is (3, 3) over (QP, depth, MSE), `result` is what `correlate` returns with nothing None in its
-    combinations, `notebook` has "a", "b" and "r". A negative a/b has no place on the axis: its r is drawn as a line.
+    `combined` are the combinations of `result`, `notebook` has "a", "b" and "r". A negative a/b has no place on the
+    axis: its r is drawn as a line.
     """
     figure = Figure(figsize=(7.6, 4.6), layout="constrained")
     axes = figure.subplots()
-    axes.semilogx(_RATIOS, combined_r(covariance, _RATIOS, 1.0), color=_INK, lw=2, label="a·QP + b·depth, all a/b > 0")
-    for name, key, style in (("QP alone", "qp", "--"), ("depth alone", "depth", ":")):
-        value = result["pearson"][key]
+    r = combined_r(result.covariance, _RATIOS, 1.0)
+    axes.semilogx(_RATIOS, r, color=_INK, lw=2, label="a·QP + b·depth, all a/b > 0")
+    for name, value, style in (("QP alone", result.pearson.qp, "--"), ("depth alone", result.pearson.depth, ":")):
         axes.axhline(value, color=_GREY, ls=style, lw=1, label=f"{name}: {value:.4f}")
-    closed, search = result["closed_form"], result["bayes"]
-    ratio = result["ratio"]
-    label = f"closed form: {closed['r']:.4f} at a/b = {'infinity' if ratio is None else f'{ratio:.4g}'}"
+    r, ratio, search = combined.closed_form.r, combined.ratio, combined.bayes
+    label = f"closed form: {r:.4f} at a/b = {'infinity' if ratio is None else f'{ratio:.4g}'}"
     if _drawable(ratio):
-        axes.plot(ratio, closed["r"], "o", ms=11, mfc="none", mec=_ACCENT, mew=2, label=label)
+        axes.plot(ratio, r, "o", ms=11, mfc="none", mec=_ACCENT, mew=2, label=label)
     else:
-        axes.axhline(closed["r"], color=_ACCENT, lw=1, label=label)
-    found = search["a"] / search["b"] if search["b"] else None
+        axes.axhline(r, color=_ACCENT, lw=1, label=label)
+    found = search.a / search.b if search.b else None
     if _drawable(found):
-        axes.plot(found, search["r"], "x", ms=8, color=_INK, mew=2, label=f"search: {search['r']:.4f}")
+        axes.plot(found, search.r, "x", ms=8, color=_INK, mew=2, label=f"search: {search.r:.4f}")
     theirs = notebook["a"] / notebook["b"]
     axes.plot(theirs, notebook["r"], "D", ms=6, color=_GREY, label=f"notebook: {notebook['r']:.4f} at {theirs:.3f}")
     axes.set_xlabel("a / b (splits per QP step)")
@@ -98,34 +98,34 @@ def plot_combination(
     _save(figure, path)
 
 
-def plot_search(path: Path | str, covariance: Floats, result: Mapping[str, Any]) -> None:
+def plot_search(path: Path | str, result: Correlation, combined: Combinations) -> None:
     """The surface of r over a and b in [0, 1] with the points that the search tried, and how far each step had come.
 
-    `covariance` and `result` as for `plot_combination`. The line is the ridge a/b of the closed form, where it lies in
-    the box. The right panel has the best r so far below the best possible within the bounds, of both searches.
+    `combined` are the combinations of `result`. The line is the ridge a/b of the closed form, where it lies in the box.
+    The right panel shows for both searches how far the best r so far is below the best possible within the bounds.
     """
     figure = Figure(figsize=(10.4, 4.5), layout="constrained")
     surface, convergence = figure.subplots(1, 2)
     a, b = np.meshgrid(np.linspace(0, 1, 201), np.linspace(0, 1, 201))
-    r = combined_r(covariance, a, b)
+    r = combined_r(result.covariance, a, b)
     r[0, 0] = np.nan  # no sum at all
     drawn = surface.contourf(a, b, r, levels=24, cmap="Blues")
     figure.colorbar(drawn, ax=surface, label="Pearson's r with the MSE")
-    ratio = result["ratio"]
+    ratio = combined.ratio
     if ratio is not None and ratio > 0:
         surface.plot([0, min(1, ratio)], [0, min(1, 1 / ratio)], color=_ACCENT, lw=1, label=f"a/b = {ratio:.4g}")
-    points = np.array(result["bayes"]["points"])
+    points = np.array(combined.bayes.points)
     surface.scatter(*points[:, :2].T, c=np.arange(len(points)), cmap="Greys", ec=_INK, lw=0.6, s=22, zorder=3)
-    surface.plot(result["bayes"]["a"], result["bayes"]["b"], "*", color=_ACCENT, ms=14, label="found", zorder=4)
+    surface.plot(combined.bayes.a, combined.bayes.b, "*", color=_ACCENT, ms=14, label="found", zorder=4)
     surface.set(xlabel="a", ylabel="b", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     surface.set_title("points tried, light to dark", fontsize=10)
     surface.legend(fontsize=8, loc="lower right")
-    for name, best, label, colour in (
-        ("bayes", "closed_form_box", "a and b", _INK),
-        ("bayes_b1", "closed_form_b1", "b = 1", _ACCENT),
+    for found, best, label, colour in (
+        (combined.bayes, combined.closed_form_box, "a and b", _INK),
+        (combined.bayes_b1, combined.closed_form_b1, "b = 1", _ACCENT),
     ):
-        reached = [point[2] for point in result[name]["points"]] + [result[name]["r"]]
-        below = np.maximum(result[best]["r"] - np.maximum.accumulate(reached), 1e-12)
+        reached = [point[2] for point in found.points] + [found.r]
+        below = np.maximum(best.r - np.maximum.accumulate(reached), 1e-12)
         convergence.semilogy(np.arange(1, len(below)), below[:-1], ".-", color=colour, lw=1, label=label)
         convergence.plot(len(below), below[-1], "*", color=colour, ms=11)
     convergence.axhline(1e-4, color=_GREY, ls="--", lw=1, label="1e-4")

@@ -1,36 +1,27 @@
 """The cost of every mode of every block on a CPU: one mode of some blocks at a time, all inside the cache.
 
 Blocks lie side by side in the last axis ("lanes"), so that every loop below works on whole vectors whatever the block's
-size. Samples are float32, which holds every sum of the prediction exactly up to 12 bit; only the DCT itself rounds.
+size. Samples are float32: a vector holds as many of them as of int32, and the DCT needs floating point anyway. Its 24
+bits hold every sum of the prediction exactly up to 12 bit: weights in 1/64 give sums of 18 bits, planar's, multiples of
+the block's shorter side, sums of 19. Only the DCT itself rounds.
 """
-
-from typing import Any
 
 import numba
 import numpy as np
 
+# Multiply-add may fuse ("contract") and the sign of zero be lost ("nsz"): neither changes the exact sums. Reordering,
+# which would make the DCT depend on the machine, stays forbidden.
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
 
 MAX_BIT_DEPTH = 12
-"""Beyond it float32 no longer holds Hadamard sums exactly."""
+"""Largest bit depth for which float32 holds Hadamard sums exactly: the sizes of a tile's 128 coefficients add up to at
+most 128^1.5 · 4095 < 2^23."""
 
 
 @_jit
-def mode_costs(
-    rows: Any,
-    original: Any,
-    index: Any,
-    weight: Any,
-    blend_index: Any,
-    blend_weight: Any,
-    blend_round: Any,
-    peak: Any,
-    matrix_v: Any,
-    matrix_h: Any,
-    tile: Any,
-    lanes: Any,
-    out: Any,
-) -> None:
+def mode_costs(  # type: ignore[no-untyped-def]
+    rows, original, index, weight, blend_index, blend_weight, blend_round, peak, matrix_v, matrix_h, tile, lanes, out
+):
     """Fill `out` (n, m) float64 with the cost of m modes of n blocks; all else is float32 but the int32 indices.
 
     `rows` (n, e) and `original` (n, h, w); the tables of `Taps` with weights already divided by 2^shift: `index`,
@@ -51,7 +42,7 @@ def mode_costs(
     totals = np.empty(lanes, np.float64)
     for start in range(0, count, lanes):
         for lane in range(lanes):
-            block = min(start + lane, count - 1)
+            block = min(start + lane, count - 1)  # the last lanes repeat the last block, so that no loop has a rest
             for entry in range(entries):
                 row[entry, lane] = rows[block, entry]
             for y in range(height):
@@ -60,9 +51,17 @@ def mode_costs(
         residual = a.reshape(height * width, lanes)
         for mode in range(modes):
             _residual(
-                *(row, wanted, index[mode], weight[mode], blend_index[mode], blend_weight[mode]),
-                *(blend_round[mode], peak, residual),
+                row,
+                wanted,
+                index[mode],
+                weight[mode],
+                blend_index[mode],
+                blend_weight[mode],
+                blend_round[mode],
+                peak,
+                residual,
             )
+            # Both transforms work along the first axis: rows become columns by an exchange in between.
             if tile[0] == 0:
                 _dct(a, b, matrix_v)
                 _exchange(a, c, lanes)
@@ -85,18 +84,8 @@ def mode_costs(
 
 
 @_jit
-def _residual(
-    row: Any,
-    wanted: Any,
-    index: Any,
-    weight: Any,
-    blend_index: Any,
-    blend_weight: Any,
-    blend_round: Any,
-    peak: Any,
-    residual: Any,
-) -> None:
-    """Original minus prediction, (h·w, lanes), of one mode."""
+def _residual(row, wanted, index, weight, blend_index, blend_weight, blend_round, peak, residual):  # type: ignore[no-untyped-def]
+    """Residual of one mode, original minus prediction, (h·w, lanes)."""
     height, width, _ = index.shape
     lanes = row.shape[1]
     half, zero = np.float32(0.5), np.float32(0)
@@ -107,6 +96,7 @@ def _residual(
             w0, w1, w2, w3 = weight[y, x, 0], weight[y, x, 1], weight[y, x, 2], weight[y, x, 3]
             j0, j1 = blend_index[y, x, 0], blend_index[y, x, 1]
             v0, v1, keep = blend_weight[y, x, 0], blend_weight[y, x, 1], blend_weight[y, x, 2]
+            # Most samples have no second sum (PDPC of H.266 8.4.5.2.15, the edge filters of H.265 8.4.4.2.6).
             if v0 == zero and v1 == zero:
                 for lane in range(lanes):
                     total = row[i0, lane] * w0 + row[i1, lane] * w1 + row[i2, lane] * w2 + row[i3, lane] * w3
@@ -122,8 +112,12 @@ def _residual(
 
 
 @_jit
-def _dct(data: Any, work: Any, matrix: Any) -> None:
-    """DCT-II along the first axis, n = 4, 8, ... 64, in place: even and odd halves apart, as far down as 4."""
+def _dct(data, work, matrix):  # type: ignore[no-untyped-def]
+    """DCT-II along the first axis, n = 4, 8, ... 64, in place: even and odd halves apart, as far down as 4.
+
+    Even frequencies of n samples are the DCT-II of the n/2 sums of samples mirrored about the middle, odd ones depend
+    on their differences alone (partial butterflies, as in HM and VTM): a third of the multiplications at n = 64.
+    """
     size, length = data.shape
     count, stride = size, 1
     while count > 4:
@@ -158,7 +152,7 @@ def _dct(data: Any, work: Any, matrix: Any) -> None:
 
 
 @_jit
-def _exchange(source: Any, target: Any, lanes: Any) -> None:
+def _exchange(source, target, lanes):  # type: ignore[no-untyped-def]
     """(h, w·lanes) to (w, h·lanes)."""
     height, width = source.shape[0], target.shape[0]
     for y in range(height):
@@ -168,7 +162,7 @@ def _exchange(source: Any, target: Any, lanes: Any) -> None:
 
 
 @_jit
-def _hadamard(data: Any, tile: Any) -> None:
+def _hadamard(data, tile):  # type: ignore[no-untyped-def]
     """Walsh-Hadamard along the first axis in tiles, in place."""
     size, length = data.shape
     step = 1
@@ -183,13 +177,14 @@ def _hadamard(data: Any, tile: Any) -> None:
 
 
 @_jit
-def _tile_sums(data: Any, tile_h: Any, tile_w: Any, lanes: Any, totals: Any) -> None:
+def _tile_sums(data, tile_h, tile_w, lanes, totals):  # type: ignore[no-untyped-def]
     """VTM's sum of tiles, (w, h·lanes) in: a quarter of the DC terms, normalised and cut to whole numbers."""
     width, height = data.shape[0], data.shape[1] // lanes
     tile = np.empty(lanes, np.float32)
     totals[:] = 0
     for x0 in range(0, width, tile_w):
         for y0 in range(0, height, tile_h):
+            # The normalisation is not linear (it cuts), so every tile is summed and divided on its own.
             for lane in range(lanes):
                 dc = abs(data[x0, y0 * lanes + lane])
                 tile[lane] = np.floor(dc * np.float32(0.25)) - dc

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.analysis.table import Floats
+from codecnn.analysis._ctu_table import Floats
+from codecnn.analysis._results import Pair, Suppressor
 
 _COLLINEAR = 1e-10
 """Share of a column's variance that counts as none once the others are accounted for."""
@@ -93,30 +94,30 @@ def closed_form_in_box(covariance: Floats, b: float | None = None) -> tuple[floa
     return max(found, key=lambda point: point[2])
 
 
-def suppressor(r_qp: float, r_depth: float, r_both: float) -> dict[str, Any]:
+def suppressor(r_qp: float, r_depth: float, r_both: float) -> Suppressor | None:
     """How QP and depth share the variance of the target that both together explain.
 
-    From Pearson's r of each with the target and with each other. "explained" is the squared multiple correlation;
-    "semi_partial" r of each, cleared of the other, with the target, whose squares are the shares "qp_alone" and
-    "depth_alone" that only that one explains; "common" is the rest. Where common is negative, each hides part of the
-    other's effect, and the sum explains more than both parts added up: "suppression" (Conger 1974; Cohen et al. 2003).
+    From Pearson's r of each with the target and with each other. `explained` is the squared multiple correlation;
+    `semi_partial` the r of each, cleared of the other, with the target, whose squares are the shares `qp_alone` and
+    `depth_alone` that only that one explains; `common` is the rest. Where common is negative, each hides part of the
+    other's effect, and the sum explains more than both parts added up: suppression (Conger 1974; Cohen et al. 2003).
+    None where QP and depth are proportional to each other.
     """
+    if 1 - r_both**2 < _COLLINEAR:
+        return None
     width = math.sqrt(1 - r_both**2)
     semi_qp, semi_depth = (r_qp - r_depth * r_both) / width, (r_depth - r_qp * r_both) / width
-    explained = r_qp**2 + semi_depth**2
-    return {
-        "r_qp": r_qp,
-        "r_depth": r_depth,
-        "r_qp_depth": r_both,
-        "partial": {
-            "qp": float(pair_partial(r_qp, r_both, r_depth)),
-            "depth": float(pair_partial(r_depth, r_both, r_qp)),
-        },
-        "semi_partial": {"qp": semi_qp, "depth": semi_depth},
-        "explained": explained,
-        "shares": {"qp_alone": semi_qp**2, "depth_alone": semi_depth**2, "common": r_qp**2 - semi_qp**2},
-        "suppression": r_qp**2 < semi_qp**2,
-    }
+    partial_qp, partial_depth = pair_partial(r_qp, r_both, r_depth), pair_partial(r_depth, r_both, r_qp)
+    return Suppressor(
+        r_qp,
+        r_depth,
+        r_both,
+        partial=Pair(float(partial_qp), float(partial_depth)),
+        semi_partial=Pair(semi_qp, semi_depth),
+        explained=r_qp**2 + semi_depth**2,
+        shares={"qp_alone": semi_qp**2, "depth_alone": semi_depth**2, "common": r_qp**2 - semi_qp**2},
+        suppression=r_qp**2 < semi_qp**2,
+    )
 
 
 def implied_correlations(r_x: float, r_y: float, multiple: float) -> tuple[float, float] | None:

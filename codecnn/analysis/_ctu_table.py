@@ -128,7 +128,9 @@ def check_table(table: CtuTable | pa.Table | Mapping[str, Any]) -> CtuTable:
     if len(qps) > MAX_QPS:
         raise TableError(f"column qp holds {len(qps)} different values, more than a codec has QPs")
     columns = _predictors(numbers, notes) | _targets(numbers, notes)
-    picture = _enough_pictures(picture, notes)
+    if picture is not None and (count := int(picture.max()) + 1) < MIN_PICTURES:
+        notes.append(f"no interval by picture: that needs at least {MIN_PICTURES} pictures, the table has {count}")
+        picture = None
     if picture is not None and "unit" in names and not {"picture", "group", "sequence"} & set(names) and len(qps) > 1:
         notes.append("without a column picture or sequence, each unit counts as pictures of its own in the intervals")
     return CtuTable(columns, qps, qp_index, picture, dropped, tuple(notes))
@@ -183,7 +185,8 @@ def _predictors(numbers: Mapping[str, Floats], notes: list[str]) -> dict[str, Fl
 def _targets(numbers: Mapping[str, Floats], notes: list[str]) -> dict[str, Floats]:
     """Targets (n,), NaN where a logarithm is not defined."""
     mse, filtered, gain = numbers["mse_y"], numbers.get("mse_y_filtered"), numbers.get("gain_db")
-    found = {"mse_y": mse, "log_mse": _log(mse)}
+    with np.errstate(divide="ignore"):
+        found = {"mse_y": mse, "log_mse": np.where(mse > 0, np.log(mse), np.nan)}
     if filtered is not None:
         if (filtered < 0).any():
             raise TableError(f"column mse_y_filtered holds {np.nanmin(filtered):g}, and no mean square is negative")
@@ -201,12 +204,6 @@ def _targets(numbers: Mapping[str, Floats], notes: list[str]) -> dict[str, Float
         elif undefined:
             notes.append(f"{name} is not defined in {undefined} of {len(values)} rows, which its figures leave out")
     return found
-
-
-def _log(values: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logarithm = np.log(values)
-    return np.where(np.isfinite(logarithm), logarithm, np.nan)
 
 
 def _check_bit_depth(mse: Floats, psnr: Floats | None) -> None:
@@ -260,13 +257,3 @@ def _pictures(columns: Mapping[str, Any], length: int, notes: list[str]) -> Ints
             raise TableError(f"columns differ in length: qp {length}, {key} {len(codes)}")
         numbers = numbers * (int(codes.max(initial=0)) + 1) + codes
     return np.unique(numbers, return_inverse=True)[1]
-
-
-def _enough_pictures(picture: Ints | None, notes: list[str]) -> Ints | None:
-    if picture is None:
-        return None
-    count = int(picture.max()) + 1
-    if count < MIN_PICTURES:
-        notes.append(f"no interval by picture: that needs at least {MIN_PICTURES} pictures, the table has {count}")
-        return None
-    return picture
