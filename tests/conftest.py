@@ -9,6 +9,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
+from tests.helpers.golden import SHARED, GoldenFile, lay_out
+
 # In the background of a script processes ignore Ctrl-C, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -40,12 +42,36 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of golden vectors and real pictures; CODECNN_TEST_DATA or ../shared/data beside the checkout."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    path = Path(os.environ.get("CODECNN_TEST_DATA", default))
-    if not path.is_dir():
-        pytest.skip(f"golden data not found at {path}: set CODECNN_TEST_DATA")
-    return path
+    """The folder of larger golden data and real pictures; a test that needs it skips without."""
+    if not SHARED.is_dir():
+        pytest.skip(f"larger data not found at {SHARED}: set CODECNN_TEST_DATA")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def own_golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The golden data of tests/data, laid out as the larger set: vvc, hevc, intra, sources."""
+    return lay_out(tmp_path_factory.mktemp("golden") / "repository")
+
+
+@pytest.fixture(scope="session", params=["repository", *(["shared"] if SHARED.is_dir() else [])])
+def golden(request: pytest.FixtureRequest) -> Path:
+    """Folders of golden data: the repository's own (its name is "repository"), and the larger one where it is there."""
+    return request.getfixturevalue("own_golden") if request.param == "repository" else SHARED / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden_file(own_golden: Path) -> GoldenFile:
+    """Path of a golden file by its name, such as "vvc/tiny64x64_ai_qp32.266"; skips if only the larger set has it."""
+
+    def find(name: str) -> Path:
+        if (own_golden / name).exists():
+            return own_golden / name
+        if not SHARED.is_dir():
+            pytest.skip(f"{name} is in the larger set only, and that is not at {SHARED}: set CODECNN_TEST_DATA")
+        return SHARED / "golden" / name
+
+    return find
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 import numpy as np
 from scipy.stats import pearsonr
 
+from codecnn.analysis import correlate
+
 QPS = (22, 27, 32, 37)
 
 
@@ -27,6 +29,11 @@ def with_more(table, seed=0):
         "bits": np.round(100 * depth / table["qp"] + rng.random(n)),
         "mse_y_filtered": mse * (0.98 - 0.02 * rng.random(n) * depth),
     }
+
+
+def correlated(table, **options):
+    """What correlation.json would hold of a table."""
+    return correlate(table, **options).as_json()
 
 
 def least_squares(table, target="mse_y"):

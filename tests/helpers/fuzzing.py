@@ -11,19 +11,21 @@ import numpy as np
 
 from codecnn.errors import CodecnnError
 
-CASES = {
-    **{"y4m header": 120, "y4m bytes": 100, "raw": 120, "png": 100, "jpeg": 50, "tiff": 100, "other stills": 40},
-    **{"deep png": 8, "streams": 32, "mp4": 8, "names": 80, "options": 60, "parquet": 50, "csv": 50, "vtm trace": 100},
-    **{"x265 analysis": 100, "store": 120, "yaml": 140, "weights": 50, "cards": 60},
-}
+_STILLS = {"png": 100, "jpeg": 50, "tiff": 100, "other stills": 40, "deep png": 8}
+_VIDEOS = {"y4m header": 120, "y4m bytes": 100, "raw": 120, "streams": 32, "mp4": 8, "names": 80, "options": 60}
+_TABLES = {"parquet": 50, "csv": 50, "vtm trace": 100, "x265 analysis": 100}
+CASES = _STILLS | _VIDEOS | _TABLES | {"store": 120, "yaml": 140, "weights": 50, "cards": 60}
 SECONDS = 20
 """A case that takes longer hangs."""
 
 Case = Callable[[np.random.Generator], Any]
 
 
-def fuzz(kind: str, case: Case, count: int | None = None) -> Counter[str]:
-    """Run the cases of a kind. `case` gets a generator, and raises AssertionError where a result is not correct."""
+def fuzz(kind: str, case: Case, count: int | None = None, both: int = -1) -> Counter[str]:
+    """Run the cases of a kind, more than `both` of which have to end in an error, and as many in a result.
+
+    `case` gets a generator, and raises AssertionError where a result is not correct.
+    """
     outcomes: Counter[str] = Counter()
     for number in range(count or CASES[kind]):
         where = f"{kind}, case {number} (seed [{zlib.crc32(kind.encode())}, {number}])"
@@ -40,6 +42,7 @@ def fuzz(kind: str, case: Case, count: int | None = None) -> Counter[str]:
         except Exception as error:
             raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
     assert outcomes.total() == (count or CASES[kind])
+    assert min(outcomes["error"], outcomes["result"]) > both, outcomes
     return outcomes
 
 

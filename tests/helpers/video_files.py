@@ -1,0 +1,66 @@
+"""Files of pictures for tests: streams by ffmpeg, PNGs written by hand, and the bytes of what a video gives."""
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codecnn.video import Picture, VideoFormat, create_video
+from codecnn.video.process import ffmpeg_path
+
+FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
+
+
+def random_samples(shape: tuple[int, ...], dtype: Any = np.uint8, seed: int = 5) -> np.ndarray:
+    """Samples over the whole range of their type."""
+    return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+
+
+def random_pictures(video_format: VideoFormat, count: int, seed: int = 0) -> list[Picture]:
+    """Pictures that reach both ends of the range."""
+    rng = np.random.default_rng(seed)
+    top = 1 << video_format.bit_depth
+    pictures = []
+    for _ in range(count):
+        planes = [rng.integers(0, top, shape).astype(video_format.dtype) for shape in video_format.plane_shapes]
+        planes[0][0, 0], planes[-1][-1, -1] = top - 1, 0
+        pictures.append(Picture(tuple(planes), video_format.bit_depth))
+    return pictures
+
+
+def write_video(path: Path, video_format: VideoFormat, pictures: Iterable[Picture | Sequence[np.ndarray]]) -> None:
+    """Pictures as raw YUV or Y4M, by the name."""
+    with create_video(path, video_format) as out:
+        for picture in pictures:
+            out.write(picture)
+
+
+def assert_same(got: Picture, wanted: Picture) -> None:
+    """Bit depth and every sample."""
+    assert got.bit_depth == wanted.bit_depth
+    for ours, theirs in zip(got.planes, wanted.planes, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def joined(pictures: Iterable[Picture]) -> bytes:
+    """All samples, plane after plane, little-endian."""
+    return b"".join(plane.astype(plane.dtype.newbyteorder("<")).tobytes() for p in pictures for plane in p.planes)
+
+
+def write_png(path: Path, samples: np.ndarray, colour_type: int, palette: bytes = b"", bit_depth: int = 0) -> None:
+    """A PNG written by hand, so that no library decides on its depth; `samples` (h, w) or (h, w, channels).
+
+    With `bit_depth` 1 a sample is a byte of eight pixels.
+    """
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width = samples.shape[0], samples.shape[1] * (8 if bit_depth == 1 else 1)
+    head = struct.pack(">IIBBBBB", width, height, bit_depth or 8 * samples.dtype.itemsize, colour_type, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in samples.astype(samples.dtype.newbyteorder(">")))
+    chunks = [(b"IHDR", head), (b"PLTE", palette), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in chunks if part[1] or part[0] == b"IEND"))
