@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint slow clean
+.PHONY: demo test lint slow wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   the tests"
 	@echo "make slow   the slow tests as well"
 	@echo "make lint   ruff, mypy, the layers"
+	@echo "make wheel  build the wheel, install it in a fresh environment, run a short demo outside of the repository"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +33,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+wheel: $(STAMP)
+	$(BIN)/python tools/wheel.py
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -27,18 +27,10 @@ def check(
     learn, arithmetic that is not what it should be, data that is not what it seems, a machine that is not free. See
     docs/check.md for every check.
     """
-    from codecnn.config import load_modes_config, load_train_config, task_of
-    from codecnn.training.checks.run import check_task, check_training
+    from codecnn.config import load_config
 
     with progress("checking", "check") as report:
-        if task_of(config, overrides or ()) == "modes":
-            modes = load_modes_config(config, overrides or ())
-            findings = check_task(modes.make_task, modes.training, progress=report)
-        else:
-            loaded = load_train_config(config, overrides or ())
-            findings = check_training(
-                loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, progress=report
-            )
+        findings = load_config(config, overrides or ()).check(report)
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -51,27 +51,20 @@ def compare(
     See docs/check.md.
     """
     from codecnn.models import load_model
-    from codecnn.training.compare import (
-        compare_networks,
-        default_tolerance,
-        exact_float32,
-        first_difference,
-        folded_layers,
-        variant,
-    )
+    from codecnn.training import compare as layers
 
     first, _ = load_model(a)
     second, _ = load_model(b or a)
-    planes = _input(first, source, qp, size, bit_depth, chroma)
-    network = variant(first, device=device_a, dtype=dtype_a)
-    other = variant(second, device=device_b, dtype=dtype_b, compiled=compile_b, prepared=prepared_b)
-    skip = folded_layers(second, other) if prepared_b else []
+    planes = _input(first, source, qp, size=size, bit_depth=bit_depth, chroma=chroma)
+    network = layers.variant(first, device=device_a, dtype=dtype_a)
+    other = layers.variant(second, device=device_b, dtype=dtype_b, compiled=compile_b, prepared=prepared_b)
+    skip = layers.folded_layers(second, other) if prepared_b else []
     if tolerance is None:
         alike = device_a == device_b and dtype_a == dtype_b and not compile_b and not prepared_b
-        tolerance = default_tolerance(alike, "bfloat16" in (dtype_a, dtype_b), tf32)
-    with exact_float32(not tf32):
-        rows = compare_networks(network, other, planes, tolerance=tolerance, skip=skip)
-    found = first_difference(rows)
+        tolerance = layers.default_tolerance(alike, "bfloat16" in (dtype_a, dtype_b), tf32)
+    with layers.exact_float32(not tf32):
+        rows = layers.compare_networks(network, other, planes, tolerance=tolerance, skip=skip)
+    found = layers.first_difference(rows)
     if as_json:
         print_json(
             {"tolerance": tolerance, "first": found and found.name, "not_compared": skip}
@@ -86,14 +79,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _input(
-    model: "FilterNetwork",
-    source: Path | None,
-    qp: int,
-    size: str | None,
-    bit_depth: int | None,
-    chroma: str | None,
-) -> "dict[str, Tensor]":
+def _input(model: "FilterNetwork", source: Path | None, qp: int, **geometry: Any) -> "dict[str, Tensor]":
     from codecnn.dataset.store import is_store, open_store
     from codecnn.training.compare import noise_planes, picture_planes, store_planes
     from codecnn.video import open_video
@@ -102,7 +88,7 @@ def _input(
         return noise_planes(model)
     if is_store(source):
         return store_planes(model, open_store(source))
-    with open_video(source, size=size, bit_depth=bit_depth, chroma=chroma) as video:
+    with open_video(source, **geometry) as video:
         return picture_planes(model, video[0], qp)
 
 

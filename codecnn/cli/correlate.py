@@ -23,18 +23,16 @@ def correlate(
     as_json: Json = False,
 ) -> None:
     """How QP and CU depth relate to the error the codec leaves: correlations, and the best a·QP + b·depth."""
-    from codecnn.analysis import check_table, load_table, write_correlation
-    from codecnn.analysis import correlate as run_correlation
+    from codecnn import analysis
     from codecnn.dataset.store import UNITS, open_store
 
     if (source / UNITS).exists() or (source / "coded").exists():
         open_store(source)  # says what is wrong with an unfinished one
-    table = check_table(load_table(source))
-    result = run_correlation(table, seed=seed, resamples=resamples)
-    write_correlation(output, result, table)
+    table = analysis.check_table(analysis.load_table(source))
+    result = analysis.correlate(table, seed=seed, resamples=resamples)
+    analysis.write_correlation(output, result, table)
     if as_json:
-        print_json(result)
+        print_json(result.as_json())
     else:
-        out.print(
-            (output / "correlation.md").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True
-        )
+        text = (output / "correlation.md").read_text(encoding="utf-8")
+        out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -52,7 +52,7 @@ def dataset_build(
         return
     store = open_store(output)
     facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
-    reasons = [unit.record["no_blocks"] for unit in store.units if "no_blocks" in unit.record]
+    reasons = [unit.no_blocks for unit in store.units if unit.no_blocks is not None]
     if as_json:
         facts["no_blocks"] = reasons
     print_facts(facts, as_json)
@@ -92,8 +92,8 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_jso
         return
     table = Table("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y dB", "depth")
     for row in stats["rows"]:
-        depth = "-" if row["depth_mean"] is None else f"{row['depth_mean']:.2f}"
-        rate, psnr = f"{row['bits_per_sample']:.3f}", f"{row['psnr_y']:.2f}"
+        depth, psnr = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("depth_mean", "psnr_y"))
+        rate = f"{row['bits_per_sample']:.3f}"
         counts = (str(row[name]) for name in ("qp", "sequences", "pictures", "ctus"))
         table.add_row(row["split"], *counts, rate, psnr, depth)
     out.print(table)

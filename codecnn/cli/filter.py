@@ -14,8 +14,7 @@ from codecnn.console import err, print_facts, print_json
 from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from codecnn.filtering import PictureFilter
-    from codecnn.filtering.inputs import Beside
+    from codecnn.filtering import Beside, PictureFilter
     from codecnn.video import Video, VideoFormat
 
 
@@ -65,16 +64,9 @@ def filter_command(
 
     With --original each picture is filtered as an encoder would: off, on or by CTU, at the best strength.
     """
-    from codecnn.evaluation.sweep import untrained_qp
-    from codecnn.filtering import (
-        DEFAULT_TILE,
-        count_decisions,
-        decide_video,
-        filter_video,
-        load_filter,
-        write_decisions,
-    )
-    from codecnn.training import pick_device
+    from codecnn import filtering
+    from codecnn.evaluation.summarise import untrained_qp
+    from codecnn.models import pick_device
     from codecnn.video import open_video
 
     if output.resolve() == source.resolve():
@@ -82,8 +74,8 @@ def filter_command(
     if original is None and decisions is not None:
         raise ConfigError(f"nothing is decided without the original: {decisions} needs --original")
     tried = parse_qps(offsets)
-    filter_, card = load_filter(
-        model, exact=exact, device=pick_device(device), tile=tile or DEFAULT_TILE, memory=parse_bytes(memory)
+    filter_ = filtering.load_filter(
+        model, exact=exact, device=pick_device(device), tile=tile or filtering.DEFAULT_TILE, memory=parse_bytes(memory)
     )
     with ExitStack() as stack:
         video = stack.enter_context(
@@ -91,10 +83,13 @@ def filter_command(
         )
         qps = _qps(qp, source, len(video)) if "qp" in filter_.planes or original is not None else [0]
         for value in sorted(set(qps)) if "qp" in filter_.planes else []:
-            if note := untrained_qp(card, value):
+            if note := untrained_qp(filter_.card, value):
                 err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
         beside = _beside(filter_, source, video, plane or [], blocks, stack)
-        originals = None if original is None else stack.enter_context(_originals(original, video, frames))
+        originals = None
+        if original is not None:
+            # Only where the first pictures of the video were asked for may the originals be more.
+            originals = stack.enter_context(_like(original, video.format).select(frames=frames))
         bar = stack.enter_context(tqdm(total=len(video), desc="filtering", unit="picture", disable=None))
 
         def report(_done: int) -> None:
@@ -102,15 +97,15 @@ def filter_command(
 
         facts: dict[str, Any] = {"output": str(output), "pictures": len(video)}
         if originals is None:
-            filter_video(filter_, video, qps, output, beside=beside, progress=report)
+            filtering.filter_video(filter_, video, qps, output, beside=beside, progress=report)
         else:
-            made = decide_video(
+            made = filtering.decide_video(
                 filter_, video, originals, qps, output, offsets=tried, ctu=ctu, beside=beside, progress=report
             )
             if decisions is not None:
-                write_decisions(decisions, made, video.format.width, video.format.height, ctu)
+                filtering.write_decisions(decisions, made, video.format.width, video.format.height, ctu)
             facts["pictures"] = len(made)
-            facts["decisions"] = count_decisions(made)
+            facts["decisions"] = filtering.count_decisions(made)
     if as_json:
         print_json(facts)
     elif originals is not None:
@@ -132,9 +127,9 @@ def _beside(
     filter_: "PictureFilter", source: Path, video: "Video", planes: Sequence[str], blocks: Path | None, stack: ExitStack
 ) -> "Beside":
     """The planes beside the pictures: from the files named, and of the coding tree from a table or the VVC stream."""
-    from codecnn.codec.blocks.table import read_table
-    from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_table
-    from codecnn.dataset.loader import CELL_SCALES
+    from codecnn.codec.blocks.files import read_blocks
+    from codecnn.codec.blocks.vvc_partition import SUFFIXES
+    from codecnn.codec.plane_sources import CELL_PLANES
     from codecnn.filtering import planes_beside
 
     form, videos = video.format, {}
@@ -145,16 +140,10 @@ def _beside(
         videos[name] = stack.enter_context(_like(Path(file), form))
     table = None
     if blocks is not None:
-        table = read_table(blocks)
-    elif source.suffix.lower() in SUFFIXES and any(name in CELL_SCALES for name in filter_.planes):
-        table = stream_table(source)
+        table = read_blocks(blocks)
+    elif source.suffix.lower() in SUFFIXES and any(name in CELL_PLANES for name in filter_.planes):
+        table = read_blocks(source)
     return planes_beside(filter_.planes, form, videos, table)
-
-
-def _originals(path: Path, video: "Video", frames: int | None) -> "Video":
-    """The originals of `video`; only where its first pictures were asked for may they be more."""
-    originals = _like(path, video.format)
-    return originals if frames is None else originals.select(frames=frames)
 
 
 def _like(path: Path, form: "VideoFormat") -> "Video":
@@ -167,9 +156,9 @@ def _like(path: Path, form: "VideoFormat") -> "Video":
     named = parse_name(path)
     return open_video(
         path,
-        size=None if "width" in named else (form.width, form.height),
-        bit_depth=named.get("bit_depth", form.bit_depth),
-        chroma=named.get("chroma", form.chroma),
+        size=None if named.width else (form.width, form.height),
+        bit_depth=named.bit_depth or form.bit_depth,
+        chroma=named.chroma or form.chroma,
     )
 
 

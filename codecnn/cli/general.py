@@ -25,7 +25,7 @@ def demo(
     from codecnn.demo import run_demo
 
     results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
-    for one in results["evaluation"]["models"]:
+    for one in results["evaluation"]:
         print_gains(one)
     correlation = results["correlation"]
     out.print(
@@ -44,11 +44,11 @@ def doctor(as_json: Json = False) -> None:
 
     findings = examine()
     if as_json:
-        print_json(findings)
+        print_json([vars(finding) for finding in findings])
     else:
         table = Table("what", "found", "")
         for finding in findings:
-            table.add_row(finding["what"], finding["found"], "ok" if finding["ok"] else "missing")
+            table.add_row(finding.what, finding.found, "ok" if finding.ok else "missing")
         out.print(table)
-    if not all(finding["ok"] or finding["optional"] for finding in findings):
+    if not all(finding.ok or finding.optional for finding in findings):
         raise typer.Exit(1)

@@ -8,7 +8,6 @@ import typer
 from codecnn.cli.app import app
 from codecnn.cli.options import BitDepth, Chroma, Device, Frames, Json, Packing, Size
 from codecnn.console import print_facts, progress
-from codecnn.errors import ConfigError
 
 
 @app.command()
@@ -46,25 +45,14 @@ def labels(
     Of a store every picture is labelled at every QP, with references from the decoded pictures. See docs/labels.md for
     what the columns hold and which neighbours count as available.
     """
-    from codecnn.dataset.store import is_store, open_store
-    from codecnn.labels.sources import SPLITS, file_inputs, read_inputs, store_inputs
-    from codecnn.labels.table import label_settings, write_labels
-    from codecnn.training import pick_device
+    from codecnn.labels import label_blocks, label_settings
+    from codecnn.models import pick_device
 
     settings = label_settings(standard, block_sizes, cost, top, full, ctu_size)
     where = pick_device(device)
     options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "packing": packing, "frames": frames}
-    if is_store(source):
-        told = {name for name, value in {"decoded": decoded, "qp": qp, **options}.items() if value is not None}
-        if told:
-            raise ConfigError(f"{source} is a store, which tells {', '.join(sorted(told))} itself")
-        inputs = store_inputs(open_store(source), split.split(",") if split else SPLITS)
-    elif split:
-        raise ConfigError(f"{source} is no store: it has no split {split!r}")
-    else:
-        inputs = file_inputs(source, decoded, qp=qp, **options)
-    pictures = sum(entry.count for entry in inputs)
+    splits = split.split(",") if split else None
     with progress("labelling", "picture") as report:
-        facts = {"total": pictures, "inputs": [entry.facts() for entry in inputs], "progress": report}
-        rows = write_labels(output, read_inputs(inputs), settings, jobs=jobs, device=str(where), **facts)  # type: ignore[arg-type]
-    print_facts({"labels": str(output), "pictures": pictures, "blocks": rows}, as_json)
+        given = {"settings": settings, "decoded": decoded, "qp": qp, "splits": splits, **options}
+        found = label_blocks(source, output, jobs=jobs, device=str(where), progress=report, **given)  # type: ignore[arg-type]
+    print_facts({"labels": str(output), "pictures": found.pictures, "blocks": found.blocks}, as_json)

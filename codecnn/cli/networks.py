@@ -1,6 +1,6 @@
 """Networks and their cost."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -10,6 +10,9 @@ from codecnn.cli.options import Json
 from codecnn.console import out, print_facts, print_json
 from codecnn.errors import ConfigError
 
+if TYPE_CHECKING:
+    from codecnn.models import Card
+
 
 @app.command()
 def models(as_json: Json = False) -> None:
@@ -18,14 +21,11 @@ def models(as_json: Json = False) -> None:
 
     cards = zoo_cards()
     if as_json:
-        print_json([
-            {
-                "name": name,
-                "description": describe_model(name),
-                "weights": [_weights(stem, card) for stem, card in cards.items() if card["network"] == name],
-            }
-            for name in list_models()
-        ])  # fmt: skip
+        listed = []
+        for name in list_models():
+            weights = [_weights(stem, card) for stem, card in cards.items() if card.network == name]
+            listed.append({"name": name, "description": describe_model(name), "weights": weights})
+        print_json(listed)
         return
     table = Table("name", "network")
     for name in list_models():
@@ -44,15 +44,14 @@ def models(as_json: Json = False) -> None:
     out.print(table)
 
 
-def _weights(name: str, card: dict[str, Any]) -> dict[str, Any]:
-    """What a user chooses weights by; gains and BD-rate are of luma, on the pictures that the card names, or None."""
-    test = card.get("test", {"gain_db": {"y": None}, "bd_rate": {"y": None}})
+def _weights(name: str, card: "Card") -> dict[str, Any]:
+    """The facts by which a user chooses weights; gains and BD-rate are of luma, from the card's test, or None."""
     return {
         "name": name,
-        "kmac_per_pixel": card["kmac_per_pixel"],
-        "planes": card["options"]["planes"],
-        "gain_db": test["gain_db"]["y"],
-        "bd_rate": test["bd_rate"]["y"],
+        "kmac_per_pixel": card.kmac_per_pixel,
+        "planes": card.options["planes"],
+        "gain_db": card.test.gain_db["y"] if card.test else None,
+        "bd_rate": card.test.bd_rate["y"] if card.test else None,
     }
 
 

@@ -28,16 +28,8 @@ def info(
         _stream_info(file, as_json)
         return
     with open_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing) as video:
-        form = video.format
-        facts: dict[str, Any] = {
-            "file": str(file),
-            "width": form.width,
-            "height": form.height,
-            "chroma": form.chroma,
-            "bit_depth": form.bit_depth,
-            "fps": None if form.fps is None else float(form.fps),
-            "pictures": len(video),
-        }
+        fps = None if video.format.fps is None else float(video.format.fps)
+        facts = {"file": str(file), **asdict(video.format), "fps": fps, "pictures": len(video)}
     print_facts(facts, as_json)
 
 
@@ -69,11 +61,12 @@ def partition(
     as_json: Json = False,
 ) -> None:
     """Every CU of a bitstream: position, size, depth, mode and QP. The first run compiles for about a minute."""
-    from codecnn.codec.blocks.table import LUMA, write_table
+    from codecnn.codec.blocks.files import write_blocks
+    from codecnn.codec.blocks.table import LUMA
     from codecnn.codec.blocks.vvc_partition import stream_table
 
     table = stream_table(stream)
-    write_table(output, table)
+    write_blocks(output, table)
     luma = int((table.channel == LUMA).sum())
     pictures = len(set(table.poc.tolist()))
     facts = {"stream": str(stream), "table": str(output), "pictures": pictures, "cus": len(table), "luma_cus": luma}

@@ -22,30 +22,23 @@ def train(
 ) -> None:
     """Train a network; the weights that do best on its validation pictures are kept.
 
-    A loop filter on a store, or with `task: modes` the classifier of intra modes on tables of `codecnn labels`.
+    A loop filter on a store, or with `task: intra_modes` the classifier of intra modes on tables of `codecnn labels`.
     On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
     """
-    from codecnn.config import load_modes_config, load_train_config, task_of
+    from codecnn.config import load_config
     from codecnn.training import train as run_training
-    from codecnn.training import train_task
     from codecnn.training.distributed import is_first
 
-    run = output or Path("runs") / config.stem
-    if task_of(config, overrides or ()) == "modes":
-        modes = load_modes_config(config, overrides or ())
-        last = train_task(lambda: modes.make_task(modes.training), modes.training, run, resume=resume, progress=True)
-    else:
-        loaded = load_train_config(config, overrides or ())
-        last = run_training(
-            loaded.mix(), loaded.model.name, loaded.model.options, loaded.training, run, resume=resume, progress=True
-        )
+    loaded = load_config(config, overrides or ())
+    done = run_training(loaded, output or Path("runs") / config.stem, resume=resume, progress=True)
     if not is_first():
         return
     if as_json:
-        print_json(last | {"weights": str(run / "best.safetensors")})
+        best = {"best_gain": done.best_score} if loaded.task == "filter" else {}
+        print_json(done.last | {"best_score": done.best_score} | best | {"weights": str(done.weights)})
         return
-    if "best_gain" in last:
-        out.print(f"Best mean gain on the validation pictures: {last['best_gain']:+.4f} dB")
+    if loaded.task == "filter":
+        out.print(f"Best mean gain on the validation pictures: {done.best_score:+.4f} dB")
     else:
-        out.print(f"Least cost lost on the validation pictures: {-last['best_score']:.2f} %")
-    out.print(f"Weights: {run / 'best.safetensors'}", soft_wrap=True)
+        out.print(f"Least cost lost on the validation pictures: {-done.best_score:.2f} %")
+    out.print(f"Weights: {done.weights}", soft_wrap=True)

@@ -13,16 +13,12 @@ import pytest
 
 from codecnn import cli
 from codecnn.evaluation import psnr
-from codecnn.models import create_model, save_weights
+from codecnn.filtering import FloatFilter
+from codecnn.models import load_model
 from codecnn.video import VideoFormat, create_video, open_video
-from tests.models.test_models import SMALL, awaken
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
-    save_weights(path, awaken(create_model("rdn", **SMALL)), "rdn", {})
-    return path
+from tests.helpers.commands import result_of
+from tests.helpers.networks import SMALL
+from tests.helpers.training import write_config
 
 
 @pytest.fixture
@@ -39,134 +35,105 @@ def yuv(tmp_path):
 def test_every_command_explains_itself(run):
     status, text, _ = run("--help")
     assert status == 0
-    for command in (
-        "demo",
-        "info",
-        "dataset",
-        "train",
-        "evaluate",
-        "filter",
-        "correlate",
-        "models",
-        "complexity",
-        "doctor",
-    ):
+    commands = (
+        "demo doctor info partition dataset labels check train compare evaluate filter correlate models complexity"
+    )
+    for command in (*commands.split(), "export"):
         assert command in text
         assert run(command, "--help")[0] == 0
 
 
 def test_info(run, yuv):
-    status, text, _ = run("info", yuv, "--json")
-    assert status == 0
-    facts = json.loads(text)
+    facts = result_of(run, "info", yuv)
     assert (facts["width"], facts["height"], facts["pictures"], facts["fps"]) == (48, 32, 3, 30)
 
 
-def test_models_complexity_doctor(run, weights):
-    assert "rdn" in [model["name"] for model in json.loads(run("models", "--json")[1])]
-    cost = json.loads(run("complexity", "rdn", "blocks=4", "growth=24", "--json")[1])
-    assert round(cost["kmac_per_pixel"]) == 523
-    assert json.loads(run("complexity", weights, "--json")[1])["parameters"] > 0
-    status, text, _ = run("doctor", "--json")
-    assert status == 0
-    assert {"VVC encoder", "torch"} <= {finding["what"] for finding in json.loads(text) if finding["ok"]}
+def test_models_complexity_doctor(run, network, weights):
+    assert "rdn" in [model["name"] for model in result_of(run, "models")]
+    assert round(result_of(run, "complexity", "rdn", "blocks=4", "growth=24")["kmac_per_pixel"]) == 523
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    assert result_of(run, "complexity", weights)["parameters"] == parameters
+    assert {"VVC encoder", "torch"} <= {finding["what"] for finding in result_of(run, "doctor") if finding["ok"]}
 
 
-def test_filter_writes_what_the_library_computes(run, weights, yuv, tmp_path):
+def test_filter_writes_what_the_library_computes(run, network, weights, yuv, tmp_path):
     output = tmp_path / "out_48x32.yuv"
     status, _, err = run("filter", "--model", weights, "-i", yuv, "-q", "37", "-o", output)
     assert status == 0, err
+    filter_ = FloatFilter(network)
     with open_video(yuv) as before, open_video(output) as after:
         assert len(after) == 3
-        assert 60 - psnr(before[2].y, after[2].y, 8) > 0
-        np.testing.assert_array_equal(before[2].u, after[2].u)
+        for decoded, filtered in zip(before, after, strict=True):
+            assert np.mean(decoded.y != filtered.y) > 0.5
+            for plane, expected in zip(filtered.planes, filter_(decoded, 37).planes, strict=True):
+                np.testing.assert_array_equal(plane, expected)
 
 
-def test_train_evaluate_and_correlate_on_a_store(run, tiny_store, tmp_path):
-    config = tmp_path / "small.yaml"
-    config.write_text(
-        f"store: {tiny_store.folder}\nmodel:\n  name: rdn\n  options: {json.dumps(SMALL)}\n"
-        "training: {steps: 2, batch: 2, patch: 32, validate_every: 2, threads: 1}\n"
-    )
-    status, text, err = run("train", config, "training.seed=7", "-o", tmp_path / "run", "--json")
-    assert status == 0, err
+def test_train_evaluate_and_correlate_on_a_store(run, weights, tiny_store, tmp_path):
+    settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": 1}
+    config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
+    trained = result_of(run, "train", config, "training.seed=7", "-o", tmp_path / "run")["weights"]
     assert json.loads((tmp_path / "run" / "config.json").read_text())["training"]["seed"] == 7
-    weights = json.loads(text)["weights"]
-    status, text, err = run("evaluate", tiny_store.folder, "--model", weights, "-o", tmp_path / "results", "--json")
-    assert status == 0, err
-    assert json.loads(text)["gain_db"]["y"]["mean"] == pytest.approx(0, abs=0.2)
-    status, text, err = run("correlate", tiny_store.folder, "-o", tmp_path / "correlation", "--json")
-    assert status == 0, err
-    assert json.loads(text)["n"] == tiny_store.ctus().num_rows
+    models = ("--model", trained, "--model", weights)
+    evaluated = result_of(run, "evaluate", tiny_store.folder, *models, "-o", tmp_path / "results")["models"]
+    units = {unit.qp: unit for unit in tiny_store.split("test")}
+    gains = {}
+    for path, results in zip((trained, weights), evaluated, strict=True):
+        filter_ = FloatFilter(load_model(path)[0])
+        for row in results["sequences"]:
+            with units[row["qp"]].originals() as originals, units[row["qp"]].decoded() as decoded:
+                planes = decoded[0].y, filter_(decoded[0], row["qp"]).y
+                before, after = (psnr(originals[0].y, plane, 10) for plane in planes)
+            assert (row["psnr_y"], row["psnr_y_filtered"]) == pytest.approx((before, after), abs=1e-4)
+            gains[path, row["qp"]] = results["gain_db"]["y"][str(row["qp"])]
+            assert gains[path, row["qp"]] == pytest.approx(after - before, abs=1e-6)
+    assert len(gains) == 4
+    assert gains[weights, 32] < -1, "random weights spoil the picture"
+    found = result_of(run, "correlate", tiny_store.folder, "-o", tmp_path / "correlation")
+    ctus = tiny_store.ctus()
+    assert found["n"] == ctus.num_rows
+    for name, column in (("qp", "qp"), ("depth", "depth_mean")):
+        expected = np.corrcoef(ctus[column], ctus["mse_y"])[0, 1]
+        assert found["pearson"][name] == pytest.approx(expected, abs=1e-9)
 
 
 def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
-    argv = (
-        "evaluate",
-        yuv,
-        "--model",
-        weights,
-        "-q",
-        "32,42",
-        "--preset",
-        "faster",
-        "-f",
-        "1",
-        "-o",
-        tmp_path / "e",
-        "--json",
-    )
-    status, text, err = run(*argv)
-    assert status == 0, err
-    rows = json.loads(text)["sequences"]
-    assert [(row["name"], row["qp"], row["pictures"]) for row in rows] == [
-        ("clip_48x32_30", 32, 1),
-        ("clip_48x32_30", 42, 1),
-    ]
-    assert run(*argv)[1].count("psnr_y_filtered") == text.count("psnr_y_filtered")
+    argv = ("evaluate", yuv, "--model", weights, "-q", "32,42", "--preset", "faster", "-f", "1", "-o", tmp_path / "e")
+    rows = result_of(run, *argv)["sequences"]
+    assert [(row["name"], row["qp"], row["pictures"]) for row in rows] == [("clip_48x32_30", qp, 1) for qp in (32, 42)]
+    again = result_of(run, *argv)["sequences"]
+    assert [row["psnr_y_filtered"] for row in again] == [row["psnr_y_filtered"] for row in rows]
 
 
 @pytest.mark.parametrize(
-    ("argv", "status", "sentence"),
+    ("command", "status", "sentence"),
     [
-        (["info", "none.yuv"], 1, "none.yuv does not exist"),
-        (["info", "{yuv}", "-s", "50x32"], 1, "pictures of 50x32"),
-        (["info", "{yuv}", "-s", "50"], 1, "WxH"),
-        (
-            ["filter", "--model", "{weights}", "-i", "{yuv}", "-q", "99", "-o", "{tmp}/o.yuv"],
-            1,
-            "QP 99 is out of range",
-        ),
-        (["filter", "--model", "{weights}", "-i", "{yuv}", "-q", "a", "-o", "{tmp}/o.yuv"], 1, "QP 'a' is not"),
-        (
-            ["filter", "--model", "{weights}", "-i", "{yuv}", "-q", "22,27", "-o", "{tmp}/o.yuv"],
-            1,
-            "2 QPs were given for 3",
-        ),
-        (
-            ["filter", "--model", "none.safetensors", "-i", "{yuv}", "-q", "22", "-o", "{tmp}/o.yuv"],
-            1,
-            "does not exist",
-        ),
-        (["filter", "--model", "{weights}", "-i", "{yuv}", "-q", "22", "-o", "{yuv}"], 1, "the same file"),
-        (["filter", "--model", "{weights}", "-i", "{yuv}", "-o", "{tmp}/o.yuv"], 1, "give it as -q QP"),
-        (["dataset", "build", "none.yaml", "-o", "{tmp}/o.yuv"], 1, "none.yaml does not exist"),
-        (["dataset", "build", "none.yaml"], 2, "output"),
-        (["dataset", "verify", "{tmp}"], 1, "not a store"),
-        (["train", "{yuv}", "-o", "{tmp}/o.yuv"], 1, "not"),
-        (["evaluate", "{yuv}", "--model", "{weights}", "-q", "70", "-o", "{tmp}/o.yuv"], 1, "QP 70 is out of range"),
-        (["evaluate", "{yuv}", "--model", "{weights}", "--codec", "av1", "-o", "{tmp}/o.yuv"], 1, "'av1'"),
-        (["correlate", "none.csv", "-o", "{tmp}/o.yuv"], 1, "none.csv does not exist"),
-        (["complexity", "rdn", "blocks=0"], 1, "blocks"),
-        (["complexity", "resnet"], 1, "unknown network"),
-        (["models", "--fast"], 2, "--fast"),
-        (["fly"], 2, "fly"),
+        ("info none.yuv", 1, "none.yuv does not exist"),
+        ("info {yuv} -s 50x32", 1, "pictures of 50x32"),
+        ("info {yuv} -s 50", 1, "WxH"),
+        ("filter --model {weights} -i {yuv} -q 99 -o {tmp}/o.yuv", 1, "QP 99 is out of range"),
+        ("filter --model {weights} -i {yuv} -q a -o {tmp}/o.yuv", 1, "QP 'a' is not"),
+        ("filter --model {weights} -i {yuv} -q 22,27 -o {tmp}/o.yuv", 1, "2 QPs were given for 3"),
+        ("filter --model none.safetensors -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "does not exist"),
+        ("filter --model {weights} -i {yuv} -q 22 -o {yuv}", 1, "the same file"),
+        ("filter --model {weights} -i {yuv} -o {tmp}/o.yuv", 1, "give it as -q QP"),
+        ("dataset build none.yaml -o {tmp}/o.yuv", 1, "none.yaml does not exist"),
+        ("dataset build none.yaml", 2, "output"),
+        ("dataset verify {tmp}", 1, "not a store"),
+        ("train {yuv} -o {tmp}/o.yuv", 1, "not"),
+        ("evaluate {yuv} --model {weights} -q 70 -o {tmp}/o.yuv", 1, "QP 70 is out of range"),
+        ("evaluate {yuv} --model {weights} --codec av1 -o {tmp}/o.yuv", 1, "'av1'"),
+        ("correlate none.csv -o {tmp}/o.yuv", 1, "none.csv does not exist"),
+        ("complexity rdn blocks=0", 1, "blocks"),
+        ("complexity resnet", 1, "unknown network"),
+        ("models --fast", 2, "--fast"),
+        ("fly", 2, "fly"),
     ],
 )
-def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, argv, status, sentence):
+def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, command, status, sentence):
     before = yuv.read_bytes()
     names = {"yuv": yuv, "weights": weights, "tmp": tmp_path}
-    code, text, err = run(*[part.format(**names) for part in argv])
+    code, text, err = run(*[part.format(**names) for part in command.split()])
     assert code == status
     assert sentence in err.replace("\n", " ")
     assert "Traceback" not in err + text

@@ -1,0 +1,221 @@
+"""Verbs that join several rooms, file names in, results out: for the command line and for `import codecnn`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from codecnn.config import checked, load_config, load_recipe
+from codecnn.dataset.build import build_store
+from codecnn.dataset.recipe import Recipe
+from codecnn.dataset.store import Store, is_store, open_store
+from codecnn.errors import ConfigError, StoreError, ToolMissingError
+
+# torch takes seconds to import, so rooms that need it are imported by the verbs that need them.
+if TYPE_CHECKING:
+    from codecnn.evaluation import Entry
+    from codecnn.evaluation.measure import Decisions
+    from codecnn.evaluation.summarise import Results
+    from codecnn.training import TrainingResult
+
+Progress = Callable[[int, int], None]
+"""Called with (done, in all)."""
+
+QPS = (22, 27, 32, 37, 42)
+"""Those of the common test conditions and one above, where filters gain most."""
+
+Form = Literal["onnx", "sadl", "int16"]
+
+
+def build_dataset(
+    recipe: Path | str,
+    store: Path | str,
+    *,
+    overrides: Sequence[str] = (),
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Store:
+    """Code the pictures of a recipe file at its QPs into the folder `store`, or finish or update what is there.
+
+    `overrides` are `key.sub=value` texts that win over the file. Raises as `load_recipe` and `build_store`.
+    """
+    recipe = Path(recipe)
+    return build_store(load_recipe(recipe, overrides), recipe.parent, Path(store), jobs=jobs, progress=progress)
+
+
+def open_dataset(store: Path | str) -> Store:
+    """The training set in the folder `store`: its units, pictures by memmap, and table of CTUs.
+
+    Raises as `codecnn.dataset.store.open_store`.
+    """
+    return open_store(store)
+
+
+def train(
+    config: Path | str, run: Path | str, *, overrides: Sequence[str] = (), resume: bool = False, progress: bool = False
+) -> "TrainingResult":
+    """Train what a configuration file describes, in the folder `run`; the weights that validate best are kept there.
+
+    `overrides` are `key.sub=value` texts that win over the file. Raises as `load_config` and
+    `codecnn.training.train_task`.
+    """
+    from codecnn.training import train as run_training
+
+    return run_training(load_config(config, overrides), Path(run), resume=resume, progress=progress)
+
+
+def evaluate(
+    sources: Path | str | Sequence[Path | str],
+    models: Path | str | Sequence[Path | str],
+    output: Path | str,
+    *,
+    qps: Sequence[int] | None = None,
+    split: str = "test",
+    codec: str = "vvc",
+    preset: str = "medium",
+    configuration: str = "ai",
+    metrics: Sequence[str] = ("psnr",),
+    decisions: "Decisions" = "none",
+    exact: bool = False,
+    device: str = "auto",
+    tile: int = 960,
+    jobs: int = 1,
+    coding: Progress | None = None,
+    filtering: Progress | None = None,
+    **options: Any,
+) -> "tuple[Results, ...]":
+    """Filter what a codec decodes and measure the gain: PSNR, BD-rate; report, tables and results.json in `output`.
+
+    `sources` is one store, of which `split` is taken at `qps` (all), or videos and pictures that are coded first at
+    `qps` (QPS) by `codec`, `preset` and `configuration`, with `options` as a recipe's sequence has them (size,
+    bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the integer form
+    of each is measured beside it. `coding` and `filtering` are told of progress. Returns the results of each filter.
+
+    Raises ConfigError and StoreError for what does not fit, and what coding and filtering raise.
+    """
+    from codecnn.evaluation import evaluate as run_evaluation
+    from codecnn.models import weights_path
+
+    names = [sources] if isinstance(sources, Path | str) else list(sources)
+    weights = [weights_path(one) for one in ([models] if isinstance(models, Path | str) else models)]
+    entries = _entries(weights, exact, device, tile)
+    output = Path(output)
+    if len(names) == 1 and is_store(Path(names[0])):
+        store = _at_qps(open_store(names[0]), qps)
+    else:
+        values = {
+            "name": "evaluation",
+            "codec": codec,
+            "preset": preset,
+            "configuration": configuration,
+            "qp": list(qps or QPS),
+            "ctu_size": 64 if codec == "hevc" else 128,
+            "sequences": [options | {"split": split, "source": str(source)} for source in names],
+        }
+        recipe = checked(Recipe, values, "evaluate")
+        store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=coding)
+    return run_evaluation(entries, store, split, output, metrics=metrics, decisions=decisions, progress=filtering)
+
+
+def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
+    """The store with its units of some QPs only."""
+    if qps is None:
+        return store
+    missing = sorted(set(qps) - {unit.qp for unit in store.units})
+    if missing:
+        raise StoreError(f"store {store.folder} has no pictures at QP {missing[0]}")
+    return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
+
+
+def _entries(weights: list[Path], exact: bool, device: str, tile: int) -> "list[Entry]":
+    """The filters, named by their files and folders; by whole paths where several have one name."""
+    import torch
+
+    from codecnn.evaluation import Entry
+    from codecnn.filtering import load_filter
+    from codecnn.filtering.integer import integer_path, is_integer
+    from codecnn.models import pick_device
+
+    where = pick_device(device)
+    on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    # A file that holds integers has no further integer form.
+    forms = [(path, form) for path in weights for form in (False, True) if not form or (exact and not is_integer(path))]
+    files = [integer_path(path) if form else path for path, form in forms]
+    short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
+    entries = []
+    for (path, form), file, name in zip(forms, files, short, strict=True):
+        filter_ = load_filter(path, exact=form, device=where, tile=tile)
+        unique = name if short.count(name) == 1 else str(file.with_suffix(""))
+        entries.append(Entry(unique, filter_.card, filter_, on))
+    return entries
+
+
+def export(
+    model: Path | str,
+    output: Path | str,
+    form: Form = "onnx",
+    *,
+    qp: int | None = None,
+    store: Path | str | None = None,
+    split: str = "train",
+    pictures: int = 4,
+    accumulator_bits: int = 32,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write a trained network for other programs and check what was written: ONNX, ONNX of SADL's operators, integers.
+
+    "sadl" is for the one slice QP `qp`. "int16" is calibrated on `pictures` a QP of a store's split, with sums of
+    `accumulator_bits`. Returns what is to be said of the file, such as "largest_difference_to_pytorch".
+
+    Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
+    """
+    from codecnn.models import weights_path
+
+    model, output = weights_path(model), Path(output)
+    suffix = ".safetensors" if form == "int16" else ".onnx"
+    if output.suffix != suffix:
+        raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}")
+    if output.resolve() == model.resolve():
+        raise ConfigError(f"the export would overwrite the weights {model}")
+    if (form == "int16") != (store is not None):
+        raise ConfigError("the format int16, and no other, needs a store to calibrate on: --store")
+    if store is None:
+        return _export_onnx(model, output, form, qp)
+    from codecnn.filtering.integer import integer_network, load_integer, save_integer
+    from codecnn.models import load_model, pick_device
+
+    network, card = load_model(model)
+    where = pick_device(device)
+    integers, made = integer_network(
+        network.to(where),
+        card,
+        open_store(store),
+        split,
+        pictures=pictures,
+        accumulator_bits=accumulator_bits,
+        device=where,
+        progress=progress,
+    )
+    save_integer(output, integers, made)
+    load_integer(output)
+    return {"bit_depth": integers.bit_depth, "accumulator_bits": integers.accumulator_bits}
+
+
+def _export_onnx(model: Path, output: Path, form: Form, qp: int | None) -> dict[str, Any]:
+    for name in ("onnx", "onnxruntime"):
+        if find_spec(name) is None:
+            raise ToolMissingError(f"the format {form} needs the package {name}: pip install 'codecnn[export]'")
+    from codecnn.models import load_model
+    from codecnn.models.export import export_onnx
+    from codecnn.models.graph.onnx_file import OPSET
+
+    network, _ = load_model(model)
+    if form == "sadl" and qp is None and "qp" in network.planes:
+        raise ConfigError("the network depends on the QP, and a graph for SADL is for one QP: name it with --qp")
+    if form == "onnx" and qp is not None:
+        raise ConfigError("a graph of the format onnx takes the QP as an input: leave --qp away")
+    # A network that does not know the QP is the same for every one.
+    difference = export_onnx(output, network, qp=(qp or 0) if form == "sadl" else None)
+    return {"opset": OPSET, "largest_difference_to_pytorch": difference}

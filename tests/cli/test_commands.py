@@ -1,0 +1,92 @@
+"""What commands write against what is known otherwise: VTM's CUs, modes by hand, onnxruntime, a bias that was moved."""
+
+import copy
+import csv
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from codecnn.dataset.store import open_store
+from codecnn.models import save_weights
+from tests.helpers.commands import result_of
+from tests.helpers.networks import SMALL, random_picture
+from tests.helpers.training import write_config
+
+
+def test_partition_writes_vtms_cus(run, golden_file, tmp_path):
+    told = result_of(run, "partition", golden_file("vvc/tiny136x72_ai_qp32.266"), "-o", tmp_path / "c.csv")
+    with gzip.open(golden_file("vvc/tiny136x72_ai_qp32.cu.csv.gz"), "rt") as file:
+        traced = list(csv.DictReader(file))
+    with (tmp_path / "c.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert told["cus"] == len(written) == len(traced) == 154
+
+    def cus(rows, names):
+        return sorted((row["channel"], *(int(row[name]) for name in names)) for row in rows)
+
+    ours = ("poc", "x", "y", "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
+    theirs = ("poc", "x", "y", "w", "h", "depth", "qtDepth", "mtDepth", "predMode", "intraLumaMode", "QP")
+    assert cus(written, ours) == cus(traced, theirs)
+
+
+@pytest.mark.parametrize(("axis", "mode"), [(0, 50), (1, 18)])
+def test_labels_of_stripes_are_along_them(run, tmp_path, axis, mode):
+    """Columns that repeat downwards are predicted from above (mode 50) at no cost, rows from the left (mode 18)."""
+    line = np.random.default_rng(axis).integers(100, 900, 32).astype("<u2")
+    picture = np.broadcast_to(line, (32, 32)) if axis == 0 else np.broadcast_to(line[:, None], (32, 32))
+    picture.tofile(tmp_path / "stripes_32x32_400_10bit.yuv")
+    argv = ["labels", "-i", tmp_path / "stripes_32x32_400_10bit.yuv", "-o", tmp_path / "l.parquet"]
+    assert result_of(run, *argv, "--block-sizes", "8", "--cost", "hadamard,dct")["blocks"] == 16
+    inside = [row for row in pq.read_table(tmp_path / "l.parquet").to_pylist() if row["y" if axis == 0 else "x"] > 0]
+    assert len(inside) == 12
+    for row in inside:
+        assert (row["mode_hadamard"], row["mode_dct"]) == (mode, mode)
+        assert row["cost_hadamard"] == row["cost_dct"] == 0
+
+
+def test_compare_names_the_layer_that_was_changed(run, network, weights, tmp_path):
+    other = copy.deepcopy(network)
+    with torch.no_grad():
+        other.tail.bias += 0.25
+    save_weights(tmp_path / "other.safetensors", other, "rdn", {})
+    status, text, _ = run("compare", weights, tmp_path / "other.safetensors", "--json")
+    found = json.loads(text)
+    assert status == 1
+    layer = next(layer for layer in found["layers"] if layer["name"] == found["first"])
+    assert layer["maximum"] == pytest.approx(0.25, abs=1e-5)
+    assert run("compare", weights, weights)[0] == 0
+
+
+def test_an_exported_graph_computes_what_the_network_does(run, network, weights, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+    told = result_of(run, "export", "--model", weights, "-o", tmp_path / "m.onnx")
+    planes = random_picture(network, 24, 40)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {name: plane.numpy() for name, plane in planes.items()})
+    with torch.no_grad():
+        expected = network(planes).numpy()
+    assert np.abs(expected - network.crop(planes["rec_y"]).numpy()).max() > 0.01
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert told["largest_difference_to_pytorch"] < 1e-5
+
+
+def test_check_finds_a_picture_on_both_sides_of_the_split(run, tiny_store, tmp_path, monkeypatch):
+    """In a store whose validation picture is of the group that is trained on."""
+    monkeypatch.setattr("codecnn.training.checks.network.OVERFIT_STEPS", 5)
+    shutil.copytree(tiny_store.folder, tmp_path / "mixed")
+    units = tmp_path / "mixed" / "units.jsonl"
+    text = units.read_text()
+    assert text.count('"group": "b"') == 2
+    units.write_text(text.replace('"group": "b"', '"group": "a"'))
+    settings = {"batch": 2, "patch": 32, "threads": 1, "device": "cpu"}
+    config = write_config(tmp_path / "c.yaml", open_store(tmp_path / "mixed"), SMALL, **settings)
+    status, text, _ = run("check", config, "--json")
+    findings = {finding["name"]: finding for finding in json.loads(text)}
+    assert status == 1
+    assert (findings["splits"]["verdict"], findings["determinism"]["verdict"]) == ("fail", "pass")
+    assert "group" in findings["splits"]["measured"]
