@@ -31,7 +31,7 @@ class Cells:
 
     @property
     def index(self) -> int:
-        """Which of BLOCK_PLANES it is."""
+        """Its number among BLOCK_PLANES."""
         return BLOCK_PLANES.index(self.column)
 
 

@@ -23,7 +23,7 @@ from tools.bench.tiles import noise
 
 
 def share_of_convolutions(compute: Callable[[], object]) -> float:
-    """Of the time in operations, by PyTorch's own count, that in convolutions."""
+    """The share of the time in operations that convolutions take, by PyTorch's own count."""
     with torch.profiler.profile() as profile:
         compute()
     times = {event.key: event.self_cpu_time_total for event in profile.key_averages()}

@@ -45,7 +45,7 @@ class Decision:
 
     @property
     def mode(self) -> Mode:
-        """Of the picture: off if every component is, ctu if any component has flags, else on."""
+        """The mode of the picture: off if every component is, ctu if any component has flags, else on."""
         if all(mode == "off" for mode in self.modes.values()):
             return "off"
         return "ctu" if "ctu" in self.modes.values() else "on"

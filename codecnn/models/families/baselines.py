@@ -113,7 +113,7 @@ class EDSR(Baseline):
     """EDSR without its up-scaling: residual blocks without normalisation, scaled by 0.1, and a skip over them all."""
 
     SCALE = 0.1
-    """Of section 3.3; without it the features' variance doubles with every block."""
+    """The factor of the paper's section 3.3; without it the features' variance doubles with every block."""
 
     def __init__(self, features: int = 64, blocks: int = 16, planes: Sequence[str] = ("rec_y",)) -> None:
         check_counts("EDSR", features=features, blocks=blocks)
