@@ -72,16 +72,16 @@ class Block(nn.Module):
         return InPlace(self)
 
     def in_place(self, x: Tensor, *others: Tensor) -> Tensor:
-        """What `forward` returns, written over `x`; without gradients."""
-        raise NotImplementedError
+        """What `forward` returns, written over `x`; without gradients. A block that brings none overrides `fused`."""
+        raise NotImplementedError(f"{type(self).__name__} has neither in_place nor a fused of its own")
 
     def draw(self, draft: Draft, name: str, x: str) -> str:
         """The nodes that compute the block from the node `x`, named from `name`; returns the last."""
         raise ModelError(f"a block of the class {type(self).__name__} has no graph to export")
 
     def silence(self) -> None:
-        """Let the block return its input, until it has learned something."""
-        raise NotImplementedError
+        """Let the block return its input, until it has learned something; blocks of networks that grow bring it."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be added to a network that grows")
 
 
 class InPlace(nn.Module):
