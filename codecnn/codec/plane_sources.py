@@ -58,6 +58,13 @@ ORIGINAL_PLANES: dict[str, Samples] = {
 }
 """What networks are to come near to."""
 
+TEACHER_PLANES: dict[str, Samples] = {
+    "teacher_y": Samples("teacher", 0),
+    "teacher_u": Samples("teacher", 1),
+    "teacher_v": Samples("teacher", 2),
+}
+"""What another network made of the decoded pictures, as a smaller one is to learn it."""
+
 QP_PLANE = "qp"
 """The slice QP as q / QP_SCALE, one value a picture."""
 

@@ -34,9 +34,10 @@ def as_floats(batch: Mapping[str, Tensor]) -> Batch:
     """The tensors that networks and losses take, float32, from the integers of `PatchReader.cut`.
 
     Samples become x / 2^bit_depth, QPs q / 64, cells are divided by their scale, valid (n, 1, S, S) is 1 where a sample
-    lies inside the picture, else 0; picture_mse (n,) stays.
+    counts, else 0; picture_mse and weight (n,) stay.
     """
-    floats = {"valid": batch["rows"].float() * batch["columns"].float(), "picture_mse": batch["picture_mse"]}
+    floats = {"valid": batch["rows"].float() * batch["columns"].float()}
+    floats |= {name: batch[name] for name in ("picture_mse", "weight")}
     for name, tensor in batch.items():
         if name in FILE_PLANES:
             floats[name] = tensor.float().mul_(batch["scale"])
@@ -82,9 +83,10 @@ class TrainingBatches(Dataset[Batch]):
     """Item k is the k-th batch of a run: patches that `Sampler` draws, each in one of the eight symmetries.
 
     `sources` are units, or [(units, share), ...] to draw from several stores, each by its share. A batch holds the
-    `planes` that are asked for, orig_y, valid and picture_mse; see `as_floats`. `positions` and `error_exponent` are
-    those of `Sampler`. `part` (i, n) keeps the i-th of n equal parts of every batch, for n processes that train
-    together: patches are drawn independently of each other, so every part mixes QPs and sequences as the whole does.
+    `planes` that are asked for, orig_y, valid, picture_mse and weight; see `as_floats`. `positions`, `error_exponent`
+    and `keep_objective` are those of `Sampler`, `border` that of `PatchReader`. `part` (i, n) keeps the i-th of n equal
+    parts of every batch, for n processes that train together: patches are drawn independently of each other, so every
+    part mixes QPs and sequences as the whole does.
     Raises StoreError without units, ConfigError for a patch size or a number of parts that does not fit.
     """
 
@@ -100,6 +102,8 @@ class TrainingBatches(Dataset[Batch]):
         positions: Positions = "random",
         augment: bool = True,
         error_exponent: float | None = None,
+        keep_objective: bool = False,
+        border: int = 0,
         seed: int = 0,
         part: tuple[int, int] = (0, 1),
     ) -> None:
@@ -110,8 +114,8 @@ class TrainingBatches(Dataset[Batch]):
             raise ConfigError(f"patch size {size} is not a multiple of {ALIGNMENT}")
         if batch % part[1]:
             raise ConfigError(f"a batch of {batch} patches cannot be split over {part[1]} processes")
-        self.reader = PatchReader([unit for units, _ in parts for unit in units], size, halo, planes)
-        self.sampler = Sampler(parts, size, positions, error_exponent)
+        self.reader = PatchReader([unit for units, _ in parts for unit in units], size, halo, planes, border)
+        self.sampler = Sampler(parts, size, positions, error_exponent, keep_objective=keep_objective)
         self.batch, self.steps, self.augment, self.seed = batch, steps, augment, seed
         share = batch // part[1]
         self._own = slice(part[0] * share, (part[0] + 1) * share)

@@ -11,14 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.plane_sources import CELL_PLANES, ORIGINAL_PLANES, QP_PLANE, SAMPLE_PLANES
+from codecnn.codec.plane_sources import CELL_PLANES, ORIGINAL_PLANES, QP_PLANE, SAMPLE_PLANES, TEACHER_PLANES
 from codecnn.dataset._mapped import BLOCK_FILE, MappedUnits
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, StoreError
 
 IntArray = npt.NDArray[np.int64]
 
-FILE_PLANES = SAMPLE_PLANES | ORIGINAL_PLANES
+TARGET_PLANES = ORIGINAL_PLANES | TEACHER_PLANES
+"""Planes without a halo: what comes out of a network is compared with them."""
+
+FILE_PLANES = SAMPLE_PLANES | TARGET_PLANES
 """Planes that are cut from files of pictures."""
 
 LOADER_PLANES = (*FILE_PLANES, QP_PLANE, *CELL_PLANES)
@@ -26,12 +29,16 @@ LOADER_PLANES = (*FILE_PLANES, QP_PLANE, *CELL_PLANES)
 
 
 class Patch(NamedTuple):
-    """Where a patch lies: unit number, picture, and its upper left luma sample (the halo lies outside of it)."""
+    """Where a patch lies: unit number, picture, and its upper left luma sample (the halo lies outside of it).
+
+    `weight` is what its loss counts: more than 1 for one that is drawn more seldom than the objective has it.
+    """
 
     unit: int
     picture: int
     x: int
     y: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,24 @@ class PatchReader:
     """Cuts patches of `size` x `size` luma samples from `units`: `planes`, of LOADER_PLANES, and always orig_y.
 
     Input planes have `halo` luma samples around them, as the neighbouring CTUs hold them; at the picture's edge the
-    nearest sample is repeated. Chroma comes at its own resolution, half the size and half the halo. Raises StoreError
-    for a plane that a unit lacks, ConfigError for planes and sizes that cannot be cut.
+    nearest sample is repeated. Chroma comes at its own resolution, half the size and half the halo. Within `border`
+    samples of its edges nothing of a patch is valid, unless it is the picture's edge. Raises StoreError for a plane
+    that a unit lacks, ConfigError for planes and sizes that cannot be cut.
     """
 
     def __init__(
-        self, units: Sequence[Unit], size: int, halo: int, planes: Sequence[str] = ("rec_y", QP_PLANE)
+        self,
+        units: Sequence[Unit],
+        size: int,
+        halo: int,
+        planes: Sequence[str] = ("rec_y", QP_PLANE),
+        border: int = 0,
     ) -> None:
         if size < 1 or halo < 0:
             raise ConfigError(f"a patch of size {size} with halo {halo} cannot be cut")
-        self.units, self.size, self.halo = tuple(units), size, halo
+        if not 0 <= 2 * border < size:
+            raise ConfigError(f"a border of {border} samples leaves nothing of a patch of size {size}")
+        self.units, self.size, self.halo, self.border = tuple(units), size, halo, border
         self.planes = tuple(dict.fromkeys((*planes, "orig_y")))
         self.cuts = tuple(_plane_cut(name, size, halo) for name in self.planes if name != QP_PLANE)
         for unit in self.units:
@@ -101,35 +116,46 @@ class PatchReader:
         scale (n, 1, 1, 1)    2^-bit_depth
         qp (n, 1, 1, 1)       slice QP, where it is asked for
         picture_mse (n,)      luma error of the whole picture in (x / 2^bit_depth)², from its PSNR; 1 without error
+        weight (n,)           of the patch's loss
         rows (n, 1, S, 1)     bool, and columns (n, 1, 1, S): where both hold, a sample of the transformed patch lies
-                              inside the picture
+                              inside the picture, and not in the border
         """
-        where, symmetry = np.array(patches, dtype=np.int64).reshape(-1, 4), np.asarray(transforms)[:, None]
+        where = np.array([patch[:4] for patch in patches], dtype=np.int64).reshape(-1, 4)
+        symmetry = np.asarray(transforms)[:, None]
         unit = where[:, 0]
         if any(cut.factor > 1 for cut in self.cuts) and (where[:, 2:] % 2).any():
             raise ConfigError("planes of 4:2:0 chroma are cut at even positions only")
         picture = self._first_picture[unit] + where[:, 1]
-        inside = np.arange(self.size)
-        columns = inside < (self._widths[unit] - where[:, 2])[:, None]
-        rows = inside < (self._heights[unit] - where[:, 3])[:, None]
+        columns = self._counted(where[:, 2, None], self._widths[unit, None])
+        rows = self._counted(where[:, 3, None], self._heights[unit, None])
         rows, columns = np.where(symmetry & 1, columns, rows), np.where(symmetry & 1, rows, columns)
         rows = np.where(symmetry & 2, rows[:, ::-1], rows)
         columns = np.where(symmetry & 4, columns[:, ::-1], columns)
         facts = {
             "scale": np.ldexp(np.float32(1), -self._bit_depths[unit])[:, None, None, None],
             "picture_mse": self._mses[picture],
+            "weight": np.array([patch.weight for patch in patches], dtype=np.float32),
             "rows": rows[:, None, :, None],
             "columns": columns[:, None, None, :],
         }
         return facts | ({QP_PLANE: self._qps[picture][:, None, None, None]} if QP_PLANE in self.planes else {})
 
+    def _counted(self, start: IntArray, extent: IntArray) -> npt.NDArray[np.bool_]:
+        """Which of a patch's samples count in one direction, (n, S), for patches from `start` on, both (n, 1)."""
+        place = np.arange(self.size)
+        counted: npt.NDArray[np.bool_] = place < extent - start
+        if self.border:
+            counted &= (place >= self.border) | (start == 0)
+            counted &= (place < self.size - self.border) | (start + self.size >= extent)
+        return counted
+
     def _copy_samples(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
-        unit, picture, x, y = patch
+        unit, picture, x, y, _ = patch
         plane = self.files.plane(cut.file, unit, picture, cut.index)
         copy_window(out, plane, x // cut.factor - cut.halo, y // cut.factor - cut.halo)
 
     def _copy_cells(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
-        unit, picture, x, y = patch
+        unit, picture, x, y, _ = patch
         x, y = x - cut.halo, y - cut.halo
         # The cells that the window touches, as samples, and of those the window: it need not start with a cell.
         left, top = x // BLOCK_SIZE, y // BLOCK_SIZE
@@ -182,7 +208,7 @@ def _plane_cut(name: str, size: int, halo: int) -> PlaneCut:
     factor = 2 if source.component else 1
     if size % factor or halo % factor:
         raise ConfigError(f"plane {name} needs an even patch size and an even halo, not {size} and {halo}")
-    halo = 0 if name in ORIGINAL_PLANES else halo // factor
+    halo = 0 if name in TARGET_PLANES else halo // factor
     return PlaneCut(name, source.file, source.component, factor, size // factor + 2 * halo, halo)
 
 

@@ -125,7 +125,7 @@ def _index_terms(
 
     A transpose lets the rows of the patch run along the columns of the picture, a flip lets them run backwards.
     """
-    where, symmetry = np.array(patches), np.asarray(transforms)[:, None]
+    where, symmetry = np.array([patch[:4] for patch in patches]), np.asarray(transforms)[:, None]
     unit, picture, x, y = where.T
     first, heights, widths = lies[:, unit, None]
     cell = BLOCK_SIZE if cut.file == BLOCK_FILE else 1

@@ -22,10 +22,14 @@ UnitsShare = tuple[Sequence[Unit], float]
 
 @dataclass(frozen=True)
 class _Ctus:
-    """The CTUs of a source at one QP: (n, 6) rows unit, picture, x, y, w, h, and the running sum of their weights."""
+    """The CTUs of a source at one QP: (n, 6) rows unit, picture, x, y, w, h, and the running sum of their weights.
+
+    `counts` (n,) is what the loss of a patch that a CTU brings counts.
+    """
 
     rows: npt.NDArray[np.int32]
     cumulative: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.float64]
 
 
 class Sampler:
@@ -38,7 +42,9 @@ class Sampler:
     From flat CTUs, which have next to no error, a filter learns little. So with an `error_exponent` a CTU of the
     store's table is drawn with a probability proportional to mse_y^error_exponent · area (0: by area alone). The patch
     is then the one of the grid of `size` that holds the CTU's upper left sample ("ctu"), or one that holds the CTU's
-    middle, anywhere on the 8x8 grid ("random").
+    middle, anywhere on the 8x8 grid ("random"). What has much error then counts more; with `keep_objective` a patch
+    weighs p₀ / p instead, p its probability and p₀ that of an even draw (a sequence, then a CTU by area): the mean loss
+    stays that of the even draw, and what changes is its noise (importance sampling).
 
     A QP here is the one that the unit was asked for; pictures of an RA or LDB hierarchy bring their own slice QPs.
     """
@@ -49,6 +55,8 @@ class Sampler:
         size: int,
         positions: Positions,
         error_exponent: float | None = None,
+        *,
+        keep_objective: bool = False,
     ) -> None:
         if any(share <= 0 for _, share in sources):
             raise ConfigError(f"shares must be positive, not {', '.join(str(share) for _, share in sources)}")
@@ -67,7 +75,10 @@ class Sampler:
         if error_exponent is not None:
             places, errors = _ctu_table(units)
             self._ctus = [
-                [_weighted(places, errors, chosen, error_exponent, units[chosen[0]].qp) for chosen in qps]
+                [
+                    _weighted(places, errors, chosen, error_exponent, units[chosen[0]].qp, keep_objective)
+                    for chosen in qps
+                ]
                 for qps in self._by_qp
             ]
 
@@ -92,11 +103,13 @@ class Sampler:
         return int(rng.integers(max(extent - self._size, 0) // ALIGNMENT + 1)) * ALIGNMENT
 
     def _near_ctu(self, rng: np.random.Generator, ctus: _Ctus) -> Patch:
-        unit, picture, x, y, w, h = ctus.rows[_pick(rng, ctus.cumulative)].tolist()
+        which = _pick(rng, ctus.cumulative)
+        unit, picture, x, y, w, h = ctus.rows[which].tolist()
+        weight = float(ctus.counts[which])
         if self._positions == "ctu":
-            return Patch(unit, picture, x // self._size * self._size, y // self._size * self._size)
+            return Patch(unit, picture, x // self._size * self._size, y // self._size * self._size, weight)
         width, height = self._sizes[unit]
-        return Patch(unit, picture, self._around(rng, x + w // 2, width), self._around(rng, y + h // 2, height))
+        return Patch(unit, picture, self._around(rng, x + w // 2, width), self._around(rng, y + h // 2, height), weight)
 
     def _around(self, rng: np.random.Generator, middle: int, extent: int) -> int:
         """A start on the 8x8 grid from which a patch reaches over `middle`, and lies inside the picture if it fits."""
@@ -145,12 +158,24 @@ def _ctu_table(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArra
 
 
 def _weighted(
-    places: npt.NDArray[np.int32], errors: npt.NDArray[np.float64], chosen: Sequence[int], exponent: float, qp: int
+    places: npt.NDArray[np.int32],
+    errors: npt.NDArray[np.float64],
+    chosen: Sequence[int],
+    exponent: float,
+    qp: int,
+    keep_objective: bool,
 ) -> _Ctus:
     """The CTUs of the units `chosen`, which are coded at `qp`, weighted by mse_y^exponent · area."""
     rows = np.flatnonzero(np.isin(places[:, 0], chosen))
     area = places[rows, 4].astype(np.float64) * places[rows, 5]
-    cumulative = np.cumsum(errors[rows] ** exponent * area)
+    weights = errors[rows] ** exponent * area
+    cumulative = np.cumsum(weights)
     if not cumulative[-1] > 0:
         raise StoreError(f"no CTU at QP {qp} has any error to draw it by: leave error_exponent out")
-    return _Ctus(places[rows], cumulative)
+    counts = np.ones(len(rows))
+    if keep_objective:
+        unit = places[rows, 0]
+        even = area / np.bincount(unit, area)[unit] / len(chosen)
+        # A CTU without error is never drawn, and has none to learn from.
+        np.divide(even * cumulative[-1], weights, out=counts, where=weights > 0)
+    return _Ctus(places[rows], cumulative, counts)

@@ -45,9 +45,12 @@ class Unit(CodedUnit):
     group: str
     class_: str | None = Field(default=None, alias="class")
     folder: Path = Field(exclude=True)
+    teacher_file: str | None = Field(
+        default=None, alias="teacher", exclude=True, description="what a teacher made of the pictures"
+    )
 
     def has(self, file: str) -> bool:
-        """Whether the unit has a file "original", "decoded", "unfiltered", "prediction" or "block_planes"."""
+        """Whether the unit has a file "original", "decoded", "unfiltered", "prediction", "block_planes", "teacher"."""
         return getattr(self, f"{file}_file") is not None
 
     def path(self, file: str) -> Path:

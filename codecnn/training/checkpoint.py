@@ -106,7 +106,7 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
     The first process writes; the others need see only the checkpoint. Raises ConfigError for a folder that holds a run,
     or one of another configuration, and StoreError where there is nothing to resume.
     """
-    config = task.config() | {"training": settings.model_dump()}
+    config = task.config() | {"training": settings.model_dump(mode="json")}
     if not resume:
         if (run / CHECKPOINT).exists():
             raise ConfigError(f"{run} already holds a run: continue it with --resume, or choose another folder with -o")
@@ -120,7 +120,9 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
         return
     if not (run / CHECKPOINT).is_file():
         raise StoreError(f"{run} has no {CHECKPOINT} to resume from")
-    changed = _changed(read_json(run / CONFIG), config)
+    # A setting that was not known when the run was started had its default.
+    defaults = type(settings)().model_dump(mode="json")
+    changed = _changed(read_json(run / CONFIG), config, defaults)
     if changed:
         raise ConfigError(f"{run} was started with another configuration ({changed} differs): it cannot be resumed")
     state.load(run / CHECKPOINT)
@@ -134,9 +136,9 @@ def log(run: Path, event: str, step: int, **facts: Any) -> None:
     append_jsonl(run / LOG, {"event": event, "step": step, **facts})
 
 
-def _changed(before: dict[str, Any], config: dict[str, Any]) -> str:
+def _changed(before: dict[str, Any], config: dict[str, Any], defaults: dict[str, Any]) -> str:
     """The keys whose values are others than those that a run was started with, as a list to read."""
     names = [key for key in config if key != "training" and before.get(key) != config[key]]
-    old, new = before.get("training", {}), config["training"]
-    names += [f"training.{key}" for key in new if key not in FREE and old.get(key) != new[key]]
+    old, new = defaults | before.get("training", {}), config["training"]
+    names += [f"training.{key}" for key in new if key not in FREE and old[key] != new[key]]
     return ", ".join(sorted(names))

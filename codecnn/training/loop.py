@@ -22,7 +22,8 @@ from codecnn.runs import provenance, read_jsonl
 from codecnn.training._allocator import keep_freed_memory
 from codecnn.training._forward import compiled, in_precision
 from codecnn.training._metrics_log import Row, write_board, write_row
-from codecnn.training._schedule import make_optimiser, warmup_cosine
+from codecnn.training._optimiser import make_optimiser
+from codecnn.training._schedule import warmup_cosine
 from codecnn.training._signals import StopNow, StopSignals
 from codecnn.training._waiting import TimedBatches, Watch
 from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run

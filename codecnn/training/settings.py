@@ -39,13 +39,39 @@ class StartSettings(Schema):
         return self
 
 
+class TeacherSettings(Schema):
+    """Trained networks whose filtered pictures the network learns to make before it learns from the originals."""
+
+    weights: list[str] = Field(min_length=1, description="files, or names of the zoo; the mean of what they make")
+    symmetries: bool = Field(default=False, description="of each the mean over its eight flips and transposes")
+    original: tuple[float, float] = Field(
+        default=(0.0, 1.0), description="share of the original in the target, at the rate's peak and where it is zero"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        """A teacher may be named alone: `teacher: NAME`, or a list of names."""
+        value = {"weights": value} if isinstance(value, str | list) else value
+        if isinstance(value, dict) and isinstance(value.get("weights"), str):
+            value = value | {"weights": [value["weights"]]}
+        return value
+
+
 class LoopSettings(Schema):
     """The numbers of the training loop, which any task has."""
 
     steps: int = Field(default=20_000, ge=1, description="optimiser steps")
     batch: int = Field(default=16, ge=1, description="examples a step: patches, or blocks")
     augment: bool = Field(default=True, description="flips and transposes")
-    learning_rate: float = Field(default=1e-3, gt=0, description="AdamW, at the end of the warm-up")
+    optimiser: Literal["adamw", "muon", "sgd", "rmsprop"] = Field(
+        default="adamw", description="muon: for the weights of hidden convolutions, AdamW for the rest"
+    )
+    learning_rate: float = Field(default=1e-3, gt=0, description="at the end of the warm-up")
+    muon_rate: float = Field(default=0.02, gt=0, description="Muon's own learning rate at the end of the warm-up")
+    modulation_rate: float = Field(
+        default=1.0, gt=0, description="learning rate of what scales features by the QP, as a factor on the others'"
+    )
     weight_decay: float = Field(default=1e-4, ge=0)
     warmup: int = Field(default=200, ge=0, description="steps of linear warm-up; a cosine to zero follows")
     groups: dict[str, GroupSettings] = Field(
@@ -78,7 +104,16 @@ class FilterSettings(LoopSettings):
         ge=0,
         description="within a QP, draw a CTU by its area times this power of its MSE; null draws sequences evenly",
     )
+    keep_objective: bool = Field(
+        default=False, description="weigh what error_exponent draws by 1/p, so that the mean loss stays that without it"
+    )
+    border: int = Field(
+        default=0, ge=0, description="samples along a patch's edges that do not count: they lack their context"
+    )
     start: StartSettings | None = Field(default=None, description="weights to start from, and what of them is frozen")
+    teacher: TeacherSettings | None = Field(
+        default=None, description="weights whose pictures are learned first: a name, several, or with its options"
+    )
     loss: Literal["mse", "l1", "charbonnier"] = Field(default="mse", description="of the filtered samples")
     weighting: Literal["picture", "none"] = Field(
         default="picture", description="divide the error by that of the whole decoded picture, or by nothing"
@@ -102,8 +137,8 @@ class FilterSettings(LoopSettings):
 
 _WRITTEN_AFTER = {
     "batch": ("patch", "positions"),
-    "augment": ("error_exponent",),
-    "groups": ("start", "loss"),
+    "augment": ("error_exponent", "keep_objective", "border"),
+    "groups": ("start", "teacher", "loss"),
     "ema": ("weighting",),
     "checkpoint_every": ("validation_pictures",),
     "workers": ("resident",),

@@ -17,7 +17,7 @@ from codecnn.codec.blocks.planes import BLOCK_PLANES
 from codecnn.codec.plane_sources import CELL_PLANES
 from codecnn.config import FilterConfig, checked
 from codecnn.dataset import _mapped as mapped
-from codecnn.dataset.loader import CtuPatches, PackedBatches, TrainingBatches, as_tensors, iterate, unpack
+from codecnn.dataset.loader import CtuPatches, PackedBatches, TrainingBatches, as_floats, as_tensors, iterate, unpack
 from codecnn.dataset.patches import LOADER_PLANES, Patch, PatchReader
 from codecnn.dataset.resident import ResidentBatches
 from codecnn.dataset.sampling import Sampler
@@ -42,7 +42,7 @@ def _write_unit(folder, name, qp, bit_depth, rng):
     form = VideoFormat(width, height, "420", bit_depth)
     samples = form.picture_bytes // form.dtype.itemsize
     files = {"block_planes": f"{name}_{qp}_blocks.npy"}
-    for file in ("original", "decoded", "unfiltered", "prediction"):
+    for file in ("original", "decoded", "unfiltered", "prediction", "teacher"):
         files[file] = f"{name}.yuv" if file == "original" else f"{name}_{qp}_{file}.yuv"
         data = rng.integers(0, 1 << bit_depth, (PICTURES, samples)).astype(form.dtype)
         if not (folder / files[file]).exists():
@@ -95,8 +95,8 @@ def _plane(unit, picture, name):
         cells = np.maximum(unit.block_planes()[picture, plane.index], 0) / np.float32(plane.scale)
         return np.kron(cells, np.ones((4, 4)))[: form.height, : form.width]
     kind, component = name.split("_")
-    videos = {"rec": unit.decoded, "orig": unit.originals, "unf": unit.unfiltered, "pred": unit.prediction}
-    return videos[kind]()[picture].planes["yuv".index(component)] / 2**form.bit_depth
+    files = {"rec": "decoded", "orig": "original", "unf": "unfiltered", "pred": "prediction", "teacher": "teacher"}
+    return unit.pictures_of(files[kind])[picture].planes["yuv".index(component)] / 2**form.bit_depth
 
 
 def _turn(plane, transform):
@@ -109,7 +109,7 @@ def _expected(unit, patch, name, size, halo, transform):
     """One plane of a patch out of the picture that NumPy has padded."""
     plane = _plane(unit, patch.picture, name)
     factor = 2 if name[-2:] in ("_u", "_v") else 1
-    halo = 0 if name.startswith("orig") else halo // factor
+    halo = 0 if name.startswith(("orig", "teacher")) else halo // factor
     padded = np.pad(plane, size, mode="edge")
     y, x = size + patch.y // factor - halo, size + patch.x // factor - halo
     side = size // factor + 2 * halo
@@ -143,7 +143,7 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
         transforms = rng.integers(8, size=8)
         seen |= set(transforms.tolist())
         batch = data[step]
-        assert set(batch) == {*LOADER_PLANES, "valid", "picture_mse"}
+        assert set(batch) == {*LOADER_PLANES, "valid", "picture_mse", "weight"}
         assert all(tensor.dtype == torch.float32 for tensor in batch.values())
         for i, (patch, transform) in enumerate(zip(patches, transforms, strict=True)):
             unit = units[patch.unit]
@@ -169,7 +169,7 @@ def test_every_block_plane_has_a_scale():
 
 def test_only_planes_that_are_asked_for_are_read(units):
     data = TrainingBatches(units, batch=2, steps=1, size=64, planes=("rec_y",))
-    assert set(data[0]) == {"rec_y", "orig_y", "valid", "picture_mse"}
+    assert set(data[0]) == {"rec_y", "orig_y", "valid", "picture_mse", "weight"}
     assert set(data.reader.files.paths) == {"decoded", "original"}
 
 
@@ -218,6 +218,35 @@ def test_few_files_are_open_at_a_time(units, monkeypatch):
 def _equal(a, b):
     assert a.keys() == b.keys()
     return all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_border_counts_at_the_picture_s_edge_alone(units):
+    index = next(index for index, unit in enumerate(units) if unit.name == "wide")
+    width, height = units[index].format.width, units[index].format.height
+    reader = PatchReader(units, 32, 0, border=5)
+    inner, corner = Patch(index, 0, 16, 24), Patch(index, 0, width - 32, 0)
+    valid = as_floats(as_tensors(reader.cut([inner, corner, inner, corner], [0, 0, 1, 4])))["valid"].numpy()[:, 0]
+    expected = np.zeros((2, 32, 32))
+    expected[0, 5:-5, 5:-5] = 1
+    expected[1, : -5 if height > 32 else None, 5:] = 1
+    np.testing.assert_array_equal(valid, [*expected, expected[0].T, np.fliplr(expected[1])])
+    with pytest.raises(ConfigError, match="a border of 16 samples leaves nothing of a patch of size 32"):
+        PatchReader(units, 32, 0, border=16)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0])
+def test_weights_by_probability_keep_the_mean_of_an_even_draw(units, tmp_path, exponent):
+    wide = [unit for unit in units if unit.qp == QPS[0]]
+    rows = _write_ctus(wide[0].folder, wide, np.random.default_rng(7))
+    drawn = Sampler([(wide, 1.0)], CTU, "ctu", exponent, keep_objective=True).draw(np.random.default_rng(2), 40_000)
+    numbers = {unit.key: number for number, unit in enumerate(wide)}
+    area = np.array([row["w"] * row["h"] for row in rows], dtype=float)
+    unit = np.array([numbers[row["unit"]] for row in rows])
+    even = area / np.bincount(unit, area)[unit] / len(wide)
+    value = {(numbers[row["unit"]], row["poc"], row["x"], row["y"]): row["mse_y"] for row in rows}
+    mean = np.mean([patch.weight * value[patch[:4]] for patch in drawn])
+    assert mean == pytest.approx(np.sum(even * [row["mse_y"] for row in rows]), rel=0.02)
+    assert np.mean([patch.weight for patch in drawn]) == pytest.approx(1, abs=0.05 if exponent < 1 else 0.3)
 
 
 @pytest.mark.parametrize("depth", ["eight", "ten", "both"])

@@ -204,7 +204,7 @@ def test_the_loss_of_a_yuv_network_weighs_its_components():
 
     batch = {"rec_y": draw(size + 2 * halo), "orig_y": draw(size), "qp": torch.full((n, 1, 1, 1), 0.5)}
     batch |= {f"rec_{c}": draw(size // 2 + halo) for c in "uv"} | {f"orig_{c}": draw(size // 2) for c in "uv"}
-    batch |= {"valid": torch.ones(n, 1, size, size), "picture_mse": torch.tensor([0.5, 2.0])}
+    batch |= {"valid": torch.ones(n, 1, size, size), "picture_mse": torch.tensor([0.5, 2.0]), "weight": torch.ones(2)}
     batch["valid"][1, :, 10:] = 0
     expected = 0.0
     for c, weight, h in (("y", 6, halo), ("u", 1, halo // 2), ("v", 1, halo // 2)):

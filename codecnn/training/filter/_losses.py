@@ -11,7 +11,9 @@ CHARBONNIER_EPSILON = 1e-3
 
 
 def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind: str = "mse") -> Tensor:
-    """Mean error over the valid samples of each patch, averaged over the patches; of an error d of a sample counts
+    """Mean error over the valid samples of each patch, averaged over the patches by their weights.
+
+    Of an error d of a sample counts
 
     "mse"          d²
     "l1"           |d|
@@ -35,7 +37,7 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
         per_patch = error.sum(dim=(1, 2, 3)) / valid.sum(dim=(1, 2, 3))
         if weighting == "picture":
             per_patch = per_patch / scale
-        loss = loss + per_patch.mean() * (COMPONENT_WEIGHTS[name] / weights)
+        loss = loss + (per_patch * batch["weight"]).mean() * (COMPONENT_WEIGHTS[name] / weights)
     return loss
 
 

@@ -1,7 +1,7 @@
 """The task of the loop filters: patches of stores in, PSNR gain on whole pictures out."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from codecnn.dataset.resident import ResidentBatches
 from codecnn.dataset.sampling import UnitsShare
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
-from codecnn.models import FilterNetwork, create_model, freeze, grow, load_partial, save_weights
+from codecnn.models import FilterNetwork, create_model, freeze, grow, load_partial, pick_device, save_weights
 from codecnn.training.filter._losses import filter_loss
 from codecnn.training.filter._mix import Mix, data_key, validation_units
 from codecnn.training.filter._show import show_filtering
+from codecnn.training.filter._teacher import Teacher, original_share
 from codecnn.training.filter._validate import limit_pictures, psnr_gain
-from codecnn.training.settings import FilterSettings, StartSettings
+from codecnn.training.settings import FilterSettings, StartSettings, TeacherSettings
 from codecnn.training.task import Batch, ValidationResult
 
 TRANSFER = "transfer.json"
@@ -38,27 +39,49 @@ class FilterTask:
     validation: Sequence[Unit]
     data_key: str
     transfer: dict[str, Any] | None
+    taught: tuple[str, ...] = ()
+    teacher_key: str | None = None
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
-        """Patches as `TrainingBatches` draws them, with the planes and originals that the network takes."""
+        """Patches as `TrainingBatches` draws them, with the planes that the network takes and its targets, orig_*.
+
+        With a teacher the targets of the components in `taught` lie between its pictures and the originals.
+        """
         data = TrainingBatches(
             self.sources,
             batch=self.settings.batch,
             steps=self.settings.steps,
             size=self.settings.patch,
             halo=self.model.halo,
-            planes=(*self.model.planes, *(f"orig_{name}" for name in self.model.outputs)),
+            planes=(
+                *self.model.planes,
+                *(f"orig_{name}" for name in self.model.outputs),
+                *(f"teacher_{name}" for name in self.taught),
+            ),
             positions=self.settings.positions,
             augment=self.settings.augment,
             error_exponent=self.settings.error_exponent,
+            keep_objective=self.settings.keep_objective,
+            border=self.settings.border,
             seed=self.settings.seed,
             part=(rank, world),
         )
         # In the CPU's memory the page cache holds the pictures already, and copying rows beats gathering there.
         if self.settings.resident and device.type != "cpu":
             resident = ResidentBatches(data, device)
-            return (resident[step] for step in steps)
-        return iterate(data, steps, workers=self.settings.workers, device=device)
+            batches = (resident[step] for step in steps)
+        else:
+            batches = iterate(data, steps, workers=self.settings.workers, device=device)
+        return map(self._towards_teacher, steps, batches)
+
+    def _towards_teacher(self, step: int, batch: Batch) -> Batch:
+        """The batch of a step with its targets moved from the originals towards the teacher's pictures."""
+        settings = self.settings
+        if settings.teacher is not None:
+            share = original_share(settings.teacher, step, settings.steps, settings.warmup)
+            for name in self.taught:
+                batch[f"orig_{name}"].lerp_(batch.pop(f"teacher_{name}"), 1 - share)
+        return batch
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """`filter_loss` with the weighting and the kind of the settings."""
@@ -74,7 +97,8 @@ class FilterTask:
 
     def config(self) -> dict[str, Any]:
         """Network, options and the key of the data."""
-        return {"network": self.network, "options": self.options, "data_key": self.data_key}
+        config = {"network": self.network, "options": self.options, "data_key": self.data_key}
+        return config if self.teacher_key is None else config | {"teacher_key": self.teacher_key}
 
     def files(self) -> dict[str, Any]:
         """The report on the weights that the run starts from, where it starts from some."""
@@ -117,7 +141,17 @@ def filter_task(
         transfer = None if resume else _load(model, settings.start)
         if settings.start.freeze:
             freeze(model, settings.start.freeze)
-    return FilterTask(model, network, options, settings, sources, validation, data_key(mix), transfer)
+    task = FilterTask(model, network, options, settings, sources, validation, data_key(mix), transfer)
+    return task if settings.teacher is None else _with_teacher(task, settings.teacher)
+
+
+def _with_teacher(task: FilterTask, settings: TeacherSettings) -> FilterTask:
+    """The task with the teacher's pictures beside those of its units, made now where they are missing."""
+    with torch.random.fork_rng(devices=[]):  # its networks' random starts are not to move that of the training
+        teacher = Teacher(settings, pick_device(task.settings.device))
+    taught = tuple(name for name in task.model.outputs if name in teacher.outputs)
+    sources = [(teacher.teach(units), share) for units, share in task.sources]
+    return replace(task, sources=sources, taught=taught, teacher_key=teacher.key)
 
 
 def _load(model: FilterNetwork, start: StartSettings) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""A teacher: larger networks whose filtered pictures a smaller one learns to make, before it learns from the originals.
+
+The error that a codec leaves is mostly noise that no filter can tell: the mean gradient of a batch drowns in it. What a
+trained network makes of the same picture has none of it (Hinton, Vinyals and Dean, "Distilling the Knowledge in a
+Neural Network", 2015). Pictures are made once a store and kept in it, a file a unit.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tqdm import tqdm
+
+from codecnn.dataset.store import Unit
+from codecnn.filtering import FloatFilter, unit_planes
+from codecnn.models import load_model, weights_path
+from codecnn.runs import sha256_file, sha256_json
+from codecnn.training.distributed import gather, is_first, share
+from codecnn.training.settings import TeacherSettings
+from codecnn.video import Picture, create_video
+
+FOLDER = "teachers"
+SYMMETRIES = tuple(product((False, True), repeat=3))
+"""Transposed, then flipped up-down, then left-right, or not."""
+
+Plane = npt.NDArray[Any]
+
+
+class Teacher:
+    """The networks of `TeacherSettings`: what they make of a unit's pictures is the mean of what each makes.
+
+    key      sha256 of all that decides the pictures, the units aside
+    outputs  the components that all of the networks filter
+    """
+
+    def __init__(self, settings: TeacherSettings, device: str | torch.device) -> None:
+        files = [weights_path(name) for name in settings.weights]
+        models = [load_model(file)[0] for file in files]
+        self._filters = [FloatFilter(model, device=device) for model in models]
+        self._symmetries = SYMMETRIES if settings.symmetries else SYMMETRIES[:1]
+        self.key = sha256_json([[sha256_file(file) for file in files], settings.symmetries])
+        self.outputs = tuple(name for name in "yuv" if all(name in model.outputs for model in models))
+
+    def teach(self, units: Sequence[Unit]) -> list[Unit]:
+        """The units with the teacher's pictures beside them; what is missing of these is made, each file whole or not.
+
+        Every process of several must ask for the same units; each makes its share.
+        """
+        taught = [
+            unit.model_copy(update={"teacher_file": f"{FOLDER}/{self.key[:16]}/{unit.key}.yuv"}) for unit in units
+        ]
+        missing = [unit for unit in taught if not unit.path("teacher").is_file()]
+        shown = None if is_first() else True  # None: where there is a terminal
+        for unit in tqdm(share(missing), desc="teacher", unit="unit", disable=shown):
+            self._write(unit)
+        gather([])  # nobody reads before all are written
+        return taught
+
+    def _write(self, unit: Unit) -> None:
+        path = unit.path("teacher")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with create_video(path, unit.format) as writer, unit.decoded() as decoded:
+            for index, picture in enumerate(decoded):
+                writer.write(self.picture(unit, index, picture))
+
+    def picture(self, unit: Unit, index: int, decoded: Picture) -> Picture:
+        """What the networks make of picture number `index` of a unit, rounded once to the samples' own bit depth.
+
+        Components that not all of them filter are the decoded ones.
+        """
+        made: dict[str, list[Plane]] = {name: [] for name in self.outputs}
+        for filter_, symmetry in product(self._filters, self._symmetries):
+            beside = unit_planes(unit, index, filter_.model.planes)
+            turned = Picture(tuple(_turned(plane, symmetry) for plane in decoded.planes), decoded.bit_depth)
+            samples = filter_.samples(
+                turned, unit.pictures[index].qp, {name: _turned(plane, symmetry) for name, plane in beside.items()}
+            )
+            for name, planes in made.items():
+                planes.append(_turned_back(samples[name], symmetry))
+        limit = 2**decoded.bit_depth - 1
+        mean = {name: np.clip(np.rint(np.mean(planes, axis=0)), 0, limit) for name, planes in made.items()}
+        components = zip("yuv", decoded.planes, strict=False)
+        return Picture(
+            tuple(mean.get(name, plane).astype(plane.dtype) for name, plane in components), decoded.bit_depth
+        )
+
+
+def original_share(settings: TeacherSettings, step: int, steps: int, warmup: int) -> float:
+    """The share α of the original in the target at a step, where the learning rate is that of before it.
+
+    target = teacher + α (original - teacher), with α going from the first to the second value of `settings.original`
+    as the learning rate goes from its peak to zero.
+    """
+    first, last = settings.original
+    warmup = min(warmup, steps - 1)
+    passed = max(step - warmup, 0) / (steps - warmup)
+    return float(first + (last - first) * (1 - np.cos(np.pi * passed)) / 2)
+
+
+def _turned(plane: Plane, symmetry: Sequence[bool]) -> Plane:
+    transposed, down, across = symmetry
+    plane = plane.T if transposed else plane
+    return np.ascontiguousarray(plane[:: -1 if down else 1, :: -1 if across else 1])
+
+
+def _turned_back(plane: Plane, symmetry: Sequence[bool]) -> Plane:
+    transposed, down, across = symmetry
+    plane = plane[:: -1 if down else 1, :: -1 if across else 1]
+    return plane.T if transposed else plane
