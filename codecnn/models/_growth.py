@@ -23,8 +23,12 @@ def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
     "loaded", "adapted" with both shapes, or "missing" in what was added. Raises ModelError for networks
     of other kinds, planes or conditioning, and for one that is smaller anywhere; MissingFileError.
     """
-    small = load_model(source)[0]
-    _require_larger(model, small, source)
+    return start_as(model, load_model(source)[0], str(source), larger=True)
+
+
+def start_as(model: FilterNetwork, small: FilterNetwork, source: str, *, larger: bool) -> TransferReport:
+    """`grow` from a network, which errors and the report call `source`; of equal size unless `larger` is allowed."""
+    _require_larger(model, small, source, larger)
     tensors = small.state_dict()
     model.silence_added(small)
     reports = []
@@ -43,7 +47,7 @@ def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
             for new, old in zip(own.chunk(parts), tensor.chunk(parts), strict=True):
                 _enter(new, old, columns)
             reports.append(TensorReport(name, "adapted", f"{tuple(tensor.shape)} -> {tuple(own.shape)}"))
-    return TransferReport(str(source), tuple(reports))
+    return TransferReport(source, tuple(reports))
 
 
 def _places(old: list[int], new: list[int]) -> list[int]:
@@ -65,13 +69,16 @@ def _enter(own: Tensor, tensor: Tensor, columns: list[int]) -> None:
         rows[tuple(slice(size) for size in tensor.shape)] = tensor
 
 
-def _require_larger(model: FilterNetwork, small: FilterNetwork, source: Path | str) -> None:
+def _require_larger(model: FilterNetwork, small: FilterNetwork, source: str, larger: bool) -> None:
     if not model.GROWS:
         raise ModelError(f"low-cost networks and RDNs grow, and none else; {type(model).__name__} is no such network")
     if type(model) is not type(small):
         raise ModelError(f"{type(model).__name__} does not grow from {type(small).__name__}, which {source} is")
     for key, value in small.options.items():
         own = model.options[key]
-        if own < value if key in model.GROWS else own != value:
-            rule = "no less" if key in model.GROWS else "the same"
-            raise ModelError(f"the network has {key} {own}, the one of {source} {value}: to grow it needs {rule}")
+        grows = larger and key in model.GROWS
+        if own < value if grows else own != value:
+            rule = (
+                f"to grow it needs {'no less' if grows else 'the same'}" if larger else "without grow it needs the same"
+            )
+            raise ModelError(f"the network has {key} {own}, the one of {source} {value}: {rule}")

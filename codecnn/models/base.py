@@ -30,7 +30,8 @@ Filtered = Tensor | dict[str, Tensor]
 class FilterNetwork(nn.Module):
     """Base of the filter networks: what all have, and what a family adds to its `forward`.
 
-    To be exported a family has `draw`; to grow from a smaller network it has GROWS and what else growing asks.
+    To be exported a family has `draw`; to grow from a smaller network it has GROWS and what else growing asks; to start
+    as one at full resolution, LIFTS and the option `shuffle`.
 
     planes   names of the input planes; all but those `beside` are channels of the first convolution, in this order
     outputs  the filtered components: ("y",), or ("y", "u", "v") with chroma at its own resolution
@@ -43,6 +44,8 @@ class FilterNetwork(nn.Module):
 
     GROWS: tuple[str, ...] = ()
     """Options that may be larger than those of a network that this one grows from; all others are the same."""
+    LIFTS: tuple[str, ...] = ()
+    """Options that are multiplied by s² where a network of shuffle 1 becomes one of shuffle s: its widths."""
 
     options: dict[str, Any]
 

@@ -1,11 +1,13 @@
 """What a run has reached, whole in one file: a run that goes on from it is the run that was never stopped."""
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
@@ -120,9 +122,7 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
         return
     if not (run / CHECKPOINT).is_file():
         raise StoreError(f"{run} has no {CHECKPOINT} to resume from")
-    # A setting that was not known when the run was started had its default.
-    defaults = type(settings)().model_dump(mode="json")
-    changed = _changed(read_json(run / CONFIG), config, defaults)
+    changed = _changed(read_json(run / CONFIG), config, type(settings))
     if changed:
         raise ConfigError(f"{run} was started with another configuration ({changed} differs): it cannot be resumed")
     state.load(run / CHECKPOINT)
@@ -136,9 +136,14 @@ def log(run: Path, event: str, step: int, **facts: Any) -> None:
     append_jsonl(run / LOG, {"event": event, "step": step, **facts})
 
 
-def _changed(before: dict[str, Any], config: dict[str, Any], defaults: dict[str, Any]) -> str:
-    """The keys whose values are others than those that a run was started with, as a list to read."""
+def _changed(before: dict[str, Any], config: dict[str, Any], settings: type[LoopSettings]) -> str:
+    """The keys whose values are others than those that a run was started with, as a list to read.
+
+    Settings that were not known when the run was started had what is their default now.
+    """
     names = [key for key in config if key != "training" and before.get(key) != config[key]]
-    old, new = defaults | before.get("training", {}), config["training"]
-    names += [f"training.{key}" for key in new if key not in FREE and old[key] != new[key]]
+    old, new = before.get("training", {}), config["training"]
+    with contextlib.suppress(ValidationError):  # by hand, or of a version that knew others: the keys tell
+        old = settings.model_validate({key: value for key, value in old.items() if key in new}).model_dump(mode="json")
+    names += [f"training.{key}" for key in new if key not in FREE and old.get(key) != new[key]]
     return ", ".join(sorted(names))

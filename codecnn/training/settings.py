@@ -19,23 +19,33 @@ class GroupSettings(Schema):
 
 
 class StartSettings(Schema):
-    """Weights to start from instead of random ones."""
+    """Weights to start from instead of the network's own random ones."""
 
-    weights: str = Field(description=".safetensors; the report on every tensor is written to transfer.json")
+    weights: str | None = Field(
+        default=None,
+        description=".safetensors, which only lift can do without; the report on every tensor goes to transfer.json",
+    )
     rename: dict[str, str] = Field(default={}, description="names in the file that differ: {old: new}")
     adapt_first: bool = Field(default=True, description="let the first convolution follow where planes were added")
     partial: bool = Field(default=False, description="load what fits, instead of asking that all does")
     grow: bool = Field(
         default=False, description="the weights are those of a smaller network of this kind, as which this one starts"
     )
+    lift: bool = Field(
+        default=False,
+        description="the weights are those of a network at full resolution (shuffle 1) and 1/shuffle² of the features, "
+        "random ones where none are given, as which this one starts; with grow of fewer features still",
+    )
     freeze: list[str] = Field(default=[], description="patterns of parameters that stay as they are, such as blocks.*")
 
     @model_validator(mode="after")
-    def _grow_alone(self) -> Self:
-        if self.grow and (self.rename or self.partial):
+    def _one_way(self) -> Self:
+        if (self.grow or self.lift) and (self.rename or self.partial):
             raise ValueError(
-                "grow takes all of a smaller network by its own names: rename and partial do not go with it"
+                "grow and lift take all of another network by its own names: rename and partial do not go with them"
             )
+        if self.weights is None and (self.grow or not self.lift):
+            raise ValueError("start needs weights: only lift without grow can do without")
         return self
 
 

@@ -153,7 +153,7 @@ def test_a_training_starts_as_a_smaller_network(tiny_store, tmp_path, small):
 
 @pytest.mark.parametrize("other", [{"rename": {"a": "b"}}, {"partial": True}])
 def test_growing_leaves_no_choice_of_tensors(other):
-    with pytest.raises(ValueError, match="rename and partial do not go with it"):
+    with pytest.raises(ValueError, match="rename and partial do not go with them"):
         StartSettings(weights="low_cost_17", grow=True, **other)
 
 

@@ -1,6 +1,7 @@
 """A run that is killed, at whatever moment, and resumed is the run that was never stopped."""
 
 import csv
+import json
 import multiprocessing
 import os
 import shutil
@@ -151,6 +152,19 @@ def test_what_does_not_decide_the_run_may_change_on_resuming(whole, tmp_path):
     (run / "checkpoint.pt").write_bytes(b"PK nothing")
     with pytest.raises(StoreError, match=r"checkpoint\.pt is not a checkpoint of this run"):
         run_toy(run, resume=True)
+
+
+def test_a_run_that_was_started_when_there_were_fewer_settings_goes_on(whole, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(StoppedError):
+        run_toy(run, events={("loss", 15): signal.SIGTERM})
+    config = json.loads((run / "config.json").read_text())
+    del config["training"]["clip"], config["training"]["accumulate"]
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"\(training\.accumulate differs"):
+        run_toy(run, {"accumulate": 2}, resume=True)
+    run_toy(run, resume=True)
+    assert_same(run, whole)
 
 
 def test_other_batches_or_draws_would_be_seen(whole, tmp_path):

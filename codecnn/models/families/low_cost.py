@@ -27,6 +27,7 @@ class LowCost(Trunk):
     """
 
     GROWS = ("features", "blocks", "expansion")
+    LIFTS = ("features",)
 
     def __init__(
         self,

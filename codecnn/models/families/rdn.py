@@ -42,6 +42,7 @@ class RDN(Trunk):
 
     OUTPUTS: tuple[str, ...] = ("y",)
     GROWS = ("features", "blocks", "layers", "growth")
+    LIFTS: tuple[str, ...] = ("features", "growth")
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ class YuvRDN(RDN):
     """
 
     OUTPUTS = ("y", "u", "v")
+    LIFTS = ()
 
     def __init__(self, planes: Sequence[str] = ("rec_y", "rec_u", "rec_v", "qp"), **options: Any) -> None:
         for name in ("shuffle", "upsampling", "transform", "output"):

@@ -132,7 +132,7 @@ def task_setup(
 
 def _no_identity(model: nn.Module, settings: FilterSettings) -> str | None:
     """Why a filter network does not start as the identity, where it does not."""
-    if settings.start is not None:
+    if settings.start is not None and settings.start.weights is not None:
         return f"training starts from {settings.start.weights}"
     if getattr(model, "predicts_picture", False):
         return "the network makes the picture itself (output: picture) and does not start as the identity"

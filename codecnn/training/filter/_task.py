@@ -15,7 +15,7 @@ from codecnn.dataset.resident import ResidentBatches
 from codecnn.dataset.sampling import UnitsShare
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
-from codecnn.models import FilterNetwork, create_model, freeze, grow, load_partial, pick_device, save_weights
+from codecnn.models import FilterNetwork, create_model, freeze, grow, lift, load_partial, pick_device, save_weights
 from codecnn.training.filter._losses import filter_loss
 from codecnn.training.filter._mix import Mix, data_key, validation_units
 from codecnn.training.filter._show import show_filtering
@@ -156,6 +156,9 @@ def _with_teacher(task: FilterTask, settings: TeacherSettings) -> FilterTask:
 
 def _load(model: FilterNetwork, start: StartSettings) -> dict[str, Any]:
     """Load the weights to start from and return the report on every tensor."""
+    if start.lift:
+        return lift(model, start.weights, grow=start.grow).as_dict()
+    assert start.weights is not None, "as StartSettings makes sure"
     if start.grow:
         return grow(model, start.weights).as_dict()
     return load_partial(

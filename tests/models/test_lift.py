@@ -1,0 +1,212 @@
+"""Lifting: a network on PixelUnshuffle starts as one at full resolution, and learns in all of its links."""
+
+import json
+
+import pytest
+import torch
+
+from codecnn.errors import ConfigError, MissingFileError, ModelError
+from codecnn.filtering import filter_outputs
+from codecnn.models import create_model, lift, load_model, save_weights
+from codecnn.training.settings import FilterSettings, StartSettings
+from tests.helpers.networks import awaken, learn, random_picture
+from tests.helpers.training import train_filter
+
+LOW_COST = {"features": 3, "blocks": 2, "expansion": 2, "kind": "separable"}
+RDN = {"features": 3, "blocks": 2, "layers": 2, "growth": 2}
+KINDS = [
+    ("rdn", RDN),
+    ("rdn", RDN | {"conditioning": "film", "planes": ["rec_y", "qp", "unf_y"]}),
+    ("rdn", RDN | {"conditioning": "se", "local_residual": False, "global_residual": False}),
+    ("rdn", RDN | {"upsampling": "transposed"}),
+    ("rdn", RDN | {"head": "5x5", "output": "picture"}),
+    ("low_cost_17", LOW_COST | {"conditioning": "film"}),
+    ("low_cost_17", LOW_COST | {"conditioning": "plane"}),
+]
+
+
+def lifted_options(options, factor):
+    widths = {name: options[name] * factor**2 for name in ("features", "growth") if name in options}
+    return options | widths | {"shuffle": factor}
+
+
+def picture(model, dtype=torch.float64):
+    """Planes of a whole picture, two cells of 4x4 high and more wide, so that every sample is near an edge."""
+    planes = random_picture(model, 12, 24)
+    qp = planes["qp"].expand(1, 1, 12, 24) if model.options["conditioning"] == "plane" else planes["qp"]
+    return {name: plane.to(dtype) for name, plane in (planes | {"qp": qp}).items()}
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A network at full resolution with random weights everywhere, its last convolution and its gain by QP included."""
+
+    def make(network, options):
+        model = awaken(create_model(network, **options | {"shuffle": 1}), 1)
+        path = tmp_path / "full.safetensors"
+        save_weights(path, model, network, {})
+        return load_model(path)[0].double(), path
+
+    return make
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+@pytest.mark.parametrize(("network", "options"), KINDS)
+def test_the_lifted_network_computes_what_the_one_at_full_resolution_does(full, network, options, factor):
+    old, path = full(network, options)
+    new = create_model(network, **lifted_options(options, factor)).double().eval()
+    report = lift(new, path)
+    assert set(report.as_dict()["counts"]) >= {"adapted", "loaded"}
+    assert len(report.names("adapted")) + len(report.names("loaded")) == len(report.tensors)
+    planes = picture(old)
+    with torch.no_grad():
+        expected, made = (filter_outputs(model, planes, None)["y"] for model in (old, new))
+        scale = float((expected - planes["rec_y"]).abs().max())
+        assert scale > 1e-3
+        torch.testing.assert_close(made, expected, rtol=0, atol=1e-12 * scale)
+        single = {name: plane.float() for name, plane in planes.items()}
+        made = filter_outputs(new.float(), single, None)["y"].double()
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-6 * max(1, scale))
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "sizes"),
+    [
+        ("rdn", RDN, {"features": 16, "blocks": 3, "layers": 3, "growth": 12}),
+        ("rdn", RDN | {"conditioning": "film", "upsampling": "transposed"}, {"features": 13}),
+        ("low_cost_17", LOW_COST | {"conditioning": "film"}, {"features": 16, "blocks": 3, "expansion": 3}),
+    ],
+)
+def test_a_lifted_network_grows(full, network, options, sizes):
+    old, path = full(network, options)
+    larger = lifted_options(options, 2) | sizes
+    new = create_model(network, **larger).double().eval()
+    with pytest.raises(ModelError, match="without grow it needs the same"):
+        lift(new, path)
+    report = lift(new, path, grow=True)
+    head = {row.name: row for row in report.tensors}["head.weight"]
+    inputs = len(old.channels)
+    assert head.detail == f"(3, {inputs}, 3, 3) -> ({larger['features']}, {4 * inputs}, 3, 3)"
+    assert bool(report.names("missing")) == ("blocks" in sizes)
+    planes = picture(old)
+    with torch.no_grad():
+        expected, made = (filter_outputs(model, planes, None)["y"] for model in (old, new))
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-12 * float((expected - planes["rec_y"]).abs().max()))
+
+
+@pytest.mark.parametrize(("network", "options"), KINDS)
+def test_a_random_start_at_full_resolution(network, options):
+    """It leaves the picture as it is, is that of its seed, and has just the links that full resolution has."""
+    new = create_model(network, **lifted_options(options, 2))
+    planes = picture(new, torch.float32)
+    own = filter_outputs(new, planes, None)["y"]
+    made = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        lift(new, None)
+        made.append({name: tensor.clone() for name, tensor in new.state_dict().items()})
+        if options.get("output") != "picture":
+            assert torch.equal(filter_outputs(new, planes, None)["y"], own)
+    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
+    assert not torch.equal(made[0]["head.weight"], made[2]["head.weight"])
+    # A sample is linked with nine of the 36 in its cell and those around, in a row with three of twelve.
+    inner = new.blocks[0].layers[0] if network == "rdn" else new.blocks[0].row
+    assert (inner.weight != 0).double().mean() == 0.25
+
+
+@pytest.mark.parametrize(("network", "options"), KINDS)
+def test_all_links_learn(full, network, options):
+    _, path = full(network, options)
+    new = create_model(network, **lifted_options(options, 2)).double()
+    lift(new, path)
+    planes, optimiser = picture(new), torch.optim.SGD(new.parameters(), lr=1e-2)
+    start = {name: parameter.detach().clone() for name, parameter in new.named_parameters()}
+    loss = lambda _: (filter_outputs(new, planes, None)["y"] - 0.5).square().mean()  # noqa: E731
+    learn(optimiser, loss, 2, clip=1.0)
+    for name, parameter in new.named_parameters():
+        if parameter.dim() == 4:
+            assert (parameter != start[name]).double().mean() > 0.8, name  # some ReLUs are dead
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "message"),
+    [
+        ("rdn", RDN | {"shuffle": 2}, "features 3 is no multiple of 4"),
+        ("rdn", RDN, "lifted to a shuffle of 2 or more; this one has shuffle 1"),
+        ("rdn", {"features": 8, "growth": 8, "shuffle": 2, "transform": "haar"}, "haar is not lifted"),
+        ("low_cost_5", {}, "depthwise blocks are not lifted: a 3x3 tap joins"),
+        ("rdn_yuv", {}, "YuvRDN is not lifted"),
+        ("vrcnn", {}, "VRCNN is not lifted"),
+    ],
+)
+def test_what_cannot_be_lifted_is_refused(network, options, message):
+    with pytest.raises(ModelError, match=message):
+        lift(create_model(network, **options))
+
+
+def test_weights_that_do_not_fit_are_refused(full):
+    _, path = full("rdn", RDN)
+    options = lifted_options(RDN, 2)
+    for change, message in [
+        ({"planes": ["rec_y", "qp", "unf_y"]}, "planes"),
+        ({"features": 8}, "features 8, the one of .*lifted.* 12"),
+        ({"growth": 12}, "growth 12, the one of .* 8: without grow it needs the same"),
+    ]:
+        with pytest.raises(ModelError, match=message):
+            lift(create_model("rdn", **options | change), path)
+    with pytest.raises(ModelError, match="lifted from shuffle 1; this one has shuffle 2"):
+        lift(create_model("low_cost_17"), "low_cost_17")
+    with pytest.raises(ModelError, match="LowCost does not grow from RDN"):
+        lift(create_model("low_cost_17"), path)
+    with pytest.raises(MissingFileError):
+        lift(create_model("rdn", **options), "rdn_99")
+
+
+def settings(**start):
+    return FilterSettings(
+        steps=1, batch=1, patch=16, learning_rate=1e-12, warmup=0, ema=0, threads=1, device="cpu", seed=5, start=start
+    )
+
+
+def test_a_training_starts_as_a_network_at_full_resolution(tiny_store, tmp_path, full):
+    old, path = full("rdn", RDN)
+    start = settings(weights=str(path), lift=True, grow=True)
+    train_filter(tiny_store, "rdn", lifted_options(RDN, 2) | {"features": 14}, start, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "transfer.json").read_text())["counts"]["adapted"] > 0
+    planes = picture(old, torch.float32)
+    with torch.no_grad():
+        made = filter_outputs(load_model(tmp_path / "run" / "last.safetensors")[0], planes, None)["y"]
+        torch.testing.assert_close(made, filter_outputs(old.float(), planes, None)["y"], rtol=0, atol=1e-5)
+
+
+def test_a_training_starts_as_a_random_network_at_full_resolution(tiny_store, tmp_path):
+    options = lifted_options(RDN, 2)
+    for name in ("one", "other"):
+        train_filter(tiny_store, "rdn", options, settings(lift=True), tmp_path / name)
+    one, other = (load_model(tmp_path / name / "last.safetensors")[0] for name in ("one", "other"))
+    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+    torch.manual_seed(5)
+    expected = create_model("rdn", **options)
+    lift(expected)
+    assert torch.allclose(one.head.weight, expected.head.weight, rtol=0, atol=1e-9)
+    assert (one.blocks[0].layers[0].weight.abs() < 1e-9).double().mean() == 0.75
+
+
+def test_a_run_that_was_started_before_there_was_lift_goes_on(tiny_store, tmp_path, full):
+    _, path = full("rdn", RDN)
+    start = settings(weights=str(path))
+    train_filter(tiny_store, "rdn", RDN, start, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["training"]["start"]["lift"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    train_filter(tiny_store, "rdn", RDN, start, tmp_path / "run", resume=True)
+    with pytest.raises(ConfigError, match=r"training\.start differs"):
+        train_filter(tiny_store, "rdn", RDN, settings(weights=str(path), grow=True), tmp_path / "run", resume=True)
+
+
+def test_only_a_lifted_start_needs_no_weights():
+    for start in ({}, {"grow": True}, {"grow": True, "lift": True}, {"freeze": ["head.*"]}):
+        with pytest.raises(ValueError, match="start needs weights: only lift without grow can do without"):
+            StartSettings(**start)
+    with pytest.raises(ValueError, match="rename and partial do not go with them"):
+        StartSettings(lift=True, partial=True)
