@@ -124,7 +124,9 @@ class FilterSettings(LoopSettings):
     teacher: TeacherSettings | None = Field(
         default=None, description="weights whose pictures are learned first: a name, several, or with its options"
     )
-    loss: Literal["mse", "l1", "charbonnier"] = Field(default="mse", description="of the filtered samples")
+    loss: Literal["mse", "l1", "charbonnier", "satd", "dct"] = Field(
+        default="mse", description="of the filtered samples; satd, dct: of the transformed error"
+    )
     weighting: Literal["picture", "none"] = Field(
         default="picture", description="divide the error by that of the whole decoded picture, or by nothing"
     )

@@ -146,6 +146,24 @@ def test_a_network_that_makes_pictures_does_not_start_as_the_identity():
     assert all(parameter.grad.abs().max() > 0 for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("network", ["rdn", "rdn_yuv"])
+def test_a_network_that_starts_as_torch_makes_it(network, tmp_path):
+    torch.manual_seed(1)
+    model = create_model(network, **SMALL, initialisation="torch")
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            bound = (layer.in_channels * layer.kernel_size[0] ** 2) ** -0.5  # uniform, weights and biases
+            assert 0.9 * bound < layer.weight.abs().max() <= bound, name
+            assert 0 < layer.bias.abs().max() <= bound, name
+    assert model.head.weight[:, :1].mean(dim=(1, 2, 3)).abs().max() > 1e-3
+    planes = random_planes(model, 16, 16)
+    assert (named_outputs(model(planes))["y"] - model.crop(planes["rec_y"])).abs().max() > 1e-5
+    save_weights(tmp_path / "w.safetensors", model, network, {})
+    assert load_model(tmp_path / "w.safetensors")[0].options["initialisation"] == "torch"
+    with pytest.raises(ModelError, match="initialisation is one of zero, torch, not 'ones'"):
+        create_model(network, initialisation="ones")
+
+
 @pytest.mark.parametrize("name", ["low_cost_17", "low_cost_5", "quarter_light"])
 def test_a_low_cost_network_learns_in_a_few_steps(name):
     model = zoo_model(name)

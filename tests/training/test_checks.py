@@ -32,6 +32,7 @@ from codecnn.training.checks.network import (
 )
 from codecnn.training.checks.numbers import check_data_untouched, check_determinism, check_float64
 from codecnn.training.checks.pictures import correlations, small_picture
+from codecnn.training.checks.run import _no_identity
 from codecnn.training.checks.speed import check_device, check_waiting, judge_gpu, judge_load
 from codecnn.training.filter import filter_task
 from tests.helpers.commands import result_of
@@ -122,6 +123,17 @@ def test_a_network_that_does_not_start_as_the_identity(setup):
     lost = changed(setup, lambda network: Around(network, after=lambda made, batch: made * 0))
     fails(check_initial_loss(lost))
     assert check_initial_loss(dataclasses.replace(setup, no_identity="it is none")).measured == "it is none"
+
+
+def test_why_a_filter_does_not_start_as_the_identity():
+    def reason(start=None, **options):
+        settings = FilterSettings(start=start)
+        return _no_identity(create_model("rdn", **SMALL | options), settings)
+
+    assert reason() is reason({"lift": True}) is None
+    assert reason({"weights": "low_cost_17"}) == "training starts from low_cost_17"
+    assert "output: picture" in reason(output="picture")
+    assert "initialisation: torch" in reason(initialisation="torch")
 
 
 def test_a_batch_that_cannot_be_learnt(setup, monkeypatch):

@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy.fft import dctn
+from scipy.linalg import hadamard
 
 from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import ConfigError
@@ -130,35 +133,60 @@ def test_the_real_compiler_computes_the_same():
     torch.testing.assert_close(network(given), model(given), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["mse", "l1", "charbonnier"])
+def counted(kind, d, inside, side):
+    """The loss of the differences d (h, w) of one patch, by sample or by blocks of so many samples a side."""
+    if kind in ("satd", "dct"):
+        blocks = sliding_window_view(np.where(inside, d, 0), (side, side))[::side, ::side].reshape(-1, side, side)
+        basis = hadamard(side) / math.sqrt(side)
+        made = dctn(blocks, axes=(1, 2), norm="ortho") if kind == "dct" else basis @ blocks @ basis.T
+        return abs(made).sum() / inside.sum()
+    d, eps = d[inside], CHARBONNIER_EPSILON
+    return {"mse": d**2, "l1": abs(d), "charbonnier": np.sqrt(d**2 + eps**2) - eps}[kind].mean()
+
+
+KINDS = ("mse", "l1", "charbonnier", "satd", "dct")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighting", ["picture", "none"])
-def test_losses_are_the_formulas(tiny_store, kind, weighting):
-    model = awaken(create_model("rdn", **SMALL), std=0.05)
-    batch = TrainingBatches(tiny_store.split("test"), batch=3, steps=1, size=128, halo=model.halo)[0]
+@pytest.mark.parametrize("network", ["rdn", "rdn_yuv"])
+def test_losses_are_the_formulas(tiny_store, network, kind, weighting):
+    model = awaken(create_model(network, **SMALL), std=0.05)
+    names = {f"{kind}_{output}" for kind in ("rec", "orig") for output in model.outputs} | {"qp"}
+    batch = TrainingBatches(tiny_store.split("test"), batch=3, steps=1, size=72, halo=model.halo, planes=names)[0]
+    batch["valid"][0, :, :, 52:] = 0  # beyond the picture, within a block
     with torch.no_grad():
         loss = filter_loss(model, batch, weighting, kind).item()
-        filtered = model(batch).double().numpy()
+        filtered = named_outputs(model(batch))
     expected = []
-    for index in range(3):
-        inside = batch["valid"][index].numpy() > 0
-        d = (filtered - batch["orig_y"].double().numpy())[index][inside]
-        eps = CHARBONNIER_EPSILON
-        error = {"mse": d**2, "l1": abs(d), "charbonnier": np.sqrt(d**2 + eps**2) - eps}[kind].mean()
-        mse = float(batch["picture_mse"][index])
-        expected.append(error / (1 if weighting == "none" else mse if kind == "mse" else math.sqrt(mse)))
-    assert loss == pytest.approx(np.mean(expected), rel=1e-5)
+    for output, share in zip(model.outputs, (6, 1, 1) if len(filtered) > 1 else (1,), strict=True):
+        step = 1 if output == "y" else 2
+        for index in range(3):
+            d = (filtered[output][index, 0].double() - batch[f"orig_{output}"][index, 0].double()).numpy()
+            inside = batch["valid"][index, 0, ::step, ::step].numpy() > 0
+            mse = float(batch["picture_mse"][index])
+            unit = 1 if weighting == "none" else mse if kind == "mse" else math.sqrt(mse)
+            expected.append(counted(kind, d, inside, 8 // step) / unit * share / (8 if len(filtered) > 1 else 1))
+    assert loss == pytest.approx(sum(expected) / 3, rel=1e-5)
+
+
+def test_absolute_errors_are_alike_for_white_noise():
+    noise = torch.randn(4, 1, 256, 256, generator=torch.Generator().manual_seed(1)) / 100
+    batch = {"valid": torch.ones_like(noise), "orig_y": torch.zeros_like(noise), "picture_mse": torch.full((4,), 1e-4)}
+    made = [filter_loss(lambda _: noise, batch, "picture", kind).item() for kind in ("l1", "satd", "dct")]
+    assert made == pytest.approx([math.sqrt(2 / math.pi)] * 3, rel=0.01)
 
 
 def test_the_loss_of_the_settings_is_used(tiny_store):
     batch = None
     losses = {}
-    for kind in ("mse", "l1", "charbonnier"):
+    for kind in KINDS:
         settings = FilterSettings(batch=4, patch=32, steps=1, device="cpu", loss=kind)
         task = filter_task(tiny_store, "rdn", SMALL, settings)
         batch = next(task.batches(range(1), 0, 1, CPU))
         losses[kind] = task.loss(task.model, batch).item()
         assert losses[kind] == filter_loss(task.model, batch, "picture", kind).item()
-    assert len(set(losses.values())) == 3
+    assert len(set(losses.values())) == len(KINDS)
 
 
 @pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])

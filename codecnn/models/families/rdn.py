@@ -28,7 +28,7 @@ class RDN(Trunk):
                             first features -------------------------'         cropped rec_y ---------------'
 
     With shuffle s the trunk works on 1/s of the height and width, and the head takes 2·s samples on each side away.
-    The last convolution starts at zero: an untrained network returns the decoded picture.
+    The last convolution starts at zero, unless options say else: an untrained network returns the decoded picture.
 
     conditioning      "plane": QP is a channel; "film", "se": it scales every block's features (`QpModulation`)
     global_residual   the first features are added behind the blocks
@@ -37,6 +37,8 @@ class RDN(Trunk):
     head              "3x3": two unpadded convolutions, the first features between them; or "5x5": one, of equal halo
     upsampling        "shuffle"; or "transposed": a transposed convolution of the same support and cost
     transform         "unshuffle"; or "haar": the 2x2 DCT in front and behind, shuffle 2 only
+    initialisation    "zero": `initialise`; or "torch": what torch gives its convolutions, the last one included, with
+                      which the notebook began: no centred head, no zeros, so the start is not the identity
     checkpoint        training computes each block again in the backward pass and keeps only its input
     """
 
@@ -59,6 +61,7 @@ class RDN(Trunk):
         head: str = "3x3",
         upsampling: str = "shuffle",
         transform: str = "unshuffle",
+        initialisation: str = "zero",
         checkpoint: bool = False,
     ) -> None:
         options: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -68,6 +71,7 @@ class RDN(Trunk):
         check_choice("RDN", "head", head, ("3x3", "5x5"))
         check_choice("RDN", "upsampling", upsampling, ("shuffle", "transposed"))
         check_choice("RDN", "transform", transform, ("unshuffle", "haar"))
+        check_choice("RDN", "initialisation", initialisation, ("zero", "torch"))
         if transform == "haar" and (shuffle != 2 or upsampling != "shuffle"):
             raise ModelError("RDN option transform: haar needs shuffle 2 and upsampling by shuffle")
         # 3x3 convolutions on the longest way: two in the head, all of every block, two in the tail. A sample of an
@@ -102,7 +106,8 @@ class RDN(Trunk):
             self.tail = nn.ConvTranspose2d(features, 1, 3 * shuffle, stride=shuffle, padding=shuffle)
             self.shuffle = nn.Identity()
         self.gain = QpGain() if "qp" in self.planes and not self.predicts_picture else None
-        initialise(self, self.head, self._sample_spans(), None if self.predicts_picture else self.tail)
+        if initialisation == "zero":
+            initialise(self, self.head, self._sample_spans(), None if self.predicts_picture else self.tail)
         self.modulate(conditioning, features)
 
     def _inputs(self) -> int:

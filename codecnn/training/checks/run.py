@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.dataset.store import Unit
-from codecnn.models import pick_device
+from codecnn.models import FilterNetwork, pick_device
 from codecnn.training._forward import in_precision
 from codecnn.training.checks import network as net
 from codecnn.training.checks.base import Finding, Setup, adam, train_step
@@ -130,12 +130,14 @@ def task_setup(
     return Setup(build, draw, loss, no_identity, settings.seed)
 
 
-def _no_identity(model: nn.Module, settings: FilterSettings) -> str | None:
+def _no_identity(model: FilterNetwork, settings: FilterSettings) -> str | None:
     """Why a filter network does not start as the identity, where it does not."""
     if settings.start is not None and settings.start.weights is not None:
         return f"training starts from {settings.start.weights}"
     if getattr(model, "predicts_picture", False):
         return "the network makes the picture itself (output: picture) and does not start as the identity"
+    if model.options.get("initialisation") == "torch":
+        return "the network starts as torch makes it (initialisation: torch) and not as the identity"
     return None
 
 

@@ -3,11 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from codecnn.intra import dct, hadamard
 from codecnn.models import named_outputs
 
 COMPONENT_WEIGHTS = {"y": 6, "u": 1, "v": 1}
 CHARBONNIER_EPSILON = 1e-3
 """In units of full scale: one 8-bit step is 4 of it. Errors well below it count squared, those above as they are."""
+BLOCK = 8
+"""Side of the luma blocks that are transformed; 4:2:0 chroma's have half of it, since patches are multiples of 8."""
 
 
 def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind: str = "mse") -> Tensor:
@@ -18,6 +21,11 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
     "mse"          d²
     "l1"           |d|
     "charbonnier"  sqrt(d² + ε²) - ε, with CHARBONNIER_EPSILON (Lai et al., "LapSRN", CVPR 2017)
+    "satd"         its share of the sum of |c| over the coefficients c of its 8x8 block's Hadamard transform
+    "dct"          the same by the DCT-II; the sum of c² would be that of d² (Parseval), which is "mse"
+
+    Both transforms are orthonormal, so that of white noise all three absolute errors are equal. Blocks are those of the
+    patch; samples beyond the picture have no error.
 
     With the weighting "picture" each patch's error is divided by the one that the codec left in its whole picture: by
     its mean squared error, or by the root of that for the losses that are not squared. With "mse" a network that
@@ -33,7 +41,7 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
     scale = batch["picture_mse"] if kind == "mse" else batch["picture_mse"].sqrt()
     for name, plane in filtered.items():
         valid = batch["valid"] if name == "y" else batch["valid"][:, :, ::2, ::2]
-        error = _ERRORS[kind](plane - batch[f"orig_{name}"]) * valid
+        error = _error(kind, (plane - batch[f"orig_{name}"]) * valid, BLOCK if name == "y" else BLOCK // 2)
         per_patch = error.sum(dim=(1, 2, 3)) / valid.sum(dim=(1, 2, 3))
         if weighting == "picture":
             per_patch = per_patch / scale
@@ -41,8 +49,16 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
     return loss
 
 
-def _charbonnier(difference: Tensor) -> Tensor:
-    return (difference.square() + CHARBONNIER_EPSILON**2).sqrt() - CHARBONNIER_EPSILON
-
-
-_ERRORS = {"mse": Tensor.square, "l1": Tensor.abs, "charbonnier": _charbonnier}
+def _error(kind: str, difference: Tensor, block: int) -> Tensor:
+    """What the loss `kind` counts of differences (n, 1, h, w), by sample or by coefficient; any shape (n, ., ., .)."""
+    match kind:
+        case "mse":
+            return difference.square()
+        case "l1":
+            return difference.abs()
+        case "charbonnier":
+            return (difference.square() + CHARBONNIER_EPSILON**2).sqrt() - CHARBONNIER_EPSILON
+    count, _, height, width = difference.shape
+    tiles = difference.reshape(count, height // block, block, width // block, block).swapaxes(2, 3)
+    coefficients: Tensor = dct(tiles) if kind == "dct" else hadamard(tiles) / block
+    return coefficients.abs().flatten(1, 2)
