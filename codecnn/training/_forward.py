@@ -42,26 +42,32 @@ def forward_hooks(modules: Mapping[str, nn.Module], call: Callable[[str, Any], A
         yield
 
 
+@contextlib.contextmanager
+def untouched(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Lets a network be tried: at the end its buffers and torch's random numbers are as before, gradients are none."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
 def compiled(
     model: nn.Module, precision: str, device: torch.device, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch
 ) -> tuple[nn.Module, str | None]:
     """The compiled network if it can compute a loss and its gradients for `batch`, else the network and the reason.
 
-    Compilers fail when they first run, forwards or backwards, in ways of their own. Buffers and gradients stay as they
-    were.
+    Compilers fail when they first run, forwards or backwards, in ways of their own. The network stays `untouched`.
     """
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        network: nn.Module = torch.compile(model)  # type: ignore[assignment]
-        loss(in_precision(network, precision, device), batch).backward()  # type: ignore[no-untyped-call]
-        reason = None
-    except Exception as error:
-        network, reason = model, f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
-    model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
-    return network, reason
+    with untouched(model, device):
+        try:
+            network: nn.Module = torch.compile(model)  # type: ignore[assignment]
+            loss(in_precision(network, precision, device), batch).backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            return model, f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
+    return network, None
 
 
 def in_precision(model: nn.Module, precision: str, device: torch.device) -> nn.Module:

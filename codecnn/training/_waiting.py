@@ -1,11 +1,22 @@
 """Where the time of a run goes, measured without making the device wait."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from codecnn.training.task import Batch
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that `work` takes, the device's queue included."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
 
 
 class Watch:

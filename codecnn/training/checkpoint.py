@@ -1,7 +1,7 @@
 """What a run has reached, whole in one file: a run that goes on from it is the run that was never stopped."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from codecnn.errors import ConfigError, StoreError
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
+from codecnn.training._fastest import Form
 from codecnn.training.distributed import Process, mean_over_processes
 from codecnn.training.settings import FREE, LoopSettings
 from codecnn.training.task import Task
@@ -25,11 +26,12 @@ _NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
 
 @dataclass
 class State:
-    """All that changes while a network is trained.
+    """All that changes while a network is trained, and the form in which it is.
 
     step        optimiser steps done
     reported    the step of the last validation
     best        the best score of a validation
+    form        as which the network runs; None until that is chosen
     seconds     spent on the run, `training` of them on steps since the last validation, `waiting` of those for data
     """
 
@@ -37,6 +39,7 @@ class State:
     averaged: AveragedModel | None
     optimiser: torch.optim.Optimizer
     schedule: LRScheduler
+    form: Form | None = None
     step: int = 0
     reported: int = 0
     best: float = -np.inf
@@ -77,6 +80,7 @@ class State:
         content = {
             **{name: getattr(self, name) for name in _NUMBERS},
             "losses": self._settled,
+            "form": None if self.form is None else asdict(self.form),
             "model": self.model.state_dict(),
             "averaged": None if self.averaged is None else self.averaged.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -98,6 +102,8 @@ class State:
             for name in _NUMBERS:
                 setattr(self, name, content[name])
             self._settled = content["losses"]
+            if content.get("form") is not None:  # codecnn 0.1 kept none
+                self.form = Form(**content["form"])
         except Exception as error:  # bytes that are no checkpoint can break the reader anywhere
             raise StoreError(f"{path} is not a checkpoint of this run: {str(error).splitlines()[0]}") from error
 
@@ -122,10 +128,14 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
         return
     if not (run / CHECKPOINT).is_file():
         raise StoreError(f"{run} has no {CHECKPOINT} to resume from")
-    changed = _changed(read_json(run / CONFIG), config, type(settings))
+    before = read_json(run / CONFIG)
+    changed = _changed(before, config, type(settings))
     if changed:
         raise ConfigError(f"{run} was started with another configuration ({changed} differs): it cannot be resumed")
     state.load(run / CHECKPOINT)
+    if state.form is None:  # nothing was left open when the run was started
+        started = before["training"]
+        state.form = Form(started.get("precision", "float32"), started.get("compile") is True)
     if process.first:
         # Lines after the checkpoint come again.
         write_jsonl(run / METRICS, [row for row in read_jsonl(run / METRICS) if row["step"] <= state.reported])
@@ -139,11 +149,13 @@ def log(run: Path, event: str, step: int, **facts: Any) -> None:
 def _changed(before: dict[str, Any], config: dict[str, Any], settings: type[LoopSettings]) -> str:
     """The keys whose values are others than those that a run was started with, as a list to read.
 
-    Settings that were not known when the run was started had what is their default now.
+    Settings that were not known when the run was started had what is their default now; precision that is left open
+    stays what it is in the run.
     """
     names = [key for key in config if key != "training" and before.get(key) != config[key]]
     old, new = before.get("training", {}), config["training"]
     with contextlib.suppress(ValidationError):  # by hand, or of a version that knew others: the keys tell
         old = settings.model_validate({key: value for key, value in old.items() if key in new}).model_dump(mode="json")
-    names += [f"training.{key}" for key in new if key not in FREE and old.get(key) != new[key]]
+    free = (*FREE, "precision") if new["precision"] == "auto" else FREE
+    names += [f"training.{key}" for key in new if key not in free and old.get(key) != new[key]]
     return ", ".join(sorted(names))

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.runs import provenance, read_jsonl
 from codecnn.training._allocator import keep_freed_memory
+from codecnn.training._fastest import fastest, settled
 from codecnn.training._forward import compiled, in_precision
 from codecnn.training._metrics_log import Row, write_board, write_row
 from codecnn.training._optimiser import make_optimiser
@@ -111,8 +112,8 @@ class Trainer:
 
         model.train()
         batches = task.batches(range(self.state.step, settings.steps), process.rank, process.world, process.device)
-        self.network, batches, note = self._as_it_runs(batches)
-        notes.append(note)
+        self.network, batches, told = self._as_it_runs(batches)
+        notes += told
         if process.first:
             facts = {"processes": process.world, "device": str(process.device), "threads": torch.get_num_threads()}
             log(run, "resumed" if resume else "started", self.state.step, **facts, provenance=self.made_by)
@@ -135,17 +136,25 @@ class Trainer:
         self.batches = TimedBatches(batches, process.device)
         self.watch = Watch()
 
-    def _as_it_runs(self, batches: Iterator[Batch]) -> tuple[nn.Module, Iterator[Batch], str | None]:
+    def _as_it_runs(self, batches: Iterator[Batch]) -> tuple[nn.Module, Iterator[Batch], list[str]]:
         """The network compiled, in parallel and in its precision, the batches, and what is to be said about it."""
-        network, note, settings = self.task.model, None, self.settings
-        first = next(batches, None) if settings.compile else None
+        network, notes, asked, device = self.task.model, [], self.settings, self.process.device
+        first = next(batches, None) if asked.compile or asked.precision == "auto" else None
         if first is not None:
             batches = itertools.chain([first], batches)
-            part = _parts(first, settings.accumulate)[0]
-            network, note = compiled(network, settings.precision, self.process.device, self.task.loss, part)
-            note = f"torch.compile failed, the network runs as it is: {note}" if note else None
-        network = in_precision(in_parallel(network, self.process), settings.precision, self.process.device)
-        return network, batches, note
+            part = _parts(first, asked.accumulate)[0]
+            if self.state.form is None:
+                choice = fastest(asked, network, device, self.task.loss, part, asked.steps)
+                self.state.form = choice.form
+                if choice.seen:
+                    notes.append(f"precision: {asked.precision}, compile: {asked.compile}: the network {choice}")
+        # What is left open is settled once, so that a run that was stopped goes on in the form that it had.
+        self.settings = settings = settled(asked, self.state.form)
+        if first is not None and settings.compile:
+            network, failure = compiled(network, settings.precision, device, self.task.loss, part)
+            if failure:
+                notes.append(f"torch.compile failed, the network runs as it is: {failure}")
+        return in_precision(in_parallel(network, self.process), settings.precision, device), batches, notes
 
     def train(self) -> TrainingResult:
         """Take all steps that are left, with what is due after each. Raises StoppedError after a signal."""

@@ -95,10 +95,13 @@ class LoopSettings(Schema):
     accumulate: int = Field(
         default=1, ge=1, description="parts that a batch is worked off in, each with that much less memory"
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="of the network's convolutions; residual, loss and weights stay float32"
+    precision: Literal["float32", "bfloat16", "auto"] = Field(
+        default="float32",
+        description="of the network's convolutions; residual, loss and weights stay float32; auto takes the faster one",
     )
-    compile: bool = Field(default=False, description="torch.compile; where it fails the network runs as it is")
+    compile: bool | Literal["auto"] = Field(
+        default=False, description="torch.compile; where it fails the network runs as it is; auto where it pays"
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; null leaves the choice to torch")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     seed: int = Field(default=0, ge=0)

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 
 from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import ConfigError, StoppedError
-from codecnn.training import distributed, loop
+from codecnn.training import _fastest, distributed, loop
 from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import run_toy
-from tests.helpers.training import lines, rows, step_of, wait_for_checkpoint, write_config
+from tests.helpers.training import lines, rows, step_of, wait_for_checkpoint, weights_of, write_config
 
 PLAIN = {"norm": False, "dropout": False}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -81,6 +81,20 @@ def test_two_processes_train_what_one_does(alone, tmp_path, changes):
     assert run_two(run, changes=changes, **PLAIN) == [0, 0]
     assert_equal_runs(run, alone)
     assert lines(run / "log.jsonl")[0]["processes"] == 2
+
+
+def test_all_processes_take_the_form_that_was_fastest_in_the_first(alone, tmp_path, monkeypatch):
+    def seconds(step, device):
+        step()
+        taken.append(1)
+        first, later = (4.0, 1.0) if os.environ["RANK"] == "0" else (1.0, 4.0)
+        return first if len(taken) <= 2 else later  # float32 twice, then bfloat16
+
+    taken = []
+    monkeypatch.setattr(_fastest, "_seconds", seconds)
+    for name, precision in (("chose", "auto"), ("told", "bfloat16")):
+        assert run_two(tmp_path / name, changes={"steps": 10, "precision": precision}, **PLAIN) == [0, 0]
+    assert weights_of(tmp_path / "chose") == weights_of(tmp_path / "told")
 
 
 def test_no_process_needs_what_the_first_has_yet_to_write(tmp_path, monkeypatch):

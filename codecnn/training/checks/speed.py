@@ -4,11 +4,11 @@ import os
 import shutil
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 
 import torch
 
+from codecnn.training._waiting import timed
 from codecnn.training.checks.base import Finding, Measured, check
 from codecnn.training.task import Batch
 
@@ -48,7 +48,7 @@ def check_waiting(
     seconds = WAITING_SECONDS if seconds is None else seconds
     first = next(batches)
     step(first)
-    single = _timed(lambda: step(first), device)
+    single = timed(lambda: step(first), device)
     count = max(1, 4 * prefetched, min(HELD, int(seconds / (2 * rounds * single))))
     rounds = max(rounds, int(seconds / (2 * count * single)))
     rounds = rounds if rounds * 2 * count * single <= 2 * seconds else 1
@@ -66,23 +66,12 @@ def check_waiting(
 
     real, cached = [], []
     for _ in range(rounds):
-        real.append(_timed(with_data, device) / count)
-        cached.append(_timed(with_kept, device) / count)
+        real.append(timed(with_data, device) / count)
+        cached.append(timed(with_kept, device) / count)
     share = max(0.0, statistics.median(1 - ours / theirs for ours, theirs in zip(cached, real, strict=True)))
     fast, slow = statistics.median(cached), statistics.median(real)
     measured = f"{share:.1%} of the time: {1 / slow:.3g} steps/s, {1 / fast:.3g} with batches that stay"
     return share <= WAITING_BOUND, measured
-
-
-def _timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that `work` takes, the device's queue included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started
 
 
 def check_device(device: torch.device) -> Finding:
