@@ -64,6 +64,11 @@ class State:
             self._losses = []
         return self._settled
 
+    def recent_loss(self) -> float:
+        """The mean of this process's losses since they were last asked for, or of those before; waits for the device."""
+        losses = torch.stack(self._losses).cpu() if self._losses else self._settled
+        return float(losses.mean())
+
     def start_report(self) -> None:
         """Count anew from here on, after a validation."""
         self.reported = self.step

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.runs import provenance, read_jsonl
 from codecnn.training._allocator import keep_freed_memory
+from codecnn.training._eyes import Eyes
 from codecnn.training._fastest import fastest, settled
 from codecnn.training._forward import compiled, in_precision
 from codecnn.training._metrics_log import Row, write_board, write_row
@@ -133,6 +134,7 @@ class Trainer:
             unit="step",
             disable=None if progress and process.first else True,  # None: where there is a terminal
         )
+        self.eyes = Eyes(run, self.state, settings, first=process.first, speaking=progress)
         self.batches = TimedBatches(batches, process.device)
         self.watch = Watch()
 
@@ -191,16 +193,18 @@ class Trainer:
         """One step of the optimiser. Nothing in it waits for the device, so that the next one is queued meanwhile."""
         state = self.state
         self._seed()
-        self._backward(batch)
-        # A few batches have gradients far larger than all others, and one of them could undo many steps.
-        nn.utils.clip_grad_norm_(state.model.parameters(), self.settings.clip)
-        state.optimiser.step()
+        with self.eyes.on_step(self.network):
+            self._backward(batch)
+            # A few batches have gradients far larger than all others, and one of them could undo many steps.
+            self.eyes.norm = nn.utils.clip_grad_norm_(state.model.parameters(), self.settings.clip)
+            state.optimiser.step()
         state.optimiser.zero_grad(set_to_none=True)
         state.schedule.step()
         if state.averaged is not None:
             state.averaged.update_parameters(state.model)
         state.step += 1
         self.bar.update()
+        self.eyes.line()
 
     def _seed(self) -> None:
         """Seed what a network draws within a step (dropout) by the step, so that a resumed run draws it again."""
@@ -258,10 +262,12 @@ class Trainer:
             pictures = self.task.pictures(state.kept, self.process.device) if self.process.first else {}
         state.seconds += self.watch.lap()
         self.last = row = Row.of(state, self.settings.batch, self.process.device, result)
+        self.eyes.line(row)
         state.start_report()
         better, state.best = result.score > state.best, max(result.score, state.best)
         if self.board is not None:
             write_row(self.run, row)
+            self.eyes.write(self.board)
             write_board(self.board, row, pictures, state.kept)
             self.bar.set_postfix(loss=f"{row.loss:.4f}", score=f"{result.score:+.4f}")
             card = {

@@ -22,6 +22,7 @@ from codecnn.training.checks import Setup, check_filter, check_task, task_setup
 from codecnn.training.checks import network as checks_network
 from codecnn.training.checks import speed as checks_speed
 from codecnn.training.checks.data import check_codec_error, check_planes, check_qps, check_splits
+from codecnn.training.checks.health import check_dead_units, check_modulations, check_updates, first_steps
 from codecnn.training.checks.network import (
     check_batch_norm,
     check_evaluation_mode,
@@ -406,6 +407,48 @@ def test_a_gpu_that_is_shared():
     assert check_device(device).verdict == "pass"
 
 
+def test_modulations_that_switch_the_network_off(tiny_store):
+    setup = _setup(tiny_store, "low_cost_17", features=8, blocks=2)
+
+    def finding(**settings):
+        return check_modulations(first_steps(setup, SETTINGS.model_copy(update=settings | {"warmup": 0}), steps=60))
+
+    assert finding(learning_rate=1e-3).verdict == "pass"
+    fails(finding(learning_rate=5e-2), "after 60 steps")
+
+    def shrink(network):
+        for modulation in network.modulations:
+            torch.nn.init.constant_(modulation.out.bias, -0.8)
+
+    # Weights that one starts from may have small factors and learn on.
+    small = check_modulations(first_steps(changed(setup, shrink), SETTINGS, steps=2))
+    assert small.verdict == "pass"
+    assert "mean factor 0.2" in small.measured
+    assert check_modulations(first_steps(_setup(tiny_store), SETTINGS, steps=2)).verdict == "skipped"
+
+
+def test_units_that_are_dead(setup):
+    def kill(network):
+        torch.nn.init.constant_(network.blocks[1].layers[0].bias, -100)
+
+    assert check_dead_units(first_steps(setup, SETTINGS, steps=8)).verdict == "pass"
+    found = check_dead_units(first_steps(changed(setup, kill), SETTINGS, steps=8))
+    fails(found, "at most 100%, of blocks.1.layers.0, after 8 steps; more than 50% in blocks.1.layers.0")
+    assert check_dead_units(first_steps(setup, SETTINGS, steps=1)).verdict == "skipped"  # one small batch
+
+
+def test_updates_far_from_a_thousandth(setup):
+    def finding(rate):
+        return check_updates(first_steps(setup, SETTINGS.model_copy(update={"learning_rate": rate}), steps=5))
+
+    assert finding(1e-3).verdict == "pass"
+    assert finding(1e-8).verdict == finding(10.0).verdict == "fail"
+
+
+def test_first_steps_take_no_longer_than_they_may(setup):
+    assert first_steps(setup, SETTINGS, steps=50, seconds=0).left.step == 1
+
+
 @pytest.fixture
 def free_machine(monkeypatch):
     """Other tests run beside this one, and more."""
@@ -419,9 +462,11 @@ def test_the_intact_set_up_passes_every_check(tiny_store, free_machine):
     state = torch.get_rng_state()
     options = {"features": 8, "layers": 4, "planes": ["rec_y", "qp"]}
     findings = check_filter([(tiny_store, 1)], "dncnn", options, SETTINGS, lambda *counts: told.append(counts))
-    assert {finding.name: finding for finding in findings if finding.verdict != "pass"} == {}
-    assert len({finding.name for finding in findings}) == len(findings) == 15
-    assert told == [(index + 1, 15) for index in range(15)]
+    assert {finding.name: finding.verdict for finding in findings if finding.verdict != "pass"} == {
+        "modulations": "skipped"  # the QP is a plane
+    }
+    assert len({finding.name for finding in findings}) == len(findings) == 18
+    assert told == [(index + 1, 18) for index in range(18)]
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -430,7 +475,8 @@ def test_the_checks_of_any_task(tiny_store, free_machine):
         return filter_task(tiny_store, "dncnn", {"features": 8, "layers": 4}, settings)
 
     findings = check_task(make, SETTINGS)
-    assert [finding.verdict for finding in findings] == ["pass"] * 8
+    assert [finding.name for finding in findings if finding.verdict != "pass"] == ["modulations"]
+    assert len(findings) == 11
 
     def lame(settings):
         task = make(settings)

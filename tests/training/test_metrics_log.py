@@ -83,9 +83,17 @@ def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
     board = EventAccumulator(str(tmp_path)).Reload()
     tags = board.Tags()
     assert {"loss", "learning_rate", "gain_db/32", "gain_mean_db", "data_wait"} <= set(tags["scalars"])
-    assert tags["images"] == ["b/qp32", "b/qp42"]
+    planes = [f"batch/{name}" for name in ("orig_y", "qp", "rec_y", "valid")]
+    maps = [f"maps/blocks.{index}" for index in range(2)]
+    assert set(tags["images"]) == {"b/qp32", "b/qp42", *planes, *maps}
     picture = board.Images("b/qp42")[0]
     assert (picture.width, picture.height) == (4 * 136, 96)
+    assert len(board.Images("batch/qp")) == 1
+    picture, _ = board.Images("maps/blocks.1")  # eight features of 96x96 samples and what the head leaves of the halo
+    assert (picture.width, picture.height) == (4 * 96, 2 * 96)
+    sizes = {"gradients/head.bias", "updates/head.weight", "features/blocks.1"}
+    assert sizes <= set(tags["scalars"])
+    assert board.Scalars("gradients/head.bias")[-1].value > 0
     assert "weights/blocks.0.layers.0.weight" in tags["histograms"]
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["training"]["steps"] == 4

@@ -1,6 +1,7 @@
 """Sanity of a training set-up before the hours are spent: the checks, and what they look at."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from codecnn.training._forward import in_precision
 from codecnn.training.checks import network as net
 from codecnn.training.checks.base import Finding, Setup, adam, train_step
 from codecnn.training.checks.data import check_codec_error, check_planes, check_qps, check_splits
+from codecnn.training.checks.health import check_dead_units, check_modulations, check_updates, first_steps
 from codecnn.training.checks.numbers import check_data_untouched, check_determinism, check_float64
 from codecnn.training.checks.speed import check_device, check_waiting
 from codecnn.training.filter._mix import Mix
@@ -81,9 +83,14 @@ def check_task(make: Callable[[Settings], Task], settings: Settings, progress: P
 def _task_checks(
     setup: Setup, task: Task, settings: LoopSettings, device: torch.device, units: Sequence[Unit]
 ) -> list[Check]:
+    # Taken when the first of the three is asked for.
+    left = functools.cache(lambda: first_steps(setup, settings))
     return [
         lambda: net.check_gradients(setup),
         lambda: net.check_overfit(setup),
+        lambda: check_dead_units(left()),
+        lambda: check_modulations(left()),
+        lambda: check_updates(left()),
         lambda: net.check_batch_norm(setup),
         lambda: check_float64(replace(setup, loss=task.loss)),
         lambda: check_determinism(setup),

@@ -4,15 +4,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from codecnn.dataset.loader import as_floats, as_tensors
+from codecnn.dataset.patches import Patch, PatchReader
 from codecnn.dataset.store import Unit
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import FilterNetwork
+from codecnn.training._forward import forward_hooks
+from codecnn.training._health import trunk_blocks
 from codecnn.video import Picture
 
 CROP = 192
 MARGIN = 32
 """Samples around the crop that the network sees as well; what lies further has little weight."""
 ENHANCEMENT = 8
+MAPS, MAPS_CROP = 8, 96
+"""How many features of a layer are shown, and of how many luma samples."""
 
 
 def show_filtering(model: FilterNetwork, unit: Unit, device: str | torch.device) -> npt.NDArray[np.uint8]:
@@ -33,6 +39,34 @@ def show_filtering(model: FilterNetwork, unit: Unit, device: str | torch.device)
     residual = (128 << shift) + ENHANCEMENT * (filtered - output.y)
     parts = [plane[rows, columns] for plane in (output.y, filtered, original.y, residual)]
     shown: npt.NDArray[np.uint8] = np.clip(np.concatenate(parts, axis=1) >> shift, 0, 255).astype(np.uint8)
+    return shown
+
+
+@torch.no_grad()
+def show_features(
+    model: FilterNetwork, unit: Unit, device: str | torch.device
+) -> dict[str, npt.NDArray[np.uint8]]:
+    """The first MAPS features of the first, middle and last block, (2·h, 4·w), of the middle of a unit's first picture.
+
+    Of networks that are no trunk, of convolutions. Zero is mid grey, and 64 steps are the root of the layer's mean
+    square: a feature that is dead, or does not depend on the picture, is a flat patch.
+    """
+    layers = trunk_blocks(model) or {
+        name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Conv2d)
+    }
+    names = list(layers)
+    made: dict[str, torch.Tensor] = {}
+    reader = PatchReader([unit], MAPS_CROP, model.halo, model.planes)
+    x, y = (_middle(extent, MAPS_CROP).start // 8 * 8 for extent in (unit.format.width, unit.format.height))
+    batch = as_floats(as_tensors(reader.cut([Patch(0, 0, x, y)], [0])))
+    with forward_hooks({name: layers[name] for name in (names[0], names[len(names) // 2], names[-1])}, made.__setitem__):
+        model({name: plane.to(device) for name, plane in batch.items()})
+    shown = {}
+    for name, features in made.items():
+        maps = features[0, :MAPS].float()
+        grey = (128 + 64 * maps / features.float().square().mean().sqrt().clamp(min=1e-12)).clamp(0, 255)
+        rows = [torch.cat(list(part), dim=1) for part in grey.split(MAPS // 2) if len(part) in (len(maps), MAPS // 2)]
+        shown[name] = torch.cat(rows).to(torch.uint8).cpu().numpy()
     return shown
 
 

@@ -18,7 +18,7 @@ from codecnn.errors import ConfigError
 from codecnn.models import FilterNetwork, create_model, freeze, grow, lift, load_partial, pick_device, save_weights
 from codecnn.training.filter._losses import filter_loss
 from codecnn.training.filter._mix import Mix, data_key, validation_units
-from codecnn.training.filter._show import show_filtering
+from codecnn.training.filter._show import show_features, show_filtering
 from codecnn.training.filter._teacher import Teacher, original_share
 from codecnn.training.filter._validate import limit_pictures, psnr_gain
 from codecnn.training.settings import FilterSettings, StartSettings, TeacherSettings
@@ -111,11 +111,13 @@ class FilterTask:
         save_weights(path, model, self.network, {"data_key": self.data_key, "qps": qps} | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
-        """A crop of the first validation picture at its lowest, its middle and its highest QP."""
+        """A crop of the first validation picture at its lowest, its middle and its highest QP, and its feature maps."""
         assert isinstance(model, FilterNetwork)
         first = [unit for unit in self.validation if unit.name == self.validation[0].name]
         shown = {unit.qp: unit for unit in (first[0], first[len(first) // 2], first[-1])}
-        return {f"{unit.name}/qp{qp}": show_filtering(model, unit, device) for qp, unit in shown.items()}
+        pictures = {f"{unit.name}/qp{qp}": show_filtering(model, unit, device) for qp, unit in shown.items()}
+        maps = show_features(model, first[len(first) // 2], device)
+        return pictures | {f"maps/{name}": picture for name, picture in maps.items()}
 
 
 def filter_task(

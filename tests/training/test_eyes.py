@@ -1,0 +1,206 @@
+"""What a run shows of itself: dead units, modulations that switch off, updates; warnings and lines that leave no trace."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from codecnn.models import create_model
+from codecnn.training import FilterSettings, train_task
+from codecnn.training import _eyes as eyes
+from codecnn.training import _health as health
+from codecnn.training._forward import compiled, in_precision
+from codecnn.training._health import Activity, Diagnosis, Health, activity, changes
+from tests.helpers.networks import random_planes
+from tests.helpers.toy_task import SETTINGS, ToyTask
+from tests.helpers.training import lines, train_filter, weights_of
+
+FILM = {"features": 8, "blocks": 2, "expansion": 2}
+
+
+def film():
+    """A small network with FiLM, and planes of 96x96 samples at QP 37."""
+    torch.manual_seed(0)
+    model = create_model("low_cost_17", **FILM)
+    return model, random_planes(model, 192, 192)
+
+
+def healthy(step, **changes):
+    """A measurement in which nothing is wrong but what is given."""
+    seen = Activity({"layer": 0.1}, {"m.0": 0.8, "m.1": 0.6}, 0.69, 37.0, {"m.0": 1.0, "m.1": 0.5})
+    return Health(step, changes.get("seen", seen), {"w": 0.1}, changes.get("updates", {"w": 1e-3}))
+
+
+def test_dead_units_are_found_by_their_layer():
+    model, planes = film()
+    with torch.no_grad():
+        model.blocks[1].expand.bias[:12] = -1e3
+    seen = activity(model, (planes,))
+    assert seen.dead == {"blocks.0.expand": 0.0, "blocks.1.expand": 0.75}
+    rdn = create_model("rdn", features=4, blocks=1, layers=2, growth=4)
+    with torch.no_grad():
+        rdn.blocks[0].layers[1].bias[:] = -1e3
+    # Without gradients dense blocks clamp instead of calling relu.
+    assert activity(rdn, (random_planes(rdn, 96, 96),)).dead == {"blocks.0.layers.0": 0.0, "blocks.0.layers.1": 1.0}
+    module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU())
+    with torch.no_grad():
+        module[0].weight[:], module[0].bias[:] = 0, torch.tensor([1.0, -1.0])
+    assert activity(module, (torch.zeros(1, 1, 64, 64),)).dead == {"0": 0.5}
+    assert activity(module, (torch.zeros(1, 1, 63, 64),)).dead == {}  # too few samples to tell
+
+
+def test_modulations_are_measured_at_the_worst_qp_of_the_batch():
+    model, planes = film()
+    assert activity(model, (planes,)).kept == 1.0
+    with torch.no_grad():
+        # ReLU(-1·(QP / 64 - 0.5)·4 + 0) is 1 at QP 16 and 0 above QP 32: there the factors are those of the bias.
+        for modulation, bias in zip(model.modulations, (-0.5, -0.92), strict=True):
+            modulation.hidden.weight[:], modulation.hidden.bias[:] = -1, 0
+            modulation.out.weight[:8] = 0.02
+            modulation.out.bias[:8] = bias
+    both = {name: torch.cat([plane, plane]) for name, plane in planes.items()}
+    both["qp"] = torch.tensor([16 / 64, 37 / 64]).reshape(2, 1, 1, 1)
+    seen = activity(model, (both,))
+    assert seen.qp == 37
+    assert seen.factors == pytest.approx({"modulations.0": 0.5, "modulations.1": 0.08})
+    assert seen.kept == pytest.approx(0.2)
+
+
+def test_looking_leaves_a_network_as_it_is():
+    task = ToyTask()
+    model = task.model.train()
+    model[1].eval()  # frozen
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    activity(model, (torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1)),))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.equal(generator, torch.get_rng_state())
+    assert [module.training for module in model] == [True, False, True, True, True]
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_sizes_of_a_step():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight[:] = 0
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with torch.no_grad():
+        model[0].weight *= 1.01
+        model[1].weight += 1
+    gradients, updates = changes(model, before, rate=0.5, clipped=0.1)
+    assert gradients == pytest.approx({"0.weight": 20, "0.bias": 200**0.5, "1.weight": 20})
+    # As it would be at the full learning rate; of what was zero and of biases there is none.
+    assert updates == pytest.approx({"0.weight": 0.02}, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"seen": Activity({"a": 0.6, "b": 0.9}, {}, 1.0, None, {})}, "90% of the units behind b are zero"),
+        ({"seen": Activity({}, {"m.0": 0.3, "m.1": 0.1}, 0.17, 22.0, {})}, "by 0.17 in the mean at QP 22 (m.1 by 0.1)"),
+        ({"updates": {"w": 0.2, "v": 0.3}}, "changes the weights by 2.5e-01 of their size"),
+        ({"updates": {"w": 2e-6}}, "raise training.learning_rate"),
+    ],
+)
+def test_a_warning_needs_two_measurements_and_comes_once(changed, told):
+    diagnosis = Diagnosis(4e-3)
+    assert [diagnosis.of(healthy(step)) for step in (1, 100)] == [[], []]
+    assert diagnosis.of(healthy(200, **changed)) == []
+    assert diagnosis.of(healthy(300)) == []
+    assert diagnosis.of(healthy(400, **changed)) == []
+    (sentence,) = diagnosis.of(healthy(500, **changed))
+    assert told in sentence
+    assert "training.learning_rate" in sentence
+    assert [diagnosis.of(healthy(step, **changed)) for step in (600, 700)] == [[], []]
+
+
+def test_modulations_of_weights_to_start_from_are_the_measure():
+    small = Activity({}, {"m.0": 0.2}, 0.2, 22.0, {})
+    diagnosis = Diagnosis(1e-3)
+    assert [diagnosis.of(healthy(step, seen=small)) for step in (1, 100, 200)] == [[], [], []]
+
+
+class Dying(ToyTask):
+    """A toy whose ReLU lets nothing through."""
+
+    def __init__(self, **options):
+        super().__init__(norm=False, **options)
+        with torch.no_grad():
+            self.model[0].bias[:] = -100
+
+
+def test_warnings_reach_the_log_and_stderr_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(health, "FEW_SAMPLES", 8 * 64)
+    train_task(Dying, SETTINGS, tmp_path / "run", progress=True)
+    dead, still = [line for line in lines(tmp_path / "run" / "log.jsonl") if line["event"] == "warning"]
+    assert dead["step"] == still["step"] == 10
+    assert dead["text"].startswith("100% of the units behind 1 are zero")
+    assert "changes the weights by" in still["text"]
+    assert capsys.readouterr().err.count(f"warning, step 10: {dead['text']}\n") == 1
+    train_task(Dying, SETTINGS, tmp_path / "quiet")
+    assert capsys.readouterr().err == ""
+    train_task(ToyTask, SETTINGS, tmp_path / "healthy")
+    assert all(line["event"] != "warning" for line in lines(tmp_path / "healthy" / "log.jsonl"))
+
+
+def test_lines_where_there_is_no_terminal(tmp_path, capsys, monkeypatch):
+    train_task(ToyTask, SETTINGS, tmp_path / "run", progress=True)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 4  # validations; thirty seconds have not passed
+    assert told[1].startswith("step 20 of 40, loss 0.")
+    assert "score -0." in told[1]
+    assert "patches/s" in told[1]
+    assert told[-1].endswith(", 00:00 left")
+    monkeypatch.setattr(eyes, "SECONDS", 0)
+    train_task(ToyTask, SETTINGS, tmp_path / "often", progress=True)
+    assert len(capsys.readouterr().err.splitlines()) == 44
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    train_task(ToyTask, SETTINGS, tmp_path / "terminal", progress=True)
+    assert "of 40" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_run_is_the_same_bit_for_bit_whether_it_is_looked_at_or_not(tiny_store, tmp_path, monkeypatch, accumulate):
+    settings = SETTINGS.model_copy(update={"accumulate": accumulate})
+    filters = FilterSettings(steps=4, batch=2, patch=32, validate_every=4, warmup=1, threads=1, device="cpu")
+    for name, due in (("looked", lambda self: True), ("not", lambda self: False)):
+        monkeypatch.setattr(eyes.Eyes, "due", due)
+        train_task(ToyTask, settings, tmp_path / name)  # dropout and batch norm
+        train_filter(tiny_store, "low_cost_17", FILM, filters, tmp_path / f"film_{name}")
+    assert weights_of(tmp_path / "looked") == weights_of(tmp_path / "not")
+    assert weights_of(tmp_path / "film_looked") == weights_of(tmp_path / "film_not")
+
+
+def test_planes_of_a_batch_are_shown():
+    batch = {
+        "rec_y": torch.linspace(0, 1, 6 * 300 * 8).reshape(6, 1, 300, 8),
+        "qp": torch.full((6, 1, 1, 1), 0.5),
+        "signed": torch.tensor([-2.0, 2.0]).reshape(1, 1, 1, 2).expand(6, 1, 300, 2),
+        "picture_mse": torch.ones(6),
+    }
+    shown = eyes.batch_pictures(batch)
+    assert {name: picture.shape for name, picture in shown.items()} == {
+        "rec_y": (128, 32),
+        "qp": (128, 32),
+        "signed": (128, 8),
+    }
+    assert (shown["qp"] == 128).all()
+    assert shown["signed"][0].tolist() == [0, 255] * 4
+
+
+@pytest.mark.slow
+def test_a_compiled_network_is_looked_at(tmp_path):
+    task = ToyTask()
+    batch = next(task.batches(range(1), 0, 1, torch.device("cpu")))
+    network, reason = compiled(task.model, "bfloat16", torch.device("cpu"), task.loss, batch)
+    if reason is not None:
+        pytest.skip(reason)
+    given = []
+    outer = in_precision(network, "bfloat16", torch.device("cpu"))
+    for wrapper in (network, outer):
+        with wrapper.register_forward_pre_hook(lambda module, inputs: given.append(inputs)):
+            task.loss(wrapper, batch)
+    assert [inputs[0] is batch["x"] for inputs in given] == [True, True]
