@@ -6,8 +6,8 @@ weights      `load_model`, `load_mode_network`, `save_weights`, `Card`; those of
              `weights_path`, `zoo_cards`; from elsewhere: `convert_checkpoint`
 cost         `complexity` (a `Complexity`), `peak_memory`, `full_cost`, `complexity_table`
 to filter    `fold`, `prepare`, `pick_device`; `build_graph` for export and integers
-to train     `load_partial` (a `TransferReport`), `grow`, `lift`, `freeze`, `parameter_groups`; `QpModulation`, which training
-             looks after
+to train     `load_partial` (a `TransferReport`), `grow`, `lift`, `freeze`, `parameter_groups`;
+             `QpModulation`, which training looks after
 """
 
 from codecnn.models._conditioning import QpModulation

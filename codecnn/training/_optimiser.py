@@ -75,7 +75,7 @@ class ConvolutionMuon(torch.optim.Muon):
             if matrix.data_ptr() != weight.data_ptr():
                 raise RuntimeError("a weight was moved after the optimiser was made")
             matrix.grad = None if weight.grad is None else _as_matrix(weight.grad, view=False)
-        super().step()
+        super().step()  # type: ignore[no-untyped-call]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Let go of all gradients."""

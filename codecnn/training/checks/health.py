@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from codecnn.training._health import DEAD_UNITS, FEW_SAMPLES, UPDATES, Activity, Health, activity, changes
-from codecnn.training._schedule import make_optimiser, warmup_cosine
+from codecnn.training._optimiser import make_optimiser, warmup_cosine
 from codecnn.training.checks.base import Measured, Setup, check, few
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch

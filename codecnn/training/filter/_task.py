@@ -69,7 +69,7 @@ class FilterTask:
         # In the CPU's memory the page cache holds the pictures already, and copying rows beats gathering there.
         if self.settings.resident and device.type != "cpu":
             resident = ResidentBatches(data, device)
-            batches = (resident[step] for step in steps)
+            batches: Iterator[Batch] = (resident[step] for step in steps)
         else:
             batches = iterate(data, steps, workers=self.settings.workers, device=device)
         return map(self._towards_teacher, steps, batches)
