@@ -12,7 +12,8 @@ def hidden_weights(model: nn.Module) -> list[nn.Parameter]:
     in groups, whose weights are many small filters and no matrix.
     """
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.ConvTranspose2d)]
-    return [module.weight for module in convolutions[1:-1] if module.groups == 1]
+    weights = [module.weight for module in convolutions[1:-1] if module.groups == 1]
+    return [weight for weight in weights if isinstance(weight, nn.Parameter)]
 
 
 def modulation_parameters(model: nn.Module) -> list[nn.Parameter]:

@@ -1,0 +1,189 @@
+"""What processor time buys: gain on validation pictures against CPU minutes, a plain recipe and the one that ships.
+
+    python tools/benchmark.py learning --store stores/diverse -o runs/learning low_cost_17 rdn_32_3_6_16
+
+Each network learns with each recipe from several seeds, one thread, eagerly, on the same store; what is counted is the
+processor time of the training alone (validation, the teacher's pictures and compiling are not in it, and what else the
+machine does hardly matters). Runs that are done are not done again, one that was interrupted goes on from its
+checkpoint. The table says when each recipe first reaches the plain one's last gain, mean and spread over the seeds.
+"""
+
+import argparse
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from codecnn.config import FilterConfig, NetworkConfig
+from codecnn.runs import append_jsonl, read_jsonl
+from codecnn.training import CHECKPOINT, FilterSettings, ValidationResult, train
+from codecnn.training.task import Task
+
+CURVE = "curve.jsonl"
+
+PLAIN = {"learning_rate": 2e-3, "ema": 0.999, "warmup": 200}
+"""What the weights were trained with that shipped until November 2026."""
+
+SMALL_PATCHES = {"batch": 8, "patch": 48}
+TAUGHT: dict[str, Any] = {
+    "batch": 16,
+    "patch": 48,
+    "learning_rate": 2e-3,
+    "optimiser": "muon",
+    "muon_rate": 0.02,
+    "modulation_rate": 0.1,
+    "ema": 0.99,
+    "warmup": 100,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a training, how many steps it takes, and after how many it is validated."""
+
+    settings: dict[str, Any]
+    steps: int
+    every: int
+
+
+RECIPES: dict[str, dict[str, Recipe]] = {
+    "low_cost_17": {
+        "plain": Recipe(PLAIN | {"batch": 4, "patch": 96}, 8_000, 1_000),
+        "taught": Recipe(TAUGHT | {"teacher": "low_cost_75", "start": {"lift": True}}, 1_000, 200),
+    },
+    "rdn_32_3_6_16": {
+        "plain": Recipe(PLAIN | SMALL_PATCHES, 1_800, 300),
+        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"}, 400, 80),
+    },
+    "rdn_64_4_6_24_shuffle": {
+        "plain": Recipe(PLAIN | SMALL_PATCHES, 2_400, 800),
+        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75", "start": {"lift": True}}, 4_000, 500),
+    },
+}
+"""By network: a recipe without a teacher, and the one that is to learn faster."""
+
+
+class Timed:
+    """A task whose validations note the processor time that training has taken so far, in seconds, and the gain."""
+
+    def __init__(self, task: Task, run: Path) -> None:
+        self._task, self._run = task, run
+        self._spent = read_jsonl(run / CURVE)[-1]["seconds"] if (run / CURVE).exists() else 0.0
+        self._since = _processor_seconds()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
+        """The task's own, outside of the time that counts."""
+        self._spent += _processor_seconds() - self._since
+        result = self._task.validate(model, device)
+        append_jsonl(self._run / CURVE, {"seconds": self._spent, "gain_db": result.score})
+        self._since = _processor_seconds()
+        return result
+
+
+def _processor_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+@dataclass(frozen=True)
+class TimedConfig:
+    """A filter's configuration that trains a `Timed` task."""
+
+    config: FilterConfig
+    run: Path
+
+    @property
+    def training(self) -> FilterSettings:
+        """The settings of the configuration."""
+        return self.config.training
+
+    def make_task(self, *, resume: bool = False) -> Task:
+        """The configuration's task, timed."""
+        return Timed(self.config.make_task(resume=resume), self.run)  # type: ignore[return-value]
+
+
+def learn(network: str, recipe: Recipe, seed: int, store: str, run: Path) -> list[dict[str, float]]:
+    """The curve of one training: seconds of processor time and gain in dB, by validation."""
+    done = (run / CURVE).exists() and len(read_jsonl(run / CURVE)) >= -(-recipe.steps // recipe.every)
+    if not done:
+        settings = FilterSettings(
+            **recipe.settings,
+            steps=recipe.steps,
+            seed=seed,
+            threads=1,
+            validate_every=recipe.every,
+            checkpoint_every=recipe.every,
+        )
+        config = FilterConfig(store=store, model=NetworkConfig(name=network), training=settings)
+        train(TimedConfig(config, run), run, resume=(run / CHECKPOINT).exists(), progress=True)
+    return read_jsonl(run / CURVE)
+
+
+def minutes_to(curve: Sequence[dict[str, float]], gain: float) -> float:
+    """Processor minutes until a curve first has a gain, linear between validations and from 0 dB; inf where never."""
+    seconds = [0.0, *(row["seconds"] for row in curve)]
+    gains = np.maximum.accumulate([0.0, *(row["gain_db"] for row in curve)])
+    if gains[-1] < gain:
+        return float("inf")
+    above = int(np.argmax(gains >= gain))
+    share = (gain - gains[above - 1]) / (gains[above] - gains[above - 1]) if above else 0.0
+    return float(seconds[above - 1] + share * (seconds[above] - seconds[above - 1])) / 60 if above else 0.0
+
+
+def main(argv: list[str]) -> list[dict[str, Any]]:
+    """Train, print the table and return its rows."""
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py learning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("networks", nargs="*", default=list(RECIPES), help=f"of {', '.join(RECIPES)} [all]")
+    parser.add_argument("--store", required=True, help="to train on (split train) and measure on (val)")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args(argv)
+    rows = []
+    for network in args.networks:
+        curves: dict[str, list[list[dict[str, float]]]] = {}
+        for seed in range(1, args.seeds + 1):
+            for name, recipe in RECIPES[network].items():
+                run = args.output / f"{network}_{name}_{seed}"
+                curves.setdefault(name, []).append(learn(network, recipe, seed, args.store, run))
+                rows = [row for row in rows if row["network"] != network] + _rows(network, curves)
+    for row in rows:
+        print("{network:22} {recipe:7} {gain_db:+.4f} ± {spread_db:.4f} dB in {minutes:.1f} min".format(**row), end="")
+        print(f"; the plain one's last gain after {row['minutes_to_plain']:.1f} min, {row['ratio']:.1f}x less")
+    return rows
+
+
+def _rows(network: str, curves: dict[str, list[list[dict[str, float]]]]) -> list[dict[str, Any]]:
+    """A row a recipe: last gain (mean and spread of the seeds), processor minutes, and when it has the plain one's."""
+    plain = [curve[-1]["gain_db"] for curve in curves["plain"]]
+    rows = []
+    for name, seeds in curves.items():
+        last = [curve[-1]["gain_db"] for curve in seeds]
+        reached = [minutes_to(curve, gain) for curve, gain in zip(seeds, plain, strict=False)]
+        ratios = [
+            own[-1]["seconds"] / 60 / minutes if minutes else float("nan")
+            for own, minutes in zip(curves["plain"], reached, strict=False)
+        ]
+        rows.append(
+            {
+                "network": network,
+                "recipe": name,
+                "gain_db": statistics.mean(last),
+                "spread_db": statistics.stdev(last) if len(last) > 1 else 0.0,
+                "minutes": statistics.mean(curve[-1]["seconds"] for curve in seeds) / 60,
+                "minutes_to_plain": statistics.mean(reached),
+                "ratio": statistics.mean(ratios),
+                "curves": seeds,
+            }
+        )
+    return rows
