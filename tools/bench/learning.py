@@ -22,8 +22,8 @@ from torch import nn
 
 from codecnn.config import FilterConfig, NetworkConfig
 from codecnn.runs import append_jsonl, read_jsonl
-from codecnn.training import CHECKPOINT, FilterSettings, ValidationResult, train
-from codecnn.training.task import Task
+from codecnn.training import CHECKPOINT, FilterSettings, train
+from codecnn.training.task import Task, ValidationResult
 
 CURVE = "curve.jsonl"
 
