@@ -50,9 +50,7 @@ class Eyes:
     def due(self) -> bool:
         """Whether the step that comes next is measured: the first, every hundredth, the last before a validation."""
         step, settings = self.state.step + 1, self.settings
-        return self.first and (
-            step in (1, settings.steps) or step % EVERY == 0 or step % settings.validate_every == 0
-        )
+        return self.first and (step in (1, settings.steps) or step % EVERY == 0 or step % settings.validate_every == 0)
 
     @contextlib.contextmanager
     def on_step(self, network: nn.Module) -> Iterator[None]:

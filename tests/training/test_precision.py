@@ -172,7 +172,8 @@ def test_losses_are_the_formulas(tiny_store, network, kind, weighting):
 
 def test_absolute_errors_are_alike_for_white_noise():
     noise = torch.randn(4, 1, 256, 256, generator=torch.Generator().manual_seed(1)) / 100
-    batch = {"valid": torch.ones_like(noise), "orig_y": torch.zeros_like(noise), "picture_mse": torch.full((4,), 1e-4)}
+    batch = {"valid": torch.ones_like(noise), "orig_y": torch.zeros_like(noise)}
+    batch |= {"picture_mse": torch.full((4,), 1e-4), "weight": torch.ones(4)}
     made = [filter_loss(lambda _: noise, batch, "picture", kind).item() for kind in ("l1", "satd", "dct")]
     assert made == pytest.approx([math.sqrt(2 / math.pi)] * 3, rel=0.01)
 

@@ -92,7 +92,10 @@ def check_modulations(steps: FirstSteps) -> Measured:
     if seen is None or not seen.factors:
         return None, "the network has none"
     shown = ", ".join(f"{factor:.2f}" for factor in seen.factors.values())
-    return seen.kept >= KEPT * steps.start.kept, f"mean factor {seen.kept:.2f} at QP {seen.qp:g} ({shown}) after {health.step} steps"
+    return (
+        seen.kept >= KEPT * steps.start.kept,
+        f"mean factor {seen.kept:.2f} at QP {seen.qp:g} ({shown}) after {health.step} steps",
+    )
 
 
 @check("updates", "far above, lower training.learning_rate; far below, raise it, or look for what keeps gradients away")

@@ -25,7 +25,7 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
     "dct"          the same by the DCT-II; the sum of c² would be that of d² (Parseval), which is "mse"
 
     Both transforms are orthonormal, so that of white noise all three absolute errors are equal. Blocks are those of the
-    patch; samples beyond the picture have no error.
+    patch; samples that are not valid have no error, and take part: borders that are multiples of 8 leave whole blocks.
 
     With the weighting "picture" each patch's error is divided by the one that the codec left in its whole picture: by
     its mean squared error, or by the root of that for the losses that are not squared. With "mse" a network that

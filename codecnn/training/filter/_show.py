@@ -43,9 +43,7 @@ def show_filtering(model: FilterNetwork, unit: Unit, device: str | torch.device)
 
 
 @torch.no_grad()
-def show_features(
-    model: FilterNetwork, unit: Unit, device: str | torch.device
-) -> dict[str, npt.NDArray[np.uint8]]:
+def show_features(model: FilterNetwork, unit: Unit, device: str | torch.device) -> dict[str, npt.NDArray[np.uint8]]:
     """The first MAPS features of the first, middle and last block, (2·h, 4·w), of the middle of a unit's first picture.
 
     Of networks that are no trunk, of convolutions. Zero is mid grey, and 64 steps are the root of the layer's mean
@@ -59,7 +57,9 @@ def show_features(
     reader = PatchReader([unit], MAPS_CROP, model.halo, model.planes)
     x, y = (_middle(extent, MAPS_CROP).start // 8 * 8 for extent in (unit.format.width, unit.format.height))
     batch = as_floats(as_tensors(reader.cut([Patch(0, 0, x, y)], [0])))
-    with forward_hooks({name: layers[name] for name in (names[0], names[len(names) // 2], names[-1])}, made.__setitem__):
+    with forward_hooks(
+        {name: layers[name] for name in (names[0], names[len(names) // 2], names[-1])}, made.__setitem__
+    ):
         model({name: plane.to(device) for name, plane in batch.items()})
     shown = {}
     for name, features in made.items():
