@@ -11,8 +11,9 @@ with validate_every=STEPS had no say in the weights.
 """
 
 import argparse
+import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,9 +27,13 @@ from codecnn.dataset.store import open_store
 from codecnn.models import load_model, pick_device, weights_path
 from codecnn.runs import read_json, write_json, write_text
 from codecnn.training import CHECKPOINT, FilterSettings, psnr_gain, train
+from tools.lottery import write_ticket
 
 Variant = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], dict[str, Any]]
 """A network, its options, and what its training does unlike the others'."""
+
+TICKET = "ticket of "
+"""In front of a variant's name: its network pruned, at the weights that it had before it learned."""
 
 LIGHT: dict[str, Any] = {"features": 32, "blocks": 2, "layers": 3, "growth": 16, "shuffle": 2}
 UNFILTERED = LIGHT | {"conditioning": "film", "planes": ["rec_y", "qp", "unf_y"]}
@@ -82,29 +87,74 @@ PLANES: dict[str, Variant] = {"decoded picture alone": ("low_cost_17", {})} | {
 TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES}
 
 
-def run(name: str, variant: Variant, settings: FilterSettings, args: argparse.Namespace) -> dict[str, Any]:
-    """Train one variant, or go on with it, and measure it; the result is kept in its folder's result.json."""
-    folder = args.output / "".join(c if c.isalnum() else "_" for c in name)
-    result = folder / "result.json"
-    if result.is_file():
-        return dict(read_json(result))
-    network, options, *changes = variant
-    model = NetworkConfig(name=network, options=options)
-    config = FilterConfig(store=str(args.store), model=model, training=changed(settings, *changes))
-    done = train(config, folder, resume=(folder / CHECKPOINT).is_file(), progress=True)
-    trained, card = load_model(done.weights)
-    device = pick_device(settings.device)
-    gain = psnr_gain(trained.to(device), open_store(args.test).split(args.split), device)
-    row = {
-        "name": name,
-        "kmac_per_pixel": card.kmac_per_pixel,
-        "parameters": card.parameters,
-        "seconds": card["validation"]["seconds"],
-        "gain_db": {str(qp): value for qp, value in gain.items()},
-        "gain_mean_db": float(np.mean(list(gain.values()))),
-    }
-    write_json(result, row)
-    return row
+class Runs:
+    """The runs of a table: a folder a variant and seed, trained and measured once.
+
+    What starts from another variant says so by `start: {weights: "@NAME"}`: it gets what that one has learned, from the
+    same seed. `tickets` makes such weights where the network is smaller (see tools/lottery.py).
+    """
+
+    def __init__(
+        self, variants: Mapping[str, Variant], settings: FilterSettings, args: argparse.Namespace, seeds: Sequence[int]
+    ) -> None:
+        self.variants, self.settings, self.args, self.seeds = variants, settings, args, seeds
+
+    def folder(self, name: str, seed: int) -> Path:
+        """Where the run of a variant is; a table of one seed has none in its folders' names."""
+        stem = "".join(c if c.isalnum() else "_" for c in name)
+        return Path(self.args.output) / (stem if len(self.seeds) == 1 else f"{stem}_{seed}")
+
+    def result(self, name: str, seed: int) -> dict[str, Any]:
+        """Train one variant, or go on with it, and measure it; the result is kept in its folder's result.json."""
+        folder = self.folder(name, seed)
+        result = folder / "result.json"
+        if result.is_file():
+            return dict(read_json(result))
+        network, options, *changes = self.variants[name]
+        settings = changed(self.settings, {"seed": seed} | (dict(changes[0]) if changes else {}))
+        if settings.start is not None and str(settings.start.weights).startswith("@"):
+            weights = self._weights_of(str(settings.start.weights)[1:], seed, folder, options)
+            start = settings.start.model_dump() | {"weights": str(weights)}
+            settings = changed(settings, {"start": start})
+        model = NetworkConfig(name=network, options=options)
+        config = FilterConfig(store=str(self.args.store), model=model, training=settings)
+        done = train(config, folder, resume=(folder / CHECKPOINT).is_file(), progress=True)
+        trained, card = load_model(done.weights)
+        device = pick_device(settings.device)
+        gain = psnr_gain(trained.to(device), open_store(self.args.test).split(self.args.split), device)
+        row = {
+            "name": name,
+            "kmac_per_pixel": card.kmac_per_pixel,
+            "parameters": card.parameters,
+            "seconds": card["validation"]["seconds"],
+            "gain_db": {str(qp): value for qp, value in gain.items()},
+            "gain_mean_db": float(np.mean(list(gain.values()))),
+        }
+        write_json(result, row)
+        return row
+
+    def _weights_of(self, name: str, seed: int, folder: Path, options: dict[str, Any]) -> Path:
+        """What a variant has learned; of "ticket of NAME" its network pruned to `options`, at its first weights."""
+        ticket = name.startswith(TICKET)
+        name = name.removeprefix(TICKET)
+        self.result(name, seed)
+        learned = self.folder(name, seed) / "last.safetensors"
+        if not ticket:
+            return learned
+        folder.mkdir(parents=True, exist_ok=True)
+        write_ticket(learned, options, folder / "ticket.safetensors")
+        return folder / "ticket.safetensors"
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The mean of a variant's results over the seeds, and the spread (standard deviation) of its mean gain."""
+        results = [self.result(name, seed) for seed in self.seeds]
+        means = [result["gain_mean_db"] for result in results]
+        return results[0] | {
+            "seconds": statistics.mean(result["seconds"] for result in results),
+            "gain_db": {qp: statistics.mean(r["gain_db"][qp] for r in results) for qp in results[0]["gain_db"]},
+            "gain_mean_db": statistics.mean(means),
+            "spread_db": statistics.stdev(means) if len(means) > 1 else None,
+        }
 
 
 def changed(settings: FilterSettings, values: dict[str, Any] | None = None) -> FilterSettings:
@@ -112,12 +162,13 @@ def changed(settings: FilterSettings, values: dict[str, Any] | None = None) -> F
     return FilterSettings(**settings.model_dump() | (values or {}))
 
 
-def table(rows: list[dict[str, Any]], settings: FilterSettings, claims: Mapping[str, str]) -> str:
+def table(rows: list[dict[str, Any]], settings: FilterSettings, claims: Mapping[str, str], seeds: Sequence[int]) -> str:
     """The results in Markdown, beside them what others claim, if anything."""
     qps = list(rows[0]["gain_db"])
+    told = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and spread of the seeds {', '.join(map(str, seeds))}"
     lines = [
         f"{settings.steps} steps, batch {settings.batch}, patches {settings.patch}x{settings.patch}, "
-        f"learning rate {settings.learning_rate:g}, seed {settings.seed}, where the name says nothing else; "
+        f"learning rate {settings.learning_rate:g}, {told}, where the name says nothing else; "
         "gain in dB on pictures never trained on",
         "",
         f"| network | kMAC/pixel | parameters | {'claimed | ' * bool(claims)}mean "
@@ -127,7 +178,8 @@ def table(rows: list[dict[str, Any]], settings: FilterSettings, claims: Mapping[
     for row in rows:
         gains = " | ".join(f"{row['gain_db'][qp]:+.4f}" for qp in qps)
         claim = f"{claims.get(row['name'], '')} | " if claims else ""
-        facts = f"{row['kmac_per_pixel']:.1f} | {row['parameters']:,} | {claim}**{row['gain_mean_db']:+.4f}**"
+        spread = "" if row["spread_db"] is None else f" ± {row['spread_db']:.4f}"
+        facts = f"{row['kmac_per_pixel']:.1f} | {row['parameters']:,} | {claim}**{row['gain_mean_db']:+.4f}**{spread}"
         lines.append(f"| {row['name']} | {facts} | {gains} |")
     return "\n".join(lines) + "\n"
 
@@ -137,6 +189,7 @@ def main(
     tables: Mapping[str, Mapping[str, Variant]] = TABLES,
     claims: Mapping[str, str] = MappingProxyType({}),
     description: str | None = __doc__,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Train and measure the variants of one table, and print it."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -149,16 +202,19 @@ def main(
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs, and of table.md")
     parser.add_argument("--only", help="variants whose name holds this")
     parser.add_argument("--start", help="weights that all start from: a file, or a name of the zoo")
+    parser.add_argument("--seeds", type=int, help="so many of them, 1, 2, ... [the one of the settings]")
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
     args = parser.parse_intermixed_args(argv)
     start = {"start": {"weights": str(weights_path(args.start))}} if args.start else {}
-    settings = FilterSettings(**start | parse_overrides(args.training))
+    settings = FilterSettings(**dict(defaults) | start | parse_overrides(args.training))
+    seeds = [settings.seed] if args.seeds is None else range(1, args.seeds + 1)
+    runs = Runs(tables[args.table], settings, args, seeds)
     rows = []
-    for name, variant in tables[args.table].items():
+    for name in tables[args.table]:
         if args.only is None or args.only in name:
-            rows.append(run(name, variant, settings, args))
-            write_text(args.output / "table.md", table(rows, settings, claims))
-    print(table(rows, settings, claims))
+            rows.append(runs.row(name))
+            write_text(args.output / "table.md", table(rows, settings, claims, seeds))
+    print(table(rows, settings, claims, seeds))
 
 
 if __name__ == "__main__":
