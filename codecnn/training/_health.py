@@ -2,9 +2,8 @@
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,7 +70,7 @@ class _Zeros(TorchFunctionMode):
     """Notes at every ReLU, called as function or module, which units it leaves dead; `layer` is what ran before it."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.layer = ""
         self.dead: dict[str, Tensor] = {}
 

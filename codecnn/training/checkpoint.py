@@ -65,7 +65,7 @@ class State:
         return self._settled
 
     def recent_loss(self) -> float:
-        """The mean of this process's losses since they were last asked for, or of those before; waits for the device."""
+        """The mean of this process's latest losses, since `losses` or else before it; waits for the device."""
         losses = torch.stack(self._losses).cpu() if self._losses else self._settled
         return float(losses.mean())
 

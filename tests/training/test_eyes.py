@@ -1,4 +1,4 @@
-"""What a run shows of itself: dead units, modulations that switch off, updates; warnings and lines that leave no trace."""
+"""What a run shows of itself: dead units, modulations, updates; warnings and lines that leave no trace."""
 
 import sys
 

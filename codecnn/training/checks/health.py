@@ -83,8 +83,8 @@ def check_dead_units(steps: FirstSteps) -> Measured:
 
 @check(
     "modulations",
-    "they switch the network off before it has learned: lower training.learning_rate, or that of the modulations alone, "
-    'training.groups={"modulations.*": {"lr": ...}} with a tenth of it',
+    "they switch the network off before it has learned: lower training.learning_rate, or that of the modulations "
+    'alone, training.groups={"modulations.*": {"lr": ...}} with a tenth of it',
 )
 def check_modulations(steps: FirstSteps) -> Measured:
     """After the first steps the mean factor of the QP modulations is at least KEPT times that of the start."""

@@ -57,15 +57,16 @@ def show_features(model: FilterNetwork, unit: Unit, device: str | torch.device) 
     reader = PatchReader([unit], MAPS_CROP, model.halo, model.planes)
     x, y = (_middle(extent, MAPS_CROP).start // 8 * 8 for extent in (unit.format.width, unit.format.height))
     batch = as_floats(as_tensors(reader.cut([Patch(0, 0, x, y)], [0])))
-    with forward_hooks(
-        {name: layers[name] for name in (names[0], names[len(names) // 2], names[-1])}, made.__setitem__
-    ):
+    shown_layers = {name: layers[name] for name in (names[0], names[len(names) // 2], names[-1])}
+    with forward_hooks(shown_layers, made.__setitem__):
         model({name: plane.to(device) for name, plane in batch.items()})
     shown = {}
     for name, features in made.items():
         maps = features[0, :MAPS].float()
         grey = (128 + 64 * maps / features.float().square().mean().sqrt().clamp(min=1e-12)).clamp(0, 255)
-        rows = [torch.cat(list(part), dim=1) for part in grey.split(MAPS // 2) if len(part) in (len(maps), MAPS // 2)]
+        across = min(len(grey), MAPS // 2)
+        starts = range(0, len(grey) - across + 1, across)  # a row that is not full is left out
+        rows = [torch.cat(list(grey[start : start + across]), dim=1) for start in starts]
         shown[name] = torch.cat(rows).to(torch.uint8).cpu().numpy()
     return shown
 
