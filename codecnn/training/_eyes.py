@@ -42,7 +42,7 @@ class Eyes:
         self.norm: Tensor | None = None
         """The gradient's norm before it was clipped, of the step that is under way."""
         self.health: Health | None = None
-        self._diagnosis = Diagnosis(settings.learning_rate)
+        self._diagnosis = Diagnosis(settings)
         self._fed: Batch | None = None
         self._shown = False
         self._began = self._last = (time.monotonic(), state.step)

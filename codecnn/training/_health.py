@@ -14,6 +14,7 @@ from codecnn.codec.base import QP_SCALE
 from codecnn.models import QpModulation
 from codecnn.models.base import Trunk
 from codecnn.training._forward import forward_hooks
+from codecnn.training.settings import LoopSettings
 
 DEAD_UNITS = 0.5
 """Share of a layer's units that no sample of a batch makes other than zero."""
@@ -159,11 +160,11 @@ def _numbers(tensors: Mapping[str, Tensor]) -> dict[str, float]:
 class Diagnosis:
     """Says what is wrong with a network, each thing once: `of` takes the measurements of a run one after the other.
 
-    `learning_rate` is that of the settings; sentences name one that is worth trying.
+    Sentences name the one of the `settings` that is worth changing, and a value to try.
     """
 
-    def __init__(self, learning_rate: float) -> None:
-        self._rate = learning_rate
+    def __init__(self, settings: LoopSettings) -> None:
+        self._settings = settings
         self._row: dict[tuple[str, str], int] = {}
         self._said: set[tuple[str, str]] = set()
         self._kept: float | None = None  # at the first measurement: weights that one starts from may have less than 1
@@ -181,7 +182,8 @@ class Diagnosis:
 
     def _found(self, health: Health) -> dict[tuple[str, str], str]:
         """What is wrong at one measurement, by kind and layer, the worst layers first, and what is to be said of it."""
-        lower = f"lower training.learning_rate, for instance to {self._rate / 4:.1g}"
+        name = "muon_rate" if self._settings.optimiser == "muon" else "learning_rate"
+        lower = f"lower training.{name}, for instance to {getattr(self._settings, name) / 4:.1g}"
         found = {}
         if health.activity is not None:
             seen = health.activity
@@ -195,11 +197,10 @@ class Diagnosis:
             self._kept = seen.kept if self._kept is None else self._kept
             if seen.kept < SWITCHED_OFF * self._kept:
                 layer = min(seen.factors, key=lambda name: seen.factors[name])
-                pattern = layer.rsplit(".", 1)[0] + ".*"
                 found["modulation", "all"] = (
                     f"the QP modulations multiply features by {seen.kept:.2g} in the mean at QP {seen.qp:g} "
-                    f"({layer} by {seen.factors[layer]:.2g}), which switches the network off: {lower}, or the "
-                    f'modulations\' alone, training.groups={{"{pattern}": {{"lr": {self._rate / 10:.1g}}}}}'
+                    f"({layer} by {seen.factors[layer]:.2g}), which switches the network off: {lower}, or that "
+                    f"of the modulations alone, training.modulation_rate={self._settings.modulation_rate / 10:.1g}"
                 )
         if health.updates:
             median = statistics.median(health.updates.values())
@@ -208,6 +209,6 @@ class Diagnosis:
                 found["updates", "large"] = f"{size}, where 1e-3 is usual: {lower}"
             elif median < UPDATES[0]:
                 found["updates", "small"] = (
-                    f"{size}, where 1e-3 is usual: raise training.learning_rate, or look for what keeps gradients away"
+                    f"{size}, where 1e-3 is usual: raise training.{name}, or look for what keeps gradients away"
                 )
         return found

@@ -414,6 +414,7 @@ def test_modulations_that_switch_the_network_off(tiny_store):
         return check_modulations(first_steps(setup, SETTINGS.model_copy(update=settings | {"warmup": 0}), steps=60))
 
     assert finding(learning_rate=1e-3).verdict == "pass"
+    assert finding(optimiser="muon", modulation_rate=0.1).verdict == "pass"
     fails(finding(learning_rate=5e-2), "after 60 steps")
 
     def shrink(network):

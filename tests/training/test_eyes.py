@@ -102,11 +102,11 @@ def test_sizes_of_a_step():
         ({"seen": Activity({"a": 0.6, "b": 0.9}, {}, 1.0, None, {})}, "90% of the units behind b are zero"),
         ({"seen": Activity({}, {"m.0": 0.3, "m.1": 0.1}, 0.17, 22.0, {})}, "by 0.17 in the mean at QP 22 (m.1 by 0.1)"),
         ({"updates": {"w": 0.2, "v": 0.3}}, "changes the weights by 2.5e-01 of their size"),
-        ({"updates": {"w": 2e-6}}, "raise training.learning_rate"),
+        ({"updates": {"w": 2e-6}}, "raise training.learning_rate, or look"),
     ],
 )
 def test_a_warning_needs_two_measurements_and_comes_once(changed, told):
-    diagnosis = Diagnosis(4e-3)
+    diagnosis = Diagnosis(SETTINGS)
     assert [diagnosis.of(healthy(step)) for step in (1, 100)] == [[], []]
     assert diagnosis.of(healthy(200, **changed)) == []
     assert diagnosis.of(healthy(300)) == []
@@ -117,9 +117,19 @@ def test_a_warning_needs_two_measurements_and_comes_once(changed, told):
     assert [diagnosis.of(healthy(step, **changed)) for step in (600, 700)] == [[], []]
 
 
+def test_advice_is_about_the_rates_of_the_run():
+    off = Activity({"a": 0.6}, {"m.0": 0.1}, 0.1, 22.0, {})
+    diagnosis = Diagnosis(SETTINGS.model_copy(update={"optimiser": "muon", "muon_rate": 0.04, "modulation_rate": 0.5}))
+    diagnosis.of(healthy(1))
+    diagnosis.of(healthy(100, seen=off))
+    dead, modulation = diagnosis.of(healthy(200, seen=off))
+    assert dead.endswith("lower training.muon_rate, for instance to 0.01")
+    assert modulation.endswith("training.modulation_rate=0.05")
+
+
 def test_modulations_of_weights_to_start_from_are_the_measure():
     small = Activity({}, {"m.0": 0.2}, 0.2, 22.0, {})
-    diagnosis = Diagnosis(1e-3)
+    diagnosis = Diagnosis(SETTINGS)
     assert [diagnosis.of(healthy(step, seen=small)) for step in (1, 100, 200)] == [[], [], []]
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from codecnn.training._health import DEAD_UNITS, FEW_SAMPLES, UPDATES, Activity, Health, activity, changes
-from codecnn.training._optimiser import make_optimiser, warmup_cosine
+from codecnn.training._optimiser import make_optimiser
+from codecnn.training._schedule import warmup_cosine
 from codecnn.training.checks.base import Measured, Setup, check, few
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch
@@ -34,6 +35,7 @@ class FirstSteps:
 def first_steps(setup: Setup, settings: LoopSettings, steps: int = STEPS, seconds: float = 60) -> FirstSteps:
     """What the first steps leave of a network, with the run's own optimiser: as many steps as `seconds` allow."""
     network, batches = setup.network(), setup.draw(steps)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as training has it, and Muon needs it
     start = activity(network, _inputs(setup, network, batches[:1]))
     optimiser = make_optimiser(network, settings)
     warmup = min(settings.warmup, WARMUP)
@@ -84,7 +86,7 @@ def check_dead_units(steps: FirstSteps) -> Measured:
 @check(
     "modulations",
     "they switch the network off before it has learned: lower training.learning_rate, or that of the modulations "
-    'alone, training.groups={"modulations.*": {"lr": ...}} with a tenth of it',
+    "alone, training.modulation_rate=0.1",
 )
 def check_modulations(steps: FirstSteps) -> Measured:
     """After the first steps the mean factor of the QP modulations is at least KEPT times that of the start."""
