@@ -10,7 +10,6 @@ from codecnn.models import create_model
 from codecnn.training import FilterSettings, train_task
 from codecnn.training import _eyes as eyes
 from codecnn.training import _health as health
-from codecnn.training._forward import compiled, in_precision
 from codecnn.training._health import Activity, Diagnosis, Health, activity, changes
 from tests.helpers.networks import random_planes
 from tests.helpers.toy_task import SETTINGS, ToyTask
@@ -202,15 +201,22 @@ def test_planes_of_a_batch_are_shown():
 
 
 @pytest.mark.slow
-def test_a_compiled_network_is_looked_at(tmp_path):
-    task = ToyTask()
-    batch = next(task.batches(range(1), 0, 1, torch.device("cpu")))
-    network, reason = compiled(task.model, "bfloat16", torch.device("cpu"), task.loss, batch)
-    if reason is not None:
-        pytest.skip(reason)
-    given = []
-    outer = in_precision(network, "bfloat16", torch.device("cpu"))
-    for wrapper in (network, outer):
-        with wrapper.register_forward_pre_hook(lambda module, inputs: given.append(inputs)):
-            task.loss(wrapper, batch)
-    assert [inputs[0] is batch["x"] for inputs in given] == [True, True]
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_compiled_network_is_looked_at_and_not_compiled_again(tmp_path, monkeypatch, precision):
+    monkeypatch.setattr(health, "FEW_SAMPLES", 8 * 64)
+    settings = SETTINGS.model_copy(update={"compile": True, "precision": precision})
+    weights, graphs, seen = [], [], []
+    monkeypatch.setattr(Diagnosis, "of", lambda self, found: seen.append(found.activity.dead) or [])
+    for looked in (True, False):
+        monkeypatch.setattr(eyes.Eyes, "due", lambda self, looked=looked: looked)
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        train_task(ToyTask, settings, tmp_path / str(looked))
+        if any(line["event"] == "note" for line in lines(tmp_path / str(looked) / "log.jsonl")):
+            pytest.skip("nothing compiles here")
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+        weights.append(weights_of(tmp_path / str(looked)))
+    assert weights[0] == weights[1]
+    assert graphs[0] == graphs[1] > 0
+    assert seen == [{"1": 0.0}] * 40
