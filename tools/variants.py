@@ -100,9 +100,8 @@ class Runs:
         self.variants, self.settings, self.args, self.seeds = variants, settings, args, seeds
 
     def folder(self, name: str, seed: int) -> Path:
-        """Where the run of a variant is; a table of one seed has none in its folders' names."""
-        stem = "".join(c if c.isalnum() else "_" for c in name)
-        return Path(self.args.output) / (stem if len(self.seeds) == 1 else f"{stem}_{seed}")
+        """Where the run of a variant is."""
+        return Path(self.args.output) / ("".join(c if c.isalnum() else "_" for c in name) + f"_{seed}")
 
     def result(self, name: str, seed: int) -> dict[str, Any]:
         """Train one variant, or go on with it, and measure it; the result is kept in its folder's result.json."""
