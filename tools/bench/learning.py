@@ -12,7 +12,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,17 @@ TAUGHT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a training, how many steps it takes, and after how many it is validated."""
+    """Settings of a training, how many steps it takes, and after how many it is validated.
+
+    With `first` an RDN of its `options` learns before, by its own recipe, and the network starts as that one, grown and
+    lifted; the time of both counts.
+    """
 
     settings: dict[str, Any]
     steps: int
     every: int
+    options: dict[str, Any] = field(default_factory=dict)
+    first: "Recipe | None" = None
 
 
 RECIPES: dict[str, dict[str, Recipe]] = {
@@ -63,7 +69,17 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "rdn_64_4_6_24_shuffle": {
         "plain": Recipe(PLAIN | SMALL_PATCHES, 2_400, 800),
-        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75", "start": {"lift": True}}, 4_000, 500),
+        "taught": Recipe(
+            TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75", "start": {"lift": True, "grow": True}},
+            2_000,
+            250,
+            first=Recipe(
+                TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"},
+                600,
+                200,
+                {"features": 8, "blocks": 3, "layers": 6, "growth": 4},
+            ),
+        ),
     },
 }
 """By network: a recipe without a teacher, and the one that is to learn faster."""
@@ -113,19 +129,25 @@ class TimedConfig:
 
 def learn(network: str, recipe: Recipe, seed: int, store: str, run: Path) -> list[dict[str, float]]:
     """The curve of one training: seconds of processor time and gain in dB, by validation."""
-    done = (run / CURVE).exists() and len(read_jsonl(run / CURVE)) >= -(-recipe.steps // recipe.every)
-    if not done:
-        settings = FilterSettings(
-            **recipe.settings,
+    settings, before = recipe.settings, []
+    if recipe.first is not None:
+        first = run.with_name(f"{run.name}_first")
+        before = learn("rdn", recipe.first, seed, store, first)
+        settings = settings | {"start": settings["start"] | {"weights": str(first / "last.safetensors")}}
+    if not (run / CURVE).exists() or len(read_jsonl(run / CURVE)) < -(-recipe.steps // recipe.every):
+        chosen = FilterSettings(
+            **settings,
             steps=recipe.steps,
             seed=seed,
             threads=1,
             validate_every=recipe.every,
             checkpoint_every=recipe.every,
         )
-        config = FilterConfig(store=store, model=NetworkConfig(name=network), training=settings)
+        model = NetworkConfig(name=network, options=recipe.options)
+        config = FilterConfig(store=store, model=model, training=chosen)
         train(TimedConfig(config, run), run, resume=(run / CHECKPOINT).exists(), progress=True)
-    return read_jsonl(run / CURVE)
+    passed = before[-1]["seconds"] if before else 0.0
+    return before + [row | {"seconds": row["seconds"] + passed} for row in read_jsonl(run / CURVE)]
 
 
 def minutes_to(curve: Sequence[dict[str, float]], gain: float) -> float:
