@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--patches", type=int, default=512, help="patches of each set-up")
     parser.add_argument("-o", "--output", type=Path, help="the figures as JSON")
     args = parser.parse_args()
+    torch.set_num_threads(1)  # single patches are small, and idle threads only slow down what else runs
     store, found = open_store(args.store), {}
     start = {"start": {"weights": args.weights}} if args.weights else {}
     for name, changes in SETUPS.items():
