@@ -40,3 +40,17 @@ def test_a_run_is_timed_once_and_starts_as_the_one_before_it(tiny_store, tmp_pat
 
     monkeypatch.setattr(learning, "train", again)
     assert learn("rdn", recipe, 1, str(tiny_store.folder), tmp_path / "run") == curve
+
+
+def test_rows_compare_with_the_plain_recipe_seed_by_seed(tmp_path):
+    plain = [[{"seconds": 600, "gain_db": 0.02}], [{"seconds": 1200, "gain_db": 0.04}]]
+    taught = [[{"seconds": 60, "gain_db": 0.02}], [{"seconds": 120, "gain_db": 0.08}]]
+    rows = learning._rows("low_cost_17", {"plain": plain, "taught": taught})
+    own = {row["recipe"]: row for row in rows}
+    assert own["plain"]["minutes_to_plain"] == pytest.approx(15)
+    assert own["plain"]["ratio"] == pytest.approx(1)
+    assert own["taught"]["gain_db"] == pytest.approx(0.05)
+    assert own["taught"]["minutes_to_plain"] == pytest.approx(1)
+    assert own["taught"]["ratio"] == pytest.approx((10 + 20) / 2)
+    learning.draw(rows, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000

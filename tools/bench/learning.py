@@ -1,6 +1,6 @@
 """What processor time buys: gain on validation pictures against CPU minutes, a plain recipe and the one that ships.
 
-    python tools/benchmark.py learning --store stores/diverse -o runs/learning low_cost_17 rdn_32_3_6_16
+    python tools/benchmark.py learning --store stores/learning -o runs/learning --figure learning.png
 
 Each network learns with each recipe from several seeds, one thread, eagerly, on the same store; what is counted is the
 processor time of the training alone (validation, the teacher's pictures and compiling are not in it, and what else the
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
 from codecnn.config import FilterConfig, NetworkConfig
@@ -170,6 +171,7 @@ def main(argv: list[str]) -> list[dict[str, Any]]:
     parser.add_argument("--store", required=True, help="to train on (split train) and measure on (val)")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--figure", type=Path, help="the curves as a picture")
     args = parser.parse_args(argv)
     rows = []
     for network in args.networks:
@@ -182,7 +184,27 @@ def main(argv: list[str]) -> list[dict[str, Any]]:
     for row in rows:
         print("{network:22} {recipe:7} {gain_db:+.4f} ± {spread_db:.4f} dB in {minutes:.1f} min".format(**row), end="")
         print(f"; the plain one's last gain after {row['minutes_to_plain']:.1f} min, {row['ratio']:.1f}x less")
+    if args.figure is not None:
+        draw(rows, args.figure)
     return rows
+
+
+def draw(rows: Sequence[dict[str, Any]], output: Path) -> None:
+    """The curves of all seeds, a plot a network and a colour a recipe."""
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    figure = Figure(figsize=(3.6 * len(networks), 3.2), dpi=130, layout="constrained")
+    for axes, network in zip(figure.subplots(1, len(networks), squeeze=False)[0], networks, strict=True):
+        for index, row in enumerate(row for row in rows if row["network"] == network):
+            for curve in row["curves"]:
+                minutes = [0.0, *(point["seconds"] / 60 for point in curve)]
+                gains = [0.0, *(point["gain_db"] for point in curve)]
+                label = row["recipe"] if curve is row["curves"][0] else None
+                axes.plot(minutes, gains, ".-", color=f"C{index}", label=label, linewidth=1)
+        axes.axhline(0, color="0.3", linewidth=0.8)
+        axes.set(title=network, xlabel="processor minutes, one thread", ylabel="PSNR Y gain, dB")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="lower right")
+    figure.savefig(output)
 
 
 def _rows(network: str, curves: dict[str, list[list[dict[str, float]]]]) -> list[dict[str, Any]]:
