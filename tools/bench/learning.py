@@ -31,7 +31,8 @@ CURVE = "curve.jsonl"
 PLAIN = {"learning_rate": 2e-3, "ema": 0.999, "warmup": 200}
 """What the weights were trained with that shipped until November 2026."""
 
-SMALL_PATCHES = {"batch": 8, "patch": 48}
+SMALL_PATCHES = {"batch": 8, "patch": 48, "validation_pictures": 6}
+"""Of dense networks, whose steps and validations take long: half the samples a step, six pictures of the validation."""
 TAUGHT: dict[str, Any] = {
     "batch": 16,
     "patch": 48,
@@ -65,11 +66,11 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "taught": Recipe(TAUGHT | {"teacher": "low_cost_75", "start": {"lift": True}}, 1_000, 200),
     },
     "rdn_32_3_6_16": {
-        "plain": Recipe(PLAIN | SMALL_PATCHES, 1_800, 300),
-        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"}, 400, 80),
+        "plain": Recipe(PLAIN | SMALL_PATCHES, 1_500, 375),
+        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"}, 400, 100),
     },
     "rdn_64_4_6_24_shuffle": {
-        "plain": Recipe(PLAIN | SMALL_PATCHES, 2_400, 800),
+        "plain": Recipe(PLAIN | SMALL_PATCHES, 1_500, 750),
         "taught": Recipe(
             TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75", "start": {"lift": True, "grow": True}},
             2_000,
