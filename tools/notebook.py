@@ -1,6 +1,6 @@
 """The notebook's questions, each answered by trainings that differ in one thing, from three seeds.
 
-    python tools/notebook.py questions --store stores/learning --test stores/learning --split val -o runs/questions
+    python tools/notebook.py questions --store stores/learning --test stores/learning --split val --seeds 3 -o runs/questions
     python tools/notebook.py full --store stores/zoo --test stores/zoo_test -o runs/notebook steps=20000
 
 A is RDN(32, 3, 6, 16) (features, blocks, layers, growth), B is RDN(32, 4, 6, 24), C is RDN(64, 4, 6, 24) on
@@ -103,5 +103,5 @@ TABLES = {"questions": QUESTIONS, "full": full()}
 CLAIMS = {"A": "+0.15", "B": "+0.20", "C: down and up": "+0.08", "B without global residual": "0"}
 
 if __name__ == "__main__":
-    asked = "questions" in sys.argv[1:2]
-    variants.main(sys.argv[1:], TABLES, {} if asked else CLAIMS, __doc__, RECIPE if asked else {})
+    claims = {} if "questions" in sys.argv[1:2] else CLAIMS
+    variants.main(sys.argv[1:], TABLES, claims, __doc__, {"questions": RECIPE})

@@ -3,6 +3,7 @@
     python tools/variants.py designs --store stores/zoo --test stores/zoo_test -o runs/designs
     python tools/variants.py learning --store stores/zoo --test stores/zoo --split val -o runs/learning steps=1000
     python tools/variants.py planes --store stores/zoo --test stores/zoo_test -o runs/planes --start low_cost_17
+    python tools/variants.py taught --store stores/learning --test stores/learning --split val --seeds 3 -o runs/taught
 
 tools/notebook.py is one more such table. A variant that is done is not run again, one that was interrupted goes on
 from its checkpoint; table.md is written anew after each. Gains are those of the weights that did best on
@@ -84,7 +85,49 @@ PLANES: dict[str, Variant] = {"decoded picture alone": ("low_cost_17", {})} | {
 }
 """What a decoder knows beside its picture, and what that gains; best with --start, from weights without it."""
 
-TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES}
+LIFTED: dict[str, Any] = {"start": {"lift": True}}
+TEACHER = {"weights": "low_cost_75"}
+TAUGHT: dict[str, Variant] = {
+    "from a teacher, by Muon, from a lifted start": ("low_cost_17", {}, LIFTED),
+    "without the teacher": ("low_cost_17", {}, LIFTED | {"teacher": None}),
+    "from its own start": ("low_cost_17", {}),
+    "by AdamW": ("low_cost_17", {}, LIFTED | {"optimiser": "adamw"}),
+    "modulations at the full rate": ("low_cost_17", {}, LIFTED | {"modulation_rate": 1.0}),
+    "QP as a plane": ("low_cost_17", {"conditioning": "plane"}, LIFTED),
+    "Muon at 0.01": ("low_cost_17", {}, LIFTED | {"muon_rate": 0.01}),
+    "Muon at 0.04": ("low_cost_17", {}, LIFTED | {"muon_rate": 0.04}),
+    "the teacher's pictures to the end": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"original": [0, 0]}}),
+    "half the original from the beginning": (
+        "low_cost_17",
+        {},
+        LIFTED | {"teacher": TEACHER | {"original": [0.5, 0.5]}},
+    ),
+    "a teacher of eight symmetries": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"symmetries": True}}),
+    "a worse teacher, low_cost_17": ("low_cost_17", {}, LIFTED | {"teacher": {"weights": "low_cost_17"}}),
+    "average over 1,000 steps": ("low_cost_17", {}, LIFTED | {"ema": 0.999}),
+    "96x96, of which 48x48 count": ("low_cost_17", {}, LIFTED | {"patch": 96, "border": 24, "batch": 4}),
+    "4 patches of 96x96": ("low_cost_17", {}, LIFTED | {"patch": 96, "batch": 4}),
+    "patches by error^0.5 and 1/p": ("low_cost_17", {}, LIFTED | {"error_exponent": 0.5, "keep_objective": True}),
+}
+"""What makes the recipe of tools/bench/learning.py fast: one thing taken away or changed at a time."""
+
+TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES, "taught": TAUGHT}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "taught": {
+        "steps": 1000,
+        "batch": 16,
+        "patch": 48,
+        "learning_rate": 2e-3,
+        "optimiser": "muon",
+        "modulation_rate": 0.1,
+        "teacher": TEACHER,
+        "ema": 0.99,
+        "warmup": 100,
+        "validate_every": 1000,
+        "threads": 1,
+    }
+}
+"""Settings of all variants of a table; those of the command line come before them."""
 
 
 class Runs:
@@ -188,7 +231,7 @@ def main(
     tables: Mapping[str, Mapping[str, Variant]] = TABLES,
     claims: Mapping[str, str] = MappingProxyType({}),
     description: str | None = __doc__,
-    defaults: Mapping[str, Any] = MappingProxyType({}),
+    defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType(DEFAULTS),
 ) -> None:
     """Train and measure the variants of one table, and print it."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -205,7 +248,7 @@ def main(
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
     args = parser.parse_intermixed_args(argv)
     start = {"start": {"weights": str(weights_path(args.start))}} if args.start else {}
-    settings = FilterSettings(**dict(defaults) | start | parse_overrides(args.training))
+    settings = FilterSettings(**dict(defaults.get(args.table, {})) | start | parse_overrides(args.training))
     seeds = [settings.seed] if args.seeds is None else range(1, args.seeds + 1)
     runs = Runs(tables[args.table], settings, args, seeds)
     rows = []
