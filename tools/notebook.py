@@ -1,6 +1,6 @@
 """The notebook's questions, each answered by trainings that differ in one thing, from three seeds.
 
-    python tools/notebook.py questions --store stores/learning --test stores/learning --split val --seeds 3 -o runs/questions
+    python tools/notebook.py questions --store stores/learning --split val --seeds 3 -o runs/questions
     python tools/notebook.py full --store stores/zoo --test stores/zoo_test -o runs/notebook steps=20000
 
 A is RDN(32, 3, 6, 16) (features, blocks, layers, growth), B is RDN(32, 4, 6, 24), C is RDN(64, 4, 6, 24) on

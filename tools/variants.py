@@ -1,9 +1,9 @@
 """Networks side by side: each trained on the same patches in the same steps, then measured on pictures it never saw.
 
     python tools/variants.py designs --store stores/zoo --test stores/zoo_test -o runs/designs
-    python tools/variants.py learning --store stores/zoo --test stores/zoo --split val -o runs/learning steps=1000
+    python tools/variants.py learning --store stores/zoo --split val -o runs/learning steps=1000
     python tools/variants.py planes --store stores/zoo --test stores/zoo_test -o runs/planes --start low_cost_17
-    python tools/variants.py taught --store stores/learning --test stores/learning --split val --seeds 3 -o runs/taught
+    python tools/variants.py taught --store stores/learning --split val --seeds 3 -o runs/taught
 
 tools/notebook.py is one more such table. A variant that is done is not run again, one that was interrupted goes on
 from its checkpoint; table.md is written anew after each. Gains are those of the weights that did best on
@@ -239,7 +239,7 @@ def main(
         parser.add_argument("table", choices=tables)
     parser.set_defaults(table=next(iter(tables)))
     parser.add_argument("--store", type=Path, required=True, help="to train on (split train) and choose on (val)")
-    parser.add_argument("--test", type=Path, required=True, help="store that the table is about")
+    parser.add_argument("--test", type=Path, help="store that the table is about [the same]")
     parser.add_argument("--split", default="test", help="of that store [test]")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the runs, and of table.md")
     parser.add_argument("--only", help="variants whose name holds this")
@@ -247,6 +247,7 @@ def main(
     parser.add_argument("--seeds", type=int, help="so many of them, 1, 2, ... [the one of the settings]")
     parser.add_argument("training", nargs="*", metavar="KEY=VALUE", help="training settings, such as steps=20000")
     args = parser.parse_intermixed_args(argv)
+    args.test = args.test or args.store
     start = {"start": {"weights": str(weights_path(args.start))}} if args.start else {}
     settings = FilterSettings(**dict(defaults.get(args.table, {})) | start | parse_overrides(args.training))
     seeds = [settings.seed] if args.seeds is None else range(1, args.seeds + 1)
