@@ -45,6 +45,8 @@ def print_gains(results: "Results") -> None:
     table.add_section()
     add("mean", results.gain_db.get("y", {}), results.bd_rate["y"])
     out.print(table)
+    if results.over_classes is not None:
+        out.print(f"Over classes: {results.over_classes}")
     if results.bd_rate_network is not None:
         out.print(
             f"With decisions ({results.decisions}), their bits counted; the network alone: "

@@ -11,6 +11,7 @@ from codecnn.dataset.records import StoredRecipe
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import Cell, Entry, PictureMeasure
+from codecnn.evaluation.over_classes import OverClasses, over_classes
 from codecnn.models import Card
 from codecnn.quality.bdrate import bd_rate
 from codecnn.quality.metrics import mean_psnr, peak_value, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
@@ -117,8 +118,9 @@ class Results(_Record):
 
     Gains are means over sequences. BD-rates (flag bits counted with the filter's) are per sequence, then averaged:
     `bd_rate` over all sequences, `bd_rate_by_class` over those of a class, `bd_rate_jvet` over the sequences of all
-    classes but APART. `bd_rate_akima` interpolates by Akima instead of PCHIP, `bd_rate_network` is that of the network
-    without its decisions. A mean is None where a sequence has no BD-rate, and `notes` says why.
+    classes but APART; `over_classes` is there where there are several classes. `bd_rate_akima` interpolates by Akima
+    instead of PCHIP, `bd_rate_network` is that of the network without its decisions. A mean is None where a sequence
+    has no BD-rate, and `notes` says why.
     """
 
     schema_: int = Field(2, alias="schema")
@@ -140,6 +142,7 @@ class Results(_Record):
     gain_db: dict[str, Gains] = {}
     bd_rate: Rates = {}
     bd_rate_by_class: dict[str, Rates] = {}
+    over_classes: OverClasses | None = None
     bd_rate_per_sequence: dict[str, Rates] = {}
     bd_rate_akima: Rates = {}
     bd_rate_jvet: Rates | None = None
@@ -175,7 +178,7 @@ class Results(_Record):
         return {name: mean_gains(rows, plane) for name, rows in _by_sequence(self.sequences).items()}
 
     def summary(self) -> list[tuple[str, Rates, Gains]]:
-        """The rows of JVET's summary, BD-rates and luma gains: classes, all sequences together, then each of them."""
+        """The rows of JVET's summary, BD-rates and luma gains: classes and their mean, all sequences, each of them."""
         rows = [
             (f"Class {label}", rates, mean_gains(row for row in self.sequences if row.class_ == label))
             for label, rates in self.bd_rate_by_class.items()
@@ -183,6 +186,9 @@ class Results(_Record):
         if self.bd_rate_jvet is not None and self.bd_rate_jvet != self.bd_rate:
             counted = mean_gains(row for row in self.sequences if row.class_ not in APART)
             rows.append((f"Overall without {' and '.join(APART)}", self.bd_rate_jvet, counted))
+        if (over := self.over_classes) is not None:
+            means: Rates = {"y": over.bd_rate_y, "u": over.bd_rate_u, "v": over.bd_rate_v}
+            rows.append((f"Mean of the {over.classes} classes", means, {"mean": over.gain_db}))
         rows.append(("Overall", self.bd_rate, mean_gains(self.sequences)))
         rates = self.bd_rate_per_sequence
         return rows + [(name, rates.get(name, {}), gains) for name, gains in self.sequence_gains().items()]
@@ -263,6 +269,9 @@ def summarise_rows(
     # Without every class JVET's mean would leave out or take in sequences by chance.
     if all(classes.values()) and counted:
         apart["bd_rate_jvet"] = _mean_rates(rates[name] for name in counted)
+    per_cell = {name: [gain for row in group if (gain := row.gain()) is not None] for name, group in by_name.items()}
+    if (found := over_classes(classes, rates, per_cell)) is not None:
+        apart["over_classes"] = found
     if decisions != "none":
         apart["gain_db_network"] = _gains(rows, NETWORK)
         alone = (_bd_rates(group, NETWORK, "pchip", []) for group in by_name.values())

@@ -134,6 +134,7 @@ def _markdown(results: Results) -> str:
         table.append([re.sub(r"([\\|<>`*_\[\]])", r"\\\1", name), *cells])
     lines = [f"# {results.name}", "", ", ".join([*facts, str(results.label)]), ""]
     lines += [f"| {' | '.join(line)} |" for line in table]
+    lines += [f"\nOver classes: {results.over_classes}."] if results.over_classes is not None else []
     lines += ["", "BD-rate in %, negative saves bits; PSNR gain in dB.", *(f"\n- {note}" for note in results.notes)]
     return "\n".join(lines) + "\n"
 

@@ -216,11 +216,16 @@ def test_bd_rates_by_class_and_over_all(store):
     worth = {name: 100 * (2 ** (-gain / 3) - 1) for name, gain in gains.items()}
     by_class = {label: rates["y"] for label, rates in results.bd_rate_by_class.items()}
     assert by_class == pytest.approx({"B": (worth["p"] + worth["q"]) / 2, "C": worth["r"], "D": worth["s"]}, abs=0.01)
+    over = (by_class["B"] + by_class["C"] + by_class["D"]) / 3
+    assert results.over_classes.bd_rate_y == pytest.approx(over)
+    assert results.over_classes.worst_class[0] == "B"
+    assert ("Mean of the 3 classes", over) in [(name, rates["y"]) for name, rates, _ in results.summary()]
     assert results.bd_rate["v"] == pytest.approx(sum(worth.values()) / 4, abs=0.01)
     assert results.bd_rate_jvet["y"] == pytest.approx((worth["p"] + worth["q"] + worth["r"]) / 3, abs=0.01)
     assert results.bd_rate_akima["y"] == pytest.approx(results.bd_rate["y"], abs=0.01)
     short = summarise_rows(every[:-1], as_card({}), store, "test")
     assert short.bd_rate["y"] is None
+    assert short.over_classes is None
     assert short.bd_rate_by_class["C"]["y"] is not None
     assert any("no BD-rate Y for s" in note and "4 points" in note for note in short.notes)
 
