@@ -66,11 +66,11 @@ RECIPES: dict[str, dict[str, Recipe]] = {
         "taught": Recipe(TAUGHT | {"teacher": "low_cost_75", "start": {"lift": True}}, 1_000, 200),
     },
     "rdn_32_3_6_16": {
-        "plain": Recipe(PLAIN | SMALL_PATCHES, 1_500, 375),
+        "plain": Recipe(PLAIN | SMALL_PATCHES, 900, 450),
         "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"}, 400, 100),
     },
     "rdn_64_4_6_24_shuffle": {
-        "plain": Recipe(PLAIN | SMALL_PATCHES, 1_500, 750),
+        "plain": Recipe(PLAIN | SMALL_PATCHES, 900, 450),
         "taught": Recipe(
             TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75", "start": {"lift": True, "grow": True}},
             2_000,
