@@ -52,10 +52,11 @@ class Teacher:
         taught = [
             unit.model_copy(update={"teacher_file": f"{FOLDER}/{self.key[:16]}/{unit.key}.yuv"}) for unit in units
         ]
-        missing = [unit for unit in taught if not unit.path("teacher").is_file()]
         shown = None if is_first() else True  # None: where there is a terminal
-        for unit in tqdm(share(missing), desc="teacher", unit="unit", disable=shown):
-            self._write(unit)
+        for unit in tqdm(share(taught), desc="teacher", unit="unit", disable=shown):
+            # Asked of each share by itself: what is missing of all of them changes while the others write.
+            if not unit.path("teacher").is_file():
+                self._write(unit)
         gather([])  # nobody reads before all are written
         return taught
 
