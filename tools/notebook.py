@@ -95,6 +95,7 @@ RECIPE = {
     "warmup": 50,
     "ema": 0.99,
     "validate_every": 400,
+    "validation_pictures": 1,
     "threads": 1,
 }
 """Of the questions; what the command line says comes before it."""

@@ -124,6 +124,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "ema": 0.99,
         "warmup": 100,
         "validate_every": 1000,
+        "validation_pictures": 1,
         "threads": 1,
     }
 }
