@@ -1,7 +1,7 @@
 """Training sets: build, verify, look at."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -98,3 +98,29 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_jso
         table.add_row(row["split"], *counts, rate, psnr, depth)
     out.print(table)
     out.print(f"{stats['encoder']}, {stats['codec']} {stats['preset']} {stats['configuration']}")
+    if "variants" in stats:
+        out.print(_variants_line(stats["variants"]), soft_wrap=True, highlight=False)
+    for encoder in stats.get("encoders", ()):
+        out.print(_encoder_line(encoder), soft_wrap=True, markup=False, highlight=False)
+
+
+def _variants_line(stats: dict[str, Any]) -> str:
+    """What was drawn for the variants of a store."""
+    ranges = [
+        f"{name} {stats[name]['range'][0]:.2f} to {stats[name]['range'][1]:.2f} of {stats[name]['sequences']}"
+        for name in ("scale", "blur", "sharpen", "contrast", "gamma")
+        if name in stats
+    ]
+    kernels = [", ".join(f"{kernel} {count}" for kernel, count in stats["kernels"].items())] if stats["kernels"] else []
+    names = ("linear_light", "full_range", "limited_range")
+    counts = [f"{name.replace('_', ' ')} {stats[name]}" for name in names if stats[name]]
+    return f"{stats['sequences']} sequences are variants: {'; '.join([*ranges, *kernels, *counts])}"
+
+
+def _encoder_line(settings: dict[str, Any]) -> str:
+    """One of several encoder settings of a store, and how many units it coded."""
+    params = "".join(f" {name}={value}" for name, value in settings["params"].items())
+    depth = settings["source_bit_depth"]
+    source = "" if depth is None else f", sources of {depth} bit"
+    units = ", ".join(f"{split} {count}" for split, count in settings["units"].items())
+    return f"{settings['preset']}, CTU {settings['ctu_size']}{params}{source}: units of {units}"

@@ -8,12 +8,12 @@ from typing import Any
 from filelock import FileLock
 from pydantic import Field
 
+from codecnn.dataset._variants import fitted, vary_picture, vary_rgb
 from codecnn.dataset.recipe import Recipe, Source
-from codecnn.dataset.records import Format, Record
+from codecnn.dataset.records import Format, Record, Variant
 from codecnn.errors import CodecnnError
 from codecnn.runs import read_json, sha256_file, sha256_json, write_json
 from codecnn.video import (
-    STILL_SUFFIXES,
     Video,
     VideoFormat,
     convert,
@@ -36,6 +36,7 @@ class Original(Record):
     sha256: str
     bytes: int
     format: Format
+    variant: Variant | None = None
 
 
 def original_name(recipe: Recipe, source: Source, store: Path) -> str:
@@ -48,6 +49,11 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
         "scale": source.scale,
         **reading,
     }
+    # Only where there are any, so that what was converted before there were these keeps its name.
+    if source.variant is not None:
+        how["variant"] = source.variant.to_json()
+    if source.source_bit_depth is not None:
+        how["source_bit_depth"] = source.source_bit_depth
     return f"{ORIGINALS}/{source.name}_{sha256_json(how)[:16]}.yuv"
 
 
@@ -68,8 +74,9 @@ def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> 
     with FileLock(path.with_suffix(".lock")):
         found = _described(name, path, described)
         if found is None:
-            form = _convert(recipe, source, path)
-            found = Original(name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form)
+            form, variant = _convert(recipe, source, path)
+            has = {} if variant is None else {"variant": variant}
+            found = Original(name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form, **has)
             write_json(described, found.to_json())
     return found
 
@@ -82,31 +89,44 @@ def _described(name: str, path: Path, described: Path) -> Original | None:
     return None
 
 
-def _convert(recipe: Recipe, source: Source, path: Path) -> VideoFormat:
-    with _open(recipe, source) as video:
+def _convert(recipe: Recipe, source: Source, path: Path) -> tuple[VideoFormat, Variant | None]:
+    """Write the file; its format, and the variant that it became."""
+    depth, variant = recipe.internal_bit_depth, source.variant
+    if variant is not None:
+        with _open(recipe, source, None) as plain:
+            variant = fitted(variant, plain.format.width, plain.format.height)
+    with _open(recipe, source, variant) as video:
         chroma = video.format.chroma
 
         def pictures() -> Iterator[Any]:
             for picture in video:
-                small = downscale(convert(picture, recipe.internal_bit_depth), chroma, source.scale)
-                yield pad_to_even(small, chroma, _SMALLEST)
+                found = downscale(convert(picture, depth), chroma, source.scale)
+                if variant is not None and not source.still:
+                    found = vary_picture(found, chroma, variant)
+                if source.source_bit_depth is not None:
+                    found = convert(convert(found, source.source_bit_depth), depth)
+                yield pad_to_even(found, chroma, _SMALLEST)
 
         converted = pictures()
         first = next(converted)
         height, width = first.y.shape
-        form = VideoFormat(width, height, chroma, recipe.internal_bit_depth, video.format.fps)
+        form = VideoFormat(width, height, chroma, depth, video.format.fps)
         with create_video(path, form) as out:
             out.write(first)
             for picture in converted:
                 out.write(picture)
-    return form
+    return form, variant
 
 
-def _open(recipe: Recipe, source: Source) -> Video:
-    """Stills become what the recipe says; other files are read as they are."""
+def _open(recipe: Recipe, source: Source, variant: Variant | None) -> Video:
+    """Stills become what the recipe and their variant say; other files are read as they are."""
     options = source.spec.model_dump(include=_READING)
-    if source.path.is_dir() or source.path.suffix.lower() in STILL_SUFFIXES:
+    if source.still:
         options |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
+        if variant is not None:
+            options["change"] = lambda samples: vary_rgb(samples, variant)
+            if variant.full_range is not None:
+                options["full_range"] = variant.full_range
     return open_video(source.path, **options)
 
 

@@ -195,7 +195,7 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
     plans = []
     for source, original in zip(sources, originals, strict=True):
         for qp in work.recipe.qp:
-            settings = work.recipe.settings(qp)
+            settings = work.recipe.settings(qp, source.encoder)
             # Whatever decides a byte of the unit, and nothing else: the encoder's own version is in, so that an update
             # codes again, but not the number of its threads, the machine, or the split that the recipe puts it in.
             what = {
@@ -301,6 +301,7 @@ def _describe(
     has: dict[str, Any] = {name: f"{plan.folder}/{path.name}" for name, path in kept.items()}
     has |= {name: _mean([getattr(picture, name) for picture in pictures]) for name in ("psnr_y", "psnr_u", "psnr_v")}
     has |= {"no_blocks": no_blocks} if no_blocks else {}
+    has |= {"variant": original.variant} if original.variant else {}
     return CodedUnit(
         key=plan.key,
         sequence=plan.source.name,
@@ -329,16 +330,21 @@ def _mean(psnrs: list[float | None]) -> float | None:
     return None if None in psnrs else float(np.mean(np.array(psnrs, np.float64)))
 
 
+def _told(source: Source, recipe: Recipe) -> dict[str, Any]:
+    """What the recipe says of a unit beside what decides its bytes."""
+    told: dict[str, Any] = {"split": source.spec.split, "group": source.group, "class": source.spec.class_}
+    if recipe.encoders:
+        told["coding"] = recipe.coding(source.encoder).to_json()
+    return told
+
+
 def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
     """Write the lines, the table and last the manifest in the recipe's order, and remove what no line names.
 
     Two shards that end at once both do this, and write the same.
     """
     store = work.store
-    lines = [
-        unit.to_json() | {"split": plan.source.spec.split, "group": plan.source.group, "class": plan.source.spec.class_}
-        for plan, unit in zip(plans, units, strict=True)
-    ]
+    lines = [unit.to_json() | _told(plan.source, work.recipe) for plan, unit in zip(plans, units, strict=True)]
     write_jsonl(store / UNITS, lines)
     with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
         for plan in plans:

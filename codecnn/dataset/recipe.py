@@ -4,14 +4,25 @@ import glob
 from collections import defaultdict
 from dataclasses import fields
 from fnmatch import fnmatch
+from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from codecnn.codec import CODECS, CodecSettings, CodecTools
+from codecnn.dataset._variants import VariantsSpec, uniform
+from codecnn.dataset.records import Coding, Variant
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.video import stills_in
+from codecnn.video import STILL_SUFFIXES, stills_in
 
 Split = Literal["train", "val", "test"]
 _SKIMAGE_PREFIX = "skimage:"
@@ -21,13 +32,21 @@ _NUMBER_AS_TEXT = BeforeValidator(lambda value: str(value) if isinstance(value, 
 _Text = Annotated[str, BeforeValidator(str)]
 
 
-class SequenceSpec(BaseModel):
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what is not given of these keys, so that manifests are what they were before there were any."""
+        later = ("seed", "variants", "encoders")
+        return {key: value for key, value in handler(self).items() if value or key not in later}
+
+
+class SequenceSpec(_Spec):
     """A source of pictures: a video, a still, a folder of stills, or a pattern, with what its file does not say itself.
 
     Sequences of one `group` show the same scene (a stereo pair, shots of one film) and never part into two splits.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str = Field(
         description="path, folder of stills, pattern (** for any folders), or skimage:NAME that scikit-image brings"
@@ -53,10 +72,15 @@ class SequenceSpec(BaseModel):
     scales: list[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=[1], min_length=1, description="also at these sizes: 0.5 is half the width and height"
     )
+    variants: VariantsSpec | None = Field(default=None, description="default: the recipe's, in the split train")
 
+
+CtuSize = Literal[16, 32, 64, 128]
 
 _CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """What a recipe says on coding, under the names of `CodecSettings`."""
+_OWN = {"preset", "ctu_size", "params"}
+"""Those of them that an encoder of a recipe may say instead."""
 
 
 class ToolsSpec(BaseModel):
@@ -87,10 +111,28 @@ class ToolsSpec(BaseModel):
         )
 
 
-class Recipe(BaseModel):
-    """The content of a recipe file; unknown keys are errors."""
+class EncoderSpec(BaseModel):
+    """One of several settings that the training sources of a recipe are coded by; what it does not say the recipe says.
+
+    `params` are added to the recipe's.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    share: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="of the sources, relative to the others'; none: all sources",
+    )
+    preset: str | None = None
+    ctu_size: CtuSize | None = None
+    params: dict[_Text, _Text] = Field(default_factory=dict)
+    source_bit_depth: Literal[8] | None = Field(default=None, description="what the original is rounded to before")
+
+
+class Recipe(_Spec):
+    """The content of a recipe file; unknown keys are errors."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: str
@@ -102,7 +144,7 @@ class Recipe(BaseModel):
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(min_length=1)
     loop_filters: bool = True
-    ctu_size: Literal[16, 32, 64, 128] = 128
+    ctu_size: CtuSize = 128
     internal_bit_depth: Literal[8, 10] = 10
     chroma: Annotated[Literal["400", "420"], _NUMBER_AS_TEXT] = Field(
         default="420", description="chroma format that still pictures are turned into"
@@ -110,6 +152,9 @@ class Recipe(BaseModel):
     params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
     tools: ToolsSpec = ToolsSpec()
+    seed: int = Field(default=0, description="what the variants and the encoders of the sources are drawn from")
+    variants: VariantsSpec | None = Field(default=None, description="of all sequences of the split train")
+    encoders: list[EncoderSpec] = Field(default=[], description="settings that the split train is coded by")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
@@ -117,13 +162,26 @@ class Recipe(BaseModel):
             raise ValueError(f"unknown codec {self.codec!r}: one of {', '.join(CODECS)}")
         if len(set(self.qp)) != len(self.qp):
             raise ValueError(f"qp lists a value twice: {self.qp}")
+        if len({encoder.share is None for encoder in self.encoders}) > 1:
+            raise ValueError("encoders: give all of them a share, or none")
         for qp in self.qp:
-            self.settings(qp)
+            for encoder in (None, *self.encoders):
+                self.settings(qp, encoder)
         return self
 
-    def settings(self, qp: int) -> CodecSettings:
-        """The codec settings of one unit at `qp`."""
-        return CodecSettings(qp=qp, **self.model_dump(include=_CODING))
+    def settings(self, qp: int, encoder: EncoderSpec | None = None) -> CodecSettings:
+        """The codec settings of one unit at `qp`, by one of the recipe's encoders or by none."""
+        return CodecSettings(qp=qp, **self.model_dump(include=_CODING) | self.coding(encoder).model_dump(include=_OWN))
+
+    def coding(self, encoder: EncoderSpec | None) -> Coding:
+        """What the encoder, or None, makes of the recipe's settings."""
+        own = encoder or EncoderSpec()
+        return Coding(
+            preset=own.preset or self.preset,
+            ctu_size=own.ctu_size or self.ctu_size,
+            params=self.params | own.params,
+            source_bit_depth=own.source_bit_depth,
+        )
 
 
 class Source(BaseModel):
@@ -136,6 +194,18 @@ class Source(BaseModel):
     path: Path
     spec: SequenceSpec
     scale: float = 1
+    variant: Variant | None = None
+    encoder: EncoderSpec | None = None
+
+    @property
+    def still(self) -> bool:
+        """Whether the file is a still picture, or a folder of them, and not Y'CbCr."""
+        return self.path.is_dir() or self.path.suffix.lower() in STILL_SUFFIXES
+
+    @property
+    def source_bit_depth(self) -> int | None:
+        """What the original is rounded to before it is coded; None: nothing."""
+        return None if self.encoder is None else self.encoder.source_bit_depth
 
 
 def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
@@ -161,8 +231,38 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
             for scale in spec.scales:
                 scaled = name if scale == 1 else f"{name}_x{scale:g}"
                 sources.append(Source(name=scaled, group=spec.group or name, path=path, spec=spec, scale=scale))
+            sources += _variants(recipe, Source(name=name, group=spec.group or name, path=path, spec=spec))
+    sources = [coded for source in sources for coded in _coded(recipe, source)]
     _check(sources)
+    if recipe.encoders and not any(source.encoder for source in sources):
+        raise ConfigError(f"recipe {recipe.name!r} has encoders, but no sequence of the split train, which they code")
     return sources
+
+
+def _variants(recipe: Recipe, source: Source) -> list[Source]:
+    """The source's variants: all of its group and split, for it is one picture however it was varied."""
+    spec = source.spec.variants
+    if spec is None and source.spec.split == "train":
+        spec = recipe.variants
+    if spec is None:
+        return []
+    found = (spec.draw(recipe.seed, source.name, n, still=source.still) for n in range(1, spec.count + 1))
+    return [source.model_copy(update={"name": f"{source.name}_v{one.number}", "variant": one}) for one in found]
+
+
+def _coded(recipe: Recipe, source: Source) -> list[Source]:
+    """The source for the encoder that it drew, or for each where none has a share; as it is outside the split train."""
+    encoders = recipe.encoders if source.spec.split == "train" else []
+    if not encoders:
+        return [source]
+    shares = [encoder.share for encoder in encoders if encoder.share is not None]
+    if not shares:
+        each = enumerate(encoders, 1)
+        return [source.model_copy(update={"name": f"{source.name}_e{n}", "encoder": encoder}) for n, encoder in each]
+    drawn = uniform(recipe.seed, source.name, "encoder") * sum(shares)
+    # The last also takes what rounding leaves.
+    number = next((n for n, until in enumerate(accumulate(shares)) if drawn < until), len(shares) - 1)
+    return [source.model_copy(update={"encoder": encoders[number]})]
 
 
 def _find(source: str, root: Path, series: bool) -> list[Path]:

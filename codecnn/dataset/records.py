@@ -71,6 +71,35 @@ class PictureRecord(Record):
     psnr_v: float | None
 
 
+class Variant(Record):
+    """What makes a variant of a source: 1, 0 and None stand for what was left as it is.
+
+    scale          of width and height, resized by `kernel`, in linear light or not
+    blur, sharpen  sigma of a Gaussian in luma samples; amount of unsharp masking
+    contrast       factor about the middle grey; `gamma` the exponent of R'G'B'
+    full_range     of the Y'CbCr that stills become; None: as the sequence says
+    """
+
+    number: int
+    scale: float = 1
+    kernel: str = ""
+    linear_light: bool = False
+    blur: float = 0
+    sharpen: float = 0
+    contrast: float = 1
+    gamma: float = 1
+    full_range: bool | None = None
+
+
+class Coding(Record):
+    """How a unit of a store of several encoder settings was coded; else the manifest's recipe says it of all."""
+
+    preset: str
+    ctu_size: int
+    params: dict[str, str]
+    source_bit_depth: int | None = Field(default=None, description="that the original was rounded to")
+
+
 class CodedUnit(Record):
     """unit.json: what coding one sequence at one QP gave. File names are relative to the store."""
 
@@ -96,6 +125,7 @@ class CodedUnit(Record):
     files: dict[_FileName, str] = Field(description="name -> sha256 of every file, the original included")
     sizes: dict[_FileName, int] = Field(description="name -> bytes")
     no_blocks: str | None = Field(default=None, description="why the unit has no table of CUs, in a sentence")
+    variant: Variant | None = Field(default=None, description="of the source, where it is not the source itself")
 
 
 class StoredRecipe(Record):

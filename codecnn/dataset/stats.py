@@ -1,6 +1,8 @@
 """What a store holds, in a few figures."""
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ def store_stats(store: Store) -> dict[str, Any]:
     """Figures by split and QP: sequences, pictures, CTUs, bits a luma sample, mean PSNR Y (dB), mean CTU depth.
 
     The mean PSNR is over the units that have one, for a picture without any error has none; None where no unit has.
+    Where the store has them also "variants", what was drawn for how many sequences, and "encoders", the settings.
     """
     table = store.ctus()
     depth = table["depth_mean"].to_numpy()
@@ -38,6 +41,7 @@ def store_stats(store: Store) -> dict[str, Any]:
             }
         )
     recipe = store.manifest.recipe
+    apart: dict[str, Any] = {"variants": _variants(store.units), "encoders": _encoders(store.units)}
     return {
         "name": recipe.name,
         "encoder": store.manifest.encoder,
@@ -45,4 +49,33 @@ def store_stats(store: Store) -> dict[str, Any]:
         "preset": recipe.preset,
         "configuration": recipe.configuration,
         "rows": rows,
-    }
+    } | {name: value for name, value in apart.items() if value}
+
+
+def _variants(units: Iterable[Unit]) -> dict[str, Any]:
+    """How many sequences are variants; what was drawn, for how many, within which range."""
+    variants = list({unit.name: unit.variant for unit in units if unit.variant is not None}.values())
+    if not variants:
+        return {}
+    found: dict[str, Any] = {"sequences": len(variants)}
+    for name in ("scale", "blur", "sharpen", "contrast", "gamma"):
+        values = [getattr(one, name) for one in variants if name in one.model_fields_set]
+        if values:
+            found[name] = {"sequences": len(values), "range": [min(values), max(values)]}
+    found["kernels"] = dict(sorted(Counter(one.kernel for one in variants if one.scale < 1).items()))
+    found["linear_light"] = sum(one.linear_light and one.scale < 1 for one in variants)
+    for name, is_full in (("full_range", True), ("limited_range", False)):
+        found[name] = sum(one.full_range is is_full for one in variants)
+    return found
+
+
+def _encoders(units: Iterable[Unit]) -> list[dict[str, Any]]:
+    """The encoder settings of a store that has several, most used first, each with the units of each split by it."""
+    settings: dict[str, dict[str, Any]] = {}
+    for unit in units:
+        if unit.coding is not None:
+            what = unit.coding.to_json()
+            row = settings.setdefault(json.dumps(what, sort_keys=True), what | {"units": Counter()})
+            row["units"][unit.split] += 1
+    rows = sorted(settings.values(), key=lambda row: -row["units"].total())
+    return [row | {"units": dict(sorted(row["units"].items()))} for row in rows]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from codecnn.dataset.records import CodedUnit, Manifest
+from codecnn.dataset.records import CodedUnit, Coding, Manifest
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import STILL_SUFFIXES, Video, open_raw
@@ -44,6 +44,7 @@ class Unit(CodedUnit):
     split: str
     group: str
     class_: str | None = Field(default=None, alias="class")
+    coding: Coding | None = None
     folder: Path = Field(exclude=True)
     teacher_file: str | None = Field(
         default=None, alias="teacher", exclude=True, description="what a teacher made of the pictures"

@@ -4,6 +4,7 @@ import math
 import re
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ _SIGNATURES = {
 }
 STILL_SUFFIXES = frozenset(_SIGNATURES)
 
+Change = Callable[[NDArray[Any]], NDArray[Any]]
+"""What is done to stored samples, uint8 or uint16 of their whole range, before they become Y'CbCr."""
+
 _DEEP_PNG_LAYOUTS = {2: ("rgb48le", 3), 4: ("ya16le", 2), 6: ("rgba64le", 4)}
 """PNG colour type -> ffmpeg's layout and its channels, for the 16-bit types that Pillow cuts to 8 bit."""
 
@@ -40,18 +44,22 @@ def read_still(
     bit_depth: int = 10,
     matrix: str = "bt709",
     full_range: bool = False,
+    change: Change | None = None,
 ) -> Picture:
     """Read a still picture as Y'CbCr, by default 420 (grey pictures: 400), 10 bit, BT.709, limited range.
 
     Colour is converted as `rgb_to_ycbcr` tells, from all bits the file has (16-bit PNG and TIFF too). A grey picture
     gets neutral chroma where a chroma format other than 400 is asked for. Palettes are expanded. Alpha is dropped
     without compositing: the colour that is stored under it is taken. Rotation tags and colour profiles are not applied.
+    `change` is given the samples as they are stored, (h, w, 3) or grey (h, w), and what it returns is converted.
     Raises FormatError when the file is damaged, holds several pictures, or CMYK or float samples, ConfigError for a
     matrix that does not exist.
     """
     path = Path(path)
     coefficients(matrix)  # a grey picture does not ask for them
     samples = _without_alpha(_read_samples(path), path)
+    if change is not None:
+        samples = change(samples)
     if samples.ndim == 3:
         return rgb_to_ycbcr(samples, chroma=chroma or "420", bit_depth=bit_depth, matrix=matrix, full_range=full_range)
     height, width = samples.shape
@@ -80,7 +88,7 @@ def open_still_folder(folder: Path | str, *, chroma: str | None = None, **option
     folder = Path(folder)
     paths = stills_in(folder)
     video_format = _format_of(read_still(paths[0], chroma=chroma, **options), chroma)
-    size = f"{video_format.width}x{video_format.height}"
+    size = _stored_size(paths[0])
     for path in paths:
         _check_same(path, _stored_size(path), paths[0], size)
 

@@ -8,7 +8,7 @@ from codecnn.errors import ConfigError, FormatError
 from codecnn.video._ffmpeg import open_stream
 from codecnn.video._formats import VideoFormat, frame_rate, parse_size
 from codecnn.video._packing import open_packed
-from codecnn.video._stills import STILL_SUFFIXES, open_still, open_still_folder
+from codecnn.video._stills import STILL_SUFFIXES, Change, open_still, open_still_folder
 from codecnn.video._video import Video, check_selection
 from codecnn.video._y4m import open_y4m
 
@@ -28,6 +28,7 @@ def open_video(
     packing: str | None = None,
     matrix: str = "bt709",
     full_range: bool = False,
+    change: Change | None = None,
 ) -> Video:
     """Open raw YUV (.yuv, .raw), Y4M, a still picture or a folder of them, or whatever else ffmpeg decodes.
 
@@ -40,8 +41,8 @@ def open_video(
 
     For raw files the options beat the file's name (see `guess_format`), and `packing` is planar or a semi-planar form
     such as p010 (see `PACKINGS`), whose pictures come as planar samples aligned to the least significant bit. For
-    stills `chroma`, `bit_depth` (10), `matrix` and `full_range` say what to convert to (see `read_still`; folders:
-    `open_still_folder`). Anything else tells its geometry itself.
+    stills `chroma`, `bit_depth` (10), `matrix`, `full_range` and `change` say what to convert to (see `read_still`;
+    folders: `open_still_folder`). Anything else tells its geometry itself.
 
     Raises MissingFileError, FormatError when the file is damaged or an option contradicts what it tells of itself, and
     ConfigError for an option that cannot be used with it.
@@ -55,15 +56,15 @@ def open_video(
     is_raw = suffix in RAW_SUFFIXES and not is_folder
     if packing is not None and not is_raw:
         raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
-    if (matrix, full_range) != ("bt709", False) and not is_still:
-        raise ConfigError(f"{path} holds YCbCr already: matrix and full range are for still pictures")
+    if (matrix, full_range, change) != ("bt709", False, None) and not is_still:
+        raise ConfigError(f"{path} holds YCbCr already: matrix, full range and change are for still pictures")
     if is_raw:
         video = open_packed(path, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps)
         return video.select(start=start, frames=frames, step=step)
     if is_still:
         depth = 10 if bit_depth is None else bit_depth
         open_stills = open_still_folder if is_folder else open_still
-        video = open_stills(path, chroma=chroma, bit_depth=depth, matrix=matrix, full_range=full_range)
+        video = open_stills(path, chroma=chroma, bit_depth=depth, matrix=matrix, full_range=full_range, change=change)
     elif suffix == ".y4m":
         video = open_y4m(path)
     else:
