@@ -114,7 +114,7 @@ def groups(model: FilterNetwork, name: str) -> tuple[list[str], list[str]]:
             return [FEATURES], [f"{block}.row"]
         case ["modulations", _, "out", _]:
             return [FEATURES] * model.stacked(name), ALL
-        case ["modulations", _, "hidden", _] | ["gain", _]:
+        case ["modulations", _, "hidden", _] | ["gain" | "chroma_gain", _]:
             return ALL, ALL
     raise ConfigError(f"{name} of {type(model).__name__} cannot be pruned: it takes an RDN, or separable blocks")
 

@@ -34,10 +34,10 @@ def as_floats(batch: Mapping[str, Tensor]) -> Batch:
     """The tensors that networks and losses take, float32, from the integers of `PatchReader.cut`.
 
     Samples become x / 2^bit_depth, QPs q / 64, cells are divided by their scale, valid (n, 1, S, S) is 1 where a sample
-    counts, else 0; picture_mse and weight (n,) stay.
+    counts, else 0; picture_mse, picture_mse_u, picture_mse_v and weight (n,) stay.
     """
     floats = {"valid": batch["rows"].float() * batch["columns"].float()}
-    floats |= {name: batch[name] for name in ("picture_mse", "weight")}
+    floats |= {name: batch[name] for name in batch if name.startswith("picture_mse") or name == "weight"}
     for name, tensor in batch.items():
         if name in FILE_PLANES:
             floats[name] = tensor.float().mul_(batch["scale"])

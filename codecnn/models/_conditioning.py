@@ -73,18 +73,18 @@ class QpModulation(Block):
 class QpGain(nn.Module):
     """A learned positive factor by QP for the residual, linear in its logarithm between knots at QP 0, 4, ... 64.
 
-    It starts at 2^((QP - 37) / 9), about as the error that VVC leaves grows with QP (on the demo's pictures it doubles
-    every 8.3): a network's output is then in units of that error, meant to keep the optimiser's steps at QP 42 from
-    drowning what there is to gain at QP 22. It costs one multiplication a sample and is pointwise, so it does not
-    widen the receptive field.
+    It starts at 2^((QP - unity) / doubling), for luma about as the error that VVC leaves grows with QP (on the demo's
+    pictures it doubles every 8.3): a network's output is then in units of that error, meant to keep the optimiser's
+    steps at QP 42 from drowning what there is to gain at QP 22. It costs one multiplication a sample and is pointwise,
+    so it does not widen the receptive field.
     """
 
     SPACING = 4
 
-    def __init__(self) -> None:
+    def __init__(self, unity: int = 37, doubling: int = 9) -> None:
         super().__init__()
         knots = torch.arange(int(QP_SCALE) // self.SPACING + 1) * self.SPACING
-        self.log_gain = nn.Parameter((knots - 37) / 9 * math.log(2))
+        self.log_gain = nn.Parameter((knots - unity) / doubling * math.log(2))
 
     def forward(self, qp: Tensor) -> Tensor:
         """Factor for a QP plane in units of q / 64, any shape."""

@@ -15,15 +15,20 @@ from codecnn.models._transfer import TensorReport, TransferReport
 from codecnn.models._weights import load_model
 from codecnn.models.base import FilterNetwork
 
+ADDED = "of an added part"
+
 
 def grow(model: FilterNetwork, source: Path | str) -> TransferReport:
     """Start a new low-cost network or RDN as the smaller one of a weights file, or of the zoo's weights of that name.
 
-    Only with floating-point rounding do the two then differ in what they compute. Returns what became of every tensor:
-    "loaded", "adapted" with both shapes, or "missing" in what was added. Raises ModelError for networks
-    of other kinds, planes or conditioning, and for one that is smaller anywhere; MissingFileError.
+    A network for luma and chroma may start as one of luma alone, and leaves chroma as it is then. Only with
+    floating-point rounding do the two differ in what they compute. Returns what became of every tensor: "loaded",
+    "adapted" with both shapes, or "missing" in what was added. Raises ModelError for networks of other kinds, planes or
+    conditioning, and for one that is smaller anywhere; MissingFileError.
     """
-    return start_as(model, load_model(source)[0], str(source), larger=True)
+    small = load_model(source)[0]
+    report = start_as(model, model.of_own_kind(small, str(source)), str(source), larger=True)
+    return beside(small, model, report, str(source))
 
 
 def start_as(model: FilterNetwork, small: FilterNetwork, source: str, *, larger: bool) -> TransferReport:
@@ -35,7 +40,7 @@ def start_as(model: FilterNetwork, small: FilterNetwork, source: str, *, larger:
     with torch.no_grad():
         for name, own in model.state_dict(keep_vars=True).items():
             if name not in tensors:
-                reports.append(TensorReport(name, "missing", "of an added part"))
+                reports.append(TensorReport(name, "missing", ADDED))
                 continue
             tensor = tensors[name]
             if own.shape == tensor.shape:
@@ -48,6 +53,22 @@ def start_as(model: FilterNetwork, small: FilterNetwork, source: str, *, larger:
                 _enter(new, old, columns)
             reports.append(TensorReport(name, "adapted", f"{tuple(tensor.shape)} -> {tuple(own.shape)}"))
     return TransferReport(source, tuple(reports))
+
+
+def beside(small: FilterNetwork, model: FilterNetwork, report: TransferReport, source: str) -> TransferReport:
+    """The report on a start by way of another form of `small`, told of the tensors that `small` itself has."""
+    before, after = (
+        {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()} for network in (small, model)
+    )
+    rows = []
+    for row in report.tensors:
+        old, new = before.get(row.name), after[row.name]
+        if old is None:
+            row = TensorReport(row.name, "missing", ADDED)
+        elif old != new:
+            row = TensorReport(row.name, "adapted", f"{old} -> {new}")
+        rows.append(row)
+    return TransferReport(source, tuple(rows))
 
 
 def _places(old: list[int], new: list[int]) -> list[int]:

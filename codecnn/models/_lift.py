@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.errors import ModelError
-from codecnn.models._growth import start_as
-from codecnn.models._transfer import TensorReport, TransferReport
+from codecnn.models._growth import beside, start_as
+from codecnn.models._transfer import TransferReport
 from codecnn.models._weights import load_model
 from codecnn.models.base import FilterNetwork
 
@@ -33,15 +33,7 @@ def lift(model: FilterNetwork, source: Path | str | None = None, *, grow: bool =
     label = "random weights at full resolution" if source is None else str(source)
     small = _full_resolution(model) if source is None else load_model(source)[0]
     report = start_as(model, lifted(small, _factor(model)), f"{label} (lifted)", larger=grow)
-    before = {name: tuple(tensor.shape) for name, tensor in small.state_dict().items()}
-    after = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    rows = (
-        TensorReport(row.name, "adapted", f"{before[row.name]} -> {after[row.name]}")
-        if before.get(row.name, after[row.name]) != after[row.name]
-        else row
-        for row in report.tensors
-    )
-    return TransferReport(label, tuple(rows))
+    return beside(small, model, report, label)
 
 
 @torch.no_grad()

@@ -131,6 +131,10 @@ class FilterNetwork(nn.Module):
             residual = residual * self.gain(self.crop(planes["qp"]))
         return self.crop(planes["rec_y"]) + residual
 
+    def gain_of(self, output: str) -> QpGain | None:
+        """What the residual of an output is multiplied by: the gain, unless a family has others for some outputs."""
+        return self.gain
+
     def sample_spans(self, cells: int, width: int | None = None) -> list[slice]:
         """Ranges of the first convolution's channels that hold decoded samples, as `initialise` takes them.
 
@@ -155,7 +159,8 @@ class FilterNetwork(nn.Module):
 
     def draw_output(self, draft: Draft, output: str, residual: str) -> None:
         """Add the output node, which scales a residual and adds it to the decoded plane, as `repaired` does."""
-        gain = np.ones(1) if self.gain is None else self.gain.table()
+        by_qp = self.gain_of(output)
+        gain = np.ones(1) if by_qp is None else by_qp.table()
         plane = draft.once(f"rec_{output}")
         crop = self.halo // (1 if output == "y" else 2)
         draft.add(output, "output", residual, plane, tensors={"gain": gain * RESIDUAL_SCALE}, crop=crop)
@@ -168,15 +173,58 @@ class FilterNetwork(nn.Module):
         """Number of equal parts of the outputs of the tensor `name`, each of which grows at its own end."""
         return 1
 
+    def of_own_kind(self, small: "FilterNetwork", source: str) -> "FilterNetwork":
+        """A smaller network that this one may grow from, as one of its own kind that computes the same.
+
+        By default it must be one already, as growing then checks; errors call it `source`.
+        """
+        return small
+
     def silence_added(self, small: "FilterNetwork") -> None:
         """Let the parts that the network has beyond `small` change nothing; by default there are none to silence."""
 
 
 class Trunk(FilterNetwork):
-    """Blocks of one width one after the other, each followed by what the QP makes of its features."""
+    """Blocks of one width one after the other, each followed by what the QP makes of its features.
 
+    They work on 1/`factor` of the height and width: `unshuffle`, `head`, blocks, `tail`, `shuffle`.
+    """
+
+    OUTPUTS: tuple[str, ...] = ("y",)
+
+    factor: int
+    unshuffle: nn.Module
+    head: nn.Conv2d
     blocks: nn.ModuleList
     modulations: nn.ModuleList | None
+    tail: nn.Conv2d | nn.ConvTranspose2d
+    shuffle: nn.Module
+
+    def head_inputs(self) -> int:
+        """Channels of the first convolution."""
+        return len(self.channels) * self.factor**2
+
+    def tail_outputs(self) -> int:
+        """Channels of the last convolution."""
+        return self.factor**2
+
+    def head_spans(self) -> list[slice]:
+        """Channels of the first convolution that hold decoded samples, those of one plane together."""
+        return self.sample_spans(self.factor**2)
+
+    def into_head(self, planes: Mapping[str, Tensor]) -> Tensor:
+        """The planes as the first convolution gets them, (n, head_inputs(), h / factor, w / factor)."""
+        unshuffled: Tensor = self.unshuffle(self.stack(planes))
+        return unshuffled
+
+    def out_of_tail(self, planes: Mapping[str, Tensor], made: Tensor) -> Filtered:
+        """What the network returns, of what the last convolution made."""
+        return self.repaired(planes, self.shuffle(made))
+
+    def draw_tail(self, draft: Draft, x: str) -> dict[str, str]:
+        """Add the last convolution and what follows it, and return the node of each output's residual."""
+        x = draft.conv("tail", x, self.tail)
+        return {"y": draft.shuffled("tail.shuffled", "shuffle", x, self.factor)}
 
     def modulate(self, conditioning: str, features: int) -> None:
         """Make the modulations of all blocks, none where the QP comes as a plane."""

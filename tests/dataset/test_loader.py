@@ -143,7 +143,8 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
         transforms = rng.integers(8, size=8)
         seen |= set(transforms.tolist())
         batch = data[step]
-        assert set(batch) == {*LOADER_PLANES, "valid", "picture_mse", "weight"}
+        facts = {"valid", "picture_mse", "picture_mse_u", "picture_mse_v", "weight"}
+        assert set(batch) == {*LOADER_PLANES, *facts}
         assert all(tensor.dtype == torch.float32 for tensor in batch.values())
         for i, (patch, transform) in enumerate(zip(patches, transforms, strict=True)):
             unit = units[patch.unit]
@@ -152,8 +153,13 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
                 np.testing.assert_allclose(batch[name][i, 0], expected, rtol=1e-6, err_msg=name)
             coded = unit.pictures[patch.picture]
             assert batch["qp"][i].item() * QP_SCALE == coded.qp
-            mse = 255**2 * 10 ** (-coded.psnr_y / 10) * 4 ** (10 - 8) / 4**10
-            assert batch["picture_mse"][i].item() == pytest.approx(mse, rel=1e-6)
+            luma, *chroma = (
+                0 if psnr is None else 255**2 * 10 ** (-psnr / 10) * 4 ** (10 - 8) / 4**10
+                for psnr in (coded.psnr_y, coded.psnr_u, coded.psnr_v)
+            )
+            assert batch["picture_mse"][i].item() == pytest.approx(luma, rel=1e-6)
+            for name, mse in zip(("picture_mse_u", "picture_mse_v"), chroma, strict=True):
+                assert batch[name][i].item() == pytest.approx(max(mse, luma / 32), rel=1e-6)
             inside = np.zeros((64, 64))
             inside[: max(unit.format.height - patch.y, 0), : max(unit.format.width - patch.x, 0)] = 1
             np.testing.assert_array_equal(batch["valid"][i, 0], _turn(inside, transform))

@@ -53,6 +53,10 @@ OPTIONS = [
     ("rdn_yuv", SMALL | {"planes": ["rec_y", "unf_y", "rec_v", "rec_u", "depth", "qp"]}),
     ("dncnn", {"features": 8, "layers": 4, "planes": ["rec_y", "qp", "rec_u"]}),
     ("low_cost_17", {"features": 8, "blocks": 2, "conditioning": "plane"}),
+    (
+        "low_cost_yuv_17",
+        {"features": 8, "blocks": 2, "conditioning": "plane", "planes": ["rec_y", "qp", "rec_v", "unf_y", "rec_u"]},
+    ),
 ]
 """What the zoo's own options leave out: every branch of the graph builder."""
 

@@ -204,11 +204,13 @@ def test_the_loss_of_a_yuv_network_weighs_its_components():
 
     batch = {"rec_y": draw(size + 2 * halo), "orig_y": draw(size), "qp": torch.full((n, 1, 1, 1), 0.5)}
     batch |= {f"rec_{c}": draw(size // 2 + halo) for c in "uv"} | {f"orig_{c}": draw(size // 2) for c in "uv"}
-    batch |= {"valid": torch.ones(n, 1, size, size), "picture_mse": torch.tensor([0.5, 2.0]), "weight": torch.ones(2)}
+    batch |= {"valid": torch.ones(n, 1, size, size), "weight": torch.ones(2)}
+    left = {"y": [0.5, 2.0], "u": [0.2, 0.25], "v": [0.1, 4.0]}
+    batch |= {"picture_mse" if c == "y" else f"picture_mse_{c}": torch.tensor(mses) for c, mses in left.items()}
     batch["valid"][1, :, 10:] = 0
     expected = 0.0
     for c, weight, h in (("y", 6, halo), ("u", 1, halo // 2), ("v", 1, halo // 2)):
         error = (batch[f"rec_{c}"][:, :, h:-h, h:-h] - batch[f"orig_{c}"]).square().numpy()[:, 0]
         rows = 10 if c == "y" else 5
-        expected += weight / 8 * (error[0].mean() / 0.5 + error[1, :rows].mean() / 2.0) / 2
+        expected += weight / 8 * (error[0].mean() / left[c][0] + error[1, :rows].mean() / left[c][1]) / 2
     assert filter_loss(model, batch, "picture").item() == pytest.approx(expected, rel=1e-5)

@@ -23,6 +23,7 @@ KINDS = [
     ("rdn", RDN | {"shuffle": 2, "upsampling": "transposed"}),
     ("rdn", RDN | {"head": "5x5", "output": "picture", "global_residual": False}),
     ("rdn_yuv", RDN),
+    ("low_cost_yuv_17", LOW_COST | {"conditioning": "film"}),
 ]
 LARGER = {
     "low_cost_17": [{"features": 10}, {"blocks": 5}, {"expansion": 3}, {"features": 9, "blocks": 4, "expansion": 4}],
@@ -35,9 +36,7 @@ LARGER = {
     ],
 }
 CASES = [
-    (network, options, sizes)
-    for network, options in KINDS
-    for sizes in [{}, *LARGER["rdn" if network == "rdn_yuv" else network]]
+    (network, options, sizes) for network, options in KINDS for sizes in [{}, *LARGER[network.replace("_yuv", "")]]
 ]
 
 
@@ -82,14 +81,16 @@ def test_the_larger_network_computes_what_the_smaller_one_does(small, network, o
         assert float((expected - before).abs().max()) > 0.01
         assert torch.allclose(run(new, inputs(new)), expected, rtol=0, atol=1e-12 * float(expected.abs().max()))
     assert bool(report.names("missing")) == bool(sizes.keys() & {"blocks", "layers"})
-    alone = {"blocks"} if network == "low_cost_17" else set()  # nothing is adapted for those, RDN fuses its blocks
+    alone = (
+        {"blocks"} if network.startswith("low_cost") else set()
+    )  # nothing is adapted for those, RDN fuses its blocks
     assert bool(report.names("adapted")) == bool(sizes.keys() - alone)
 
 
 @pytest.mark.parametrize(("network", "options"), KINDS)
 def test_what_was_added_learns(small, network, options):
     _, path = small(network, options)
-    sizes = LARGER["rdn" if network == "rdn_yuv" else network][-1]
+    sizes = LARGER[network.replace("_yuv", "")][-1]
     new = create_model(network, **options | sizes).double()
     grow(new, path)
     start = {name: parameter.detach().clone() for name, parameter in new.named_parameters()}

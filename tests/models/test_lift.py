@@ -136,6 +136,7 @@ def test_all_links_learn(full, network, options):
         ("rdn", {"features": 8, "growth": 8, "shuffle": 2, "transform": "haar"}, "haar is not lifted"),
         ("low_cost_5", {}, "depthwise blocks are not lifted: a 3x3 tap joins"),
         ("rdn_yuv", {}, "YuvRDN is not lifted"),
+        ("low_cost_yuv_17", {}, "YuvLowCost is not lifted"),
         ("vrcnn", {}, "VRCNN is not lifted"),
     ],
 )

@@ -44,8 +44,8 @@ def rdn_yuv_macs():
     return (trunk - 9 * 32 + 9 * 32 * 6) / 4
 
 
-def low_cost_macs(features, blocks, block):
-    return (9 * 4 * features + blocks * block + 9 * features * 4) / 4
+def low_cost_macs(features, blocks, block, cells=4):
+    return (9 * cells * features + blocks * block + 9 * features * cells) / 4
 
 
 MACS = {
@@ -60,6 +60,8 @@ MACS = {
     "low_cost_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2),
     "low_cost_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2),
     "low_cost_5": low_cost_macs(24, 6, 9 * 24 + 2 * 2 * 24**2),
+    "low_cost_yuv_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 4 + 2),
+    "low_cost_yuv_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, 4 + 2),
     "vrcnn": 25 * 64 + 64 * (25 * 16 + 9 * 32) + 48 * (9 * 16 + 32) + 9 * 48,
     "arcnn": 81 * 64 + 49 * 64 * 32 + 32 * 16 + 25 * 16,
     "dncnn": 9 * 64 + 15 * 9 * 64**2 + 9 * 64,
@@ -79,6 +81,8 @@ def test_the_cost_is_the_closed_form(name):
 def test_the_low_cost_networks_keep_to_their_names():
     for limit in (17, 75, 5):
         assert complexity(create_model(f"low_cost_{limit}")).kmac_per_pixel <= limit
+    for limit in (17, 75):
+        assert complexity(create_model(f"low_cost_yuv_{limit}")).kmac_per_pixel < limit + 1
 
 
 @pytest.mark.parametrize("options", ABLATIONS)
@@ -300,6 +304,7 @@ REACH = [
     ("dncnn", {"features": 8, "layers": 5}),
     ("edsr", {"features": 8, "blocks": 2}),
     ("rdn_yuv", SMALL),
+    ("low_cost_yuv_17", {"features": 8, "blocks": 2}),
 ]
 
 
@@ -394,6 +399,7 @@ def test_planes_that_do_not_fit_are_named(planes, message):
         ("rdn", {"transform": "haar"}, "shuffle 2"),
         ("rdn_yuv", {"shuffle": 4}, "'shuffle'"),
         ("rdn_yuv", {"planes": ["rec_y", "rec_u"]}, "rec_v"),
+        ("low_cost_yuv_17", {"shuffle": 2}, "'shuffle'"),
         ("low_cost_17", {"kind": "round"}, "'round'"),
         ("low_cost_17", {"shuffle": 1, "planes": ["rec_y", "rec_u", "qp"]}, "even"),
         ("edsr", {"blocks": 0}, "blocks"),

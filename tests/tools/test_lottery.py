@@ -18,6 +18,7 @@ CASES = [
     ("rdn", RDN | {"shuffle": 2, "local_residual": False, "conditioning": "se"}, {"features": 3}),
     ("rdn_yuv", RDN, {"features": 4, "growth": 2}),
     ("low_cost_17", LOW_COST, {"features": 4}),
+    ("low_cost_yuv_17", LOW_COST, {"features": 5, "expansion": 2}),
     ("low_cost_17", LOW_COST | {"conditioning": "plane"}, {"features": 7, "expansion": 2}),
 ]
 

@@ -164,7 +164,7 @@ def test_losses_are_the_formulas(tiny_store, network, kind, weighting):
         for index in range(3):
             d = (filtered[output][index, 0].double() - batch[f"orig_{output}"][index, 0].double()).numpy()
             inside = batch["valid"][index, 0, ::step, ::step].numpy() > 0
-            mse = float(batch["picture_mse"][index])
+            mse = float(batch["picture_mse" if output == "y" else f"picture_mse_{output}"][index])
             unit = 1 if weighting == "none" else mse if kind == "mse" else math.sqrt(mse)
             expected.append(counted(kind, d, inside, 8 // step) / unit * share / (8 if len(filtered) > 1 else 1))
     assert loss == pytest.approx(sum(expected) / 3, rel=1e-5)

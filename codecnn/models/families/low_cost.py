@@ -27,7 +27,7 @@ class LowCost(Trunk):
     """
 
     GROWS = ("features", "blocks", "expansion")
-    LIFTS = ("features",)
+    LIFTS: tuple[str, ...] = ("features",)
 
     def __init__(
         self,
@@ -48,33 +48,32 @@ class LowCost(Trunk):
             halo=shuffle,
             radius=(1 + blocks + 1) * shuffle + shuffle - 1,
             stride=shuffle,
+            outputs=self.OUTPUTS,
             beside=() if conditioning == "plane" else ("qp",),
         )
         self.options = {**options, "planes": list(planes)}
-        cells = shuffle**2
+        self.factor = shuffle
         self.unshuffle = nn.PixelUnshuffle(shuffle)
-        self.head = nn.Conv2d(len(self.channels) * cells, features, 3)
+        self.head = nn.Conv2d(self.head_inputs(), features, 3)
         self.blocks = nn.ModuleList(_BLOCKS[kind](features, expansion) for _ in range(blocks))
-        self.tail = nn.Conv2d(features, cells, 3, padding=1)
+        self.tail = nn.Conv2d(features, self.tail_outputs(), 3, padding=1)
         self.shuffle = nn.PixelShuffle(shuffle)
         self.gain = QpGain() if "qp" in self.planes else None
-        initialise(self, self.head, self.sample_spans(cells), self.tail)
+        initialise(self, self.head, self.head_spans(), self.tail)
         self.modulate(conditioning, features)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered luma (n, 1, h - 2·halo, w - 2·halo), in the scale of `rec_y` (x / 2^bit_depth), not clipped."""
-        x = self.head(self.unshuffle(self.stack(planes)))
+        x = self.head(self.into_head(planes))
         for index, block in enumerate(self.blocks):
             x = block(x)
             if self.modulations is not None:
                 x = self.modulations[index](x, planes["qp"])
-        return self.repaired(planes, self.shuffle(self.tail(x)))
+        return self.out_of_tail(planes, self.tail(x))
 
     def draw(self, draft: Draft) -> dict[str, str]:
-        factor = int(self.options["shuffle"])
-        x = draft.conv("head", self.draw_channels(draft, factor), self.head)
-        x = draft.conv("tail", self.draw_blocks(draft, x)[-1], self.tail)
-        return {"y": draft.shuffled("tail.shuffled", "shuffle", x, factor)}
+        x = draft.conv("head", self.draw_channels(draft, self.factor), self.head)
+        return self.draw_tail(draft, self.draw_blocks(draft, x)[-1])
 
     def silence_added(self, small: FilterNetwork) -> None:
         for block in list(self.blocks)[small.options["blocks"] :]:

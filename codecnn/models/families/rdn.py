@@ -42,7 +42,6 @@ class RDN(Trunk):
     checkpoint        training computes each block again in the backward pass and keeps only its input
     """
 
-    OUTPUTS: tuple[str, ...] = ("y",)
     GROWS = ("features", "blocks", "layers", "growth")
     LIFTS: tuple[str, ...] = ("features", "growth")
 
@@ -90,35 +89,25 @@ class RDN(Trunk):
         self.predicts_picture = output == "picture"
         self.global_residual = global_residual
         self.unshuffle = Haar() if transform == "haar" else nn.PixelUnshuffle(shuffle)
-        self.head = nn.Conv2d(self._inputs(), features, 3 if head == "3x3" else 5)
+        self.head = nn.Conv2d(self.head_inputs(), features, 3 if head == "3x3" else 5)
         self.head2 = nn.Conv2d(features, features, 3) if head == "3x3" else None
         self.blocks = nn.ModuleList(
             RDB(features, layers, growth, local_residual=local_residual, checkpoint=checkpoint) for _ in range(blocks)
         )
         self.fusion = Fusion(blocks, features)
         self.fusion2 = nn.Conv2d(features, features, 3, padding=1)
-        self.tail: nn.Conv2d | nn.ConvTranspose2d
-        self.shuffle: nn.Module
         if upsampling == "shuffle":
-            self.tail = nn.Conv2d(features, self._tail_channels(), 3, padding=1)
+            self.tail = nn.Conv2d(features, self.tail_outputs(), 3, padding=1)
             self.shuffle = InverseHaar() if transform == "haar" else nn.PixelShuffle(shuffle)
         else:
             self.tail = nn.ConvTranspose2d(features, 1, 3 * shuffle, stride=shuffle, padding=shuffle)
             self.shuffle = nn.Identity()
         self.gain = QpGain() if "qp" in self.planes and not self.predicts_picture else None
         if initialisation == "zero":
-            initialise(self, self.head, self._sample_spans(), None if self.predicts_picture else self.tail)
+            initialise(self, self.head, self.head_spans(), None if self.predicts_picture else self.tail)
         self.modulate(conditioning, features)
 
-    def _inputs(self) -> int:
-        """Channels of the first convolution."""
-        return len(self.channels) * self.factor**2
-
-    def _tail_channels(self) -> int:
-        """Channels of the last convolution."""
-        return self.factor**2
-
-    def _sample_spans(self) -> list[slice]:
+    def head_spans(self) -> list[slice]:
         # The bands of a transform are apart: all but the first have no mean to take away.
         return self.sample_spans(self.factor**2, 1 if isinstance(self.unshuffle, Haar) else None)
 
@@ -140,8 +129,10 @@ class RDN(Trunk):
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered luma (n, 1, h - 2·halo, w - 2·halo), in the scale of `rec_y` (x / 2^bit_depth), not clipped."""
-        made = self.shuffle(self.tail(self.features(self.unshuffle(self.stack(planes)), planes)))
-        return made / 4.0 + 0.5 if self.predicts_picture else self.repaired(planes, made)
+        return self.out_of_tail(planes, self.tail(self.features(self.into_head(planes), planes)))
+
+    def out_of_tail(self, planes: Mapping[str, Tensor], made: Tensor) -> Filtered:
+        return self.shuffle(made) / 4.0 + 0.5 if self.predicts_picture else super().out_of_tail(planes, made)
 
     def draw(self, draft: Draft) -> dict[str, str]:
         weight, bias = arrays(self.head)
@@ -153,9 +144,9 @@ class RDN(Trunk):
         if self.global_residual:
             skip = first if self.head2 is None else draft.add("head.cropped", "crop", first, size=1)
             x = draft.add("sum", "add", x, skip)
-        return self._draw_tail(draft, x)
+        return self.draw_tail(draft, x)
 
-    def _draw_tail(self, draft: Draft, x: str) -> dict[str, str]:
+    def draw_tail(self, draft: Draft, x: str) -> dict[str, str]:
         residual = draft.weights("tail", x, *self._tail_arrays())
         return {"y": draft.shuffled("tail.shuffled", "shuffle", residual, self.factor)}
 

@@ -32,19 +32,21 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
     changes nothing then has a loss of about 1, and since d(dB) = -10/ln 10 · d(MSE)/MSE, the gradient is that of the
     mean PSNR gain. (Dividing by the patch's own error instead lets flat patches explode.)
 
-    Of a network that filters chroma as well, the errors of y, u and v are averaged 6:1:1, as in the field's YUV-PSNR;
-    the batch then has orig_u and orig_v, and chroma's error is divided by the picture's luma error too.
+    Of a network that filters chroma as well, the errors of y, u and v are averaged 6:1:1, as in the field's YUV-PSNR.
+    The batch then has orig_u and orig_v, and picture_mse_u and picture_mse_v: each component's error is divided by that
+    of its own plane, so that the gradient is that of the mean gain in YUV-PSNR. (Over luma's error chroma's is 0.56 at
+    QP 22 and 0.19 at QP 42, by so much it would count less.)
     """
     filtered = named_outputs(model(batch))
     loss = torch.zeros((), device=batch["valid"].device)
     weights = sum(COMPONENT_WEIGHTS[name] for name in filtered)
-    scale = batch["picture_mse"] if kind == "mse" else batch["picture_mse"].sqrt()
     for name, plane in filtered.items():
         valid = batch["valid"] if name == "y" else batch["valid"][:, :, ::2, ::2]
         error = _error(kind, (plane - batch[f"orig_{name}"]) * valid, BLOCK if name == "y" else BLOCK // 2)
         per_patch = error.sum(dim=(1, 2, 3)) / valid.sum(dim=(1, 2, 3))
         if weighting == "picture":
-            per_patch = per_patch / scale
+            left = batch["picture_mse" if name == "y" else f"picture_mse_{name}"]
+            per_patch = per_patch / (left if kind == "mse" else left.sqrt())
         loss = loss + (per_patch * batch["weight"]).mean() * (COMPONENT_WEIGHTS[name] / weights)
     return loss
 

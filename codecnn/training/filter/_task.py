@@ -16,11 +16,11 @@ from codecnn.dataset.sampling import UnitsShare
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
 from codecnn.models import FilterNetwork, create_model, freeze, grow, lift, load_partial, pick_device, save_weights
-from codecnn.training.filter._losses import filter_loss
+from codecnn.training.filter._losses import COMPONENT_WEIGHTS, filter_loss
 from codecnn.training.filter._mix import Mix, data_key, validation_units
 from codecnn.training.filter._show import show_features, show_filtering
 from codecnn.training.filter._teacher import Teacher, original_share
-from codecnn.training.filter._validate import limit_pictures, psnr_gain
+from codecnn.training.filter._validate import limit_pictures, psnr_gains
 from codecnn.training.settings import FilterSettings, StartSettings, TeacherSettings
 from codecnn.training.task import Batch, ValidationResult
 
@@ -88,12 +88,14 @@ class FilterTask:
         return filter_loss(model, batch, self.settings.weighting, self.settings.loss)
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
-        """PSNR gain in dB by QP and in the mean of the QPs, which is the score."""
+        """Luma's PSNR gain in dB by QP and each component's in the mean of the QPs; the score is their mean, 6:1:1."""
         assert isinstance(model, FilterNetwork)
-        gain = psnr_gain(model, self.validation, device)
-        mean = float(np.mean(list(gain.values())))
-        by_qp = {str(qp): value for qp, value in gain.items()}
-        return ValidationResult(mean, {"gain_db": by_qp, "gain_mean_db": mean})
+        gains = psnr_gains(model, self.validation, device)
+        means = {name: float(np.mean(list(by_qp.values()))) for name, by_qp in gains.items() if by_qp}
+        figures: dict[str, Any] = {"gain_db": {str(qp): value for qp, value in gains["y"].items()}}
+        figures |= {"gain_mean_db" if name == "y" else f"gain_{name}_mean_db": mean for name, mean in means.items()}
+        score = float(np.average([*means.values()], weights=[COMPONENT_WEIGHTS[name] for name in means]))
+        return ValidationResult(score, figures)
 
     def config(self) -> dict[str, Any]:
         """Network, options and the key of the data."""

@@ -23,27 +23,40 @@ def limit_pictures(units: Sequence[Unit], pictures: int | None) -> list[Unit]:
 
 
 def psnr_gain(model: FilterNetwork, units: Sequence[Unit], device: str | torch.device) -> dict[int, float]:
-    """Luma PSNR gain in dB by QP: the mean over pictures of PSNR(filtered) - PSNR(decoded), after rounding.
+    """Luma PSNR gain in dB by QP, of `psnr_gains`."""
+    return psnr_gains(model, units, device)["y"]
 
-    The gain does not depend on PSNR's peak. A picture coded without any error has none and is left out. Where several
-    processes train together each must ask for the same, and filters its share of the units.
+
+def psnr_gains(model: FilterNetwork, units: Sequence[Unit], device: str | torch.device) -> dict[str, dict[int, float]]:
+    """PSNR gain in dB by QP of each component that `model` filters.
+
+    The mean over pictures of PSNR(filtered) - PSNR(decoded), after rounding, which does not depend on PSNR's peak. A
+    picture coded without any error in a component has no gain there and is left out. Where several processes train
+    together each must ask for the same, and filters its share of the units.
     """
-    own = [_picture_gains(model, unit, device) for unit in share(units)]
-    gains: dict[int, list[float]] = defaultdict(list)
-    for unit, values in zip(units, gather(own), strict=True):
-        gains[unit.qp] += values
-    return {qp: float(np.mean(values)) for qp, values in sorted(gains.items()) if values}
+    own = [_unit_gains(model, unit, device) for unit in share(units)]
+    gains: dict[str, dict[int, list[float]]] = {name: defaultdict(list) for name in model.outputs}
+    for unit, found in zip(units, gather(own), strict=True):
+        for name, values in found.items():
+            gains[name][unit.qp] += values
+    return {
+        name: {qp: float(np.mean(values)) for qp, values in sorted(by_qp.items()) if values}
+        for name, by_qp in gains.items()
+    }
 
 
-def _picture_gains(model: FilterNetwork, unit: Unit, device: str | torch.device) -> list[float]:
-    """The gain in dB of each picture of a unit that has an error."""
-    gains, filter_ = [], FloatFilter(model, device=device)
+def _unit_gains(model: FilterNetwork, unit: Unit, device: str | torch.device) -> dict[str, list[float]]:
+    """By component the gain in dB of each picture of a unit that has an error there."""
+    gains: dict[str, list[float]] = {name: [] for name in model.outputs}
+    filter_ = FloatFilter(model, device=device)
     with unit.originals() as originals, unit.decoded() as decoded:
         pictures = zip(unit.pictures, originals, decoded, strict=True)
         for index, (coded, original, output) in enumerate(pictures):
-            beside = unit_planes(unit, index, model.planes)
-            filtered = filter_(output, coded.qp, beside).y
-            before, after = mse(original.y, output.y), mse(original.y, filtered)
-            if before > 0 and after > 0:
-                gains.append(float(10 * np.log10(before / after)))
+            filtered = filter_(output, coded.qp, unit_planes(unit, index, model.planes))
+            # The planes of all three pictures are y, u, v; a network's outputs are the first, or all of them.
+            planes = zip(original.planes, output.planes, filtered.planes, strict=True)
+            for values, (target, decoded_plane, filtered_plane) in zip(gains.values(), planes, strict=False):
+                before, after = mse(target, decoded_plane), mse(target, filtered_plane)
+                if before > 0 and after > 0:
+                    values.append(float(10 * np.log10(before / after)))
     return gains
