@@ -59,6 +59,17 @@ def test_planes_carry_the_unit_they_come_from(tiny_store):
         np.testing.assert_array_equal(batch["orig_y"][0, 0].numpy() * 1024, original[16:80, 8:72])
 
 
+def test_chroma_without_error_counts_as_a_share_of_lumas(tiny_store):
+    unit = tiny_store.split("train")[0]
+    (picture, *_) = unit.pictures
+    grey = unit.model_copy(
+        update={"pictures": (picture.model_copy(update={"psnr_u": None, "psnr_v": picture.psnr_y + 60}),)}
+    )
+    batch = _batch(PatchReader([grey], 64, 2, ("rec_y", "orig_u", "orig_v")), Patch(0, 0, 0, 0), 0)
+    for name in ("picture_mse_u", "picture_mse_v"):
+        assert batch[name].item() == pytest.approx(batch["picture_mse"].item() / 32)
+
+
 def test_a_batch_depends_on_seed_and_step_alone(tiny_store):
     def batches(seed):
         return TrainingBatches(tiny_store.split("train"), batch=4, steps=10, size=64, halo=2, seed=seed)

@@ -29,6 +29,8 @@ GOLDEN = {
     "low_cost_17": "03f8281e92b614e4f1aaf297e816add3",
     "low_cost_5": "9c7b20307015ee386551bbdd6da37cbe",
     "low_cost_75": "f3bc18eae2d4176734300f61241b808b",
+    "low_cost_yuv_17": "aade6563ad49380818cfa4bb2d4e08ad",
+    "low_cost_yuv_75": "c070eb407179344db250581d7e7c618c",
     "quarter_haar": "a9c38c5e850e0fd4e5c2add6ef05d01b",
     "quarter_light": "907f6c341185fc66cf3617c7e94f0ec8",
     "quarter_unshuffle": "d3d9031e92798a7e4e9f9b2a3e70be84",

@@ -9,8 +9,10 @@ from safetensors.torch import load_file
 
 from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model
 from codecnn.training import FilterSettings, filter_loss, psnr_gain, warmup_cosine
+from codecnn.training.filter._validate import psnr_gains
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import rows, train_filter, weights_of
 
@@ -59,6 +61,34 @@ def test_gain_is_that_of_the_filtered_picture(tiny_store):
     assert psnr_gain(create_model("rdn", **SMALL), units, "cpu") == {32: 0.0, 42: 0.0}
     worse = psnr_gain(awaken(create_model("rdn", **SMALL)), units, "cpu")
     assert all(gain < -0.1 for gain in worse.values())
+
+
+def test_gains_of_chroma_are_told_and_count_in_the_score(tiny_store, tmp_path):
+    options = {"features": 8, "blocks": 1}
+    train_filter(tiny_store, "low_cost_yuv_17", options, SETTINGS, tmp_path / "run")
+    units = tiny_store.split("val")
+    for row in rows(tmp_path / "run"):
+        means = [row["gain_mean_db"], row["gain_u_mean_db"], row["gain_v_mean_db"]]
+        assert row["score"] == pytest.approx((6 * means[0] + means[1] + means[2]) / 8)
+        assert row["gain_mean_db"] == pytest.approx(np.mean(list(row["gain_db"].values())))
+    model = awaken(create_model("low_cost_yuv_17", **options), std=0.05)
+    model.gain.log_gain.data.sub_(50)  # luma stays as it is
+    gains = psnr_gains(model, units, "cpu")
+    assert gains["y"] == {32: 0.0, 42: 0.0}
+    for name in ("u", "v"):
+        for qp, gain in gains[name].items():
+            of_qp = [unit for unit in units if unit.qp == qp]
+            expected = [_chroma_gain(model, unit, "yuv".index(name)) for unit in of_qp]
+            assert gain == pytest.approx(np.mean(expected), abs=1e-6)
+            assert abs(gain) > 1e-3
+
+
+def _chroma_gain(model, unit, index):
+    """PSNR gain of the first picture of a unit by the filter of pictures."""
+    (original, *_), (decoded, *_) = (unit.pictures_of(kind) for kind in ("original", "decoded"))
+    filtered = FloatFilter(model)(decoded, unit.pictures[0].qp)
+    target, before, after = (picture.planes[index].astype(float) for picture in (original, decoded, filtered))
+    return 10 * np.log10(((before - target) ** 2).mean() / ((after - target) ** 2).mean())
 
 
 def test_warmup_rises_and_the_cosine_ends_at_zero():
