@@ -1,6 +1,6 @@
 """What only a GPU can do, in one go on a machine that is lent for minutes: tests, benchmarks, chunks of training.
 
-    python tools/gpu.py pack --store stores/diverse --train mine configs/zoo.yaml model.name=low_cost_17 -o gpu_pack
+    python tools/gpu.py pack --store stores/zoo --train mine configs/zoo.yaml model.name=low_cost_17 -o gpu_pack
     python tools/gpu.py run --pack gpu_pack --out OUT [tests benchmarks mine]      there, until nothing is left
     python tools/gpu.py take OUT --pack gpu_pack                                   here, after every chunk
 
