@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.dataset.store import open_store
-from codecnn.evaluation.summarise import untrained_qp
+from codecnn.evaluation.unfit import untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import load_model, save_weights
 from codecnn.models.card import card_path, read_card
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json, read_jsonl, write_json
 
-OF_THE_RUN = ("data_key", "qps", "training", "provenance", "validation")
+OF_THE_RUN = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
 """What a shipped card takes over from that of the run; the rest is made anew for the file."""
 
 SAME_TEST = ("store", "encoder", "settings", "decisions")
@@ -36,7 +36,7 @@ def ship(run: Path, name: str, store: Path) -> None:
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
-    save_weights(target, model, str(card.network), {key: card[key] for key in OF_THE_RUN})
+    save_weights(target, model, str(card.network), {key: card[key] for key in OF_THE_RUN if key in card})
     target.chmod(0o644)
     model, card = load_model(target)
     integers, made = integer_network(model, card, open_store(store))

@@ -65,7 +65,7 @@ def filter_command(
     With --original each picture is filtered as an encoder would: off, on or by CTU, at the best strength.
     """
     from codecnn import filtering
-    from codecnn.evaluation.summarise import untrained_qp
+    from codecnn.evaluation.unfit import untrained_qp
     from codecnn.models import pick_device
     from codecnn.video import open_video
 

@@ -41,7 +41,7 @@ def store_stats(store: Store) -> dict[str, Any]:
             }
         )
     recipe = store.manifest.recipe
-    apart: dict[str, Any] = {"variants": _variants(store.units), "encoders": _encoders(store.units)}
+    apart: dict[str, Any] = {"variants": _variants(store.units), "encoders": encoder_settings(store.units)}
     return {
         "name": recipe.name,
         "encoder": store.manifest.encoder,
@@ -69,7 +69,7 @@ def _variants(units: Iterable[Unit]) -> dict[str, Any]:
     return found
 
 
-def _encoders(units: Iterable[Unit]) -> list[dict[str, Any]]:
+def encoder_settings(units: Iterable[Unit]) -> list[dict[str, Any]]:
     """The encoder settings of a store that has several, most used first, each with the units of each split by it."""
     settings: dict[str, dict[str, Any]] = {}
     for unit in units:

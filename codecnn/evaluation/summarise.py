@@ -12,6 +12,7 @@ from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import Cell, Entry, PictureMeasure
 from codecnn.evaluation.over_classes import OverClasses, over_classes
+from codecnn.evaluation.unfit import untrained_coding, untrained_qp
 from codecnn.models import Card
 from codecnn.quality.bdrate import bd_rate
 from codecnn.quality.metrics import mean_psnr, peak_value, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
@@ -259,6 +260,7 @@ def summarise_rows(
 ) -> Results:
     """The results of the filter whose weights `card` describes, from its rows."""
     notes = [note for qp in {row.qp for row in rows} if (note := untrained_qp(card, qp))]
+    notes += untrained_coding(card, store.manifest.recipe)
     by_name = _by_sequence(rows)
     rates = {name: _bd_rates(group, AFTER, "pchip", notes) for name, group in by_name.items()}
     classes = {name: group[0].class_ for name, group in by_name.items()}
@@ -323,14 +325,6 @@ def _with_loss(results: Results, plain: Results) -> Results:
         note = f"integers against {plain.name} in float: PSNR Y {-db['y']['mean']:+.4f} dB, {points}"
         update["notes"] = (*results.notes, note)
     return results.model_copy(update=update)
-
-
-def untrained_qp(card: Card, qp: int) -> str | None:
-    """A sentence where `qp` lies outside of the QPs that the weights of `card` were trained at, else None."""
-    qps = card.qps
-    if not qps or min(qps) <= qp <= max(qps):
-        return None
-    return f"QP {qp} lies outside of {min(qps)} to {max(qps)}, which the network was trained at: it may do harm there"
 
 
 def label(recipe: StoredRecipe) -> str:

@@ -32,6 +32,30 @@ class CardTest(BaseModel):
     bd_rate: dict[str, float | None]
 
 
+class TrainedOn(BaseModel):
+    """A store that a network was trained on: how its pictures were coded, and which they are.
+
+    share      of the patches
+    sequences  of the split train, by class ("" for those of none); `settings` says how many units each of several
+               encoder settings coded, `varied` how many of the sequences are variants of others
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    share: float
+    encoder: str
+    codec: str
+    preset: str
+    configuration: str
+    loop_filters: bool
+    ctu_size: int
+    params: dict[str, str] = {}
+    sequences: dict[str, int] = {}
+    varied: int = 0
+    settings: list[dict[str, Any]] = []
+
+
 @dataclass(frozen=True, eq=False)
 class Card(Mapping[str, Any]):
     """What a card says, by attribute; None where it does not say.
@@ -40,6 +64,7 @@ class Card(Mapping[str, Any]):
     network        the name that `create_model` knows, and its `options`
     sha256         of the weights file; of an integer network's source `source_sha256`
     data_key       of the store, or the label table, that the network was trained on, at the QPs `qps`
+    trained_on     the stores that the network was trained on
     kmac_per_pixel and `parameters` as `Complexity` has them
     test           what an evaluation found
     json           the card as it lies on disk, with all that has no attribute here
@@ -56,6 +81,7 @@ class Card(Mapping[str, Any]):
     source_sha256: str | None = None
     data_key: str | None = None
     qps: tuple[int, ...] | None = None
+    trained_on: tuple[TrainedOn, ...] | None = None
     kmac_per_pixel: float | None = None
     parameters: int | None = None
     test: CardTest | None = None

@@ -123,6 +123,9 @@ def test_a_run_leaves_what_it_says(tiny_store, tmp_path):
     best = max(made, key=lambda row: row["gain_mean_db"])
     assert {str(qp): value for qp, value in gain.items()} == pytest.approx(best["gain_db"])
     assert card["data_key"] == tiny_store.data_key
+    (seen,) = card.trained_on
+    assert (seen.name, seen.codec, seen.preset, seen.configuration) == ("tiny", "vvc", "faster", "ai")
+    assert (seen.sequences, seen.varied, seen.loop_filters) == ({"": 1}, 0, True)
     assert list(run.glob("events.out.tfevents*"))
     assert not list(run.glob("*.part*"))
     with pytest.raises(ConfigError, match="already holds a run"):

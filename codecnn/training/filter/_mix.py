@@ -1,9 +1,12 @@
 """Several stores as one training set, each with its share of the patches."""
 
+from collections import Counter
 from collections.abc import Sequence
 
+from codecnn.dataset.stats import encoder_settings
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import StoreError
+from codecnn.models.card import TrainedOn
 from codecnn.runs import sha256_json
 
 Mix = Sequence[tuple[Store, float]]
@@ -24,3 +27,27 @@ def validation_units(mix: Mix) -> tuple[Unit, ...]:
     if not units:
         raise StoreError(f"no pictures in the split 'val' of {', '.join(str(store.folder) for store, _ in mix)}")
     return units
+
+
+def trained_on(mix: Mix) -> list[TrainedOn]:
+    """What a card says of the stores of a mix."""
+    return [_trained_on(store, share) for store, share in mix]
+
+
+def _trained_on(store: Store, share: float) -> TrainedOn:
+    recipe, units = store.manifest.recipe, store.split("train")
+    sequences = {unit.name: unit for unit in units}.values()
+    return TrainedOn(
+        name=recipe.name,
+        share=share,
+        encoder=store.manifest.encoder,
+        codec=recipe.codec,
+        preset=recipe.preset,
+        configuration=recipe.configuration,
+        loop_filters=recipe.loop_filters,
+        ctu_size=recipe.ctu_size,
+        params=recipe.params,
+        sequences=dict(sorted(Counter(unit.class_ or "" for unit in sequences).items())),
+        varied=sum(unit.variant is not None for unit in sequences),
+        settings=encoder_settings(units),
+    )

@@ -16,8 +16,9 @@ from codecnn.dataset.sampling import UnitsShare
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
 from codecnn.models import FilterNetwork, create_model, freeze, grow, lift, load_partial, pick_device, save_weights
+from codecnn.models.card import TrainedOn
 from codecnn.training.filter._losses import COMPONENT_WEIGHTS, filter_loss
-from codecnn.training.filter._mix import Mix, data_key, validation_units
+from codecnn.training.filter._mix import Mix, data_key, trained_on, validation_units
 from codecnn.training.filter._show import show_features, show_filtering
 from codecnn.training.filter._teacher import Teacher, original_share
 from codecnn.training.filter._validate import limit_pictures, psnr_gains
@@ -41,6 +42,7 @@ class FilterTask:
     transfer: dict[str, Any] | None
     taught: tuple[str, ...] = ()
     teacher_key: str | None = None
+    stores: Sequence[TrainedOn] = ()
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
         """Patches as `TrainingBatches` draws them, with the planes that the network takes and its targets, orig_*.
@@ -110,7 +112,9 @@ class FilterTask:
         """Weights as `load_model` reads them; the card tells the data's key and QPs."""
         assert isinstance(model, FilterNetwork)
         qps = sorted({unit.qp for units, _ in self.sources for unit in units})
-        save_weights(path, model, self.network, {"data_key": self.data_key, "qps": qps} | card)
+        stores = [store.model_dump(exclude_unset=True) for store in self.stores]
+        facts = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
+        save_weights(path, model, self.network, facts | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
         """A crop of the first validation picture at its lowest, its middle and its highest QP, and its feature maps."""
@@ -145,7 +149,9 @@ def filter_task(
         transfer = None if resume else _load(model, settings.start)
         if settings.start.freeze:
             freeze(model, settings.start.freeze)
-    task = FilterTask(model, network, options, settings, sources, validation, data_key(mix), transfer)
+    task = FilterTask(
+        model, network, options, settings, sources, validation, data_key(mix), transfer, stores=trained_on(mix)
+    )
     return task if settings.teacher is None else _with_teacher(task, settings.teacher)
 
 

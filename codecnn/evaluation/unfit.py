@@ -1,0 +1,43 @@
+"""What weights were not trained for: sentences for whoever uses them there all the same."""
+
+from codecnn.dataset.records import StoredRecipe
+from codecnn.models import Card
+
+_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
+
+
+def untrained_qp(card: Card, qp: int) -> str | None:
+    """A sentence where `qp` lies outside of the QPs that the weights of `card` were trained at, else None."""
+    qps = card.qps
+    if not qps or min(qps) <= qp <= max(qps):
+        return None
+    return f"QP {qp} lies outside of {min(qps)} to {max(qps)}, which the network was trained at: it may do harm there"
+
+
+def untrained_coding(card: Card, recipe: StoredRecipe) -> list[str]:
+    """Sentences on the codec, the configuration and the loop filters of `recipe` that no training pictures had.
+
+    Weights whose card does not tell what they were trained on have none. Why configurations matter: a picture that
+    predicts from others copies much from pictures that look filtered already, and weights of all intra made it worse,
+    by 0.13 dB in the mean at QP 37 in a trial.
+    """
+    seen = card.trained_on
+    if not seen:
+        return []
+    notes = []
+    if recipe.codec not in {one.codec for one in seen}:
+        notes.append(
+            f"the network was trained on pictures of {_listed({one.codec for one in seen})}, not {recipe.codec}"
+        )
+    known = {one.configuration for one in seen}
+    if recipe.configuration not in known:
+        name, trained = _NAMES.get(recipe.configuration, recipe.configuration), {_NAMES.get(one, one) for one in known}
+        notes.append(f"the network was trained on pictures of {_listed(trained)}, not of {name}")
+    if recipe.loop_filters not in {one.loop_filters for one in seen}:
+        state = "off" if recipe.loop_filters else "on"
+        notes.append(f"the network was trained on pictures with the codec's loop filters {state}")
+    return [f"{note}: it may do harm there" for note in notes]
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(sorted(names))

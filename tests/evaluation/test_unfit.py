@@ -1,0 +1,38 @@
+"""Sentences for weights that are used on what they were not trained on, and none where they fit or nothing is known."""
+
+import pytest
+
+from codecnn.evaluation.summarise import summarise_rows
+from codecnn.evaluation.unfit import untrained_coding
+from codecnn.models.card import as_card
+from tests.helpers.filters import rate_rows
+
+SEEN = {"name": "s", "share": 1.0, "encoder": "e", "codec": "vvc", "preset": "medium", "configuration": "ai"}
+SEEN |= {"loop_filters": True, "ctu_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"codec": "hevc"}, ["pictures of vvc, not hevc"]),
+        ({"configuration": "ra"}, ["of all intra, not of random access"]),
+        ({"configuration": "ldb"}, ["of all intra, not of low delay"]),
+        ({"loop_filters": False}, ["with the codec's loop filters on"]),
+        ({"codec": "hevc", "configuration": "ra"}, ["not hevc", "not of random access"]),
+    ],
+)
+def test_a_sentence_for_each_thing_that_no_training_picture_had(tiny_store, changes, words):
+    recipe = tiny_store.manifest.recipe.model_copy(update=changes)
+    notes = untrained_coding(as_card({"trained_on": [SEEN]}), recipe)
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+    assert untrained_coding(as_card({}), recipe) == []
+    both = as_card({"trained_on": [SEEN, SEEN | changes]})
+    assert untrained_coding(both, recipe) == []
+
+
+def test_results_carry_the_sentences(tiny_store):
+    card = as_card({"trained_on": [SEEN | {"codec": "hevc"}]})
+    results = summarise_rows(rate_rows("a", 0.1), card, tiny_store, "test")
+    assert any("pictures of hevc, not vvc" in note for note in results.notes)
