@@ -8,7 +8,6 @@ PixelUnshuffle. "questions" asks them of A and C at a quarter of the features an
 less than a minute each, "full" of the notebook's own sizes. The notebook claims 0.15, 0.20 and 0.08 dB for the three
 over finished VVC pictures and nothing without the global residual; of its other changes no figures are known. What is
 done is not run again, what was interrupted goes on from its checkpoint; table.md is written anew after each row.
-docs/notebook.md has the answers.
 """
 
 import sys
