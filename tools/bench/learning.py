@@ -27,6 +27,7 @@ from codecnn.training import CHECKPOINT, FilterSettings, train
 from codecnn.training.task import Task, ValidationResult
 
 CURVE = "curve.jsonl"
+COLOURS = {"plain": "C0", "taught": "C1"}
 
 PLAIN = {"learning_rate": 2e-3, "ema": 0.999, "warmup": 200}
 """What the weights were trained with that shipped until November 2026."""
@@ -195,16 +196,16 @@ def draw(rows: Sequence[dict[str, Any]], output: Path) -> None:
     networks = list(dict.fromkeys(row["network"] for row in rows))
     figure = Figure(figsize=(3.6 * len(networks), 3.2), dpi=130, layout="constrained")
     for axes, network in zip(figure.subplots(1, len(networks), squeeze=False)[0], networks, strict=True):
-        for index, row in enumerate(row for row in rows if row["network"] == network):
+        for row in (row for row in rows if row["network"] == network):
             for curve in row["curves"]:
                 minutes = [0.0, *(point["seconds"] / 60 for point in curve)]
                 gains = [0.0, *(point["gain_db"] for point in curve)]
                 label = row["recipe"] if curve is row["curves"][0] else None
-                axes.plot(minutes, gains, ".-", color=f"C{index}", label=label, linewidth=1)
+                axes.plot(minutes, gains, ".-", color=COLOURS[row["recipe"]], label=label, linewidth=1)
         axes.axhline(0, color="0.3", linewidth=0.8)
         axes.set(title=network, xlabel="processor minutes, one thread", ylabel="PSNR Y gain, dB")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(frameon=False)
     figure.savefig(output)
 
 
