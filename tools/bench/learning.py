@@ -73,9 +73,11 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "rdn_64_4_6_24_shuffle": {
         "plain": Recipe(PLAIN | SMALL_PATCHES, 900, 450),
         "taught": Recipe(
-            TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75", "start": {"lift": True, "grow": True}},
-            2_000,
-            250,
+            TAUGHT
+            | SMALL_PATCHES
+            | {"teacher": "low_cost_75", "start": {"lift": True, "grow": True}, "muon_rate": 0.005},
+            1_600,
+            400,
             first=Recipe(
                 TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"},
                 600,
