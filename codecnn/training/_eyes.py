@@ -123,7 +123,7 @@ class Eyes:
 
 
 def batch_pictures(batch: Batch) -> dict[str, npt.NDArray[np.uint8]]:
-    """Each plane (n, 1, h, w) of a batch as (h, SHOWN·w) at most, the middle of its first examples side by side.
+    """Each plane (n, 1, h, w) of a batch as (h, SHOWN·w) at most, the upper left of its first examples side by side.
 
     Planes in [0, 1], as networks take them, keep that range; others are shown from their least value to their largest.
     """

@@ -5,12 +5,12 @@ import statistics
 
 import pytest
 
-from codecnn.models import load_model
+from codecnn.models import create_model, lift, load_model
 from codecnn.training import FilterSettings
 from tests.helpers.networks import SMALL
-from tools import variants
+from tools import notebook, variants
 from tools.lottery import channels
-from tools.variants import TICKET, Runs, table
+from tools.variants import TICKET, Runs, changed, table
 
 SETTINGS = FilterSettings(
     steps=2, batch=2, patch=48, warmup=1, ema=0.5, learning_rate=1e-2, validate_every=2, threads=1, device="cpu"
@@ -21,6 +21,24 @@ TABLE = {
     "base: all": ("rdn", SMALL),
     "from base": ("rdn", SMALL, {"start": {"weights": "@base: all"}, "learning_rate": 1e-8}),
 }
+
+VARIANTS, NOTEBOOK = variants.DEFAULTS, {"questions": notebook.RECIPE}
+ROWS = [
+    pytest.param(row, {**VARIANTS.get(table, {}), **NOTEBOOK.get(table, {})}, id=f"{table}: {name}")
+    for table, rows in {**variants.TABLES, **notebook.TABLES}.items()
+    for name, row in rows.items()
+]
+
+
+@pytest.mark.parametrize(("row", "defaults"), ROWS)
+def test_every_row_of_every_table_can_begin(row, defaults):
+    """Its network can be made, its settings hold, and what starts lifted can be lifted."""
+    network, options, *changes = row
+    model = create_model(network, **options)
+    settings = changed(FilterSettings(**defaults), *changes)
+    if settings.start is not None and settings.start.lift:
+        assert settings.start.weights is None
+        lift(model)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import MissingFileError
 from codecnn.filtering import FloatFilter, filter_luma
 from codecnn.models import create_model, load_model, save_weights
-from codecnn.training import FilterSettings
+from codecnn.training import FilterSettings, warmup_cosine
 from codecnn.training.filter import filter_task
 from codecnn.training.filter._teacher import Teacher, original_share
 from codecnn.training.loop import Trainer
@@ -111,6 +111,15 @@ def test_the_original_s_share_rises_as_the_rate_falls():
     assert shares[12] == pytest.approx(0.75)
     assert all(a <= b for a, b in pairwise(shares))
     assert original_share(settings, 0, 1, 200) == 0.25
+    # The share is told by the learning rate's own schedule, which knows nothing of it.
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = warmup_cosine(optimiser, FilterSettings(steps=12, warmup=2))
+    for step in range(12):
+        if step >= 2:
+            expected = 0.25 + 0.5 * (1 - schedule.get_last_lr()[0])
+            assert original_share(settings, step, 12, 2) == pytest.approx(expected)
+        optimiser.step()
+        schedule.step()
 
 
 def test_what_starts_as_its_teacher_has_nothing_to_learn_from_it(tiny_store, weights, tmp_path):
