@@ -1,37 +1,55 @@
-"""The README's figure: PSNR gain by QP of filters, from the results.json of an evaluation.
+"""The README's figure: PSNR gain by QP of filters, mean over classes, from the results.json of an evaluation.
 
 python tools/figure.py results/zoo/results.json docs/gain.png
 """
 
-import json
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 from matplotlib.figure import Figure
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-def draw(models: list[dict], output: Path) -> None:
-    """A line a filter, the mean of its gains in dB of luma PSNR; the test pictures of the last one as dots."""
-    qps = sorted({row["qp"] for row in models[0]["sequences"]})
+from codecnn.evaluation.summarise import Results
+from codecnn.runs import read_json
+
+
+def mean_over_classes(results: Results, qp: int) -> float:
+    """Luma's gain in dB at one QP, every class counted as one."""
+    classes = defaultdict(list)
+    for row in results.sequences:
+        if row.qp == qp and (gain := row.gain()) is not None:
+            classes[row.class_].append(gain)
+    return mean(map(mean, classes.values()))
+
+
+def draw(models: list[Results], output: Path) -> None:
+    """A line a filter; the gains of the last one on each test picture as dots."""
     figure = Figure(figsize=(7.2, 3.4), dpi=130, layout="constrained")
     axes = figure.subplots()
-    for index, model in enumerate(models):
-        gain = model["gain_db"]["y"]
+    for index, results in enumerate(models):
+        over = results.over_classes
+        if over is None:
+            raise SystemExit(f"{results.title} was evaluated on pictures of less than two classes")
         label = (
-            f"{model['name'].rpartition('/')[2]}: {model['kmac_per_pixel']:.1f} kMAC/pixel, "
-            f"{gain['mean']:+.3f} dB, BD-rate {model['bd_rate']['y']:+.2f} %"
+            f"{results.title.rpartition('/')[2]}: {results.kmac_per_pixel:.1f} kMAC/pixel, "
+            f"{over.gain_db:+.3f} dB, BD-rate {over.bd_rate_y:+.2f} %"
         )
-        axes.plot(qps, [gain[str(qp)] for qp in qps], "o-", label=label, color=f"C{index}", zorder=3)
-    dots = [(row["qp"], row["psnr_y_filtered"] - row["psnr_y"]) for row in models[-1]["sequences"]]
+        gains = [mean_over_classes(results, qp) for qp in results.qps]
+        axes.plot(results.qps, gains, "o-", label=label, color=f"C{index}", zorder=3)
+    last = models[-1]
+    dots = [(row.qp, gain) for row in last.sequences if (gain := row.gain()) is not None]
     axes.scatter(*zip(*dots, strict=True), s=9, color=f"C{len(models) - 1}", alpha=0.35, linewidths=0)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set(xticks=qps, xlabel="QP", ylabel="PSNR Y gain, dB")
-    pictures = len({row["name"] for row in models[0]["sequences"]})
-    settings = models[0]["settings"]
+    axes.set(xticks=last.qps, xlabel="QP", ylabel="PSNR Y gain, dB")
+    pictures, classes = len({row.name for row in last.sequences}), len({row.class_ for row in last.sequences})
+    preset, configuration = last.settings["preset"], last.settings["configuration"].upper()
     axes.set_title(
-        f"Over finished pictures of libvvenc {settings['preset']}, {settings['configuration'].upper()}, all in-loop "
-        f"filters on: {pictures} pictures never trained on",
-        fontsize=9.5,
+        f"Over finished pictures of libvvenc {preset}, {configuration}, all in-loop filters on: "
+        f"mean of {classes} classes, {pictures} pictures never trained on",
+        fontsize=8.5,
     )
     axes.spines[["top", "right"]].set_visible(False)
     low, high = axes.get_ylim()
@@ -41,6 +59,7 @@ def draw(models: list[dict], output: Path) -> None:
 
 
 if __name__ == "__main__":
-    content = json.loads(Path(sys.argv[1]).read_text())
-    shown = [one for one in content.get("models", [content]) if "loss_to_float" not in one]
-    draw(sorted(shown, key=lambda one: one["kmac_per_pixel"]), Path(sys.argv[2]))
+    content = read_json(Path(sys.argv[1]))
+    found = [Results.model_validate(one) for one in content.get("models", [content])]
+    floats = [one for one in found if one.loss_to_float is None]
+    draw(sorted(floats, key=lambda one: one.kmac_per_pixel or 0), Path(sys.argv[2]))

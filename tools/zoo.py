@@ -2,7 +2,7 @@
 
 codecnn train configs/zoo.yaml store=stores/zoo model.name=low_cost_17 -o runs/low_cost_17
 python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo       # weights, card, integers
-codecnn evaluate stores/zoo_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo   # on pictures no training saw
+codecnn evaluate stores/diverse_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo   # pictures no training saw
 python tools/zoo.py figures results/zoo/results.json                           # into the cards; prints the table
 python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o docs/learning.png
 """
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.dataset.store import open_store
+from codecnn.evaluation.over_classes import OverClasses
 from codecnn.evaluation.unfit import untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import load_model, save_weights
@@ -48,11 +49,10 @@ def figures(results: Path) -> str:
     """Write what an evaluation found into the cards of the weights it was about; the table of it, in Markdown."""
     content = read_json(results)
     models: list[dict[str, Any]] = content.get("models", [content])
-    qps = sorted({row["qp"] for row in models[0]["sequences"]})
     lines = [
-        f"| weights | network | planes | kMAC/pixel | parameters | mean | {' | '.join(f'QP {qp}' for qp in qps)} "
-        "| BD-rate Y | hours |",
-        "|---|---|---|---:|---:|---:|" + "---:|" * (len(qps) + 2),
+        "| weights | planes | kMAC/pixel | parameters | BD-rate Y (95 %) | U | V | gain, dB "
+        "| worst class | worst picture | cells that lose |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     losses = {one["loss_to_float"]["name"]: one["loss_to_float"] for one in models if "loss_to_float" in one}
     for one in sorted(models, key=lambda one: one["kmac_per_pixel"]):
@@ -62,31 +62,46 @@ def figures(results: Path) -> str:
         card = read_card(path)
         if card.sha256 != one["weights_sha256"]:
             raise SystemExit(f"{results} is about other weights than {path}")
-        if any(untrained_qp(card, qp) for qp in qps):
+        if any(untrained_qp(card, row["qp"]) for row in one["sequences"]):
             raise SystemExit(f"{results} is about QPs that {path.stem} was not trained at")
-        data_key = one["provenance"]["data_key"]
-        test = {
-            "store": {"data_key": data_key, "split": one["split"], "pictures": len(one["bd_rate_per_sequence"])},
-            "encoder": one["encoder"],
-            "settings": {key: one["settings"][key] for key in ("preset", "configuration", "qp")},
-            "decisions": one["decisions"],
-            "gain_db": one["gain_db"],
-            "bd_rate": one["bd_rate"],
-        }
-        if one["name"] in losses:
-            test["integers_lose"] = {key: losses[one["name"]][key] for key in ("db", "bd_rate")}
-        before = card.get("test", {})
-        if "integers_lose" in before and all(before[key] == value for key, value in test.items() if key in SAME_TEST):
-            test.setdefault("integers_lose", before["integers_lose"])  # of an evaluation with --exact
-        write_json(card_path(path), {**card, "test": test})
-        gain, rate = one["gain_db"]["y"], one["bd_rate"]["y"]
+        if "over_classes" not in one:
+            raise SystemExit(f"{results} is about pictures of less than two classes")
+        write_json(card_path(path), {**card, "test": _test(one, losses.get(one["name"]), card.get("test", {}))})
+        over = OverClasses.model_validate(one["over_classes"])
+        low, high = over.bd_rate_y_ci95
+        colour = [f"{rate:+.2f} %" if rate else "" for rate in (over.bd_rate_u, over.bd_rate_v)]
         lines.append(
-            f"| `{path.stem}` | `{card.network}` | {', '.join(card.options['planes'])} "
-            f"| {card.kmac_per_pixel:.1f} | {card.parameters:,} | **{gain['mean']:+.3f}** "
-            f"| {' | '.join(f'{gain[str(qp)]:+.3f}' for qp in qps)} | {rate:+.2f} % "
-            f"| {card['validation']['seconds'] / 3600:.1f} |"
+            f"| `{path.stem}` | {', '.join(card.options['planes'])} | {card.kmac_per_pixel:.1f} | {card.parameters:,} "
+            f"| **{over.bd_rate_y:+.2f} %** ({low:+.2f} to {high:+.2f}) | {' | '.join(colour)} | {over.gain_db:+.3f} "
+            f"| {_worst(over.worst_class)} | {_worst(over.worst_sequence)} | {over.losing_cells} of {over.cells} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _test(one: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, Any]) -> dict[str, Any]:
+    """The card's entry on a test, which keeps what integers lose from an earlier evaluation with --exact."""
+    test = {
+        "store": {
+            "data_key": one["provenance"]["data_key"],
+            "split": one["split"],
+            "pictures": len(one["bd_rate_per_sequence"]),
+        },
+        "encoder": one["encoder"],
+        "settings": {key: one["settings"][key] for key in ("preset", "configuration", "qp")},
+        "decisions": one["decisions"],
+        "gain_db": one["gain_db"],
+        "bd_rate": one["bd_rate"],
+        "over_classes": one["over_classes"],
+    }
+    if loss is not None:
+        test["integers_lose"] = {key: loss[key] for key in ("db", "bd_rate")}
+    if "integers_lose" in before and all(before[key] == value for key, value in test.items() if key in SAME_TEST):
+        test.setdefault("integers_lose", before["integers_lose"])
+    return test
+
+
+def _worst(named: tuple[str, float]) -> str:
+    return f"{named[0]} {named[1]:+.2f} %"
 
 
 def curves(runs: list[Path], output: Path) -> None:

@@ -38,20 +38,26 @@ def models(as_json: Json = False) -> None:
             stem,
             f"{facts['kmac_per_pixel']:.1f}",
             " ".join(facts["planes"]),
-            "not tested" if facts["gain_db"] is None else f"{facts['gain_db']['mean']:+.3f}",
+            "not tested" if facts["mean_gain_db"] is None else f"{facts['mean_gain_db']:+.3f}",
             "" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f} %",
         )
     out.print(table)
 
 
 def _weights(name: str, card: "Card") -> dict[str, Any]:
-    """The facts by which a user chooses weights; gains and BD-rate are of luma, from the card's test, or None."""
+    """The facts by which a user chooses weights; gains and BD-rate are of luma, from the card's test, or None.
+
+    The mean gain and the BD-rate are those over classes of pictures where the test had several.
+    """
+    over = card.test.over_classes if card.test else None
     return {
         "name": name,
         "kmac_per_pixel": card.kmac_per_pixel,
         "planes": card.options["planes"],
+        "classes": over.classes if over else None,
         "gain_db": card.test.gain_db["y"] if card.test else None,
-        "bd_rate": card.test.bd_rate["y"] if card.test else None,
+        "mean_gain_db": over.gain_db if over else card.test.gain_db["y"]["mean"] if card.test else None,
+        "bd_rate": over.bd_rate_y if over else card.test.bd_rate["y"] if card.test else None,
     }
 
 

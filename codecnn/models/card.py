@@ -19,17 +19,30 @@ def card_path(weights: Path | str) -> Path:
     return Path(weights).with_suffix(".json")
 
 
+class MeanOfClasses(BaseModel):
+    """Luma's gain in dB and BD-rate in % with its 95 % interval, every class of test pictures counted as one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    classes: int
+    gain_db: float
+    bd_rate_y: float
+    bd_rate_y_ci95: tuple[float, float]
+
+
 class CardTest(BaseModel):
     """What an evaluation on pictures that no training saw found, by component ("y", "u", "v", ...).
 
-    gain_db   dB of PSNR, by QP ("22") and "mean"
-    bd_rate   percent; None where the curves have none
+    gain_db        dB of PSNR, by QP ("22") and "mean", mean over the pictures
+    bd_rate        percent; None where the curves have none
+    over_classes   where the pictures are of several classes
     """
 
     model_config = ConfigDict(frozen=True)
 
     gain_db: dict[str, dict[str, float | None]]
     bd_rate: dict[str, float | None]
+    over_classes: MeanOfClasses | None = None
 
 
 class TrainedOn(BaseModel):

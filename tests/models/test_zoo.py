@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -126,8 +127,12 @@ def test_the_command_line_takes_names(run, tmp_path, coded):
 def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(tiny_recipe, run, tmp_path, monkeypatch):
     monkeypatch.setattr("codecnn.models.zoo.FOLDER", tmp_path / "zoo")
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
-    store = tmp_path / "store"
-    assert run("dataset", "build", tiny_recipe, "qp=[22,27,32,37]", "-o", store, "-j", "2")[0] == 0
+    store, recipe = tmp_path / "store", tmp_path / "classes.yaml"
+    shutil.copy(tiny_recipe.parent / "small.png", tmp_path / "other.png")
+    another = f"  - {{source: {tmp_path / 'other.png'}, split: test, class: b}}\n"
+    recipe.write_text(tiny_recipe.read_text().replace("split: test", "split: test, class: a") + another)
+    overrides = ["qp=[22,27,32,37]", f"root={tiny_recipe.parent}"]
+    assert run("dataset", "build", recipe, *overrides, "-o", store, "-j", "2")[0] == 0
     settings = ["training.steps=3", "training.batch=2", "training.patch=16", "training.compile=false"]
     settings += [f"store={store}", "model.name=low_cost_5", "-o", tmp_path / "runs/tiny"]
     assert run("train", "configs/zoo.yaml", *settings)[0] == 0
@@ -141,6 +146,10 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
     results = {one["name"]: one for one in read_json(tmp_path / "results/results.json")["models"]}
     _, card = load_model("tiny")
     assert card["test"]["gain_db"] == results["zoo/tiny"]["gain_db"]
+    assert card.test.over_classes.bd_rate_y == results["zoo/tiny"]["over_classes"]["bd_rate_y"]
+    assert f"**{card.test.over_classes.bd_rate_y:+.2f} %**" in table
+    (listed,) = [one for network in json.loads(run("models", "--json")[1]) for one in network["weights"]]
+    assert (listed["classes"], listed["bd_rate"]) == (2, card.test.over_classes.bd_rate_y)
     assert card["test"]["integers_lose"]["db"] == results["zoo/tiny.int16"]["loss_to_float"]["db"]
     assert run("evaluate", store, "-m", "tiny", "-o", tmp_path / "float")[0] == 0
     zoo.figures(tmp_path / "float/results.json")
