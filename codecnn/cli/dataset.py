@@ -93,15 +93,34 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_jso
     table = Table("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y dB", "depth")
     for row in stats["rows"]:
         depth, psnr = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("depth_mean", "psnr_y"))
-        rate = f"{row['bits_per_sample']:.3f}"
+        rate = "-" if row["bits_per_sample"] is None else f"{row['bits_per_sample']:.3f}"
         counts = (str(row[name]) for name in ("qp", "sequences", "pictures", "ctus"))
         table.add_row(row["split"], *counts, rate, psnr, depth)
     out.print(table)
-    out.print(f"{stats['encoder']}, {stats['codec']} {stats['preset']} {stats['configuration']}")
+    # Of given units nobody knows the preset.
+    preset = "" if "given" in stats else f" {stats['preset']}"
+    out.print(f"{stats['encoder']}, {stats['codec']}{preset} {stats['configuration']}")
+    if "given" in stats:
+        out.print(_given_line(stats["given"]), soft_wrap=True, highlight=False)
     if "variants" in stats:
         out.print(_variants_line(stats["variants"]), soft_wrap=True, highlight=False)
     for encoder in stats.get("encoders", ()):
         out.print(_encoder_line(encoder), soft_wrap=True, markup=False, highlight=False)
+
+
+def _given_line(stats: dict[str, Any]) -> str:
+    """What is known of the units that somebody else coded."""
+    parts = []
+    if stats["streams"]:
+        kinds = " and ".join(f"{count} {codec}" for codec, count in stats["streams"].items())
+        sizes = ", ".join(map(str, stats["ctu_sizes"]))
+        parts.append(
+            f"{kinds} streams with CTUs of {sizes}, slice QPs from their headers, "
+            f"{stats['md5s']} of {stats['stream_pictures']} pictures proven by MD5"
+        )
+    if stats["decoded"]:
+        parts.append(f"{stats['decoded']} decoded without a stream, slice QPs as the recipe states them")
+    return f"units coded elsewhere: {'; '.join(parts)}"
 
 
 def _variants_line(stats: dict[str, Any]) -> str:

@@ -17,18 +17,22 @@ from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.programs import EncoderProgram
 from codecnn.codec.encoders.vtm import VTM
 from codecnn.codec.encoders.vvencapp import VVENC
+from codecnn.codec.streams import STREAMS, Given, StreamsCodec, streams_identity
 from codecnn.errors import ConfigError
 
 __all__ = [
     "CODECS",
     "EXTERNAL",
+    "STREAMS",
     "BlockTable",
     "Codec",
     "CodecSettings",
     "CodecTools",
     "CodedPicture",
     "CodedSequence",
+    "Given",
     "StreamInfo",
+    "StreamsCodec",
     "block_planes",
     "block_reader",
     "block_table",
@@ -36,6 +40,7 @@ __all__ = [
     "get_codec",
     "read_blocks",
     "stream_info",
+    "streams_identity",
     "write_blocks",
 ]
 
@@ -73,7 +78,8 @@ def block_table(sequence: CodedSequence) -> BlockTable | None:
     UnsupportedError where it uses what codecnn does not read.
     """
     if sequence.block_statistics is None:
-        return coded_table(sequence) if sequence.bitstream.suffix in SUFFIXES else None
+        bitstream = sequence.bitstream
+        return None if bitstream is None or bitstream.suffix not in SUFFIXES else coded_table(sequence)
     if sequence.block_statistics.name.endswith((".vtmbmsstats", ".vtmbmsstats.gz")):
         return read_vtm_stats(sequence.block_statistics)
     return x265_tables(sequence)

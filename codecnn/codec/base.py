@@ -76,16 +76,31 @@ def coded_format(source_format: VideoFormat, settings: CodecSettings) -> VideoFo
 
 @dataclass(frozen=True)
 class CodedPicture:
-    """One picture of the encoder's log: its slice type, slice QP, bits and PSNR (dB, the encoder's own peak)."""
+    """One picture of the encoder's log: its slice type, slice QP, bits and PSNR (dB, the encoder's own peak).
+
+    Of pictures that were given decoded, without a bitstream, bits are None.
+    """
 
     poc: int
     slice_type: str
     qp: int
-    bits: int
+    bits: int | None
     psnr_y: float
     psnr_u: float | None
     psnr_v: float | None
     md5: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GivenFacts:
+    """What a sequence was taken from that somebody else coded: the name of the file and, of a stream, "vvc" or "hevc",
+    its CTU size, and of how many pictures it states the MD5.
+    """
+
+    file: str
+    codec: str | None = None
+    ctu_size: int | None = None
+    md5s: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,24 +109,26 @@ class CodedSequence:
 
     `block_statistics` is a file that tells the partition where one can be had, else None. `unfiltered` holds the
     pictures before the codec's in-loop filters, `prediction` those that the residual is added to; raw YUV of `format`.
-    `argv` is the command with file names only, without any folder of the machine it ran on.
+    `argv` is the command with file names only, without any folder of the machine it ran on. What was `given` coded has
+    no log, and without a stream no bitstream.
     """
 
-    bitstream: Path
+    bitstream: Path | None
     decoded: Path
     format: VideoFormat
     pictures: tuple[CodedPicture, ...]
     argv: tuple[str, ...]
     encoder: str
-    log: Path
+    log: Path | None
     block_statistics: Path | None = None
     unfiltered: Path | None = None
     prediction: Path | None = None
+    given: GivenFacts | None = None
 
     @property
-    def bits(self) -> int:
-        """Size of the bitstream file in bits, headers included."""
-        return 8 * self.bitstream.stat().st_size
+    def bits(self) -> int | None:
+        """Size of the bitstream file in bits, headers included; None without one."""
+        return None if self.bitstream is None else 8 * self.bitstream.stat().st_size
 
 
 class Codec(Protocol):

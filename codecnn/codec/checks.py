@@ -72,7 +72,7 @@ def prove_x265_bits(bitstream: bytes, pictures: Sequence[CodedPicture], name: st
     # A NAL unit never ends in a zero byte, so zeros before a start code belong to that (H.265 clause B.2).
     units = [unit.rstrip(b"\0") for unit in bitstream.split(b"\0\0\1")[1:]]
     found = 8 * sum(len(unit) for unit in units if unit and unit[0] >> 1 & 63 not in _SEI_TYPES)
-    stated = sum(picture.bits for picture in pictures)
+    stated = sum(picture.bits or 0 for picture in pictures)
     if found != stated:
         raise EncoderError(f"{name}: x265 states {stated} bits and its bitstream has {found}")
 

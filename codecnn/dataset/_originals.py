@@ -43,7 +43,7 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
     """The file's name in the store; its last part is a hash of all that decides the samples."""
     reading = source.spec.model_dump(include=_READING)
     how = {
-        "source_sha256": _source_sha256(source.path, store),
+        "source_sha256": source_sha256(source.path, store),
         "bit_depth": recipe.internal_bit_depth,
         "chroma": recipe.chroma,
         "scale": source.scale,
@@ -130,10 +130,10 @@ def _open(recipe: Recipe, source: Source, variant: Variant | None) -> Video:
     return open_video(source.path, **options)
 
 
-def _source_sha256(path: Path, store: Path) -> str:
+def source_sha256(path: Path, store: Path) -> str:
     """sha256 of a source; of a folder, that of its files. Kept until the build is whole, so no rerun hashes again."""
     if path.is_dir():
-        return sha256_json([[file.name, _source_sha256(file, store)] for file in stills_in(path)])
+        return sha256_json([[file.name, source_sha256(file, store)] for file in stills_in(path)])
     status = path.stat()
     state = [str(path.resolve()), status.st_size, status.st_mtime_ns]
     kept = store / HASHES / f"{sha256_json(state)}.json"

@@ -8,7 +8,6 @@ file by file.
 """
 
 import contextlib
-import math
 import re
 import shutil
 import tempfile
@@ -18,17 +17,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from codecnn.codec import CodecSettings, CodecTools, CodedPicture, CodedSequence, block_reader, block_table, get_codec
+from codecnn.codec import (
+    STREAMS,
+    Codec,
+    CodecSettings,
+    CodecTools,
+    CodedSequence,
+    Given,
+    StreamsCodec,
+    block_reader,
+    block_table,
+    get_codec,
+    streams_identity,
+)
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.dataset._measure import BLOCK_PLANES_FILE, BLOCKS, measure, write_blocks
-from codecnn.dataset._originals import HASHES, ORIGINALS, Original, convert_original, original_name
+from codecnn.dataset._describe import describe
+from codecnn.dataset._measure import measure, write_blocks
+from codecnn.dataset._originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
+from codecnn.dataset._streams import by_lowest_qp, prove_stated_qps
 from codecnn.dataset.recipe import Recipe, Source, expand
-from codecnn.dataset.records import CodedUnit, PictureRecord
+from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, open_store
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.runs import (
@@ -60,6 +72,7 @@ class _Plan:
     original: str
     settings: CodecSettings
     key: str
+    given: Given | None = None
 
     @property
     def folder(self) -> str:
@@ -122,7 +135,8 @@ def build_shard(
     # Workers of a cluster have working folders of their own.
     store = store.absolute()
     tools = recipe.tools.found_from(recipe_folder.absolute())
-    work = _Work(recipe, tools, store, get_codec(recipe.codec, tools).identity(), f"{index}of{shards}")
+    identity = streams_identity() if recipe.codec == STREAMS else get_codec(recipe.codec, tools).identity()
+    work = _Work(recipe, tools, store, identity, f"{index}of{shards}")
     with disk_errors(store):
         (store / CODED).mkdir(parents=True, exist_ok=True)
     try:
@@ -194,7 +208,8 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
         originals = list(pool.map(lambda source: original_name(work.recipe, source, work.store), sources))
     plans = []
     for source, original in zip(sources, originals, strict=True):
-        for qp in work.recipe.qp:
+        given = by_lowest_qp(source.given, source.name)
+        for qp in work.recipe.qp or given:
             settings = work.recipe.settings(qp, source.encoder)
             # Whatever decides a byte of the unit, and nothing else: the encoder's own version is in, so that an update
             # codes again, but not the number of its threads, the machine, or the split that the recipe puts it in.
@@ -206,10 +221,14 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
                 "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
                 "decoder_output": [work.tools.trace, *work.tools.prediction],
             }
-            reader = block_reader(work.recipe.codec, work.tools)
+            one = given.get(qp)
+            reader = block_reader("vvc" if one is not None and one.is_vvc else work.recipe.codec, work.tools)
             if reader is not None:
                 what["block_reader"] = reader
-            plans.append(_Plan(source, original, settings, sha256_json(what)))
+            if one is not None:
+                facts = {"file": one.path.name, "sha256": source_sha256(one.path, work.store)}
+                what["given"] = facts | {"stated_qps": one.stated_qps, "reading": one.reading}
+            plans.append(_Plan(source, original, settings, sha256_json(what), one))
     return plans
 
 
@@ -248,14 +267,15 @@ def _code(plan: _Plan, work: _Work) -> None:
         original = convert_original(work.recipe, plan.source, plan.original, store)
         folder = Path(tempfile.mkdtemp(prefix=_work_prefix(work.label), dir=store / CODED))
         try:
-            codec = get_codec(work.recipe.codec, work.tools)
+            codec: Codec = StreamsCodec(plan.given) if plan.given else get_codec(work.recipe.codec, work.tools)
             sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
             blocks, no_blocks = _blocks(plan, sequence)
             if blocks is not None:
                 write_blocks(folder, blocks, sequence)
             rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
             pq.write_table(rows, folder / CTUS)
-            unit = _describe(plan, original, sequence, folder, work.identity, no_blocks)
+            facts = {"key": plan.key, "sequence": plan.source.name, "qp": plan.settings.qp, "encoder": work.identity}
+            unit = describe(sequence, original, folder, plan.folder, no_blocks=no_blocks, **facts)
             write_json(folder / UNIT, unit.to_json())
             folder.chmod(0o755)
             _move_into_place(folder, plan, store)
@@ -288,48 +308,6 @@ def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
                 raise
 
 
-def _describe(
-    plan: _Plan, original: Original, sequence: CodedSequence, folder: Path, identity: str, no_blocks: str | None
-) -> CodedUnit:
-    """The unit whose files lie in `folder`, under the names that they will have in the store."""
-    pictures = tuple(_picture(picture) for picture in sequence.pictures)
-    files = {f"{plan.folder}/{path.name}": path for path in sorted(folder.iterdir())}
-    optional = {"unfiltered": sequence.unfiltered, "prediction": sequence.prediction}
-    optional |= {"blocks": folder / BLOCKS, "block_planes": folder / BLOCK_PLANES_FILE}
-    # What a unit does not have is left out of its JSON, so it must not be set here either.
-    kept = {name: path for name, path in optional.items() if path and path.exists()}
-    has: dict[str, Any] = {name: f"{plan.folder}/{path.name}" for name, path in kept.items()}
-    has |= {name: _mean([getattr(picture, name) for picture in pictures]) for name in ("psnr_y", "psnr_u", "psnr_v")}
-    has |= {"no_blocks": no_blocks} if no_blocks else {}
-    has |= {"variant": original.variant} if original.variant else {}
-    return CodedUnit(
-        key=plan.key,
-        sequence=plan.source.name,
-        qp=plan.settings.qp,
-        encoder=identity,
-        format=sequence.format,
-        original=original.name,
-        bitstream=f"{plan.folder}/{sequence.bitstream.name}",
-        decoded=f"{plan.folder}/{sequence.decoded.name}",
-        bits=sequence.bits,
-        pictures=pictures,
-        argv=sequence.argv,
-        files={original.name: original.sha256} | {name: sha256_file(path) for name, path in files.items()},
-        sizes={original.name: original.bytes} | {name: path.stat().st_size for name, path in files.items()},
-        **has,
-    )
-
-
-def _picture(coded: CodedPicture) -> PictureRecord:
-    """The record of a picture: a plane without any error has no finite PSNR, and JSON no infinity, so None is kept."""
-    facts = {name: None if value == math.inf else value for name, value in vars(coded).items()}
-    return PictureRecord.model_validate(facts)
-
-
-def _mean(psnrs: list[float | None]) -> float | None:
-    return None if None in psnrs else float(np.mean(np.array(psnrs, np.float64)))
-
-
 def _told(source: Source, recipe: Recipe) -> dict[str, Any]:
     """What the recipe says of a unit beside what decides its bytes."""
     told: dict[str, Any] = {"split": source.spec.split, "group": source.group, "class": source.spec.class_}
@@ -344,6 +322,8 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
     Two shards that end at once both do this, and write the same.
     """
     store = work.store
+    if work.recipe.codec == STREAMS:
+        prove_stated_qps(units)
     lines = [unit.to_json() | _told(plan.source, work.recipe) for plan, unit in zip(plans, units, strict=True)]
     write_jsonl(store / UNITS, lines)
     with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
@@ -368,7 +348,8 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
         lock.unlink(missing_ok=True)
     manifest = {
         "schema": SCHEMA,
-        "recipe": work.recipe.model_dump(by_alias=True, exclude={"root", "tools"}),
+        "recipe": work.recipe.model_dump(by_alias=True, exclude={"root", "tools"})
+        | {"qp": work.recipe.qp or sorted({unit.qp for unit in units})},
         "encoder": work.identity,
         "units": len(lines),
         "data_key": sha256_json(sorted([unit.key, unit.files[unit.original_file]] for unit in units)),

@@ -18,7 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from codecnn.codec import CODECS, CodecSettings, CodecTools
+from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given
+from codecnn.codec.streams import UNKNOWN_PRESET
+from codecnn.dataset._streams import DecodedSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
 from codecnn.dataset.records import Coding, Variant
 from codecnn.errors import ConfigError, MissingFileError
@@ -38,7 +40,7 @@ class _Spec(BaseModel):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what is not given of these keys, so that manifests are what they were before there were any."""
-        later = ("seed", "variants", "encoders")
+        later = ("seed", "variants", "encoders", "streams")
         return {key: value for key, value in handler(self).items() if value or key not in later}
 
 
@@ -73,12 +75,17 @@ class SequenceSpec(_Spec):
         default=[1], min_length=1, description="also at these sizes: 0.5 is half the width and height"
     )
     variants: VariantsSpec | None = Field(default=None, description="default: the recipe's, in the split train")
+    streams: list[str | DecodedSpec] = Field(
+        default=[], description="of codec streams: what was coded of it; paths or patterns, {name} for the name"
+    )
 
 
 CtuSize = Literal[16, 32, 64, 128]
 
 _CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """What a recipe says on coding, under the names of `CodecSettings`."""
+_TO_ENCODERS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders")
+"""What a recipe says to encoders alone."""
 _OWN = {"preset", "ctu_size", "params"}
 """Those of them that an encoder of a recipe may say instead."""
 
@@ -142,7 +149,7 @@ class Recipe(_Spec):
     codec: str = "vvc"
     preset: str = "medium"
     configuration: Literal["ai", "ra", "ldb"] = "ai"
-    qp: list[int] = Field(min_length=1)
+    qp: list[int] = Field(default=[], description="of codec streams: none, the streams have their own")
     loop_filters: bool = True
     ctu_size: CtuSize = 128
     internal_bit_depth: Literal[8, 10] = 10
@@ -156,10 +163,28 @@ class Recipe(_Spec):
     variants: VariantsSpec | None = Field(default=None, description="of all sequences of the split train")
     encoders: list[EncoderSpec] = Field(default=[], description="settings that the split train is coded by")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_streams(cls, value: Any) -> Any:
+        """Streams are coded already, so that nothing is known of the encoder, and nothing can be said to it."""
+        if not isinstance(value, dict) or value.get("codec") != STREAMS:
+            return value
+        if given := [key for key in _TO_ENCODERS if key in value]:
+            raise ValueError(f"codec streams takes no {', '.join(given)}: its pictures are coded already")
+        return value | {"preset": UNKNOWN_PRESET}
+
     @model_validator(mode="after")
     def _consistent(self) -> "Recipe":
-        if self.codec not in CODECS:
-            raise ValueError(f"unknown codec {self.codec!r}: one of {', '.join(CODECS)}")
+        if self.codec not in (*CODECS, STREAMS):
+            raise ValueError(f"unknown codec {self.codec!r}: one of {', '.join((*CODECS, STREAMS))}")
+        for spec in self.sequences:
+            if bool(spec.streams) != (self.codec == STREAMS):
+                verb = "takes no" if spec.streams else "needs"
+                raise ValueError(f"the sequence {spec.source}: codec {self.codec} {verb} streams")
+            if spec.streams and (spec.scales != [1] or spec.variants is not None):
+                raise ValueError(f"the sequence {spec.source}: what is coded already has no scales and variants")
+        if not self.qp and self.codec != STREAMS:
+            raise ValueError("qp: give at least one")
         if len(set(self.qp)) != len(self.qp):
             raise ValueError(f"qp lists a value twice: {self.qp}")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
@@ -196,6 +221,7 @@ class Source(BaseModel):
     scale: float = 1
     variant: Variant | None = None
     encoder: EncoderSpec | None = None
+    given: tuple[Given, ...] = ()
 
     @property
     def still(self) -> bool:
@@ -228,9 +254,11 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
             raise ConfigError(f"{spec.source} matches {len(paths)} files, which cannot all be named {spec.name!r}")
         for path in paths:
             name = spec.name or path.stem
+            given = find_streams(spec.streams, root, name)
             for scale in spec.scales:
                 scaled = name if scale == 1 else f"{name}_x{scale:g}"
-                sources.append(Source(name=scaled, group=spec.group or name, path=path, spec=spec, scale=scale))
+                source = Source(name=scaled, group=spec.group or name, path=path, spec=spec, scale=scale, given=given)
+                sources.append(source)
             sources += _variants(recipe, Source(name=name, group=spec.group or name, path=path, spec=spec))
     sources = [coded for source in sources for coded in _coded(recipe, source)]
     _check(sources)
@@ -290,12 +318,16 @@ def _find(source: str, root: Path, series: bool) -> list[Path]:
 def _check(sources: list[Source]) -> None:
     splits: dict[str, set[str]] = defaultdict(set)
     names: set[str] = set()
+    streams: dict[Path, str] = {}
     for source in sources:
         if source.name in names:
             raise ConfigError(f"two sequences are named {source.name!r}: give one of them another name")
         if not source.name or any(character in source.name for character in "/\\\0\n\r") or source.name[0] in ".-":
             raise ConfigError(f"sequence name {source.name!r} cannot be used in file names: give it another name")
         names.add(source.name)
+        for given in source.given:
+            if (other := streams.setdefault(given.path.resolve(), source.name)) != source.name:
+                raise ConfigError(f"{given.path} is given for two sequences, {other!r} and {source.name!r}")
         splits[f"group {source.group!r}"].add(source.spec.split)
         splits[f"file {source.path.resolve()}"].add(source.spec.split)
     for what, found in splits.items():

@@ -60,12 +60,15 @@ Format = Annotated[VideoFormat, PlainValidator(_format_from_json), PlainSerializ
 
 
 class PictureRecord(Record):
-    """One picture of a unit as the encoder's log tells it: slice type, slice QP, bits, PSNR in dB (None: no error)."""
+    """One picture of a unit as the encoder's log tells it: slice type, slice QP, bits, PSNR in dB (None: no error).
+
+    Bits are None without a bitstream.
+    """
 
     poc: int
     slice_type: str
     qp: int
-    bits: int
+    bits: int | None
     psnr_y: float | None
     psnr_u: float | None
     psnr_v: float | None
@@ -100,6 +103,15 @@ class Coding(Record):
     source_bit_depth: int | None = Field(default=None, description="that the original was rounded to")
 
 
+class GivenRecord(Record):
+    """What a unit was taken from that somebody else coded."""
+
+    file: str
+    codec: str | None = Field(default=None, description="of the stream; None: decoded pictures, their QPs as stated")
+    ctu_size: int | None = None
+    md5s: int | None = Field(default=None, description="pictures that decode to the MD5 that the stream states")
+
+
 class CodedUnit(Record):
     """unit.json: what coding one sequence at one QP gave. File names are relative to the store."""
 
@@ -109,9 +121,9 @@ class CodedUnit(Record):
     encoder: str
     format: Format = Field(description="of the decoded pictures, and of the originals")
     original_file: _FileName = Field(alias="original")
-    bitstream_file: _FileName = Field(alias="bitstream")
+    bitstream_file: _FileName | None = Field(default=None, alias="bitstream")
     decoded_file: _FileName = Field(alias="decoded")
-    bits: int = Field(description="of the bitstream, headers included")
+    bits: int | None = Field(default=None, description="of the bitstream, headers included; None without one")
     unfiltered_file: _FileName | None = Field(default=None, alias="unfiltered")
     prediction_file: _FileName | None = Field(default=None, alias="prediction")
     blocks_file: _FileName | None = Field(default=None, alias="blocks")
@@ -126,6 +138,7 @@ class CodedUnit(Record):
     sizes: dict[_FileName, int] = Field(description="name -> bytes")
     no_blocks: str | None = Field(default=None, description="why the unit has no table of CUs, in a sentence")
     variant: Variant | None = Field(default=None, description="of the source, where it is not the source itself")
+    given: GivenRecord | None = Field(default=None, description="where nothing was coded for the store")
 
 
 class StoredRecipe(Record):

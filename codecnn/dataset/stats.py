@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from codecnn.codec.streams import UNKNOWN
 from codecnn.dataset.store import Store, Unit
 
 
@@ -14,7 +15,8 @@ def store_stats(store: Store) -> dict[str, Any]:
     """Figures by split and QP: sequences, pictures, CTUs, bits a luma sample, mean PSNR Y (dB), mean CTU depth.
 
     The mean PSNR is over the units that have one, for a picture without any error has none; None where no unit has.
-    Where the store has them also "variants", what was drawn for how many sequences, and "encoders", the settings.
+    Bits are None where a unit has no bitstream. Where the store has them also "variants", what was drawn for how many
+    sequences, "encoders", the settings, and "given", what is known of the units that others coded.
     """
     table = store.ctus()
     depth = table["depth_mean"].to_numpy()
@@ -26,6 +28,7 @@ def store_stats(store: Store) -> dict[str, Any]:
     for (split, qp), units in sorted(groups.items()):
         samples = sum(unit.format.width * unit.format.height * len(unit.pictures) for unit in units)
         psnrs = [unit.psnr_y for unit in units if unit.psnr_y is not None]
+        bits = [unit.bits for unit in units if unit.bits is not None]
         rows_of_units = np.isin(unit_of_row, [unit.key for unit in units])
         depths = depth[rows_of_units]
         rows.append(
@@ -35,13 +38,14 @@ def store_stats(store: Store) -> dict[str, Any]:
                 "sequences": len(units),
                 "pictures": sum(len(unit.pictures) for unit in units),
                 "ctus": int(rows_of_units.sum()),
-                "bits_per_sample": sum(unit.bits for unit in units) / samples,
+                "bits_per_sample": sum(bits) / samples if len(bits) == len(units) else None,
                 "psnr_y": float(np.mean(psnrs)) if psnrs else None,
                 "depth_mean": float(np.nanmean(depths)) if np.isfinite(depths).any() else None,
             }
         )
     recipe = store.manifest.recipe
     apart: dict[str, Any] = {"variants": _variants(store.units), "encoders": encoder_settings(store.units)}
+    apart["given"] = _given(store.units)
     return {
         "name": recipe.name,
         "encoder": store.manifest.encoder,
@@ -50,6 +54,30 @@ def store_stats(store: Store) -> dict[str, Any]:
         "configuration": recipe.configuration,
         "rows": rows,
     } | {name: value for name, value in apart.items() if value}
+
+
+def _given(units: Iterable[Unit]) -> dict[str, Any]:
+    """Of the units that were coded by others: how many are streams of which codec, and how many decoded pictures alone.
+
+    Of the pictures of streams how many have the MD5 that their stream states; and the CTU sizes.
+    """
+    given = [(unit.given, len(unit.pictures)) for unit in units if unit.given is not None]
+    if not given:
+        return {}
+    return {
+        "streams": dict(sorted(Counter(one.codec for one, _ in given if one.codec is not None).items())),
+        "decoded": sum(one.codec is None for one, _ in given),
+        "stream_pictures": sum(pictures for one, pictures in given if one.codec is not None),
+        "md5s": sum(one.md5s or 0 for one, _ in given),
+        "ctu_sizes": sorted({one.ctu_size for one, _ in given if one.ctu_size is not None}),
+    }
+
+
+def codecs(store: Store, split: str) -> list[str]:
+    """The codecs that coded the pictures of a split; "unknown" for given ones without a stream."""
+    given = [unit.given for unit in store.units if unit.split == split and unit.given is not None]
+    of_units = {one.codec or UNKNOWN for one in given}
+    return sorted(of_units) or [store.manifest.recipe.codec]
 
 
 def _variants(units: Iterable[Unit]) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def closed_loop(
         reference: Picture | None = None
         for source in sources:
             coded, picture, reference_psnr = _code(source, reference, coded_format, qp, preset)
+            assert coded.bits is not None
             bits = float(coded.bits)
             if name == "closed_loop":
                 picture, bits = through(source, picture, coded.qp, bits)

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from codecnn.dataset.records import StoredRecipe
+from codecnn.dataset.stats import codecs
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import Cell, Entry, PictureMeasure
@@ -59,7 +60,7 @@ class ResultRow(_Record):
     class_: str | None = Field(None, alias="class")
     qp: int
     pictures: int | None = None
-    bits: int | float
+    bits: int | float | None
     flag_bits: int | float = 0
     seconds_per_picture: float | None = None
     psnr_y: float | None = None
@@ -260,7 +261,7 @@ def summarise_rows(
 ) -> Results:
     """The results of the filter whose weights `card` describes, from its rows."""
     notes = [note for qp in {row.qp for row in rows} if (note := untrained_qp(card, qp))]
-    notes += untrained_coding(card, store.manifest.recipe)
+    notes += untrained_coding(card, store.manifest.recipe, codecs(store, split))
     by_name = _by_sequence(rows)
     rates = {name: _bd_rates(group, AFTER, "pchip", notes) for name, group in by_name.items()}
     classes = {name: group[0].class_ for name, group in by_name.items()}
@@ -285,7 +286,7 @@ def summarise_rows(
         weights_sha256=card.sha256,
         kmac_per_pixel=card.kmac_per_pixel,
         parameters=card.parameters,
-        codec=recipe.codec,
+        codec=" and ".join(codecs(store, split)),
         encoder=store.manifest.encoder,
         settings={name: getattr(recipe, name) for name in SETTINGS},
         label=label(recipe),
@@ -363,18 +364,21 @@ def _bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[s
     than half of the shorter one's range in common: there the integral would be of what the interpolation makes up.
     """
     rates: Rates = {}
+    bits = [row.bits for row in rows if row.bits is not None]
+    if len(bits) < len(rows):
+        notes.append(f"no BD-rate for {rows[0].name}: of pictures without a stream the bits are not known")
     for name, key in QUALITIES.items():
         if name not in PLANES and not any(f"{key}{suffix}" in row.model_fields_set for row in rows):
             continue
         rates[name] = None
         before = [row.quality(name) for row in rows]
         after = [row.quality(name, suffix) for row in rows]
-        if None in before or None in after:
+        if None in before or None in after or len(bits) < len(rows):
             continue
         # The network alone is on everywhere, so it has no flags to count.
         own = [0 if suffix == NETWORK else row.flag_bits for row in rows]
-        anchor = [(row.bits, value) for row, value in zip(rows, before, strict=True) if value is not None]
-        test = [(row.bits + c, b) for row, b, c in zip(rows, after, own, strict=True) if b is not None]
+        anchor = [(rate, value) for rate, value in zip(bits, before, strict=True) if value is not None]
+        test = [(rate + c, b) for rate, b, c in zip(bits, after, own, strict=True) if b is not None]
         try:
             rates[name] = bd_rate(anchor, test, method)
         except (ConfigError, TableError) as error:

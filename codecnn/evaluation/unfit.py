@@ -1,5 +1,8 @@
 """What weights were not trained for: sentences for whoever uses them there all the same."""
 
+from collections.abc import Sequence
+
+from codecnn.codec.streams import UNKNOWN
 from codecnn.dataset.records import StoredRecipe
 from codecnn.models import Card
 
@@ -14,8 +17,8 @@ def untrained_qp(card: Card, qp: int) -> str | None:
     return f"QP {qp} lies outside of {min(qps)} to {max(qps)}, which the network was trained at: it may do harm there"
 
 
-def untrained_coding(card: Card, recipe: StoredRecipe) -> list[str]:
-    """Sentences on the codec, the configuration and the loop filters of `recipe` that no training pictures had.
+def untrained_coding(card: Card, recipe: StoredRecipe, codecs: Sequence[str]) -> list[str]:
+    """Sentences on the `codecs`, the configuration and the loop filters of `recipe` that no training pictures had.
 
     Weights whose card does not tell what they were trained on have none. Why configurations matter: a picture that
     predicts from others copies much from pictures that look filtered already, and weights of all intra made it worse,
@@ -25,10 +28,9 @@ def untrained_coding(card: Card, recipe: StoredRecipe) -> list[str]:
     if not seen:
         return []
     notes = []
-    if recipe.codec not in {one.codec for one in seen}:
-        notes.append(
-            f"the network was trained on pictures of {_listed({one.codec for one in seen})}, not {recipe.codec}"
-        )
+    trained_codecs = {codec for one in seen for codec in one.codecs}
+    if other := set(codecs) - trained_codecs - {UNKNOWN}:
+        notes.append(f"the network was trained on pictures of {_listed(trained_codecs)}, not {_listed(other)}")
     known = {one.configuration for one in seen}
     if recipe.configuration not in known:
         name, trained = _NAMES.get(recipe.configuration, recipe.configuration), {_NAMES.get(one, one) for one in known}

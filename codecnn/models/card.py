@@ -68,6 +68,11 @@ class TrainedOn(BaseModel):
     varied: int = 0
     settings: list[dict[str, Any]] = []
 
+    @property
+    def codecs(self) -> list[str]:
+        """The codecs that its pictures were coded by."""
+        return self.codec.split(" and ")
+
 
 @dataclass(frozen=True, eq=False)
 class Card(Mapping[str, Any]):

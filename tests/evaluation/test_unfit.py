@@ -24,12 +24,12 @@ SEEN |= {"loop_filters": True, "ctu_size": 128}
 )
 def test_a_sentence_for_each_thing_that_no_training_picture_had(tiny_store, changes, words):
     recipe = tiny_store.manifest.recipe.model_copy(update=changes)
-    notes = untrained_coding(as_card({"trained_on": [SEEN]}), recipe)
+    notes = untrained_coding(as_card({"trained_on": [SEEN]}), recipe, [recipe.codec])
     assert len(notes) == len(words)
     assert all(word in note for word, note in zip(words, notes, strict=True))
-    assert untrained_coding(as_card({}), recipe) == []
+    assert untrained_coding(as_card({}), recipe, [recipe.codec]) == []
     both = as_card({"trained_on": [SEEN, SEEN | changes]})
-    assert untrained_coding(both, recipe) == []
+    assert untrained_coding(both, recipe, [recipe.codec]) == []
 
 
 def test_results_carry_the_sentences(tiny_store):

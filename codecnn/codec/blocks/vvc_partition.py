@@ -16,7 +16,7 @@ from codecnn.vvc.pictures import Picture, read_pictures
 from codecnn.vvc.sps import CHROMA_FORMATS
 from codecnn.vvc.state import CU_COLUMNS
 
-SUFFIXES = (".266", ".vvc", ".h266")
+SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
 """Names of VVC elementary streams."""
 
 READER = 1
@@ -88,6 +88,8 @@ def coded_table(sequence: CodedSequence) -> BlockTable:
     Raises EncoderError unless each picture has the place in output order, the slice type and the slice QP that the log
     states, and what `stream_table` raises; the errors name the bitstream without its folder.
     """
+    if sequence.bitstream is None:
+        raise MissingFileError(f"{sequence.decoded} has no bitstream beside it")
     name = sequence.bitstream.name
     pictures = _read(sequence.bitstream, name)
     listed = _listed(pictures, name)

@@ -34,6 +34,7 @@ def code_unfiltered(
         plain = codec.encode(source, source_format, replace(settings, loop_filters=False, unfiltered=False), work)
         read = bitstream.suffix in SUFFIXES
         if read:
+            assert plain.bitstream is not None
             try:
                 prove_same_cus(name, bitstream, plain.bitstream)
             except UnsupportedError:

@@ -37,7 +37,7 @@ def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
     `rows` holds each filter's rows for the sequence. Rates are those that BD-rate counts.
     """
     known = {name: [row for row in own if row.bits and row.gain() is not None] for name, own in rows.items()}
-    known = {name: sorted(own, key=lambda row: row.bits) for name, own in known.items() if own}
+    known = {name: sorted(own, key=_bits) for name, own in known.items() if own}
     if not known:
         return None
     figure = Figure(figsize=(4.4, 4.4))
@@ -48,11 +48,11 @@ def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
         return bits / (1000 * (row.pictures or 1 if per_picture else 1))
 
     first = next(iter(known.values()))
-    decoded = [kbit(row, row.bits) for row in first], [row.psnr_y for row in first]
+    decoded = [kbit(row, _bits(row)) for row in first], [row.psnr_y for row in first]
     top.plot(*decoded, **_line(_DECODED, "o", "decoded", style="--"))
     bottom.axhline(0, color=_SOFT, lw=1)
     for (name, own), colour, marker in zip(known.items(), cycle(_COLOURS), cycle(_MARKERS), strict=False):
-        rates = [kbit(row, row.bits + row.flag_bits) for row in own]
+        rates = [kbit(row, _bits(row) + row.flag_bits) for row in own]
         top.plot(rates, [row.psnr_y_filtered for row in own], **_line(colour, marker, name))
         gains = sorted((row.qp, row.gain()) for row in own)
         bottom.plot(*zip(*gains, strict=True), **_line(colour, marker, name))
@@ -67,6 +67,11 @@ def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
     bottom.set_xticks(sorted({row.qp for own in known.values() for row in own}))
     bottom.margins(y=0.15)
     return _svg(figure)
+
+
+def _bits(row: ResultRow) -> float:
+    """Bits of a row that has them."""
+    return row.bits or 0
 
 
 def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Sequence[float | None]]) -> str | None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from codecnn.dataset.stats import encoder_settings
+from codecnn.dataset.stats import codecs, encoder_settings
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import StoreError
 from codecnn.models.card import TrainedOn
@@ -41,7 +41,7 @@ def _trained_on(store: Store, share: float) -> TrainedOn:
         name=recipe.name,
         share=share,
         encoder=store.manifest.encoder,
-        codec=recipe.codec,
+        codec=" and ".join(codecs(store, "train")),
         preset=recipe.preset,
         configuration=recipe.configuration,
         loop_filters=recipe.loop_filters,
