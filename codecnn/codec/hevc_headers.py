@@ -1,6 +1,6 @@
 """The pictures of a HEVC stream by its headers: order, types, slice QPs (H.265 clauses 7.4.7.1, 7.4.9.14 and 8.3.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,8 +98,8 @@ def _picture(reader: _Reader, units: Sequence[Elements]) -> _Picture | None:
         elif "pps_pic_parameter_set_id" in unit:
             reader.pps[unit["pps_pic_parameter_set_id"]] = unit
         elif unit.get("nal_unit_type", _LAST_VCL + 1) <= _LAST_VCL and "slice_pic_parameter_set_id" in unit:
-            pps = reader.pps[unit["slice_pic_parameter_set_id"]]
-            sps = reader.sps[pps["pps_seq_parameter_set_id"]]
+            pps = _parameter_set(reader.pps, "PPS", unit["slice_pic_parameter_set_id"])
+            sps = _parameter_set(reader.sps, "SPS", pps["pps_seq_parameter_set_id"])
             if picture is None:
                 picture = _start(reader, unit, sps)
                 if picture is None:
@@ -108,7 +108,15 @@ def _picture(reader: _Reader, units: Sequence[Elements]) -> _Picture | None:
             if "slice_qp_delta" in unit:
                 picture.types.append(_TYPES[unit["slice_type"]])
                 picture.qps.append(26 + pps["init_qp_minus26"] + unit["slice_qp_delta"])
+    if picture is not None and not picture.qps:
+        raise FormatError("a picture has dependent slice segments only")
     return picture
+
+
+def _parameter_set(known: Mapping[int, Elements], kind: str, number: int) -> Elements:
+    if number not in known:
+        raise FormatError(f"there is no {kind} {number}")
+    return known[number]
 
 
 def _start(reader: _Reader, unit: Elements, sps: Elements) -> _Picture | None:

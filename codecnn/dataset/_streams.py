@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from codecnn.codec import Given
 from codecnn.dataset.records import CodedUnit
@@ -31,6 +31,13 @@ class DecodedSpec(BaseModel):
     size: str | None = Field(default=None, description="WxH of a raw YUV whose name does not tell")
     bit_depth: int | None = None
     chroma: Annotated[str | None, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)] = None
+
+
+StreamSpec = Annotated[
+    Annotated[str, Tag("stream")] | Annotated[DecodedSpec, Tag("pictures")],
+    Discriminator(lambda value: "stream" if isinstance(value, str) else "pictures"),
+]
+"""A stream by its path, or decoded pictures without one."""
 
 
 def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> tuple[Given, ...]:

@@ -20,7 +20,7 @@ from pydantic import (
 
 from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given
 from codecnn.codec.streams import UNKNOWN_PRESET
-from codecnn.dataset._streams import DecodedSpec, find_streams
+from codecnn.dataset._streams import StreamSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
 from codecnn.dataset.records import Coding, Variant
 from codecnn.errors import ConfigError, MissingFileError
@@ -75,7 +75,7 @@ class SequenceSpec(_Spec):
         default=[1], min_length=1, description="also at these sizes: 0.5 is half the width and height"
     )
     variants: VariantsSpec | None = Field(default=None, description="default: the recipe's, in the split train")
-    streams: list[str | DecodedSpec] = Field(
+    streams: list[StreamSpec] = Field(
         default=[], description="of codec streams: what was coded of it; paths or patterns, {name} for the name"
     )
 

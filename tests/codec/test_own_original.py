@@ -1,0 +1,141 @@
+"""Whether decoded pictures come from their original: pictures quantised as a codec does pass, others are told."""
+
+import numpy as np
+import pytest
+from scipy.fft import dctn, idctn
+
+from codecnn.codec.own_original import expected_mse, prove_own_original
+from codecnn.errors import ConfigError
+from codecnn.video import VideoFormat, open_raw
+from tests.helpers.clips import write_planes
+
+FORM = VideoFormat(96, 64, "420", 8)
+
+
+def scene(number, *, noise=5.0, seed=1, speed=3):
+    """Y, U and V of a picture of moving waves, 0 to 255 in float."""
+    rng = np.random.default_rng([seed, number])
+    planes = []
+    for index, (height, width) in enumerate(FORM.plane_shapes):
+        y, x = np.mgrid[:height, :width]
+        x = x + speed * number
+        wave = 110 + 20 * index + 40 * np.sin((x + 5 * seed) / (6 + seed)) * np.cos(y / 7)
+        wave += 30 * ((x // (9 + 2 * seed) + y // (5 + 3 * seed)) % 2)
+        planes.append((wave + rng.normal(0, noise, wave.shape)).clip(0, 255))
+    return planes
+
+
+def quantised(planes, qp):
+    """The planes with the coefficients of an 8x8 DCT rounded to the step of a QP."""
+    step, out = 2 ** ((qp - 4) / 6), []
+    for plane in planes:
+        blocks = plane.reshape(plane.shape[0] // 8, 8, plane.shape[1] // 8, 8)
+        coefficients = dctn(blocks, axes=(1, 3), norm="ortho")
+        out.append(idctn(step * np.rint(coefficients / step), axes=(1, 3), norm="ortho").reshape(plane.shape))
+    return [np.rint(plane).clip(0, 255) for plane in out]
+
+
+@pytest.fixture
+def prove(tmp_path):
+    """Write originals and decoded pictures and hold one against the other."""
+
+    def call(originals, decoded, qps, *, all_intra=True, form=FORM):
+        first = write_planes(tmp_path / "original.yuv", form, originals)
+        second = write_planes(tmp_path / "decoded.yuv", form, decoded)
+        with open_raw(first, form) as a, open_raw(second, form) as b:
+            prove_own_original("x.266", a, b, qps, all_intra=all_intra)
+
+    return call
+
+
+def test_the_expected_error_is_that_of_a_quantiser():
+    """White noise far above the step leaves step²/12, and noise far below it its own variance."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(128, 40, (256, 256))
+    assert expected_mse(noise, 28) == pytest.approx(2 ** (24 / 3) / 12, rel=0.1)
+    weak = rng.normal(128, 1, (256, 256))
+    assert expected_mse(weak, 40) == pytest.approx(1, rel=0.1)
+    # A size that is no multiple of the block loses its margin.
+    assert expected_mse(noise[:133, :75], 28) == pytest.approx(2 ** (24 / 3) / 12, rel=0.1)
+
+
+@pytest.mark.parametrize("qp", [17, 27, 37, 47])
+@pytest.mark.parametrize("all_intra", [True, False])
+def test_pictures_of_their_own_original_pass(prove, qp, all_intra):
+    originals = [scene(number) for number in range(4)]
+    prove(originals, [quantised(planes, qp) for planes in originals], [qp] * 4, all_intra=all_intra)
+
+
+def test_samples_of_more_bits_have_the_same_steps(prove):
+    originals = [scene(0)]
+    form = VideoFormat(96, 64, "420", 10)
+    decoded = quantised(originals[0], 32)
+    prove([[4 * plane for plane in originals[0]]], [[4 * plane for plane in decoded]], [32], form=form)
+
+
+def test_a_flat_picture_passes_at_any_qp(prove):
+    flat = [[np.full(shape, 90.0) for shape in FORM.plane_shapes]]
+    for qp in (0, 22, 51):
+        prove(flat, flat, [qp])
+
+
+@pytest.mark.parametrize("qp", [22, 32, 42])
+def test_another_original_is_told(prove, qp):
+    decoded = [quantised(scene(0), qp)]
+    with pytest.raises(ConfigError, match=rf"x\.266, picture 0, differs .* QP {qp} leaves about .* are others"):
+        prove([scene(0, seed=2)], decoded, [qp])
+
+
+def test_samples_of_another_scale_are_told(prove):
+    decoded = [quantised(scene(0), 32)]
+    with pytest.raises(ConfigError, match="the original or its samples are others"):
+        prove([[plane / 4 for plane in scene(0)]], decoded, [32])
+
+
+@pytest.mark.parametrize(("coded", "stated", "told"), [(37, 22, "the QP is higher"), (22, 42, "the QP is lower")])
+def test_a_wrong_qp_is_told(prove, coded, stated, told):
+    with pytest.raises(ConfigError, match=told):
+        prove([scene(0)], [quantised(scene(0), coded)], [stated])
+
+
+def test_pictures_above_the_lowest_qp_may_be_better_than_theirs(prove):
+    """B pictures copy much from better ones; only what has the lowest QP must show it."""
+    originals = [scene(number) for number in range(3)]
+    decoded = [quantised(planes, 22) for planes in originals]
+    prove(originals, decoded, [22, 42, 42], all_intra=False)
+
+
+@pytest.mark.parametrize("qp", [22, 32, 42])
+@pytest.mark.parametrize("all_intra", [True, False])
+@pytest.mark.parametrize(("step", "told"), [(1, "one picture earlier"), (-1, "one picture later")])
+def test_a_shifted_original_is_told(prove, qp, all_intra, step, told):
+    originals = [scene(number, noise=2) for number in range(1, 5)]
+    decoded = [quantised(scene(number - step, noise=2), qp) for number in range(1, 5)]
+    with pytest.raises(ConfigError, match=f"is nearer to the original {told} than to its own"):
+        prove(originals, decoded, [qp] * 4, all_intra=all_intra)
+
+
+def test_a_still_scene_whose_noise_is_copied_passes_but_in_all_intra(prove):
+    """A picture that copies the one before it is nearer to that one's original; one of all intra cannot be."""
+    originals = [scene(number, speed=0) for number in range(4)]
+    decoded = [quantised(originals[0], 17)] * 4
+    prove(originals, decoded, [17, 32, 32, 32], all_intra=False)
+    with pytest.raises(ConfigError, match=r"x\.266, picture 1, is nearer to the original one picture earlier"):
+        prove(originals, decoded, [17, 32, 32, 32])
+
+
+def test_noise_that_is_not_coded_makes_no_shift(prove):
+    originals = [scene(number, speed=0) for number in range(4)]
+    prove(originals, [quantised(planes, 47) for planes in originals], [47] * 4)
+
+
+def test_pictures_in_turn_that_are_equal_pass(prove):
+    prove([scene(0)] * 3, [quantised(scene(0), 32)] * 3, [32] * 3)
+
+
+def test_interchanged_chroma_is_told(prove):
+    y, u, v = quantised(scene(0), 27)
+    with pytest.raises(ConfigError, match=r"x\.266, picture 0, has U and V in other places than its original"):
+        prove([scene(0)], [[y, v, u]], [27])
+    grey = VideoFormat(96, 64, "400", 8)
+    prove([scene(0)[:1]], [[y]], [27], form=grey)

@@ -1,0 +1,145 @@
+"""What the headers of streams tell: HEVC's against the CUs that libde265 finds in the same bytes, sizes to the byte."""
+
+import csv
+import gzip
+from pathlib import Path
+
+import pytest
+
+from codecnn.codec import access_units as reading
+from codecnn.codec.access_units import AccessUnit, access_units
+from codecnn.codec.blocks.vvc_partition import StreamPicture, stream_info
+from codecnn.codec.headers import read_headers, shown_pictures, slice_qp
+from codecnn.codec.hevc_headers import hevc_pictures
+from codecnn.errors import FormatError, MissingFileError
+
+
+def test_slice_qps_of_hevc_are_those_of_its_cus(golden):
+    """Constant QP has no other in its CUs; cu-tree changes them, so its stream says nothing here."""
+    streams = [path for path in sorted((golden / "hevc").glob("*.265")) if "cutree" not in path.name]
+    assert streams
+    for path in streams:
+        with gzip.open(path.with_suffix("").with_suffix(".cu.csv.gz"), "rt") as file:
+            rows = list(csv.DictReader(file))
+        qps: dict[int, set[int]] = {}
+        for row in rows:
+            qps.setdefault(int(row["frame"]), set()).add(int(row["QP"]))
+        info = read_headers(path)
+        shown = shown_pictures(info)
+        assert [{slice_qp(picture, path)} for picture in shown] == [qps[frame] for frame in sorted(qps)]
+        assert max(int(row["size"]) for row in rows) <= info.ctu_size
+
+
+def test_the_order_types_and_sizes_of_random_access(golden_file):
+    path = golden_file("hevc/clip_rab_amp_qp32.265")
+    info = read_headers(path)
+    assert (info.width, info.height, info.chroma, info.bit_depth, info.ctu_size) == (416, 240, "420", 8, 64)
+    assert [picture.position for picture in info.pictures][:6] == [0, 4, 2, 1, 3, 8]
+    assert "".join(picture.slice_type for picture in shown_pictures(info)) == "IBBBPBBBPBBBPBBBP"
+    cropped = read_headers(golden_file("hevc/chelsea178x130_ai_qp32_ctu32.265"))
+    assert (cropped.width, cropped.height, cropped.ctu_size) == (178, 130, 32)
+    assert read_headers(golden_file("hevc/camera400_ai_qp37.265")).chroma == "400"
+
+
+def test_access_units_are_the_pictures_and_add_up(golden_file):
+    path = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    units = access_units(path)
+    assert len(units) == len(stream_info(path).pictures) == 17
+    assert sum(unit.bytes for unit in units) == path.stat().st_size
+    assert all(unit.has_md5 for unit in units)
+    assert not any(unit.has_md5 for unit in access_units(golden_file("hevc/clip_rab_amp_qp32.265")))
+
+
+def test_bytes_that_are_in_no_access_unit_are_told(golden_file, tmp_path, monkeypatch):
+    path = golden_file("vvc/tiny64x64_ai_qp32.266")
+    run = reading.run
+
+    copied = tmp_path / "longer.266"
+    copied.write_bytes(path.read_bytes())
+
+    def grown(*args, **options):
+        done = run(*args, **options)
+        copied.write_bytes(path.read_bytes() + b"\0\0\1")
+        return done
+
+    monkeypatch.setattr(reading, "run", grown)
+    size = path.stat().st_size
+    with pytest.raises(FormatError, match=rf"longer\.266 has {size + 3} bytes, its access units {size}$"):
+        access_units(copied)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 4])
+@pytest.mark.parametrize("suffix", [".265", ".266"])
+def test_what_is_no_stream_is_told(tmp_path, content, suffix):
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=str(path)):
+        read_headers(path)
+    with pytest.raises(FormatError, match=rf"the headers of {path} cannot be read"):
+        access_units(path)
+    with pytest.raises(MissingFileError, match="does not exist"):
+        read_headers(tmp_path / f"none{suffix}")
+
+
+SPS = {"forbidden_zero_bit": 0, "nal_unit_type": 33, "sps_seq_parameter_set_id": 0, "chroma_format_idc": 1}
+SPS |= {"pic_width_in_luma_samples": 64, "pic_height_in_luma_samples": 64, "bit_depth_luma_minus8": 0}
+SPS |= {"log2_max_pic_order_cnt_lsb_minus4": 0, "log2_min_luma_coding_block_size_minus3": 0}
+SPS |= {"log2_diff_max_min_luma_coding_block_size": 3}
+PPS = {"nal_unit_type": 34, "pps_pic_parameter_set_id": 0, "pps_seq_parameter_set_id": 0, "init_qp_minus26": 4}
+
+SEGMENT = {"nal_unit_type": 19, "nuh_temporal_id_plus1": 1, "slice_pic_parameter_set_id": 0}
+
+
+def coded_slice(kind, lsb=0, *, delta=0, layer=1, slice_type=2, **more):
+    facts = {"nal_unit_type": kind, "nuh_temporal_id_plus1": layer, "slice_pic_parameter_set_id": 0}
+    return facts | {"slice_type": slice_type, "slice_pic_order_cnt_lsb": lsb, "slice_qp_delta": delta} | more
+
+
+def pictures_of(*slices):
+    units = [AccessUnit(1, (SPS, PPS, slices[0])), *(AccessUnit(1, (one,)) for one in slices[1:])]
+    return hevc_pictures(units, "x.265").pictures
+
+
+def test_poc_wraps_as_the_standard_says():
+    """Four bits of it are coded; clause 8.3.1, against the POC of the last picture that others may refer to."""
+    idr, trail, not_referred_to = 19, 1, 0
+    pocs = [0, 8, 15, 14, 17, 24, 31, 30]
+    kinds = [idr, trail, trail, not_referred_to, trail, trail, trail, not_referred_to]
+    found = pictures_of(*(coded_slice(kind, poc % 16) for kind, poc in zip(kinds, pocs, strict=True)))
+    assert [picture.poc for picture in found] == pocs
+    assert [picture.position for picture in found] == [sorted(pocs).index(poc) for poc in pocs]
+
+
+def test_leading_pictures_of_a_stream_that_begins_in_the_middle_are_left_out():
+    cra, rasl, radl, trail = 21, 9, 7, 1
+    found = pictures_of(coded_slice(cra, 8), coded_slice(rasl, 6), coded_slice(radl, 7), coded_slice(trail, 9))
+    assert [picture.poc for picture in found] == [8, 7, 9]
+    # Behind another picture they are shown as all others.
+    found = pictures_of(coded_slice(19, 0), coded_slice(cra, 8), coded_slice(rasl, 6))
+    assert [picture.poc for picture in found] == [0, 8, 6]
+    hidden = pictures_of(coded_slice(19), coded_slice(1, 1, pic_output_flag=0))
+    assert [picture.position for picture in hidden] == [0, None]
+
+
+def test_slices_of_a_picture_have_their_own_qps_and_segments_that_of_their_slice():
+    unit = AccessUnit(1, (SPS, PPS, coded_slice(19, delta=2), SEGMENT, coded_slice(19, delta=3)))
+    (picture,) = hevc_pictures([unit], "x.265").pictures
+    assert picture.slice_qps == (32, 33)
+    with pytest.raises(FormatError, match=r"x\.265: the slices of picture 0 have the QPs 32, 33"):
+        slice_qp(picture, Path("x.265"))
+    assert slice_qp(StreamPicture(0, 0, 0, "I", (30, 30)), Path("x.266")) == 30
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ((), "there are no pictures in it"),
+        ((coded_slice(19),), "there is no PPS 0"),
+        ((PPS, coded_slice(19)), "there is no SPS 0"),
+        ((SPS, PPS, SEGMENT), "a picture has dependent slice segments only"),
+        ((SPS, PPS, coded_slice(1)), "the stream does not begin with an IRAP picture"),
+    ],
+)
+def test_streams_that_are_not_whole_are_told(units, message):
+    with pytest.raises(FormatError, match=rf"^x\.265: {message}$"):
+        hevc_pictures([AccessUnit(1, tuple(units))], "x.265")

@@ -1,0 +1,283 @@
+"""Stores of what somebody else coded: equal to those of the encoder's own back end, and every proof broken once."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecnn.config import load_recipe
+from codecnn.dataset.build import build_store
+from codecnn.dataset.store import open_store, verify_store
+from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError
+from codecnn.evaluation import evaluate
+from codecnn.evaluation.summarise import summarise_rows
+from codecnn.models.card import as_card
+from codecnn.video import VideoFormat, open_raw
+from tests.helpers.clips import write_clip
+from tests.helpers.filters import rate_rows, toward_entry
+
+FORM = VideoFormat(96, 64, "420", 8)
+CLIP = "clip_96x64_8bit.yuv"
+
+
+def write_recipe(folder: Path, text: str, name: str = "recipe.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def build(folder: Path, text: str, store: Path):
+    recipe = write_recipe(folder, f"name: lab\n{text}")
+    return build_store(load_recipe(recipe), folder, store)
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """A clip of four pictures, its first three coded by both encoders: a folder, and their stores by codec."""
+    folder = tmp_path_factory.mktemp("lab")
+    write_clip(folder / CLIP, FORM, 4)
+    write_clip(folder / "other_96x64_8bit.yuv", FORM, 4, seed=3, edges=90)
+    stores = {}
+    for codec, params in (("vvc", "{}"), ("hevc", "{hash: 1}")):
+        text = f"codec: {codec}\npreset: faster\nctu_size: 32\nqp: [27, 37]\nparams: {params}\n"
+        text += f"sequences: [{{source: {CLIP}, name: clip, frames: 3, split: test}}]\n"
+        stores[codec] = build(folder, text, folder / f"store_{codec}")
+        for unit in stores[codec].units:
+            stream = unit.path("bitstream")
+            (folder / f"clip_{unit.qp}{stream.suffix}").write_bytes(stream.read_bytes())
+        if codec == "vvc":
+            for unit in stores[codec].units:
+                (folder / f"decoded{unit.qp}_96x64_10bit.yuv").write_bytes(unit.decoded_path.read_bytes())
+                (folder / "original_96x64_10bit.yuv").write_bytes(unit.original_path.read_bytes())
+    return folder, stores
+
+
+def sequence(streams: str, **keys) -> str:
+    said = {"source": CLIP, "name": "clip", "frames": 3, "split": "test"} | keys
+    listed = ", ".join(f"{key}: {value}" for key, value in said.items() if value is not None)
+    return f"codec: streams\nctu_size: 32\nsequences: [{{{listed}, streams: [{streams}]}}]\n"
+
+
+def plain_rows(store, units):
+    """The rows of the table of CTUs of some units, without their keys and names."""
+    keys = {unit.key for unit in units}
+    rows = [row for row in store.ctus().to_pylist() if row["unit"] in keys]
+    return [{name: value for name, value in row.items() if name not in ("unit", "sequence", "group")} for row in rows]
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("vvc", "266"), ("hevc", "265")])
+def test_a_store_of_streams_is_that_of_the_encoder(coded, tmp_path, codec, suffix):
+    folder, stores = coded
+    store = build(folder, sequence(f"clip_*.{suffix}"), tmp_path / "store")
+    assert all(problem is None for _, problem in verify_store(store))
+    assert [unit.qp for unit in store.units] == [27, 37]
+    for unit, own in zip(store.units, stores[codec].units, strict=True):
+        for file in ("original", "bitstream", "decoded"):
+            assert unit.path(file).read_bytes() == own.path(file).read_bytes()
+        assert unit.bits == own.bits == sum(picture.bits for picture in unit.pictures)
+        for picture, logged in zip(unit.pictures, own.pictures, strict=True):
+            assert (picture.poc, picture.slice_type, picture.qp) == (logged.poc, logged.slice_type, logged.qp)
+            for plane in ("psnr_y", "psnr_u", "psnr_v"):
+                assert getattr(picture, plane) == pytest.approx(getattr(logged, plane), abs=1e-4)
+        assert unit.given.model_dump() == {
+            "file": f"clip_{unit.qp}.{suffix}",
+            "codec": codec,
+            "ctu_size": 32,
+            "md5s": 3,
+        }
+        if codec == "vvc":
+            np.testing.assert_array_equal(unit.block_planes(), own.block_planes())
+        else:
+            assert unit.block_planes() is None
+    rows, own_rows = plain_rows(store, store.units), plain_rows(stores[codec], stores[codec].units)
+    if codec == "hevc":
+        own_rows = [row | {"depth_mean": None, "depth_max": None} for row in own_rows]
+    assert rows == own_rows
+
+
+@pytest.fixture(scope="module")
+def mixed(coded, tmp_path_factory):
+    """A store of streams of both codecs, and of decoded pictures whose stream is not at hand."""
+    folder, _ = coded
+    text = sequence("clip_*.266").removesuffix("]\n")
+    text += f",\n  {{source: {CLIP}, name: h, group: clip, frames: 3, split: train, streams: [clip_27.265]}}"
+    text += f",\n  {{source: {CLIP}, name: y, group: clip, frames: 3, split: train, streams: [\n"
+    text += "    {decoded: decoded27_96x64_10bit.yuv, slice_qp: 27},\n"
+    text += '    {decoded: "decoded37*.yuv", slice_qp: [37, 38, 38], bit_depth: 10, size: 96x64}]}]\n'
+    text = text.replace("group: clip, frames: 3, split: train", "frames: 3, split: test")
+    return build(folder, text, tmp_path_factory.mktemp("mixed") / "store")
+
+
+def test_decoded_pictures_have_the_qps_that_are_stated_and_no_bits(coded, mixed):
+    units = [unit for unit in mixed.units if unit.name == "y"]
+    assert [[picture.qp for picture in unit.pictures] for unit in units] == [[27, 27, 27], [37, 38, 38]]
+    for unit, own in zip(units, coded[1]["vvc"].units, strict=True):
+        assert unit.decoded_path.read_bytes() == own.decoded_path.read_bytes()
+        assert (unit.bits, unit.has("bitstream"), unit.block_planes()) == (None, False, None)
+        assert unit.psnr_y == pytest.approx(own.psnr_y, abs=1e-4)
+        assert {picture.bits for picture in unit.pictures} == {None}
+    # Records come back as they were written.
+    lines = (mixed.folder / "units.jsonl").read_text().splitlines()
+    assert [json.dumps(unit.to_json()) for unit in open_store(mixed.folder).units] == lines
+    assert mixed.manifest.recipe.qp == [27, 37]
+
+
+def test_statistics_say_what_is_known(mixed, run):
+    status, out, _ = run("dataset", "stats", mixed.folder, "--json")
+    stats = json.loads(out)
+    assert status == 0
+    assert stats["given"] == {
+        "streams": {"hevc": 1, "vvc": 2},
+        "decoded": 2,
+        "stream_pictures": 9,
+        "md5s": 9,
+        "ctu_sizes": [32],
+    }
+    assert [row["bits_per_sample"] for row in stats["rows"]] == [None, None]
+    _, out, _ = run("dataset", "stats", mixed.folder)
+    assert "unknown encoder, decoded by ffmpeg" in out
+    told = "units coded elsewhere: 1 hevc and 2 vvc streams with CTUs of 32, slice QPs from their headers, 9 of 9 "
+    told += "pictures proven by MD5; 2 decoded without a stream, slice QPs as the recipe states them"
+    assert told in out.replace("\n", " ")
+
+
+def test_what_needs_bits_says_so(mixed, tmp_path):
+    with mixed.units[0].originals() as originals:
+        planes = [np.array(picture.y) for picture in originals]
+    (results,) = evaluate([toward_entry(planes, right=0.5)], mixed, "test", tmp_path)
+    assert results.codec == "hevc and unknown and vvc"
+    assert results.mean_gain("y") > 0
+    assert set(results.bd_rate_per_sequence["y"].values()) == {None}
+    assert "no BD-rate for y: of pictures without a stream the bits are not known" in results.notes
+    assert {row.bits is None for row in results.sequences if row.name == "y"} == {True}
+    assert (tmp_path / "report.html").is_file()
+    rows = rate_rows("y", 0.1)
+    assert summarise_rows(rows, as_card({}), mixed, "test").bd_rate["y"] == pytest.approx(-2.28, abs=0.01)
+    rows[1] = rows[1].model_copy(update={"bits": None})
+    assert summarise_rows(rows, as_card({}), mixed, "test").bd_rate["y"] is None
+
+
+def test_a_store_goes_on_where_it_was_and_knows_another_file(coded, tmp_path):
+    folder, _ = coded
+    store = build(folder, sequence("clip_*.266"), tmp_path / "store")
+    keys = {unit.qp: unit.key for unit in store.units}
+    streams = "clip_27.266, {decoded: decoded37_96x64_10bit.yuv, slice_qp: 37}"
+    again = build(folder, sequence(streams), store.folder)
+    assert again.units[0].key == keys[27]
+    assert again.units[1].key != keys[37]
+    other = build(
+        folder, sequence("clip_27.266, {decoded: decoded37_96x64_10bit.yuv, slice_qp: [37, 38, 38]}"), store.folder
+    )
+    assert other.units[0].key == keys[27]
+    assert other.units[1].key != again.units[1].key
+
+
+def test_names_stand_for_their_sequences(coded, tmp_path):
+    folder, _ = coded
+    store = build(folder, sequence('"{name}_*.265"'), tmp_path / "store")
+    assert [unit.given.file for unit in store.units] == ["clip_27.265", "clip_37.265"]
+
+
+STREAM = "clip_27.266"
+YUV = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 27}"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        (sequence(STREAM, frames=2), ConfigError, "clip_27.266 has 3 pictures, its original 2"),
+        (sequence(YUV, frames=2), ConfigError, "10bit.yuv has 3 pictures, its original 2"),
+        (sequence(STREAM, size="64x96"), ConfigError, "has pictures of 96x64 420 10 bit, its original .* 64x96 420 10"),
+        (sequence(STREAM) + "internal_bit_depth: 8\n", ConfigError, "96x64 420 10 bit, its original .* 8 bit"),
+        (sequence(YUV) + "internal_bit_depth: 8\n", ConfigError, "96x64 420 10 bit, its original .* 8 bit"),
+        (
+            sequence(STREAM) + "configuration: ra\n",
+            ConfigError,
+            "has I slices only, which the recipe's configuration ra",
+        ),
+        (sequence(STREAM, source="other_96x64_8bit.yuv"), ConfigError, "picture 0, differs from its original"),
+        (sequence("clip_37.265", source="other_96x64_8bit.yuv"), ConfigError, "picture 0, differs from its original"),
+        (sequence(STREAM, start=1), ConfigError, "is nearer to the original one picture earlier than to its own"),
+        (sequence(YUV, start=1), ConfigError, "is nearer to the original one picture earlier than to its own"),
+        (sequence("{decoded: original_96x64_10bit.yuv, slice_qp: 27}"), ConfigError, "the QP is lower, or nothing was"),
+        (sequence(YUV.replace("qp: 27", "qp: 7")), ConfigError, "the QP is higher"),
+        (sequence(YUV.replace("qp: 27", "qp: [27, 27]")), ConfigError, "has 3 pictures, and 2 slice QPs are given"),
+        (sequence(f"{STREAM}, clip_27.265"), ConfigError, "'clip' are both of QP 27: give each a sequence of its own"),
+        (sequence(f"{STREAM}, {STREAM}"), ConfigError, "has .*clip_27.266 twice"),
+        (sequence("none.266"), MissingFileError, "no stream of the sequence 'clip' matches .*none.266"),
+        (sequence("recipe.yaml"), ConfigError, "recipe.yaml does not tell its slice QPs"),
+        (sequence("{decoded: clip_27.266, slice_qp: 27}"), ConfigError, "clip_27.266 tells its slice QPs itself"),
+        (sequence(STREAM) + "preset: fast\nqp: [27]\n", ConfigError, "codec streams takes no preset, qp"),
+        (sequence(STREAM).replace("streams\n", "vvc\nqp: [27]\n"), ConfigError, "codec vvc takes no streams"),
+        (sequence("").replace(", streams: []", ""), ConfigError, "codec streams needs streams"),
+        (sequence(STREAM, scales="[1, 0.5]"), ConfigError, "has no scales and variants"),
+        (sequence("{decoded: x.yuv, slice_qp: 64}"), ConfigError, "slice_qp"),
+        (sequence("{decoded: x.yuv, qp: 27}"), ConfigError, "qp"),
+    ],
+)
+def test_what_is_not_so_is_told(coded, tmp_path, text, error, message):
+    with pytest.raises(error, match=message):
+        build(coded[0], text, tmp_path / "store")
+    assert not (tmp_path / "store" / "manifest.json").exists()
+
+
+def test_stated_qps_that_are_interchanged_are_told(coded, tmp_path):
+    """Each of them alone may be: three times the step is within what perceptual decisions do."""
+    streams = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 37}, {decoded: decoded37_96x64_10bit.yuv, slice_qp: 27}"
+    with pytest.raises(ConfigError, match=r"'clip' has more error at QP 27 .* than at QP 37 .*slice_qp .* is wrong"):
+        build(coded[0], sequence(streams), tmp_path / "store")
+
+
+def test_originals_of_another_scale_are_told(coded, tmp_path):
+    """8 bit in words of 16 that are said to be 10 bit: a quarter as bright."""
+    folder, _ = coded
+    samples = np.fromfile(folder / CLIP, np.uint8).astype("<u2")
+    (folder / "dark_96x64_10bit.yuv").write_bytes(samples.tobytes())
+    with pytest.raises(ConfigError, match="the original or its samples are others"):
+        build(folder, sequence(STREAM, source="dark_96x64_10bit.yuv"), tmp_path / "store")
+
+
+def test_one_stream_for_two_sequences_is_told(coded, tmp_path):
+    text = sequence("clip_*.266").removesuffix("]\n")
+    text += f", {{source: {CLIP}, name: again, split: test, streams: [clip_27.266]}}]\n"
+    with pytest.raises(ConfigError, match=r"clip_27\.266 is given for two sequences, 'clip' and 'again'"):
+        build(coded[0], text, tmp_path / "store")
+
+
+@pytest.mark.parametrize("suffix", ["266", "265"])
+def test_pictures_that_do_not_have_their_streams_md5_are_told(coded, tmp_path, suffix):
+    """The hash itself is changed, in the last SEI, so that nothing else of the stream is damaged."""
+    folder, _ = coded
+    stream = bytearray((folder / f"clip_27.{suffix}").read_bytes())
+    stream[-9] ^= 0x10
+    (folder / f"damaged.{suffix}").write_bytes(stream)
+    with pytest.raises(EncoderError, match=rf"damaged\.{suffix}: decoding bitstream\.{suffix} failed"):
+        build(folder, sequence(f"damaged.{suffix}"), tmp_path / "store")
+
+
+def test_a_stream_that_was_cut_is_told(coded, tmp_path):
+    folder, _ = coded
+    whole = (folder / "clip_27.265").read_bytes()
+    (folder / "cut.265").write_bytes(whole[: len(whole) * 2 // 3])
+    with pytest.raises((ConfigError, FormatError, EncoderError), match=r"cut\.265"):
+        build(folder, sequence("cut.265"), tmp_path / "store")
+
+
+def test_random_access_is_taken_in_by_its_own_order(golden_file, own_golden, tmp_path):
+    """Another order of coding than of showing: each picture has its own slice QP, and low delay is refused."""
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    (tmp_path / "ra.266").write_bytes(stream.read_bytes())
+    source = own_golden / "sources" / "tinyclip_128x64_17f_8b420.yuv"
+    text = f"codec: streams\nctu_size: 64\nsequences: [{{source: {source}, size: 128x64, streams: [ra.266]}}]\n"
+    store = build(tmp_path, text + "configuration: ra\n", tmp_path / "store")
+    (unit,) = store.units
+    assert len({picture.qp for picture in unit.pictures}) > 2
+    assert unit.qp == min(picture.qp for picture in unit.pictures) == 37
+    assert sum(picture.bits for picture in unit.pictures) == unit.bits == 8 * stream.stat().st_size
+    with pytest.raises(ConfigError, match="has P or B slices, which the recipe's configuration ai has not"):
+        build(tmp_path, text, tmp_path / "ai")
+    with pytest.raises(ConfigError, match="in another order than they are coded in: it is ra, not ldb"):
+        build(tmp_path, text + "configuration: ldb\n", tmp_path / "ldb")
+    with open_raw(unit.decoded_path, unit.format) as decoded:
+        assert len(decoded) == 17
