@@ -20,14 +20,19 @@ BLOCK = 8
 MOST = 6.0
 """Luma MSE, as a multiple of the expected one, that is taken for a codec's own.
 
-Measured: 650 pictures of many origins in all intra by libvvenc at constant QPs 22 to 42 have 0.28 to 1.50, golden
-streams of libvvenc and x265 in all intra, random access and low delay 0.22 to 1.36, two clips by x265 with rate factor
-18 to 40 and psychovisual decisions 0.42 to 1.87, and by libvvenc with perceptual adaptation, which codes at other QPs
-than the slice's, 0.25 to 3.72.
+Measured: 650 pictures of many origins in all intra by libvvenc at constant QPs 22 to 42 have 0.42 to 1.53; golden
+streams of libvvenc and x265 in all intra, random access and low delay 0.30 to 1.43; two clips by x265 with rate factor
+18 to 40 and psychovisual decisions 0.49 to 1.95, and by libvvenc with perceptual adaptation, which codes at other QPs
+than the slice's, 0.33 to 3.83. Pictures of the 650 against others of their size and QP (475 pairs) have 23 at least.
 """
 
 LEAST = 0.2
-"""The same from below, of the pictures with the lowest slice QP: others may copy what was coded better."""
+"""The same from below, of the pictures with the lowest slice QP: others may copy what was coded better.
+
+Those of the streams above have 0.42 at least. Of 50 pictures at five QPs each a stated QP that is 15 too low is told by
+MOST for 99 %, one 10 too low for 42 %; one that is 20 too high by LEAST for 76 %, 15 for 59 %, 10 for 10 %; one that is
+5 off never.
+"""
 
 _ROUNDING = 0.25
 """MSE at 8 bit that is always taken: three times that of rounding to whole samples."""
@@ -36,7 +41,7 @@ _NEARER = -0.5
 """Of what two originals in turn differ by: how much nearer to the other one decoded pictures must be to belong to it.
 
 A picture that is coded from its own original has about 1, from the other -1, and one between them 0: a still scene
-whose noise is not coded. Measured on the streams above with several pictures: 0.68 to 0.97.
+whose noise is not coded. Measured on the streams above that have several pictures: 0.58 to 0.98.
 """
 
 _Luma = npt.NDArray[np.float64]
