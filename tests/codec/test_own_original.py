@@ -115,6 +115,15 @@ def test_a_shifted_original_is_told(prove, qp, all_intra, step, told):
         prove(originals, decoded, [qp] * 4, all_intra=all_intra)
 
 
+@pytest.mark.parametrize(("step", "told"), [(1, "one picture earlier"), (-1, "one picture later")])
+def test_a_shift_that_no_picture_shows_by_itself_is_told_of_all(prove, step, told):
+    """At high QPs a small motion is less than the error that is allowed."""
+    originals = [scene(number, noise=2, speed=2) for number in range(1, 5)]
+    decoded = [quantised(scene(number - step, noise=2, speed=2), 42) for number in range(1, 5)]
+    with pytest.raises(ConfigError, match=rf"^x\.266 is nearer to the original {told} than to its own"):
+        prove(originals, decoded, [42] * 4, all_intra=False)
+
+
 def test_a_still_scene_whose_noise_is_copied_passes_but_in_all_intra(prove):
     """A picture that copies the one before it is nearer to that one's original; one of all intra cannot be."""
     originals = [scene(number, speed=0) for number in range(4)]
