@@ -47,9 +47,9 @@ def draw(models: list[Results], output: Path) -> None:
     pictures, classes = len({row.name for row in last.sequences}), len({row.class_ for row in last.sequences})
     preset, configuration = last.settings["preset"], last.settings["configuration"].upper()
     axes.set_title(
-        f"Over finished pictures of libvvenc {preset}, {configuration}, all in-loop filters on: "
+        f"Over finished pictures of libvvenc {preset}, {configuration}, all in-loop filters on:\n"
         f"mean of {classes} classes, {pictures} pictures never trained on",
-        fontsize=8.5,
+        fontsize=9,
     )
     axes.spines[["top", "right"]].set_visible(False)
     low, high = axes.get_ylim()

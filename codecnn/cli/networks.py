@@ -31,7 +31,7 @@ def models(as_json: Json = False) -> None:
     for name in list_models():
         table.add_row(name, describe_model(name))
     out.print(table)
-    table = Table("weights", "kMAC/pixel", "planes", "gain, dB", "BD-rate")
+    table = Table("weights", "kMAC/pixel", "planes", "gain, dB", "BD-rate", "mean of")
     for stem, card in cards.items():
         facts = _weights(stem, card)
         table.add_row(
@@ -40,6 +40,7 @@ def models(as_json: Json = False) -> None:
             " ".join(facts["planes"]),
             "not tested" if facts["mean_gain_db"] is None else f"{facts['mean_gain_db']:+.3f}",
             "" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f} %",
+            "" if facts["classes"] is None else f"{facts['classes']} classes",
         )
     out.print(table)
 
@@ -49,15 +50,15 @@ def _weights(name: str, card: "Card") -> dict[str, Any]:
 
     The mean gain and the BD-rate are those over classes of pictures where the test had several.
     """
-    over = card.test.over_classes if card.test else None
+    gain, rate = card.test.luma if card.test else (None, None)
     return {
         "name": name,
         "kmac_per_pixel": card.kmac_per_pixel,
         "planes": card.options["planes"],
-        "classes": over.classes if over else None,
+        "classes": card.test.over_classes.classes if card.test and card.test.over_classes else None,
         "gain_db": card.test.gain_db["y"] if card.test else None,
-        "mean_gain_db": over.gain_db if over else card.test.gain_db["y"]["mean"] if card.test else None,
-        "bd_rate": over.bd_rate_y if over else card.test.bd_rate["y"] if card.test else None,
+        "mean_gain_db": gain,
+        "bd_rate": rate,
     }
 
 

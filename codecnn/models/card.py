@@ -44,6 +44,13 @@ class CardTest(BaseModel):
     bd_rate: dict[str, float | None]
     over_classes: MeanOfClasses | None = None
 
+    @property
+    def luma(self) -> tuple[float | None, float | None]:
+        """Luma's mean gain and BD-rate, over classes of pictures where the test has several, else over pictures."""
+        if self.over_classes is not None:
+            return self.over_classes.gain_db, self.over_classes.bd_rate_y
+        return self.gain_db["y"]["mean"], self.bd_rate["y"]
+
 
 class TrainedOn(BaseModel):
     """A store that a network was trained on: how its pictures were coded, and which they are.

@@ -38,7 +38,7 @@ def quality(cards: Mapping[str, Card]) -> list[str]:
     """Lines of the table of quality: the weights of `cards`. What others published follows in page.md."""
     lines = ["| what | kMAC/pixel | gain, dB | BD-rate, % | source |", "|---|---:|---:|---:|---|"]
     for name, card in cards.items():
-        found = (card.test.gain_db["y"]["mean"], card.test.bd_rate["y"]) if card.test else (None, None)
+        found = card.test.luma if card.test else (None, None)
         gain, rate = (
             "–" if value is None else f"{value:+.{digits}f}" for value, digits in zip(found, (4, 2), strict=True)
         )
