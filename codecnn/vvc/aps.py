@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from codecnn.vvc.bits import Bits
 
-ALF_APS = 0
+ALF_APS, LMCS_APS, SCALING_APS = range(3)
+"""Values of aps_params_type (table 6)."""
 
 
 class AlfFilters(NamedTuple):

@@ -65,7 +65,7 @@ def start_groups(w: Work) -> None:
     if n[st.QP_DELTA] and n[st.QG_LUMA] and n[st.SUBDIV] <= n[st.QP_DELTA_SUBDIV]:
         start_group(w)
     if n[st.CHROMA_QP_OFFSET] and n[st.QG_CHROMA] and n[st.SUBDIV] <= n[st.CHROMA_QP_OFFSET_SUBDIV]:
-        n[st.CHROMA_QP_CODED] = 0
+        n[st.CHROMA_QP_CODED] = n[st.CHROMA_QP_IDX] = 0
 
 
 @compiled

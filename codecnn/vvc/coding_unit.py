@@ -9,6 +9,7 @@ from codecnn.vvc.cabac import decode_bin
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.inter import inter_unit
 from codecnn.vvc.intra import intra_chroma, intra_luma
+from codecnn.vvc.log import begin_unit, end_unit
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.quantization import predict_qp
 from codecnn.vvc.state import Work
@@ -22,6 +23,8 @@ def coding_unit(w: Work) -> None:
     n[st.CU_FIRST : st.CU_LAST + 1] = 0
     n[st.INTRA_MODE] = -1
     chroma = int(n[st.TREE] == st.DUAL_CHROMA)
+    if n[st.KEEP]:
+        begin_unit(w)
     fill(w, st.CB_WIDTH + chroma, n[st.W])
     fill(w, st.CB_HEIGHT + chroma, n[st.H])
     fill(w, st.QT_DEPTH + chroma, n[st.DEPTH_QT])
@@ -50,6 +53,8 @@ def coding_unit(w: Work) -> None:
     if not chroma:
         fill(w, st.CU_SKIP, n[st.SKIP])
         fill(w, st.CU_QP, n[st.QP_Y])
+    if n[st.KEEP]:
+        end_unit(w)
 
 
 @compiled
@@ -171,3 +176,4 @@ def decode_mts(w: Work) -> None:
         value = 0
         while value < 4 and decode_bin(w, c.MTS_IDX + value):
             value += 1
+        n[st.MTS_IDX] = value

@@ -1,5 +1,8 @@
 """The coding units of pictures: what the compiled parser needs from headers, and the columns that come out."""
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +21,19 @@ _FAULTS = {
     st.FAULT_SPLIT: "a block reaches past the picture and cannot be split",
     st.FAULT_TERMINATE: "it does not end where its data ends",
     st.FAULT_QP: "a QP changes by more than it may",
+    st.FAULT_LEVEL: "a coefficient level has more than 16 bits",
 }
+
+_NO_LOG = np.zeros(0, np.int32)
+
+
+class ParsedCtus(NamedTuple):
+    """Some CTUs of one slice: its number in the picture, the slice, its coding units (n, columns), and their log."""
+
+    index: int
+    part: Slice
+    cus: npt.NDArray[np.int32]
+    log: npt.NDArray[np.int32]
 
 
 def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
@@ -27,11 +42,20 @@ def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
     Positions and sizes are luma samples, also of a separate chroma tree (`channel` 1), whose rows carry no modes: -1
     is what a row does not have. Raises FormatError for damaged slice data.
     """
+    return np.concatenate([some.cus.copy() for some in parsed_ctus(picture, _NO_LOG)])
+
+
+def parsed_ctus(picture: Picture, log: npt.NDArray[np.int32]) -> Iterator[ParsedCtus]:
+    """The CTUs of a picture, some at a time in decoding order; the arrays are written again for the next ones.
+
+    `log` takes what `codecnn.vvc.log` says, if it has room for `log.LOG_OF_A_CTU` numbers; if it has none, nothing is
+    kept. Raises FormatError for damaged slice data.
+    """
     sps, pps = picture.sps, picture.pps
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
     maps = np.zeros((st.MAPS, height // 4, width // 4), np.int16)
     ctbs = np.zeros((st.CTB_MAPS, pps.tiles.rows[-1], pps.tiles.columns[-1]), np.int32)
-    rows: list[npt.NDArray[np.int32]] = []
+    cus = np.empty((8 * CUS_OF_A_CTU, len(st.CU_COLUMNS)), np.int32)
     regions = ctbs[st.CTB_REGION].reshape(-1)
     for index, part in enumerate(picture.slices):
         ctus = slice_ctus(pps.tiles, part.header.parts, sps.sps_entropy_coding_sync_enabled_flag)
@@ -39,36 +63,20 @@ def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
             raise FormatError(f"slice {index} covers what another slice covers")
         n = _numbers(part)
         n[st.REGION] = 1 + index * (MAX_TILES + 1)
-        rows += _parse_slice(part, index, n, ctus, maps, ctbs)
+        n[st.KEEP] = len(log) > 0
+        data = np.frombuffer(part.rbsp, np.uint8)[part.start :].copy()
+        n[st.END] = len(data)
+        work = st.Work(n, data, maps, log)
+        while n[st.CTU] < len(ctus):
+            n[st.CU_COUNT] = n[st.LOG] = 0
+            with compiled_once(parse_ctus):
+                parse_ctus(work, ctbs, ctus, cus)
+            if n[st.FAULT]:
+                raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
+            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], log[: n[st.LOG]])
     missing = int(np.count_nonzero(regions == 0))
     if missing:
         raise FormatError(f"{missing} of {regions.size} CTUs are in no slice")
-    return np.concatenate(rows)
-
-
-def _parse_slice(
-    part: Slice,
-    index: int,
-    n: st.Ints,
-    ctus: st.Ints,
-    maps: npt.NDArray[np.int16],
-    ctbs: npt.NDArray[np.int32],
-) -> list[npt.NDArray[np.int32]]:
-    h = part.header
-    data = np.frombuffer(part.rbsp, np.uint8)[part.start :].copy()
-    n[st.END] = len(data)
-    n[st.INITIAL :] = initial_contexts(h.slice_type, h.sh_cabac_init_flag, h.slice_qp_y)
-    work = st.Work(n, data, maps)
-    cus = np.empty((8 * CUS_OF_A_CTU, len(st.CU_COLUMNS)), np.int32)
-    rows = []
-    while n[st.CTU] < len(ctus):
-        n[st.CU_COUNT] = 0
-        with compiled_once(parse_ctus):
-            parse_ctus(work, ctbs, ctus, cus)
-        if n[st.FAULT]:
-            raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
-        rows.append(cus[: n[st.CU_COUNT]].copy())
-    return rows
 
 
 def _numbers(part: Slice) -> st.Ints:
@@ -84,6 +92,7 @@ def _numbers(part: Slice) -> st.Ints:
     n[st.LOG2_CTU], n[st.LOG2_MIN_CB] = sps.ctb_log2_size_y, sps.min_cb_log2_size_y
     n[st.CHROMA], n[st.BIT_DEPTH] = sps.sps_chroma_format_idc, sps.bit_depth
     n[st.SUB_WIDTH], n[st.SUB_HEIGHT] = sps.log2_sub_width_c, sps.log2_sub_height_c
+    n[st.INITIAL :] = initial_contexts(h.slice_type, h.sh_cabac_init_flag, h.slice_qp_y)
     n[st.IS_I], n[st.IS_B] = intra, h.slice_type == "B"
     n[st.DUAL_TREE], n[st.WAVEFRONT] = sps.sps_qtbtt_dual_tree_intra_flag, sps.sps_entropy_coding_sync_enabled_flag
     n[st.MIN_QT_Y], n[st.MIN_QT_C] = 1 << luma.log2_min_qt, 1 << chroma.log2_min_qt

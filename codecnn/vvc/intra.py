@@ -7,7 +7,9 @@ from codecnn.vvc.compiled import compiled
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.state import Work
 
-PLANAR, DC, HORIZONTAL, VERTICAL = 0, 1, 18, 50
+PLANAR, DC, HORIZONTAL, VERTICAL, DIAGONAL = 0, 1, 18, 50, 66
+CCLM = 67
+"""The first of three: from left and above, from the left, from above."""
 
 
 @compiled
@@ -23,7 +25,7 @@ def intra_luma(w: Work) -> None:
         if n[st.MIP]:
             n[st.MIP_FLAG] = decode_mip_flag(w)
         if n[st.MIP_FLAG]:
-            decode_bypass(w)  # intra_mip_transposed_flag
+            n[st.MIP_TRANSPOSED] = decode_bypass(w)
             small = width == 4 or height == 4 or (width == 8 and height == 8)
             n[st.INTRA_MODE] = truncated_binary(w, 15 if width == 4 and height == 4 else 7 if small else 5)
         else:
@@ -129,18 +131,38 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
 
 @compiled
 def intra_chroma(w: Work) -> None:
-    """The chroma part of an intra coding unit; its mode steers nothing and is not derived."""
+    """The chroma part of an intra coding unit; sets CHROMA_MODE to IntraPredModeC, of CCLM to 67, 68 or 69 as VTM does,
+    and COLOCATED_MODE to the luma mode that the clause derives it from (clause 8.4.3)."""
     n = w.n
+    n[st.COLOCATED_MODE] = colocated_mode(w)
     if n[st.BDPCM] and n[st.W] >> n[st.SUB_WIDTH] <= n[st.MAX_TS] and n[st.H] >> n[st.SUB_HEIGHT] <= n[st.MAX_TS]:
         n[st.BDPCM_CHROMA] = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
         if n[st.BDPCM_CHROMA]:
-            decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG)
+            n[st.CHROMA_MODE] = VERTICAL if decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG) else HORIZONTAL
             return
     if cclm_enabled(w) and decode_bin(w, c.CCLM_MODE_FLAG):
+        n[st.CHROMA_MODE] = CCLM
         if decode_bin(w, c.CCLM_MODE_IDX):
-            decode_bypass(w)
+            n[st.CHROMA_MODE] += 1 + decode_bypass(w)
     elif decode_bin(w, c.INTRA_CHROMA_PRED_MODE):
-        decode_bypass_bits(w, 2)
+        index = decode_bypass_bits(w, 2)
+        mode = PLANAR if index == 0 else VERTICAL if index == 1 else HORIZONTAL if index == 2 else DC
+        # What derived mode has already, stands for the one diagonal that is left.
+        n[st.CHROMA_MODE] = DIAGONAL if mode == n[st.COLOCATED_MODE] else mode
+    else:
+        n[st.CHROMA_MODE] = n[st.COLOCATED_MODE]
+
+
+@compiled
+def colocated_mode(w: Work) -> int:
+    """lumaIntraPredMode (clause 8.4.3): of this unit, or where trees are separate of the luma at its centre."""
+    n = w.n
+    if n[st.TREE] == st.SINGLE:
+        return PLANAR if n[st.MIP_FLAG] else n[st.INTRA_MODE]
+    x, y = n[st.X] + n[st.W] // 2, n[st.Y] + n[st.H] // 2
+    if peek(w, st.CU_PRED_MODE, x, y) != st.MODE_INTRA:
+        return DC
+    return PLANAR if peek(w, st.CU_MIP, x, y) else peek(w, st.CU_INTRA_MODE, x, y)
 
 
 @compiled

@@ -54,11 +54,11 @@ class PictureHeader(SyntaxStructure):
         self.ph_poc_msb_cycle_val = r.u(sps.poc_msb_cycle_len) if msb_present else None
         self.alf = read_alf(r, sps) if sps.sps_alf_enabled_flag and pps.pps_alf_info_in_ph_flag else AlfSelection()
         self.ph_lmcs_enabled_flag = sps.sps_lmcs_enabled_flag and r.flag()
-        if self.ph_lmcs_enabled_flag:
-            r.skip(2 + (sps.sps_chroma_format_idc != 0))
+        self.ph_lmcs_aps_id = r.u(2) if self.ph_lmcs_enabled_flag else 0
+        scaled = self.ph_lmcs_enabled_flag and sps.sps_chroma_format_idc != 0
+        self.ph_chroma_residual_scale_flag = scaled and r.flag()
         self.ph_explicit_scaling_list_enabled_flag = sps.sps_explicit_scaling_list_enabled_flag and r.flag()
-        if self.ph_explicit_scaling_list_enabled_flag:
-            r.skip(3)
+        self.ph_scaling_list_aps_id = r.u(3) if self.ph_explicit_scaling_list_enabled_flag else 0
         if sps.virtual_boundaries_in_ph and r.flag():
             skip_virtual_boundaries(r)
         self.ph_pic_output_flag = not pps.pps_output_flag_present_flag or self.ph_non_ref_pic_flag or r.flag()
@@ -69,7 +69,7 @@ class PictureHeader(SyntaxStructure):
         if self.ph_inter_slice_allowed_flag:
             self._read_inter(r)
         self.ph_qp_delta = r.se("ph_qp_delta", -128, 127) if pps.pps_qp_delta_info_in_ph_flag else 0
-        r.skip(sps.sps_joint_cbcr_enabled_flag)  # ph_joint_cbcr_sign_flag
+        self.ph_joint_cbcr_sign_flag = sps.sps_joint_cbcr_enabled_flag and r.flag()
         sao = sps.sps_sao_enabled_flag and pps.pps_sao_info_in_ph_flag
         self.ph_sao_luma_enabled_flag = sao and r.flag()
         self.ph_sao_chroma_enabled_flag = sao and sps.sps_chroma_format_idc != 0 and r.flag()

@@ -17,7 +17,7 @@ from codecnn.vvc.sps import SequenceParameterSet
 class Slice(NamedTuple):
     """One slice: its headers, its RBSP and where in it (bytes) the slice data begins, the ALF parameter sets by id.
 
-    `references` are (is long-term, POC) of the active entries of L0 and L1.
+    `others` are the RBSPs of the parameter sets of LMCS and scaling lists by type (`aps.LMCS_APS`) and id. `references` are (is long-term, POC) of the active entries of L0 and L1.
     """
 
     header: SliceHeader
@@ -27,6 +27,7 @@ class Slice(NamedTuple):
     start: int
     filters: dict[int, AlfFilters]
     references: list[list[tuple[bool, int]]]
+    others: dict[tuple[int, int], bytes]
 
 
 class Picture(NamedTuple):
@@ -53,6 +54,7 @@ class _Reader:
         self.pps_rbsp: dict[int, bytes] = {}
         self.pps: dict[int, PictureParameterSet] = {}
         self.filters: dict[int, AlfFilters] = {}
+        self.others: dict[tuple[int, int], bytes] = {}
         self.header: PictureHeader | None = None
         self.picture: Picture | None = None
         self.sequence_ended = True
@@ -113,6 +115,9 @@ def _unit(state: _Reader, unit: nal.NalUnit) -> Picture | None:
         found = read_alf_aps(unit.rbsp)
         if found is not None:
             state.filters = {**state.filters, found[0]: found[1]}
+        else:
+            r = Bits(unit.rbsp)
+            state.others = {**state.others, (r.u(3), r.u(5)): unit.rbsp}
     elif unit.type == nal.PH:
         state.header = PictureHeader(Bits(unit.rbsp), state.parameter_sets, in_slice=False)
     elif unit.type in (nal.EOS, nal.EOB):
@@ -153,7 +158,7 @@ def _slice(state: _Reader, unit: nal.NalUnit) -> Picture | None:
     log2_lsb = h.sps.log2_max_pic_order_cnt_lsb
     references = [list_pocs(entries, poc, log2_lsb, state.decoded) for entries in s.ref_pic_lists]
     references = [entries[:active] for entries, active in zip(references, s.num_ref_idx_active, strict=True)]
-    state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references))
+    state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references, state.others))
     return done
 
 

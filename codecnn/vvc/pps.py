@@ -62,21 +62,24 @@ class PictureParameterSet(SyntaxStructure):
         self.pps_chroma_tool_offsets_present_flag = r.flag()
         self.pps_slice_chroma_qp_offsets_present_flag = self.pps_cu_chroma_qp_offset_list_enabled_flag = False
         self.chroma_qp_offset_list_len = 0
+        self.chroma_qp_offsets = (0, 0, 0)
+        self.chroma_qp_offset_list: tuple[tuple[int, ...], ...] = ()
         if not self.pps_chroma_tool_offsets_present_flag:
             return
         offsets = ["pps_cb_qp_offset", "pps_cr_qp_offset"]
-        for name in offsets:
-            r.se(name, -12, 12)
+        cb, cr = (r.se(name, -12, 12) for name in offsets)
+        joint = 0
         if r.flag():
-            r.se("pps_joint_cbcr_qp_offset_value", -12, 12)
+            joint = r.se("pps_joint_cbcr_qp_offset_value", -12, 12)
             offsets.append("pps_joint_cbcr_qp_offset")
+        self.chroma_qp_offsets = (cb, cr, joint)
         self.pps_slice_chroma_qp_offsets_present_flag = r.flag()
         self.pps_cu_chroma_qp_offset_list_enabled_flag = r.flag()
         if self.pps_cu_chroma_qp_offset_list_enabled_flag:
             self.chroma_qp_offset_list_len = r.ue("pps_chroma_qp_offset_list_len_minus1", 5) + 1
-            for _ in range(self.chroma_qp_offset_list_len):
-                for name in offsets:
-                    r.se(name + "_list", -12, 12)
+            self.chroma_qp_offset_list = tuple(
+                tuple(r.se(name + "_list", -12, 12) for name in offsets) for _ in range(self.chroma_qp_offset_list_len)
+            )
 
     def _read_deblocking(self, r: Bits, partitioned: bool) -> None:
         control = r.flag()  # pps_deblocking_filter_control_present_flag

@@ -2,13 +2,14 @@
 
 Levels (quantized coefficients) are coded in sub-blocks of mostly 4x4 from the last significant one back to the DC,
 along diagonals, because the large ones gather at low frequencies: those already read, to the right and below, tell how
-large the next may be, which both contexts and Rice parameters follow. No bin depends on signs, which are passed over.
+large the next may be, which both contexts and Rice parameters follow. No bin depends on signs, which go to the log at most.
 """
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, limited_exp_golomb, truncated_unary
 from codecnn.vvc.compiled import compiled
+from codecnn.vvc.log import keep_level
 from codecnn.vvc.scans import SCAN, SCAN_INDEX
 from codecnn.vvc.state import Work
 
@@ -202,6 +203,7 @@ def sub_block(
     n = w.n
     dep_quant = n[st.DEP_QUANT]
     budget, state = n[st.BUDGET], n[st.QSTATE]
+    first_state = state
     # First pass, context coded: significance, greater than 1, parity, greater than 3; four bins a level at most, so it
     # ends where fewer are left of the budget.
     place = first
@@ -254,8 +256,40 @@ def sub_block(
     # Sign data hiding: in a sub-block whose levels lie far apart, the parity of their sum tells the sign of the last.
     if w.n[st.SIGN_HIDING] and highest - lowest > 3:
         count -= 1
-    decode_bypass_bits(w, count)
+    signs = decode_bypass_bits(w, count)
+    if n[st.KEEP]:
+        keep_sub_block(w, origin, log2_sw, log2_sh, first, first_state, signs, count)
     n[st.BUDGET], n[st.QSTATE] = budget, state
+
+
+@compiled
+def keep_sub_block(
+    w: Work,
+    origin: int,
+    log2_sw: int,
+    log2_sh: int,
+    first: int,
+    state: int,
+    signs: int,
+    count: int,
+) -> None:
+    """Put the levels of a sub-block into the log, by `signs` of the first `count` (clause 7.4.12.11: TransCoeffLevel).
+
+    `state` is that of dependent quantization at the place `first`.
+    """
+    n = w.n
+    total = 0
+    for place in range(first, -1, -1):
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        level = n[LEVEL + at]
+        if level:
+            total += level
+            count -= 1
+            # The last sign, if it is hidden, is in the parity of the sum.
+            negative = (signs >> count) & 1 if count >= 0 else total & 1
+            keep_level(w, at, -level if negative else level, state >> 1)
+        if n[st.DEP_QUANT]:
+            state = next_state(state, level & 1)
 
 
 @compiled
@@ -360,14 +394,26 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
         end_of_pass2 += 1
     for place in range(last + 1):
         at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        negative = n[SIGN + at] < 0
         if place < end_of_pass2:
-            if n[LEVEL + at] >= 10:
-                decode_remainder(w, 1)
+            level = n[LEVEL + at]
+            if level >= 10:
+                level += 2 * decode_remainder(w, 1)
         elif place < end_of_pass1:
-            if n[PASS1 + at] >= 2:
-                decode_remainder(w, 1)
-        elif decode_remainder(w, 1):
-            decode_bypass(w)
+            level = n[PASS1 + at]
+            if level >= 2:
+                level += 2 * decode_remainder(w, 1)
+        else:
+            level = decode_remainder(w, 1)
+            if level:
+                negative = decode_bypass(w) == 1
+        if level and not bdpcm and place < end_of_pass1:
+            # The greater neighbour is the likeliest level, and has the shortest code (clause 7.3.11.12).
+            likely = max(n[LEVEL + at - 1], n[LEVEL + at - st.LEVEL_STRIDE])
+            level = likely if level == 1 and likely > 0 else level - (level <= likely)
+        n[LEVEL + at] = level
+        if level and n[st.KEEP]:
+            keep_level(w, at, -level if negative else level, 0)
     n[st.BUDGET] = budget
 
 

@@ -11,6 +11,7 @@ from codecnn.vvc.cabac import decode_terminating_one, start_decoder
 from codecnn.vvc.coding_tree import coding_tree_of_ctu
 from codecnn.vvc.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
 from codecnn.vvc.contexts import CONTEXT_NUMBERS
+from codecnn.vvc.log import LOG_OF_A_CTU
 from codecnn.vvc.loop_filters import alf, sao
 from codecnn.vvc.state import CtbMaps, Ints, Work
 from codecnn.vvc.tiles import ADDRESS, END_OF_NOTHING, END_OF_SLICE, ENDS, FIRST_IN_ROW, TILE
@@ -29,6 +30,7 @@ def borrowed(w: Work) -> Work:
         carray(pointer(w.n.ctypes.data), w.n.shape, np.int64),
         carray(pointer(w.data.ctypes.data), w.data.shape, np.uint8),
         carray(pointer(w.maps.ctypes.data), w.maps.shape, np.int16),
+        carray(pointer(w.log.ctypes.data), w.log.shape, np.int32),
     )
 
 
@@ -47,7 +49,7 @@ def start_substream(w: Work) -> None:
 def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]], str]:
     @compiled_entry
     def parse_ctus(owned: Work, ctbs: CtbMaps, ctus: Ints, cus: npt.NDArray[np.int32]) -> str:
-        """Parse CTUs of a slice until it ends, `cus` might not take those of one more, or a fault is found.
+        """Parse CTUs of a slice until it ends, `cus` or the log might not take one more, or a fault is found.
 
         `ctbs` (CTB_MAPS, rows, columns) are maps of the picture in CTUs, `ctus` the CTUs of the slice as in
         `tiles.slice_ctus`, and `cus` (n, columns) what is found. Returns the hash of the sources: numba keeps compiled
@@ -57,13 +59,15 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
         n = w.n
         columns = ctbs.shape[2]
         while n[st.CTU] < len(ctus) and n[st.CU_COUNT] + CUS_OF_A_CTU <= len(cus) and not n[st.FAULT]:
+            if n[st.KEEP] and n[st.LOG] + LOG_OF_A_CTU > len(w.log):
+                break
             index = n[st.CTU]
             n[st.CTU] += 1
             x, y = ctus[index, ADDRESS] % columns, ctus[index, ADDRESS] // columns
             n[st.CTB_X], n[st.CTB_Y] = x << n[st.LOG2_CTU], y << n[st.LOG2_CTU]
             # Slices and tiles are parsed independently: blocks of another one count as not there (clause 6.4.4).
             region = n[st.REGION] + ctus[index, TILE]
-            ctbs[st.CTB_REGION, y, x] = region
+            ctbs[st.CTB_REGION, y, x] = n[st.CTU_REGION] = region
             n[st.LEFT_AVAILABLE] = int(x > 0 and ctbs[st.CTB_REGION, y, x - 1] == region)
             n[st.TOP_AVAILABLE] = int(y > 0 and ctbs[st.CTB_REGION, y - 1, x] == region)
             if index == 0 or ctus[index - 1, ENDS] != END_OF_NOTHING:

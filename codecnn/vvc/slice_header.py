@@ -26,9 +26,9 @@ class SliceHeader(SyntaxStructure):
         if idr or nal_type in (CRA, GDR):
             r.skip(1)  # sh_no_output_of_prior_pics_flag
         self.alf = read_alf(r, sps) if sps.sps_alf_enabled_flag and not pps.pps_alf_info_in_ph_flag else ph.alf
-        if not ph.in_slice:
-            # sh_lmcs_used_flag, sh_explicit_scaling_list_used_flag
-            r.skip(ph.ph_lmcs_enabled_flag + ph.ph_explicit_scaling_list_enabled_flag)
+        self.sh_lmcs_used_flag = ph.ph_lmcs_enabled_flag and (ph.in_slice or r.flag())
+        lists = ph.ph_explicit_scaling_list_enabled_flag
+        self.sh_explicit_scaling_list_used_flag = lists and (ph.in_slice or r.flag())
         self.ref_pic_lists = ph.ref_pic_lists
         if not pps.pps_rpl_info_in_ph_flag and (not idr or sps.sps_idr_rpl_present_flag):
             self.ref_pic_lists = read_ref_pic_lists(r, sps, pps)
@@ -114,8 +114,10 @@ class SliceHeader(SyntaxStructure):
         self.slice_qp_y = pps.init_qp + delta
         if not lowest <= self.slice_qp_y <= 63:
             raise FormatError(f"the slice QP is {self.slice_qp_y}, beyond {lowest} to 63")
+        self.chroma_qp_offsets = (0, 0, 0)
         if pps.pps_slice_chroma_qp_offsets_present_flag:
-            for _ in range(2 + sps.sps_joint_cbcr_enabled_flag):
-                r.se("sh_chroma_qp_offset", -12, 12)
+            cb, cr = (r.se("sh_chroma_qp_offset", -12, 12) for _ in range(2))
+            joint = r.se("sh_joint_cbcr_qp_offset", -12, 12) if sps.sps_joint_cbcr_enabled_flag else 0
+            self.chroma_qp_offsets = (cb, cr, joint)
         list_enabled = pps.pps_cu_chroma_qp_offset_list_enabled_flag
         self.sh_cu_chroma_qp_offset_enabled_flag = list_enabled and r.flag()

@@ -1,5 +1,6 @@
 """Sequence parameter sets (H.266 clauses 7.3.2.4 and 7.4.3.4), as far as parsing pictures needs them."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from codecnn.errors import FormatError, UnsupportedError
@@ -132,14 +133,15 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_explicit_mts_inter_enabled_flag = self.sps_mts_enabled_flag and r.flag()
         self.sps_lfnst_enabled_flag = r.flag()
         self.sps_joint_cbcr_enabled_flag = self.sps_chroma_format_idc != 0 and r.flag()
+        self.chroma_qp_tables: tuple[tuple[int, ...], ...] = ()
         if self.sps_chroma_format_idc == 0:
             return
         same_qp_table_for_chroma = r.flag()
-        for _ in range(1 if same_qp_table_for_chroma else 2 + self.sps_joint_cbcr_enabled_flag):
-            r.se("sps_qp_table_start_minus26", -74, 36)
-            for _ in range(r.ue("sps_num_points_in_qp_table_minus1", 110) + 1):
-                r.ue("sps_delta_qp_in_val_minus1", 255)
-                r.ue("sps_delta_qp_diff_val", 255)
+        tables = [
+            read_chroma_qp_table(r, 6 * (self.bit_depth - 8))
+            for _ in range(1 if same_qp_table_for_chroma else 2 + self.sps_joint_cbcr_enabled_flag)
+        ]
+        self.chroma_qp_tables = tuple((tables * 3)[:3] if same_qp_table_for_chroma else tables)
 
     def _read_filters(self, r: Bits) -> None:
         self.sps_sao_enabled_flag = r.flag()
@@ -212,14 +214,17 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_mrl_enabled_flag = r.flag()
         self.sps_mip_enabled_flag = r.flag()
         self.sps_cclm_enabled_flag = self.sps_chroma_format_idc != 0 and r.flag()
+        self.sps_chroma_vertical_collocated_flag = True
         if self.sps_chroma_format_idc == 1:
-            r.skip(2)  # sps_chroma_horizontal_collocated_flag, sps_chroma_vertical_collocated_flag
+            r.skip(1)  # sps_chroma_horizontal_collocated_flag
+            self.sps_chroma_vertical_collocated_flag = r.flag()
         if r.flag():
             raise UnsupportedError("it allows palette mode, which codecnn does not read")
         if self.sps_chroma_format_idc == 3 and self.max_tb_log2_size_y < 6 and r.flag():
             raise UnsupportedError("it allows the adaptive colour transform, which codecnn does not read")
+        self.min_qp_prime_ts = 4
         if self.sps_transform_skip_enabled_flag:
-            r.ue("sps_min_qp_prime_ts", 8)
+            self.min_qp_prime_ts += 6 * r.ue("sps_min_qp_prime_ts", 8)
         ibc = self.sps_ibc_enabled_flag = r.flag()
         self.max_num_ibc_merge_cand = 6 - r.ue("sps_six_minus_max_num_ibc_merge_cand", 5) if ibc else 0
 
@@ -231,8 +236,8 @@ class SequenceParameterSet(SyntaxStructure):
                 r.se("sps_ladf_qp_offset", -63, 63)
                 r.ue("sps_ladf_delta_threshold_minus1", 2**17)
         self.sps_explicit_scaling_list_enabled_flag = r.flag()
-        if self.sps_lfnst_enabled_flag and self.sps_explicit_scaling_list_enabled_flag:
-            r.skip(1)  # sps_scaling_matrix_for_lfnst_disabled_flag
+        lists_and_lfnst = self.sps_lfnst_enabled_flag and self.sps_explicit_scaling_list_enabled_flag
+        self.sps_scaling_matrix_for_lfnst_disabled_flag = lists_and_lfnst and r.flag()
         self.sps_dep_quant_enabled_flag = r.flag()
         self.sps_sign_data_hiding_enabled_flag = r.flag()
 
@@ -256,6 +261,27 @@ class SequenceParameterSet(SyntaxStructure):
             tools = 4 + self.sps_transform_skip_enabled_flag
             if range_extension and r.u(tools):
                 raise UnsupportedError("it uses operation range extensions, which codecnn does not read")
+
+
+def read_chroma_qp_table(r: Bits, qp_bd_offset: int) -> tuple[int, ...]:
+    """ChromaQpTable (clause 7.4.3.4): the chroma QP of each luma QP from -`qp_bd_offset` to 63."""
+    start = 26 + r.se("sps_qp_table_start_minus26", -26 - qp_bd_offset, 36)
+    points = [(start, start)]
+    for _ in range(r.ue("sps_num_points_in_qp_table_minus1", 110) + 1):
+        less = r.ue("sps_delta_qp_in_val_minus1", 255)
+        step = r.ue("sps_delta_qp_diff_val", 255) ^ less
+        points.append((points[-1][0] + less + 1, points[-1][1] + step))
+    if max(points[-1]) > 63:
+        raise FormatError(f"the table of chroma QPs goes up to {max(points[-1])}, beyond 63")
+    table = {start: start}
+    for (low, first), (high, last) in pairwise(points):
+        for qp in range(low + 1, high + 1):
+            table[qp] = first + ((last - first) * (qp - low) + ((high - low) >> 1)) // (high - low)
+    for qp in range(start - 1, -qp_bd_offset - 1, -1):
+        table[qp] = max(-qp_bd_offset, table[qp + 1] - 1)
+    for qp in range(points[-1][0] + 1, 64):
+        table[qp] = min(63, table[qp - 1] + 1)
+    return tuple(table[qp] for qp in range(-qp_bd_offset, 64))
 
 
 def read_window(r: Bits, width: int, height: int) -> ConformanceWindow:

@@ -22,12 +22,14 @@ class Work(NamedTuple):
 
     `n` all numbers: single ones, and from the offsets below on context variables, tree nodes and levels (one array
     because every array that a compiled function takes costs compile time); `data` the slice data; `maps` (MAPS, rows,
-    columns) of the picture in units of 4x4 luma samples.
+    columns) of the picture in units of 4x4 luma samples; `log` int32 what reconstruction needs, see `log`, unused where
+    KEEP is 0.
     """
 
     n: Ints
     data: npt.NDArray[np.uint8]
     maps: npt.NDArray[np.int16]
+    log: npt.NDArray[np.int32]
 
 
 _free = count()
@@ -55,12 +57,14 @@ MVD_L1_ZERO, NO_BACKWARD, ACTIVE_L0, ACTIVE_L1, WEIGHTED_L0, WEIGHTED_L1 = _next
 
 # Of where the parser is: CTU and CU counts, neighbours of the CTU, the quantization group.
 CTU, CU_COUNT, REGION, TOP_AVAILABLE, LEFT_AVAILABLE, CTB_X, CTB_Y = _next(7)
+KEEP, LOG, UNIT_AT, CTU_REGION, CHROMA_QP_IDX = _next(5)
 QG_X, QG_Y, QG_NEW, QG_FIRST, QG_ROW_FIRST, QP_CODED, CHROMA_QP_CODED, QP_Y, PRED_MODE = _next(9)
 
 # Of the coding unit at hand: all from CU_FIRST to CU_LAST are 0 where one begins.
 SKIP, ISP_SPLIT, BDPCM_LUMA, BDPCM_CHROMA, MIP_FLAG, MRL_IDX, INTRA_MODE = _next(7)
 SBT_FLAG, SBT_HORIZONTAL, SBT_POS, SBT_QUAD, CIIP_FLAG, LFNST_IDX, MERGE = _next(7)
 CBF_LUMA, PREVIOUS_CBF, INFER_CBF, TS_LUMA, TS_ANY = _next(5)
+MIP_TRANSPOSED, CHROMA_MODE, COLOCATED_MODE, MTS_IDX, UNITS = _next(5)
 LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT = _next(4)
 CU_FIRST, CU_LAST = SKIP, MTS_ZERO_OUT
 
@@ -116,4 +120,4 @@ CU_COLUMNS = tuple(_CU_COLUMNS.split())
 CU_BINS = CU_COLUMNS.index("bins")
 
 # Values of n[FAULT].
-FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP = range(5)
+FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP, FAULT_LEVEL = range(6)

@@ -4,6 +4,7 @@ from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
 from codecnn.vvc.compiled import compiled
+from codecnn.vvc.log import begin_transform_unit, note_block
 from codecnn.vvc.quantization import decode_qp_delta
 from codecnn.vvc.residual import residual_coding, residual_ts_coding
 from codecnn.vvc.state import Work
@@ -40,7 +41,8 @@ def transform_tree(w: Work) -> None:
         else:
             width //= parts
         for i in range(parts):
-            transform_unit(w, width, height, i, parts)
+            down, right = (i * height, 0) if n[st.ISP_SPLIT] == st.ISP_HOR else (0, i * width)
+            transform_unit(w, n[st.X] + right, n[st.Y] + down, width, height, i, parts)
     elif n[st.SBT_FLAG]:
         whole = height if n[st.SBT_HORIZONTAL] else width
         first = whole // 4 if n[st.SBT_QUAD] else whole // 2
@@ -49,17 +51,36 @@ def transform_tree(w: Work) -> None:
         for i in range(2):
             size = first if i == 0 else whole - first
             unit_w, unit_h = (width, size) if n[st.SBT_HORIZONTAL] else (size, height)
-            transform_unit(w, unit_w, unit_h, i, parts)
+            down, right = (i * first, 0) if n[st.SBT_HORIZONTAL] else (0, i * first)
+            transform_unit(w, n[st.X] + right, n[st.Y] + down, unit_w, unit_h, i, parts)
     else:
-        # Splitting the longer side again and again leaves equal units; only their number matters, not where they lie.
+        # Splitting the longer side again and again leaves equal units in z-order.
         unit_w, unit_h = min(width, n[st.MAX_TB]), min(height, n[st.MAX_TB])
-        for _ in range((width // unit_w) * (height // unit_h)):
-            transform_unit(w, unit_w, unit_h, parts - 1, parts)
+        across, down = width // unit_w, height // unit_h
+        for i in range(across * down):
+            column, row = z_order(i, across, down)
+            transform_unit(w, n[st.X] + column * unit_w, n[st.Y] + row * unit_h, unit_w, unit_h, parts - 1, parts)
 
 
 @compiled
-def transform_unit(w: Work, width: int, height: int, index: int, parts: int) -> None:
-    """transform_unit(): sub-unit `index` of `parts`, of width x height luma samples."""
+def z_order(index: int, across: int, down: int) -> tuple[int, int]:
+    """Column and row of the place `index` in z-order of a grid whose sides are powers of two."""
+    column = row = 0
+    step = 1
+    while step < across or step < down:
+        if step < across:
+            column += (index & 1) * step
+            index >>= 1
+        if step < down:
+            row += (index & 1) * step
+            index >>= 1
+        step *= 2
+    return column, row
+
+
+@compiled
+def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int, parts: int) -> None:
+    """transform_unit(): sub-unit `index` of `parts`, of width x height luma samples at (x, y)."""
     n = w.n
     isp = n[st.ISP_SPLIT] != st.ISP_NONE
     last_part = index == parts - 1
@@ -86,11 +107,16 @@ def transform_unit(w: Work, width: int, height: int, index: int, parts: int) -> 
         width_c, height_c = n[st.W] >> n[st.SUB_WIDTH], n[st.H] >> n[st.SUB_HEIGHT]
     else:
         width_c, height_c = width >> n[st.SUB_WIDTH], height >> n[st.SUB_HEIGHT]
+    unit = begin_transform_unit(w, x, y, width, height, has_chroma, luma + 2 * cb + 4 * cr, joint) if n[st.KEEP] else 0
     for component in range(3):
+        before = n[st.LOG]
+        skip = 0
         if component == 0 and luma:
-            n[st.TS_LUMA] = transform_block(w, width, height, component, not isp)
+            skip = n[st.TS_LUMA] = transform_block(w, width, height, component, not isp)
         elif (component == 1 and cb) or (component == 2 and cr and not (cb and joint)):
-            transform_block(w, width_c, height_c, component, n[st.TREE] != st.DUAL_LUMA)
+            skip = transform_block(w, width_c, height_c, component, n[st.TREE] != st.DUAL_LUMA)
+        if n[st.KEEP]:
+            note_block(w, unit, component, skip, n[st.LOG] - before)
 
 
 @compiled
@@ -121,13 +147,15 @@ def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded:
 
 @compiled
 def decode_chroma_qp_offset(w: Work) -> None:
-    """cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx; chroma QPs are not derived."""
+    """cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx; CHROMA_QP_IDX is one more than the latter, 0 without."""
     n = w.n
     n[st.CHROMA_QP_CODED] = 1
+    n[st.CHROMA_QP_IDX] = 0
     if decode_bin(w, c.CU_CHROMA_QP_OFFSET_FLAG):
         value = 0
         while value < n[st.CHROMA_QP_OFFSET_LIST] - 1 and decode_bin(w, c.CU_CHROMA_QP_OFFSET_IDX):
             value += 1
+        n[st.CHROMA_QP_IDX] = value + 1
 
 
 @compiled

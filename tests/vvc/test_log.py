@@ -1,0 +1,31 @@
+"""What the parser keeps for reconstruction: transform blocks and levels of intra pictures, against VTM's dumps."""
+
+import numpy as np
+import pytest
+
+from tests.helpers.golden import SHARED, listed
+from tests.helpers.intra_pictures import COLUMNS, golden_pictures, intra_pictures, logged_blocks
+
+PICTURES = sorted(
+    {name.split("/")[-1].removesuffix(".npz") for name in listed() if name.startswith("intra_pictures/")}
+    | {path.stem for path in SHARED.glob("golden/intra_pictures/*.npz")}
+)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_transform_blocks_and_levels_equal_vtms(golden_file, name):
+    golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
+    folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
+    for one, picture in zip(golden, intra_pictures(golden_file(f"{folder}/{name}.266")), strict=False):
+        blocks, levels = logged_blocks(picture)
+        assert len(blocks) == len(one.blocks)
+        for row in one.blocks:
+            mine = blocks[int(row["comp"]), int(row["x"]), int(row["y"])]
+            columns = COLUMNS
+            if int(row["comp"]):  # of a chroma block VTM names the tools of its luma nowhere or otherwise
+                columns = [c for c in COLUMNS if c not in ("isp", "mrl", "mip", "mipTransposed")]
+            assert {c: mine[c] for c in columns} == {c: int(row[c]) for c in columns}, row
+            if int(row["comp"]) == 0 and int(row["mtsIdx"]) != 1:
+                assert max(mine["mts"], 0) == max(int(row["mtsIdx"]) - 1, 0), row
+        for component, plane in enumerate(levels):
+            np.testing.assert_array_equal(plane, one.planes[f"level_{'YUV'[component]}"])
