@@ -64,9 +64,13 @@ pointer = cast(Callable[[int], Any], numba.extending.intrinsic(_pointer))
 """In compiled functions, an address as the pointer that `numba.carray` takes."""
 
 
-def source_digest() -> str:
-    """A hash of the sources of this package, for what is kept on disk to depend on: numba looks at one file only."""
+def source_digest(*folders: Path) -> str:
+    """A hash of the sources of this package and of those in `folders`, for what is kept on disk to depend on.
+
+    Numba looks at one file only.
+    """
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in (Path(__file__).parent, *folders):
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -4,12 +4,18 @@ from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_binary, truncated_unary
 from codecnn.vvc.compiled import compiled
+from codecnn.vvc.log import DERIVED_MIP
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.state import Work
 
 PLANAR, DC, HORIZONTAL, VERTICAL, DIAGONAL = 0, 1, 18, 50, 66
 CCLM = 67
 """The first of three: from left and above, from the left, from above."""
+
+_STEEP = (0, 1, 61, 62, 63, 64, 65, 66, 2, 3, 5, 6, 8, 10, 12, 13, 14, 16, 18, 20, 22, 23, 24, 26, 28, 30, 31, 33, 34)
+_FLAT = (35, 36, 37, 38, 39, 40, 41, 41, 42, 43, 43, 44, 44, 45, 45, 46, 47, 48, 48, 49, 49, 50, 51, 51, 52, 52, 53, 54)
+MODES_422 = (*_STEEP, *_FLAT, 55, 55, 56, 56, 57, 57, 58, 59, 59, 60)
+"""The mode of 4:2:2 chroma, whose samples are twice as wide as they are high, by the mode of luma (table 28)."""
 
 
 @compiled
@@ -135,6 +141,7 @@ def intra_chroma(w: Work) -> None:
     and COLOCATED_MODE to the luma mode that the clause derives it from (clause 8.4.3)."""
     n = w.n
     n[st.COLOCATED_MODE] = colocated_mode(w)
+    matrix = n[st.CHROMA] == 3 and n[st.TREE] == st.SINGLE and n[st.MIP_FLAG] == 1
     if n[st.BDPCM] and n[st.W] >> n[st.SUB_WIDTH] <= n[st.MAX_TS] and n[st.H] >> n[st.SUB_HEIGHT] <= n[st.MAX_TS]:
         n[st.BDPCM_CHROMA] = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
         if n[st.BDPCM_CHROMA]:
@@ -147,10 +154,12 @@ def intra_chroma(w: Work) -> None:
     elif decode_bin(w, c.INTRA_CHROMA_PRED_MODE):
         index = decode_bypass_bits(w, 2)
         mode = PLANAR if index == 0 else VERTICAL if index == 1 else HORIZONTAL if index == 2 else DC
-        # What derived mode has already, stands for the one diagonal that is left.
-        n[st.CHROMA_MODE] = DIAGONAL if mode == n[st.COLOCATED_MODE] else mode
+        # The mode that the luma has already stands for the diagonal one instead.
+        n[st.CHROMA_MODE] = DIAGONAL if mode == n[st.COLOCATED_MODE] and not matrix else mode
     else:
-        n[st.CHROMA_MODE] = n[st.COLOCATED_MODE]
+        n[st.CHROMA_MODE] = DERIVED_MIP if matrix else n[st.COLOCATED_MODE]
+    if n[st.CHROMA] == 2 and n[st.CHROMA_MODE] < CCLM:
+        n[st.CHROMA_MODE] = MODES_422[n[st.CHROMA_MODE]]
 
 
 @compiled

@@ -23,6 +23,9 @@ levels of Y, Cb and Cr."""
 LOG_OF_A_CTU = 1 << 18
 """More than a CTU of 128x128 takes: 3 * 16,384 levels, 2,048 coding units and as many transform units."""
 
+DERIVED_MIP = 70
+"""U_MODE_C where chroma is predicted by the same matrix as its luma: derived mode of 4:4:4 in one tree."""
+
 LEVEL_SHIFT = 11
 POSITION_MASK = 1023
 

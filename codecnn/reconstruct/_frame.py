@@ -1,0 +1,94 @@
+"""What the compiled functions of reconstruction work on: a few arrays in a tuple, and the names of their indices.
+
+As in `codecnn.vvc.state`, no index may leave its array whatever a stream says: blocks lie inside the picture, modes and
+sizes are those that the parser bounds.
+"""
+
+from itertools import count, islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.vvc.tiles import MAX_TILES
+
+
+class Frame(NamedTuple):
+    """A picture while it is reconstructed, and the slice at hand.
+
+    `p` int64: numbers and tables, from the offsets below on; `s` int32: scratch; `planes` int32: reconstruction,
+    prediction and residual of each component, row after row, from p[RECON], p[PRED], p[RESI] on; `known` int32 (2, rows,
+    columns): slice and tile (`log.U_REGION`) of 4x4 luma samples whose luma or chroma is reconstructed, 0 before; `log`
+    of `codecnn.vvc.log`.
+    """
+
+    p: npt.NDArray[np.int64]
+    s: npt.NDArray[np.int32]
+    planes: npt.NDArray[np.int32]
+    known: npt.NDArray[np.int32]
+    log: npt.NDArray[np.int32]
+
+
+_free = count()
+
+
+def _next(number: int) -> list[int]:
+    """The next `number` indices of `Frame.p`."""
+    return list(islice(_free, number))
+
+
+# Of the picture: luma samples, log2 of chroma's subsampling, sps_chroma_format_idc.
+WIDTH, HEIGHT, SUB_X, SUB_Y, CHROMA, BIT_DEPTH, LOG2_CTU, WAVEFRONT = _next(8)
+RECON, PRED, RESI, STRIDE = (_next(3)[0] for _ in range(4))
+
+# Of the slice and its parameter sets.
+DEP_QUANT, MIN_QP_TS, JOINT_SIGN, MTS, IMPLICIT_MTS, COLLOCATED = _next(6)
+LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _next(6)
+
+# Of the coding unit and the transform block at hand: where the unit lies in the log; the slice and tile, how far the
+# levels of a block reach, the VPDU that VPDU_SCALE holds for.
+UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE = _next(7)
+
+QP_OFFSET = _next(3)[0]
+"""Offsets of the QPs of Cb, Cr and joint Cb and Cr, of PPS and slice."""
+QP_LIST = _next(7 * 3)[0]
+"""The same by U_CHROMA_QP."""
+QP_TABLE = _next(3 * 160)[0]
+"""ChromaQpTable from -QpBdOffset on, of Cb, Cr and joint Cb and Cr."""
+QP_TABLE_SIZE = 160
+PIVOT = _next(17)[0]
+"""LmcsPivot."""
+CHROMA_SCALE = _next(16)[0]
+"""ChromaScaleCoeff."""
+LISTS_AT = _next(28 * 64)[0]
+"""The 28 scaling lists as matrices of 8x8, row after row; smaller ones repeat their entries."""
+LISTS_DC = _next(28)[0]
+NUMBERS = _next(1)[0]
+
+# Offsets in `s`, a block of 64x64 each.
+BLOCK = 64 * 64
+COEFFICIENTS, HALF, FIRST, SECOND = (BLOCK * i for i in range(4))
+"""Scaled coefficients, the same after the transform's first stage, residuals of a block and of Cr in joint coding."""
+LINE = 4 * BLOCK
+"""The references of a block in the order of substitution, then the same smoothed, then those of the mode's main side."""
+LINE_SIZE = 640
+SIDE = LINE + 2 * LINE_SIZE
+MIP = SIDE + 2 * LINE_SIZE
+SCRATCH = MIP + 256
+"""From here on the tables of `_tables.TABLES`."""
+DCT2_AT = SCRATCH
+"""transMatrix of 64 samples, (64, 64)."""
+DST7_AT = DCT2_AT + 64 * 64
+DCT8_AT = DST7_AT + 4 * 32 * 32
+"""Those of 4 to 32 samples, 32 * 32 numbers each."""
+LFNST_16_AT = DCT8_AT + 4 * 32 * 32
+LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
+MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
+"""mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
+SCRATCH_AND_TABLES = MIP_AT + 3 * 16 * 64 * 8
+
+SLICE_REGIONS = MAX_TILES + 1
+"""U_REGION is 1 + tile + SLICE_REGIONS * slice."""
+
+TRANSFORM_SKIP, DCT2, DST7, DCT8 = -1, 0, 1, 2
+"""Horizontal and vertical transforms."""

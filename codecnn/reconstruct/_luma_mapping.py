@@ -1,0 +1,51 @@
+"""Luma mapping with chroma scaling (H.266 clauses 7.4.3.19, 8.7.5.3 and 8.8.2.2)."""
+
+from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._frame import Frame
+from codecnn.reconstruct._scaling import clip
+from codecnn.vvc.compiled import compiled
+
+
+@compiled
+def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int:
+    """varScale (8.7.5.3) of chroma whose luma is at (x, y), from the mean luma beside its block of 64x64.
+
+    The block of that size, or the larger coding unit that begins it, of `cu_width` x `cu_height`.
+    """
+    p, planes = f.p, f.planes
+    size = min(64, 1 << p[fr.LOG2_CTU])
+    x, y = x & -size, y & -size
+    if p[fr.VPDU_X] == x and p[fr.VPDU_Y] == y:
+        return p[fr.VPDU_SCALE]
+    p[fr.VPDU_X], p[fr.VPDU_Y] = x, y
+    # Larger units are aligned to their own sides.
+    x, y = x & -max(size, cu_width), y & -max(size, cu_height)
+    total = sides = 0
+    stride, plane = p[fr.STRIDE], p[fr.RECON]
+    if x > 0 and f.known[0, y >> 2, (x - 1) >> 2] == p[fr.REGION]:
+        sides += 1
+        for i in range(size):
+            total += planes[plane + min(y + i, p[fr.HEIGHT] - 1) * stride + x - 1]
+    if y > 0 and f.known[0, (y - 1) >> 2, x >> 2] == p[fr.REGION]:
+        sides += 1
+        for i in range(size):
+            total += planes[plane + (y - 1) * stride + min(x + i, p[fr.WIDTH] - 1)]
+    mean = 1 << (p[fr.BIT_DEPTH] - 1)
+    if sides:
+        mean = (total + (sides * size >> 1)) // (sides * size)
+    index = p[fr.LMCS_MIN]
+    while index <= p[fr.LMCS_MAX] and mean >= p[fr.PIVOT + index + 1]:
+        index += 1
+    p[fr.VPDU_SCALE] = p[fr.CHROMA_SCALE + min(index, 15)]
+    return p[fr.VPDU_SCALE]
+
+
+@compiled
+def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
+    """Scale `count` chroma residuals at `at` of `Frame.s` ((1237) and (1238))."""
+    s = f.s
+    peak = (1 << f.p[fr.BIT_DEPTH]) - 1
+    for i in range(at, at + count):
+        value = clip(s[i], -peak - 1, peak)
+        magnitude = (abs(value) * scale + 1024) >> 11
+        s[i] = clip(-magnitude if value < 0 else magnitude, -32768, 32767)

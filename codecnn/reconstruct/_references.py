@@ -1,0 +1,88 @@
+"""Reference samples of a block (H.266 clauses 6.4.4 and 8.4.5.2.8 to 8.4.5.2.10)."""
+
+from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._frame import Frame
+from codecnn.vvc.compiled import compiled
+
+
+@compiled
+def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
+    """Whether the sample of `component` at (x, y) is reconstructed and may be used by a block in CTU column `ctb_x`.
+
+    It may, if it belongs to the same slice and tile (clause 6.4.4); in a wavefront not if it lies in a CTU further right.
+    """
+    p = f.p
+    if component:
+        x, y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
+    if x < 0 or y < 0 or x >= p[fr.WIDTH] or y >= p[fr.HEIGHT]:
+        return False
+    if f.known[1 if component else 0, y >> 2, x >> 2] != p[fr.REGION]:
+        return False
+    return not (p[fr.WAVEFRONT] and x >> p[fr.LOG2_CTU] > ctb_x)
+
+
+@compiled
+def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
+    """Note that luma or chroma of a block, in luma samples, is reconstructed."""
+    f.known[int(chroma), y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[fr.REGION]
+
+
+@compiled
+def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref_h: int, line: int) -> int:
+    """Put the references of a block at (x0, y0) into `Frame.s` from LINE on: where among them the corner lies.
+
+    They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner, and
+    `ref_w` + `line`, of the reference line `line` (0 the nearest). An unavailable sample takes the value of the one before
+    it, the first ones that of the first available one, and all of them half the range where none is (8.4.5.2.9).
+    """
+    p, s = f.p, f.s
+    ctb_x = (x0 << p[fr.SUB_X] if component else x0) >> p[fr.LOG2_CTU]
+    stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
+    left, top = x0 - 1 - line, y0 - 1 - line
+    corner = fr.LINE + ref_h + line
+    found = False
+    usable = False
+    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    unit = -1
+    at = fr.LINE
+    for y in range(top + ref_h + line, top - 1, -1):
+        if (y << sub_y) >> 2 != unit:
+            unit = (y << sub_y) >> 2
+            usable = available(f, component, left, y, ctb_x)
+            if usable and not found:
+                found = True
+                for i in range(fr.LINE, at):
+                    s[i] = f.planes[plane + y * stride + left]
+        if usable:
+            s[at] = f.planes[plane + y * stride + left]
+        elif found:
+            s[at] = s[at - 1]
+        at += 1
+    unit = -1
+    for x in range(left + 1, left + 1 + ref_w + line):
+        if (x << sub_x) >> 2 != unit:
+            unit = (x << sub_x) >> 2
+            usable = available(f, component, x, top, ctb_x)
+            if usable and not found:
+                found = True
+                for i in range(fr.LINE, at):
+                    s[i] = f.planes[plane + top * stride + x]
+        if usable:
+            s[at] = f.planes[plane + top * stride + x]
+        elif found:
+            s[at] = s[at - 1]
+        at += 1
+    if not found:
+        for i in range(fr.LINE, at):
+            s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
+    return corner
+
+
+@compiled
+def smooth_references(f: Frame, count: int) -> None:
+    """Reference sample filtering (8.4.5.2.10): the `count` references by [1 2 1] / 4, LINE_SIZE behind them."""
+    s = f.s
+    s[fr.LINE + fr.LINE_SIZE] = s[fr.LINE]
+    s[fr.LINE + fr.LINE_SIZE + count - 1] = s[fr.LINE + count - 1]
+    for i in range(fr.LINE + 1, fr.LINE + count - 1):
+        s[i + fr.LINE_SIZE] = (s[i - 1] + 2 * s[i] + s[i + 1] + 2) >> 2

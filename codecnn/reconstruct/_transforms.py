@@ -1,0 +1,111 @@
+"""Inverse transforms (H.266 clauses 8.7.4.1 to 8.7.4.5)."""
+
+import numpy as np
+
+from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._frame import Frame
+from codecnn.reconstruct._scaling import clip
+from codecnn.vvc.compiled import compiled
+from codecnn.vvc.scans import SCAN
+
+
+@compiled
+def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
+    """Where in `Frame.s` transMatrix of 2^log2_size samples lies, and from one frequency's row to the next."""
+    if kernel == fr.DCT2:
+        # The smaller ones are every second, fourth, ... row of that of 64 samples.
+        return fr.DCT2_AT, 64 << (6 - log2_size)
+    first = fr.DST7_AT if kernel == fr.DST7 else fr.DCT8_AT
+    return first + 1024 * (log2_size - 2), 1 << log2_size
+
+
+@compiled
+def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
+    """The residual, at `out` of `Frame.s`, of the coefficients of a block of which LAST_X and LAST_Y tell where they end.
+
+    Columns first, cut to 16 bits, then rows (8.7.4.1); of a block of one row or column the one stage has both shifts.
+    """
+    p, s = f.p, f.s
+    width, height = 1 << log2_w, 1 << log2_h
+    across, down = p[fr.LAST_X] + 1, p[fr.LAST_Y] + 1
+    shift = 20 - p[fr.BIT_DEPTH]
+    source = fr.COEFFICIENTS
+    if height > 1:
+        first, step = kernel_at(kernel_v, log2_h)
+        for y in range(height):
+            to = fr.HALF + y * width
+            for x in range(across):
+                s[to + x] = 0
+            for k in range(down):
+                weight = s[first + k * step + y]
+                row = fr.COEFFICIENTS + k * width
+                for x in range(across):
+                    s[to + x] += weight * s[row + x]
+            if width > 1:
+                for x in range(across):
+                    s[to + x] = clip((s[to + x] + 64) >> 7, -32768, 32767)
+        source = fr.HALF
+    else:
+        shift += 1
+    if width == 1:
+        round_off(f, fr.HALF, out, height, shift + 1)
+        return
+    first, step = kernel_at(kernel_h, log2_w)
+    for y in range(height):
+        to = out + y * width
+        for x in range(width):
+            s[to + x] = 0
+        for k in range(across):
+            value = s[source + y * width + k]
+            if value:
+                row = first + k * step
+                for x in range(width):
+                    s[to + x] += value * s[row + x]
+    round_off(f, out, out, width * height, shift)
+
+
+@compiled
+def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
+    """Shift with rounding, cut to 16 bits as decoders keep residuals."""
+    s = f.s
+    half = 1 << (shift - 1)
+    for i in range(count):
+        s[out + i] = clip((s[source + i] + half) >> shift, -32768, 32767)
+
+
+@compiled
+def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> None:
+    """Low frequency non-separable transform (8.7.4.1 to 8.7.4.3) of the coefficients of a block, by a mode -14 to 80."""
+    p, s = f.p, f.s
+    width = 1 << log2_w
+    large = log2_w >= 3 and log2_h >= 3
+    results = 48 if large else 16
+    frequencies = 8 if log2_w == log2_h and log2_w <= 3 else 16
+    kind = 0 if mode == 0 or mode == 1 else 1
+    if 13 <= mode <= 23 or 45 <= mode <= 55:
+        kind = 2
+    elif 24 <= mode <= 44:
+        kind = 3
+    first = fr.LFNST_48_AT if large else fr.LFNST_16_AT
+    first += (2 * kind + index - 1) * 16 * results
+    for i in range(results):
+        s[fr.HALF + i] = 0
+    for k in range(frequencies):
+        value = s[fr.COEFFICIENTS + SCAN[2, 2, k, 1] * width + SCAN[2, 2, k, 0]]
+        if value:
+            for i in range(results):
+                s[fr.HALF + i] += value * s[first + k * results + i]
+    # The last quarter of 8x8 results is zero, and of no matrix.
+    side = 8 if large else 4
+    for i in range(results):
+        y, x = (i // side, i % side) if i < 32 or not large else (4 + (i - 32) // 4, (i - 32) % 4)
+        if mode > 34:
+            x, y = y, x
+        s[fr.COEFFICIENTS + y * width + x] = clip((s[fr.HALF + i] + 64) >> 7, -32768, 32767)
+    p[fr.LAST_X] = p[fr.LAST_Y] = side - 1
+
+
+@compiled
+def clear_coefficients(f: Frame, width: int, height: int) -> None:
+    """Zero the coefficients of a block."""
+    f.s[fr.COEFFICIENTS : fr.COEFFICIENTS + width * height] = np.int32(0)

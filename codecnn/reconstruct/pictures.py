@@ -1,0 +1,171 @@
+"""The planes of intra pictures: what the compiled functions need from headers, and what comes out."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._tables import TABLES
+from codecnn.reconstruct._units import reconstruct_units
+from codecnn.vvc import pictures as vvc
+from codecnn.vvc.aps import LMCS_APS, SCALING_APS
+from codecnn.vvc.compiled import compiled_once
+from codecnn.vvc.coding_units import parsed_ctus
+from codecnn.vvc.lmcs import LumaMapping, inverse_map, read_lmcs_aps
+from codecnn.vvc.log import LOG_OF_A_CTU
+from codecnn.vvc.scaling_lists import read_scaling_list_aps
+
+Plane = npt.NDArray[Any]
+
+PLANES = ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v", "resid_y", "resid_u", "resid_v")
+"""Prediction, picture before the loop filters, and residual, of each component."""
+
+_KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
+_LOG_SIZE = 4 * LOG_OF_A_CTU
+
+
+def read_pictures(
+    path: Path | str, planes: Sequence[str] = ("pred_y", "unf_y")
+) -> Iterator[tuple[int, dict[str, Plane]]]:
+    """POC and `planes`, by name of `PLANES`, of every intra picture of a VVC byte stream (Annex B), in decoding order.
+
+    Planes are (h, w) without the conformance window's margin, uint16, residuals int16. Luma is as in decoded pictures:
+    where LMCS maps it, it is mapped back, but for the residual, which is that of mapped samples. Pictures with P or B
+    slices are passed over. The first call ever compiles for some minutes.
+
+    Raises ConfigError for a plane that there is not, MissingFileError, FormatError for damage, and UnsupportedError for
+    what codecnn does not read or where no picture is intra.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path} does not exist")
+    found = False
+    picture = None
+    try:
+        for picture in vvc.read_pictures(path.read_bytes()):
+            if all(part.header.slice_type == "I" for part in picture.slices):
+                found = True
+                yield picture.poc, reconstruct(picture, planes)
+    except FormatError as error:
+        where = "" if picture is None else f", POC {picture.poc}"
+        raise type(error)(f"{path}{where}: {error}") from None
+    if not found:
+        raise UnsupportedError(f"{path}: no picture is intra, and codecnn reconstructs intra pictures only")
+
+
+def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]:
+    """The `planes` of one picture, whose slices must all be intra, as `read_pictures` gives them."""
+    sps, pps = picture.sps, picture.pps
+    components = 3 if sps.sps_chroma_format_idc else 1
+    for name in planes:
+        if name not in PLANES:
+            raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
+        if components == 1 and not name.endswith("_y"):
+            raise ConfigError(f"the picture has no chroma, so no plane {name}")
+    frame, sizes = _frame(picture)
+    mappings: dict[int, LumaMapping] = {}
+    index = -1
+    for some in parsed_ctus(picture, frame.log):
+        if some.index != index:
+            index = some.index
+            mapping = _put_slice(frame.p, some.part)
+            if mapping is not None:
+                mappings[index] = mapping
+        with compiled_once(reconstruct_units):
+            reconstruct_units(frame, len(some.log))
+    window = pps.conformance_window
+    out: dict[str, Plane] = {}
+    for name in planes:
+        kind, letter = name.split("_")
+        component = "yuv".index(letter)
+        (height, width), first = sizes[component], int(frame.p[_KINDS[kind] + component])
+        plane = frame.planes[first : first + height * width].reshape(height, width)
+        if component == 0 and mappings and kind != "resid":
+            plane = _mapped_back(plane, frame.known[0], mappings, sps.bit_depth)
+        down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
+        rows = slice(window.top << down, height - (window.bottom << down))
+        columns = slice(window.left << right, width - (window.right << right))
+        out[name] = plane[rows, columns].astype(np.int16 if kind == "resid" else np.uint16)
+    return out
+
+
+def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
+    """Empty arrays for a picture, and the (height, width) of its components."""
+    sps, pps = picture.sps, picture.pps
+    height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
+    sub_x, sub_y = sps.log2_sub_width_c, sps.log2_sub_height_c
+    sizes = [(height, width), *[(height >> sub_y, width >> sub_x)] * (2 if sps.sps_chroma_format_idc else 0)]
+    p = np.zeros(fr.NUMBERS, np.int64)
+    p[fr.WIDTH], p[fr.HEIGHT], p[fr.SUB_X], p[fr.SUB_Y] = width, height, sub_x, sub_y
+    p[fr.CHROMA], p[fr.BIT_DEPTH], p[fr.LOG2_CTU] = sps.sps_chroma_format_idc, sps.bit_depth, sps.ctb_log2_size_y
+    p[fr.WAVEFRONT], p[fr.COLLOCATED] = sps.sps_entropy_coding_sync_enabled_flag, sps.sps_chroma_vertical_collocated_flag
+    p[fr.MTS] = sps.sps_mts_enabled_flag
+    p[fr.IMPLICIT_MTS] = sps.sps_mts_enabled_flag and not sps.sps_explicit_mts_intra_enabled_flag
+    p[fr.MIN_QP_TS] = sps.min_qp_prime_ts
+    for kind, table in enumerate(sps.chroma_qp_tables):
+        at = fr.QP_TABLE + fr.QP_TABLE_SIZE * kind
+        p[at : at + len(table)] = table
+    total = 0
+    for first in (fr.RECON, fr.PRED, fr.RESI):
+        for component, (rows, columns) in enumerate(sizes):
+            p[fr.STRIDE + component] = columns
+            p[first + component] = total
+            total += rows * columns
+    p[fr.VPDU_X] = -1
+    return fr.Frame(
+        p,
+        np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES]),
+        np.zeros(total, np.int32),
+        np.zeros((2, -(-height // 4), -(-width // 4)), np.int32),
+        np.zeros(_LOG_SIZE, np.int32),
+    ), sizes
+
+
+def _put_slice(p: npt.NDArray[np.int64], part: vvc.Slice) -> LumaMapping | None:
+    """Put what is a slice's own into `Frame.p`; its luma mapping, if it has one."""
+    h, ph = part.header, part.picture_header
+    sps, pps = ph.sps, ph.pps
+    p[fr.DEP_QUANT], p[fr.JOINT_SIGN] = h.sh_dep_quant_used_flag, ph.ph_joint_cbcr_sign_flag
+    p[fr.QP_OFFSET : fr.QP_OFFSET + 3] = np.add(pps.chroma_qp_offsets, h.chroma_qp_offsets)
+    for i, offsets in enumerate(pps.chroma_qp_offset_list):
+        at = fr.QP_LIST + 3 * (i + 1)
+        p[at : at + len(offsets)] = offsets
+    p[fr.LISTS] = h.sh_explicit_scaling_list_used_flag
+    p[fr.LISTS_FOR_LFNST] = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
+    if h.sh_explicit_scaling_list_used_flag:
+        lists = read_scaling_list_aps(_parameter_set(part, SCALING_APS, ph.ph_scaling_list_aps_id, "scaling lists"))
+        for number, one in enumerate(lists):
+            matrix = np.array(one.entries).reshape(one.side, one.side)
+            whole = np.kron(matrix, np.ones((8 // one.side, 8 // one.side), np.int64))
+            p[fr.LISTS_AT + 64 * number : fr.LISTS_AT + 64 * (number + 1)] = whole.ravel()
+            p[fr.LISTS_DC + number] = one.dc
+    p[fr.LMCS], p[fr.LMCS_CHROMA] = h.sh_lmcs_used_flag, h.sh_lmcs_used_flag and ph.ph_chroma_residual_scale_flag
+    if not h.sh_lmcs_used_flag:
+        return None
+    mapping = read_lmcs_aps(_parameter_set(part, LMCS_APS, ph.ph_lmcs_aps_id, "LMCS"), sps.bit_depth)
+    p[fr.LMCS_MIN], p[fr.LMCS_MAX] = mapping.first, mapping.last
+    p[fr.PIVOT : fr.PIVOT + 17] = mapping.pivot
+    p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = mapping.chroma_scale
+    return mapping
+
+
+def _parameter_set(part: vvc.Slice, kind: int, number: int, what: str) -> bytes:
+    if (kind, number) not in part.others:
+        raise FormatError(f"there is no parameter set {number} of {what}")
+    return part.others[kind, number]
+
+
+def _mapped_back(
+    plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
+) -> Plane:
+    """Luma of the slices that map it (`mappings` by slice) as decoded pictures have it."""
+    slices = np.repeat(np.repeat((regions - 1) // fr.SLICE_REGIONS, 4, 0), 4, 1)[: plane.shape[0], : plane.shape[1]]
+    out = plane.copy()
+    for index, mapping in mappings.items():
+        where = slices == index
+        out[where] = np.array(inverse_map(mapping, bit_depth), np.int32)[plane[where]]
+    return out
