@@ -106,11 +106,11 @@ def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int
             s[at + 2] = s[at + 1]
             s[at] = s[at + 1]
             s[at + 1] = s[at + 3]
-    low0, low1, high0, high1 = 0, 1, 2, 3
-    if s[luma + 0] > s[luma + 1]:
-        low0, low1 = 1, 0
-    if s[luma + 2] > s[luma + 3]:
-        high0, high1 = 3, 2
+    low0, low1, high0, high1 = 0, 2, 1, 3
+    if s[luma + 0] > s[luma + 2]:
+        low0, low1 = 2, 0
+    if s[luma + 1] > s[luma + 3]:
+        high0, high1 = 3, 1
     if s[luma + low0] > s[luma + high1]:
         low0, low1, high0, high1 = high0, high1, low0, low1
     if s[luma + low1] > s[luma + high0]:
