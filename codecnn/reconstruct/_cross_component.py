@@ -21,21 +21,20 @@ def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bo
     p, planes = f.p, f.planes
     stride = p[fr.STRIDE]
     if p[fr.SUB_X] == 0:
-        value: int = planes[p[fr.RECON] + y * stride + x]
-        return value
+        return int(planes[p[fr.RECON] + y * stride + x])
     left = 0 if no_left else 1
     if one_row or p[fr.SUB_Y] == 0:
         row = (y << p[fr.SUB_Y]) + (p[fr.SUB_Y] if one_row else 0)
         at = p[fr.RECON] + row * stride + 2 * x
-        return (planes[at - left] + 2 * planes[at] + planes[at + 1] + 2) >> 2
+        return int((planes[at - left] + 2 * planes[at] + planes[at + 1] + 2) >> 2)
     at = p[fr.RECON] + 2 * y * stride + 2 * x
     if p[fr.COLLOCATED]:
         above = 0 if no_above else stride
         total = planes[at - above] + planes[at - left] + 4 * planes[at] + planes[at + 1] + planes[at + stride]
-        return (total + 4) >> 3
+        return int((total + 4) >> 3)
     total = planes[at - left] + 2 * planes[at] + planes[at + 1]
     at += stride
-    return (total + planes[at - left] + 2 * planes[at] + planes[at + 1] + 4) >> 3
+    return int((total + planes[at - left] + 2 * planes[at] + planes[at + 1] + 4) >> 3)
 
 
 @compiled
@@ -95,7 +94,7 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
 
 @compiled
 def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int, int]:
-    """a, b and k of chroma = ((a * luma) >> k) + b through the means of the two lower and the two upper of four pairs."""
+    """a, b, k of chroma = ((a * luma) >> k) + b through the means of the two lower and two upper of four pairs."""
     s = f.s
     if pairs == 0:
         return 0, 1 << (f.p[fr.BIT_DEPTH] - 1), 0

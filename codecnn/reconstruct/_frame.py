@@ -16,10 +16,10 @@ from codecnn.vvc.tiles import MAX_TILES
 class Frame(NamedTuple):
     """A picture while it is reconstructed, and the slice at hand.
 
-    `p` int64: numbers and tables, from the offsets below on; `s` int32: scratch; `planes` int32: reconstruction,
-    prediction and residual of each component, row after row, from p[RECON], p[PRED], p[RESI] on; `known` int32 (2, rows,
-    columns): slice and tile (`log.U_REGION`) of 4x4 luma samples whose luma or chroma is reconstructed, 0 before; `log`
-    of `codecnn.vvc.log`.
+    `p` int64: numbers and tables, from the offsets below on; `s` int32: scratch and tables; `planes` int32:
+    reconstruction, prediction and residual of each component, row after row, from p[RECON], p[PRED], p[RESI] on;
+    `known` int32 (2, rows, columns): slice and tile (`log.U_REGION`) of 4x4 luma samples whose luma or chroma is reconstructed,
+    0 before; `log` as in `codecnn.vvc.log`.
     """
 
     p: npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ BLOCK = 64 * 64
 COEFFICIENTS, HALF, FIRST, SECOND = (BLOCK * i for i in range(4))
 """Scaled coefficients, the same after the transform's first stage, residuals of a block and of Cr in joint coding."""
 LINE = 4 * BLOCK
-"""The references of a block in the order of substitution, then the same smoothed, then those of the mode's main side."""
+"""References of a block in the order of substitution, then the same smoothed, then those of the mode's main side."""
 LINE_SIZE = 640
 SIDE = LINE + 2 * LINE_SIZE
 MIP = SIDE + 2 * LINE_SIZE

@@ -15,8 +15,9 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
     p, planes = f.p, f.planes
     size = min(64, 1 << p[fr.LOG2_CTU])
     x, y = x & -size, y & -size
+    scale: int = p[fr.VPDU_SCALE]
     if p[fr.VPDU_X] == x and p[fr.VPDU_Y] == y:
-        return p[fr.VPDU_SCALE]
+        return scale
     p[fr.VPDU_X], p[fr.VPDU_Y] = x, y
     # Larger units are aligned to their own sides.
     x, y = x & -max(size, cu_width), y & -max(size, cu_height)
@@ -36,8 +37,8 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
     index = p[fr.LMCS_MIN]
     while index <= p[fr.LMCS_MAX] and mean >= p[fr.PIVOT + index + 1]:
         index += 1
-    p[fr.VPDU_SCALE] = p[fr.CHROMA_SCALE + min(index, 15)]
-    return p[fr.VPDU_SCALE]
+    scale = p[fr.VPDU_SCALE] = p[fr.CHROMA_SCALE + min(index, 15)]
+    return scale
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Intra prediction by planar, DC and angular modes (H.266 clauses 8.4.5.2.6, 8.4.5.2.7 and 8.4.5.2.11 to 8.4.5.2.15)."""
+"""Intra prediction by planar, DC and angular modes (H.266 clauses 8.4.5.2.6, 8.4.5.2.7, 8.4.5.2.11 to 8.4.5.2.15)."""
 
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
@@ -40,7 +40,7 @@ def predict(
 
     `line` is the reference line; `unit_w` and `unit_h` are, of sub-partitions, the size of the coding unit, else 0.
     """
-    p, s = f.p, f.s
+    p = f.p
     log2_w, log2_h = log2(width), log2(height)
     parts = unit_w > 0
     ref_w = width + (unit_w if parts else width)
@@ -67,9 +67,7 @@ def predict(
             else:
                 smooth_references(f, ref_w + ref_h + 1)
                 corner += fr.LINE_SIZE
-        predict_angular(
-            f, component, plane, stride, corner, width, height, wide, line, ref_w, ref_h, gaussian, blended
-        )
+        predict_angular(f, component, plane, stride, corner, width, height, wide, line, ref_w, ref_h, gaussian, blended)
     if mode < 2 and blended:
         blend_flat(f, plane, stride, corner, log2_w, log2_h)
 
@@ -78,7 +76,8 @@ def predict(
 def angle_of(wide: int) -> int:
     """intraPredAngle of a mode -14 to 80 that is neither planar nor DC (table 24)."""
     distance = wide - 50 if wide >= 34 else 18 - wide - (2 if wide < 0 else 0)
-    return ANGLES[distance] if distance >= 0 else -ANGLES[-distance]
+    angle: int = ANGLES[abs(distance)]
+    return angle if distance >= 0 else -angle
 
 
 @compiled
@@ -169,11 +168,10 @@ def predict_angular(
         for i in range(ref_w + 1, ref_w + 4 + (line << 6)):
             s[ref + i] = s[ref + ref_w]
     scale = -1
-    if blended and angle >= 0:
-        if angle == 0:
-            scale = (log2(width) + log2(height) - 2) >> 2
-        else:
-            scale = min(2, log2(height) - log2(3 * inverse - 2) + 8)
+    if blended and angle == 0:
+        scale = (log2(width) + log2(height) - 2) >> 2
+    elif blended and angle > 0:
+        scale = min(2, log2(height) - log2(3 * inverse - 2) + 8)
     peak = (1 << p[fr.BIT_DEPTH]) - 1
     for y in range(height):
         moved = angle * (1 + line + y)

@@ -9,7 +9,7 @@ from codecnn.vvc.compiled import compiled
 def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
     """Whether the sample of `component` at (x, y) is reconstructed and may be used by a block in CTU column `ctb_x`.
 
-    It may, if it belongs to the same slice and tile (clause 6.4.4); in a wavefront not if it lies in a CTU further right.
+    It may, if it belongs to the same slice and tile (clause 6.4.4); in a wavefront not in a CTU further right.
     """
     p = f.p
     if component:
@@ -31,9 +31,9 @@ def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> Non
 def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref_h: int, line: int) -> int:
     """Put the references of a block at (x0, y0) into `Frame.s` from LINE on: where among them the corner lies.
 
-    They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner, and
-    `ref_w` + `line`, of the reference line `line` (0 the nearest). An unavailable sample takes the value of the one before
-    it, the first ones that of the first available one, and all of them half the range where none is (8.4.5.2.9).
+    They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner,
+    and `ref_w` + `line`, of the reference line `line` (0 the nearest). An unavailable sample takes the value of the one
+    before it, the first ones that of the first available one, all of them half the range where none is (8.4.5.2.9).
     """
     p, s = f.p, f.s
     ctb_x = (x0 << p[fr.SUB_X] if component else x0) >> p[fr.LOG2_CTU]

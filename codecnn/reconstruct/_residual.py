@@ -103,7 +103,11 @@ def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height:
     peak = (1 << p[fr.BIT_DEPTH]) - 1
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred, resi = (p[fr.RECON + component] + place, p[fr.PRED + component] + place, p[fr.RESI + component] + place)
+        recon, pred, resi = (
+            p[fr.RECON + component] + place,
+            p[fr.PRED + component] + place,
+            p[fr.RESI + component] + place,
+        )
         for x in range(width):
             value = f.s[at + y * width + x]
             planes[resi + x] = value

@@ -18,7 +18,7 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
     """qP of a transform block (clause 8.7.1, (1163) to (1167)): QP' with the least of transform skip."""
     p = f.p
     offset = 6 * (p[fr.BIT_DEPTH] - 8)
-    qp = f.log[p[fr.UNIT] + lg.U_QP]
+    qp: int = f.log[p[fr.UNIT] + lg.U_QP]
     if component:
         # A joint residual of both has a table and offsets of its own; one that stands for the other has not.
         kind = 2 if joint == 3 else component - 1
@@ -37,10 +37,12 @@ def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y
     p = f.p
     longer = max(log2_w, log2_h)
     number = LIST_OF_SIZE[longer, component]
-    if longer > 3 and x == 0 and y == 0:
-        return p[fr.LISTS_DC + number]
-    column, row = (x << 3) >> log2_w, (y << 3) >> log2_h
-    return p[fr.LISTS_AT + 64 * number + 8 * row + column]
+    at = fr.LISTS_DC + number
+    if longer <= 3 or x > 0 or y > 0:
+        column, row = (x << 3) >> log2_w, (y << 3) >> log2_h
+        at = fr.LISTS_AT + 64 * number + 8 * row + column
+    factor: int = p[at]
+    return factor
 
 
 @compiled

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from codecnn.intra.matrices import kernel_matrix
 from codecnn.intra.modes import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle
 
+
 def _tables() -> npt.NDArray[np.int32]:
     with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
         lfnst = [tables["lfnst_16"], tables["lfnst_48"]]

@@ -21,7 +21,7 @@ def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
 
 @compiled
 def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
-    """The residual, at `out` of `Frame.s`, of the coefficients of a block of which LAST_X and LAST_Y tell where they end.
+    """The residual, at `out` of `Frame.s`, of a block's coefficients, of which LAST_X and LAST_Y are the farthest.
 
     Columns first, cut to 16 bits, then rows (8.7.4.1); of a block of one row or column the one stage has both shifts.
     """
@@ -75,7 +75,7 @@ def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
 
 @compiled
 def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> None:
-    """Low frequency non-separable transform (8.7.4.1 to 8.7.4.3) of the coefficients of a block, by a mode -14 to 80."""
+    """Low frequency non-separable transform (8.7.4.1 to 8.7.4.3) of a block's coefficients, by a mode -14 to 80."""
     p, s = f.p, f.s
     width = 1 << log2_w
     large = log2_w >= 3 and log2_h >= 3

@@ -13,8 +13,8 @@ from codecnn.reconstruct._tables import TABLES
 from codecnn.reconstruct._units import reconstruct_units
 from codecnn.vvc import pictures as vvc
 from codecnn.vvc.aps import LMCS_APS, SCALING_APS
-from codecnn.vvc.compiled import compiled_once
 from codecnn.vvc.coding_units import parsed_ctus
+from codecnn.vvc.compiled import compiled_once
 from codecnn.vvc.lmcs import LumaMapping, inverse_map, read_lmcs_aps
 from codecnn.vvc.log import LOG_OF_A_CTU
 from codecnn.vvc.scaling_lists import read_scaling_list_aps
@@ -35,7 +35,7 @@ def read_pictures(
 
     Planes are (h, w) without the conformance window's margin, uint16, residuals int16. Luma is as in decoded pictures:
     where LMCS maps it, it is mapped back, but for the residual, which is that of mapped samples. Pictures with P or B
-    slices are passed over. The first call ever compiles for some minutes.
+    slices are passed over. The first call ever compiles for one to two minutes.
 
     Raises ConfigError for a plane that there is not, MissingFileError, FormatError for damage, and UnsupportedError for
     what codecnn does not read or where no picture is intra.
@@ -70,8 +70,8 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
     mappings: dict[int, LumaMapping] = {}
     index = -1
     for some in parsed_ctus(picture, frame.log):
-        if some.index != index:
-            index = some.index
+        if some.number != index:
+            index = some.number
             mapping = _put_slice(frame.p, some.part)
             if mapping is not None:
                 mappings[index] = mapping
@@ -102,7 +102,8 @@ def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     p = np.zeros(fr.NUMBERS, np.int64)
     p[fr.WIDTH], p[fr.HEIGHT], p[fr.SUB_X], p[fr.SUB_Y] = width, height, sub_x, sub_y
     p[fr.CHROMA], p[fr.BIT_DEPTH], p[fr.LOG2_CTU] = sps.sps_chroma_format_idc, sps.bit_depth, sps.ctb_log2_size_y
-    p[fr.WAVEFRONT], p[fr.COLLOCATED] = sps.sps_entropy_coding_sync_enabled_flag, sps.sps_chroma_vertical_collocated_flag
+    p[fr.WAVEFRONT] = sps.sps_entropy_coding_sync_enabled_flag
+    p[fr.COLLOCATED] = sps.sps_chroma_vertical_collocated_flag
     p[fr.MTS] = sps.sps_mts_enabled_flag
     p[fr.IMPLICIT_MTS] = sps.sps_mts_enabled_flag and not sps.sps_explicit_mts_intra_enabled_flag
     p[fr.MIN_QP_TS] = sps.min_qp_prime_ts

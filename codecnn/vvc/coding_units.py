@@ -30,7 +30,7 @@ _NO_LOG = np.zeros(0, np.int32)
 class ParsedCtus(NamedTuple):
     """Some CTUs of one slice: its number in the picture, the slice, its coding units (n, columns), and their log."""
 
-    index: int
+    number: int
     part: Slice
     cus: npt.NDArray[np.int32]
     log: npt.NDArray[np.int32]

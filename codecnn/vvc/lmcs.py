@@ -1,4 +1,4 @@
-"""Luma mapping with chroma scaling: its parameter set (H.266 clauses 7.3.2.19 and 7.4.3.19) and what follows from it."""
+"""Luma mapping with chroma scaling: its parameter set (H.266 clauses 7.3.2.19, 7.4.3.19) and what follows from it."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
 """The log of slice data: what reconstruction needs of each coding unit, in decoding order, as one row of numbers.
 
-A coding unit is UNIT_HEADER numbers (U_SIZE: how many all of it takes, ...), behind them its transform units: BLOCK_HEADER
-numbers (T_X, ...) and the levels of Y, Cb and Cr that are not zero, one number each, see `keep_level`.
+A coding unit is UNIT_HEADER numbers (U_SIZE: how many all of it takes, ...), behind them its transform units:
+BLOCK_HEADER numbers (T_X, ...) and the levels of Y, Cb and Cr that are not zero, one number each, see `keep_level`.
 """
 
 from codecnn.vvc import state as st
@@ -11,14 +11,15 @@ from codecnn.vvc.state import Work
 U_SIZE, U_X, U_Y, U_W, U_H, U_TREE, U_REGION, U_PRED_MODE, U_MODE, U_MIP, U_MIP_TRANSPOSED = range(11)
 U_ISP, U_MRL, U_BDPCM, U_BDPCM_C, U_MODE_C, U_COLOCATED_MODE, U_LFNST, U_MTS, U_QP, U_CHROMA_QP, U_UNITS = range(11, 22)
 UNIT_HEADER = 22
-"""Places in a coding unit: in luma samples; `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with CCLM
-as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` one more than cu_chroma_qp_offset_idx, `U_UNITS` the number of transform units."""
+"""Places in a coding unit, in luma samples: `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with
+CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` one more than cu_chroma_qp_offset_idx, `U_UNITS` the number of transform
+units."""
 
 T_X, T_Y, T_W, T_H, T_CHROMA, T_CODED, T_JOINT, T_SKIP, T_LEVELS = range(9)
 BLOCK_HEADER = T_LEVELS + 3
-"""Places in a transform unit: in luma samples; `T_CHROMA` whether it has chroma, `T_CODED` and `T_SKIP` a bit a component
-(coded, transform skip), `T_JOINT` TuCResMode as VTM has it: 2 if Cb, 1 if Cr, 3 if both; from `T_LEVELS` on the numbers of
-levels of Y, Cb and Cr."""
+"""Places in a transform unit, in luma samples: `T_CHROMA` whether it has chroma, `T_CODED` and `T_SKIP` a bit a
+component (coded, transform skip), `T_JOINT` of joint coding 2 if Cb is coded, 1 if Cr is, 3 if both are; from `T_LEVELS` on the
+numbers of levels of Y, Cb and Cr."""
 
 LOG_OF_A_CTU = 1 << 18
 """More than a CTU of 128x128 takes: 3 * 16,384 levels, 2,048 coding units and as many transform units."""

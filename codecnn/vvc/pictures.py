@@ -17,7 +17,8 @@ from codecnn.vvc.sps import SequenceParameterSet
 class Slice(NamedTuple):
     """One slice: its headers, its RBSP and where in it (bytes) the slice data begins, the ALF parameter sets by id.
 
-    `others` are the RBSPs of the parameter sets of LMCS and scaling lists by type (`aps.LMCS_APS`) and id. `references` are (is long-term, POC) of the active entries of L0 and L1.
+    `others` are the RBSPs of the parameter sets of LMCS and scaling lists by type (`aps.LMCS_APS`) and id. `references`
+    are (is long-term, POC) of the active entries of L0 and L1.
     """
 
     header: SliceHeader

@@ -6,7 +6,8 @@ from codecnn.vvc.cabac import decode_bin
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.log import begin_transform_unit, note_block
 from codecnn.vvc.quantization import decode_qp_delta
-from codecnn.vvc.residual import residual_coding, residual_ts_coding
+from codecnn.vvc.residual import residual_coding
+from codecnn.vvc.residual_ts import residual_ts_coding
 from codecnn.vvc.state import Work
 
 

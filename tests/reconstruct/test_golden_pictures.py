@@ -1,0 +1,88 @@
+"""Intra pictures from the bitstream, sample for sample as the reference decoder has them."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from codecnn.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.reconstruct import read_pictures, reconstruct
+from tests.helpers.golden import SHARED
+from tests.helpers.intra_pictures import UNREAD, golden_pictures, intra_pictures
+
+PICTURES = sorted(path.stem for path in SHARED.glob("golden/intra_pictures/*.npz"))
+NOT_FILTERED = {
+    "vvc/edo0_nolf_qp37": (512, 512),
+    "vvc/astronaut_ai_nolf_qp22": (512, 512),
+    "vvc/astronaut_ai_nolf_qp37": (512, 512),
+    "vvc_vtm/ai_plain_ibd8_nolf_ctu32_single": (208, 120),
+}
+
+
+def test_every_golden_picture_is_tested():
+    assert len(PICTURES) == (40 if SHARED.is_dir() else 0)
+
+
+@pytest.mark.parametrize("name", sorted(set(PICTURES) - UNREAD))
+def test_planes_equal_the_reference_decoders(golden_file, name):
+    folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
+    stream = golden_file(f"{folder}/{name}.266")
+    golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
+    for one, picture in zip(golden, intra_pictures(stream), strict=False):
+        letters = "yuv" if "recon_U" in one.planes else "y"
+        wanted = [f"{kind}_{letter}" for kind in ("pred", "unf", "resid") for letter in letters]
+        window = one.meta["confWin"]
+        for plane, samples in reconstruct(picture, wanted).items():
+            kind, letter = plane.split("_")
+            theirs = one.planes[f"{ {'pred': 'pred', 'unf': 'recon', 'resid': 'resi'}[kind] }_{letter.upper()}"]
+            if plane == "pred_y" and one.meta["lmcs"]:
+                theirs = one.planes["lmcsinv"][theirs]
+            np.testing.assert_array_equal(samples, cropped(theirs, letter, window, one.meta["chromaFormatIdc"]))
+
+
+def cropped(plane: np.ndarray, letter: str, window: list[int], chroma: int) -> np.ndarray:
+    """Without the margin of the conformance window, which is in chroma units."""
+    right, down = (chroma in (1, 2), chroma == 1) if letter == "y" else (False, False)
+    left, end, top, bottom = window
+    height, width = plane.shape
+    rows = slice(top << down, height - (bottom << down))
+    return plane[rows, left << right : width - (end << right)]
+
+
+@pytest.mark.parametrize("name", NOT_FILTERED)
+def test_pictures_coded_without_filters_have_the_decoders_md5(golden_file, name):
+    width, height = NOT_FILTERED[name]
+    stream = golden_file(f"{name}.266")
+    digest = hashlib.md5()
+    for _, planes in read_pictures(stream, ("unf_y", "unf_u", "unf_v")):
+        assert planes["unf_y"].shape == (height, width)
+        for plane in planes.values():
+            digest.update(plane.astype(np.uint8 if "ibd8" in name else "<u2").tobytes())
+    assert digest.hexdigest() == stream.with_suffix(".md5").read_text().split()[0]
+
+
+def test_intra_pictures_of_a_stream_with_inter_pictures(golden_file):
+    pictures = list(read_pictures(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ("unf_y", "pred_v")))
+    assert [poc for poc, _ in pictures] == [0]
+    assert pictures[0][1]["unf_y"].shape == (64, 128)
+    assert pictures[0][1]["pred_v"].shape == (32, 64)
+
+
+def test_what_is_not_there(golden_file, tmp_path):
+    stream = golden_file("vvc/tiny64x64_ai_qp32.266")
+    with pytest.raises(ConfigError, match="there is no plane 'unf': one of pred_y"):
+        list(read_pictures(stream, ("unf",)))
+    with pytest.raises(ConfigError, match="no chroma, so no plane unf_u"):
+        list(read_pictures(golden_file("vvc/camera_ai_400_qp37.266"), ("unf_u",)))
+    with pytest.raises(MissingFileError, match=r"none\.266 does not exist"):
+        list(read_pictures(tmp_path / "none.266"))
+    cut = tmp_path / "cut.266"
+    cut.write_bytes(stream.read_bytes()[:300])
+    with pytest.raises(FormatError, match=r"cut\.266, POC 0: slice 0, CTU \d+: "):
+        list(read_pictures(cut))
+
+
+@pytest.mark.parametrize("name", sorted(UNREAD & set(PICTURES)))
+def test_what_is_not_read_is_refused_by_name(golden_file, name):
+    with pytest.raises(UnsupportedError, match="which codecnn does not read"):
+        list(read_pictures(golden_file(f"vvc_vtm/{name}.266")))
