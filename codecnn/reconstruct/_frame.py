@@ -18,8 +18,8 @@ class Frame(NamedTuple):
 
     `p` int64: numbers and tables, from the offsets below on; `s` int32: scratch and tables; `planes` int32:
     reconstruction, prediction and residual of each component, row after row, from p[RECON], p[PRED], p[RESI] on;
-    `known` int32 (2, rows, columns): slice and tile (`log.U_REGION`) of 4x4 luma samples whose luma or chroma is reconstructed,
-    0 before; `log` as in `codecnn.vvc.log`.
+    `known` int32 (2, rows, columns): slice and tile (`log.U_REGION`) of 4x4 luma samples whose luma or chroma is
+    reconstructed, 0 before; `log` as in `codecnn.vvc.log`.
     """
 
     p: npt.NDArray[np.int64]
@@ -44,10 +44,11 @@ RECON, PRED, RESI, STRIDE = (_next(3)[0] for _ in range(4))
 # Of the slice and its parameter sets.
 DEP_QUANT, MIN_QP_TS, JOINT_SIGN, MTS, IMPLICIT_MTS, COLLOCATED = _next(6)
 LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _next(6)
+LISTS_NOT_FOR_ACT = _next(1)[0]
 
 # Of the coding unit and the transform block at hand: where the unit lies in the log; the slice and tile, how far the
-# levels of a block reach, the VPDU that VPDU_SCALE holds for.
-UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE = _next(7)
+# levels of a block reach, the VPDU that VPDU_SCALE holds for; whether a block vector leads nowhere.
+UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _next(8)
 
 QP_OFFSET = _next(3)[0]
 """Offsets of the QPs of Cb, Cr and joint Cb and Cr, of PPS and slice."""
@@ -67,9 +68,9 @@ NUMBERS = _next(1)[0]
 
 # Offsets in `s`, a block of 64x64 each.
 BLOCK = 64 * 64
-COEFFICIENTS, HALF, FIRST, SECOND = (BLOCK * i for i in range(4))
-"""Scaled coefficients, the same after the transform's first stage, residuals of a block and of Cr in joint coding."""
-LINE = 4 * BLOCK
+COEFFICIENTS, HALF, RESIDUALS = (BLOCK * i for i in range(3))
+"""Scaled coefficients, the same after the transform's first stage, and residuals of Y, Cb and Cr, a block each."""
+LINE = 5 * BLOCK
 """References of a block in the order of substitution, then the same smoothed, then those of the mode's main side."""
 LINE_SIZE = 640
 SIDE = LINE + 2 * LINE_SIZE

@@ -67,10 +67,10 @@ def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
 
 @compiled
 def kernels_of_luma(f: Frame, width: int, height: int) -> tuple[int, int]:
-    """trTypeHor and trTypeVer (8.7.4.1, tables 39 and 40) of an intra luma block."""
+    """trTypeHor and trTypeVer (8.7.4.1, tables 39 and 40) of a luma block."""
     p, log, unit = f.p, f.log, f.p[fr.UNIT]
     parts = log[unit + lg.U_ISP] != 0
-    if not p[fr.MTS] or (parts and log[unit + lg.U_LFNST]):
+    if not p[fr.MTS] or log[unit + lg.U_PRED_MODE] != st.MODE_INTRA or (parts and log[unit + lg.U_LFNST]):
         return fr.DCT2, fr.DCT2
     if parts or (p[fr.IMPLICIT_MTS] and log[unit + lg.U_LFNST] == 0 and log[unit + lg.U_MIP] == 0):
         horizontal = fr.DST7 if 4 <= width <= 16 else fr.DCT2
@@ -83,16 +83,32 @@ def kernels_of_luma(f: Frame, width: int, height: int) -> tuple[int, int]:
 
 @compiled
 def joint_residual(f: Frame, joint: int, count: int) -> None:
-    """Residuals of Cb at FIRST and Cr at SECOND from the one that is coded (8.7.2): at FIRST for `joint` 2 and 3."""
+    """Residuals of Cb and Cr from the one that is coded (8.7.2), that of Cr for `joint` 1."""
     s = f.s
+    cb, cr = fr.RESIDUALS + fr.BLOCK, fr.RESIDUALS + 2 * fr.BLOCK
     sign = -1 if f.p[fr.JOINT_SIGN] else 1
     for i in range(count):
         if joint == 1:
-            s[fr.FIRST + i] = (sign * s[fr.SECOND + i]) >> 1
+            s[cb + i] = (sign * s[cr + i]) >> 1
         elif joint == 2:
-            s[fr.SECOND + i] = (sign * s[fr.FIRST + i]) >> 1
+            s[cr + i] = (sign * s[cb + i]) >> 1
         else:
-            s[fr.SECOND + i] = clip(sign * s[fr.FIRST + i], -32768, 32767)
+            s[cr + i] = clip(sign * s[cb + i], -32768, 32767)
+
+
+@compiled
+def inverse_colour_transform(f: Frame, count: int) -> None:
+    """Residuals of Y, Cb and Cr from those of the adaptive colour transform (8.7.4.6)."""
+    s = f.s
+    least = -(2 << f.p[fr.BIT_DEPTH])
+    for i in range(fr.RESIDUALS, fr.RESIDUALS + count):
+        y = clip(s[i], least, -least - 1)
+        green = clip(s[i + fr.BLOCK], least, -least - 1)
+        orange = clip(s[i + 2 * fr.BLOCK], least, -least - 1)
+        base = y - (green >> 1)
+        s[i] = green + base
+        s[i + fr.BLOCK] = base - (orange >> 1)
+        s[i + 2 * fr.BLOCK] = orange + s[i + fr.BLOCK]
 
 
 @compiled

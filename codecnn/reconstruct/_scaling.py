@@ -4,6 +4,7 @@ from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._tables import LEVEL_SCALE, LIST_OF_SIZE
 from codecnn.vvc import log as lg
+from codecnn.vvc import state as st
 from codecnn.vvc.compiled import compiled
 
 
@@ -26,6 +27,9 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
         qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
         qp = clip(qp, -offset, 63)
     qp += offset
+    if f.log[p[fr.UNIT] + lg.U_ACT]:
+        qp += -5 if component == 0 else 1 if component == 1 or joint == 3 else 3
+    qp = clip(qp, 0, 63 + offset)
     if skip:
         qp = max(qp, p[fr.MIN_QP_TS])
     return qp
@@ -33,10 +37,11 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
 
 @compiled
 def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y: int) -> int:
-    """ScalingFactor (clause 7.4.3.20) of a block that is intra predicted."""
+    """ScalingFactor (clause 7.4.3.20)."""
     p = f.p
     longer = max(log2_w, log2_h)
-    number = LIST_OF_SIZE[longer, component]
+    intra = f.log[p[fr.UNIT] + lg.U_PRED_MODE] == st.MODE_INTRA
+    number = LIST_OF_SIZE[longer, component if intra else component + 3]
     at = fr.LISTS_DC + number
     if longer <= 3 or x > 0 or y > 0:
         column, row = (x << 3) >> log2_w, (y << 3) >> log2_h
@@ -61,6 +66,7 @@ def scale_levels(
     step = LEVEL_SCALE[odd_size, rem] << per
     add = (1 << shift) >> 1
     lists = p[fr.LISTS] and not skip and not (lfnst and not p[fr.LISTS_FOR_LFNST])
+    lists = lists and f.log[p[fr.UNIT] + lg.U_ACT] != p[fr.LISTS_NOT_FOR_ACT]
     last_x = last_y = 0
     for i in range(at, at + count):
         packed = f.log[i]

@@ -77,6 +77,8 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
                 mappings[index] = mapping
         with compiled_once(reconstruct_units):
             reconstruct_units(frame, len(some.log))
+        if frame.p[fr.FAULT]:
+            raise FormatError(f"slice {index}: a block vector leads to where nothing is reconstructed yet")
     window = pps.conformance_window
     out: dict[str, Plane] = {}
     for name in planes:
@@ -137,6 +139,7 @@ def _put_slice(p: npt.NDArray[np.int64], part: vvc.Slice) -> LumaMapping | None:
         p[at : at + len(offsets)] = offsets
     p[fr.LISTS] = h.sh_explicit_scaling_list_used_flag
     p[fr.LISTS_FOR_LFNST] = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
+    p[fr.LISTS_NOT_FOR_ACT] = sps.lists_disabled_for_act[0] if sps.lists_disabled_for_act else -1
     if h.sh_explicit_scaling_list_used_flag:
         lists = read_scaling_list_aps(_parameter_set(part, SCALING_APS, ph.ph_scaling_list_aps_id, "scaling lists"))
         for number, one in enumerate(lists):

@@ -11,6 +11,7 @@ from codecnn.vvc.inter import inter_unit
 from codecnn.vvc.intra import intra_chroma, intra_luma
 from codecnn.vvc.log import begin_unit, end_unit
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
+from codecnn.vvc.palette import palette_unit
 from codecnn.vvc.quantization import predict_qp
 from codecnn.vvc.state import Work
 from codecnn.vvc.transform import isp_parts, transform_tree
@@ -34,18 +35,24 @@ def coding_unit(w: Work) -> None:
     fill(w, st.CU_PRED_MODE + chroma, n[st.PRED_MODE])
     if n[st.TREE] == st.SINGLE:
         fill(w, st.CU_PRED_MODE_C, n[st.PRED_MODE])
-    if n[st.PRED_MODE] == st.MODE_INTRA:
+    if n[st.PRED_MODE] == st.MODE_PALETTE:
+        palette_unit(w)
+    elif n[st.PRED_MODE] == st.MODE_INTRA:
+        if n[st.ACT] and n[st.TREE] == st.SINGLE:
+            n[st.ACT_FLAG] = decode_bin(w, c.CU_ACT_ENABLED_FLAG)
         if not chroma:
             intra_luma(w)
         if n[st.TREE] != st.DUAL_LUMA and n[st.CHROMA]:
             intra_chroma(w)
     elif not chroma:
         inter_unit(w)
-    coded = n[st.SKIP] == 0
-    if n[st.PRED_MODE] != st.MODE_INTRA and not n[st.MERGE]:
+    coded = n[st.SKIP] == 0 and n[st.PRED_MODE] != st.MODE_PALETTE
+    if coded and n[st.PRED_MODE] != st.MODE_INTRA and not n[st.MERGE]:
         coded = decode_bin(w, c.CU_CODED_FLAG) == 1
     if coded:
         decode_sbt(w)
+        if n[st.ACT] and n[st.PRED_MODE] != st.MODE_INTRA and n[st.TREE] == st.SINGLE:
+            n[st.ACT_FLAG] = decode_bin(w, c.CU_ACT_ENABLED_FLAG)
         n[st.LFNST_DC_ONLY], n[st.LFNST_ZERO_OUT], n[st.MTS_DC_ONLY], n[st.MTS_ZERO_OUT] = 1, 1, 1, 1
         transform_tree(w)
         decode_lfnst(w)
@@ -84,6 +91,22 @@ def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
 
 @compiled
 def decode_pred_mode(w: Work) -> None:
+    """cu_skip_flag, pred_mode_flag, pred_mode_ibc_flag and pred_mode_plt_flag; sets SKIP and PRED_MODE."""
+    n = w.n
+    decode_inter_modes(w)
+    chroma = n[st.TREE] == st.DUAL_CHROMA
+    least = 16 << (n[st.SUB_WIDTH] + n[st.SUB_HEIGHT]) if chroma else 16
+    large_enough = n[st.W] * n[st.H] > least and max(n[st.W], n[st.H]) <= 64
+    if not n[st.PALETTE] or n[st.PRED_MODE] != st.MODE_INTRA or not large_enough or n[st.SKIP]:
+        return
+    if n[st.MODE_TYPE] == st.MODE_INTRA_ONLY and chroma:
+        return
+    if decode_bin(w, c.PRED_MODE_PLT_FLAG):
+        n[st.PRED_MODE] = st.MODE_PALETTE
+
+
+@compiled
+def decode_inter_modes(w: Work) -> None:
     """cu_skip_flag, pred_mode_flag and pred_mode_ibc_flag; sets SKIP and PRED_MODE."""
     n = w.n
     n[st.PRED_MODE] = st.MODE_INTRA

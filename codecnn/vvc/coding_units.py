@@ -22,6 +22,7 @@ _FAULTS = {
     st.FAULT_TERMINATE: "it does not end where its data ends",
     st.FAULT_QP: "a QP changes by more than it may",
     st.FAULT_LEVEL: "a coefficient level has more than 16 bits",
+    st.FAULT_PALETTE: "a palette has more entries than it may",
 }
 
 _NO_LOG = np.zeros(0, np.int32)
@@ -110,6 +111,7 @@ def _numbers(part: Slice) -> st.Ints:
     n[st.ISP], n[st.MRL] = sps.sps_isp_enabled_flag, sps.sps_mrl_enabled_flag
     n[st.MIP], n[st.CCLM] = sps.sps_mip_enabled_flag, sps.sps_cclm_enabled_flag
     n[st.IBC], n[st.MAX_IBC_MERGE] = sps.sps_ibc_enabled_flag, sps.max_num_ibc_merge_cand
+    n[st.PALETTE], n[st.ACT] = sps.sps_palette_enabled_flag, sps.sps_act_enabled_flag
     n[st.AMVR] = sps.sps_amvr_enabled_flag
     n[st.DEP_QUANT], n[st.SIGN_HIDING] = h.sh_dep_quant_used_flag, h.sh_sign_data_hiding_used_flag
     n[st.TS_RESIDUAL_OFF] = h.sh_ts_residual_coding_disabled_flag

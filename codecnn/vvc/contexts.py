@@ -94,6 +94,12 @@ CU_QP_DELTA_ABS = _variables("35 35", "35 35", "35 35", "8 8")
 CU_CHROMA_QP_OFFSET_FLAG = _variables("35", "35", "35", "8")
 CU_CHROMA_QP_OFFSET_IDX = _variables("35", "35", "35", "8")
 TRANSFORM_SKIP_FLAG = _variables("25 9", "25 9", "25 17", "1 1")
+PRED_MODE_PLT_FLAG = _variables("25", "0", "17", "1")
+PALETTE_TRANSPOSE_FLAG = _variables("42", "42", "35", "5")
+COPY_ABOVE_PALETTE_INDICES_FLAG = _variables("42", "59", "50", "9")
+RUN_COPY_FLAG_INDEX = _variables("50 37 45 30 46", "51 30 30 38 23", "58 45 45 30 38", "9 6 9 10 5")
+RUN_COPY_FLAG_ABOVE = _variables("45 38 46", "38 53 46", "45 38 46", "0 9 5")
+CU_ACT_ENABLED_FLAG = _variables("52", "46", "46", "1")
 TU_JOINT_CBCR_RESIDUAL_FLAG = _variables("12 21 35", "27 36 45", "42 43 52", "1 1 0")
 LAST_SIG_COEFF_X_PREFIX = _variables(
     "13 5 4 21 14 4 6 14 21 11 14 7 14 5 11 21 30 22 13 42 12 4 3",

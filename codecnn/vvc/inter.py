@@ -2,6 +2,7 @@
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
+from codecnn.vvc.block_vectors import keep_vector, merge_vector, predicted_vector
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, limited_exp_golomb, truncated_unary
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.neighbours import above_of, fill, left_of
@@ -19,9 +20,10 @@ def inter_unit(w: Work) -> None:
     subblock = 0
     if ibc:
         if n[st.MERGE]:
-            decode_merge_index(w, n[st.MAX_IBC_MERGE])
+            merge_vector(w, decode_merge_index(w, n[st.MAX_IBC_MERGE]))
         else:
             ibc_vector(w)
+        keep_vector(w)
     elif n[st.MERGE]:
         subblock = merge_data(w)
     else:
@@ -30,10 +32,11 @@ def inter_unit(w: Work) -> None:
 
 
 @compiled
-def decode_merge_index(w: Work, candidates: int) -> None:
+def decode_merge_index(w: Work, candidates: int) -> int:
     """merge_idx, merge_gpm_idx0 or merge_gpm_idx1 of so many candidates; no bin where there is but one."""
     if candidates > 1 and decode_bin(w, c.MERGE_IDX):
-        truncated_unary(w, candidates - 2)
+        return 1 + truncated_unary(w, candidates - 2)
+    return 0
 
 
 @compiled
@@ -92,11 +95,12 @@ def regular_merge(w: Work) -> None:
 def ibc_vector(w: Work) -> None:
     """The block vector of an IBC unit without merge."""
     n = w.n
-    moved = mvd_coding(w)
-    if n[st.MAX_IBC_MERGE] > 1:
-        decode_bin(w, c.MVP_FLAG)
-    if n[st.AMVR] and moved:
-        decode_bin(w, c.AMVR_PRECISION_IDX + 1)
+    x, y = mvd_coding(w)
+    second = decode_bin(w, c.MVP_FLAG) if n[st.MAX_IBC_MERGE] > 1 else 0
+    coarse = 0
+    if n[st.AMVR] and (x or y):
+        coarse = decode_bin(w, c.AMVR_PRECISION_IDX + 1)
+    predicted_vector(w, second, x, y, coarse == 1)
 
 
 @compiled
@@ -120,14 +124,16 @@ def motion_vectors(w: Work) -> int:
         reference = 0 if symmetric else decode_ref_idx(w, n[st.ACTIVE_L0])
         weighted |= (n[st.WEIGHTED_L0] >> reference) & 1
         for _ in range(1 + points):
-            moved |= mvd_coding(w)
+            x, y = mvd_coding(w)
+            moved |= x != 0 or y != 0
         decode_bin(w, c.MVP_FLAG)
     if direction != PRED_L0:
         reference = 0 if symmetric else decode_ref_idx(w, n[st.ACTIVE_L1])
         weighted |= (n[st.WEIGHTED_L1] >> reference) & 1
         if not (n[st.MVD_L1_ZERO] and direction == PRED_BI) and not symmetric:
             for _ in range(1 + points):
-                moved |= mvd_coding(w)
+                x, y = mvd_coding(w)
+                moved |= x != 0 or y != 0
         decode_bin(w, c.MVP_FLAG)
     if moved and (n[st.AFFINE_AMVR] if affine else n[st.AMVR]) and decode_bin(w, c.AMVR_FLAG + affine):
         if affine:
@@ -165,18 +171,16 @@ def decode_ref_idx(w: Work, active: int) -> int:
 
 
 @compiled
-def mvd_coding(w: Work) -> bool:
-    """mvd_coding(): whether the difference is other than zero."""
+def mvd_coding(w: Work) -> tuple[int, int]:
+    """mvd_coding(): the difference, horizontal and vertical."""
     x = decode_bin(w, c.ABS_MVD_GREATER0_FLAG)
     y = decode_bin(w, c.ABS_MVD_GREATER0_FLAG)
     far_x = x and decode_bin(w, c.ABS_MVD_GREATER1_FLAG)
     far_y = y and decode_bin(w, c.ABS_MVD_GREATER1_FLAG)
     if x:
-        if far_x:
-            limited_exp_golomb(w, 1, 15, 17)
-        decode_bypass(w)
+        x = 2 + limited_exp_golomb(w, 1, 15, 17) if far_x else 1
+        x = -x if decode_bypass(w) else x
     if y:
-        if far_y:
-            limited_exp_golomb(w, 1, 15, 17)
-        decode_bypass(w)
-    return bool(x or y)
+        y = 2 + limited_exp_golomb(w, 1, 15, 17) if far_y else 1
+        y = -y if decode_bypass(w) else y
+    return x, y

@@ -59,9 +59,9 @@ def intra_angular(w: Work) -> None:
         while n[st.MRL_IDX] < 2 and decode_bin(w, c.INTRA_LUMA_REF_IDX + n[st.MRL_IDX]):
             n[st.MRL_IDX] += 1
     first_line = n[st.MRL_IDX] == 0
-    if n[st.ISP] and first_line and max(n[st.W], n[st.H]) <= n[st.MAX_TB] and n[st.W] * n[st.H] > 16:  # noqa: SIM102, the bin comes second
-        if decode_bin(w, c.INTRA_SUBPARTITIONS_MODE_FLAG):
-            n[st.ISP_SPLIT] = 1 + decode_bin(w, c.INTRA_SUBPARTITIONS_SPLIT_FLAG)
+    whole = n[st.ACT_FLAG] or max(n[st.W], n[st.H]) > n[st.MAX_TB] or n[st.W] * n[st.H] <= 16
+    if n[st.ISP] and first_line and not whole and decode_bin(w, c.INTRA_SUBPARTITIONS_MODE_FLAG):
+        n[st.ISP_SPLIT] = 1 + decode_bin(w, c.INTRA_SUBPARTITIONS_SPLIT_FLAG)
     candidate = decode_bin(w, c.INTRA_LUMA_MPM_FLAG) if first_line else 1
     if not candidate:
         index = truncated_binary(w, 60)
@@ -142,12 +142,15 @@ def intra_chroma(w: Work) -> None:
     n = w.n
     n[st.COLOCATED_MODE] = colocated_mode(w)
     matrix = n[st.CHROMA] == 3 and n[st.TREE] == st.SINGLE and n[st.MIP_FLAG] == 1
-    if n[st.BDPCM] and n[st.W] >> n[st.SUB_WIDTH] <= n[st.MAX_TS] and n[st.H] >> n[st.SUB_HEIGHT] <= n[st.MAX_TS]:
+    may_skip = n[st.BDPCM] and not n[st.ACT_FLAG]
+    if may_skip and n[st.W] >> n[st.SUB_WIDTH] <= n[st.MAX_TS] and n[st.H] >> n[st.SUB_HEIGHT] <= n[st.MAX_TS]:
         n[st.BDPCM_CHROMA] = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
         if n[st.BDPCM_CHROMA]:
             n[st.CHROMA_MODE] = VERTICAL if decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG) else HORIZONTAL
             return
-    if cclm_enabled(w) and decode_bin(w, c.CCLM_MODE_FLAG):
+    if n[st.ACT_FLAG]:
+        n[st.CHROMA_MODE] = DERIVED_MIP if matrix else n[st.COLOCATED_MODE]
+    elif cclm_enabled(w) and decode_bin(w, c.CCLM_MODE_FLAG):
         n[st.CHROMA_MODE] = CCLM
         if decode_bin(w, c.CCLM_MODE_IDX):
             n[st.CHROMA_MODE] += 1 + decode_bypass(w)

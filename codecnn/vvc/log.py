@@ -10,15 +10,17 @@ from codecnn.vvc.state import Work
 
 U_SIZE, U_X, U_Y, U_W, U_H, U_TREE, U_REGION, U_PRED_MODE, U_MODE, U_MIP, U_MIP_TRANSPOSED = range(11)
 U_ISP, U_MRL, U_BDPCM, U_BDPCM_C, U_MODE_C, U_COLOCATED_MODE, U_LFNST, U_MTS, U_QP, U_CHROMA_QP, U_UNITS = range(11, 22)
-UNIT_HEADER = 22
+U_ACT, U_VECTOR_X, U_VECTOR_Y = range(22, 25)
+UNIT_HEADER = 25
 """Places in a coding unit, in luma samples: `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with
 CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` one more than cu_chroma_qp_offset_idx, `U_UNITS` the number of transform
-units."""
+units, `U_ACT` cu_act_enabled_flag, `U_VECTOR_X` and `U_VECTOR_Y` the block vector of IBC. What follows in a palette
+unit are the samples of each component, row after row, -1 - palette_escape_val where that is coded."""
 
 T_X, T_Y, T_W, T_H, T_CHROMA, T_CODED, T_JOINT, T_SKIP, T_LEVELS = range(9)
 BLOCK_HEADER = T_LEVELS + 3
-"""Places in a transform unit, in luma samples: `T_CHROMA` whether it has chroma, `T_CODED` and `T_SKIP` a bit a
-component (coded, transform skip), `T_JOINT` of joint coding 2 if Cb is coded, 1 if Cr is, 3 if both are; from `T_LEVELS` on the
+"""Places in a transform unit, in luma samples: `T_CHROMA` whether it has chroma, `T_CODED` and `T_SKIP` a bit each
+(coded, transform skip), `T_JOINT` of joint coding 2 if Cb is coded, 1 if Cr is, 3 if both are; from `T_LEVELS` on the
 numbers of levels of Y, Cb and Cr."""
 
 LOG_OF_A_CTU = 1 << 18
@@ -51,6 +53,7 @@ def end_unit(w: Work) -> None:
     unit[U_BDPCM_C], unit[U_MODE_C] = n[st.BDPCM_CHROMA], n[st.CHROMA_MODE]
     unit[U_COLOCATED_MODE], unit[U_LFNST], unit[U_MTS] = n[st.COLOCATED_MODE], n[st.LFNST_IDX], n[st.MTS_IDX]
     unit[U_QP], unit[U_CHROMA_QP], unit[U_UNITS] = n[st.QP_Y], n[st.CHROMA_QP_IDX], n[st.UNITS]
+    unit[U_ACT], unit[U_VECTOR_X], unit[U_VECTOR_Y] = n[st.ACT_FLAG], n[st.VECTOR_X], n[st.VECTOR_Y]
     if n[st.TREE] == st.DUAL_CHROMA:
         # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
         unit[U_QP] = w.maps[st.CU_QP, (n[st.Y] + n[st.H] // 2) >> 2, (n[st.X] + n[st.W] // 2) >> 2]
@@ -92,3 +95,22 @@ def keep_level(w: Work, at: int, level: int, odd: int) -> None:
     y, x = at // st.LEVEL_STRIDE - 1, at % st.LEVEL_STRIDE - 1
     w.log[n[st.LOG]] = level << LEVEL_SHIFT | odd << 10 | y << 5 | x
     n[st.LOG] += 1
+
+
+@compiled
+def keep_palette(w: Work, first: int, last: int, width: int, height: int) -> None:
+    """Append the samples of a palette unit of width x height samples of its component `first`."""
+    n = w.n
+    size = n[st.PALETTE_SIZE]
+    for component in range(first, last):
+        sub_x, sub_y = (n[st.SUB_WIDTH], n[st.SUB_HEIGHT]) if component and not first else (0, 0)
+        for y in range(0, height, 1 << sub_y):
+            for x in range(0, width, 1 << sub_x):
+                at = 64 * y + x
+                index = n[st.INDICES + at]
+                if index == size:
+                    value = -1 - n[st.ESCAPES + 4096 * component + at]
+                else:
+                    value = n[st.PALETTE_ENTRIES + st.MAX_PALETTE * component + index]
+                w.log[n[st.LOG]] = value
+                n[st.LOG] += 1

@@ -53,3 +53,16 @@ def decode_qp_delta(w: Work) -> None:
     if magnitude:
         delta = -magnitude if decode_bypass(w) else magnitude
         n[st.QP_Y] = (n[st.QP_Y] + delta + 64 + 2 * offset) % (64 + offset) - offset
+
+
+@compiled
+def decode_chroma_qp_offset(w: Work) -> None:
+    """cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx; CHROMA_QP_IDX is one more than the latter, 0 without."""
+    n = w.n
+    n[st.CHROMA_QP_CODED] = 1
+    n[st.CHROMA_QP_IDX] = 0
+    if decode_bin(w, c.CU_CHROMA_QP_OFFSET_FLAG):
+        value = 0
+        while value < n[st.CHROMA_QP_OFFSET_LIST] - 1 and decode_bin(w, c.CU_CHROMA_QP_OFFSET_IDX):
+            value += 1
+        n[st.CHROMA_QP_IDX] = value + 1

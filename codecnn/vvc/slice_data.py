@@ -44,6 +44,10 @@ def start_substream(w: Work) -> None:
     # Above is another slice or tile but for the rows of a wavefront.
     source = st.KEPT if n[st.TOP_AVAILABLE] else st.INITIAL
     n[st.CONTEXTS : st.CONTEXTS + CONTEXT_NUMBERS] = n[source : source + CONTEXT_NUMBERS]
+    n[st.PREDICTOR : st.PREDICTOR + st.PREDICTOR_NUMBERS] = 0
+    if n[st.TOP_AVAILABLE]:
+        kept = n[st.KEPT_PREDICTOR : st.KEPT_PREDICTOR + st.PREDICTOR_NUMBERS]
+        n[st.PREDICTOR : st.PREDICTOR + st.PREDICTOR_NUMBERS] = kept
 
 
 def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]], str]:
@@ -74,6 +78,7 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
                 start_substream(w)
             if ctus[index, FIRST_IN_ROW]:
                 n[st.QG_ROW_FIRST] = 1
+                n[st.VECTORS] = 0
             # Loop filters change no decision of the blocks: two encodes that differ in them only must hash alike.
             bins = n[st.BINS]
             sao(w)
@@ -84,6 +89,8 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
             # decoded side by side, each one CTU behind the other.
             if n[st.WAVEFRONT] and ctus[index, FIRST_IN_ROW]:
                 n[st.KEPT : st.KEPT + CONTEXT_NUMBERS] = n[st.CONTEXTS : st.CONTEXTS + CONTEXT_NUMBERS]
+                predictor = n[st.PREDICTOR : st.PREDICTOR + st.PREDICTOR_NUMBERS]
+                n[st.KEPT_PREDICTOR : st.KEPT_PREDICTOR + st.PREDICTOR_NUMBERS] = predictor
             ends = ctus[index, ENDS]
             if ends != END_OF_NOTHING and not n[st.FAULT]:
                 decode_terminating_one(w)

@@ -218,12 +218,10 @@ class SequenceParameterSet(SyntaxStructure):
         if self.sps_chroma_format_idc == 1:
             r.skip(1)  # sps_chroma_horizontal_collocated_flag
             self.sps_chroma_vertical_collocated_flag = r.flag()
-        if r.flag():
-            raise UnsupportedError("it allows palette mode, which codecnn does not read")
-        if self.sps_chroma_format_idc == 3 and self.max_tb_log2_size_y < 6 and r.flag():
-            raise UnsupportedError("it allows the adaptive colour transform, which codecnn does not read")
+        self.sps_palette_enabled_flag = r.flag()
+        self.sps_act_enabled_flag = self.sps_chroma_format_idc == 3 and self.max_tb_log2_size_y < 6 and r.flag()
         self.min_qp_prime_ts = 4
-        if self.sps_transform_skip_enabled_flag:
+        if self.sps_transform_skip_enabled_flag or self.sps_palette_enabled_flag:
             self.min_qp_prime_ts += 6 * r.ue("sps_min_qp_prime_ts", 8)
         ibc = self.sps_ibc_enabled_flag = r.flag()
         self.max_num_ibc_merge_cand = 6 - r.ue("sps_six_minus_max_num_ibc_merge_cand", 5) if ibc else 0
@@ -238,6 +236,9 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_explicit_scaling_list_enabled_flag = r.flag()
         lists_and_lfnst = self.sps_lfnst_enabled_flag and self.sps_explicit_scaling_list_enabled_flag
         self.sps_scaling_matrix_for_lfnst_disabled_flag = lists_and_lfnst and r.flag()
+        # Units with or without the adaptive colour transform may do without scaling lists.
+        lists_and_act = self.sps_act_enabled_flag and self.sps_explicit_scaling_list_enabled_flag
+        self.lists_disabled_for_act = (r.flag(),) if lists_and_act and r.flag() else ()
         self.sps_dep_quant_enabled_flag = r.flag()
         self.sps_sign_data_hiding_enabled_flag = r.flag()
 

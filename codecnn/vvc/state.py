@@ -47,7 +47,7 @@ RANGE, VALUE, NEEDED, POSITION, END, FAULT, BINS = _next(7)
 WIDTH, HEIGHT, LOG2_CTU, LOG2_MIN_CB, CHROMA, SUB_WIDTH, SUB_HEIGHT, BIT_DEPTH, IS_I, IS_B, DUAL_TREE = _next(11)
 MIN_QT_Y, MIN_QT_C, MAX_BT_Y, MAX_BT_C, MAX_TT_Y, MAX_TT_C, MAX_MTT_Y, MAX_MTT_C, MAX_TB, MAX_TS = _next(10)
 TRANSFORM_SKIP, BDPCM, MTS, MTS_INTRA, MTS_INTER, LFNST, JOINT_CBCR, SBT, ISP, MRL, MIP, CCLM = _next(12)
-IBC, MAX_IBC_MERGE, QP_DELTA, QP_DELTA_SUBDIV = _next(4)
+IBC, MAX_IBC_MERGE, PALETTE, ACT, QP_DELTA, QP_DELTA_SUBDIV = _next(6)
 CHROMA_QP_OFFSET, CHROMA_QP_OFFSET_SUBDIV, CHROMA_QP_OFFSET_LIST = _next(3)
 SLICE_QP, DEP_QUANT, SIGN_HIDING, TS_RESIDUAL_OFF, SAO_LUMA, SAO_CHROMA = _next(6)
 ALF, ALF_CB, ALF_CR, ALF_APS_LUMA, ALF_CHROMA_FILTERS, CC_CB_FILTERS, CC_CR_FILTERS, WAVEFRONT = _next(8)
@@ -64,12 +64,17 @@ QG_X, QG_Y, QG_NEW, QG_FIRST, QG_ROW_FIRST, QP_CODED, CHROMA_QP_CODED, QP_Y, PRE
 SKIP, ISP_SPLIT, BDPCM_LUMA, BDPCM_CHROMA, MIP_FLAG, MRL_IDX, INTRA_MODE = _next(7)
 SBT_FLAG, SBT_HORIZONTAL, SBT_POS, SBT_QUAD, CIIP_FLAG, LFNST_IDX, MERGE = _next(7)
 CBF_LUMA, PREVIOUS_CBF, INFER_CBF, TS_LUMA, TS_ANY = _next(5)
-MIP_TRANSPOSED, CHROMA_MODE, COLOCATED_MODE, MTS_IDX, UNITS = _next(5)
+MIP_TRANSPOSED, CHROMA_MODE, COLOCATED_MODE, MTS_IDX, UNITS, ACT_FLAG, VECTOR_X, VECTOR_Y = _next(8)
 LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT = _next(4)
 CU_FIRST, CU_LAST = SKIP, MTS_ZERO_OUT
 
 # Of the transform block at hand: context coded bins that it may still have (RemCcbs), state of dependent quantization.
 BUDGET, QSTATE = _next(2)
+
+# Block vectors of the last IBC units of a row of CTUs (clause 8.6.2.6), oldest first, and the palette at hand.
+VECTORS = _next(1)[0]
+VECTOR_TABLE = _next(2 * 5)[0]
+PALETTE_SIZE = _next(1)[0]
 
 # The coding tree node at hand (clause 7.3.11.4), at its leaf the coding unit. TREE may be IMPLICIT: not yet separate.
 X, Y, W, H, TREE, MODE_TYPE, QG_LUMA, QG_CHROMA, SUBDIV = _next(9)
@@ -90,7 +95,22 @@ CODED = LEVELS + 3 * LEVEL_PLANE
 """sb_coded_flag of its sub-blocks."""
 CODED_STRIDE = 10
 """The grid has at most 8x8 sub-blocks with a border of one on each side."""
-CONTEXTS = CODED + CODED_STRIDE * CODED_STRIDE
+PALETTE_ENTRIES = CODED + CODED_STRIDE * CODED_STRIDE
+"""CurrentPaletteEntries of Y, Cb and Cr."""
+MAX_PALETTE = 64
+PREDICTOR = PALETTE_ENTRIES + 3 * MAX_PALETTE
+"""PredictorPaletteEntries of Y, Cb and Cr, then PredictorPaletteSize of luma or all, and of a chroma tree."""
+PREDICTOR_SIZE = PREDICTOR + 3 * MAX_PALETTE
+PREDICTOR_NUMBERS = 3 * MAX_PALETTE + 2
+KEPT_PREDICTOR = PREDICTOR_SIZE + 2
+"""A copy of both for the next row of a wavefront."""
+REUSED = KEPT_PREDICTOR + PREDICTOR_NUMBERS
+"""PalettePredictorEntryReuseFlags."""
+INDICES = REUSED + MAX_PALETTE
+"""PaletteIndexMap of 64x64 samples, then whether an index is copied from above, then escape values of Y, Cb and Cr."""
+COPIED = INDICES + 4096
+ESCAPES = COPIED + 4096
+CONTEXTS = ESCAPES + 3 * 4096
 """Context variables, four numbers each: pStateIdx0, pStateIdx1, shift0, shift1."""
 KEPT = CONTEXTS + CONTEXT_NUMBERS
 """A copy of the context variables for the next row of a wavefront."""
@@ -100,7 +120,8 @@ NUMBERS = INITIAL + CONTEXT_NUMBERS
 
 # Planes of `maps`, _C of a separate chroma tree, which comes behind that of luma.
 CB_WIDTH, CB_WIDTH_C, CB_HEIGHT, CB_HEIGHT_C, QT_DEPTH, QT_DEPTH_C, CU_PRED_MODE, CU_PRED_MODE_C = range(8)
-CU_SKIP, CU_MIP, CU_INTRA_MODE, CU_SUBBLOCK, CU_QP, CU_ISP, MTT_SPLIT_0, MTT_SPLIT_1, MAPS = range(8, 17)
+CU_SKIP, CU_MIP, CU_INTRA_MODE, CU_SUBBLOCK, CU_QP, CU_ISP, MTT_SPLIT_0, MTT_SPLIT_1 = range(8, 16)
+CU_VECTOR_X, CU_VECTOR_Y, MAPS = range(16, 19)
 
 # Planes of `ctbs`: slice and tile of a CTU (0 not parsed), ALF flags of Y, Cb, Cr, cross-component filters of Cb, Cr.
 CTB_REGION, CTB_ALF, CTB_CC = 0, 1, 4
@@ -108,7 +129,7 @@ CTB_MAPS = 6
 
 SINGLE, DUAL_LUMA, DUAL_CHROMA, IMPLICIT = range(4)
 MODE_ALL, MODE_INTER_ONLY, MODE_INTRA_ONLY = range(3)
-MODE_INTER, MODE_INTRA, MODE_IBC = range(3)
+MODE_INTER, MODE_INTRA, MODE_IBC, MODE_PALETTE = range(4)
 """pred_mode as VTM numbers it."""
 
 NO_SPLIT, QT, BT_HOR, BT_VER, TT_HOR, TT_VER = range(6)
@@ -120,4 +141,4 @@ CU_COLUMNS = tuple(_CU_COLUMNS.split())
 CU_BINS = CU_COLUMNS.index("bins")
 
 # Values of n[FAULT].
-FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP, FAULT_LEVEL = range(6)
+FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP, FAULT_LEVEL, FAULT_PALETTE = range(7)

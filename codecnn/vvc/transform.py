@@ -5,7 +5,7 @@ from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.log import begin_transform_unit, note_block
-from codecnn.vvc.quantization import decode_qp_delta
+from codecnn.vvc.quantization import decode_chroma_qp_offset, decode_qp_delta
 from codecnn.vvc.residual import residual_coding
 from codecnn.vvc.residual_ts import residual_ts_coding
 from codecnn.vvc.state import Work
@@ -131,7 +131,7 @@ def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded:
         present = not last_part or n[st.INFER_CBF] == 0
     else:
         beyond = n[st.W] > n[st.MAX_TB] or n[st.H] > n[st.MAX_TB]
-        present = n[st.PRED_MODE] == st.MODE_INTRA or chroma_coded or beyond
+        present = (n[st.PRED_MODE] == st.MODE_INTRA and not n[st.ACT_FLAG]) or chroma_coded or beyond
     coded = 1
     if present:
         inc = 0
@@ -144,19 +144,6 @@ def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded:
     if isp and coded:
         n[st.INFER_CBF] = 0
     return coded
-
-
-@compiled
-def decode_chroma_qp_offset(w: Work) -> None:
-    """cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx; CHROMA_QP_IDX is one more than the latter, 0 without."""
-    n = w.n
-    n[st.CHROMA_QP_CODED] = 1
-    n[st.CHROMA_QP_IDX] = 0
-    if decode_bin(w, c.CU_CHROMA_QP_OFFSET_FLAG):
-        value = 0
-        while value < n[st.CHROMA_QP_OFFSET_LIST] - 1 and decode_bin(w, c.CU_CHROMA_QP_OFFSET_IDX):
-            value += 1
-        n[st.CHROMA_QP_IDX] = value + 1
 
 
 @compiled

@@ -87,7 +87,7 @@ def logged_blocks(
                         levels[component][y, x] = packed >> lg.LEVEL_SHIFT
                     tu_at += tu[lg.T_LEVELS + component]
             at += unit[lg.U_SIZE]
-            assert tu_at == at
+            assert tu_at == at or unit[lg.U_PRED_MODE] == st.MODE_PALETTE
     return blocks, levels
 
 
