@@ -1,6 +1,7 @@
 """Transform units of coding units: their prediction, their residual, and both together (H.266 clauses 8.4.5, 8.7)."""
 
 from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._boundaries import note_boundaries
 from codecnn.reconstruct._cross_component import predict_from_luma
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._luma_mapping import chroma_scale, scale_residual
@@ -121,6 +122,7 @@ def reconstruct_blocks(f: Frame, tu: int, first: int, last: int) -> None:
             copy_prediction(f, component, x, y, width, height)
     if first == 0:
         x, y, width, height = place_of_block(f, tu, 0)
+        note_boundaries(f, x, y, width, height, log[tu + lg.T_CODED] & 1 == 1)
         mark(f, False, x, y, width, height)
     if last > 1:
         x, y, width, height = place_of_block(f, tu, 1)

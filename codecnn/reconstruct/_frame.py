@@ -18,8 +18,7 @@ class Frame(NamedTuple):
 
     `p` int64: numbers and tables, from the offsets below on; `s` int32: scratch and tables; `planes` int32:
     reconstruction, prediction and residual of each component, row after row, from p[RECON], p[PRED], p[RESI] on;
-    `known` int32 (2, rows, columns): slice and tile (`log.U_REGION`) of 4x4 luma samples whose luma or chroma is
-    reconstructed, 0 before; `log` as in `codecnn.vvc.log`.
+    `known` int32 (KNOWN, rows, columns): what is known of 4x4 luma samples; `log` as in `codecnn.vvc.log`.
     """
 
     p: npt.NDArray[np.int64]
@@ -44,12 +43,14 @@ RECON, PRED, RESI, STRIDE = (_next(3)[0] for _ in range(4))
 # Of the slice and its parameter sets.
 DEP_QUANT, MIN_QP_TS, JOINT_SIGN, MTS, IMPLICIT_MTS, COLLOCATED = _next(6)
 LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _next(6)
-LISTS_NOT_FOR_ACT = _next(1)[0]
+LISTS_NOT_FOR_ACT, DEBLOCKED, ACROSS_TILES, ACROSS_SLICES = _next(4)
 
 # Of the coding unit and the transform block at hand: where the unit lies in the log; the slice and tile, how far the
 # levels of a block reach, the VPDU that VPDU_SCALE holds for; whether a block vector leads nowhere.
 UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _next(8)
 
+COLUMNS, ROWS = (_next(3)[0] for _ in range(2))
+"""Virtual boundaries of the picture, 0 where there are fewer than three."""
 QP_OFFSET = _next(3)[0]
 """Offsets of the QPs of Cb, Cr and joint Cb and Cr, of PPS and slice."""
 QP_LIST = _next(7 * 3)[0]
@@ -87,6 +88,11 @@ LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
 MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
 """mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
 SCRATCH_AND_TABLES = MIP_AT + 3 * 16 * 64 * 8
+
+LUMA, CHROMA_TOO, BLOCKS, VECTORS, STRENGTH_V, STRENGTH_H, KNOWN = range(7)
+"""Planes of `known`: slice and tile (`log.U_REGION`) whose luma is reconstructed, and whose chroma, 0 before;
+prediction mode, BDPCM and coded of the luma block as `_boundaries` packs them, its block vector; boundary strengths of
+the left and of the upper edge."""
 
 SLICE_REGIONS = MAX_TILES + 1
 """U_REGION is 1 + tile + SLICE_REGIONS * slice."""

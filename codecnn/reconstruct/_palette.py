@@ -1,6 +1,7 @@
 """Palette units (H.266 clause 8.4.5.3)."""
 
 from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._boundaries import note_boundaries
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._references import mark
 from codecnn.reconstruct._scaling import clip, qp_of_block
@@ -34,6 +35,7 @@ def palette_unit(f: Frame) -> None:
                     value = clip(((-1 - value) * step + 32) >> 6, 0, peak)
                 planes[recon + place + x] = planes[pred + place + x] = value
     if first == 0:
+        note_boundaries(f, x0, y0, width, height, False)
         mark(f, False, x0, y0, width, height)
     if last == 3:
         mark(f, True, x0, y0, width, height)

@@ -16,7 +16,7 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
         x, y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
     if x < 0 or y < 0 or x >= p[fr.WIDTH] or y >= p[fr.HEIGHT]:
         return False
-    if f.known[1 if component else 0, y >> 2, x >> 2] != p[fr.REGION]:
+    if f.known[fr.CHROMA_TOO if component else fr.LUMA, y >> 2, x >> 2] != p[fr.REGION]:
         return False
     return not (p[fr.WAVEFRONT] and x >> p[fr.LOG2_CTU] > ctb_x)
 
@@ -24,7 +24,9 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
 @compiled
 def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
     """Note that luma or chroma of a block, in luma samples, is reconstructed."""
-    f.known[int(chroma), y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[fr.REGION]
+    f.known[fr.CHROMA_TOO if chroma else fr.LUMA, y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[
+        fr.REGION
+    ]
 
 
 @compiled

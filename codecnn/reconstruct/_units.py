@@ -9,6 +9,7 @@ from numba import carray  # type: ignore[attr-defined]
 from codecnn.intra import modes
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._blocks import next_block, predict_chroma, predict_luma, reconstruct_blocks
+from codecnn.reconstruct._boundaries import note_boundaries
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._palette import palette_unit
 from codecnn.reconstruct._references import mark
@@ -66,7 +67,7 @@ def block_copy_unit(f: Frame) -> None:
     x, y = x0 + log[unit + lg.U_VECTOR_X], y0 + log[unit + lg.U_VECTOR_Y]
     last_x, last_y = x + width - 1, y + height - 1
     inside = x >= 0 and y >= 0 and last_x < p[fr.WIDTH] and last_y < p[fr.HEIGHT]
-    if not inside or f.known[0, y >> 2, x >> 2] == 0 or f.known[0, last_y >> 2, last_x >> 2] == 0:
+    if not inside or f.known[fr.LUMA, y >> 2, x >> 2] == 0 or f.known[fr.LUMA, last_y >> 2, last_x >> 2] == 0:
         p[fr.FAULT] = 1
         return
     components = 3 if log[unit + lg.U_TREE] == st.SINGLE and p[fr.CHROMA] else 1
@@ -80,6 +81,8 @@ def block_copy_unit(f: Frame) -> None:
                 planes[target + column] = planes[source + column]
         if log[unit + lg.U_UNITS] == 0:
             copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
+            if component == 0:
+                note_boundaries(f, x0, y0, width, height, False)
     tu = unit + lg.UNIT_HEADER
     for _ in range(log[unit + lg.U_UNITS]):
         reconstruct_blocks(f, tu, 0, 3 if log[tu + lg.T_CHROMA] else 1)

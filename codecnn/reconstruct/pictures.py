@@ -18,11 +18,13 @@ from codecnn.vvc.compiled import compiled_once
 from codecnn.vvc.lmcs import LumaMapping, inverse_map, read_lmcs_aps
 from codecnn.vvc.log import LOG_OF_A_CTU
 from codecnn.vvc.scaling_lists import read_scaling_list_aps
+from codecnn.vvc.sps import ConformanceWindow, SequenceParameterSet
 
 Plane = npt.NDArray[Any]
 
-PLANES = ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v", "resid_y", "resid_u", "resid_v")
-"""Prediction, picture before the loop filters, and residual, of each component."""
+PLANES = ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v", "resid_y", "resid_u", "resid_v", "bs_v", "bs_h")
+"""Prediction, picture before the loop filters, and residual, of each component; boundary strengths of luma, 0 to 2, at
+the left (bs_v) and upper edges (bs_h) of 4x4 samples."""
 
 _KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
 _LOG_SIZE = 4 * LOG_OF_A_CTU
@@ -64,7 +66,7 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
     for name in planes:
         if name not in PLANES:
             raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
-        if components == 1 and not name.endswith("_y"):
+        if components == 1 and name.endswith(("_u", "_v")) and name != "bs_v":
             raise ConfigError(f"the picture has no chroma, so no plane {name}")
     frame, sizes = _frame(picture)
     mappings: dict[int, LumaMapping] = {}
@@ -83,16 +85,32 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
     out: dict[str, Plane] = {}
     for name in planes:
         kind, letter = name.split("_")
+        if kind == "bs":
+            strengths = frame.known[fr.STRENGTH_V if letter == "v" else fr.STRENGTH_H]
+            out[name] = _spread(strengths)[_inside(window, sps, sizes[0], 0)].astype(np.uint16)
+            continue
         component = "yuv".index(letter)
         (height, width), first = sizes[component], int(frame.p[_KINDS[kind] + component])
         plane = frame.planes[first : first + height * width].reshape(height, width)
         if component == 0 and mappings and kind != "resid":
-            plane = _mapped_back(plane, frame.known[0], mappings, sps.bit_depth)
-        down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
-        rows = slice(window.top << down, height - (window.bottom << down))
-        columns = slice(window.left << right, width - (window.right << right))
-        out[name] = plane[rows, columns].astype(np.int16 if kind == "resid" else np.uint16)
+            plane = _mapped_back(plane, frame.known[fr.LUMA], mappings, sps.bit_depth)
+        inside = _inside(window, sps, (height, width), component)
+        out[name] = plane[inside].astype(np.int16 if kind == "resid" else np.uint16)
     return out
+
+
+def _inside(
+    window: ConformanceWindow, sps: SequenceParameterSet, size: tuple[int, int], component: int
+) -> tuple[slice, slice]:
+    """Rows and columns of a component that the conformance window leaves."""
+    down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
+    rows = slice(window.top << down, size[0] - (window.bottom << down))
+    return rows, slice(window.left << right, size[1] - (window.right << right))
+
+
+def _spread(cells: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Cells of 4x4 samples as samples."""
+    return np.repeat(np.repeat(cells, 4, 0), 4, 1)
 
 
 def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
@@ -123,7 +141,7 @@ def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
         p,
         np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES]),
         np.zeros(total, np.int32),
-        np.zeros((2, -(-height // 4), -(-width // 4)), np.int32),
+        np.zeros((fr.KNOWN, height // 4, width // 4), np.int32),
         np.zeros(_LOG_SIZE, np.int32),
     ), sizes
 
@@ -132,6 +150,10 @@ def _put_slice(p: npt.NDArray[np.int64], part: vvc.Slice) -> LumaMapping | None:
     """Put what is a slice's own into `Frame.p`; its luma mapping, if it has one."""
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
+    p[fr.DEBLOCKED] = not h.sh_deblocking_filter_disabled_flag
+    p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = pps.tiles.filter_across_tiles, pps.tiles.filter_across_slices
+    for first, places in zip((fr.COLUMNS, fr.ROWS), ph.virtual_boundaries, strict=True):
+        p[first : first + len(places)] = places
     p[fr.DEP_QUANT], p[fr.JOINT_SIGN] = h.sh_dep_quant_used_flag, ph.ph_joint_cbcr_sign_flag
     p[fr.QP_OFFSET : fr.QP_OFFSET + 3] = np.add(pps.chroma_qp_offsets, h.chroma_qp_offsets)
     for i, offsets in enumerate(pps.chroma_qp_offset_list):
@@ -167,7 +189,7 @@ def _mapped_back(
     plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
 ) -> Plane:
     """Luma of the slices that map it (`mappings` by slice) as decoded pictures have it."""
-    slices = np.repeat(np.repeat((regions - 1) // fr.SLICE_REGIONS, 4, 0), 4, 1)[: plane.shape[0], : plane.shape[1]]
+    slices = _spread((regions - 1) // fr.SLICE_REGIONS)[: plane.shape[0], : plane.shape[1]]
     out = plane.copy()
     for index, mapping in mappings.items():
         where = slices == index

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from codecnn.vvc.bits import Bits, SyntaxStructure
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import NO_REF_PICS, read_ref_pic_lists
-from codecnn.vvc.sps import PartitionConstraints, SequenceParameterSet, skip_virtual_boundaries
+from codecnn.vvc.sps import PartitionConstraints, SequenceParameterSet, read_virtual_boundaries
 
 Weights = tuple[tuple[bool, ...], tuple[bool, ...]]
 """Whether the luma or chroma of each entry of L0 and of L1 is weighted."""
@@ -59,8 +59,9 @@ class PictureHeader(SyntaxStructure):
         self.ph_chroma_residual_scale_flag = scaled and r.flag()
         self.ph_explicit_scaling_list_enabled_flag = sps.sps_explicit_scaling_list_enabled_flag and r.flag()
         self.ph_scaling_list_aps_id = r.u(3) if self.ph_explicit_scaling_list_enabled_flag else 0
+        self.virtual_boundaries = sps.virtual_boundaries
         if sps.virtual_boundaries_in_ph and r.flag():
-            skip_virtual_boundaries(r)
+            self.virtual_boundaries = read_virtual_boundaries(r)
         self.ph_pic_output_flag = not pps.pps_output_flag_present_flag or self.ph_non_ref_pic_flag or r.flag()
         self.ref_pic_lists = read_ref_pic_lists(r, sps, pps) if pps.pps_rpl_info_in_ph_flag else NO_REF_PICS
         self._read_partition(r, intra_slice_allowed)
@@ -73,8 +74,9 @@ class PictureHeader(SyntaxStructure):
         sao = sps.sps_sao_enabled_flag and pps.pps_sao_info_in_ph_flag
         self.ph_sao_luma_enabled_flag = sao and r.flag()
         self.ph_sao_chroma_enabled_flag = sao and sps.sps_chroma_format_idc != 0 and r.flag()
+        self.ph_deblocking_filter_disabled_flag = pps.pps_deblocking_filter_disabled_flag
         if pps.pps_dbf_info_in_ph_flag and r.flag():
-            read_deblocking(r, pps)
+            self.ph_deblocking_filter_disabled_flag = read_deblocking(r, pps)
         if pps.pps_picture_header_extension_present_flag:
             r.skip(8 * r.ue("ph_extension_length", 256))
         self.freeze()
@@ -122,11 +124,15 @@ class PictureHeader(SyntaxStructure):
             self.weights = read_pred_weight_table(r, sps, self.pps, counts, None)
 
 
-def read_deblocking(r: Bits, pps: PictureParameterSet) -> None:
-    """What follows deblocking_params_present_flag in picture and slice headers; a filter the PPS has off is on here."""
+def read_deblocking(r: Bits, pps: PictureParameterSet) -> bool:
+    """What follows deblocking_params_present_flag in picture and slice headers: whether the filter is off.
+
+    A filter the PPS has off is on here.
+    """
     disabled = not pps.pps_deblocking_filter_disabled_flag and r.flag()
     if not disabled:
         pps.skip_deblocking_offsets(r)
+    return disabled
 
 
 def read_alf(r: Bits, sps: SequenceParameterSet) -> AlfSelection:

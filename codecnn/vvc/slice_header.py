@@ -43,8 +43,9 @@ class SliceHeader(SyntaxStructure):
         if sps.sps_sao_enabled_flag and not pps.pps_sao_info_in_ph_flag:
             self.sh_sao_luma_used_flag = r.flag()
             self.sh_sao_chroma_used_flag = sps.sps_chroma_format_idc != 0 and r.flag()
+        self.sh_deblocking_filter_disabled_flag = ph.ph_deblocking_filter_disabled_flag
         if pps.pps_deblocking_filter_override_enabled_flag and not pps.pps_dbf_info_in_ph_flag and r.flag():
-            read_deblocking(r, pps)
+            self.sh_deblocking_filter_disabled_flag = read_deblocking(r, pps)
         # Dependent quantization and sign hiding both use the parity of levels: one excludes the other.
         dep_quant = self.sh_dep_quant_used_flag = sps.sps_dep_quant_enabled_flag and r.flag()
         hiding = self.sh_sign_data_hiding_used_flag = (

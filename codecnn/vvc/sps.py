@@ -36,6 +36,11 @@ class PartitionConstraints(NamedTuple):
     log2_max_tt: int
 
 
+VirtualBoundaries = tuple[tuple[int, ...], tuple[int, ...]]
+"""Columns and rows of luma samples before which no loop filter reaches across."""
+
+NO_BOUNDARIES: VirtualBoundaries = ((), ())
+
 RefPicListStruct = tuple[tuple[bool, int | None], ...]
 """ref_pic_list_struct() (clause 7.3.10): entries as (is long-term, POC difference or LSB of the POC).
 
@@ -246,8 +251,7 @@ class SequenceParameterSet(SyntaxStructure):
         boundaries = r.flag()
         positions_here = boundaries and r.flag()
         self.virtual_boundaries_in_ph = boundaries and not positions_here
-        if positions_here:
-            skip_virtual_boundaries(r)
+        self.virtual_boundaries = read_virtual_boundaries(r) if positions_here else NO_BOUNDARIES
         if hrd_params_present and r.flag():
             skip_timing_hrd(r, sublayers)
         r.skip(1)  # sps_field_seq_flag
@@ -294,8 +298,10 @@ def read_window(r: Bits, width: int, height: int) -> ConformanceWindow:
     return ConformanceWindow(left, right, top, bottom)
 
 
-def skip_virtual_boundaries(r: Bits) -> None:
+def read_virtual_boundaries(r: Bits) -> VirtualBoundaries:
     """The positions of vertical and horizontal virtual boundaries, of SPS or picture header."""
-    for _ in range(2):
-        for _ in range(r.ue("num_virtual_boundaries", 3)):
-            r.ue("virtual_boundary_pos_minus1", 2**13)
+    columns, rows = (
+        tuple(8 * (r.ue("virtual_boundary_pos_minus1", 2**13) + 1) for _ in range(r.ue("num_virtual_boundaries", 3)))
+        for _ in range(2)
+    )
+    return columns, rows

@@ -1,7 +1,7 @@
 """Tiles and slices in CTUs (H.266 clauses 6.5.1, 7.3.2.5 and 7.4.3.5)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -45,12 +45,14 @@ class TileGrid:
     """The tiles of a picture by their boundaries in CTUs, n + 1 ascending numbers from 0 for n tiles, and its slices.
 
     `slices` are the rectangular slices by their address (pps_rect_slice_flag), None where slices are runs of tiles in
-    raster order.
+    raster order. The loop filters may cross the boundaries of tiles and of slices, or not.
     """
 
     columns: Sequence[int]
     rows: Sequence[int]
     slices: Sequence[Rectangle] | None
+    filter_across_tiles: bool = True
+    filter_across_slices: bool = True
 
     @property
     def across(self) -> int:
@@ -82,14 +84,14 @@ def read_tile_grid(r: Bits, width: int, height: int, ctb_log2_size_y: int, parti
         raise FormatError(f"{grid.across}x{grid.down} tiles are beyond every level")
     rectangular = True
     if grid.across * grid.down > 1:
-        r.skip(1)  # pps_loop_filter_across_tiles_enabled_flag
+        grid = replace(grid, filter_across_tiles=r.flag())
         rectangular = r.flag()
     one_slice = not rectangular or r.flag()  # pps_single_slice_per_subpic_flag
     if rectangular:
         whole = Rectangle(0, 0, grid.across, grid.down, None)
-        grid = TileGrid(columns, rows, (whole,) if one_slice else _read_rectangles(r, grid))
+        grid = replace(grid, slices=(whole,) if one_slice else _read_rectangles(r, grid))
     if one_slice or (grid.slices and len(grid.slices) > 1):
-        r.skip(1)  # pps_loop_filter_across_slices_enabled_flag
+        grid = replace(grid, filter_across_slices=r.flag())
     return grid
 
 

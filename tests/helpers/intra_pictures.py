@@ -17,19 +17,8 @@ COLUMNS = ("w", "h", "cbf", "jointCbCr", "ts", "isp", "mrl", "mip", "mipTranspos
 """Columns of a transform block that the log tells."""
 
 
-UNREAD = {
-    "ai_420_12b_rext",
-    "ai_420_screen_ibc_plt_ts",
-    "ai_444_natural_act",
-    "ai_444_screen_act_plt_ibc_ibd8",
-    "ai_444_screen_dual_plt_ibc_lmcs",
-    "ai_gbr_act_natural",
-    "ai_gbr_act_screen_plt_ibc_ibd8",
-    "ai_gbr_lossless",
-    "ai_lossless_444_plt_ibc",
-    "ldp_gbr_act",
-}
-"""Palette, adaptive colour transform, range extensions: refused by name."""
+UNREAD = {"ai_420_12b_rext"}
+"""Range extensions: refused by name."""
 
 
 class GoldenPicture(NamedTuple):

@@ -1,16 +1,24 @@
 """Intra pictures from the bitstream, sample for sample as the reference decoder has them."""
 
 import hashlib
+import time
 
 import numpy as np
 import pytest
 
-from codecnn.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.errors import CodecnnError, ConfigError, FormatError, MissingFileError, UnsupportedError
 from codecnn.reconstruct import read_pictures, reconstruct
+from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED
 from tests.helpers.intra_pictures import UNREAD, golden_pictures, intra_pictures
 
 PICTURES = sorted(path.stem for path in SHARED.glob("golden/intra_pictures/*.npz"))
+DAMAGED = [
+    "vvc/tiny64x64_ai_qp32.266",
+    "vvc/tiny64x64_ai_singletree_qp27.266",
+    "vvc/tiny136x72_ai_qp32.266",
+    "vvc/chelsea178x130_ai_qp32.266",
+]
 NOT_FILTERED = {
     "vvc/edo0_nolf_qp37": (512, 512),
     "vvc/astronaut_ai_nolf_qp22": (512, 512),
@@ -32,6 +40,10 @@ def test_planes_equal_the_reference_decoders(golden_file, name):
         letters = "yuv" if "recon_U" in one.planes else "y"
         wanted = [f"{kind}_{letter}" for kind in ("pred", "unf", "resid") for letter in letters]
         window = one.meta["confWin"]
+        for edge in ("bs_v", "bs_h"):
+            strengths = one.planes[f"{edge.replace('_', '')}_Y"].repeat(4, 0).repeat(4, 1)
+            mine = reconstruct(picture, (edge,))[edge]
+            np.testing.assert_array_equal(mine, cropped(strengths, "y", window, one.meta["chromaFormatIdc"]))
         for plane, samples in reconstruct(picture, wanted).items():
             kind, letter = plane.split("_")
             theirs = one.planes[f"{ {'pred': 'pred', 'unf': 'recon', 'resid': 'resi'}[kind] }_{letter.upper()}"]
@@ -80,6 +92,25 @@ def test_what_is_not_there(golden_file, tmp_path):
     cut.write_bytes(stream.read_bytes()[:300])
     with pytest.raises(FormatError, match=r"cut\.266, POC 0: slice 0, CTU \d+: "):
         list(read_pictures(cut))
+
+
+@pytest.mark.parametrize(("seed", "count"), [(3, 100), pytest.param(4, 2000, marks=pytest.mark.slow)])
+def test_damaged_streams_end_in_an_error_or_in_whole_pictures(golden_file, tmp_path, seed, count):
+    rng = np.random.default_rng(seed)
+    streams = [path.read_bytes() for path in map(golden_file, DAMAGED)]
+    path = tmp_path / "damaged.266"
+    errors = 0
+    for number in range(count):
+        path.write_bytes(mutated(streams, rng))
+        start = time.process_time()
+        try:
+            for _, planes in read_pictures(path, ("pred_y", "unf_y", "resid_y", "bs_v")):
+                assert len({plane.shape for plane in planes.values()}) == 1, (seed, number)
+        except CodecnnError as error:
+            assert str(error).startswith(str(path)), (seed, number)
+            errors += 1
+        assert time.process_time() - start < 5, (seed, number)
+    assert count // 2 < errors < count
 
 
 @pytest.mark.parametrize("name", sorted(UNREAD & set(PICTURES)))

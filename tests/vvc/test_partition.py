@@ -21,12 +21,17 @@ from codecnn.vvc.coding_units import coding_units
 from codecnn.vvc.pictures import read_pictures
 from codecnn.vvc.state import CU_COLUMNS
 from tests.helpers.block_tables import as_rows
+from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED, listed, vtm_rows
 
 COLUMNS = ("x", "y", "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
 STREAMS = sorted(
     {Path(name).stem for name in (*listed(), *SHARED.glob("golden/vvc/*.266")) if Path(name).suffix == ".266"}
 )
+
+
+OTHER_TOOLS = sorted({path.stem for path in SHARED.glob("golden/vvc_vtm/*.266")} - {"ai_420_12b_rext", "ldp_subpics4"})
+"""Range extensions and subpictures are refused by name."""
 
 
 def assert_equal_tables(table: BlockTable, rows: list[dict[str, int]], channels: tuple[int, ...]) -> None:
@@ -49,6 +54,13 @@ def test_cus_equal_vtms_trace(golden_file, name):
     table = stream_table(golden_file(f"vvc/{name}.266"))
     assert len(table) == len(rows)
     assert_equal_tables(table, rows, (LUMA, CHROMA))
+
+
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_cus_of_the_reference_encoder_equal_vtms_trace(shared_data, name):
+    """What libvvenc never codes: palette, adaptive colour transform, 4:2:2 and 4:4:4, slices, 12 bit, and more."""
+    folder = shared_data / "golden" / "vvc_vtm"
+    assert_equal_tables(stream_table(folder / f"{name}.266"), vtm_rows(folder / f"{name}.cu.csv.gz"), (LUMA, CHROMA))
 
 
 @pytest.mark.parametrize("qp", [22, 27, 32, 37])
@@ -176,32 +188,6 @@ def test_a_picture_of_1080p_takes_two_seconds_at_most(shared_data, tmp_path):
     start = time.process_time()
     assert len(stream_table(stream)) > 10_000
     assert time.process_time() - start < 2
-
-
-def mutated(streams: list[bytes], rng: np.random.Generator) -> bytes:
-    """A stream with bits flipped, cut off, spliced with another, with bytes replaced, or with NAL units moved."""
-    data = bytearray(streams[rng.integers(len(streams))])
-    kind = rng.integers(5)
-    at = int(rng.integers(len(data)))
-    if kind == 0:
-        for bit in rng.integers(8 * len(data), size=rng.choice([1, 2, 8, 64])):
-            data[bit // 8] ^= 1 << (bit % 8)
-    elif kind == 1:
-        del data[at:]
-    elif kind == 2:
-        other = streams[rng.integers(len(streams))]
-        data[at:] = other[rng.integers(len(other)) :]
-    elif kind == 3:
-        data[at : at + int(rng.integers(1, 40))] = rng.bytes(int(rng.integers(40)))
-    else:
-        units = [bytes(unit) for unit in data.split(b"\0\0\1")[1:]]
-        others = streams[rng.integers(len(streams))].split(b"\0\0\1")[1:]
-        for _ in range(rng.choice([1, 2, 8])):
-            place = rng.integers(len(units))
-            source = (units, others)[rng.integers(2)]
-            units[place : place + rng.integers(2)] = [source[rng.integers(len(source))]]
-        data = bytearray(b"".join(b"\0\0\1" + unit for unit in units))
-    return bytes(data)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(1, 300), pytest.param(2, 2000, marks=pytest.mark.slow)])

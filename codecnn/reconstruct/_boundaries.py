@@ -1,0 +1,66 @@
+"""Boundary strengths of luma for the deblocking filter (H.266 clauses 8.8.3.2 to 8.8.3.5) in intra slices."""
+
+from codecnn.reconstruct import _frame as fr
+from codecnn.reconstruct._frame import Frame
+from codecnn.vvc import log as lg
+from codecnn.vvc import state as st
+from codecnn.vvc.compiled import compiled
+
+
+@compiled
+def note_boundaries(f: Frame, x: int, y: int, width: int, height: int, coded: bool) -> None:
+    """Set the strengths of the left and upper edge of a luma transform block, once all before it are noted.
+
+    Remembers its prediction mode, BDPCM and whether it is coded, in two, one and one bit, and its block vector.
+    """
+    p, log, known, unit = f.p, f.log, f.known, f.p[fr.UNIT]
+    mode = log[unit + lg.U_PRED_MODE]
+    block = mode | log[unit + lg.U_BDPCM] << 2 | int(coded) << 3
+    vector = 0
+    if mode == st.MODE_IBC:
+        vector = (log[unit + lg.U_VECTOR_X] + 8192) << 14 | (log[unit + lg.U_VECTOR_Y] + 8192)
+    left, top, right, bottom = x >> 2, y >> 2, (x + width + 3) >> 2, (y + height + 3) >> 2
+    known[fr.BLOCKS, top:bottom, left:right] = block
+    known[fr.VECTORS, top:bottom, left:right] = vector
+    if not p[fr.DEBLOCKED]:
+        return
+    # Parts narrower than four samples begin within the grid, where no edge is.
+    if x > 0 and x & 3 == 0 and not at_boundary(f, fr.COLUMNS, x):
+        for row in range(top, bottom):
+            if may_cross(f, known[fr.LUMA, row, left - 1]):
+                before = known[fr.BLOCKS, row, left - 1]
+                moved = known[fr.VECTORS, row, left - 1] != vector
+                known[fr.STRENGTH_V, row, left] = strength(before, block, moved)
+    if y > 0 and y & 3 == 0 and not at_boundary(f, fr.ROWS, y):
+        for column in range(left, right):
+            if may_cross(f, known[fr.LUMA, top - 1, column]):
+                before = known[fr.BLOCKS, top - 1, column]
+                moved = known[fr.VECTORS, top - 1, column] != vector
+                known[fr.STRENGTH_H, top, column] = strength(before, block, moved)
+
+
+@compiled
+def strength(before: int, block: int, moved: bool) -> int:
+    """bS of an edge between two blocks, as `note_boundaries` packs them (clause 8.8.3.5)."""
+    first, second = before & 3, block & 3
+    if first == st.MODE_INTRA or second == st.MODE_INTRA:
+        return 0 if first == second and before & block & 4 else 2
+    return int((before | block) & 8 != 0 or first != second or moved)
+
+
+@compiled
+def at_boundary(f: Frame, first: int, place: int) -> bool:
+    """Whether a virtual boundary, of columns or rows, is at this place."""
+    return bool(f.p[first] == place or f.p[first + 1] == place or f.p[first + 2] == place)
+
+
+@compiled
+def may_cross(f: Frame, region: int) -> bool:
+    """Whether the filter may cross the edge to a block of this slice and tile."""
+    p = f.p
+    if region == p[fr.REGION]:
+        return True
+    first, second = region - 1, p[fr.REGION] - 1
+    if first % fr.SLICE_REGIONS != second % fr.SLICE_REGIONS and not p[fr.ACROSS_TILES]:
+        return False
+    return bool(first // fr.SLICE_REGIONS == second // fr.SLICE_REGIONS or p[fr.ACROSS_SLICES])
