@@ -87,6 +87,7 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
         kind, letter = name.split("_")
         if kind == "bs":
             strengths = frame.known[fr.STRENGTH_V if letter == "v" else fr.STRENGTH_H]
+            _leave_subpictures_apart(strengths if letter == "v" else strengths.T, sps, letter == "v")
             out[name] = _spread(strengths)[_inside(window, sps, sizes[0], 0)].astype(np.uint16)
             continue
         component = "yuv".index(letter)
@@ -106,6 +107,19 @@ def _inside(
     down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
     rows = slice(window.top << down, size[0] - (window.bottom << down))
     return rows, slice(window.left << right, size[1] - (window.right << right))
+
+
+def _leave_subpictures_apart(strengths: npt.NDArray[np.int32], sps: SequenceParameterSet, columns: bool) -> None:
+    """Zero the strengths along the edges of subpictures that no filter crosses, in place; (edges, along them) if not
+    `columns`, transposed."""
+    cells = 1 << (sps.ctb_log2_size_y - 2)
+    for one in sps.subpictures:
+        first, length, across, size = one.y, one.high, one.x, one.wide
+        if not columns:
+            first, length, across, size = one.x, one.wide, one.y, one.high
+        for edge in (across, across + size):
+            if not one.filtered and edge * cells < strengths.shape[1]:
+                strengths[first * cells : (first + length) * cells, edge * cells] = 0
 
 
 def _spread(cells: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -30,11 +30,14 @@ class PictureParameterSet(SyntaxStructure):
                 r.se("pps_scaling_win_offset", -(2**20), 2**16)
         self.pps_output_flag_present_flag = r.flag()
         partitioned = not r.flag()  # pps_no_pic_partition_flag
-        if r.flag():  # subpicture ids: one subpicture, as the SPS was checked to have
-            if partitioned:
-                r.ue("pps_num_subpics_minus1", 0)
-            r.skip(r.ue("pps_subpic_id_len_minus1", 15) + 1)
-        self.tiles = read_tile_grid(r, width, height, sps.ctb_log2_size_y, partitioned)
+        self.subpic_ids = sps.subpic_ids
+        count = len(sps.subpictures)
+        if r.flag():
+            if partitioned and r.ue("pps_num_subpics_minus1", 999) + 1 != count:
+                raise FormatError(f"PPS and SPS differ in the number of subpictures, which is {count} in the SPS")
+            length = r.ue("pps_subpic_id_len_minus1", 15) + 1
+            self.subpic_ids = tuple(r.u(length) for _ in range(count))
+        self.tiles = read_tile_grid(r, width, height, sps.ctb_log2_size_y, partitioned, sps.subpictures)
         self.pps_cabac_init_present_flag = r.flag()
         self.num_ref_idx_default_active = [r.ue("pps_num_ref_idx_default_active_minus1", 14) + 1 for _ in range(2)]
         self.pps_rpl1_idx_present_flag = r.flag()

@@ -5,7 +5,7 @@ from codecnn.vvc.bits import Bits, SyntaxStructure
 from codecnn.vvc.nal import CRA, GDR, IDR_N_LP, IDR_W_RADL
 from codecnn.vvc.picture_header import NO_WEIGHTS, PictureHeader, read_alf, read_deblocking, read_pred_weight_table
 from codecnn.vvc.ref_lists import read_ref_pic_lists
-from codecnn.vvc.tiles import slice_parts
+from codecnn.vvc.tiles import slice_parts, slices_of_subpictures
 
 SLICE_TYPES = ("B", "P", "I")
 """By sh_slice_type (table 9)."""
@@ -19,8 +19,13 @@ class SliceHeader(SyntaxStructure):
 
     def __init__(self, r: Bits, nal_type: int, ph: PictureHeader) -> None:
         sps, pps = ph.sps, ph.pps
-        r.skip(sps.subpic_id_len)
-        self._read_address(r, ph)
+        subpicture = 0
+        if sps.subpic_id_len:
+            number = r.u(sps.subpic_id_len)
+            if number not in pps.subpic_ids:
+                raise FormatError(f"there is no subpicture {number}")
+            subpicture = pps.subpic_ids.index(number)
+        self._read_address(r, ph, subpicture)
         self.slice_type = SLICE_TYPES[r.ue("sh_slice_type", 2)] if ph.ph_inter_slice_allowed_flag else "I"
         idr = nal_type in (IDR_W_RADL, IDR_N_LP)
         if idr or nal_type in (CRA, GDR):
@@ -63,10 +68,11 @@ class SliceHeader(SyntaxStructure):
         r.byte_alignment()
         self.freeze()
 
-    def _read_address(self, r: Bits, ph: PictureHeader) -> None:
+    def _read_address(self, r: Bits, ph: PictureHeader, subpicture: int) -> None:
         grid = ph.pps.tiles
         tiles = grid.across * grid.down
-        choices = tiles if grid.slices is None else len(grid.slices)
+        own = slices_of_subpictures(grid, ph.sps.subpictures)[subpicture]
+        choices = tiles if grid.slices is None else len(own)
         address = r.u((choices - 1).bit_length())
         if address >= choices:
             raise FormatError(f"sh_slice_address is {address}, of {choices}")
@@ -74,7 +80,7 @@ class SliceHeader(SyntaxStructure):
         count = 1
         if grid.slices is None and tiles - address > 1:
             count = r.ue("sh_num_tiles_in_slice_minus1", tiles - 1) + 1
-        self.parts = slice_parts(grid, address, count)
+        self.parts = slice_parts(grid, address if grid.slices is None else own[address], count)
 
     def _read_active_references(self, r: Bits, ph: PictureHeader) -> None:
         """NumRefIdxActive (clause 7.4.8): how many entries of L0 and L1 the slice uses."""

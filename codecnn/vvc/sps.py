@@ -6,9 +6,13 @@ from typing import NamedTuple
 from codecnn.errors import FormatError, UnsupportedError
 from codecnn.vvc.bits import Bits, SyntaxStructure
 from codecnn.vvc.profile import skip_dpb_parameters, skip_profile_tier_level, skip_timing_hrd
+from codecnn.vvc.subpictures import Subpicture, read_subpictures
 
 MAX_LUMA_SAMPLES = 80_216_064
 """MaxLumaPs of level 6.3, the highest of table A.1; what is larger is taken for damage."""
+
+MAX_SLICES = 1000
+"""MaxSlicesPerAu of level 6.3 (table A.1), the largest of any level."""
 
 MAX_REF_ENTRIES = 29
 """MaxDpbSize + 13 with MaxDpbSize 16, the bound on num_ref_entries."""
@@ -98,14 +102,21 @@ class SequenceParameterSet(SyntaxStructure):
         self.freeze()
 
     def _read_subpictures(self, r: Bits) -> None:
+        size = 1 << self.ctb_log2_size_y
+        wide = -(-self.sps_pic_width_max_in_luma_samples // size)
+        high = -(-self.sps_pic_height_max_in_luma_samples // size)
         self.subpic_id_len = 0
+        self.subpictures: tuple[Subpicture, ...] = (Subpicture(0, 0, wide, high, True),)
+        self.subpic_ids: tuple[int, ...] = (0,)
         if not r.flag():
             return
-        if r.ue("sps_num_subpics_minus1", 10**6) > 0:
-            raise UnsupportedError("it has subpictures, which codecnn does not read")
+        count = r.ue("sps_num_subpics_minus1", min(wide * high, MAX_SLICES) - 1) + 1
+        if count > 1:
+            self.subpictures = read_subpictures(r, count, wide, high)
         self.subpic_id_len = r.ue("sps_subpic_id_len_minus1", 15) + 1
+        self.subpic_ids = tuple(range(count))
         if r.flag() and r.flag():
-            r.skip(self.subpic_id_len)
+            self.subpic_ids = tuple(r.u(self.subpic_id_len) for _ in range(count))
 
     def _read_partition_constraints(self, r: Bits) -> None:
         top = min(4, self.ctb_log2_size_y - 2)

@@ -1,5 +1,6 @@
 """Tiles and slices in CTUs (H.266 clauses 6.5.1, 7.3.2.5 and 7.4.3.5)."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from codecnn.errors import FormatError
 from codecnn.vvc.bits import Bits
+from codecnn.vvc.subpictures import Subpicture
 
 ADDRESS, FIRST_IN_ROW, ENDS, TILE = range(4)
 """Columns of `slice_ctus`."""
@@ -65,7 +67,9 @@ class TileGrid:
         return len(self.rows) - 1
 
 
-def read_tile_grid(r: Bits, width: int, height: int, ctb_log2_size_y: int, partitioned: bool) -> TileGrid:
+def read_tile_grid(
+    r: Bits, width: int, height: int, ctb_log2_size_y: int, partitioned: bool, subpictures: Sequence[Subpicture]
+) -> TileGrid:
     """Tiles and slices of a PPS for pictures of `width` x `height` luma samples (clause 7.3.2.5).
 
     `partitioned` is the opposite of pps_no_pic_partition_flag: else there is one tile and one slice.
@@ -88,11 +92,38 @@ def read_tile_grid(r: Bits, width: int, height: int, ctb_log2_size_y: int, parti
         rectangular = r.flag()
     one_slice = not rectangular or r.flag()  # pps_single_slice_per_subpic_flag
     if rectangular:
-        whole = Rectangle(0, 0, grid.across, grid.down, None)
-        grid = replace(grid, slices=(whole,) if one_slice else _read_rectangles(r, grid))
+        whole = [Rectangle(0, 0, grid.across, grid.down, None)]
+        if one_slice and len(subpictures) > 1:
+            whole = [_slice_of_subpicture(grid, one) for one in subpictures]
+        grid = replace(grid, slices=whole if one_slice else _read_rectangles(r, grid))
     if one_slice or (grid.slices and len(grid.slices) > 1):
         grid = replace(grid, filter_across_slices=r.flag())
     return grid
+
+
+def _slice_of_subpicture(grid: TileGrid, one: Subpicture) -> Rectangle:
+    """The one slice that a subpicture is: whole tiles, or rows of CTUs of one."""
+    x, y = bisect_right(grid.columns, one.x) - 1, bisect_right(grid.rows, one.y) - 1
+    wide = bisect_left(grid.columns, one.x + one.wide) - x
+    high = bisect_left(grid.rows, one.y + one.high) - y
+    if x + wide > grid.across or y + high > grid.down:
+        raise FormatError("a subpicture leaves the picture")
+    whole = (one.y, one.y + one.high) == (grid.rows[y], grid.rows[y + high])
+    return Rectangle(x, y, wide, high, None if whole else (one.y, one.y + one.high))
+
+
+def slices_of_subpictures(grid: TileGrid, subpictures: Sequence[Subpicture]) -> list[list[int]]:
+    """The numbers of the rectangular slices of each subpicture (clause 6.5.1)."""
+    if len(subpictures) == 1:
+        return [list(range(len(grid.slices or ())))]
+    found: list[list[int]] = [[] for _ in subpictures]
+    for number, one in enumerate(grid.slices or ()):
+        x, y = grid.columns[one.x], one.rows[0] if one.rows else grid.rows[one.y]
+        for index, s in enumerate(subpictures):
+            if s.x <= x < s.x + s.wide and s.y <= y < s.y + s.high:
+                found[index].append(number)
+                break
+    return found
 
 
 def _boundaries(sizes: list[int], total: int) -> list[int]:
