@@ -25,7 +25,7 @@ class Frame(NamedTuple):
     s: npt.NDArray[np.int32]
     planes: npt.NDArray[np.int32]
     known: npt.NDArray[np.int32]
-    log: npt.NDArray[np.int32]
+    log: npt.NDArray[np.int64]
 
 
 _free = count()

@@ -27,7 +27,7 @@ def borrowed(f: Frame) -> Frame:
         carray(pointer(f.s.ctypes.data), f.s.shape, np.int32),
         carray(pointer(f.planes.ctypes.data), f.planes.shape, np.int32),
         carray(pointer(f.known.ctypes.data), f.known.shape, np.int32),
-        carray(pointer(f.log.ctypes.data), f.log.shape, np.int32),
+        carray(pointer(f.log.ctypes.data), f.log.shape, np.int64),
     )
 
 

@@ -71,14 +71,14 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
     frame, sizes = _frame(picture)
     mappings: dict[int, LumaMapping] = {}
     index = -1
-    for some in parsed_ctus(picture, frame.log):
+    for some in parsed_ctus(picture, _LOG_SIZE):
         if some.number != index:
             index = some.number
             mapping = _put_slice(frame.p, some.part)
             if mapping is not None:
                 mappings[index] = mapping
         with compiled_once(reconstruct_units):
-            reconstruct_units(frame, len(some.log))
+            reconstruct_units(frame._replace(log=some.log), len(some.log))
         if frame.p[fr.FAULT]:
             raise FormatError(f"slice {index}: a block vector leads to where nothing is reconstructed yet")
     window = pps.conformance_window
@@ -156,7 +156,7 @@ def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
         np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES]),
         np.zeros(total, np.int32),
         np.zeros((fr.KNOWN, height // 4, width // 4), np.int32),
-        np.zeros(_LOG_SIZE, np.int32),
+        np.zeros(0, np.int64),
     ), sizes
 
 

@@ -25,8 +25,6 @@ _FAULTS = {
     st.FAULT_PALETTE: "a palette has more entries than it may",
 }
 
-_NO_LOG = np.zeros(0, np.int32)
-
 
 class ParsedCtus(NamedTuple):
     """Some CTUs of one slice: its number in the picture, the slice, its coding units (n, columns), and their log."""
@@ -34,7 +32,7 @@ class ParsedCtus(NamedTuple):
     number: int
     part: Slice
     cus: npt.NDArray[np.int32]
-    log: npt.NDArray[np.int32]
+    log: st.Ints
 
 
 def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
@@ -43,14 +41,14 @@ def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
     Positions and sizes are luma samples, also of a separate chroma tree (`channel` 1), whose rows carry no modes: -1
     is what a row does not have. Raises FormatError for damaged slice data.
     """
-    return np.concatenate([some.cus.copy() for some in parsed_ctus(picture, _NO_LOG)])
+    return np.concatenate([some.cus.copy() for some in parsed_ctus(picture)])
 
 
-def parsed_ctus(picture: Picture, log: npt.NDArray[np.int32]) -> Iterator[ParsedCtus]:
+def parsed_ctus(picture: Picture, log_size: int = 0) -> Iterator[ParsedCtus]:
     """The CTUs of a picture, some at a time in decoding order; the arrays are written again for the next ones.
 
-    `log` takes what `codecnn.vvc.log` says, if it has room for `log.LOG_OF_A_CTU` numbers; if it has none, nothing is
-    kept. Raises FormatError for damaged slice data.
+    The log has room for `log_size` numbers, `log.LOG_OF_A_CTU` at least; without any, nothing is kept. Raises
+    FormatError for damaged slice data.
     """
     sps, pps = picture.sps, picture.pps
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
@@ -62,38 +60,38 @@ def parsed_ctus(picture: Picture, log: npt.NDArray[np.int32]) -> Iterator[Parsed
         ctus = slice_ctus(pps.tiles, part.header.parts, sps.sps_entropy_coding_sync_enabled_flag)
         if regions[ctus[:, ADDRESS]].any():
             raise FormatError(f"slice {index} covers what another slice covers")
-        n = _numbers(part)
+        n = _numbers(part, log_size)
         n[st.REGION] = 1 + index * (MAX_TILES + 1)
-        n[st.KEEP] = len(log) > 0
+        n[st.KEEP] = log_size > 0
         data = np.frombuffer(part.rbsp, np.uint8)[part.start :].copy()
         n[st.END] = len(data)
-        work = st.Work(n, data, maps, log)
+        work = st.Work(n, data, maps)
         while n[st.CTU] < len(ctus):
-            n[st.CU_COUNT] = n[st.LOG] = 0
+            n[st.CU_COUNT], n[st.LOG] = 0, st.NUMBERS
             with compiled_once(parse_ctus):
                 parse_ctus(work, ctbs, ctus, cus)
             if n[st.FAULT]:
                 raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
-            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], log[: n[st.LOG]])
+            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], n[st.NUMBERS : n[st.LOG]])
     missing = int(np.count_nonzero(regions == 0))
     if missing:
         raise FormatError(f"{missing} of {regions.size} CTUs are in no slice")
 
 
-def _numbers(part: Slice) -> st.Ints:
+def _numbers(part: Slice, log_size: int) -> st.Ints:
     """`Work.n` with what the headers tell."""
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
     intra = h.slice_type == "I"
     luma, chroma = (ph.intra_luma, ph.intra_chroma) if intra else (ph.inter, ph.inter)
     subdivs = ph.intra_subdivs if intra else ph.inter_subdivs
-    n = np.zeros(st.NUMBERS, np.int64)
+    n = np.zeros(st.NUMBERS + log_size, np.int64)
     n[st.QP_Y] = n[st.SLICE_QP] = h.slice_qp_y
     n[st.WIDTH], n[st.HEIGHT] = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
     n[st.LOG2_CTU], n[st.LOG2_MIN_CB] = sps.ctb_log2_size_y, sps.min_cb_log2_size_y
     n[st.CHROMA], n[st.BIT_DEPTH] = sps.sps_chroma_format_idc, sps.bit_depth
     n[st.SUB_WIDTH], n[st.SUB_HEIGHT] = sps.log2_sub_width_c, sps.log2_sub_height_c
-    n[st.INITIAL :] = initial_contexts(h.slice_type, h.sh_cabac_init_flag, h.slice_qp_y)
+    n[st.INITIAL : st.NUMBERS] = initial_contexts(h.slice_type, h.sh_cabac_init_flag, h.slice_qp_y)
     n[st.IS_I], n[st.IS_B] = intra, h.slice_type == "B"
     n[st.DUAL_TREE], n[st.WAVEFRONT] = sps.sps_qtbtt_dual_tree_intra_flag, sps.sps_entropy_coding_sync_enabled_flag
     n[st.MIN_QT_Y], n[st.MIN_QT_C] = 1 << luma.log2_min_qt, 1 << chroma.log2_min_qt

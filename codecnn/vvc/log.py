@@ -44,7 +44,7 @@ def begin_unit(w: Work) -> None:
 def end_unit(w: Work) -> None:
     """Fill in the header of the coding unit at hand."""
     n = w.n
-    unit = w.log[n[st.UNIT_AT] :]
+    unit = n[n[st.UNIT_AT] :]
     unit[U_SIZE] = n[st.LOG] - n[st.UNIT_AT]
     unit[U_X], unit[U_Y], unit[U_W], unit[U_H] = n[st.X], n[st.Y], n[st.W], n[st.H]
     unit[U_TREE], unit[U_REGION], unit[U_PRED_MODE] = n[st.TREE], n[st.CTU_REGION], n[st.PRED_MODE]
@@ -68,7 +68,7 @@ def begin_transform_unit(
     at: int = n[st.LOG]
     n[st.LOG] += BLOCK_HEADER
     n[st.UNITS] += 1
-    unit = w.log[at:]
+    unit = n[at:]
     unit[T_X], unit[T_Y], unit[T_W], unit[T_H] = x, y, width, height
     unit[T_CHROMA], unit[T_CODED], unit[T_SKIP] = int(has_chroma), coded, 0
     unit[T_JOINT] = (coded & 2) + (coded >> 2) if joint else 0
@@ -78,8 +78,8 @@ def begin_transform_unit(
 @compiled
 def note_block(w: Work, unit: int, component: int, skip: int, levels: int) -> None:
     """What a component of the transform unit at `unit` of the log has: transform_skip_flag, and how many levels."""
-    w.log[unit + T_SKIP] |= skip << component
-    w.log[unit + T_LEVELS + component] = levels
+    w.n[unit + T_SKIP] |= skip << component
+    w.n[unit + T_LEVELS + component] = levels
 
 
 @compiled
@@ -93,7 +93,7 @@ def keep_level(w: Work, at: int, level: int, odd: int) -> None:
         n[st.FAULT] = st.FAULT_LEVEL
         return
     y, x = at // st.LEVEL_STRIDE - 1, at % st.LEVEL_STRIDE - 1
-    w.log[n[st.LOG]] = level << LEVEL_SHIFT | odd << 10 | y << 5 | x
+    n[n[st.LOG]] = level << LEVEL_SHIFT | odd << 10 | y << 5 | x
     n[st.LOG] += 1
 
 
@@ -112,5 +112,5 @@ def keep_palette(w: Work, first: int, last: int, width: int, height: int) -> Non
                     value = -1 - n[st.ESCAPES + 4096 * component + at]
                 else:
                     value = n[st.PALETTE_ENTRIES + st.MAX_PALETTE * component + index]
-                w.log[n[st.LOG]] = value
+                n[n[st.LOG]] = value
                 n[st.LOG] += 1

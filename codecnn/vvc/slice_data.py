@@ -30,7 +30,6 @@ def borrowed(w: Work) -> Work:
         carray(pointer(w.n.ctypes.data), w.n.shape, np.int64),
         carray(pointer(w.data.ctypes.data), w.data.shape, np.uint8),
         carray(pointer(w.maps.ctypes.data), w.maps.shape, np.int16),
-        carray(pointer(w.log.ctypes.data), w.log.shape, np.int32),
     )
 
 
@@ -63,7 +62,7 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
         n = w.n
         columns = ctbs.shape[2]
         while n[st.CTU] < len(ctus) and n[st.CU_COUNT] + CUS_OF_A_CTU <= len(cus) and not n[st.FAULT]:
-            if n[st.KEEP] and n[st.LOG] + LOG_OF_A_CTU > len(w.log):
+            if n[st.KEEP] and n[st.LOG] + LOG_OF_A_CTU > len(n):
                 break
             index = n[st.CTU]
             n[st.CTU] += 1

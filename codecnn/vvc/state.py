@@ -22,14 +22,12 @@ class Work(NamedTuple):
 
     `n` all numbers: single ones, and from the offsets below on context variables, tree nodes and levels (one array
     because every array that a compiled function takes costs compile time); `data` the slice data; `maps` (MAPS, rows,
-    columns) of the picture in units of 4x4 luma samples; `log` int32 what reconstruction needs, see `log`, unused where
-    KEEP is 0.
+    columns) of the picture in units of 4x4 luma samples. `n` goes on behind NUMBERS where KEEP is not 0, with the log.
     """
 
     n: Ints
     data: npt.NDArray[np.uint8]
     maps: npt.NDArray[np.int16]
-    log: npt.NDArray[np.int32]
 
 
 _free = count()
@@ -117,6 +115,7 @@ KEPT = CONTEXTS + CONTEXT_NUMBERS
 INITIAL = KEPT + CONTEXT_NUMBERS
 """Context variables at the beginning of a substream."""
 NUMBERS = INITIAL + CONTEXT_NUMBERS
+"""From here on the log of `codecnn.vvc.log`, where it is kept: an array of its own would go into every call."""
 
 # Planes of `maps`, _C of a separate chroma tree, which comes behind that of luma.
 CB_WIDTH, CB_WIDTH_C, CB_HEIGHT, CB_HEIGHT_C, QT_DEPTH, QT_DEPTH_C, CU_PRED_MODE, CU_PRED_MODE_C = range(8)

@@ -57,7 +57,7 @@ def logged_blocks(
     sizes = [(height, width), *[(height >> sub_y, width >> sub_x)] * (2 if sps.sps_chroma_format_idc else 0)]
     levels = [np.zeros(size, np.int64) for size in sizes]
     blocks: dict[tuple[int, int, int], dict[str, int]] = {}
-    for some in parsed_ctus(picture, np.zeros(1 << 20, np.int32)):
+    for some in parsed_ctus(picture, 1 << 20):
         at = 0
         while at < len(some.log):
             unit = some.log[at : at + lg.UNIT_HEADER].tolist()

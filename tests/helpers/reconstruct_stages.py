@@ -25,7 +25,7 @@ def empty_frame(bit_depth: int) -> fr.Frame:
     p[fr.BIT_DEPTH], p[fr.LOG2_CTU], p[fr.REGION], p[fr.PRED] = bit_depth, 7, 1, SIDE * SIDE
     scratch = np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES])
     known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
-    return fr.Frame(p, scratch, np.zeros(2 * SIDE * SIDE, np.int32), known, np.zeros(4096, np.int32))
+    return fr.Frame(p, scratch, np.zeros(2 * SIDE * SIDE, np.int32), known, np.zeros(4096, np.int64))
 
 
 def check_prediction(rng: np.random.Generator) -> None:
