@@ -88,6 +88,7 @@ QUESTIONS: dict[str, Variant] = {
 }
 
 RECIPE = {
+    "teacher": "low_cost_75",
     "steps": 400,
     "batch": 8,
     "patch": 48,
@@ -98,7 +99,8 @@ RECIPE = {
     "validation_pictures": 1,
     "threads": 1,
 }
-"""Of the questions; what the command line says comes before it."""
+"""Of the questions; what the command line says comes before it. Without the teacher 400 steps gain 0.000 to 0.008 dB,
+whatever is asked: within what seeds differ by."""
 
 TABLES = {"questions": QUESTIONS, "full": full()}
 CLAIMS = {"A": "+0.15", "B": "+0.20", "C: down and up": "+0.08", "B without global residual": "0"}
