@@ -114,7 +114,7 @@ def curves(runs: list[Path], output: Path) -> None:
         axes[0].plot(steps, [row["loss"] for row in rows], ".-", label=run.name)
         axes[1].plot(steps, [row["gain_mean_db"] for row in rows], ".-", label=run.name)
     axes[0].set_ylabel("loss: share of the codec's squared error")
-    axes[1].set_ylabel("gain on 6 pictures, mean of 5 QPs, dB")
+    axes[1].set_ylabel("gain on the validation pictures, mean of the QPs, dB")
     for one in axes:
         one.set_xlabel("step")
         one.spines[["top", "right"]].set_visible(False)

@@ -37,7 +37,7 @@ def read_pictures(
 
     Planes are (h, w) without the conformance window's margin, uint16, residuals int16. Luma is as in decoded pictures:
     where LMCS maps it, it is mapped back, but for the residual, which is that of mapped samples. Pictures with P or B
-    slices are passed over. The first call ever compiles for one to two minutes.
+    slices are passed over. The first call ever compiles for about two minutes.
 
     Raises ConfigError for a plane that there is not, MissingFileError, FormatError for damage, and UnsupportedError for
     what codecnn does not read or where no picture is intra.

@@ -13,6 +13,7 @@ import skimage.data
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.evaluation import psnr
+from codecnn.evaluation.summarise import Results
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
 from codecnn.models import complexity, create_model, list_weights, load_model, save_weights, weights_path, zoo_cards
@@ -20,7 +21,7 @@ from codecnn.models.card import read_card
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json
 from codecnn.video import Picture, VideoFormat, open_raw
-from tools import variants, zoo
+from tools import figure, variants, zoo
 
 NAMES = list_weights()
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
@@ -144,6 +145,11 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
     results = {one["name"]: one for one in read_json(tmp_path / "results/results.json")["models"]}
+    found = Results.model_validate(results["zoo/tiny"])
+    by_qp = [figure.mean_over_classes(found, qp) for qp in found.qps]
+    assert np.mean(by_qp) == pytest.approx(found.over_classes.gain_db, abs=1e-9)
+    figure.draw([found], tmp_path / "gain.png")
+    assert (tmp_path / "gain.png").stat().st_size > 1000
     _, card = load_model("tiny")
     assert card["test"]["gain_db"] == results["zoo/tiny"]["gain_db"]
     assert card.test.over_classes.bd_rate_y == results["zoo/tiny"]["over_classes"]["bd_rate_y"]

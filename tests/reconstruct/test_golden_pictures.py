@@ -36,7 +36,9 @@ def test_planes_equal_the_reference_decoders(golden_file, name):
     folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
     stream = golden_file(f"{folder}/{name}.266")
     golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
-    for one, picture in zip(golden, intra_pictures(stream), strict=False):
+    pictures = intra_pictures(stream)
+    assert 0 < len(golden) <= len(pictures)
+    for one, picture in zip(golden, pictures, strict=False):
         letters = "yuv" if "recon_U" in one.planes else "y"
         wanted = [f"{kind}_{letter}" for kind in ("pred", "unf", "resid") for letter in letters]
         window = one.meta["confWin"]

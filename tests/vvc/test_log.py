@@ -13,7 +13,9 @@ PICTURES = sorted({path.stem for path in SHARED.glob("golden/intra_pictures/*.np
 def test_transform_blocks_and_levels_equal_vtms(golden_file, name):
     golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
     folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
-    for one, picture in zip(golden, intra_pictures(golden_file(f"{folder}/{name}.266")), strict=False):
+    pictures = intra_pictures(golden_file(f"{folder}/{name}.266"))
+    assert 0 < len(golden) <= len(pictures)
+    for one, picture in zip(golden, pictures, strict=False):
         blocks, levels = logged_blocks(picture)
         for component, plane in enumerate(levels):
             np.testing.assert_array_equal(plane, one.planes[f"level_{'YUV'[component]}"])
