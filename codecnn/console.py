@@ -54,7 +54,8 @@ def print_gains(results: "Results") -> None:
         )
     out.print(
         f"{results.name}: {results.model}, {results.kmac_per_pixel:.1f} kMAC/pixel, {results.codec} "
-        f"{results.settings['preset']} {results.settings['configuration'].upper()}, {results.label}"
+        f"{results.settings['preset']} {results.settings['configuration'].upper()}"
+        f"{' CTC' if results.settings.get('ctc') else ''}, {results.label}"
     )
     for note in results.notes:
         out.print(note, markup=False)

@@ -75,6 +75,7 @@ def evaluate(
     codec: str = "vvc",
     preset: str = "medium",
     configuration: str = "ai",
+    ctc: bool = False,
     metrics: Sequence[str] = ("psnr",),
     decisions: "Decisions" = "none",
     exact: bool = False,
@@ -88,9 +89,10 @@ def evaluate(
     """Filter what a codec decodes and measure the gain: PSNR, BD-rate; report, tables and results.json in `output`.
 
     `sources` is one store, of which `split` is taken at `qps` (all), or videos and pictures that are coded first at
-    `qps` (QPS) by `codec`, `preset` and `configuration`, with `options` as a recipe's sequence has them (size,
-    bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the integer form
-    of each is measured beside it. `coding` and `filtering` are told of progress. Returns the results of each filter.
+    `qps` (QPS) by `codec`, `preset`, `configuration` and `ctc` of a recipe, with `options` as its sequence has them
+    (size, bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the
+    integer form of each is measured beside it. `coding` and `filtering` are told of progress. Returns the results of
+    each filter.
 
     Raises ConfigError and StoreError for what does not fit, and what coding and filtering raise.
     """
@@ -109,6 +111,7 @@ def evaluate(
             "codec": codec,
             "preset": preset,
             "configuration": configuration,
+            "ctc": ctc,
             "qp": list(qps or QPS),
             "ctu_size": 64 if codec == "hevc" else 128,
             "sequences": [options | {"split": split, "source": str(source)} for source in names],

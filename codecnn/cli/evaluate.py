@@ -26,6 +26,9 @@ def evaluate(
     configuration: Annotated[
         Literal["ai", "ra", "ldb"], typer.Option("--configuration", help="all intra, random access, low delay B")
     ] = "ai",
+    ctc: Annotated[
+        bool, typer.Option("--ctc", help="ra and ldb as near to JVET's common test conditions as libvvenc goes")
+    ] = False,
     decisions: Annotated[
         Literal["none", "ctu", "full"],
         typer.Option(
@@ -66,6 +69,7 @@ def evaluate(
             codec=codec,
             preset=preset,
             configuration=configuration,
+            ctc=ctc,
             metrics=parse_metrics(metrics),
             decisions=decisions,
             exact=exact,

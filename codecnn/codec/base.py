@@ -9,6 +9,8 @@ from codecnn.errors import ConfigError
 from codecnn.video import VideoFormat
 
 CONFIGURATIONS = ("ai", "ra", "ldb")
+CTC_INTRA_QP_OFFSET = {"ra": -3, "ldb": -1}
+"""IntraQPOffset of encoder_randomaccess_vtm.cfg and encoder_lowdelay_vtm.cfg of VTM 23; all intra has none."""
 MAX_QP = 63
 """QpBdOffset aside, the largest slice QP of VVC (H.266 clause 7.4.3.8); HEVC ends at 51."""
 QP_SCALE = 64.0
@@ -19,7 +21,9 @@ QP_SCALE = 64.0
 class CodecSettings:
     """How a sequence is to be coded. A default of None leaves the choice to the encoder's preset.
 
-    `qp` is the slice QP itself: no perceptual adaptation, rate control, intra offset or temporal pre-filter.
+    `qp` is the slice QP itself: no perceptual adaptation, rate control, intra offset or temporal pre-filter. With `ctc`
+    random access and low delay are as JVET's common test conditions have them (JVET-T2010), as close as the encoder
+    goes: groups of 32 pictures and a temporal pre-filter, I slices `intra_qp`, B slices at their offsets to `qp`.
     `configuration` is "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
     `loop_filters` False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
     `params` are further settings in the encoder's own names; they win over ours.
@@ -35,10 +39,11 @@ class CodecSettings:
     threads: int = 1
     params: Mapping[str, str] = field(default_factory=dict)
     unfiltered: bool = False
+    ctc: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.qp <= MAX_QP:
-            raise ConfigError(f"QP {self.qp} is out of range: 0 to {MAX_QP}")
+        if not 0 <= self.qp <= MAX_QP or self.intra_qp < 0:
+            raise ConfigError(f"QP {self.qp} is out of range: {self.qp - self.intra_qp} to {MAX_QP}")
         if self.configuration not in CONFIGURATIONS:
             raise ConfigError(f"unknown configuration {self.configuration!r}: one of {', '.join(CONFIGURATIONS)}")
         if self.ctu_size not in (None, 16, 32, 64, 128):
@@ -49,6 +54,11 @@ class CodecSettings:
             raise ConfigError(f"threads must be at least 1, not {self.threads}")
         if self.unfiltered and (self.configuration != "ai" or not self.loop_filters):
             raise ConfigError("unfiltered pictures need the configuration ai and loop_filters on")
+
+    @property
+    def intra_qp(self) -> int:
+        """Slice QP of I slices: `qp`, and with `ctc` by IntraQPOffset of VTM's configuration files."""
+        return self.qp + (CTC_INTRA_QP_OFFSET.get(self.configuration, 0) if self.ctc else 0)
 
 
 @dataclass(frozen=True)

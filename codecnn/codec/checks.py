@@ -51,19 +51,19 @@ _FLOOR = 1.0
 def prove_slice_qp(
     pictures: Sequence[CodedPicture], settings: CodecSettings, name: str, *, hierarchy: bool = True
 ) -> None:
-    """Raise EncoderError unless the log proves constant QP: I slices at the QP itself, and all intra has I slices only.
+    """Raise EncoderError unless the log proves constant QP: I slices at `intra_qp`, and all intra has I slices only.
 
-    With a `hierarchy` of QPs, as VVC has it in RA and LDB, P and B slices may lie above the QP.
+    With a `hierarchy` of QPs, as VVC has it in RA and LDB, P and B slices may lie above that.
     """
     if not pictures:
         raise EncoderError(f"the encoder's log for {name} lists no picture")
     for picture in pictures:
         wrong_type = settings.configuration == "ai" and picture.slice_type != "I"
         may_lie_above = hierarchy and picture.slice_type != "I"
-        if wrong_type or picture.qp < settings.qp or (picture.qp > settings.qp and not may_lie_above):
+        if wrong_type or picture.qp < settings.intra_qp or (picture.qp > settings.intra_qp and not may_lie_above):
             raise EncoderError(
                 f"{name} POC {picture.poc} was coded as {picture.slice_type} slice at QP {picture.qp}, "
-                f"not as {settings.configuration.upper()} at QP {settings.qp}"
+                f"not as {settings.configuration.upper()} at QP {settings.intra_qp}"
             )
 
 

@@ -211,6 +211,8 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
         given = by_lowest_qp(source.given, source.name)
         for qp in work.recipe.qp or given:
             settings = work.recipe.settings(qp, source.encoder)
+            # The key of a unit without what was added later is what it was before.
+            left = {"threads"} if settings.ctc else {"threads", "ctc"}
             # Whatever decides a byte of the unit, and nothing else: the encoder's own version is in, so that an update
             # codes again, but not the number of its threads, the machine, or the split that the recipe puts it in.
             what = {
@@ -218,7 +220,7 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
                 "original": original,
                 "codec": work.recipe.codec,
                 "encoder": work.identity,
-                "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
+                "settings": {key: value for key, value in vars(settings).items() if key not in left},
                 "decoder_output": [work.tools.trace, *work.tools.prediction],
             }
             one = given.get(qp)

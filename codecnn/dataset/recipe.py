@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given
+from codecnn.codec.base import CONFIGURATIONS
 from codecnn.codec.streams import UNKNOWN_PRESET
 from codecnn.dataset._streams import StreamSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
@@ -40,7 +41,7 @@ class _Spec(BaseModel):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what is not given of these keys, so that manifests are what they were before there were any."""
-        later = ("seed", "variants", "encoders", "streams")
+        later = ("seed", "variants", "encoders", "streams", "ctc")
         return {key: value for key, value in handler(self).items() if value or key not in later}
 
 
@@ -64,7 +65,7 @@ class SequenceSpec(_Spec):
     fps: float | None = None
     start: int = Field(default=0, ge=0, description="pictures to pass over")
     frames: int | None = Field(default=None, ge=1, description="at most so many pictures")
-    step: int = Field(default=1, ge=1, description="every so-many-th picture; 8 is JVET's habit for all intra")
+    step: int = Field(default=1, ge=1, description="every so-many-th picture, also by configuration: {ai: 8}")
     packing: Literal["p010"] | None = Field(
         default=None, description="p010: 10 bit in the upper bits, U and V by turns"
     )
@@ -84,8 +85,9 @@ CtuSize = Literal[16, 32, 64, 128]
 
 _CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """What a recipe says on coding, under the names of `CodecSettings`."""
-_TO_ENCODERS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders")
+_TO_ENCODERS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc")
 """What a recipe says to encoders alone."""
+_WITH_CTC = ("vvc", "vvencapp")
 _OWN = {"preset", "ctu_size", "params"}
 """Those of them that an encoder of a recipe may say instead."""
 
@@ -158,10 +160,29 @@ class Recipe(_Spec):
     )
     params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
+    ctc: bool = Field(default=False, description="ra and ldb as near to JVET's common test conditions as libvvenc goes")
     tools: ToolsSpec = ToolsSpec()
     seed: int = Field(default=0, description="what the variants and the encoders of the sources are drawn from")
     variants: VariantsSpec | None = Field(default=None, description="of all sequences of the split train")
     encoders: list[EncoderSpec] = Field(default=[], description="settings that the split train is coded by")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps(cls, value: Any) -> Any:
+        """A step that depends on the configuration becomes the one that it is in this recipe."""
+        sequences = value.get("sequences") if isinstance(value, dict) else None
+        if not isinstance(sequences, list):
+            return value
+        resolved = []
+        for spec in sequences:
+            step = spec.get("step") if isinstance(spec, dict) else None
+            if isinstance(step, dict):
+                if unknown := set(step) - set(CONFIGURATIONS):
+                    raise ValueError(f"step of {sorted(map(str, unknown))[0]}: of {', '.join(CONFIGURATIONS)}")
+                resolved.append(spec | {"step": step.get(value.get("configuration", "ai"), 1)})
+            else:
+                resolved.append(spec)
+        return value | {"sequences": resolved}
 
     @model_validator(mode="before")
     @classmethod
@@ -177,6 +198,8 @@ class Recipe(_Spec):
     def _consistent(self) -> "Recipe":
         if self.codec not in (*CODECS, STREAMS):
             raise ValueError(f"unknown codec {self.codec!r}: one of {', '.join((*CODECS, STREAMS))}")
+        if self.ctc and self.codec not in _WITH_CTC:
+            raise ValueError(f"ctc is for the codecs {' and '.join(_WITH_CTC)}: others have it in their cfg files")
         for spec in self.sequences:
             if bool(spec.streams) != (self.codec == STREAMS):
                 verb = "takes no" if spec.streams else "needs"

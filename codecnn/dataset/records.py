@@ -153,6 +153,7 @@ class StoredRecipe(Record):
     internal_bit_depth: int
     params: dict[str, str]
     qp: list[int]
+    ctc: bool = False
 
 
 class Manifest(Record):

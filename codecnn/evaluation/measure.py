@@ -296,7 +296,8 @@ def filter_and_decide(
     seconds = time.perf_counter() - start
     if decisions == "none":
         return Filtered(network, network, seconds)
-    for offset in QP_OFFSETS[decisions]:
+    # Of a network that takes no QP all candidates are one, and a choice among them would only cost bits.
+    for offset in QP_OFFSETS[decisions] if "qp" in filter_.planes else ():
         if offset and 0 <= qp + offset <= MAX_QP:
             candidates[offset] = filter_.samples(decoded, qp + offset, beside)
     picture, decision = decide_picture(original, decoded, candidates, qp=qp, ctu=ctu_size)

@@ -27,11 +27,12 @@ STRUCTURAL = ("ssim", "ms_ssim")
 QUALITIES = {name: f"psnr_{name}" for name in PSNRS} | {name: name for name in (*STRUCTURAL, "vmaf")}
 """What a BD-rate is of, and the key of its figures in a row."""
 
-APART = ("D", "F")
-"""JVET reports these classes, but leaves them out of its overall figures (common test conditions for VVC)."""
+APART = {"ai": ("D", "F"), "ra": ("D", "E", "F"), "ldb": ("A1", "A2", "D", "F")}
+"""What JVET leaves out of its overall figures, by configuration (JVET-T2010): classes D and F, which it reports apart,
+and those that it does not code so: class E in random access, A1 and A2 in low delay."""
 
 AFTER, NETWORK = "_filtered", "_network"
-SETTINGS = ("preset", "configuration", "loop_filters", "ctu_size", "internal_bit_depth", "params", "qp")
+SETTINGS = ("preset", "configuration", "ctc", "loop_filters", "ctu_size", "internal_bit_depth", "params", "qp")
 """What results say of the recipe."""
 
 Rates = dict[str, float | None]
@@ -120,9 +121,9 @@ class Results(_Record):
 
     Gains are means over sequences. BD-rates (flag bits counted with the filter's) are per sequence, then averaged:
     `bd_rate` over all sequences, `bd_rate_by_class` over those of a class, `bd_rate_jvet` over the sequences of all
-    classes but APART; `over_classes` is there where there are several classes. `bd_rate_akima` interpolates by Akima
-    instead of PCHIP, `bd_rate_network` is that of the network without its decisions. A mean is None where a sequence
-    has no BD-rate, and `notes` says why.
+    classes but those APART in the configuration; `over_classes` is there where there are several classes.
+    `bd_rate_akima` interpolates by Akima instead of PCHIP, `bd_rate_network` is that of the network without its
+    decisions. A mean is None where a sequence has no BD-rate, and `notes` says why.
     """
 
     schema_: int = Field(2, alias="schema")
@@ -186,8 +187,10 @@ class Results(_Record):
             for label, rates in self.bd_rate_by_class.items()
         ]
         if self.bd_rate_jvet is not None and self.bd_rate_jvet != self.bd_rate:
-            counted = mean_gains(row for row in self.sequences if row.class_ not in APART)
-            rows.append((f"Overall without {' and '.join(APART)}", self.bd_rate_jvet, counted))
+            apart = APART[self.settings.get("configuration", "ai")]
+            counted = mean_gains(row for row in self.sequences if row.class_ not in apart)
+            there = [label for label in apart if label in {row.class_ for row in self.sequences}]
+            rows.append((f"Overall without {' and '.join(there)}", self.bd_rate_jvet, counted))
         if (over := self.over_classes) is not None:
             means: Rates = {"y": over.bd_rate_y, "u": over.bd_rate_u, "v": over.bd_rate_v}
             rows.append((f"Mean of the {over.classes} classes", means, {"mean": over.gain_db}))
@@ -268,7 +271,7 @@ def summarise_rows(
     recipe = store.manifest.recipe
     depth = recipe.internal_bit_depth
     apart: dict[str, Any] = {}
-    counted = [name for name, label in classes.items() if label not in APART]
+    counted = [name for name, label in classes.items() if label not in APART[recipe.configuration]]
     # Without every class JVET's mean would leave out or take in sequences by chance.
     if all(classes.values()) and counted:
         apart["bd_rate_jvet"] = _mean_rates(rates[name] for name in counted)

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, vvenc_p
 from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.evaluation import psnr
 from codecnn.video import VideoFormat, convert, open_raw
+from tests.helpers.clips import write_clip
 
 SMALL = VideoFormat(64, 64, "420", 10)
 
@@ -31,19 +33,19 @@ def test_argv_switches_every_adaptation_off():
 
 
 def test_loop_filters_off_needs_edo_off():
-    params = vvenc_params(CodecSettings(32, loop_filters=False), "420")
+    params = vvenc_params(CodecSettings(32, loop_filters=False), SMALL)
     assert list(params).index("EDO") < list(params).index("LoopFilterDisable")
     assert (params["SAO"], params["ALF"], params["CCALF"]) == ("0", "0", "0")
 
 
 def test_own_parameters_win():
-    assert vvenc_params(CodecSettings(32, params={"MCTF": "1"}), "420")["MCTF"] == "1"
+    assert vvenc_params(CodecSettings(32, params={"MCTF": "1"}), SMALL)["MCTF"] == "1"
 
 
 @pytest.mark.parametrize("bad", [{"A": "1:B=2"}, {"A B": "1"}, {"A": ""}])
 def test_parameters_cannot_carry_others(bad):
     with pytest.raises(ConfigError, match="plain name and value"):
-        vvenc_params(CodecSettings(32, params=bad), "420")
+        vvenc_params(CodecSettings(32, params=bad), SMALL)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_settings_out_of_range(values):
 
 def test_what_libvvenc_does_not_take():
     with pytest.raises(ConfigError, match="preset"):
-        vvenc_params(CodecSettings(32, preset="placebo"), "420")
+        vvenc_params(CodecSettings(32, preset="placebo"), SMALL)
     with pytest.raises(FormatError, match="even"):
         encode_argv("ffmpeg", "i", VideoFormat(63, 64, "420", 10), CodecSettings(32), "o")
     with pytest.raises(ConfigError, match="422"):
@@ -94,6 +96,45 @@ def test_qp_is_proven_from_the_log():
         prove_slice_qp(pictures[:1], CodecSettings(38), "clip")
     with pytest.raises(EncoderError, match="lists no picture"):
         prove_slice_qp((), CodecSettings(38), "clip")
+
+
+def test_a_temporal_pre_filter_in_the_log_hides_no_picture():
+    (picture,) = parse_log(LOG.splitlines()[1].replace("QP 37)", "QP 37, TF 2)"))
+    assert (picture.qp, picture.bits) == (37, 19016)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "rate", "wanted"),
+    [
+        ("ra", 30, {"GOPSize": "32", "IntraPeriod": "32", "IntraQPOffset": "-3", "MCTF": "1"}),
+        ("ra", Fraction(60000, 1001), {"IntraPeriod": "64", "DecodingRefreshType": "cra"}),
+        ("ldb", 60, {"GOPSize": "8", "IntraPeriod": "-1", "IntraQPOffset": "-1", "MCTFFutureReference": "0"}),
+        ("ai", 60, {"IntraPeriod": "1", "IntraQPOffset": "0", "MCTF": "0"}),
+    ],
+)
+def test_common_test_conditions(configuration, rate, wanted):
+    """GOPSize, IntraPeriod, IntraQPOffset, TemporalFilter of the configuration files of VTM 23."""
+    settings = CodecSettings(32, configuration=configuration, ctc=True)
+    params = vvenc_params(settings, replace(SMALL, fps=rate))
+    assert {name: params[name] for name in wanted} == wanted
+    assert vvenc_params(replace(settings, ctc=False), SMALL)["IntraQPOffset"] == "0"
+
+
+@pytest.mark.parametrize("configuration", ["ra", "ldb"])
+def test_the_library_codes_the_common_test_conditions(configuration, tmp_path):
+    """33 pictures: slice QPs as VTM's configuration files have them; PSNR and MD5 are proven in `encode`."""
+    form = VideoFormat(64, 64, "420", 8, 30)
+    source = write_clip(tmp_path / "clip.yuv", form, 33)
+    settings = CodecSettings(32, preset="faster", configuration=configuration, ctc=True)
+    pictures = get_codec("vvc").encode(source, form, settings, tmp_path / "out").pictures
+    qps = {picture.poc: picture.qp for picture in pictures}
+    wanted = {"ra": {0: 29, 32: 29, 16: 34, 8: 35, 24: 35}, "ldb": {0: 31, 8: 33, 16: 33, 24: 33, 32: 33}}[
+        configuration
+    ]
+    assert {poc: qps[poc] for poc in wanted} == wanted
+    assert sum(picture.slice_type == "I" for picture in pictures) == (2 if configuration == "ra" else 1)
+    with pytest.raises(EncoderError, match="at QP 32"):
+        prove_slice_qp(pictures, replace(settings, ctc=False), "clip")
 
 
 def test_a_missing_or_other_ffmpeg_is_named(monkeypatch, tmp_path):

@@ -18,6 +18,8 @@ from codecnn.video import VideoFormat, open_raw, pad_to_even, read_still
 from codecnn.vvc.state import CU_BINS
 from tests.helpers.clips import traced, write_clip, write_planes
 
+SMALL = VideoFormat(64, 64, "420", 10)
+
 CLIP = VideoFormat(160, 96, "420", 10)
 NO_SAO_NO_ALF = {"SAO": "0", "ALF": "0", "CCALF": "0"}
 
@@ -44,17 +46,17 @@ def luma(path, video_format):
 
 
 def test_vvc_switches_the_encoders_deblocking_decision_off():
-    assert "EDO" not in vvenc_params(CodecSettings(32), "420")
-    assert vvenc_params(CodecSettings(32, unfiltered=True), "420")["EDO"] == "0"
+    assert "EDO" not in vvenc_params(CodecSettings(32), SMALL)
+    assert vvenc_params(CodecSettings(32, unfiltered=True), SMALL)["EDO"] == "0"
 
 
 @pytest.mark.parametrize("params", [{"EDO": "2"}, {"sao": "1"}, {"LoopFilterDisable": "0"}])
 def test_vvc_refuses_parameters_that_would_filter_the_second_stream(params):
     with pytest.raises(ConfigError, match=next(iter(params))):
-        vvenc_params(CodecSettings(32, unfiltered=True, params=params), "420")
-    assert vvenc_params(CodecSettings(32, params=params), "420")[next(iter(params))] == next(iter(params.values()))
+        vvenc_params(CodecSettings(32, unfiltered=True, params=params), SMALL)
+    assert vvenc_params(CodecSettings(32, params=params), SMALL)[next(iter(params))] == next(iter(params.values()))
     harmless = {"SAO": "0", "MTS": "0"}
-    assert vvenc_params(CodecSettings(32, unfiltered=True, params=harmless), "420")["SAO"] == "0"
+    assert vvenc_params(CodecSettings(32, unfiltered=True, params=harmless), SMALL)["SAO"] == "0"
 
 
 def test_vvc_gives_the_picture_that_vtm_finds_the_same_cus_in(golden_file, tmp_path):

@@ -69,6 +69,14 @@ def test_jvet(collections):
         deep = source.spec.class_ in ("A1", "A2") or source.name in ("MarketPlace", "RitualDance")
         assert form.bit_depth == (10 if deep else 8)
         assert source.spec.step == 8
+    for configuration in ("ra", "ldb"):
+        every = load_recipe(DATASETS / "jvet_ctc.yaml", [f"configuration={configuration}", "ctc=true"])
+        assert {spec.step for spec in every.sequences} == {1}
+        assert every.settings(32).ctc
+    with pytest.raises(ConfigError, match="step of xx"):
+        load_recipe(DATASETS / "jvet_ctc.yaml", ["sequences=[{source: a.yuv, step: {xx: 2}}]"])
+    with pytest.raises(ConfigError, match="ctc is for the codecs"):
+        load_recipe(DATASETS / "jvet_ctc.yaml", ["codec=hevc", "ctc=true"])
     some = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[C, D]"])
     assert {source.spec.class_ for source in expand(some, DATASETS)} == {"C", "D"}
     none = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[X]"])

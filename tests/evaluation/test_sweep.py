@@ -39,6 +39,29 @@ def originals(store):
     return [first_pictures(unit)[0].y for unit in store.units]
 
 
+class WithQp(Toward):
+    """The same whatever the QP, and one that takes it."""
+
+    planes = ("rec_y", "qp")
+
+
+def test_a_network_that_takes_no_qp_pays_for_no_choice_of_it(store, originals):
+    """The word that tells the QP offset is in the stream only where there is something to tell."""
+    unit = store.units[0]
+    bits = []
+    for one in (Toward(originals, 0.5, 0.5), WithQp(originals, 0.5, 0.5)):
+        for decisions in ("ctu", "full"):
+            pictures, _ = measure_filtered(one, unit, ("psnr",), decisions, 64)
+            bits.append(pictures[0].bits)
+    assert bits[0] == bits[1] == bits[2]
+    assert bits[3] == bits[0] + 2
+
+
+def configured(manifest, configuration):
+    recipe = manifest.recipe.model_copy(update={"configuration": configuration})
+    return manifest.model_copy(update={"recipe": recipe})
+
+
 def first_pictures(unit):
     """The first picture of a unit: original and decoded."""
     with unit.originals() as originals, unit.decoded() as decoded:
@@ -222,6 +245,11 @@ def test_bd_rates_by_class_and_over_all(store):
     assert ("Mean of the 3 classes", over) in [(name, rates["y"]) for name, rates, _ in results.summary()]
     assert results.bd_rate["v"] == pytest.approx(sum(worth.values()) / 4, abs=0.01)
     assert results.bd_rate_jvet["y"] == pytest.approx((worth["p"] + worth["q"] + worth["r"]) / 3, abs=0.01)
+    low_delay = dataclasses.replace(store, manifest=configured(store.manifest, "ldb"))
+    in_low_delay = [row.model_copy(update={"class_": {"B": "A1"}.get(row.class_, row.class_)}) for row in every]
+    without_a1 = summarise_rows(in_low_delay, as_card({}), low_delay, "test")
+    assert without_a1.bd_rate_jvet["y"] == pytest.approx(worth["r"], abs=0.01)
+    assert "Overall without A1 and D" in [name for name, _, _ in without_a1.summary()]
     assert results.bd_rate_akima["y"] == pytest.approx(results.bd_rate["y"], abs=0.01)
     short = summarise_rows(every[:-1], as_card({}), store, "test")
     assert short.bd_rate["y"] is None

@@ -78,6 +78,27 @@ def test_the_cost_is_the_closed_form(name):
     assert cost.rdb_macs == cost.rdb_macs_counted
 
 
+@pytest.mark.parametrize("name", ["low_cost_17", "rdn_32_3_6_16"])
+def test_a_ctu_alone_costs_what_comes_out_as_in_the_whole_picture(name):
+    """From a window of the context that `kmac_per_pixel_alone` pays for a CTU comes out as from more, not from less."""
+    model, size = awaken(create_model(name)).double(), 32
+    cost, step = complexity(model, size), model.stride
+    context = -(-(model.radius - model.halo) // step) * step
+
+    wide = torch.rand(1, 1, 192 + size, 192 + size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def inner(around):
+        cut = slice(96 - around - model.halo, 96 + size + around + model.halo)
+        window = wide[..., cut, cut]
+        made = model({"rec_y": window, "qp": torch.full((1, 1, 1, 1), 0.5, dtype=torch.float64)})
+        made = made["y"] if isinstance(made, dict) else made
+        return made[..., around : around + size, around : around + size]
+
+    assert torch.allclose(inner(context), inner(context + 2 * step), rtol=0, atol=1e-12)
+    assert not torch.allclose(inner(context - 2 * step), inner(context), rtol=0, atol=1e-12)
+    assert cost.kmac_per_pixel_alone > cost.kmac_per_pixel_with_halo
+
+
 def test_the_low_cost_networks_keep_to_their_names():
     for limit in (17, 75, 5):
         assert complexity(create_model(f"low_cost_{limit}")).kmac_per_pixel <= limit
@@ -96,7 +117,7 @@ def test_the_table_has_every_network(monkeypatch):
     monkeypatch.setattr("codecnn.models._cost.list_models", lambda: ["rdn_32_3_6_16", "low_cost_5"])
     lines = complexity_table().splitlines()
     assert lines[2].startswith("| `low_cost_5` | 4.2 |")
-    assert lines[3].startswith("| `rdn_32_3_6_16` | 221.3 | 221.3 | 221,810 | 45 |")
+    assert lines[3].startswith("| `rdn_32_3_6_16` | 221.3 | 221.3 | 381.2 | 221,810 | 45 |")
 
 
 @pytest.mark.parametrize("name", list_models())

@@ -34,12 +34,13 @@ DEBLOCKING_OFF = {"DeblockingFilterDisable": "1", "LoopFilterDisable": "1"}
 
 _PICTURE = re.compile(
     r"^POC +(?P<poc>-?\d+) (?:LId: +\d+ )?TId: *\d+ \( *(?:\w+, )?(?P<type>[IPBipb])-SLICE, (?:nQP -?\d+ )?"
-    r"QP +(?P<qp>-?\d+) *\) +(?P<bits>\d+) bits +\[Y +(?P<y>\S+) dB +U +(?P<u>\S+) dB +V +(?P<v>\S+) dB\](?P<rest>.*)$",
+    r"QP +(?P<qp>-?\d+)(?:, TF \d+)? *\) +(?P<bits>\d+) bits +"
+    r"\[Y +(?P<y>\S+) dB +U +(?P<u>\S+) dB +V +(?P<v>\S+) dB\](?P<rest>.*)$",
     re.MULTILINE,
 )
 """The line a picture: xCalculateAddPSNR in VTM source/Lib/EncoderLib/EncGOP.cpp, HM source/Lib/TLibEncoder/TEncGOP.cpp
 and vvenc source/Lib/EncoderLib/EncGOP.cpp. LId and the NAL unit type are VTM's and vvenc's, nQP is HM's and that of
-VTM before 7; a slice that nothing refers to has a small letter."""
+VTM before 7, TF vvenc's of a picture with a temporal pre-filter; a slice that nothing refers to has a small letter."""
 
 
 def model_cfg(suffix: str) -> dict[str, str]:

@@ -32,20 +32,32 @@ CONFIGURATION_PARAMS = {
     "ldb": {"IntraPeriod": "-1", "GOPSize": "8", "PicReordering": "0", "DecodingRefreshType": "none"},
 }
 
+CTC_PARAMS = {
+    "ai": {},
+    "ra": {"GOPSize": "32", "DecodingRefreshType": "cra", "MCTF": "1"},
+    "ldb": {"MCTF": "1", "MCTFFutureReference": "0"},
+}
+"""What VTM's configuration files have otherwise than CONFIGURATION_PARAMS, but for IntraQPOffset and IntraPeriod."""
+
 NO_LOOP_FILTERS = {"EDO": "0", "LoopFilterDisable": "1", "SAO": "0", "ALF": "0", "CCALF": "0"}
 """EDO (the encoder's deblocking decision) must go first: without it the encoder refuses LoopFilterDisable."""
 
 
-def vvenc_params(settings: CodecSettings, chroma: str) -> dict[str, str]:
+def vvenc_params(settings: CodecSettings, source_format: VideoFormat) -> dict[str, str]:
     """The encoder's own parameters for `settings`, in its names. Raises ConfigError on what libvvenc does not have."""
     check_preset("libvvenc", settings.preset, PRESETS)
     check_ctu_size("libvvenc", settings.ctu_size, CTU_SIZES)
     params = {**CONFIGURATION_PARAMS[settings.configuration], **CONSTANT_QP}
+    if settings.ctc:
+        params |= CTC_PARAMS[settings.configuration] | {"IntraQPOffset": str(settings.intra_qp - settings.qp)}
+        if settings.configuration == "ra":
+            # About a second, in whole groups: 32 up to 30 pictures a second, 64 at 50 and 60.
+            params["IntraPeriod"] = str(32 * max(1, round((source_format.fps or 30) / 32)))
     if settings.ctu_size is not None:
         params["CTUSize"] = str(settings.ctu_size)
     if settings.internal_bit_depth != 10:
         params["InternalBitDepth"] = str(settings.internal_bit_depth)
-    if chroma == "400":
+    if source_format.chroma == "400":
         params["ChromaFormatIDC"] = "400"
     if not settings.loop_filters:
         params |= NO_LOOP_FILTERS
@@ -75,7 +87,7 @@ def encode_argv(
     argv += [*_to_10_bit(source_format), "-pix_fmt", "yuv420p10le", "-c:v", "libvvenc", "-preset", settings.preset]
     # qpa here as well: ffmpeg sets the encoder's perceptual adaptation by its own option, on by default.
     argv += ["-qp", str(settings.qp), "-qpa", "0", "-threads", str(settings.threads)]
-    return [*argv, "-vvenc-params", joined(vvenc_params(settings, source_format.chroma)), output]
+    return [*argv, "-vvenc-params", joined(vvenc_params(settings, source_format)), output]
 
 
 def _to_10_bit(source_format: VideoFormat) -> list[str]:

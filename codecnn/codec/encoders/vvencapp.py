@@ -21,7 +21,7 @@ def vvenc_arguments(job: Job) -> list[str]:
     """
     settings, source_format = job.settings, job.format
     check_program_source(source_format, settings)
-    params = vvenc_params(settings, source_format.chroma)
+    params = vvenc_params(settings, source_format)
     # vvencapp tells its verbosity apart from the library's.
     verbosity = params.pop("verbosity")
     quiet = ["--stats=0"] if "stats" in job.options else []
