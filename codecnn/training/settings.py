@@ -18,6 +18,14 @@ class GroupSettings(Schema):
     weight_decay: float | None = Field(default=None, ge=0)
 
 
+class ComponentSettings(Schema):
+    """What each component weighs in loss and score, relative to the others; as in YUV-PSNR by default."""
+
+    y: float = Field(default=6, gt=0, allow_inf_nan=False)
+    u: float = Field(default=1, gt=0, allow_inf_nan=False)
+    v: float = Field(default=1, gt=0, allow_inf_nan=False)
+
+
 class StartSettings(Schema):
     """Weights to start from instead of the network's own random ones."""
 
@@ -130,6 +138,9 @@ class FilterSettings(LoopSettings):
     loss: Literal["mse", "l1", "charbonnier", "satd", "dct"] = Field(
         default="mse", description="of the filtered samples; satd, dct: of the transformed error"
     )
+    components: ComponentSettings = Field(
+        default=ComponentSettings(), description="what the errors of luma and chroma weigh where both are filtered"
+    )
     weighting: Literal["picture", "none"] = Field(
         default="picture", description="divide the error by that of the whole decoded picture, or by nothing"
     )
@@ -153,7 +164,7 @@ class FilterSettings(LoopSettings):
 _WRITTEN_AFTER = {
     "batch": ("patch", "positions"),
     "augment": ("error_exponent", "keep_objective", "border"),
-    "groups": ("start", "teacher", "loss"),
+    "groups": ("start", "teacher", "loss", "components"),
     "ema": ("weighting",),
     "checkpoint_every": ("validation_pictures",),
     "workers": ("resident",),

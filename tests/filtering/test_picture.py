@@ -208,9 +208,13 @@ def test_the_loss_of_a_yuv_network_weighs_its_components():
     left = {"y": [0.5, 2.0], "u": [0.2, 0.25], "v": [0.1, 4.0]}
     batch |= {"picture_mse" if c == "y" else f"picture_mse_{c}": torch.tensor(mses) for c, mses in left.items()}
     batch["valid"][1, :, 10:] = 0
-    expected = 0.0
-    for c, weight, h in (("y", 6, halo), ("u", 1, halo // 2), ("v", 1, halo // 2)):
+    errors = {}
+    for c, h in (("y", halo), ("u", halo // 2), ("v", halo // 2)):
         error = (batch[f"rec_{c}"][:, :, h:-h, h:-h] - batch[f"orig_{c}"]).square().numpy()[:, 0]
         rows = 10 if c == "y" else 5
-        expected += weight / 8 * (error[0].mean() / left[c][0] + error[1, :rows].mean() / left[c][1]) / 2
+        errors[c] = (error[0].mean() / left[c][0] + error[1, :rows].mean() / left[c][1]) / 2
+    expected = (6 * errors["y"] + errors["u"] + errors["v"]) / 8
     assert filter_loss(model, batch, "picture").item() == pytest.approx(expected, rel=1e-5)
+    expected = (2 * errors["y"] + 3 * errors["u"] + 5 * errors["v"]) / 10
+    weights = {"y": 2, "u": 3, "v": 5}
+    assert filter_loss(model, batch, "picture", components=weights).item() == pytest.approx(expected, rel=1e-5)

@@ -11,11 +11,11 @@ from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import MissingFileError
 from codecnn.filtering import FloatFilter, filter_luma
 from codecnn.models import create_model, load_model, save_weights
-from codecnn.training import FilterSettings, warmup_cosine
+from codecnn.training import FilterSettings, filter_loss, warmup_cosine
 from codecnn.training.filter import filter_task
 from codecnn.training.filter._teacher import Teacher, original_share
 from codecnn.training.loop import Trainer
-from codecnn.training.settings import TeacherSettings
+from codecnn.training.settings import ComponentSettings, TeacherSettings
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import rows, train_filter, weights_of
 
@@ -50,6 +50,38 @@ def test_a_teacher_s_pictures_are_its_filtered_ones(tiny_store, weights):
         assert np.any(expected != picture.y)
         with unit.pictures_of("teacher") as video:
             np.testing.assert_array_equal(video[0].u, picture.u)
+
+
+def test_a_teacher_of_luma_and_one_of_all_planes_teach_together(tiny_store, weights, tmp_path):
+    """Luma is the mean of both, chroma what the one makes that filters it."""
+    coloured = awaken(create_model("low_cost_yuv_17"), std=0.1)
+    save_weights(tmp_path / "yuv.safetensors", coloured, "low_cost_yuv_17", {"qps": [32, 42]})
+    teacher = Teacher(TeacherSettings(weights=[weights[0], str(tmp_path / "yuv.safetensors")]), "cpu")
+    assert teacher.outputs == ("y", "u", "v")
+    unit = tiny_store.split("train")[0]
+    with unit.decoded() as decoded:
+        picture = decoded[0]
+    made = teacher.picture(unit, 0, picture)
+    luma, alone = load_model(weights[0])[0], FloatFilter(coloured)(picture, unit.qp)
+    np.testing.assert_array_equal(made.u, alone.u)
+    np.testing.assert_array_equal(made.v, alone.v)
+    mean = (filter_luma(luma, picture.y, unit.qp, picture.bit_depth).astype(float) + alone.y) / 2
+    assert np.abs(made.y - mean).max() <= 1
+
+
+def test_components_weigh_in_loss_and_score(tiny_store):
+    settings = SETTINGS.model_copy(update={"components": ComponentSettings(y=1, u=2, v=3)})
+    task = filter_task(tiny_store, "low_cost_yuv_17", {}, settings)
+    batch = next(task.batches(range(1), 0, 1, torch.device("cpu")))
+    weights = {"y": 1, "u": 2, "v": 3}
+    assert task.loss(task.model, batch).item() == filter_loss(task.model, batch, "picture", components=weights).item()
+    with torch.no_grad():
+        for name, parameter in task.model.named_parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter) if name.startswith("tail") else 0)
+    result = task.validate(task.model, torch.device("cpu"))
+    means = [result.figures[name] for name in ("gain_mean_db", "gain_u_mean_db", "gain_v_mean_db")]
+    assert len(set(means)) == 3
+    assert result.score == pytest.approx(np.average(means, weights=[1, 2, 3]))
 
 
 def test_of_several_and_of_all_symmetries_it_is_the_mean(tiny_store, weights):

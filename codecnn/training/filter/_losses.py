@@ -1,19 +1,27 @@
 """Losses of the filter networks."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from codecnn.intra import dct, hadamard
 from codecnn.models import named_outputs
 
-COMPONENT_WEIGHTS = {"y": 6, "u": 1, "v": 1}
+COMPONENT_WEIGHTS: Mapping[str, float] = {"y": 6, "u": 1, "v": 1}
 CHARBONNIER_EPSILON = 1e-3
 """In units of full scale: one 8-bit step is 4 of it. Errors well below it count squared, those above as they are."""
 BLOCK = 8
 """Side of the luma blocks that are transformed; 4:2:0 chroma's have half of it, since patches are multiples of 8."""
 
 
-def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind: str = "mse") -> Tensor:
+def filter_loss(
+    model: nn.Module,
+    batch: dict[str, Tensor],
+    weighting: str,
+    kind: str = "mse",
+    components: Mapping[str, float] = COMPONENT_WEIGHTS,
+) -> Tensor:
     """Mean error over the valid samples of each patch, averaged over the patches by their weights.
 
     Of an error d of a sample counts
@@ -32,14 +40,15 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
     changes nothing then has a loss of about 1, and since d(dB) = -10/ln 10 · d(MSE)/MSE, the gradient is that of the
     mean PSNR gain. (Dividing by the patch's own error instead lets flat patches explode.)
 
-    Of a network that filters chroma as well, the errors of y, u and v are averaged 6:1:1, as in the field's YUV-PSNR.
+    Of a network that filters chroma as well, the errors of y, u and v are averaged by their weights `components`: as in
+    the field's YUV-PSNR where nothing else is said.
     The batch then has orig_u and orig_v, and picture_mse_u and picture_mse_v: each component's error is divided by that
     of its own plane, so that the gradient is that of the mean gain in YUV-PSNR. (Over luma's error chroma's is 0.56 at
     QP 22 and 0.19 at QP 42, by so much it would count less.)
     """
     filtered = named_outputs(model(batch))
     loss = torch.zeros((), device=batch["valid"].device)
-    weights = sum(COMPONENT_WEIGHTS[name] for name in filtered)
+    weights = sum(components[name] for name in filtered)
     for name, plane in filtered.items():
         valid = batch["valid"] if name == "y" else batch["valid"][:, :, ::2, ::2]
         error = _error(kind, (plane - batch[f"orig_{name}"]) * valid, BLOCK if name == "y" else BLOCK // 2)
@@ -47,7 +56,7 @@ def filter_loss(model: nn.Module, batch: dict[str, Tensor], weighting: str, kind
         if weighting == "picture":
             left = batch["picture_mse" if name == "y" else f"picture_mse_{name}"]
             per_patch = per_patch / (left if kind == "mse" else left.sqrt())
-        loss = loss + (per_patch * batch["weight"]).mean() * (COMPONENT_WEIGHTS[name] / weights)
+        loss = loss + (per_patch * batch["weight"]).mean() * (components[name] / weights)
     return loss
 
 

@@ -17,7 +17,7 @@ from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
 from codecnn.models import FilterNetwork, create_model, freeze, grow, lift, load_partial, pick_device, save_weights
 from codecnn.models.card import TrainedOn
-from codecnn.training.filter._losses import COMPONENT_WEIGHTS, filter_loss
+from codecnn.training.filter._losses import filter_loss
 from codecnn.training.filter._mix import Mix, data_key, trained_on, validation_units
 from codecnn.training.filter._show import show_features, show_filtering
 from codecnn.training.filter._teacher import Teacher, original_share
@@ -86,17 +86,20 @@ class FilterTask:
         return batch
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """`filter_loss` with the weighting and the kind of the settings."""
-        return filter_loss(model, batch, self.settings.weighting, self.settings.loss)
+        """`filter_loss` as the settings have it."""
+        settings = self.settings
+        return filter_loss(model, batch, settings.weighting, settings.loss, settings.components.model_dump())
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
-        """Luma's PSNR gain in dB by QP and each component's in the mean of the QPs; the score is their mean, 6:1:1."""
+        """Luma's PSNR gain in dB by QP, each component's in the mean of the QPs, and their mean as the loss weighs."""
         assert isinstance(model, FilterNetwork)
         gains = psnr_gains(model, self.validation, device)
         means = {name: float(np.mean(list(by_qp.values()))) for name, by_qp in gains.items() if by_qp}
         figures: dict[str, Any] = {"gain_db": {str(qp): value for qp, value in gains["y"].items()}}
         figures |= {"gain_mean_db" if name == "y" else f"gain_{name}_mean_db": mean for name, mean in means.items()}
-        score = float(np.average([*means.values()], weights=[COMPONENT_WEIGHTS[name] for name in means]))
+        score = float(
+            np.average([*means.values()], weights=[getattr(self.settings.components, name) for name in means])
+        )
         return ValidationResult(score, figures)
 
     def config(self) -> dict[str, Any]:

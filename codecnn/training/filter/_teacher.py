@@ -33,7 +33,7 @@ class Teacher:
     """The networks of `TeacherSettings`: what they make of a unit's pictures is the mean of what each makes.
 
     key      sha256 of all that decides the pictures, the units aside
-    outputs  the components that all of the networks filter
+    outputs  the components that any of the networks filters; what is made of one is the mean of those that filter it
     """
 
     def __init__(self, settings: TeacherSettings, device: str | torch.device) -> None:
@@ -42,7 +42,7 @@ class Teacher:
         self._filters = [FloatFilter(model, device=device) for model in models]
         self._symmetries = SYMMETRIES if settings.symmetries else SYMMETRIES[:1]
         self.key = sha256_json([[sha256_file(file) for file in files], settings.symmetries])
-        self.outputs = tuple(name for name in "yuv" if all(name in model.outputs for model in models))
+        self.outputs = tuple(name for name in "yuv" if any(name in model.outputs for model in models))
 
     def teach(self, units: Sequence[Unit]) -> list[Unit]:
         """The units with the teacher's pictures beside them; what is missing of these is made, each file whole or not.
@@ -70,7 +70,7 @@ class Teacher:
     def picture(self, unit: Unit, index: int, decoded: Picture) -> Picture:
         """What the networks make of picture number `index` of a unit, rounded once to the samples' own bit depth.
 
-        Components that not all of them filter are the decoded ones.
+        Components that none of them filters are the decoded ones.
         """
         made: dict[str, list[Plane]] = {name: [] for name in self.outputs}
         for filter_, symmetry in product(self._filters, self._symmetries):
@@ -79,8 +79,8 @@ class Teacher:
             samples = filter_.samples(
                 turned, unit.pictures[index].qp, {name: _turned(plane, symmetry) for name, plane in beside.items()}
             )
-            for name, planes in made.items():
-                planes.append(_turned_back(samples[name], symmetry))
+            for name, plane in samples.items():
+                made[name].append(_turned_back(plane, symmetry))
         limit = 2**decoded.bit_depth - 1
         mean = {name: np.clip(np.rint(np.mean(planes, axis=0)), 0, limit) for name, planes in made.items()}
         components = zip("yuv", decoded.planes, strict=False)
