@@ -16,3 +16,4 @@ from .verbs import export as export
 from .verbs import open_dataset as open_dataset
 from .verbs import train as train
 from .video import open_video as open_video
+from .viewer import view as view

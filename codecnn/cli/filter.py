@@ -15,7 +15,7 @@ from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
     from codecnn.filtering import Beside, PictureFilter
-    from codecnn.video import Video, VideoFormat
+    from codecnn.video import Video
 
 
 @app.command("filter")
@@ -67,7 +67,7 @@ def filter_command(
     from codecnn import filtering
     from codecnn.evaluation.unfit import untrained_qp
     from codecnn.models import pick_device
-    from codecnn.video import open_video
+    from codecnn.video import open_like, open_video
 
     if output.resolve() == source.resolve():
         raise ConfigError(f"input and output are the same file, {output}")
@@ -89,7 +89,7 @@ def filter_command(
         originals = None
         if original is not None:
             # Only where the first pictures of the video were asked for may the originals be more.
-            originals = stack.enter_context(_like(original, video.format).select(frames=frames))
+            originals = stack.enter_context(open_like(original, video.format).select(frames=frames))
         bar = stack.enter_context(tqdm(total=len(video), desc="filtering", unit="picture", disable=None))
 
         def report(_done: int) -> None:
@@ -131,35 +131,20 @@ def _beside(
     from codecnn.codec.blocks.vvc_partition import SUFFIXES
     from codecnn.codec.plane_sources import CELL_PLANES
     from codecnn.filtering import planes_beside
+    from codecnn.video import open_like
 
     form, videos = video.format, {}
     for item in planes:
         name, equals, file = item.partition("=")
         if not equals:
             raise ConfigError(f"--plane {item!r} is not NAME=FILE, such as unf_y=unfiltered.yuv")
-        videos[name] = stack.enter_context(_like(Path(file), form))
+        videos[name] = stack.enter_context(open_like(Path(file), form))
     table = None
     if blocks is not None:
         table = read_blocks(blocks)
     elif source.suffix.lower() in SUFFIXES and any(name in CELL_PLANES for name in filter_.planes):
         table = read_blocks(source)
     return planes_beside(filter_.planes, form, videos, table)
-
-
-def _like(path: Path, form: "VideoFormat") -> "Video":
-    """A file beside the input; where it is raw and its name is silent, of the input's size, chroma and bit depth."""
-    from codecnn.video import open_video, parse_name
-    from codecnn.video.open import RAW_SUFFIXES
-
-    if path.suffix.lower() not in RAW_SUFFIXES:
-        return open_video(path)
-    named = parse_name(path)
-    return open_video(
-        path,
-        size=None if named.width else (form.width, form.height),
-        bit_depth=named.bit_depth or form.bit_depth,
-        chroma=named.chroma or form.chroma,
-    )
 
 
 def _summary(counts: dict[str, Any]) -> dict[str, Any]:

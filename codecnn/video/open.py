@@ -6,7 +6,7 @@ from pathlib import Path
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.video._ffmpeg import open_stream
-from codecnn.video._formats import VideoFormat, frame_rate, parse_size
+from codecnn.video._formats import VideoFormat, frame_rate, parse_name, parse_size
 from codecnn.video._packing import open_packed
 from codecnn.video._stills import STILL_SUFFIXES, Change, open_still, open_still_folder
 from codecnn.video._video import Video, check_selection
@@ -72,6 +72,23 @@ def open_video(
         video = open_stream(path, frames=None if frames is None else start + (frames - 1) * step + 1)
     _check(path, video.format, size, bit_depth, chroma)
     return video.select(start=start, frames=frames, step=step, fps=rate)
+
+
+def open_like(path: Path | str, form: VideoFormat) -> Video:
+    """A file beside pictures of the format `form`; where it is raw and its name is silent, of their geometry.
+
+    Raises as `open_video`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in RAW_SUFFIXES:
+        return open_video(path)
+    named = parse_name(path)
+    return open_video(
+        path,
+        size=None if named.width else (form.width, form.height),
+        bit_depth=named.bit_depth or form.bit_depth,
+        chroma=named.chroma or form.chroma,
+    )
 
 
 def _check(

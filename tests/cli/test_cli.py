@@ -36,7 +36,7 @@ def test_every_command_explains_itself(run):
     status, text, _ = run("--help")
     assert status == 0
     commands = (
-        "demo doctor info partition dataset labels check train compare evaluate filter correlate models complexity"
+        "demo doctor info partition view dataset labels check train compare evaluate filter correlate models complexity"
     )
     for command in (*commands.split(), "export"):
         assert command in text

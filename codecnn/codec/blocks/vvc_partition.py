@@ -111,12 +111,17 @@ def stream_units(path: Path) -> list[npt.NDArray[np.int32]]:
 
 def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
     parts = [
-        np.column_stack([rows, np.full(len(rows), position, np.int32)])
+        (rows, np.full(len(rows), position, np.int32))
         for rows, position in zip(_units(pictures, name), _positions(pictures, name), strict=True)
         if position is not None
-    ]
-    table = np.concatenate(parts) if parts else np.zeros((0, len(CU_COLUMNS) + 1), np.int32)
-    columns: dict[str, Any] = dict(zip((*CU_COLUMNS, "poc"), table.T, strict=True))
+    ] or [(np.zeros((0, len(CU_COLUMNS)), np.int32), np.zeros(0, np.int32))]
+    units, positions = zip(*parts, strict=True)
+    return table_of_units(np.concatenate(units), np.concatenate(positions))
+
+
+def table_of_units(units: npt.NDArray[np.int32], poc: npt.NDArray[np.int32]) -> BlockTable:
+    """The table of coding units (n, columns) as `codecnn.vvc.coding_units` reads them, in pictures `poc` of (n,)."""
+    columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
     names = ("poc", "channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
     return BlockTable(depth=columns["qt_depth"] + columns["mt_depth"], **{name: columns[name] for name in names})
 
