@@ -3,8 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 
-.PHONY: demo test lint slow wheel clean
+.PHONY: demo test lint slow docs wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,11 +13,17 @@ help:
 	@echo "make test   the tests"
 	@echo "make slow   the slow tests as well"
 	@echo "make lint   ruff, mypy, the layers"
+	@echo "make docs   the documentation site: build/site/index.html"
 	@echo "make wheel  build the wheel, install it in a fresh environment, run a short demo outside of the repository"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(DOCS): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $@
 
 demo: $(STAMP)
@@ -33,6 +40,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# A link or an anchor that leads nowhere is an error.
+docs: $(DOCS)
+	$(BIN)/sphinx-build -q -W --keep-going -c docs/site . build/site
 
 wheel: $(STAMP)
 	$(BIN)/python tools/wheel.py

@@ -1,6 +1,5 @@
 """The Python examples of README and docs run as they stand, on files that have the names they use."""
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+from tests.helpers.documentation import BLOCKS, PAGES, ROOT
+
 EXAMPLES = [
     pytest.param(page, text, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, text in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S), 1)
+    for number, text in enumerate((text for own, kind, text in BLOCKS if (own, kind) == (page, "python")), 1)
 ]
 
 
