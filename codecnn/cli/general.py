@@ -39,7 +39,10 @@ def demo(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """What is here and what is missing: ffmpeg, encoders, torch, GPU. Exit 1 when something needed is missing."""
+    """What is here, what is missing and what would be faster: ffmpeg, encoders, torch, GPU, cores, AMX, VNNI.
+
+    Exit 1 when something needed is missing.
+    """
     from codecnn.doctor import examine
 
     findings = examine()
@@ -48,7 +51,12 @@ def doctor(as_json: Json = False) -> None:
     else:
         table = Table("what", "found", "")
         for finding in findings:
-            table.add_row(finding.what, finding.found, "ok" if finding.ok else "missing")
+            table.add_row(
+                finding.what, finding.found, "ok" if finding.ok else "not here" if finding.optional else "missing"
+            )
         out.print(table)
+        for finding in findings:
+            if finding.advice:
+                out.print(f"{finding.what}: {finding.advice}", markup=False, highlight=False, soft_wrap=True)
     if not all(finding.ok or finding.optional for finding in findings):
         raise typer.Exit(1)
