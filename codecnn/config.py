@@ -1,6 +1,7 @@
 """YAML files as checked values: recipes and training configurations, with dotted overrides."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -177,7 +178,7 @@ def checked(schema: type[Value], value: dict[str, Any], where: str, *, skip: int
     try:
         return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_first_problem(error, skip)}") from error
+        raise ConfigError(f"{where}: {_first_problem(error, skip)}{_meant(schema, error)}") from error
 
 
 def _apply(value: dict[str, Any], override: str) -> None:
@@ -224,6 +225,18 @@ def _count(value: Any, counts: dict[int, int]) -> int:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _meant(schema: Any, error: ValidationError) -> str:
+    """The key that an unknown one was perhaps meant to be, of all that the schema has."""
+    problem = error.errors()[0]
+    if problem["type"] != "extra_forbidden":
+        return ""
+    whole = TypeAdapter(schema).json_schema()
+    parts = [whole, *whole.get("$defs", {}).values()]
+    known = sorted({name for part in parts for name in part.get("properties", {})})
+    near = get_close_matches(str(problem["loc"][-1]), known, 1)
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def _first_problem(error: ValidationError, skip: int) -> str:

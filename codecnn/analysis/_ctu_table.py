@@ -104,7 +104,8 @@ def check_table(table: CtuTable | pa.Table | Mapping[str, Any]) -> CtuTable:
     names = table.column_names if isinstance(table, pa.Table) else list(table)
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise TableError(f"the table has no column {', '.join(missing)}, only {', '.join(names) or 'none at all'}")
+        rest = f", only {', '.join(names)}" if names else ", nor any other that is looked for"
+        raise TableError(f"the table has no column {', '.join(missing)}{rest}")
     numbers = {name: _numbers(name, table[name]) for name in NUMBERS if name in names}
     length = len(numbers["qp"])
     for name, values in numbers.items():

@@ -4,8 +4,12 @@ import errno
 import importlib
 import os
 import sys
+from typing import Any
 
-from codecnn.cli.app import app
+import typer
+
+from codecnn.cli.app import app, dataset_app
+from codecnn.cli.examples import EXAMPLES
 from codecnn.console import err
 from codecnn.errors import CodecnnError, StoppedError
 
@@ -13,6 +17,12 @@ from codecnn.errors import CodecnnError, StoppedError
 _MODULES = "general pictures view dataset labels check train compare evaluate filter correlate networks export"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
+for _group, _prefix in ((app, ""), (dataset_app, "dataset ")):
+    for _command in _group.registered_commands:
+        _called = _command.name or getattr(_command.callback, "__name__", "")
+        _command.epilog = f"Example: {EXAMPLES[_prefix + _called]}"
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> None:
@@ -22,7 +32,7 @@ def main() -> None:
     """
     debug = "--debug" in sys.argv
     try:
-        app(standalone_mode=True)
+        sys.exit(app(prog_name="codecnn", standalone_mode=False) or 0)
     except StoppedError as error:
         _fail(error, str(error), 128 + error.signal, debug)
     except CodecnnError as error:
@@ -35,11 +45,30 @@ def main() -> None:
     except OSError as error:
         text = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         _fail(error, f"{error.filename}: {text}" if error.filename else text, 1, debug)
+    except _UsageError as error:
+        _misused(error)
     except Exception as error:
         if debug:
             raise
         kind = type(error).__name__
         _fail(error, f"unexpected {kind}: {error} (this is a fault of codecnn; --debug shows where)", 1, debug)
+
+
+def _misused(error: Any) -> None:
+    """One sentence on a command line that cannot be read, with an example of one that can."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        sys.exit(error.exit_code)
+    path = error.ctx.command_path if error.ctx else "codecnn"
+    # What is wrong by a type's own word comes with the name of its exception.
+    sentence = error.format_message().replace("Value error, ", "").rstrip(".")
+    example = EXAMPLES.get(path.removeprefix("codecnn "))
+    hint = f"an example: {example}" if example else f"{path} --help lists what there is"
+    joint = "" if sentence.endswith("?") else ";"
+    err.print(
+        f"{path}: {sentence[0].lower() + sentence[1:]}{joint} {hint}", markup=False, highlight=False, soft_wrap=True
+    )
+    sys.exit(error.exit_code)
 
 
 def _fail(error: BaseException, sentence: str, status: int, debug: bool) -> None:

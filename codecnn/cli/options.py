@@ -36,12 +36,19 @@ def weights_file(weights: Path) -> Path:
     return weights_path(weights)
 
 
+def begun_weights(begun: str) -> list[str]:
+    """Names of weights of the package that begin so, for completion: without `codecnn.models`, which imports torch."""
+    folder = Path(__file__).resolve().parents[1] / "zoo"
+    return sorted({path.name.split(".")[0] for path in folder.glob(f"{begun}*.safetensors")})
+
+
 Model = Annotated[
     Path,
     typer.Option(
         "--model",
         "-m",
         callback=weights_file,
+        autocompletion=begun_weights,
         help="weights: a name of `codecnn models`, or .safetensors with their card beside them",
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from codecnn.cli.app import app
-from codecnn.cli.options import Device, Json, weights_file
+from codecnn.cli.options import Device, Json, begun_weights, weights_file
 from codecnn.console import err, print_facts
 
 
@@ -20,7 +20,13 @@ def view(
     output: Annotated[Path, typer.Option("-o", "--output", help="the page, .html")] = Path("view.html"),
     model: Annotated[
         Path | None,
-        typer.Option("--model", "-m", callback=_weights, help="weights whose filtered picture is a layer"),
+        typer.Option(
+            "--model",
+            "-m",
+            callback=_weights,
+            autocompletion=begun_weights,
+            help="weights whose filtered picture is a layer",
+        ),
     ] = None,
     original: Annotated[
         Path | None, typer.Option("--original", help="of a stream: pictures to show the errors against")

@@ -149,11 +149,11 @@ def open_store(folder: Path | str) -> Store:
     """Open a finished store, its records checked. Raises MissingFileError or StoreError with what to do about it."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise MissingFileError(f"store {folder} does not exist")
+        raise MissingFileError(f"store {folder} does not exist: `codecnn dataset build RECIPE -o {folder}` makes it")
     if not (folder / MANIFEST).is_file():
         if (folder / UNITS).exists() or (folder / "coded").exists():
             raise StoreError(f"store {folder} is not finished: run the same `codecnn dataset build` again to continue")
-        raise StoreError(f"{folder} is not a store: it has no {MANIFEST}")
+        raise StoreError(f"{folder} is not a store: it has no {MANIFEST}, as `codecnn dataset build` makes it")
     value = read_json(folder / MANIFEST)
     found = value.get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:

@@ -250,6 +250,8 @@ def write_labels(
     schema = label_schema(settings).with_metadata({"codecnn": json.dumps(facts)})
     rows, done = 0, 0
     gathered: list[pa.RecordBatch] = []
+    if Path(output).suffix not in ("", ".parquet"):
+        raise ConfigError(f"{output}: labels are a Parquet table: end its name in .parquet")
     with atomic_path(output) as part, pq.ParquetWriter(part, schema) as writer:
         for _, batch, last in label_pictures(sources, settings, jobs=jobs, device=device):
             gathered.append(batch)

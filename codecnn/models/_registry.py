@@ -1,5 +1,6 @@
 """Networks by name."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -43,7 +44,9 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
     try:
         return network.build(**network.options | options)
     except TypeError as error:
-        raise ModelError(f"network {name!r} does not take these options: {str(error).splitlines()[0]}") from error
+        # A builder's own word is of Python; only what it says of an option's name is the user's.
+        told = re.sub(r"^[\w.]+\(\) got an unexpected keyword argument", "it has no option", str(error).splitlines()[0])
+        raise ModelError(f"network {name!r} does not take these options: {told}") from error
 
 
 def _network(name: str) -> _Registered:

@@ -13,5 +13,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        raise ConfigError(
+            f"device {name!r} cannot be used here, and `codecnn doctor` says why: {str(error).splitlines()[0]}"
+        ) from error
     return device

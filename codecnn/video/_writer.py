@@ -7,9 +7,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from codecnn.errors import FormatError
+from codecnn.errors import ConfigError, FormatError
 from codecnn.runs import atomic_path
 from codecnn.video._formats import VideoFormat
+from codecnn.video._stills import STILL_SUFFIXES
 from codecnn.video._y4m import FRAME_LINE, format_header
 from codecnn.video.picture import Picture, Plane
 
@@ -59,14 +60,23 @@ class VideoWriter:
         return np.ascontiguousarray(plane, dtype=self.format.dtype)
 
 
+_CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
+_STREAMS = {".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
+_NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS
+"""Names of pictures, containers and streams."""
+
+
 @contextlib.contextmanager
 def create_video(path: Path | str, video_format: VideoFormat) -> Iterator[VideoWriter]:
     """Write a video: `with create_video("out.yuv", video_format) as out: out.write(picture)`.
 
-    A name that ends in .y4m gives Y4M, any other raw YUV. The file appears when the block ends well; after an
-    exception, or when no picture was written (FormatError), nothing is left and an older file stays as it was.
+    A name that ends in .y4m gives Y4M, any other raw YUV; one that programs would take for something else (.mp4, .png,
+    ...) is refused by ConfigError. The file appears when the block ends well; after an exception, or when no picture
+    was written (FormatError), nothing is left and an older file stays as it was.
     """
     path = Path(path)
+    if path.suffix.lower() in _NOT_RAW:
+        raise ConfigError(f"{path} would hold raw samples, whatever its name says: end it in .yuv, or in .y4m for Y4M")
     is_y4m = path.suffix.lower() == ".y4m"
     with atomic_path(path) as part, part.open("wb") as file:
         if is_y4m:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from codecnn import cli
+from codecnn.cli.examples import EXAMPLES
 from codecnn.evaluation import psnr
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
 from codecnn.video import VideoFormat, create_video, open_video
-from tests.helpers.commands import result_of
+from tests.helpers.commands import read_command, result_of
+from tests.helpers.documentation import ROOT
 from tests.helpers.networks import SMALL
 from tests.helpers.training import write_config
 
@@ -41,6 +43,30 @@ def test_every_command_explains_itself(run):
     for command in (*commands.split(), "export"):
         assert command in text
         assert run(command, "--help")[0] == 0
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES.items())
+def test_help_ends_with_an_example_that_the_command_line_takes(run, name, example):
+    status, text, _ = run(*name.split(), "--help")
+    assert (status, " ".join(text.split()).endswith(f"Example: {example}")) == (0, True)
+    assert read_command(example.split()[1:])[0] == name.split()[-1]
+
+
+def test_a_shell_completes_commands_options_and_names_of_weights():
+    def completed(words):
+        asked = {"_CODECNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        # Completion is asked of a program that is called codecnn, with what has been typed so far.
+        done = subprocess.run(
+            [sys.executable, "-c", "from codecnn.cli import main; main()"],
+            env=os.environ | asked,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.split()
+
+    assert completed("codecnn fil") == ["filter"]
+    assert "--original" in completed("codecnn filter --or")
+    assert completed("codecnn filter -m low_cost_7") == ["low_cost_75"]
 
 
 def test_info(run, yuv):
@@ -127,19 +153,46 @@ def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
         ("complexity rdn blocks=0", 1, "blocks"),
         ("complexity resnet", 1, "unknown network"),
         ("models --fast", 2, "--fast"),
-        ("fly", 2, "fly"),
+        ("fly", 2, "no such command 'fly'; codecnn --help lists"),
+        ("flter -i a.yuv", 2, "Did you mean 'filter'?"),
+        ("filter -i {yuv}", 2, "missing option '--model' / '-m'; an example: codecnn filter -m low_cost_17 -i"),
+        ("evaluate", 2, "missing argument 'SEQ...'; an example: codecnn evaluate clip"),
+        ("evaluate {yuv} -m {weights} --decisions all -o {tmp}/o.yuv", 2, "'all' is not one of 'none', 'ctu', 'full'"),
+        ("complexity", 2, "give the name of a network, or --all; an example"),
+        ("filter -m {weights} -i {tmp}/silent.yuv -q 22 -o {tmp}/o.yuv", 1, "give it as -s WxH, e.g. -s 416x240"),
+        ("filter -m low_cost_18 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "weights that come with codecnn: low_cost_17,"),
+        ("filter -m {tmp}/w.pt -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "convert a checkpoint first"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.mp4", 1, "end it in .yuv, or in .y4m"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device cuda:9", 1, "`codecnn doctor` says why"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --memory 2", 1, "a size such as 2GiB"),
+        ("filter -m {weights} -i {tmp} -q 22 -o {tmp}/o.yuv", 1, "without still pictures (.bmp, .jpeg"),
+        ("partition {yuv} -o {tmp}/o.csv", 1, "does not begin with a start code"),
+        ("partition {yuv} -o {tmp}/o.txt", 1, "does not"),
+        ("view {yuv} -o {tmp}/o.html", 1, "neither a VVC stream (.266, .vvc, .h266) nor a store"),
+        ("info {tmp}", 1, "without still pictures"),
+        ("train {root}/configs/demo.yaml store={tmp}/s -o {tmp}/r", 1, "codecnn dataset build RECIPE -o"),
+        ("train {root}/configs/demo.yaml training.step=5 -o {tmp}/r", 1, "'training.step': did you mean 'steps'?"),
+        ("dataset build {root}/datasets/demo.yaml qps=32 -o {tmp}/s", 1, "'qps': did you mean 'qp'?"),
+        ("dataset build {root}/datasets/demo.yaml -o {tmp}/s --shard 5/3", 1, "not one of 1/3 to 3/3"),
+        ("evaluate {yuv} -m {weights} --metrics vmaff -o {tmp}/e", 1, "one of psnr, ssim, ms_ssim, vmaf"),
+        ("labels -i {yuv} -o {tmp}/o.txt", 1, "end its name in .parquet"),
+        ("labels -i {yuv} -o {tmp}/o.parquet --block-sizes 7", 1, "does not predict blocks of 7x7"),
+        ("complexity rdn block=3", 1, "it has no option 'block'"),
+        ("export -m {weights} -o {tmp}/o.pt", 1, "a file that ends in .onnx"),
+        ("compare {weights} w.pt", 1, "w.pt"),
     ],
 )
 def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, command, status, sentence):
     before = yuv.read_bytes()
-    names = {"yuv": yuv, "weights": weights, "tmp": tmp_path}
+    (tmp_path / "silent.yuv").write_bytes(before)
+    (tmp_path / "w.pt").write_bytes(b"PK")
+    names = {"yuv": yuv, "weights": weights, "tmp": tmp_path, "root": ROOT}
     code, text, err = run(*[part.format(**names) for part in command.split()])
     assert code == status
     assert sentence in err.replace("\n", " ")
     assert "Traceback" not in err + text
-    if status == 1:
-        assert len(err.strip().splitlines()) == 1
-        assert err.startswith("codecnn: ")
+    assert len(err.strip().splitlines()) == 1
+    assert err.startswith("codecnn: " if status == 1 else "codecnn")
     assert not (tmp_path / "o.yuv").exists()
     assert not list(tmp_path.glob("*.part*"))
     assert yuv.read_bytes() == before

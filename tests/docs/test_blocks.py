@@ -8,12 +8,11 @@ import re
 import shlex
 
 import pytest
-import typer
 import yaml
 
-from codecnn import cli
 from codecnn.config import TrainConfig, checked, load_config, load_recipe
 from codecnn.dataset.recipe import Recipe
+from tests.helpers.commands import read_command
 from tests.helpers.documentation import BLOCKS, ROOT
 
 KINDS = {"python", "sh", "yaml", "text", "{toctree}", "{eval-rst}"}
@@ -36,17 +35,6 @@ def of(kind):
 def test_every_block_says_what_it_is():
     unmarked = [f"{page.name}: {text.splitlines()[0]}" for page, kind, text in BLOCKS if kind not in KINDS]
     assert unmarked == [], f"mark them as one of {', '.join(sorted(KINDS))}: text is what is no code"
-
-
-def read_command(words):
-    """Let the command line take the words without running anything."""
-    command, context = typer.main.get_command(cli.app), None
-    while hasattr(command, "commands"):
-        assert words, "the command of a group is missing"
-        assert words[0] in command.commands, f"there is no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
-    context = command.make_context(command.name, list(words))
-    return command.name, context.params
 
 
 @pytest.mark.parametrize(("page", "text"), of("sh"))
