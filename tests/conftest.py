@@ -49,6 +49,16 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def vvenc_library():
+    """The user's libvvenc as a shared library; a test that codes with a filter in the loop skips without."""
+    from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE, load_library
+
+    if not (name := os.environ.get(LIBRARY_VARIABLE)):
+        pytest.skip(f"no libvvenc to code with a filter in the loop: set {LIBRARY_VARIABLE} (docs/inloop.md)")
+    return load_library(Path(name))
+
+
+@pytest.fixture(scope="session")
 def own_golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden data of tests/data, laid out as the larger set: vvc, hevc, intra, sources."""
     return lay_out(tmp_path_factory.mktemp("golden") / "repository")

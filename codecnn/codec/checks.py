@@ -92,20 +92,27 @@ def prove_decoded(
     with open_raw(source, source_format) as originals, open_raw(decoded, decoded_format) as outputs:
         if len(outputs) != len(pictures):
             raise EncoderError(f"{name}: {len(pictures)} pictures were coded and {len(outputs)} decoded")
-        # Encoders hash the picture they code, padded to whole 8x8 blocks; of another size we only see the inner part.
-        hashed = decoded_format.width % 8 == 0 and decoded_format.height % 8 == 0
         for coded, original, output in zip(pictures, originals, outputs, strict=True):
-            reference = convert(original, decoded_format.bit_depth)
-            for index, (a, b) in enumerate(zip(reference.planes, output.planes, strict=True)):
-                if hashed and coded.md5 and hashlib.md5(b.tobytes()).hexdigest() != coded.md5[index]:
-                    raise EncoderError(f"{name} POC {coded.poc}: plane {'YUV'[index]} decodes to another MD5")
-                stated = (coded.psnr_y, coded.psnr_u, coded.psnr_v)[index]
-                ours = mean_psnr([mse(a, b)], decoded_format.bit_depth)
-                # Programs print an infinite PSNR in many ways.
-                if stated is not None and math.isfinite(ours) and abs(ours - stated) > PSNR_TOLERANCE:
-                    raise EncoderError(
-                        f"{name} POC {coded.poc}: PSNR {'YUV'[index]} is {ours:.4f} dB, the encoder states {stated:.4f}"
-                    )
+            prove_picture(name, coded, convert(original, decoded_format.bit_depth), output)
+
+
+def prove_picture(name: str, coded: CodedPicture, original: Picture, decoded: Picture) -> None:
+    """Raise EncoderError unless a decoded picture has the MD5 and the PSNR that its line of the log states.
+
+    `original` is at the bit depth of `decoded`. See `prove_decoded`.
+    """
+    # Encoders hash the picture they code, padded to whole 8x8 blocks; of another size we only see the inner part.
+    hashed = coded.md5 and not any(extent % 8 for extent in decoded.y.shape)
+    for index, (a, b) in enumerate(zip(original.planes, decoded.planes, strict=True)):
+        if hashed and hashlib.md5(b.tobytes()).hexdigest() != coded.md5[index]:
+            raise EncoderError(f"{name} POC {coded.poc}: plane {'YUV'[index]} decodes to another MD5")
+        stated = (coded.psnr_y, coded.psnr_u, coded.psnr_v)[index]
+        ours = mean_psnr([mse(a, b)], decoded.bit_depth)
+        # Programs print an infinite PSNR in many ways.
+        if stated is not None and math.isfinite(ours) and abs(ours - stated) > PSNR_TOLERANCE:
+            raise EncoderError(
+                f"{name} POC {coded.poc}: PSNR {'YUV'[index]} is {ours:.4f} dB, the encoder states {stated:.4f}"
+            )
 
 
 def prove_x265_psnr(
