@@ -11,6 +11,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 if TYPE_CHECKING:
+    from codecnn.evaluation.in_loop import LoopResults
     from codecnn.evaluation.summarise import Gains, Results
 
 out = Console()
@@ -57,6 +58,19 @@ def print_gains(results: "Results") -> None:
         f"{results.settings['preset']} {results.settings['configuration'].upper()}"
         f"{' CTC' if results.settings.get('ctc') else ''}, {results.label}"
     )
+    for note in results.notes:
+        out.print(note, markup=False)
+
+
+def print_loop(results: "LoopResults") -> None:
+    """BD-rates of filters in the loop and behind it: a row a sequence and model, percent of Y, U and V."""
+    for model, means in results.bd_rate.items():
+        table = Table("BD-rate Y / U / V", *(chain.replace("_", " ") for chain in means))
+        for name, chains in [*results.bd_rate_per_sequence[model].items(), ("mean", means)]:
+            table.add_row(name, *(" / ".join(map(_percent, rates.values())) for rates in chains.values()))
+        out.print(table)
+        out.print(f"{model}: {results.library} {results.settings['preset']} LDB, decisions {results.decisions}")
+    out.print(results.label)
     for note in results.notes:
         out.print(note, markup=False)
 

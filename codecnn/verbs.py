@@ -1,6 +1,7 @@
 """Verbs that join several rooms, file names in, results out: for the command line and for `import codecnn`."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ from codecnn.errors import ConfigError, StoreError, ToolMissingError
 # torch takes seconds to import, so rooms that need it are imported by the verbs that need them.
 if TYPE_CHECKING:
     from codecnn.evaluation import Entry
+    from codecnn.evaluation.in_loop import LoopResults
     from codecnn.evaluation.measure import Decisions
     from codecnn.evaluation.summarise import Results
     from codecnn.training import TrainingResult
@@ -119,6 +121,48 @@ def evaluate(
         recipe = checked(Recipe, values, "evaluate")
         store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=coding)
     return run_evaluation(entries, store, split, output, metrics=metrics, decisions=decisions, progress=filtering)
+
+
+def evaluate_in_loop(
+    sources: Path | str | Sequence[Path | str],
+    models: Path | str | Sequence[Path | str],
+    output: Path | str,
+    *,
+    library: Path | str | None = None,
+    qps: Sequence[int] = QPS,
+    preset: str = "medium",
+    decisions: "Decisions" = "ctu",
+    exact: bool = False,
+    device: str = "auto",
+    tile: int = 960,
+    progress: Progress | None = None,
+    **options: Any,
+) -> "LoopResults":
+    """Code videos in low delay with each filter in the loop, and without: streams, pictures and BD-rates in `output`.
+
+    `library` is libvvenc as a shared library, else that of the environment variable CODECNN_VVENC_LIBRARY;
+    docs/inloop.md says how to build it. `options` are those of `open_video`; the rest as for `evaluate`. Raises as
+    `codecnn.evaluation.in_loop.evaluate_in_loop`, and ToolMissingError or MissingFileError for the library.
+    """
+    from codecnn.codec.encoders.vvenc_library import find_library
+    from codecnn.evaluation.in_loop import evaluate_in_loop as run_evaluation
+    from codecnn.models import weights_path
+    from codecnn.video import open_video
+
+    loaded = find_library(library)
+    paths = [Path(one) for one in ([sources] if isinstance(sources, Path | str) else sources)]
+    for path in paths:
+        if is_store(path):
+            raise ConfigError(f"{path} is a store: a filter inside the loop is coded with, so it needs videos")
+        if [one.stem for one in paths].count(path.stem) > 1:
+            raise ConfigError(f"two sequences have one name: {path.stem}")
+    weights = [weights_path(one) for one in ([models] if isinstance(models, Path | str) else models)]
+    entries = _entries(weights, exact, device, tile)
+    with ExitStack() as stack:
+        videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}
+        return run_evaluation(
+            entries, videos, qps, loaded, Path(output), preset=preset, decisions=decisions, progress=progress
+        )
 
 
 def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:

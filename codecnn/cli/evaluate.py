@@ -7,7 +7,8 @@ import typer
 
 from codecnn.cli import options as shared
 from codecnn.cli.app import app
-from codecnn.console import out, print_gains, print_json, progress
+from codecnn.console import out, print_gains, print_json, print_loop, progress
+from codecnn.errors import ConfigError
 
 
 @app.command()
@@ -30,11 +31,12 @@ def evaluate(
         bool, typer.Option("--ctc", help="ra and ldb as near to JVET's common test conditions as libvvenc goes")
     ] = False,
     decisions: Annotated[
-        Literal["none", "ctu", "full"],
+        Literal["none", "ctu", "full"] | None,
         typer.Option(
-            "--decisions", help="what an encoder chooses: nothing; scale, on and off by CTU; network QP as well"
+            "--decisions",
+            help="what an encoder chooses: nothing; scale, on and off by CTU; network QP as well [none; in loop: ctu]",
         ),
-    ] = "none",
+    ] = None,
     metrics: Annotated[str, typer.Option("--metrics", help="of psnr, ssim, ms-ssim, vmaf")] = "psnr",
     split: Annotated[str, typer.Option("--split", help="of a store: train, val or test")] = "test",
     size: shared.Size = None,
@@ -46,6 +48,13 @@ def evaluate(
     packing: shared.Packing = None,
     jobs: shared.Jobs = 1,
     tile: shared.Tile = 960,
+    in_loop: Annotated[
+        bool, typer.Option("--in-loop", help="of ldb: code with the filter in the loop, by a libvvenc of your own")
+    ] = False,
+    vvenc_library: Annotated[
+        Path | None,
+        typer.Option("--vvenc-library", help="libvvenc as a shared library [CODECNN_VVENC_LIBRARY]; docs/inloop.md"),
+    ] = None,
     device: shared.Device = "auto",
     exact: shared.Exact = False,
     as_json: shared.Json = False,
@@ -59,6 +68,37 @@ def evaluate(
     from codecnn.evaluation.write import results_json
 
     options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
+    options |= {"step": step, "packing": packing}
+    if in_loop:
+        told = (codec, configuration, metrics, jobs)
+        if told != ("vvc", "ldb", "psnr", 1) or ctc:
+            raise ConfigError(
+                "--in-loop goes with --configuration ldb, --codec vvc, --metrics psnr and --jobs 1, not with "
+                f"{', '.join(map(str, told))}{' and --ctc' if ctc else ''}"
+            )
+        with progress("coding and filtering", "picture") as report:
+            loop = verbs.evaluate_in_loop(
+                sequences,
+                [shared.weights_file(one) for one in model],
+                output,
+                library=vvenc_library,
+                qps=verbs.QPS if qp is None else shared.parse_qps(qp),
+                preset=preset,
+                decisions=decisions or "ctu",
+                exact=exact,
+                device=device,
+                tile=tile,
+                progress=report,
+                **options,
+            )
+        if as_json:
+            print_json(loop.model_dump())
+        else:
+            print_loop(loop)
+            out.print(f"Streams and pictures: {output / 'coded'}", soft_wrap=True)
+        return
+    if vvenc_library is not None:
+        raise ConfigError("--vvenc-library is for --in-loop")
     with progress("coding", "unit") as coding, progress("filtering", "cell") as filtering:
         results = verbs.evaluate(
             sequences,
@@ -71,15 +111,13 @@ def evaluate(
             configuration=configuration,
             ctc=ctc,
             metrics=parse_metrics(metrics),
-            decisions=decisions,
+            decisions=decisions or "none",
             exact=exact,
             device=device,
             tile=tile,
             jobs=jobs,
             coding=coding,
             filtering=filtering,
-            step=step,
-            packing=packing,
             **options,
         )
     if as_json:

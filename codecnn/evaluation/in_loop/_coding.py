@@ -1,0 +1,231 @@
+"""Coding: a sequence at a QP without a filter and with one in the loop, each in a folder that is whole or absent."""
+
+import hashlib
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
+from codecnn.codec.encoders.in_loop import code_in_loop
+from codecnn.codec.encoders.vvenc_library import VvencLibrary
+from codecnn.errors import ModelError
+from codecnn.evaluation.measure import Decisions, Entry, Filtered, filter_and_decide
+from codecnn.filtering import Decision, sequence_pays, write_decisions
+from codecnn.quality.metrics import mse
+from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
+from codecnn.video import Picture, Video, convert, create_video, open_raw
+
+SCHEMA = 1
+STREAM, PICTURES, DECISIONS, LOG, CARD = (
+    "stream.266",
+    "pictures.yuv",
+    "decisions.vtmbmsstats",
+    "log.txt",
+    "card.json",
+)
+SERVED = ("rec_y", "rec_u", "rec_v", "qp")
+"""Planes of a network that can be had inside the loop: what the callback hands out."""
+
+PLAIN = "A VVC stream without MD5: any decoder shows the pictures beside it."
+LOOPED = (
+    "This stream decodes only with the filter in the loop: each picture has to be filtered by the weights named here, "
+    "as the decisions beside it say, before the next one is predicted from it. Any other decoder shows the first "
+    "picture before the filter and drifts from the second on, without noticing, for the stream has no MD5."
+)
+
+
+class LoopPicture(BaseModel):
+    """One picture of a stream: the encoder's line on it, and its squared error as it is shown.
+
+    `bits` are the encoder's, `flag_bits` those of the decisions; `mse` of each plane, sample²; `mode` as in `Decision`,
+    None without decisions; `seconds` the time of one pass of the filter.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    poc: int
+    slice_type: str
+    qp: int
+    bits: int
+    mse: tuple[float, ...]
+    flag_bits: float = 0.0
+    mode: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoopStream:
+    """The pictures of a sequence at a QP in one chain; `stream_bits` is the size of the stream's file in bits."""
+
+    pictures: tuple[LoopPicture, ...]
+    stream_bits: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A sequence that is coded: its name, its pictures, and the MD5 of their samples."""
+
+    name: str
+    video: Video
+    md5: str
+
+
+def as_sequence(name: str, video: Video) -> Sequence:
+    """`video` under `name`, its samples hashed, for what was coded before is known by them."""
+    digest = hashlib.md5()
+    for picture in video:
+        for plane in picture.planes:
+            digest.update(plane.tobytes())
+    return Sequence(name, video, digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class Coder:
+    """Codes into folders below `folder`, by `library` and with `decisions`; what is there already is not coded again.
+
+    `progress` is called once a picture.
+    """
+
+    library: VvencLibrary
+    folder: Path
+    decisions: Decisions
+    progress: Callable[[], None]
+
+    def plain(self, sequence: Sequence, settings: CodecSettings) -> LoopStream:
+        """`sequence` coded without a filter."""
+        key = self._key(sequence, settings)
+
+        def make(folder: Path) -> dict[str, Any]:
+            told = self._code(sequence, settings, folder, lambda _, picture, __: Filtered(picture, picture, 0.0))
+            return {"note": PLAIN, "pictures": told[0]}
+
+        return _stream(self._whole(sequence, settings, "without", key, make))
+
+    def looped(
+        self, sequence: Sequence, settings: CodecSettings, entry: Entry, plain: LoopStream
+    ) -> tuple[LoopStream, LoopStream]:
+        """`sequence` with the filter behind the stream `plain`, and coded with the filter in the loop.
+
+        Raises ModelError for a network that needs more than the callback hands out.
+        """
+        if missing := [name for name in entry.filter.planes if name not in SERVED]:
+            raise ModelError(
+                f"{entry.name} needs the plane {missing[0]!r}, which libvvenc does not hand out in the loop"
+            )
+        ctu = settings.ctu_size
+        assert ctu is not None
+        key = self._key(sequence, settings) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
+        key |= {"decisions": self.decisions, "ctu": ctu}
+
+        def decide(original: Picture, decoded: Picture, coded: CodedPicture | LoopPicture) -> Filtered:
+            return filter_and_decide(entry.filter, original, decoded, coded.qp, {}, self.decisions, ctu)
+
+        def make(folder: Path) -> dict[str, Any]:
+            form = coded_format(sequence.video.format, settings)
+            behind, decided = [], []
+            with open_raw(plain.folder / PICTURES, form) as decoded:
+                for original, output, coded in zip(sequence.video, decoded, plain.pictures, strict=True):
+                    made = decide(original, output, coded)
+                    behind.append(_told(coded, original, made))
+                    decided += [made.decision] if made.decision else []
+                    self.progress()
+            if decided and not sequence_pays(decided):
+                behind = [one.model_copy(update={"mode": "off"}) for one in plain.pictures]
+            pictures, decided = self._code(sequence, settings, folder, decide)
+            if decided:
+                write_decisions(folder / DECISIONS, decided, form.width, form.height, ctu)
+            weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
+            told = {"pictures": pictures, "post_filter": [one.model_dump() for one in behind]}
+            return {"note": LOOPED, "weights": weights} | told
+
+        folder = self._whole(sequence, settings, entry.name, key, make)
+        behind = read_json(folder / CARD)["post_filter"]
+        told = tuple(LoopPicture.model_validate(one) for one in behind)
+        return LoopStream(told, plain.stream_bits, plain.folder), _stream(folder)
+
+    def _key(self, sequence: Sequence, settings: CodecSettings) -> dict[str, Any]:
+        form = sequence.video.format
+        return {
+            "schema": SCHEMA,
+            "samples": sequence.md5,
+            "format": f"{form}",
+            "settings": asdict(settings),
+            "library": f"libvvenc {self.library.version}",
+            "library_sha256": sha256_file(self.library.path),
+        }
+
+    def _whole(
+        self,
+        sequence: Sequence,
+        settings: CodecSettings,
+        who: str,
+        key: dict[str, Any],
+        make: Callable[[Path], dict[str, Any]],
+    ) -> Path:
+        """The folder that `key` stands for, made and then moved into place if it is not there."""
+        name = re.sub(r"[^0-9A-Za-z_-]", "_", f"{sequence.name}_{who}")[:100]
+        folder = self.folder / f"{name}_qp{settings.qp}_{sha256_json(key)[:12]}"
+        if (folder / CARD).is_file():
+            return folder
+        part = folder.with_name(f"{folder.name}.part-{uuid.uuid4().hex[:12]}")
+        part.mkdir(parents=True)
+        try:
+            made = make(part)
+            files = {path.name: sha256_file(path) for path in sorted(part.iterdir())}
+            write_json(part / CARD, made | {"key": key, "files": files, "provenance": provenance()})
+            part.rename(folder)
+        except BaseException:
+            remove_tree(part)
+            raise
+        return folder
+
+    def _code(
+        self,
+        sequence: Sequence,
+        settings: CodecSettings,
+        folder: Path,
+        through: Callable[[Picture, Picture, CodedPicture], Filtered],
+    ) -> tuple[list[dict[str, Any]], list[Decision]]:
+        """Code with `through` in the loop; what the card tells of the pictures, and what was decided of each."""
+        video = sequence.video
+        told: list[LoopPicture] = []
+        decided: list[Decision] = []
+        with create_video(folder / PICTURES, coded_format(video.format, settings)) as out:
+
+            def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
+                original = video[len(told)]
+                made = through(original, decoded, coded)
+                told.append(_told(coded, original, made))
+                decided.extend([made.decision] if made.decision else [])
+                out.write(made.picture)
+                self.progress()
+                return made.picture
+
+            code_in_loop(self.library, video, video.format, settings, folder / STREAM, filter_, folder / LOG)
+        return [one.model_dump() for one in told], decided
+
+
+def _told(coded: CodedPicture | LoopPicture, original: Picture, made: Filtered) -> LoopPicture:
+    reference = convert(original, made.picture.bit_depth)
+    assert coded.bits is not None
+    return LoopPicture(
+        poc=coded.poc,
+        slice_type=coded.slice_type,
+        qp=coded.qp,
+        bits=coded.bits,
+        mse=tuple(mse(a, b) for a, b in zip(reference.planes, made.picture.planes, strict=True)),
+        flag_bits=made.bits,
+        mode=None if made.decision is None else made.decision.mode,
+        seconds=made.seconds,
+    )
+
+
+def _stream(folder: Path) -> LoopStream:
+    pictures = tuple(LoopPicture.model_validate(one) for one in read_json(folder / CARD)["pictures"])
+    return LoopStream(pictures, 8 * (folder / STREAM).stat().st_size, folder)
