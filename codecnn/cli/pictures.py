@@ -8,7 +8,7 @@ import typer
 
 from codecnn.cli.app import app
 from codecnn.cli.options import BitDepth, Chroma, Json, Packing, Rate, Size
-from codecnn.console import print_facts
+from codecnn.console import print_facts, print_json, progress
 
 
 @app.command()
@@ -56,11 +56,34 @@ def _stream_info(file: Path, as_json: bool) -> None:
 def partition(
     stream: Annotated[Path, typer.Argument(help="a VVC elementary stream, .266")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="the table: .parquet, .csv or .vtmbmsstats by its name")
+        Path,
+        typer.Option(
+            "-o", "--output", help="the table: .parquet, .csv or .vtmbmsstats by its name; with --planes a folder"
+        ),
     ] = ...,  # type: ignore[assignment]
+    planes: Annotated[
+        str | None,
+        typer.Option(
+            "--planes",
+            metavar="NAMES",
+            help="planes of intra pictures instead of the table, such as pred_y,unf_y",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every CU of a bitstream: position, size, depth, mode and QP. The first run compiles for about a minute."""
+    """Every CU of a bitstream: position, size, depth, mode and QP; or what intra pictures are made of, as pictures.
+
+    Planes of --planes, rebuilt from the bitstream without a decoder: pred_y, pred_u, pred_v the prediction; unf_y,
+    unf_u, unf_v the picture before the loop filters; resid_y, resid_u, resid_v the residual; bs_v, bs_h boundary
+    strengths, 0 to 2, at the left and upper edges of 4x4 luma samples. Each becomes a raw file of grey pictures in
+    output order, such as pred_y_416x240_10bit_400.yuv; residuals have 16 bit, where 32768 is 0. Pictures with P or B
+    slices are passed over.
+
+    The first run compiles for about a minute, with --planes for two.
+    """
+    if planes is not None:
+        _write_planes(stream, [name.strip() for name in planes.split(",")], output, as_json)
+        return
     from codecnn.codec.blocks.files import write_blocks
     from codecnn.codec.blocks.table import LUMA
     from codecnn.codec.blocks.vvc_partition import stream_table
@@ -71,3 +94,19 @@ def partition(
     pictures = len(set(table.poc.tolist()))
     facts = {"stream": str(stream), "table": str(output), "pictures": pictures, "cus": len(table), "luma_cus": luma}
     print_facts(facts, as_json)
+
+
+def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) -> None:
+    from codecnn.codec.intra_planes import write_planes
+
+    with progress("rebuilding", "picture") as report:
+        made = write_planes(stream, planes, folder, report)
+    files = {name: str(path) for name, path in made.files.items()}
+    passed = made.shown - len(made.positions)
+    if as_json:
+        print_json({"stream": str(stream), "files": files, "positions": made.positions, "passed_over": passed})
+        return
+    pictures = f"{len(made.positions)} intra"
+    print_facts(
+        files | {"pictures": f"{pictures}, {passed} with P or B slices passed over" if passed else pictures}, False
+    )

@@ -101,6 +101,13 @@ def coded_table(sequence: CodedSequence) -> BlockTable:
     return _table(pictures, name)
 
 
+def shown_pictures_of(path: Path | str) -> list[Picture]:
+    """The pictures that a VVC byte stream shows, in output order; slice data is not parsed. Raises as `stream_info`."""
+    pictures = _read(Path(path), str(path))
+    found = dict(zip(_positions(pictures, str(path)), pictures, strict=True))
+    return [found[position] for position in sorted(one for one in found if one is not None)]
+
+
 def stream_units(path: Path) -> list[npt.NDArray[np.int32]]:
     """The coding units of every picture in decoding order, (n, columns) as in `codecnn.vvc.state.CU_COLUMNS`.
 

@@ -1,0 +1,71 @@
+"""Planes of intra pictures as files: what is rebuilt from a bitstream, read back by the reader of raw videos."""
+
+import numpy as np
+import pytest
+
+from codecnn.codec.intra_planes import RESIDUAL_ZERO
+from codecnn.reconstruct import PLANES, read_pictures
+from codecnn.video import open_video
+from tests.helpers.commands import result_of
+
+
+@pytest.mark.parametrize(
+    ("stream", "positions", "passed_over"),
+    [("vvc/chelsea178x130_ai_qp32.266", [0], 0), ("vvc/tinyclip128x64_ra_qp37.266", [0, 16], 15)],
+)
+def test_planes_are_written_as_rebuilt(run, golden_file, tmp_path, stream, positions, passed_over):
+    path = golden_file(stream)
+    told = result_of(run, "partition", path, "--planes", ",".join(PLANES), "-o", tmp_path / "planes")
+    assert (told["positions"], told["passed_over"]) == (positions, passed_over)
+    assert set(told["files"]) == set(PLANES)
+    pictures = dict(read_pictures(path, PLANES))
+    compared = 0
+    for name, file in told["files"].items():
+        # No size and no bit depth: the name tells them.
+        with open_video(file) as video:
+            assert video.format.chroma == "400"
+            for picture, poc in zip(video, sorted(pictures), strict=True):
+                wanted = pictures[poc][name].astype(np.int64)
+                wanted += RESIDUAL_ZERO if name.startswith("resid") else 0
+                np.testing.assert_array_equal(picture.y, wanted)
+                compared += wanted.size
+    height, width = pictures[0]["unf_y"].shape
+    luma, chroma = 5 * height * width, 6 * (height // 2) * (width // 2)
+    assert compared == len(positions) * (luma + chroma)
+
+
+def test_more_than_intra_pictures_is_said(run, golden_file, tmp_path):
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    _, text, _ = run("partition", stream, "--planes", "unf_y, bs_h", "-o", tmp_path)
+    assert "2 intra, 15 with P or B slices passed over" in text
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == [
+        "bs_h_128x64_8bit_400.yuv",
+        "unf_y_128x64_10bit_400.yuv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stream", "planes", "output", "sentence"),
+    [
+        ("vvc/tiny64x64_ai_qp32.266", "pred_y,unf", "{tmp}/o", "there is no plane 'unf': one of pred_y, pred_u"),
+        ("vvc/tiny64x64_ai_qp32.266", "", "{tmp}/o", "there is no plane '': one of pred_y, pred_u"),
+        ("vvc/camera_ai_400_qp37.266", "pred_y,unf_v", "{tmp}/o", "the picture has no chroma, so no plane unf_v"),
+        ("vvc/tiny64x64_ai_qp32.266", "pred_y", "{tmp}/file", "file is a file: planes are written into a folder"),
+        ("none.266", "pred_y", "{tmp}/o", "none.266 does not exist"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_no_file(run, golden_file, tmp_path, stream, planes, output, sentence):
+    (tmp_path / "file").write_text("mine")
+    path = golden_file(stream) if "/" in stream else stream
+    status, _, err = run("partition", path, "--planes", planes, "-o", output.format(tmp=tmp_path))
+    assert status == 1
+    assert sentence in err.replace("\n", " ")
+    assert len(err.strip().splitlines()) == 1
+    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["file"]
+
+
+def test_help_teaches_the_planes(run):
+    _, text, _ = run("partition", "--help")
+    for part in ("pred_y", "unf_y", "resid_y", "bs_v", "32768", "loop filters", "P or B slices"):
+        assert part in " ".join(text.split())
