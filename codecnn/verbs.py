@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from codecnn.codec.plane_sources import REBUILT_PLANES
 from codecnn.config import checked, load_config, load_recipe
 from codecnn.dataset.build import build_store
 from codecnn.dataset.recipe import Recipe
@@ -118,6 +119,9 @@ def evaluate(
             "ctu_size": 64 if codec == "hevc" else 128,
             "sequences": [options | {"split": split, "source": str(source)} for source in names],
         }
+        # What the networks take beside the decoded pictures: rebuilt from the bitstreams, or by the HEVC decoder.
+        beside = [name for name in REBUILT_PLANES if any(name in entry.filter.planes for entry in entries)]
+        values |= {"unfiltered": True} if codec == "hevc" and beside == ["unf_y"] else {"planes": beside}
         recipe = checked(Recipe, values, "evaluate")
         store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=coding)
     return run_evaluation(entries, store, split, output, metrics=metrics, decisions=decisions, progress=filtering)

@@ -36,7 +36,11 @@ def filter_command(
     frames: Frames = None,
     plane: Annotated[
         list[str] | None,
-        typer.Option("--plane", metavar="NAME=FILE", help="pictures for unf_y or pred_y, in the input's format"),
+        typer.Option(
+            "--plane",
+            metavar="NAME=FILE",
+            help="pictures for unf_y, pred_y, resid_y [an all-intra VVC stream's]",
+        ),
     ] = None,
     blocks: Annotated[
         Path | None, typer.Option("--blocks", help="table of the CUs, for depth, modes, cu_qp [VVC streams tell them]")
@@ -129,11 +133,13 @@ def _beside(
     """The planes beside the pictures: from the files named, and of the coding tree from a table or the VVC stream."""
     from codecnn.codec.blocks.files import read_blocks
     from codecnn.codec.blocks.vvc_partition import SUFFIXES
-    from codecnn.codec.plane_sources import CELL_PLANES
+    from codecnn.codec.intra_planes import planes_of_stream
+    from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES
     from codecnn.filtering import planes_beside
     from codecnn.video import open_like
 
     form, videos = video.format, {}
+    is_vvc = source.suffix.lower() in SUFFIXES
     for item in planes:
         name, equals, file = item.partition("=")
         if not equals:
@@ -142,9 +148,11 @@ def _beside(
     table = None
     if blocks is not None:
         table = read_blocks(blocks)
-    elif source.suffix.lower() in SUFFIXES and any(name in CELL_PLANES for name in filter_.planes):
+    elif is_vvc and any(name in CELL_PLANES and name not in REBUILT_PLANES for name in filter_.planes):
         table = read_blocks(source)
-    return planes_beside(filter_.planes, form, videos, table)
+    untold = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
+    rebuilt = planes_of_stream(source, untold) if is_vvc and untold else None
+    return planes_beside(filter_.planes, form, videos, table, rebuilt)
 
 
 def _summary(counts: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ __all__ = [
     "block_table",
     "ctu_depths",
     "get_codec",
+    "makes_vvc",
     "read_blocks",
     "stream_info",
     "streams_identity",
@@ -89,4 +90,9 @@ def block_reader(codec: str, tools: CodecTools) -> int | None:
     """The version of codecnn's own reader where that gives the CUs of what `codec` codes, else None."""
     if tools.trace:
         return None
-    return READER if codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(SUFFIXES)) else None
+    return READER if makes_vvc(codec) else None
+
+
+def makes_vvc(codec: str) -> bool:
+    """Whether the back end called `codec` codes VVC."""
+    return codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(SUFFIXES))

@@ -118,7 +118,8 @@ class CodedSequence:
     """A coded sequence on disk: the bitstream, its decoded pictures (raw YUV in output order), log and statistics.
 
     `block_statistics` is a file that tells the partition where one can be had, else None. `unfiltered` holds the
-    pictures before the codec's in-loop filters, `prediction` those that the residual is added to; raw YUV of `format`.
+    pictures before the codec's in-loop filters, `prediction` those that the residual is added to, `residual` that, plus
+    2^(bit_depth - 1); raw YUV of `format`. `strengths` are boundary strengths in 4x4 cells, see `codec.intra_planes`.
     `argv` is the command with file names only, without any folder of the machine it ran on. What was `given` coded has
     no log, and without a stream no bitstream.
     """
@@ -133,6 +134,8 @@ class CodedSequence:
     block_statistics: Path | None = None
     unfiltered: Path | None = None
     prediction: Path | None = None
+    residual: Path | None = None
+    strengths: Path | None = None
     given: GivenFacts | None = None
 
     @property

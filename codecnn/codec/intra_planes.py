@@ -1,17 +1,20 @@
-"""Planes of intra pictures as files: what `codecnn.reconstruct` rebuilds from a VVC bitstream, in output order."""
+"""Planes of intra pictures, rebuilt from a VVC bitstream: as files, in a store, beside a picture to be filtered."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.vvc_partition import shown_pictures_of
+from codecnn.codec.base import CodedSequence
+from codecnn.codec.blocks.planes import BLOCK_SIZE
+from codecnn.codec.blocks.vvc_partition import SUFFIXES, shown_pictures_of
+from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, STRENGTH_FILE, file_of
 from codecnn.errors import ConfigError, FormatError, UnsupportedError
-from codecnn.reconstruct import PLANES, reconstruct
+from codecnn.runs import atomic_path
 from codecnn.video import VideoFormat, create_video
 from codecnn.vvc.pictures import Picture
 
@@ -19,6 +22,12 @@ Planes = dict[str, npt.NDArray[Any]]
 
 RESIDUAL_ZERO = 1 << 15
 """What stands for a residual of 0 in files of 16 bit, which have no sign."""
+
+REBUILDER = 1
+"""Goes up with every change after which a stream gives other planes, for the keys of what is made from one."""
+
+_KINDS = {"unfiltered": "unf", "prediction": "pred", "residual": "resid"}
+"""What is rebuilt for the files of a unit."""
 
 Progress = Callable[[int, int], None]
 
@@ -34,6 +43,8 @@ class PlaneFiles:
 
 def check_planes(names: Sequence[str]) -> None:
     """Raise ConfigError for a name that is not of `codecnn.reconstruct.PLANES`."""
+    from codecnn.reconstruct import PLANES
+
     for name in names:
         if name not in PLANES:
             raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
@@ -84,6 +95,9 @@ def is_intra(picture: Picture) -> bool:
 
 def rebuilt(pictures: Sequence[Picture], planes: Sequence[str], name: str) -> Iterator[Planes]:
     """`planes` of each of some intra pictures; errors name the stream `name` and the picture."""
+    # numba takes half a second to import, which who asks for no planes does not need.
+    from codecnn.reconstruct import reconstruct
+
     for picture in pictures:
         try:
             yield reconstruct(picture, planes)
@@ -99,3 +113,71 @@ def as_written(name: str, plane: npt.NDArray[Any], bit_depth: int) -> tuple[npt.
     if kind == "resid":
         return (plane.astype(np.int32) + RESIDUAL_ZERO).astype("<u2"), 16
     return (plane.astype(np.uint8), 8) if kind == "bs" else (plane, bit_depth)
+
+
+def with_intra_planes(sequence: CodedSequence, planes: Sequence[str], folder: Path) -> CodedSequence:
+    """`sequence` with the files that hold `planes`, of REBUILT_PLANES, rebuilt from its bitstream into `folder`.
+
+    unfiltered.yuv, prediction.yuv and residual.yuv have all components in the sequence's format; a residual is written
+    as `signed_samples`. strengths.npy holds bs_v and bs_h, int8 (pictures, 2, ceil(h/4), ceil(w/4)). Raises ConfigError
+    without a VVC bitstream, UnsupportedError for a picture that is not intra, FormatError for damage.
+    """
+    stream, form = sequence.bitstream, sequence.format
+    if stream is None or stream.suffix not in SUFFIXES:
+        raise ConfigError(f"{', '.join(planes)} are rebuilt from VVC bitstreams, and there is none")
+    files = list(dict.fromkeys(file_of(name) for name in planes))
+    letters = "y" if form.chroma == "400" else "yuv"
+    wanted = [f"{_KINDS[file]}_{letter}" for file in files if file in _KINDS for letter in letters]
+    wanted += CELL_FILES[STRENGTH_FILE] if STRENGTH_FILE in files else ()
+    paths = {file: folder / f"{file}.{'npy' if file == STRENGTH_FILE else 'yuv'}" for file in files}
+    pictures = shown_pictures_of(stream)
+    cells = []
+    with ExitStack() as stack:
+        writers = {file: stack.enter_context(create_video(paths[file], form)) for file in files if file in _KINDS}
+        for made in rebuilt(_all_intra(pictures, stream.name), wanted, stream.name):
+            for file, writer in writers.items():
+                parts = [made[f"{_KINDS[file]}_{letter}"] for letter in letters]
+                writer.write([signed_samples(part, form.bit_depth) for part in parts] if file == "residual" else parts)
+            if STRENGTH_FILE in files:
+                edges = [made[name][::BLOCK_SIZE, ::BLOCK_SIZE] for name in CELL_FILES[STRENGTH_FILE]]
+                cells.append(np.stack(edges).astype(np.int8))
+    if cells:
+        with atomic_path(paths[STRENGTH_FILE]) as part, part.open("wb") as out:
+            np.save(out, np.stack(cells))
+    return replace(sequence, **paths)
+
+
+def planes_of_stream(stream: Path | str, planes: Sequence[str]) -> Callable[[int], Planes]:
+    """A function that gives `planes`, of REBUILT_PLANES, of a VVC stream's picture by its place in output order.
+
+    They are as networks take them: samples are integers, boundary strengths float32 in the loader's scale, (h, w) each.
+    Raises as `with_intra_planes`.
+    """
+    pictures = _all_intra(shown_pictures_of(stream), str(stream))
+
+    def of_picture(number: int) -> Planes:
+        (made,) = rebuilt(pictures[number : number + 1], planes, str(stream))
+        bit_depth = pictures[number].sps.bit_depth
+        for name in made:
+            if name in CELL_PLANES:
+                made[name] = made[name].astype(np.float32) / np.float32(CELL_PLANES[name].scale)
+            elif file_of(name) == "residual":
+                made[name] = signed_samples(made[name], bit_depth)
+        return made
+
+    return of_picture
+
+
+def signed_samples(residual: npt.NDArray[Any], bit_depth: int) -> npt.NDArray[np.uint16]:
+    """A residual plus 2^(bit_depth - 1), cut to samples of `bit_depth`, so that it lies among pictures."""
+    samples = residual.astype(np.int32) + (1 << (bit_depth - 1))
+    return samples.clip(0, (1 << bit_depth) - 1).astype(np.uint16)
+
+
+def _all_intra(pictures: Sequence[Picture], name: str) -> Sequence[Picture]:
+    for number, picture in enumerate(pictures):
+        if not is_intra(picture):
+            raise UnsupportedError(
+                f"{name}: picture {number} has P or B slices, and only intra pictures are rebuilt from their bits"
+            )
+    return pictures

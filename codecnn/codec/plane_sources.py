@@ -9,30 +9,37 @@ from dataclasses import dataclass
 from codecnn.codec.base import QP_SCALE
 from codecnn.codec.blocks.planes import BLOCK_PLANES
 
+BLOCK_FILE, STRENGTH_FILE = "block_planes", "strengths"
+CELL_FILES: dict[str, tuple[str, ...]] = {BLOCK_FILE: BLOCK_PLANES, STRENGTH_FILE: ("bs_v", "bs_h")}
+"""The files of a unit that hold planes of 4x4 cells, and which in which order; the others hold pictures."""
+
 
 @dataclass(frozen=True)
 class Samples:
     """Component `component` (0 Y, 1 U, 2 V) of a unit's file of pictures `file`, samples x / 2^bit_depth.
 
-    `beside` says what pictures they are that lie beside the decoded ones; a network is given the difference to those.
+    `beside` says what pictures they are that lie beside the decoded ones; a network is given the difference to those,
+    or, where they are `signed`, the samples less 2^(bit_depth - 1), which stands for 0.
     """
 
     file: str
     component: int = 0
     beside: str | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True)
 class Cells:
-    """One of a unit's BLOCK_PLANES, an int8 a 4x4 cell, divided by `scale` to be about 0 to 1; -1, unknown, is 0."""
+    """A plane of one of CELL_FILES, an int8 a 4x4 cell, divided by `scale` to be about 0 to 1; -1, unknown, is 0."""
 
     column: str
     scale: float
+    file: str = BLOCK_FILE
 
     @property
     def index(self) -> int:
-        """Its number among BLOCK_PLANES."""
-        return BLOCK_PLANES.index(self.column)
+        """Its number among those of its file."""
+        return CELL_FILES[self.file].index(self.column)
 
 
 SAMPLE_PLANES: dict[str, Samples] = {
@@ -41,12 +48,11 @@ SAMPLE_PLANES: dict[str, Samples] = {
     "rec_v": Samples("decoded", 2),
     "unf_y": Samples(
         "unfiltered",
-        beside="the pictures before the codec's loop filters, which no bitstream tells but a store built with them "
-        "holds",
+        beside="the pictures before the codec's loop filters, which an all-intra VVC bitstream as input tells",
     ),
-    "pred_y": Samples(
-        "prediction",
-        beside="the codec's prediction, which no bitstream tells but a decoder can be made to write",
+    "pred_y": Samples("prediction", beside="the codec's prediction, which an all-intra VVC bitstream as input tells"),
+    "resid_y": Samples(
+        "residual", beside="the codec's residual, which an all-intra VVC bitstream as input tells", signed=True
     ),
 }
 """Planes of samples that networks take."""
@@ -74,5 +80,15 @@ CELL_PLANES: dict[str, Cells] = {
     "pred_mode": Cells("pred_mode", 3.0),  # inter, intra, IBC, palette
     "intra_mode": Cells("intra_mode", 67.0),
     "partition": Cells("partition", 3.0),  # two bits: edges to the left and above
+    "bs_v": Cells("bs_v", 2.0, STRENGTH_FILE),
+    "bs_h": Cells("bs_h", 2.0, STRENGTH_FILE),
 }
-"""Planes of the coding tree."""
+"""Planes of the coding tree, and boundary strengths at the left and the upper edges of 4x4 samples."""
+
+REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
+"""Planes of intra pictures that are rebuilt from a VVC bitstream, by the names that `codecnn.reconstruct` knows too."""
+
+
+def file_of(name: str) -> str:
+    """The file of a unit that the plane `name` is in."""
+    return CELL_PLANES[name].file if name in CELL_PLANES else SAMPLE_PLANES[name].file

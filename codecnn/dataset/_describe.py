@@ -23,6 +23,7 @@ def describe(
     pictures = tuple(_picture(picture) for picture in coded.pictures)
     files = {f"{place}/{path.name}": path for path in sorted(folder.iterdir())}
     optional = {"bitstream": coded.bitstream, "unfiltered": coded.unfiltered, "prediction": coded.prediction}
+    optional |= {"residual": coded.residual, "strengths": coded.strengths}
     optional |= {"blocks": folder / BLOCKS, "block_planes": folder / BLOCK_PLANES_FILE}
     # What a unit does not have is left out of its JSON, so it must not be set here either.
     kept = {name: path for name, path in optional.items() if path and path.exists()}

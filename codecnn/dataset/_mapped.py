@@ -6,20 +6,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.planes import BLOCK_PLANES
-from codecnn.dataset.store import Unit, map_block_planes
+from codecnn.codec.plane_sources import CELL_FILES
+from codecnn.dataset.store import Unit, map_cells
 from codecnn.errors import StoreError
 from codecnn.video.raw import map_file
-
-BLOCK_FILE = "block_planes"
-"""The file of a unit that holds its block planes; the others hold pictures."""
 
 OPEN_FILES = 256
 """Each open map holds a file descriptor, of which a process often may have no more than 1,024."""
 
 
 class MappedUnits:
-    """Read-only planes of units by number; `files` are "decoded", "original", "unfiltered", "prediction", BLOCK_FILE.
+    """Read-only planes of units by number; `files` as in `Unit.has`, of which CELL_FILES hold planes of 4x4 cells.
 
     Maps are opened when they are first read, and the one that was opened first of more than OPEN_FILES is let go. What
     is pickled are paths and geometry, so that a worker process opens its own.
@@ -36,14 +33,14 @@ class MappedUnits:
         return self.__dict__ | {"_open": {}, "_planes": {}}
 
     def pictures(self, file: str, unit: int) -> npt.NDArray[Any]:
-        """(pictures, samples of a picture) of a file of samples, (pictures, planes, h/4, w/4) of BLOCK_FILE.
+        """(pictures, samples of a picture) of a file of samples, (pictures, planes, h/4, w/4) of CELL_FILES.
 
         Raises MissingFileError or StoreError for a file that is not there or has another size than it should have.
         """
         key = (file, unit)
         found = self._open.get(key)
         if found is None:
-            found = self._map_cells(unit) if file == BLOCK_FILE else self._map_samples(file, unit)
+            found = self._map_cells(file, unit) if file in CELL_FILES else self._map_samples(file, unit)
             if len(self._open) >= OPEN_FILES:
                 del self._open[next(iter(self._open))]
                 self._planes.clear()  # a view of the file would keep it open
@@ -51,12 +48,12 @@ class MappedUnits:
         return found
 
     def plane(self, file: str, unit: int, picture: int, index: int) -> npt.NDArray[Any]:
-        """(h, w): component `index` of a picture, or one of its block planes."""
+        """(h, w): component `index` of a picture, or one of its planes of cells."""
         key = (file, unit, picture, index)
         plane = self._planes.get(key)
         if plane is None:
             pictures = self.pictures(file, unit)
-            if file == BLOCK_FILE:
+            if file in CELL_FILES:
                 plane = pictures[picture, index]
             else:
                 start, (height, width) = self.extent(unit, index)
@@ -81,10 +78,10 @@ class MappedUnits:
             )
         return data.view(form.dtype).reshape(count, -1)
 
-    def _map_cells(self, unit: int) -> npt.NDArray[Any]:
-        path, form, count = self.paths[BLOCK_FILE][unit], self.formats[unit], self.counts[unit]
-        cells = np.asarray(map_block_planes(path))
-        shape = (count, len(BLOCK_PLANES), -(-form.height // 4), -(-form.width // 4))
+    def _map_cells(self, file: str, unit: int) -> npt.NDArray[Any]:
+        path, form, count = self.paths[file][unit], self.formats[unit], self.counts[unit]
+        cells = np.asarray(map_cells(path))
+        shape = (count, len(CELL_FILES[file]), -(-form.height // 4), -(-form.width // 4))
         if cells.shape != shape or cells.dtype != np.int8:
             raise StoreError(f"{path} holds {cells.dtype} {cells.shape}, its unit asks for int8 {shape}")
         return cells

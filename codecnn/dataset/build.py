@@ -35,6 +35,7 @@ from codecnn.codec import (
     streams_identity,
 )
 from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec.intra_planes import REBUILDER, with_intra_planes
 from codecnn.dataset._describe import describe
 from codecnn.dataset._measure import measure, write_blocks
 from codecnn.dataset._originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
@@ -227,6 +228,10 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
             reader = block_reader("vvc" if one is not None and one.is_vvc else work.recipe.codec, work.tools)
             if reader is not None:
                 what["block_reader"] = reader
+            if work.recipe.planes:
+                if one is not None and not one.is_vvc:
+                    raise ConfigError(f"{one.path}: {', '.join(work.recipe.planes)} are rebuilt from VVC streams only")
+                what["rebuilt"] = {"files": work.recipe.rebuilt_files, "rebuilder": REBUILDER}
             if one is not None:
                 facts = {"file": one.path.name, "sha256": source_sha256(one.path, work.store)}
                 what["given"] = facts | {"stated_qps": one.stated_qps, "reading": one.reading}
@@ -271,6 +276,7 @@ def _code(plan: _Plan, work: _Work) -> None:
         try:
             codec: Codec = StreamsCodec(plan.given) if plan.given else get_codec(work.recipe.codec, work.tools)
             sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
+            sequence = _with_planes(plan, sequence, work.recipe, folder)
             blocks, no_blocks = _blocks(plan, sequence)
             if blocks is not None:
                 write_blocks(folder, blocks, sequence)
@@ -283,6 +289,16 @@ def _code(plan: _Plan, work: _Work) -> None:
             _move_into_place(folder, plan, store)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
+    """The unit with the planes that the recipe wants rebuilt from its bitstream."""
+    if not recipe.planes:
+        return sequence
+    try:
+        return with_intra_planes(sequence, recipe.planes, folder)
+    except FormatError as error:
+        raise type(error)(f"{plan.source.name} at QP {plan.settings.qp}: {error}") from error
 
 
 def _blocks(plan: _Plan, sequence: CodedSequence) -> tuple[BlockTable | None, str | None]:

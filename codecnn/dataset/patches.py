@@ -11,8 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.plane_sources import CELL_PLANES, ORIGINAL_PLANES, QP_PLANE, SAMPLE_PLANES, TEACHER_PLANES
-from codecnn.dataset._mapped import BLOCK_FILE, MappedUnits
+from codecnn.codec.plane_sources import (
+    CELL_FILES,
+    CELL_PLANES,
+    ORIGINAL_PLANES,
+    QP_PLANE,
+    SAMPLE_PLANES,
+    TEACHER_PLANES,
+)
+from codecnn.dataset._mapped import MappedUnits
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, StoreError
 
@@ -114,8 +121,8 @@ class PatchReader:
         batch = self.facts(patches, transforms)
         symmetries = [int(transform) for transform in transforms]
         for cut in self.cuts:
-            copy = self._copy_cells if cut.file == BLOCK_FILE else self._copy_samples
-            out = np.empty((len(patches), 1, cut.side, cut.side), np.int8 if cut.file == BLOCK_FILE else self.dtype)
+            copy = self._copy_cells if cut.file in CELL_FILES else self._copy_samples
+            out = np.empty((len(patches), 1, cut.side, cut.side), np.int8 if cut.file in CELL_FILES else self.dtype)
             for target, patch, transform in zip(out[:, 0], patches, symmetries, strict=True):
                 copy(cut, patch, _untransformed(target, transform) if transform else target)
             batch[cut.name] = out
@@ -213,7 +220,7 @@ def _untransformed(out: npt.NDArray[Any], transform: int) -> npt.NDArray[Any]:
 
 def _plane_cut(name: str, size: int, halo: int) -> PlaneCut:
     if name in CELL_PLANES:
-        return PlaneCut(name, BLOCK_FILE, CELL_PLANES[name].index, 1, size + 2 * halo, halo)
+        return PlaneCut(name, CELL_PLANES[name].file, CELL_PLANES[name].index, 1, size + 2 * halo, halo)
     if name not in FILE_PLANES:
         raise ConfigError(f"unknown plane {name!r}: known are {', '.join(LOADER_PLANES)}")
     source = FILE_PLANES[name]

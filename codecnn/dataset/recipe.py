@@ -18,8 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given
+from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given, makes_vvc
 from codecnn.codec.base import CONFIGURATIONS
+from codecnn.codec.plane_sources import file_of
 from codecnn.codec.streams import UNKNOWN_PRESET
 from codecnn.dataset._streams import StreamSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
@@ -41,7 +42,7 @@ class _Spec(BaseModel):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what is not given of these keys, so that manifests are what they were before there were any."""
-        later = ("seed", "variants", "encoders", "streams", "ctc")
+        later = ("seed", "variants", "encoders", "streams", "ctc", "planes")
         return {key: value for key, value in handler(self).items() if value or key not in later}
 
 
@@ -161,6 +162,9 @@ class Recipe(_Spec):
     params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
     ctc: bool = Field(default=False, description="ra and ldb as near to JVET's common test conditions as libvvenc goes")
+    planes: list[Literal["unf_y", "pred_y", "resid_y", "bs_v", "bs_h"]] = Field(
+        default=[], description="of intra pictures, rebuilt from the VVC bitstreams as they are"
+    )
     tools: ToolsSpec = ToolsSpec()
     seed: int = Field(default=0, description="what the variants and the encoders of the sources are drawn from")
     variants: VariantsSpec | None = Field(default=None, description="of all sequences of the split train")
@@ -212,10 +216,31 @@ class Recipe(_Spec):
             raise ValueError(f"qp lists a value twice: {self.qp}")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
             raise ValueError("encoders: give all of them a share, or none")
+        self._check_rebuilt_planes()
         for qp in self.qp:
             for encoder in (None, *self.encoders):
                 self.settings(qp, encoder)
         return self
+
+    def _check_rebuilt_planes(self) -> None:
+        if not self.planes:
+            return
+        listed = ", ".join(self.planes)
+        if self.codec != STREAMS and not makes_vvc(self.codec):
+            raise ValueError(f"planes: {listed} are rebuilt from VVC bitstreams, and {self.codec} makes others")
+        if self.configuration != "ai":
+            raise ValueError(f"planes: {listed} are those of intra pictures, and need the configuration ai")
+        for name, key, given in (
+            ("unf_y", "unfiltered: true", self.unfiltered),
+            ("pred_y", "tools.prediction", self.tools.prediction),
+        ):
+            if name in self.planes and given:
+                raise ValueError(f"planes: {name} would be there twice, give it or {key}")
+
+    @property
+    def rebuilt_files(self) -> list[str]:
+        """The files of a unit that `planes` asks for."""
+        return sorted({file_of(name) for name in self.planes})
 
     def settings(self, qp: int, encoder: EncoderSpec | None = None) -> CodecSettings:
         """The codec settings of one unit at `qp`, by one of the recipe's encoders or by none."""

@@ -126,6 +126,8 @@ class CodedUnit(Record):
     bits: int | None = Field(default=None, description="of the bitstream, headers included; None without one")
     unfiltered_file: _FileName | None = Field(default=None, alias="unfiltered")
     prediction_file: _FileName | None = Field(default=None, alias="prediction")
+    residual_file: _FileName | None = Field(default=None, alias="residual")
+    strengths_file: _FileName | None = Field(default=None, alias="strengths")
     blocks_file: _FileName | None = Field(default=None, alias="blocks")
     block_planes_file: _FileName | None = Field(default=None, alias="block_planes")
     psnr_y: float | None = Field(description="mean over the pictures in dB; None where one of them has no error")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.dataset._mapped import BLOCK_FILE
+from codecnn.codec.plane_sources import CELL_FILES
 from codecnn.dataset.loader import Batch, TrainingBatches, as_floats, as_tensors
 from codecnn.dataset.patches import IntArray, Patch, PatchReader, PlaneCut
 from codecnn.errors import ConfigError
@@ -73,7 +73,7 @@ def _free_memory(device: torch.device) -> int:
 
 
 def _memory_of(cut: PlaneCut) -> str:
-    return "cells" if cut.file == BLOCK_FILE else "samples"
+    return "cells" if cut.file in CELL_FILES else "samples"
 
 
 def _layout(reader: PatchReader) -> tuple[dict[str, IntArray], list[tuple[PlaneCut, int, int]], dict[str, int]]:
@@ -102,8 +102,8 @@ def _layout(reader: PatchReader) -> tuple[dict[str, IntArray], list[tuple[PlaneC
 
 def _stored_shape(reader: PatchReader, cut: PlaneCut, unit: int) -> tuple[int, int]:
     """(height, width) of a plane in samples, or in cells."""
-    height, width = reader.files.extent(unit, 0 if cut.file == BLOCK_FILE else cut.index)[1]
-    if cut.file == BLOCK_FILE:
+    height, width = reader.files.extent(unit, 0 if cut.file in CELL_FILES else cut.index)[1]
+    if cut.file in CELL_FILES:
         return -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE)
     return height, width
 
@@ -111,7 +111,7 @@ def _stored_shape(reader: PatchReader, cut: PlaneCut, unit: int) -> tuple[int, i
 def _whole_plane(reader: PatchReader, cut: PlaneCut, unit: int) -> npt.NDArray[np.generic]:
     """A plane of all pictures of a unit, one after the other: (n,) int8 cells, or uint8 or int16 samples."""
     pictures = reader.files.pictures(cut.file, unit)
-    if cut.file == BLOCK_FILE:
+    if cut.file in CELL_FILES:
         return np.array(pictures[:, cut.index]).ravel()
     start, (height, width) = reader.files.extent(unit, cut.index)
     samples = np.array(pictures[:, start : start + height * width], dtype=reader.dtype).ravel()
@@ -128,7 +128,7 @@ def _index_terms(
     where, symmetry = np.array([patch[:4] for patch in patches]), np.asarray(transforms)[:, None]
     unit, picture, x, y = where.T
     first, heights, widths = lies[:, unit, None]
-    cell = BLOCK_SIZE if cut.file == BLOCK_FILE else 1
+    cell = BLOCK_SIZE if cut.file in CELL_FILES else 1
     forward = np.arange(cut.side)
     along_rows = np.where(symmetry & 2, forward[::-1], forward)
     along_columns = np.where(symmetry & 4, forward[::-1], forward)

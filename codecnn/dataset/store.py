@@ -51,7 +51,8 @@ class Unit(CodedUnit):
     )
 
     def has(self, file: str) -> bool:
-        """Whether the unit has a file "original", "decoded", "unfiltered", "prediction", "block_planes", "teacher"."""
+        """Whether the unit has a file "original", "decoded", "unfiltered", "prediction", "residual", "teacher" of
+        pictures, or "block_planes", "strengths" of cells."""
         return getattr(self, f"{file}_file") is not None
 
     def path(self, file: str) -> Path:
@@ -84,8 +85,12 @@ class Unit(CodedUnit):
         return self.pictures_of("unfiltered")
 
     def prediction(self) -> Video | None:
-        """The prediction signal, where the decoder could write it."""
+        """The prediction signal, where the recipe asked for it or the decoder could write it."""
         return self.pictures_of("prediction")
+
+    def residual(self) -> Video | None:
+        """The residual plus 2^(bit_depth - 1), cut to samples, where the recipe asked for it."""
+        return self.pictures_of("residual")
 
     def pictures_of(self, file: str) -> Video | None:
         """The pictures of one of the unit's files of samples, by memmap; None where the unit has no such file."""
@@ -97,7 +102,11 @@ class Unit(CodedUnit):
         The planes are those of `codecnn.codec.blocks.planes.BLOCK_PLANES`; -1 where the source does not tell. None
         where the codec's partition is not known. Raises StoreError for a file that is no such array.
         """
-        return map_block_planes(self.path("block_planes")) if self.has("block_planes") else None
+        return self.cells("block_planes")
+
+    def cells(self, file: str) -> npt.NDArray[np.int8] | None:
+        """The planes of 4x4 cells of "block_planes" or "strengths", likewise: those of `plane_sources.CELL_FILES`."""
+        return map_cells(self.path(file)) if self.has(file) else None
 
 
 @dataclass(frozen=True)
@@ -129,8 +138,8 @@ class Store:
             raise StoreError(f"{path} is not a readable table: build the store again") from error
 
 
-def map_block_planes(path: Path) -> npt.NDArray[np.int8]:
-    """The block planes of a unit's file in a memory map. Raises StoreError for what is no array."""
+def map_cells(path: Path) -> npt.NDArray[np.int8]:
+    """The planes of cells of a unit's file in a memory map. Raises StoreError for what is no array."""
     try:
         planes: npt.NDArray[np.int8] = np.load(path, mmap_mode="r")
     except Exception as error:  # a damaged header is evaluated as Python text, so its errors are of any type

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures, slice_qp
-from codecnn.codec.plane_sources import CELL_PLANES, SAMPLE_PLANES
+from codecnn.codec.intra_planes import RESIDUAL_ZERO, signed_samples
+from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES, SAMPLE_PLANES
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, FormatError, StoreError
 from codecnn.filtering._base import Array, Planes
@@ -29,15 +30,15 @@ SAMPLES_BESIDE = {name: source for name, source in SAMPLE_PLANES.items() if sour
 def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Array]:
     """Those of the planes `names` that lie beside the decoded picture number `picture` of `unit`, each (h, w).
 
-    `unf_y` and `pred_y` are integer samples; block planes are float32, each 4x4 cell repeated. Raises StoreError that
-    names a plane that the unit does not have.
+    Samples of `unf_y`, `pred_y` and `resid_y` are integers; planes of cells are float32, each 4x4 cell repeated. Raises
+    StoreError that names a plane that the unit does not have.
     """
     planes: dict[str, Array] = {}
     for name in names:
         if name in SAMPLES_BESIDE and (video := unit.pictures_of(SAMPLES_BESIDE[name].file)) is not None:
             with video:
                 planes[name] = np.array(video[picture].planes[SAMPLES_BESIDE[name].component])
-        elif name in CELL_PLANES and (cells := unit.block_planes()) is not None:
+        elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
             planes[name] = _full_size(cells[picture], name, unit.format)
         elif name in SAMPLES_BESIDE or name in CELL_PLANES:
             raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}")
@@ -45,19 +46,29 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
 
 
 def planes_beside(
-    names: Sequence[str], video_format: VideoFormat, videos: Mapping[str, Video], table: BlockTable | None
+    names: Sequence[str],
+    video_format: VideoFormat,
+    videos: Mapping[str, Video],
+    table: BlockTable | None,
+    rebuilt: Beside | None = None,
 ) -> Beside:
     """Those of the planes `names` that lie beside the pictures of a sequence, by the picture's number.
 
-    `videos` gives `unf_y` and `pred_y`, their luma; `table` the planes of the coding tree, its `poc` the number of the
-    picture. Raises ConfigError that says what a missing plane is, or whose pictures have another size or bit depth.
+    `videos` gives `unf_y`, `pred_y` and `resid_y`, their luma; `table` the planes of the coding tree, its `poc` the
+    number of the picture; `rebuilt` those of REBUILT_PLANES that are of neither. Raises ConfigError that says what a
+    missing plane is, or whose pictures have another size or bit depth.
     """
     for name in names:
-        if name in SAMPLES_BESIDE and name not in videos:
+        if name in SAMPLES_BESIDE and name not in videos and rebuilt is None:
             raise ConfigError(
                 f"the network needs the plane {name!r}, {SAMPLES_BESIDE[name].beside}: give it as --plane {name}=FILE"
             )
-        if name in CELL_PLANES and table is None:
+        if name in CELL_PLANES and name in REBUILT_PLANES:
+            if rebuilt is None:
+                raise ConfigError(
+                    f"the network needs the plane {name!r}, which an all-intra VVC bitstream as input tells"
+                )
+        elif name in CELL_PLANES and table is None:
             raise ConfigError(
                 f"the network needs the plane {name!r} of the coding tree, which a VVC bitstream "
                 "as input tells: give a table of the CUs as --blocks FILE"
@@ -66,15 +77,22 @@ def planes_beside(
         if name not in names or name not in SAMPLES_BESIDE:
             raise ConfigError(f"the network takes no plane {name!r} beside the decoded picture")
         ours, theirs = ((form.width, form.height, form.bit_depth) for form in (video_format, video.format))
-        if ours != theirs:
+        # A residual has a sign, and may be as large as the range of samples: `codecnn partition` writes it in 16 bit.
+        if ours[:2] != theirs[:2] or theirs[2] != (16 if SAMPLES_BESIDE[name].signed else ours[2]):
             raise ConfigError(f"{video.path} for {name!r} is {video.format}, the decoded pictures are {video_format}")
-    cell_names = [name for name in names if name in CELL_PLANES]
+    cell_names = [name for name in names if name in CELL_PLANES and name not in REBUILT_PLANES]
 
     def beside(number: int) -> Planes:
         planes: dict[str, Array] = {name: video[number].y for name, video in videos.items()}
+        for name in planes:
+            if SAMPLES_BESIDE[name].signed:
+                residual = planes[name].astype(np.int32) - RESIDUAL_ZERO
+                planes[name] = signed_samples(residual, video_format.bit_depth)
         if table is not None and cell_names:
             (cells,) = block_planes(table, [number], video_format.width, video_format.height)
             planes |= {name: _full_size(cells, name, video_format) for name in cell_names}
+        if rebuilt is not None:
+            planes |= rebuilt(number)
         return planes
 
     return beside

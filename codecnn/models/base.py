@@ -19,6 +19,7 @@ from codecnn.models.planes import (
     DIFFERENCE_SCALE,
     KNOWN_PLANES,
     RESIDUAL_SCALE,
+    SIGNED_PLANES,
     centred,
     upsample_chroma,
 )
@@ -113,6 +114,8 @@ class FilterNetwork(nn.Module):
         """A plane (n, 1, h, w) as the first convolution gets it, chroma upsampled; a constant one is (n, 1, 1, 1)."""
         if name in DIFFERENCE_PLANES:
             return (planes[name] - planes["rec_y"]) * DIFFERENCE_SCALE
+        if name in SIGNED_PLANES:
+            return (planes[name] - 0.5) * DIFFERENCE_SCALE
         return centred(upsample_chroma(planes[name]) if name in CHROMA_PLANES else planes[name])
 
     def crop(self, plane: Tensor) -> Tensor:

@@ -9,10 +9,12 @@ from codecnn.codec.plane_sources import SAMPLE_PLANES as SOURCES
 SAMPLE_PLANES = tuple(SOURCES)
 """Planes of samples x / 2^bit_depth."""
 DECODED_PLANES = tuple(name for name, source in SOURCES.items() if not source.beside)
-DIFFERENCE_PLANES = tuple(name for name, source in SOURCES.items() if source.beside)
+DIFFERENCE_PLANES = tuple(name for name, source in SOURCES.items() if source.beside and not source.signed)
 """Pictures beside the decoded one, such as that before the codec's loop filters and the codec's prediction, which a
 network is given as what they differ from `rec_y`: libvvenc's filters change 1 to 10 steps of 1024, and beside the
 texture of two pictures a training did not find that (docs/learning.md)."""
+SIGNED_PLANES = tuple(name for name, source in SOURCES.items() if source.signed)
+"""Differences of samples, such as the codec's residual, of which 1/2 stands for 0."""
 CHROMA_PLANES = tuple(name for name, source in SOURCES.items() if source.component)
 """Planes that come at the resolution of 4:2:0 chroma, half of luma's height and width, and so with half the halo."""
 KNOWN_PLANES = (*SAMPLE_PLANES, QP_PLANE, *CELL_PLANES)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.codec.blocks.planes import BLOCK_PLANES
-from codecnn.codec.plane_sources import CELL_PLANES
+from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, file_of
 from codecnn.config import FilterConfig, checked
 from codecnn.dataset import _mapped as mapped
 from codecnn.dataset.loader import CtuPatches, PackedBatches, TrainingBatches, as_floats, as_tensors, iterate, unpack
@@ -42,13 +42,15 @@ def _write_unit(folder, name, qp, bit_depth, rng):
     form = VideoFormat(width, height, "420", bit_depth)
     samples = form.picture_bytes // form.dtype.itemsize
     files = {"block_planes": f"{name}_{qp}_blocks.npy"}
-    for file in ("original", "decoded", "unfiltered", "prediction", "teacher"):
+    for file in ("original", "decoded", "unfiltered", "prediction", "residual", "teacher"):
         files[file] = f"{name}.yuv" if file == "original" else f"{name}_{qp}_{file}.yuv"
         data = rng.integers(0, 1 << bit_depth, (PICTURES, samples)).astype(form.dtype)
         if not (folder / files[file]).exists():
             (folder / files[file]).write_bytes(data.tobytes())
     cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), dtype=np.int8)
     np.save(folder / files["block_planes"], cells)
+    files["strengths"] = f"{name}_{qp}_strengths.npy"
+    np.save(folder / files["strengths"], rng.integers(0, 3, (PICTURES, 2, *cells.shape[2:]), dtype=np.int8))
     pictures = [(poc, poc, 30.0 + poc) for poc in range(PICTURES)]
     return make_unit(folder, name, qp, pictures=pictures, format=form, **files)
 
@@ -92,11 +94,11 @@ def _plane(unit, picture, name):
     form = unit.format
     if name in CELL_PLANES:
         plane = CELL_PLANES[name]
-        cells = np.maximum(unit.block_planes()[picture, plane.index], 0) / np.float32(plane.scale)
+        cells = np.maximum(unit.cells(plane.file)[picture, plane.index], 0) / np.float32(plane.scale)
         return np.kron(cells, np.ones((4, 4)))[: form.height, : form.width]
     kind, component = name.split("_")
-    files = {"rec": "decoded", "orig": "original", "unf": "unfiltered", "pred": "prediction", "teacher": "teacher"}
-    return unit.pictures_of(files[kind])[picture].planes["yuv".index(component)] / 2**form.bit_depth
+    files = {"rec": "decoded", "orig": "original", "unf": "unfiltered", "pred": "prediction", "resid": "residual"}
+    return unit.pictures_of(files.get(kind, kind))[picture].planes["yuv".index(component)] / 2**form.bit_depth
 
 
 def _turn(plane, transform):
@@ -108,7 +110,7 @@ def _turn(plane, transform):
 def _expected(unit, patch, name, size, halo, transform):
     """One plane of a patch out of the picture that NumPy has padded."""
     plane = _plane(unit, patch.picture, name)
-    factor = 2 if name[-2:] in ("_u", "_v") else 1
+    factor = 2 if name[-2:] in ("_u", "_v") and name not in CELL_PLANES else 1
     halo = 0 if name.startswith(("orig", "teacher")) else halo // factor
     padded = np.pad(plane, size, mode="edge")
     y, x = size + patch.y // factor - halo, size + patch.x // factor - halo
@@ -168,9 +170,10 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
 
 def test_every_block_plane_has_a_scale():
     assert all(plane.scale > 0 for plane in CELL_PLANES.values())
-    assert {plane.column: plane.index for plane in CELL_PLANES.values()} == {
-        name: i for i, name in enumerate(BLOCK_PLANES)
-    }
+    for file, names in CELL_FILES.items():
+        assert {plane.column: plane.index for plane in CELL_PLANES.values() if plane.file == file} == {
+            name: i for i, name in enumerate(names)
+        }
 
 
 def test_only_planes_that_are_asked_for_are_read(units):
@@ -179,9 +182,9 @@ def test_only_planes_that_are_asked_for_are_read(units):
     assert set(data.reader.files.paths) == {"decoded", "original"}
 
 
-@pytest.mark.parametrize("name", sorted({"unf_y", "pred_y", *CELL_PLANES}))
+@pytest.mark.parametrize("name", sorted({"unf_y", "pred_y", "resid_y", *CELL_PLANES}))
 def test_a_plane_that_a_unit_lacks_is_named(units, name):
-    missing = {"unf_y": "unfiltered", "pred_y": "prediction"}.get(name, "block_planes")
+    missing = file_of(name)
     bare = units[2].model_copy(update={f"{missing}_file": None})
     with pytest.raises(StoreError, match=f"'small'.* has no plane {name}"):
         TrainingBatches([*units[:2], bare], batch=1, steps=1, planes=("rec_y", name))

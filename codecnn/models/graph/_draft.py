@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from codecnn.models.graph.nodes import Array, Node
-from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES, DIFFERENCE_PLANES, DIFFERENCE_SCALE
+from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES, DIFFERENCE_PLANES, DIFFERENCE_SCALE, SIGNED_PLANES
 
 
 class Draft:
@@ -46,8 +46,11 @@ class Draft:
         return self.weights(name, x, weight * scale, bias * scale, pad=pad, groups=layer.groups, relu=relu)
 
     def plane(self, name: str) -> str:
-        """A plane as the first convolution takes it: centred, or less the decoded one."""
+        """A plane as the first convolution takes it: centred, less the decoded one, or as large as such differences."""
         plane = self.once(name)
+        if name in SIGNED_PLANES:
+            scale = np.full((1, 1, 1, 1), DIFFERENCE_SCALE / CENTRED_SCALE)
+            return self.weights(f"{name}.scaled", plane, scale, np.zeros(1))
         if name not in DIFFERENCE_PLANES:
             return plane
         both = self.add(f"{name}.both", "concat", plane, self.once("rec_y"))

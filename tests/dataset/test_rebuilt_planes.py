@@ -1,0 +1,160 @@
+"""Planes of intra pictures in a store, rebuilt from the bitstreams that it holds, and where networks take them."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from codecnn.codec.intra_planes import planes_of_stream, signed_samples
+from codecnn.codec.plane_sources import REBUILT_PLANES
+from codecnn.config import load_recipe
+from codecnn.dataset.build import build_store
+from codecnn.dataset.loader import CtuPatches
+from codecnn.errors import ConfigError, StoreError, UnsupportedError
+from codecnn.filtering import FloatFilter, unit_planes
+from codecnn.models import create_model, save_weights
+from codecnn.reconstruct import read_pictures
+from codecnn.runs import read_jsonl
+from codecnn.video import VideoFormat, create_video, open_video
+from tests.helpers.networks import SMALL, awaken
+
+PLANES = f"planes=[{','.join(REBUILT_PLANES)}]"
+FILES = {"unf": "unfiltered", "pred": "prediction", "resid": "residual"}
+
+
+@pytest.fixture(scope="module")
+def rebuilt_store(tiny_recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rebuilt")
+    return build_store(load_recipe(tiny_recipe, ["qp=[42]", PLANES]), tiny_recipe.parent, folder / "store")
+
+
+def test_a_store_holds_what_its_own_bitstreams_tell(rebuilt_store):
+    samples = cells = 0
+    for unit in rebuilt_store.units:
+        names = [f"{kind}_{letter}" for kind in FILES for letter in "yuv"]
+        ((_, planes),) = read_pictures(unit.path("bitstream"), (*names, "bs_v", "bs_h"))
+        for kind, file in FILES.items():
+            with unit.pictures_of(file) as video:
+                assert (video.format, len(video)) == (unit.format, 1)
+                for letter, plane in zip("yuv", video[0].planes, strict=True):
+                    wanted = planes[f"{kind}_{letter}"]
+                    wanted = wanted + np.int32(512) if kind == "resid" else wanted
+                    np.testing.assert_array_equal(plane, wanted)
+                    samples += wanted.size
+        strengths = unit.cells("strengths")
+        assert strengths.dtype == np.int8
+        for mine, name in zip(strengths[0], ("bs_v", "bs_h"), strict=True):
+            whole = mine.repeat(4, 0).repeat(4, 1)[: unit.format.height, : unit.format.width]
+            np.testing.assert_array_equal(whole, planes[name])
+            assert {0, 2} <= set(mine.ravel().tolist())
+            cells += mine.size
+    pictures = [(208, 144), (136, 96), (68, 52)]
+    assert samples == 3 * sum(w * h * 3 // 2 for w, h in pictures)
+    assert cells == 2 * sum(w * h // 16 for w, h in pictures)
+
+
+def test_bitstreams_are_those_of_a_store_without(rebuilt_store, tiny_store):
+    """Coded as users code: no second encode, and no parameter that makes one possible."""
+    plain = {unit.name: unit for unit in tiny_store.units if unit.qp == 42}
+    for unit in rebuilt_store.units:
+        assert unit.path("bitstream").read_bytes() == plain[unit.name].path("bitstream").read_bytes()
+        assert unit.argv == plain[unit.name].argv
+        assert unit.key != plain[unit.name].key
+    assert "planes" not in json.loads((tiny_store.folder / "manifest.json").read_text())["recipe"]
+    assert not {"residual", "strengths"} & set(read_jsonl(tiny_store.folder / "units.jsonl")[0])
+
+
+def test_the_picture_before_the_filters_is_that_of_a_second_encode_without(golden_file):
+    """Both streams are known byte for byte, coded without EDO, so that the filters change no decision."""
+    form, digest = VideoFormat(512, 512, "420", 10), hashlib.md5()
+    ((_, planes),) = read_pictures(golden_file("vvc/edo0_all_qp37.266"), ("unf_y", "unf_u", "unf_v"))
+    for plane in planes.values():
+        digest.update(plane.astype(form.dtype).tobytes())
+    assert digest.hexdigest() == golden_file("vvc/edo0_nolf_qp37.md5").read_text().split()[0]
+
+
+def test_networks_take_them_from_loader_store_and_stream(rebuilt_store):
+    (unit, *_) = rebuilt_store.split("val")
+    names = ["rec_y", "qp", *REBUILT_PLANES]
+    model = awaken(create_model("rdn", **SMALL, planes=names))
+    assert model.channels == tuple(names)
+    of_store = unit_planes(unit, 0, names)
+    assert set(of_store) == set(REBUILT_PLANES)
+    of_stream = planes_of_stream(unit.path("bitstream"), REBUILT_PLANES)(0)
+    patch = CtuPatches([unit], size=64, halo=0, planes=names)[0]
+    for name in REBUILT_PLANES:
+        np.testing.assert_array_equal(of_store[name], of_stream[name])
+        scale = 1 if name.startswith("bs") else 1024
+        np.testing.assert_array_equal(patch[name][0], of_store[name][:64, :64].astype(np.float32) / scale)
+    planes = {name: torch.rand(1, 1, 16, 16) for name in names}
+    channels = model.stack(planes)
+    torch.testing.assert_close(channels[:, 3], (planes["pred_y"] - planes["rec_y"])[:, 0] * 64)
+    torch.testing.assert_close(channels[:, 4], (planes["resid_y"][:, 0] - 0.5) * 64)
+    torch.testing.assert_close(channels[:, 5], planes["bs_v"][:, 0] * 4 - 2)
+
+
+def test_filter_takes_them_from_an_all_intra_stream_or_from_files(run, rebuilt_store, tmp_path):
+    (unit, *_) = rebuilt_store.split("val")
+    stream = unit.path("bitstream")
+    model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "qp", "pred_y", "resid_y", "bs_h"]))
+    save_weights(tmp_path / "w.safetensors", model, "rdn", {})
+    argv = ("filter", "-m", tmp_path / "w.safetensors", "-i", stream)
+    status, _, err = run(*argv, "-o", tmp_path / "told.y4m")
+    assert status == 0, err
+    assert run("partition", stream, "--planes", "pred_y,resid_y", "-o", tmp_path / "p")[0] == 0
+    files = {path.name.split("_136x96")[0]: path for path in (tmp_path / "p").iterdir()}
+    given = [part for name, path in files.items() for part in ("--plane", f"{name}={path}")]
+    status, _, err = run(*argv, *given, "-o", tmp_path / "given.y4m")
+    assert status == 0, err
+    assert (tmp_path / "told.y4m").read_bytes() == (tmp_path / "given.y4m").read_bytes()
+    with open_video(tmp_path / "told.y4m") as made, unit.decoded() as decoded:
+        wanted = FloatFilter(model)(decoded[0], 42, unit_planes(unit, 0, model.planes))
+        np.testing.assert_array_equal(made[0].y, wanted.y)
+        assert np.mean(made[0].y != decoded[0].y) > 0.5
+
+
+def test_evaluate_has_them_where_a_network_takes_them(run, tmp_path):
+    rng = np.random.default_rng(0)
+    with create_video(tmp_path / "clip_48x32.yuv", VideoFormat(48, 32, "420", 8)) as out:
+        out.write([rng.integers(0, 256, shape).astype(np.uint8) for shape in out.format.plane_shapes])
+    model = create_model("rdn", **SMALL, planes=["rec_y", "qp", "unf_y", "bs_v"])
+    save_weights(tmp_path / "w.safetensors", model, "rdn", {})
+    argv = ("evaluate", tmp_path / "clip_48x32.yuv", "-m", tmp_path / "w.safetensors", "-q", "37", "--preset", "faster")
+    status, _, err = run(*argv, "-o", tmp_path / "e")
+    assert status == 0, err
+    (line,) = (tmp_path / "e" / "store" / "units.jsonl").read_text().splitlines()
+    assert {"unfiltered", "strengths"} <= set(json.loads(line))
+    assert "prediction" not in json.loads(line)
+    status, _, err = run(*argv, "--configuration", "ra", "-o", tmp_path / "ra")
+    assert status == 1
+    assert "unf_y, bs_v are those of intra pictures, and need the configuration ai" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["planes=[pred_y]", "codec=hevc"], "pred_y are rebuilt from VVC bitstreams, and hevc makes others"),
+        (["planes=[pred_y,bs_v]", "configuration=ra"], "pred_y, bs_v are those of intra pictures, and need the conf"),
+        (["planes=[unf_y]", "unfiltered=true"], "unf_y would be there twice, give it or unfiltered: true"),
+        (["planes=[rec_y]"], "rec_y"),
+    ],
+)
+def test_a_recipe_that_cannot_have_them(tiny_recipe, overrides, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        load_recipe(tiny_recipe, overrides)
+
+
+def test_inter_pictures_have_none(golden_file):
+    with pytest.raises(UnsupportedError, match=r"ra_qp37.266: picture 1 has P or B slices, and only intra pictures"):
+        planes_of_stream(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ["pred_y"])
+
+
+def test_a_store_without_says_so(tiny_store):
+    with pytest.raises(StoreError, match="has no plane 'bs_v'"):
+        unit_planes(tiny_store.units[0], 0, ["bs_v"])
+
+
+def test_a_residual_beyond_its_samples_is_cut():
+    assert signed_samples(np.array([-600, -512, 0, 511, 600], np.int16), 10).tolist() == [0, 0, 512, 1023, 1023]
