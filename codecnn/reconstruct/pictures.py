@@ -77,7 +77,7 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
             mapping = _put_slice(frame.p, some.part)
             if mapping is not None:
                 mappings[index] = mapping
-        with compiled_once(reconstruct_units):
+        with compiled_once(reconstruct_units, "the reconstruction of intra pictures", "one and a half minutes"):
             reconstruct_units(frame._replace(log=some.log), len(some.log))
         if frame.p[fr.FAULT]:
             raise FormatError(f"slice {index}: a block vector leads to where nothing is reconstructed yet")

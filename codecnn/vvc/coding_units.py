@@ -68,7 +68,7 @@ def parsed_ctus(picture: Picture, log_size: int = 0) -> Iterator[ParsedCtus]:
         work = st.Work(n, data, maps)
         while n[st.CTU] < len(ctus):
             n[st.CU_COUNT], n[st.LOG] = 0, st.NUMBERS
-            with compiled_once(parse_ctus):
+            with compiled_once(parse_ctus, "the reader of VVC slices", "a minute"):
                 parse_ctus(work, ctbs, ctus, cus)
             if n[st.FAULT]:
                 raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
