@@ -129,7 +129,7 @@ def with_intra_planes(sequence: CodedSequence, planes: Sequence[str], folder: Pa
     letters = "y" if form.chroma == "400" else "yuv"
     wanted = [f"{_KINDS[file]}_{letter}" for file in files if file in _KINDS for letter in letters]
     wanted += CELL_FILES[STRENGTH_FILE] if STRENGTH_FILE in files else ()
-    paths = {file: folder / f"{file}.{'npy' if file == STRENGTH_FILE else 'yuv'}" for file in files}
+    paths: dict[str, Any] = {file: folder / f"{file}.{'npy' if file == STRENGTH_FILE else 'yuv'}" for file in files}
     pictures = shown_pictures_of(stream)
     cells = []
     with ExitStack() as stack:

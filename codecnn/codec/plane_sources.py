@@ -89,6 +89,11 @@ REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
 """Planes of intra pictures that are rebuilt from a VVC bitstream, by the names that `codecnn.reconstruct` knows too."""
 
 
+def how_to_have(name: str) -> str:
+    """The end of a sentence that says that a store has no plane `name`: what in a recipe gives it."""
+    return f": the key planes: [{name}] of its recipe rebuilds it" if name in REBUILT_PLANES else ""
+
+
 def file_of(name: str) -> str:
     """The file of a unit that the plane `name` is in."""
     return CELL_PLANES[name].file if name in CELL_PLANES else SAMPLE_PLANES[name].file

@@ -18,6 +18,7 @@ from codecnn.codec.plane_sources import (
     QP_PLANE,
     SAMPLE_PLANES,
     TEACHER_PLANES,
+    how_to_have,
 )
 from codecnn.dataset._mapped import MappedUnits
 from codecnn.dataset.store import Unit
@@ -234,7 +235,8 @@ def _plane_cut(name: str, size: int, halo: int) -> PlaneCut:
 def _check_planes(unit: Unit, cuts: Sequence[PlaneCut]) -> None:
     for cut in cuts:
         if not unit.has(cut.file):
-            raise StoreError(f"sequence {unit.name!r} of store {unit.folder} has no plane {cut.name}")
+            name = f"sequence {unit.name!r} of store {unit.folder}"
+            raise StoreError(f"{name} has no plane {cut.name}{how_to_have(cut.name)}")
         chroma = unit.format.chroma
         if cut.factor > 1 and chroma != "420":
             raise StoreError(

@@ -14,7 +14,7 @@ from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures, slice_qp
 from codecnn.codec.intra_planes import RESIDUAL_ZERO, signed_samples
-from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES, SAMPLE_PLANES
+from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES, SAMPLE_PLANES, how_to_have
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, FormatError, StoreError
 from codecnn.filtering._base import Array, Planes
@@ -41,7 +41,7 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
         elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
             planes[name] = _full_size(cells[picture], name, unit.format)
         elif name in SAMPLES_BESIDE or name in CELL_PLANES:
-            raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}")
+            raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}{how_to_have(name)}")
     return planes
 
 

@@ -152,8 +152,11 @@ def test_inter_pictures_have_none(golden_file):
 
 
 def test_a_store_without_says_so(tiny_store):
-    with pytest.raises(StoreError, match="has no plane 'bs_v'"):
+    taught = r"the key planes: \[bs_v\] of its recipe rebuilds it"
+    with pytest.raises(StoreError, match=f"has no plane 'bs_v': {taught}"):
         unit_planes(tiny_store.units[0], 0, ["bs_v"])
+    with pytest.raises(StoreError, match=f"has no plane bs_v: {taught}"):
+        CtuPatches(tiny_store.units, planes=["bs_v"])
 
 
 def test_a_residual_beyond_its_samples_is_cut():
