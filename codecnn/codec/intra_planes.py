@@ -68,7 +68,7 @@ def write_planes(
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: planes are written into a folder, a file each")
     shown = shown_pictures_of(stream)
-    intra = [(position, picture) for position, picture in enumerate(shown) if is_intra(picture)]
+    intra = [(position, picture) for position, picture in enumerate(shown) if picture.is_intra]
     if not intra:
         raise UnsupportedError(f"{stream}: no picture is intra, and codecnn reconstructs intra pictures only")
     files: dict[str, Path] = {}
@@ -86,11 +86,6 @@ def write_planes(
             if progress is not None:
                 progress(done + 1, len(intra))
     return PlaneFiles(files, tuple(position for position, _ in intra), len(shown))
-
-
-def is_intra(picture: Picture) -> bool:
-    """Whether all slices of a picture are I slices."""
-    return all(part.header.slice_type == "I" for part in picture.slices)
 
 
 def rebuilt(pictures: Sequence[Picture], planes: Sequence[str], name: str) -> Iterator[Planes]:
@@ -176,7 +171,7 @@ def signed_samples(residual: npt.NDArray[Any], bit_depth: int) -> npt.NDArray[np
 
 def _all_intra(pictures: Sequence[Picture], name: str) -> Sequence[Picture]:
     for number, picture in enumerate(pictures):
-        if not is_intra(picture):
+        if not picture.is_intra:
             raise UnsupportedError(
                 f"{name}: picture {number} has P or B slices, and only intra pictures are rebuilt from their bits"
             )

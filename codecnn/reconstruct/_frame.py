@@ -40,7 +40,8 @@ def _next(number: int) -> list[int]:
 WIDTH, HEIGHT, SUB_X, SUB_Y, CHROMA, BIT_DEPTH, LOG2_CTU, WAVEFRONT = _next(8)
 RECON, PRED, RESI, STRIDE = (_next(3)[0] for _ in range(4))
 
-# Of the slice and its parameter sets.
+# Of the slice and its parameter sets; coefficients have log2 of their range in bits, and a sign.
+TRANSFORM_RANGE = _next(1)[0]
 DEP_QUANT, MIN_QP_TS, JOINT_SIGN, MTS, IMPLICIT_MTS, COLLOCATED = _next(6)
 LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _next(6)
 LISTS_NOT_FOR_ACT, DEBLOCKED, ACROSS_TILES, ACROSS_SLICES = _next(4)

@@ -61,12 +61,13 @@ def scale_levels(
     dependent = 1 if p[fr.DEP_QUANT] and not skip else 0
     shift = 10
     if not skip:
-        shift += p[fr.BIT_DEPTH] + odd_size + ((log2_w + log2_h) >> 1) - 15 + dependent
+        shift += p[fr.BIT_DEPTH] + odd_size + ((log2_w + log2_h) >> 1) - p[fr.TRANSFORM_RANGE] + dependent
     per, rem = (qp + dependent) // 6, (qp + dependent) % 6
     step = LEVEL_SCALE[odd_size, rem] << per
     add = (1 << shift) >> 1
     lists = p[fr.LISTS] and not skip and not (lfnst and not p[fr.LISTS_FOR_LFNST])
     lists = lists and f.log[p[fr.UNIT] + lg.U_ACT] != p[fr.LISTS_NOT_FOR_ACT]
+    least = -(1 << p[fr.TRANSFORM_RANGE])
     last_x = last_y = 0
     for i in range(at, at + count):
         packed = f.log[i]
@@ -78,7 +79,7 @@ def scale_levels(
             if packed >> 10 & 1:
                 level += 1 if level < 0 else -1
         factor = scaling_factor(f, component, log2_w, log2_h, x, y) if lists else 16
-        s[fr.COEFFICIENTS + y * width + x] = clip((level * factor * step + add) >> shift, -32768, 32767)
+        s[fr.COEFFICIENTS + y * width + x] = clip((level * factor * step + add) >> shift, least, -least - 1)
     p[fr.LAST_X], p[fr.LAST_Y] = last_x, last_y
 
 
@@ -86,6 +87,7 @@ def scale_levels(
 def accumulate(f: Frame, at: int, count: int, width: int, height: int, qp: int, vertical: bool) -> None:
     """The coefficients of a BDPCM block, whose levels are differences (clause 8.7.3, (1203) and (1204))."""
     s = f.s
+    least = -(1 << f.p[fr.TRANSFORM_RANGE])
     for i in range(at, at + count):
         packed = f.log[i]
         s[fr.COEFFICIENTS + ((packed >> 5) & 31) * width + (packed & 31)] = packed >> lg.LEVEL_SHIFT
@@ -94,7 +96,7 @@ def accumulate(f: Frame, at: int, count: int, width: int, height: int, qp: int, 
             here = fr.COEFFICIENTS + y * width + x
             before = here - width if vertical else here - 1
             if y if vertical else x:
-                s[here] = clip(s[here] + s[before], -32768, 32767)
+                s[here] = clip(s[here] + s[before], least, -least - 1)
     step = LEVEL_SCALE[0, qp % 6] << (qp // 6)
     for i in range(fr.COEFFICIENTS, fr.COEFFICIENTS + width * height):
-        s[i] = clip((s[i] * 16 * step + 512) >> 10, -32768, 32767)
+        s[i] = clip((s[i] * 16 * step + 512) >> 10, least, -least - 1)

@@ -23,12 +23,14 @@ def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
 def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
     """The residual, at `out` of `Frame.s`, of a block's coefficients, of which LAST_X and LAST_Y are the farthest.
 
-    Columns first, cut to 16 bits, then rows (8.7.4.1); of a block of one row or column the one stage has both shifts.
+    Columns first, cut to the range of coefficients, then rows (8.7.4.1); of a block of one row or column the one stage
+    has both shifts.
     """
     p, s = f.p, f.s
     width, height = 1 << log2_w, 1 << log2_h
     across, down = p[fr.LAST_X] + 1, p[fr.LAST_Y] + 1
-    shift = 20 - p[fr.BIT_DEPTH]
+    shift = 5 + p[fr.TRANSFORM_RANGE] - p[fr.BIT_DEPTH]
+    least = -(1 << p[fr.TRANSFORM_RANGE])
     source = fr.COEFFICIENTS
     if height > 1:
         first, step = kernel_at(kernel_v, log2_h)
@@ -43,7 +45,7 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
                     s[to + x] += weight * s[row + x]
             if width > 1:
                 for x in range(across):
-                    s[to + x] = clip((s[to + x] + 64) >> 7, -32768, 32767)
+                    s[to + x] = clip((s[to + x] + 64) >> 7, least, -least - 1)
         source = fr.HALF
     else:
         shift += 1
@@ -97,11 +99,12 @@ def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> 
                 s[fr.HALF + i] += value * s[first + k * results + i]
     # The last quarter of 8x8 results is zero, and of no matrix.
     side = 8 if large else 4
+    least = -(1 << p[fr.TRANSFORM_RANGE])
     for i in range(results):
         y, x = (i // side, i % side) if i < 32 or not large else (4 + (i - 32) // 4, (i - 32) % 4)
         if mode > 34:
             x, y = y, x
-        s[fr.COEFFICIENTS + y * width + x] = clip((s[fr.HALF + i] + 64) >> 7, -32768, 32767)
+        s[fr.COEFFICIENTS + y * width + x] = clip((s[fr.HALF + i] + 64) >> 7, least, -least - 1)
     p[fr.LAST_X] = p[fr.LAST_Y] = side - 1
 
 

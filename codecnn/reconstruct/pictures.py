@@ -27,6 +27,9 @@ PLANES = ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v", "resid_y", "r
 the left (bs_v) and upper edges (bs_h) of 4x4 samples."""
 
 _KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
+WIDEST_RANGE = 18
+"""Sums of 64 products of coefficients of 19 bits, of 12 bit pictures with extended precision, and transMatrix fit into
+32 bits; no more do."""
 _LOG_SIZE = 4 * LOG_OF_A_CTU
 
 
@@ -49,7 +52,7 @@ def read_pictures(
     picture = None
     try:
         for picture in vvc.read_pictures(path.read_bytes()):
-            if all(part.header.slice_type == "I" for part in picture.slices):
+            if picture.is_intra:
                 found = True
                 yield picture.poc, reconstruct(picture, planes)
     except FormatError as error:
@@ -63,6 +66,9 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
     """The `planes` of one picture, whose slices must all be intra, as `read_pictures` gives them."""
     sps, pps = picture.sps, picture.pps
     components = 3 if sps.sps_chroma_format_idc else 1
+    if sps.log2_transform_range > WIDEST_RANGE:
+        text = f"{sps.bit_depth} bit with extended precision, of which codecnn does not rebuild pictures"
+        raise UnsupportedError(f"it has {text}")
     for name in planes:
         if name not in PLANES:
             raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
@@ -140,6 +146,7 @@ def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     p[fr.COLLOCATED] = sps.sps_chroma_vertical_collocated_flag
     p[fr.MTS] = sps.sps_mts_enabled_flag
     p[fr.IMPLICIT_MTS] = sps.sps_mts_enabled_flag and not sps.sps_explicit_mts_intra_enabled_flag
+    p[fr.TRANSFORM_RANGE] = sps.log2_transform_range
     p[fr.MIN_QP_TS] = sps.min_qp_prime_ts
     for kind, table in enumerate(sps.chroma_qp_tables):
         at = fr.QP_TABLE + fr.QP_TABLE_SIZE * kind

@@ -21,7 +21,7 @@ _FAULTS = {
     st.FAULT_SPLIT: "a block reaches past the picture and cannot be split",
     st.FAULT_TERMINATE: "it does not end where its data ends",
     st.FAULT_QP: "a QP changes by more than it may",
-    st.FAULT_LEVEL: "a coefficient level has more than 16 bits",
+    st.FAULT_LEVEL: "a coefficient level has more bits than it may",
     st.FAULT_PALETTE: "a palette has more entries than it may",
 }
 
@@ -113,6 +113,12 @@ def _numbers(part: Slice, log_size: int) -> st.Ints:
     n[st.AMVR] = sps.sps_amvr_enabled_flag
     n[st.DEP_QUANT], n[st.SIGN_HIDING] = h.sh_dep_quant_used_flag, h.sh_sign_data_hiding_used_flag
     n[st.TS_RESIDUAL_OFF] = h.sh_ts_residual_coding_disabled_flag
+    n[st.TRANSFORM_RANGE], n[st.TS_RICE] = sps.log2_transform_range, h.ts_residual_coding_rice
+    n[st.RRC_RICE], n[st.RICE_BASE] = sps.sps_rrc_rice_extension_flag, 4 * 5
+    if sps.sps_rrc_rice_extension_flag:
+        n[st.RICE_BASE] = (5 if intra else 10) + (5 if sps.bit_depth <= 12 else 0)
+    n[st.PERSISTENT_RICE] = sps.sps_persistent_rice_adaptation_enabled_flag
+    n[st.REVERSE_LAST] = h.sh_reverse_last_sig_coeff_flag
     n[st.SAO_LUMA], n[st.SAO_CHROMA] = h.sh_sao_luma_used_flag, h.sh_sao_chroma_used_flag
     _put_alf(n, h.alf, part.filters)
     if not intra:

@@ -89,7 +89,7 @@ def keep_level(w: Work, at: int, level: int, odd: int) -> None:
     The bit `odd` says that dependent quantization had the quantizer of odd multiples (QState > 1).
     """
     n = w.n
-    if abs(level) > 1 << 15:
+    if abs(level) > 1 << n[st.TRANSFORM_RANGE]:
         n[st.FAULT] = st.FAULT_LEVEL
         return
     y, x = at // st.LEVEL_STRIDE - 1, at % st.LEVEL_STRIDE - 1

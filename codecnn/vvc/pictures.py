@@ -45,6 +45,11 @@ class Picture(NamedTuple):
     pps: PictureParameterSet
     slices: list[Slice]
 
+    @property
+    def is_intra(self) -> bool:
+        """Whether all its slices are I slices."""
+        return all(part.header.slice_type == "I" for part in self.slices)
+
 
 class _Reader:
     """What carries over from one NAL unit to the next."""

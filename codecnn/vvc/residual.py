@@ -92,20 +92,53 @@ def local_count(w: Work, at: int) -> int:
 def rice_parameter(w: Work, at: int, base: int) -> int:
     """cRiceParam for abs_remainder (base 4) and dec_abs_level (base 0) (clause 9.3.3.2, table 128).
 
-    Near large levels the fixed part of the code is longer, near small ones the unary part ends soon. `base` takes off
-    what the first pass has coded of the five neighbours.
+    Near large levels the fixed part of the code is longer, near small ones the unary part ends soon. `base`, 20 of
+    abs_remainder and 0 of dec_abs_level, takes off what the first pass has coded of the five neighbours.
     """
-    total = min(max(local_sum(w, LEVEL, at) - 5 * base, 0), 31)
-    return int(total >= 7) + int(total >= 14) + int(total >= 28)
+    n = w.n
+    total = local_sum(w, LEVEL, at)
+    shift = 0
+    if n[st.PERSISTENT_RICE]:
+        total += beyond(w, at) * n[st.HIST_VALUE]
+    if n[st.RRC_RICE]:
+        # ShiftLevel of the range extensions.
+        shift = 2 * (int(total >= 32) + int(total >= 128) + int(total >= 512) + int(total >= 2048))
+        total >>= shift
+    total = min(max(total - base, 0), 31)
+    return int(total >= 7) + int(total >= 14) + int(total >= 28) + shift
+
+
+@compiled
+def beyond(w: Work, at: int) -> int:
+    """How many of the neighbours of `local_sum` clause 9.3.3.2 counts as beyond the block's right and lower edges."""
+    n = w.n
+    right = n[st.TB_WIDTH] - at % st.LEVEL_STRIDE
+    below = n[st.TB_HEIGHT] - at // st.LEVEL_STRIDE
+    count = 2 if right == 0 else int(right == 1) + int(below == 0)
+    return count + (1 if below == 0 else int(below == 1))
+
+
+@compiled
+def note_remainder(w: Work, remainder: int, more: int) -> None:
+    """Let the first abs_remainder (`more` 2) or dec_abs_level (0) of a block that is not 0 change StatCoeff."""
+    n = w.n
+    if n[st.HIST_NEW] and remainder > 0:
+        n[st.HIST_NEW] = 0
+        bits = 0
+        while remainder >> (bits + 1):
+            bits += 1
+        at = st.STAT_COEFF + n[st.COMPONENT]
+        n[at] = (n[at] + bits + more) >> 1
 
 
 @compiled
 def decode_remainder(w: Work, rice: int) -> int:
-    """abs_remainder or dec_abs_level (clause 9.3.3.11), for levels of 16 bit."""
+    """abs_remainder or dec_abs_level (clause 9.3.3.11); levels have 16 bits but with extended precision."""
     prefix = truncated_unary(w, 6)
     if prefix < 6:
         return (prefix << rice) + decode_bypass_bits(w, rice)
-    return (6 << rice) + limited_exp_golomb(w, rice + 1, 11, 15)
+    transform_range = w.n[st.TRANSFORM_RANGE]
+    return (6 << rice) + limited_exp_golomb(w, rice + 1, 26 - transform_range, transform_range)
 
 
 @compiled
@@ -143,6 +176,8 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
         prefix_y = last_prefix(w, c.LAST_SIG_COEFF_Y_PREFIX, log2_height, log2_h, chroma)
     last_x = last_position(w, prefix_x)
     last_y = last_position(w, prefix_y)
+    if n[st.REVERSE_LAST]:
+        last_x, last_y = (1 << log2_w) - 1 - last_x, (1 << log2_h) - 1 - last_y
     log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
     log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
     last_sub_block = SCAN_INDEX[log2_nx, log2_ny, ((last_y >> log2_sh) << log2_nx) + (last_x >> log2_sw)]
@@ -162,6 +197,8 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
 
     clear_levels(w, 1 << log2_w, 1 << log2_h)
     n[st.BUDGET], n[st.QSTATE] = budget_of_block(log2_w, log2_h), 0
+    n[st.TB_WIDTH], n[st.TB_HEIGHT], n[st.COMPONENT] = 1 << log2_width, 1 << log2_height, component
+    n[st.HIST_VALUE], n[st.HIST_NEW] = 1 << n[st.STAT_COEFF + component], n[st.PERSISTENT_RICE]
     for i in range(last_sub_block, -1, -1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
         at = (ys + 1) * st.CODED_STRIDE + xs + 1
@@ -232,7 +269,9 @@ def sub_block(
         at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         level = n[PASS1 + at]
         if n[GT2 + at]:
-            level += 2 * decode_remainder(w, rice_parameter(w, at, 4))
+            remainder = decode_remainder(w, rice_parameter(w, at, n[st.RICE_BASE]))
+            note_remainder(w, remainder, 2)
+            level += 2 * remainder
         n[LEVEL + at] = level
         if level:
             highest = place if highest < 0 else highest
@@ -244,6 +283,7 @@ def sub_block(
         at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         rice = rice_parameter(w, at, 0)
         level = decode_remainder(w, rice)
+        note_remainder(w, level, 0)
         zero = (1 if state < 2 else 2) << rice
         level = 0 if level == zero else level + (level < zero)
         n[LEVEL + at] = level

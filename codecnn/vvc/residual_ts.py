@@ -50,6 +50,7 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
     n = w.n
     budget = n[st.BUDGET]
     last = (1 << (log2_sw + log2_sh)) - 1
+    rice = n[st.TS_RICE]
     infer = True
     end_of_pass1 = 0
     while end_of_pass1 <= last and budget >= 4:
@@ -93,13 +94,13 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
         if place < end_of_pass2:
             level = n[LEVEL + at]
             if level >= 10:
-                level += 2 * decode_remainder(w, 1)
+                level += 2 * decode_remainder(w, rice)
         elif place < end_of_pass1:
             level = n[PASS1 + at]
             if level >= 2:
-                level += 2 * decode_remainder(w, 1)
+                level += 2 * decode_remainder(w, rice)
         else:
-            level = decode_remainder(w, 1)
+            level = decode_remainder(w, rice)
             if level:
                 negative = decode_bypass(w) == 1
         if level and not bdpcm and place < end_of_pass1:

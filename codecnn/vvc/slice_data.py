@@ -43,6 +43,9 @@ def start_substream(w: Work) -> None:
     # Above is another slice or tile but for the rows of a wavefront.
     source = st.KEPT if n[st.TOP_AVAILABLE] else st.INITIAL
     n[st.CONTEXTS : st.CONTEXTS + CONTEXT_NUMBERS] = n[source : source + CONTEXT_NUMBERS]
+    # StatCoeff (clause 9.3.2.1): 2 * Floor(Log2(BitDepth - 10)), of 11 to 16 bit.
+    stat = 4 if n[st.BIT_DEPTH] >= 14 else 2 if n[st.BIT_DEPTH] >= 12 else 0
+    n[st.STAT_COEFF : st.STAT_COEFF + 3] = stat if n[st.PERSISTENT_RICE] else 0
     n[st.PREDICTOR : st.PREDICTOR + st.PREDICTOR_NUMBERS] = 0
     if n[st.TOP_AVAILABLE]:
         kept = n[st.KEPT_PREDICTOR : st.KEPT_PREDICTOR + st.PREDICTOR_NUMBERS]

@@ -58,6 +58,9 @@ class SliceHeader(SyntaxStructure):
         )
         skip_possible = sps.sps_transform_skip_enabled_flag and not dep_quant and not hiding
         self.sh_ts_residual_coding_disabled_flag = skip_possible and r.flag()
+        rice_here = sps.sps_ts_residual_coding_rice_present_in_sh_flag and not self.sh_ts_residual_coding_disabled_flag
+        self.ts_residual_coding_rice = 1 + (r.u(3) if rice_here else 0)
+        self.sh_reverse_last_sig_coeff_flag = sps.sps_reverse_last_sig_coeff_enabled_flag and r.flag()
         if pps.pps_slice_header_extension_present_flag:
             r.skip(8 * r.ue("sh_slice_header_extension_length", 256))
         wavefront = sps.sps_entropy_coding_sync_enabled_flag

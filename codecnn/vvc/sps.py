@@ -259,6 +259,10 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_sign_data_hiding_enabled_flag = r.flag()
 
     def _read_rest(self, r: Bits, sublayers: int, hrd_params_present: bool) -> None:
+        self.log2_transform_range = 15
+        self.sps_ts_residual_coding_rice_present_in_sh_flag = False
+        self.sps_rrc_rice_extension_flag = self.sps_persistent_rice_adaptation_enabled_flag = False
+        self.sps_reverse_last_sig_coeff_enabled_flag = False
         boundaries = r.flag()
         positions_here = boundaries and r.flag()
         self.virtual_boundaries_in_ph = boundaries and not positions_here
@@ -274,9 +278,19 @@ class SequenceParameterSet(SyntaxStructure):
             range_extension, others = r.flag(), r.u(7)
             if others:
                 raise UnsupportedError("it has an SPS extension of a later version, which codecnn does not read")
-            tools = 4 + self.sps_transform_skip_enabled_flag
-            if range_extension and r.u(tools):
-                raise UnsupportedError("it uses operation range extensions, which codecnn does not read")
+            if range_extension:
+                self._read_range_extension(r)
+
+    def _read_range_extension(self, r: Bits) -> None:
+        """sps_range_extension() (clauses 7.3.2.22 and 7.4.3.22)."""
+        if r.flag():  # sps_extended_precision_flag
+            self.log2_transform_range = max(15, min(20, self.bit_depth + 6))
+        self.sps_ts_residual_coding_rice_present_in_sh_flag = self.sps_transform_skip_enabled_flag and r.flag()
+        self.sps_rrc_rice_extension_flag = r.flag()
+        self.sps_persistent_rice_adaptation_enabled_flag = r.flag()
+        self.sps_reverse_last_sig_coeff_enabled_flag = r.flag()
+        if self.sps_persistent_rice_adaptation_enabled_flag and self.bit_depth <= 10:
+            raise FormatError(f"its Rice parameters adapt, at a bit depth of {self.bit_depth}: that takes more than 10")
 
 
 def read_chroma_qp_table(r: Bits, qp_bd_offset: int) -> tuple[int, ...]:

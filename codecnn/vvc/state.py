@@ -51,6 +51,7 @@ SLICE_QP, DEP_QUANT, SIGN_HIDING, TS_RESIDUAL_OFF, SAO_LUMA, SAO_CHROMA = _next(
 ALF, ALF_CB, ALF_CR, ALF_APS_LUMA, ALF_CHROMA_FILTERS, CC_CB_FILTERS, CC_CR_FILTERS, WAVEFRONT = _next(8)
 AFFINE, AFFINE_TYPE, AFFINE_AMVR, AMVR, SMVD, MMVD, BCW, CIIP, GPM = _next(9)
 MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE = _next(3)
+TRANSFORM_RANGE, TS_RICE, RRC_RICE, RICE_BASE, PERSISTENT_RICE, REVERSE_LAST = _next(6)
 MVD_L1_ZERO, NO_BACKWARD, ACTIVE_L0, ACTIVE_L1, WEIGHTED_L0, WEIGHTED_L1 = _next(6)
 
 # Of where the parser is: CTU and CU counts, neighbours of the CTU, the quantization group.
@@ -66,8 +67,12 @@ MIP_TRANSPOSED, CHROMA_MODE, COLOCATED_MODE, MTS_IDX, UNITS, ACT_FLAG, VECTOR_X,
 LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT = _next(4)
 CU_FIRST, CU_LAST = SKIP, MTS_ZERO_OUT
 
-# Of the transform block at hand: context coded bins that it may still have (RemCcbs), state of dependent quantization.
-BUDGET, QSTATE = _next(2)
+# Of the transform block at hand: context coded bins that it may still have (RemCcbs), state of dependent quantization,
+# its coefficients' columns and rows, its component, what stands for levels beyond them (HistValue), and whether the
+# block has changed StatCoeff yet.
+BUDGET, QSTATE, TB_WIDTH, TB_HEIGHT, COMPONENT, HIST_VALUE, HIST_NEW = _next(7)
+STAT_COEFF = _next(3)[0]
+"""StatCoeff of Y, Cb and Cr."""
 
 # Block vectors of the last IBC units of a row of CTUs (clause 8.6.2.6), oldest first, and the palette at hand.
 VECTORS = _next(1)[0]

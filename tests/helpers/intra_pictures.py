@@ -17,10 +17,6 @@ COLUMNS = ("w", "h", "cbf", "jointCbCr", "ts", "isp", "mrl", "mip", "mipTranspos
 """Columns of a transform block that the log tells."""
 
 
-UNREAD = {"ai_420_12b_rext"}
-"""Range extensions: refused by name."""
-
-
 class GoldenPicture(NamedTuple):
     """One intra picture: its facts, its arrays by name, and its transform blocks as rows."""
 
@@ -44,7 +40,7 @@ def golden_pictures(path: Path) -> list[GoldenPicture]:
 def intra_pictures(stream: Path) -> list[Picture]:
     """The pictures of a stream whose slices are all intra, in decoding order."""
     pictures = read_pictures(stream.read_bytes())
-    return [one for one in pictures if all(part.header.slice_type == "I" for part in one.slices)]
+    return [one for one in pictures if one.is_intra]
 
 
 def logged_blocks(

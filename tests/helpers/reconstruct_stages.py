@@ -23,6 +23,7 @@ def empty_frame(bit_depth: int) -> fr.Frame:
     p = np.zeros(fr.NUMBERS, np.int64)
     p[fr.WIDTH] = p[fr.HEIGHT] = p[fr.STRIDE] = SIDE
     p[fr.BIT_DEPTH], p[fr.LOG2_CTU], p[fr.REGION], p[fr.PRED] = bit_depth, 7, 1, SIDE * SIDE
+    p[fr.TRANSFORM_RANGE] = 15
     scratch = np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES])
     known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
     return fr.Frame(p, scratch, np.zeros(2 * SIDE * SIDE, np.int32), known, np.zeros(4096, np.int64))

@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from codecnn.errors import CodecnnError, ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.errors import CodecnnError, ConfigError, FormatError, MissingFileError
 from codecnn.reconstruct import read_pictures, reconstruct
 from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED
-from tests.helpers.intra_pictures import UNREAD, golden_pictures, intra_pictures
+from tests.helpers.intra_pictures import golden_pictures, intra_pictures
 
 PICTURES = sorted(path.stem for path in SHARED.glob("golden/intra_pictures/*.npz"))
 DAMAGED = [
@@ -31,7 +31,7 @@ def test_every_golden_picture_is_tested():
     assert len(PICTURES) == (40 if SHARED.is_dir() else 0)
 
 
-@pytest.mark.parametrize("name", sorted(set(PICTURES) - UNREAD))
+@pytest.mark.parametrize("name", PICTURES)
 def test_planes_equal_the_reference_decoders(golden_file, name):
     folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
     stream = golden_file(f"{folder}/{name}.266")
@@ -113,9 +113,3 @@ def test_damaged_streams_end_in_an_error_or_in_whole_pictures(golden_file, tmp_p
         assert time.process_time() - start < 5, (seed, number)
     assert count // 2 < len(sentences) < count
     assert all(sentence.startswith(str(path)) and "\n" not in sentence for sentence in sentences)
-
-
-@pytest.mark.parametrize("name", sorted(UNREAD & set(PICTURES)))
-def test_what_is_not_read_is_refused_by_name(golden_file, name):
-    with pytest.raises(UnsupportedError, match="which codecnn does not read"):
-        list(read_pictures(golden_file(f"vvc_vtm/{name}.266")))

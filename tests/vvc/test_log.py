@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.golden import SHARED
-from tests.helpers.intra_pictures import COLUMNS, UNREAD, golden_pictures, intra_pictures, logged_blocks
+from tests.helpers.intra_pictures import COLUMNS, golden_pictures, intra_pictures, logged_blocks
 
-PICTURES = sorted({path.stem for path in SHARED.glob("golden/intra_pictures/*.npz")} - UNREAD)
+PICTURES = sorted({path.stem for path in SHARED.glob("golden/intra_pictures/*.npz")})
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -30,8 +30,7 @@ STREAMS = sorted(
 )
 
 
-OTHER_TOOLS = sorted({path.stem for path in SHARED.glob("golden/vvc_vtm/*.266")} - {"ai_420_12b_rext"})
-"""Range extensions are refused by name."""
+OTHER_TOOLS = sorted({path.stem for path in SHARED.glob("golden/vvc_vtm/*.266")})
 
 
 def assert_equal_tables(table: BlockTable, rows: list[dict[str, int]], channels: tuple[int, ...]) -> None:
