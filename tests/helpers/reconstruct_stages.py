@@ -8,10 +8,22 @@ import numpy.typing as npt
 
 from codecnn.intra import inverse_transform as plain_inverse_transform
 from codecnn.intra.predict_reference import predict_modes_reference
+from codecnn.reconstruct import (
+    _cross_component,
+    _luma_mapping,
+    _matrix,
+    _palette,
+    _prediction,
+    _scaling,
+    _transforms,
+    _units,
+)
 from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct import _prediction, _scaling, _transforms
 from codecnn.reconstruct._tables import TABLES
 from codecnn.vvc import log as lg
+from codecnn.vvc import state as st
+from codecnn.vvc.lmcs import LumaMapping, inverse_map
+from tests.helpers import reconstruct_references as plain
 
 SIDE = 192
 KERNELS = {"DCT2": fr.DCT2, "DST7": fr.DST7, "DCT8": fr.DCT8}
@@ -141,7 +153,164 @@ def check_lfnst(rng: np.random.Generator) -> None:
             np.testing.assert_array_equal(got, block[:side, :side], f"mode {mode} of {width}x{1 << log2_h}")
 
 
+def random_frame(
+    rng: np.random.Generator, bit_depth: int, sub: tuple[int, int] = (0, 0), smooth: int = 0
+) -> tuple[fr.Frame, list[npt.NDArray[np.int32]], list[npt.NDArray[np.int32]]]:
+    """A picture of random samples, `smooth` of small steps: its frame, reconstruction and prediction by component."""
+    f = empty_frame(bit_depth)
+    p = f.p
+    p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 3 - sum(sub), *sub
+    sizes = [(SIDE, SIDE), *[(SIDE >> sub[1], SIDE >> sub[0])] * 2]
+    f = f._replace(planes=np.zeros(3 * sum(h * w for h, w in sizes), np.int32))
+    found: list[list[npt.NDArray[np.int32]]] = [[], [], []]
+    at = 0
+    for place, planes in zip((fr.RECON, fr.PRED, fr.RESI), found, strict=True):
+        for component, (height, width) in enumerate(sizes):
+            p[place + component], p[fr.STRIDE + component] = at, width
+            planes.append(f.planes[at : at + height * width].reshape(height, width))
+            at += height * width
+    for plane in found[0]:
+        plane[:] = rng.integers(0, 1 << bit_depth, plane.shape)
+        if smooth:
+            steps = rng.integers(-smooth, smooth + 1, plane.shape).cumsum(0).cumsum(1)
+            plane[:] = (steps + (1 << (bit_depth - 1))).clip(0, (1 << bit_depth) - 1)
+    return f, found[0], found[1]
+
+
+def whole(plane: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """A plane as the references take it."""
+    return plane.astype(np.int64)
+
+
+def check_matrix(rng: np.random.Generator) -> None:
+    """Every mode of MIP at sizes of all three kinds, each also transposed."""
+    shapes = ((4, 4), (8, 4), (4, 16), (8, 8), (16, 8), (8, 32), (32, 16), (64, 64))
+    for number, (width, height) in enumerate(shapes):
+        size = 0 if number == 0 else 1 if number < 4 else 2
+        bit_depth = int(rng.choice([8, 10, 12]))
+        f, recon, pred = random_frame(rng, bit_depth)
+        for mode in range((16, 8, 6)[size]):
+            results = 64 if size == 2 else 16
+            weights = f.s[fr.MIP_AT + 8 * 64 * (16 * size + mode) :][: 8 * results].reshape(results, 8).astype(np.int64)
+            weights = weights[:, 1:] if size == 2 else weights[:, : 4 if size == 0 else 8]
+            for transposed in (False, True):
+                _matrix.predict_by_matrix(f, 0, 64, 64, width, height, mode, transposed)
+                top, left = whole(recon[0][63, 64 : 64 + width]), whole(recon[0][64 : 64 + height, 63])
+                wanted = plain.matrix_prediction(top, left, weights, transposed, bit_depth)
+                got = pred[0][64 : 64 + height, 64 : 64 + width]
+                np.testing.assert_array_equal(got, wanted, f"mode {mode} of {width}x{height} {transposed}")
+
+
+def check_cross_component(rng: np.random.Generator) -> None:
+    """The linear model inside the picture, at its edges, and at the edge of a CTU, of every chroma format."""
+    for sub, collocated in (((1, 1), False), ((1, 1), True), ((1, 0), True), ((0, 0), True)):
+        for smooth in (0, 3):
+            for width, height in ((4, 4), (8, 16), (32, 8), (2, 8)):
+                f, recon, pred = random_frame(rng, 10, sub, smooth)
+                f.p[fr.COLLOCATED], f.p[fr.LOG2_CTU] = collocated, 5
+                for x, y in ((40, 24), (0, 24), (40, 0), (0, 0), (40, 32 >> sub[1])):
+                    for mode in (67, 68, 69):
+                        _cross_component.predict_from_luma(f, 1, x, y, width, height, mode)
+                        luma, chroma = whole(recon[0]), whole(recon[1])
+                        place, options = (x, y, width, height), {"sub": sub, "collocated": collocated, "ctu": 32}
+                        wanted = plain.linear_model_prediction(luma, chroma, place, mode, 10, **options)  # type: ignore[arg-type]
+                        got = pred[1][y : y + height, x : x + width]
+                        np.testing.assert_array_equal(got, wanted, f"mode {mode} at {place} of {sub} {collocated}")
+
+
+def unit_in_log(f: fr.Frame, x: int, y: int, width: int, height: int, mode: int, **facts: int) -> None:
+    """A coding unit without transform units at the beginning of the log."""
+    f.log[: lg.UNIT_HEADER] = 0
+    f.log[lg.U_X], f.log[lg.U_Y], f.log[lg.U_W], f.log[lg.U_H] = x, y, width, height
+    f.log[lg.U_PRED_MODE], f.log[lg.U_TREE] = mode, st.SINGLE
+    for name, value in facts.items():
+        f.log[getattr(lg, name)] = value
+
+
+def check_palette(rng: np.random.Generator) -> None:
+    """Palette units of 4:4:4 and 4:2:0 with some escape values, at QPs below and above the least of transform skip."""
+    for bit_depth, sub, qp in ((8, (0, 0), 0), (10, (1, 1), 27), (10, (0, 0), 51)):
+        f, recon, pred = random_frame(rng, bit_depth, sub)
+        f.p[fr.MIN_QP_TS] = 4
+        offset = 6 * (bit_depth - 8)
+        for kind in range(3):
+            f.p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind :][: 64 + offset] = np.arange(-offset, 64)
+        unit_in_log(f, 64, 32, 16, 8, st.MODE_PALETTE, U_QP=qp)
+        at = lg.UNIT_HEADER
+        wanted = []
+        for component in range(3):
+            shape = (8 >> sub[1], 16 >> sub[0]) if component else (8, 16)
+            values = rng.integers(0, 1 << bit_depth, shape)
+            values = np.where(rng.random(shape) < 0.3, -1 - rng.integers(0, 40, shape), values)
+            f.log[at : at + values.size] = values.ravel()
+            at += values.size
+            wanted.append(plain.palette_samples(values, qp, 4, bit_depth))
+        _palette.palette_unit(f)
+        for component, samples in enumerate(wanted):
+            rows, columns = samples.shape
+            y, x = (32 >> sub[1], 64 >> sub[0]) if component else (32, 64)
+            for plane in (recon[component], pred[component]):
+                np.testing.assert_array_equal(plane[y : y + rows, x : x + columns], samples)
+
+
+def check_block_copy(rng: np.random.Generator) -> None:
+    """IBC units without residual, of all components; a vector to what is not reconstructed yet is a fault."""
+    for sub in ((0, 0), (1, 1), (1, 0)):
+        f, recon, pred = random_frame(rng, 10, sub)
+        before = [plane.copy() for plane in recon]
+        unit_in_log(f, 64, 64, 16, 8, st.MODE_IBC, U_VECTOR_X=-24, U_VECTOR_Y=-16)
+        _units.block_copy_unit(f)
+        for component in range(3):
+            sx, sy = sub if component else (0, 0)
+            source = before[component][48 >> sy : 56 >> sy, 40 >> sx : 56 >> sx]
+            for plane in (recon[component], pred[component]):
+                np.testing.assert_array_equal(plane[64 >> sy : 72 >> sy, 64 >> sx : 80 >> sx], source)
+        assert not f.p[fr.FAULT]
+        f.known[fr.LUMA, 10:14, 10:14] = 0
+        _units.block_copy_unit(f)
+        assert f.p[fr.FAULT]
+
+
+def check_luma_mapping(rng: np.random.Generator) -> None:
+    """Inverse mapping, the scale of chroma by the mean beside a block of 64x64, and scaled residuals."""
+    for bit_depth, first, last in ((8, 0, 15), (10, 1, 14), (10, 3, 11)):
+        width = 1 << (bit_depth - 4)
+        words = np.zeros(16, np.int64)
+        words[first : last + 1] = rng.integers(width // 2, width, last + 1 - first)
+        pivot = np.concatenate([[0], words.cumsum()])
+        scales = rng.integers(1000, 4000, 16)
+        inverse = tuple(width * 2048 // word if word else 0 for word in words.tolist())
+        mapping = LumaMapping(first, last, tuple(pivot.tolist()), (0,) * 16, inverse, tuple(scales.tolist()))
+        every = np.arange(1 << bit_depth)
+        wanted = plain.mapped_back(every, pivot, first, last, bit_depth)
+        np.testing.assert_array_equal(inverse_map(mapping, bit_depth), wanted)
+        for x, y in ((64, 64), (0, 64), (64, 0), (0, 0), (128, 128)):
+            f, recon, _ = random_frame(rng, bit_depth, (1, 1))
+            recon[0][:] = recon[0] * rng.random() * rng.random()
+            f.p[fr.LMCS_MIN], f.p[fr.LMCS_MAX], f.p[fr.VPDU_X] = first, last, -1
+            f.p[fr.PIVOT : fr.PIVOT + 17], f.p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = pivot, scales
+            scale = plain.chroma_scale(whole(recon[0]), x, y, pivot, scales, (first, last), bit_depth)
+            assert _luma_mapping.chroma_scale(f, x + 8, y + 24, 8, 8) == scale
+            residual = rng.integers(-(2 << bit_depth), 2 << bit_depth, 256)
+            f.s[fr.RESIDUALS : fr.RESIDUALS + 256] = residual
+            _luma_mapping.scale_residual(f, fr.RESIDUALS, 256, scale)
+            wanted = plain.scaled_residual(residual, scale, bit_depth)
+            np.testing.assert_array_equal(f.s[fr.RESIDUALS : fr.RESIDUALS + 256], wanted)
+
+
+CHECKS = (
+    check_prediction,
+    check_transforms,
+    check_scaling,
+    check_lfnst,
+    check_matrix,
+    check_cross_component,
+    check_palette,
+    check_block_copy,
+    check_luma_mapping,
+)
+
 if __name__ == "__main__":
     generator = np.random.default_rng(7)
-    for check in (check_prediction, check_transforms, check_scaling, check_lfnst):
+    for check in CHECKS:
         check(generator)
