@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 QPS = (22, 27, 32, 37, 42)
 """Those of the common test conditions and one above, where filters gain most."""
 
-Form = Literal["onnx", "sadl", "int16"]
+Form = Literal["onnx", "sadl", "int8", "int16"]
 
 
 def build_dataset(
@@ -217,21 +217,22 @@ def export(
 ) -> dict[str, Any]:
     """Write a trained network for other programs and check what was written: ONNX, ONNX of SADL's operators, integers.
 
-    "sadl" is for the one slice QP `qp`. "int16" is calibrated on `pictures` a QP of a store's split, with sums of
-    `accumulator_bits`. Returns what is to be said of the file, such as "largest_difference_to_pytorch".
+    "sadl" is for the one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the
+    latter with sums of `accumulator_bits`. Returns what is to be said of the file, such as "largest_difference_to_pytorch".
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
     """
     from codecnn.models import weights_path
 
     model, output = weights_path(model), Path(output)
-    suffix = ".safetensors" if form == "int16" else ".onnx"
+    integer = form in ("int8", "int16")
+    suffix = ".safetensors" if integer else ".onnx"
     if output.suffix != suffix:
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}")
     if output.resolve() == model.resolve():
         raise ConfigError(f"the export would overwrite the weights {model}")
-    if (form == "int16") != (store is not None):
-        raise ConfigError("the format int16, and no other, needs a store to calibrate on: --store")
+    if integer != (store is not None):
+        raise ConfigError("the formats int8 and int16, and no other, need a store to calibrate on: --store")
     if store is None:
         return _export_onnx(model, output, form, qp)
     from codecnn.filtering.integer import integer_network, load_integer, save_integer
@@ -244,6 +245,7 @@ def export(
         card,
         open_store(store),
         split,
+        bits=8 if form == "int8" else 16,
         pictures=pictures,
         accumulator_bits=accumulator_bits,
         device=where,

@@ -23,9 +23,11 @@ import torch
 
 from codecnn.codec.plane_sources import CELL_PLANES
 from codecnn.filtering.integer import (
+    Engine,
     ExactFilter,
     FastNetwork,
     IntegerNetwork,
+    engines,
     filter_reference,
     integer_path,
     load_integer,
@@ -106,11 +108,17 @@ def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, r
     planes = planes_of(network.graph.planes, picture, rng)
     expected = filter_reference(network, {name: planes[name] for name in network.graph.planes}, qp, 10)
     tile = int(rng.integers(64, max(picture.y.shape) + 64))
-    ways = {"whole": (None, 1, False), "tiles": (tile, 2, False), "float64": (tile, 1, True)}
+    ways: dict[str, tuple[int | None, int, Engine | None]] = {
+        "whole": (None, 1, "float32"),
+        "tiles": (tile, 2, "float32"),
+        "float64": (tile, 1, "float64"),
+    }
+    if "int8" in engines(network, device):
+        ways |= {"int8": (None, 1, "int8"), "int8 in tiles": (tile, 2, "int8")}
     wrong = {}
-    for way, (side, threads, wide) in ways.items():
+    for way, (side, threads, engine) in ways.items():
         torch.set_num_threads(threads)
-        made = ExactFilter(network, device=device, tile=side, wide=wide).samples(picture, qp, planes)
+        made = ExactFilter(network, device=device, tile=side, engine=engine).samples(picture, qp, planes)
         wrong[way] = sum(int((made[name] != expected[name]).sum()) for name in expected)
     wrong["batch"] = in_batches(network, planes, qp, device, rng)
     samples = sum(plane.size for plane in expected.values())

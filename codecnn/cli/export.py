@@ -1,4 +1,4 @@
-"""Networks for other programs: ONNX, ONNX for SADL, 16-bit integers."""
+"""Networks for other programs: ONNX, ONNX for SADL, integers of 8 and 16 bits."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,15 +13,17 @@ from codecnn.console import print_facts, progress
 @app.command()
 def export(
     model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", help="what is written: .onnx, or .safetensors for int16")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="what is written: .onnx, or .safetensors for integers")
+    ],
     form: Annotated[
-        Literal["onnx", "sadl", "int16"],
-        typer.Option("--format", help="ONNX; ONNX of few operators for one QP; 16-bit integers"),
+        Literal["onnx", "sadl", "int8", "int16"],
+        typer.Option("--format", help="ONNX; ONNX of few operators for one QP; integers of 8 or 16 bits"),
     ] = "onnx",
     qp: Annotated[int | None, typer.Option("-q", "--qp", help="for sadl: the slice QP that the graph is for")] = None,
-    store: Annotated[Path | None, typer.Option("--store", help="for int16: the store to calibrate on")] = None,
-    split: Annotated[str, typer.Option("--split", help="for int16: of the store")] = "train",
-    pictures: Annotated[int, typer.Option("--pictures", min=1, help="for int16: pictures a QP to calibrate on")] = 4,
+    store: Annotated[Path | None, typer.Option("--store", help="for integers: the store to calibrate on")] = None,
+    split: Annotated[str, typer.Option("--split", help="for integers: of the store")] = "train",
+    pictures: Annotated[int, typer.Option("--pictures", min=1, help="for integers: pictures a QP to calibrate on")] = 4,
     accumulator_bits: Annotated[
         int, typer.Option("--accumulator-bits", help="for int16: 32, or down to 25, faster here and coarser")
     ] = 32,

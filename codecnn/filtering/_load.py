@@ -28,13 +28,14 @@ def load_filter(
         filter_.video(video, [37], "filtered.yuv")      # all pictures of a Video, into a file
         filter_.card                                    # what the card beside the weights says
 
-    With `exact` the integers of weights in float are those that lie beside them, NAME.int16.safetensors, and it is
-    made sure that they were made from them. `device`, `tile` and `memory` as for `NetworkFilter`. Raises
+    With `exact` the integers of weights in float are those that lie beside them, NAME.int8.safetensors or else
+    NAME.int16.safetensors, and it is made sure that they were made from them. `device`, `tile` and `memory` as for `NetworkFilter`. Raises
     MissingFileError without the file, ModelError where it is not what its card says.
     """
     source, weights = None, weights_path(weights)
     if exact and not is_integer(weights):
-        source, weights = weights, integer_path(weights)
+        eight = integer_path(weights, 8)
+        source, weights = weights, eight if eight.is_file() else integer_path(weights)
         if not weights.is_file():
             raise MissingFileError(
                 f"{weights} does not exist: codecnn export --model {source} --format int16 --store STORE makes it"

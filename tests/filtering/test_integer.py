@@ -10,7 +10,7 @@ from scipy.signal import correlate
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering import FloatFilter
 from codecnn.filtering.integer import ExactFilter, FastNetwork, IntegerNetwork, filter_reference, quantise
-from codecnn.filtering.integer._fast import EXACT_FLOAT32
+from codecnn.filtering.integer._network import FLOAT32_EXACT
 from codecnn.filtering.integer.file import check_planes, md5_of, picture_of
 from codecnn.filtering.integer.reference import _compute, centred_integers, rounded, run_reference
 from codecnn.models import create_model, list_models, named_outputs
@@ -106,8 +106,8 @@ def test_goldens(name):
     assert network.accumulator_bits == 25
     planes = check_planes(network)
     assert md5_of(filter_reference(network, planes, 37, 10)) == GOLDEN[name]
-    for wide in (False, True):
-        samples = exact(network, planes, wide=wide)
+    for engine in ("float32", "float64"):
+        samples = exact(network, planes, engine=engine)
         assert md5_of(samples) == GOLDEN[name]
     (plane, *_) = samples.values()
     assert np.abs(plane - planes["rec_y"].astype(np.float32)).mean() > 1, "the filter does something"
@@ -219,7 +219,7 @@ def test_the_proof_is_the_worst_that_can_happen(bias, sign):
 def test_sums_beyond_24_bits_are_not_trusted_to_float32():
     """An odd sum of 25 bits is no float32 number; the widths are chosen by the proof."""
     network = tiny(np.full((1, 1, 5, 5), 1311), bias=1, shift=10, gain=64)
-    assert network.ranges["c"].widest > EXACT_FLOAT32
+    assert network.ranges["c"].widest > FLOAT32_EXACT
     fast = FastNetwork(network)
     assert fast.types["c"] == torch.float64
     rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from codecnn.filtering.integer import IntegerNetwork, quantise
+from codecnn.filtering.integer._eight import as_integers, fused, linked, spans
 from codecnn.models import create_model
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
@@ -46,3 +47,17 @@ def random_integers(network, height, width, seed=0, count=1, bit_depth=None):
         else:
             planes[name] = (rng.integers(0, 67, (count, 1, *shape)) / np.float32(67)).astype(np.float32)
     return planes
+
+
+def formula_eight(name, options=None, bit_depth=10) -> IntegerNetwork:
+    """Its form of 8 bits, of scales that are not measured."""
+    graph = fused(build_graph(formula_model(name, options)))
+    # Scales that are no powers of two, and differ by channel where nothing is added.
+    linked_names = {*linked(graph), *linked(graph).values()}
+    scales = {}
+    for node, (_, high) in spans(graph).items():
+        step = np.zeros(1) if node in linked_names else np.arange(graph.extents[node].channels) % 5
+        scales[node] = np.broadcast_to(high / (6.0 + step), (graph.extents[node].channels,)).copy()
+    for node in linked_names:
+        scales[node] = np.full(graph.extents[node].channels, 127 / 6.0)
+    return as_integers(graph, scales, bit_depth)

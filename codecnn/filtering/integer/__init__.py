@@ -1,7 +1,7 @@
-"""Integer-exact filtering: networks of 16-bit integers that give the same samples everywhere; see docs/integer.md."""
+"""Integer-exact filtering: networks of 8- or 16-bit integers that give the same samples everywhere; see docs/integer.md."""
 
 from codecnn.filtering.integer._convert import integer_network
-from codecnn.filtering.integer._exact import ExactFilter
+from codecnn.filtering.integer._exact import Engine, ExactFilter, build_engine, engines
 from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._quantisation import ACCUMULATOR_BITS, quantise
@@ -10,9 +10,12 @@ from codecnn.filtering.integer.reference import filter_reference
 
 __all__ = [
     "ACCUMULATOR_BITS",
+    "Engine",
     "ExactFilter",
     "FastNetwork",
     "IntegerNetwork",
+    "build_engine",
+    "engines",
     "filter_reference",
     "integer_network",
     "integer_path",

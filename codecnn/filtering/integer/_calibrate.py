@@ -1,9 +1,10 @@
-"""How large a network's tensors become on real pictures."""
+"""How large a network's tensors become on real pictures, and how fine 8 bits can be there."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,11 +12,17 @@ from codecnn.dataset.store import Unit
 from codecnn.filtering._base import decoded_planes
 from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import unit_planes
-from codecnn.models.graph.nodes import Graph, run
+from codecnn.filtering.integer._eight import linked, spans
+from codecnn.models.graph.nodes import Array, Graph, run
 
 TILE = 256
 PICTURES = 4
 """Pictures that are looked at for each QP."""
+SAMPLED = 512
+"""Positions of a tile that are looked at for the scales."""
+QUARTER_OCTAVES = 14
+"""How many scales are tried, each a quarter of a power of two finer, with ever more that saturates."""
+Progress = Callable[[int, int], None]
 
 
 def magnitudes(
@@ -24,7 +31,7 @@ def magnitudes(
     *,
     pictures: int = PICTURES,
     device: str | torch.device = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, float]:
     """The largest magnitude that each node's tensor has on decoded pictures of `units`, at every QP among them.
 
@@ -36,6 +43,75 @@ def magnitudes(
     def observe(name: str, tensor: Tensor) -> None:
         largest[name] = max(largest[name], float(tensor.abs().max()))
 
+    _observe(graph, units, pictures, device, progress, observe)
+    return dict(largest)
+
+
+def scales(
+    graph: Graph,
+    units: Sequence[Unit],
+    *,
+    pictures: int = PICTURES,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, Array]:
+    """The scale by channel of each convolution's and modulation's tensor, for a network of 8 bits; `graph` is fused.
+
+    Of some scales the one with the least mean squared error of rounding and saturation together, on the pictures that
+    `magnitudes` takes; where tensors are added to each other, the best for both whose ratio is a power of two.
+    """
+    own, rng = spans(graph), np.random.default_rng(0)
+    largest: dict[str, Array] = {}
+    sampled: dict[str, list[Array]] = defaultdict(list)
+
+    def observe(name: str, tensor: Tensor) -> None:
+        if name in own:
+            by_channel = tensor.transpose(0, 1).flatten(1)
+            at = torch.from_numpy(rng.integers(0, by_channel.shape[1], SAMPLED)).to(tensor.device)
+            sampled[name].append(by_channel[:, at].cpu().numpy())
+            most = by_channel.abs().amax(1).cpu().numpy()
+            largest[name] = np.maximum(largest.get(name, most), most)
+
+    _observe(graph, units, pictures, device, progress, observe)
+    best = {name: _best(np.concatenate(sampled[name], 1), largest[name], *own[name]) for name in own}
+    return _linked_scales(graph, best)
+
+
+def _best(samples: Array, largest: Array, low: int, high: int) -> Array:
+    """By channel the scale with the least squared error of `samples` (c, n)."""
+    coarsest = high / np.maximum(largest.astype(np.float64), 1e-6)
+    best, least = coarsest, np.full(len(coarsest), np.inf)
+    for step in range(QUARTER_OCTAVES):
+        scale = coarsest * 2.0 ** (step / 4)
+        error = np.clip(np.rint(samples * scale[:, None]), low, high) / scale[:, None] - samples
+        squared = np.square(error).mean(axis=1)
+        best, least = np.where(squared < least, scale, best), np.minimum(squared, least)
+    return best
+
+
+def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
+    """The scales of tensors that are added to each other, up to powers of two their geometric means."""
+    roots: dict[str, str] = {}
+    for name, source in linked(graph).items():
+        roots[name] = roots.get(source, source)
+    for root in set(roots.values()):
+        names = [root, *(name for name, own in roots.items() if own == root)]
+        octaves = np.log2([best[name] for name in names])
+        steps = np.rint(np.median(octaves - octaves[0], axis=1))
+        mean = (octaves - steps[:, None]).mean(axis=0)
+        best |= {name: 2.0 ** (mean + step) for name, step in zip(names, steps, strict=True)}
+    return best
+
+
+def _observe(
+    graph: Graph,
+    units: Sequence[Unit],
+    pictures: int,
+    device: str | torch.device,
+    progress: Progress | None,
+    observe: Callable[[str, Tensor], None],
+) -> None:
+    """Show every node's tensor to `observe`, for `pictures` of each QP of the units."""
     report = progress or (lambda done, total: None)
     chosen = _spread(units, pictures)
     for done, unit in enumerate(chosen):
@@ -49,7 +125,6 @@ def magnitudes(
         with torch.inference_mode():
             in_tiles(partial(run, graph, qp=qp, observe=observe), graph, planes, TILE)
     report(len(chosen), len(chosen))
-    return dict(largest)
 
 
 def _spread(units: Sequence[Unit], pictures: int) -> list[Unit]:

@@ -1,12 +1,13 @@
 """From weights and a store to an integer network and what its card says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from codecnn.dataset.store import Store
-from codecnn.filtering.integer._calibrate import PICTURES, magnitudes
+from codecnn.dataset.store import Store, Unit
+from codecnn.filtering.integer._calibrate import PICTURES, magnitudes, scales
+from codecnn.filtering.integer._eight import as_integers, fused
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._quantisation import MAX_ACCUMULATOR_BITS, quantise
 from codecnn.models import Card, FilterNetwork
@@ -23,6 +24,7 @@ def integer_network(
     store: Store,
     split: str = "train",
     *,
+    bits: int = 16,
     pictures: int = PICTURES,
     accumulator_bits: int = MAX_ACCUMULATOR_BITS,
     device: str | torch.device = "cpu",
@@ -31,20 +33,35 @@ def integer_network(
     """The integer form of `model`, calibrated on decoded pictures of a store, and its card.
 
     The card is that of the weights, with their sha256 as `source_sha256`, and what the calibration saw. `pictures` are
-    looked at for each QP, see `magnitudes`; `accumulator_bits` as for `quantise`. Raises StoreError where the store
+    looked at for each QP, see `magnitudes`; `bits` is 8 or 16, `accumulator_bits` of 16 as for `quantise`. Raises StoreError where the store
     lacks the split or a plane, ModelError for a network that has no integer form.
     """
     units = store.split(split)
     graph = build_graph(model)
-    bit_depth = max(MIN_BIT_DEPTH, *(unit.format.bit_depth for unit in units))
-    found = magnitudes(graph, units, pictures=pictures, device=device, progress=progress)
-    network = quantise(graph, found, bit_depth, accumulator_bits=accumulator_bits)
-    base = {name: value for name, value in card.items() if name not in ("schema", "task", "sha256", "provenance")}
+    bit_depth = bit_depth_for(units)
+    looked_at: dict[str, Any] = {"pictures": pictures, "device": device, "progress": progress}
+    if bits == 8:
+        joined = fused(graph)
+        network = as_integers(joined, scales(joined, units, **looked_at), bit_depth)
+    else:
+        network = quantise(graph, magnitudes(graph, units, **looked_at), bit_depth, accumulator_bits=accumulator_bits)
     calibration = {
         "data_key": store.data_key,
         "split": split,
         "pictures_per_qp": pictures,
         "qps": sorted({unit.qp for unit in units}),
-        "accumulator_bits": accumulator_bits,
     }
-    return network, {**base, "source_sha256": card.sha256, "calibration": calibration, "provenance": provenance()}
+    if bits == 16:
+        calibration["accumulator_bits"] = accumulator_bits
+    return network, source_card(card) | {"calibration": calibration, "provenance": provenance()}
+
+
+def bit_depth_for(units: Sequence[Unit]) -> int:
+    """The bit depth of the samples that a network calibrated on these units takes."""
+    return max(MIN_BIT_DEPTH, *(unit.format.bit_depth for unit in units))
+
+
+def source_card(card: Card) -> dict[str, Any]:
+    """What the card of integers takes over from that of the weights that they are made of."""
+    base = {name: value for name, value in card.items() if name not in ("schema", "task", "sha256", "provenance")}
+    return {**base, "source_sha256": card.sha256}

@@ -1,27 +1,72 @@
 """Integer networks as filters of pictures."""
 
+import time
 from functools import partial
-from typing import Unpack
+from typing import Literal, Unpack
 
+import torch
 from torch import Tensor
 
 from codecnn.filtering._frame import in_tiles
 from codecnn.filtering._picture_filter import FilterOptions, NetworkFilter
 from codecnn.filtering._tile_memory import bytes_per_sample
+from codecnn.filtering.integer._bytes import ByteNetwork, computes_bytes
 from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.models.planes import CHROMA_PLANES
+
+Engine = Literal["float32", "float64", "int8"]
+_TRIAL = 96
+"""Side of the luma that engines are timed with."""
+
+
+def engines(network: IntegerNetwork, device: str | torch.device = "cpu") -> list[Engine]:
+    """What can compute a network on a device, all to the same samples, apart from "float64": all in float64.
+
+    "float32"  float convolutions, each in float32 where its sums are proven to fit
+    "int8"     of a network of 8 bits, oneDNN's convolutions of bytes on processors with VNNI or AMX
+    """
+    bytes_too = network.bits == 8 and torch.device(device).type == "cpu" and computes_bytes()
+    return ["float32", "int8"] if bytes_too else ["float32"]
+
+
+def build_engine(network: IntegerNetwork, engine: Engine, device: str | torch.device = "cpu") -> FastNetwork:
+    """The network ready to run by an engine; raises ModelError for one that is not among `engines`."""
+    return ByteNetwork(network) if engine == "int8" else FastNetwork(network, device, wide=engine == "float64")
+
+
+def _fastest(network: IntegerNetwork, device: str | torch.device) -> FastNetwork:
+    """The network by the engine that takes the least time for a small window."""
+    built = [build_engine(network, engine, device) for engine in engines(network, device)]
+    if len(built) == 1:
+        return built[0]
+    side = _TRIAL + -_TRIAL % network.graph.stride + 2 * network.graph.halo
+    planes = {
+        name: torch.zeros(1, 1, *[side // (2 if name in CHROMA_PLANES else 1)] * 2) for name in network.graph.planes
+    }
+
+    def seconds(one: FastNetwork) -> float:
+        one(planes, 32, network.bit_depth)  # what is packed and allocated once
+        start = time.perf_counter()
+        one(planes, 32, network.bit_depth)
+        return time.perf_counter() - start
+
+    return min(built, key=seconds)
 
 
 class ExactFilter(NetworkFilter):
     """`network` as a filter whose samples depend on nothing but the network and the picture.
 
     Neither `device`, `tile`, `memory`, as of `NetworkFilter`, nor the number of threads changes one of them; nor does
-    `wide`, which computes in float64 what float32 holds as well.
+    `engine`, of which None takes the fastest.
     """
 
-    def __init__(self, network: IntegerNetwork, *, wide: bool = False, **options: Unpack[FilterOptions]) -> None:
+    def __init__(
+        self, network: IntegerNetwork, *, engine: Engine | None = None, **options: Unpack[FilterOptions]
+    ) -> None:
         self.network = network
-        self.fast = FastNetwork(network, options.get("device", "cpu"), wide=wide)
+        device = options.get("device", "cpu")
+        self.fast = _fastest(network, device) if engine is None else build_engine(network, engine, device)
         super().__init__(network.graph, **options)
         if network.graph.uses_qp:
             self.planes = (*self.planes, "qp")

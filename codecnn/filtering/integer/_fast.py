@@ -13,17 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.filtering.integer._network import IntegerNetwork, check_bit_depth, gain_shift, half
+from codecnn.filtering.integer._network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
 from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
 from codecnn.models.planes import SAMPLE_PLANES
-
-EXACT_FLOAT32 = 2**24
-"""All integers up to this magnitude are float32 numbers."""
 
 # Why this is exact: the proof of `network` bounds every partial sum, in whatever order it is added. While those are
 # integers below 2^24 (2^53), each is a float32 (float64) number, so no addition rounds, with or without fused
 # multiply-add, and addition is associative again: blocking, vector width and threads change nothing. Dividing all
-# terms by 2^shift only moves exponents; floor(sum / 2^shift + 1/2) is then the integers' (sum + half) >> shift.
+# terms by 2^shift only moves exponents; floor(sum / 2^shift + 1/2) is then the integers' (sum + half) >> shift, and
+# torch's round, which takes halves to even, that of networks of 8 bits.
 
 
 class FastNetwork:
@@ -42,9 +40,10 @@ class FastNetwork:
         wide = wide or self.device.type != "cpu"
         for node in network.graph.nodes:
             widest = network.ranges[node.name].widest
-            kind = torch.float32 if widest <= EXACT_FLOAT32 and not wide else torch.float64
+            kind = torch.float32 if widest <= FLOAT32_EXACT and not wide else torch.float64
             self.types[node.name] = kind
-            self.tensors[node.name] = {name: tensor.to(self.device, kind) for name, tensor in _scaled(node).items()}
+            tensors = _scaled(node, network.bits)
+            self.tensors[node.name] = {name: tensor.to(self.device, kind) for name, tensor in tensors.items()}
 
     def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
         check_bit_depth(self.network, bit_depth)
@@ -52,28 +51,47 @@ class FastNetwork:
         def compute(node: Node, inputs: list[Tensor]) -> Tensor:
             if node.op == "plane":
                 return _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
-            if node.op == "qp":
-                middle = 1 << (self.network.bit_depth - 1)
-                return torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
             if node.op == "output":
                 return self._output(node, inputs[0], planes, qp, bit_depth)
-            tensors, kind = self.tensors[node.name], self.types[node.name]
-            # What is kept between nodes is saturated to 16 bits, so float32 holds it whatever the sums took.
-            return _COMPUTE[node.op](node, [x.to(kind) for x in inputs], tensors, qp).to(torch.float32)
+            return self._compute(node, inputs, qp)
 
         with torch.inference_mode(), exact_arithmetic(self.device.type):
             return walk(self.network.graph.nodes, compute)
+
+    def _compute(self, node: Node, inputs: list[Tensor], qp: int) -> Tensor:
+        if node.op == "qp":
+            middle = 1 << (self.network.bit_depth - 1)
+            return torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
+        kind = self.types[node.name]
+        made = _COMPUTE[node.op](node, [x.to(kind) for x in inputs], self.tensors[node.name], qp)
+        if "low" in node.values:
+            made = self._saturated(node, made)
+        # What is kept between nodes is saturated to 16 bits, so float32 holds it whatever the sums took.
+        return made.to(torch.float32)
+
+    def _saturated(self, node: Node, sums: Tensor) -> Tensor:
+        """What becomes of a node's sums, which are divided by the power of two that they are shifted by."""
+        if self.network.bits == 8:
+            sums.round_()
+        else:
+            if node.op == "add" and node.values["shift"] > 0:
+                sums.add_(0.5)
+            sums.floor_()
+        return sums.clamp_(node.values["low"], node.values["high"])
 
     def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
         gain = self.tensors[node.name]["gain"]
         shift = gain_shift(node, bit_depth)
         factor = gain[qp if len(gain) > 1 else 0].to(torch.float64) * 2.0**-shift
-        # 16 bits times 16 bits, always in float64: the picture's bit depth changes the shift, so nothing is folded.
-        change = (x.to(torch.float64) * factor + half(shift) * 2.0**-shift).floor_()
+        if self.network.bits == 8:
+            change = (x * float(factor)).round_()
+        else:
+            # 16 bits times 16 bits, always in float64: the picture's bit depth changes the shift, so nothing is folded.
+            change = (x.to(torch.float64) * factor + half(shift) * 2.0**-shift).floor_()
         base: Tensor | float = 1 << (bit_depth - 1)
         if len(node.inputs) == 2:
             base = cropped(planes[node.inputs[1]], node.values["crop"])
-        return (base + change).clamp_(0, (1 << bit_depth) - 1).to(torch.float32)
+        return change.add_(base).clamp_(0, (1 << bit_depth) - 1).to(torch.float32)
 
 
 @contextlib.contextmanager
@@ -97,17 +115,22 @@ def exact_arithmetic(device: str) -> Iterator[None]:
         onednn.fp32_precision = before
 
 
-def _scaled(node: Node) -> dict[str, Tensor]:
-    """A node's tensors, float64, over the power of two that its shift divides by, with the rounding in the offset."""
+def _scaled(node: Node, bits: int) -> dict[str, Tensor]:
+    """A node's tensors, float64, over the power of two that its shift divides by.
+
+    Where halves are rounded up, what that takes is in the offset.
+    """
     tensors = {name: torch.from_numpy(tensor.astype(np.float64)) for name, tensor in node.tensors.items()}
-    shift = node.values.get("shift", 0)
-    for name in tensors:
-        if name in ("bias", "offset"):
-            tensors[name] += half(shift)
-    tensors = {name: tensor * 2.0**-shift for name, tensor in tensors.items()}
-    if "weight" in tensors:
-        tensors["weight"] = tensors["weight"].contiguous(memory_format=torch.channels_last)
-    return tensors
+    shift = tensors.pop("shift", torch.tensor(float(node.values.get("shift", 0))))
+    scaled = {}
+    for name, tensor in tensors.items():
+        if bits == 16 and name in ("bias", "offset"):
+            tensor += half(int(shift))
+        by_channel = shift[:, None, None, None] if name == "weight" and shift.dim() else shift
+        scaled[name] = tensor * 2.0**-by_channel
+    if "weight" in scaled:
+        scaled["weight"] = scaled["weight"].contiguous(memory_format=torch.channels_last)
+    return scaled
 
 
 def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -> Tensor:
@@ -118,29 +141,20 @@ def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -
     return (scaled.clamp_(0, 2 * middle - 1) - middle).to(torch.float32)
 
 
-def _saturated(node: Node, sums: Tensor) -> Tensor:
-    return sums.floor_().clamp_(node.values["low"], node.values["high"])
-
-
 def _conv(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
     padding = same_padding(tensors["weight"]) if node.values["pad"] else (0, 0)
     x = inputs[0].contiguous(memory_format=torch.channels_last)
     sums = F.conv2d(x, tensors["weight"], tensors["bias"], padding=padding, groups=node.values["groups"])
-    return _saturated(node, sums)
+    return sums.add_(inputs[1], alpha=2.0 ** -node.values["skip"]) if len(inputs) == 2 else sums
 
 
 def _add(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
     left, right, shift = (node.values[name] for name in ("left", "right", "shift"))
-    sums = inputs[0] * 2.0 ** (left - shift)
-    sums.add_(inputs[1], alpha=2.0 ** (right - shift))
-    if shift > 0:
-        sums.add_(0.5)
-    return _saturated(node, sums)
+    return (inputs[0] * 2.0 ** (left - shift)).add_(inputs[1], alpha=2.0 ** (right - shift))
 
 
 def _modulate(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
-    sums = inputs[0] * tensors["factor"][qp, :, None, None]
-    return _saturated(node, sums.add_(tensors["offset"][qp, :, None, None]))
+    return (inputs[0] * tensors["factor"][qp, :, None, None]).add_(tensors["offset"][qp, :, None, None])
 
 
 _COMPUTE: dict[str, Operation] = MOVES | {"conv": _conv, "add": _add, "modulate": _modulate}

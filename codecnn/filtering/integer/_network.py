@@ -20,15 +20,31 @@ INT32_MAX = 2**31 - 1
 MAX_SHIFT = 31
 MIN_BIT_DEPTH, MAX_BIT_DEPTH = 8, 16
 
-TYPES = {"weight": np.int16, "bias": np.int32, "factor": np.int16, "offset": np.int32, "gain": np.int16}
-"""The type of each tensor of a node."""
+FLOAT32_EXACT = 2**24
+"""All integers up to this magnitude are float32 numbers."""
+WIDEST = {8: FLOAT32_EXACT, 16: INT32_MAX}
+"""The largest magnitude of a sum, by a network's bits."""
+
+TYPES: dict[str, tuple[type[np.generic], ...]] = {
+    "weight": (np.int16,),
+    "bias": (np.int32,),
+    "factor": (np.int16,),
+    "offset": (np.int32,),
+    "gain": (np.int16,),
+}
+TYPES_8 = TYPES | {"weight": (np.int8, np.int16), "shift": (np.int8,)}
+"""The types that each tensor of a node may have."""
+_SATURATION = {"low": INT16, "high": INT16}
 VALUES: dict[str, dict[str, tuple[int, int]]] = {
-    "conv": {"shift": (0, MAX_SHIFT), "low": INT16, "high": INT16},
-    "modulate": {"shift": (0, MAX_SHIFT), "low": INT16, "high": INT16},
-    "add": {"left": (0, 15), "right": (0, 15), "shift": (0, MAX_SHIFT), "low": INT16, "high": INT16},
+    "conv": {"shift": (0, MAX_SHIFT)} | _SATURATION,
+    "modulate": {"shift": (0, MAX_SHIFT)} | _SATURATION,
+    "add": {"left": (0, 15), "right": (0, 15), "shift": (0, MAX_SHIFT)} | _SATURATION,
     "output": {"fraction": (MAX_BIT_DEPTH, MAX_SHIFT + MIN_BIT_DEPTH)},
 }
+VALUES_8 = VALUES | {"conv": {"skip": (-MAX_SHIFT, MAX_SHIFT)} | _SATURATION, "modulate": _SATURATION}
 """Numbers that the integer form of an operation has, and the least and the largest that each may be."""
+SHIFTED_BY_CHANNEL = ("conv", "modulate")
+"""Operations of 8-bit networks whose shift is a tensor, one number a channel."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +64,13 @@ class IntegerNetwork:
     """A proven integer network. Raises ModelError that names the node which is not one.
 
     `bit_depth` is that of the samples it was made for; pictures of fewer bits are shifted up to it, pictures of more
-    are refused.
+    are refused. `bits` is 16 or 8: networks of 8 have weights of 8 bits where their inputs have 8, shifts by channel,
+    halves rounded to even, and no sum beyond FLOAT32_EXACT.
     """
 
     graph: Graph
     bit_depth: int
+    bits: int = 16
     ranges: Mapping[str, Range] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,13 +79,16 @@ class IntegerNetwork:
         for name in self.graph.outputs:
             if f"rec_{name}" not in self.graph.planes:
                 raise ModelError(f"it makes {name} and does not take the plane rec_{name}")
+        if type(self.bits) is not int or self.bits not in WIDEST:
+            raise ModelError(f"networks have 8 or 16 bits, not {str(self.bits)[:20]}")
         ranges: dict[str, Range] = {}
         for node in self.graph.nodes:
-            _check(node)
+            _check(node, self.bits)
             inputs = [ranges[name] for name in node.inputs]
             ranges[node.name] = found = node_range(node, inputs, self.bit_depth)
-            if found.widest > INT32_MAX:
-                raise ModelError(f"a sum of node {node.name!r} can reach {found.widest}, beyond 32 bits")
+            if found.widest > WIDEST[self.bits]:
+                beyond = "32 bits" if self.bits == 16 else "2^24"
+                raise ModelError(f"a sum of node {node.name!r} can reach {found.widest}, beyond {beyond}")
         object.__setattr__(self, "ranges", ranges)
 
     @property
@@ -81,19 +102,30 @@ def node_range(node: Node, inputs: list[Range], bit_depth: int) -> Range:
     return _RANGES[node.op](node, inputs, bit_depth)
 
 
-def _check(node: Node) -> None:
-    for name, (least, most) in VALUES.get(node.op, {}).items():
+def _check(node: Node, bits: int) -> None:
+    allowed, types = (VALUES, TYPES) if bits == 16 else (VALUES_8, TYPES_8)
+    for name, (least, most) in allowed.get(node.op, {}).items():
         value = node.values.get(name)
         if type(value) is not int or not least <= value <= most:
             raise ModelError(f"node {node.name!r} has {name} {str(value)[:30]}, not {least} to {most}")
-    unknown = set(node.values) - set(VALUES.get(node.op, ())) - set(GRAPH_VALUES.get(node.op, ()))
-    if unknown or set(node.tensors) != set(GRAPH_TENSORS.get(node.op, ())):
+    unknown = set(node.values) - set(allowed.get(node.op, ())) - set(GRAPH_VALUES.get(node.op, ()))
+    by_channel = {"shift"} if bits == 8 and node.op in SHIFTED_BY_CHANNEL else set()
+    if unknown or set(node.tensors) != set(GRAPH_TENSORS.get(node.op, ())) | by_channel:
         raise ModelError(f"node {node.name!r} ({node.op}) has values or tensors that its operation does not have")
     if "low" in node.values and node.values["low"] > node.values["high"]:
         raise ModelError(f"node {node.name!r} cannot be between {node.values['low']} and {node.values['high']}")
     for name, tensor in node.tensors.items():
-        if tensor.dtype != TYPES.get(name):
+        if tensor.dtype not in types.get(name, ()):
             raise ModelError(f"node {node.name!r} has {name[:30]} of type {tensor.dtype}")
+    if bits == 16 and node.op == "conv" and len(node.inputs) != 1:
+        raise ModelError(f"node {node.name!r} adds a tensor to a convolution, which networks of 8 bits do")
+    for shift in [node.tensors[name] for name in by_channel]:
+        channels = node.tensors["bias" if node.op == "conv" else "offset"].shape[-1]
+        if shift.shape != (channels,) or int(shift.min()) < 0 or int(shift.max()) > MAX_SHIFT:
+            raise ModelError(f"node {node.name!r} has shifts that are not {channels} numbers from 0 to {MAX_SHIFT}")
+        left = shift.astype(int) - node.values.get("skip", 0)
+        if len(node.inputs) == 2 and not 0 <= left.min() <= left.max() <= MAX_SHIFT:
+            raise ModelError(f"node {node.name!r} would add its second input shifted by {left.min()} to {left.max()}")
 
 
 def half(shift: int) -> int:
@@ -110,7 +142,8 @@ def _saturated(node: Node, channels: int, least: Ints, most: Ints) -> Range:
     """The range of an operation that ends in rounding, a shift and saturation, from that of its sums."""
     # Saturation makes ranges independent of each other: without it those of a deep network would grow with its depth,
     # and no weights of use would be proven. What is added for rounding is positive, so it counts above alone.
-    rounding = half(node.values["shift"])
+    # To even, the sum as it is decides; a shift by channel is that of such a network.
+    rounding = half(node.values["shift"]) if "shift" in node.values else 0
     widest = max(int(most.max()) + rounding, -int(least.min()))
     return Range(np.full(channels, node.values["low"]), np.full(channels, node.values["high"]), widest)
 
@@ -136,9 +169,16 @@ def _conv(node: Node, inputs: list[Range], bit_depth: int) -> Range:
     weight, bias = node.tensors["weight"].astype(np.int64), node.tensors["bias"].astype(np.int64)
     # A product is least or largest at an end of its input's range, at which one depends on the weight's sign.
     least, most = _with_zero(weight * by_weight(node, inputs[0].low), weight * by_weight(node, inputs[0].high))
-    bias_least, bias_most = _with_zero(bias, bias)
     axes = (1, 2, 3)
-    return _saturated(node, len(bias), least.sum(axis=axes) + bias_least, most.sum(axis=axes) + bias_most)
+    lowest, highest = least.sum(axis=axes), most.sum(axis=axes)
+    added = [(bias, bias)]
+    if len(inputs) == 2:
+        left = node.tensors["shift"].astype(np.int64) - node.values["skip"]
+        added.append((inputs[1].low << left, inputs[1].high << left))
+    for bounds in added:
+        below, above = _with_zero(*bounds)
+        lowest, highest = lowest + below, highest + above
+    return _saturated(node, len(bias), lowest, highest)
 
 
 def _modulate(node: Node, inputs: list[Range], bit_depth: int) -> Range:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from codecnn.errors import CodecnnError, MissingFileError, ModelError
-from codecnn.filtering.integer._exact import ExactFilter
+from codecnn.filtering.integer._exact import ExactFilter, engines
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer.reference import filter_reference
 from codecnn.models.card import Card, as_card, card_path
@@ -25,7 +25,8 @@ from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 from codecnn.video import Picture
 
-SCHEMA = 1
+SCHEMAS = {16: 1, 8: 2}
+"""By the bits of a network, the schema of its card: what reads the first alone refuses the second."""
 TASK = "integer"
 CHECK_SIZE = (37, 45)
 """Height and width of the picture whose filtered samples a card has the MD5 of: odd, so that every edge matters."""
@@ -56,6 +57,7 @@ class _Content(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
     bit_depth: int
+    bits: int = 16
     sha256: str
     check: dict[str, str]
     nodes: list[_Node] = Field(min_length=1, max_length=MAX_NODES)
@@ -105,9 +107,10 @@ def save_integer(path: Path | str, network: IntegerNetwork, card: Mapping[str, A
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, part)
     planes = check_planes(network)
     made = {
-        "schema": SCHEMA,
+        "schema": SCHEMAS[network.bits],
         "task": TASK,
         "sha256": sha256_file(path),
+        **({"bits": network.bits} if network.bits != 16 else {}),
         "bit_depth": network.bit_depth,
         "accumulator_bits": network.accumulator_bits,
         "check": {str(qp): md5_of(filter_reference(network, planes, qp, network.bit_depth)) for qp in CHECK_QPS},
@@ -119,9 +122,9 @@ def save_integer(path: Path | str, network: IntegerNetwork, card: Mapping[str, A
     write_json(card_path(path), {**card, **made})
 
 
-def integer_path(weights: Path | str) -> Path:
-    """Where the integer form of weights NAME.safetensors lies unless it is told otherwise: NAME.int16.safetensors."""
-    return Path(weights).with_suffix(".int16.safetensors")
+def integer_path(weights: Path | str, bits: int = 16) -> Path:
+    """Where the integers of weights NAME.safetensors lie unless it is told otherwise: NAME.int16.safetensors, or int8."""
+    return Path(weights).with_suffix(f".int{bits}.safetensors")
 
 
 def is_integer(path: Path | str) -> bool:
@@ -144,14 +147,18 @@ def load_integer(path: Path | str) -> tuple[IntegerNetwork, Card]:
         if not file.is_file():
             raise MissingFileError(f"{file} does not exist")
     content = read_json(card_path(path))
-    if not isinstance(content, dict) or content.get("task") != TASK or content.get("schema") != SCHEMA:
-        raise ModelError(f"{card_path(path)} is not the card of an integer network of schema {SCHEMA}")
+    if not isinstance(content, dict) or content.get("task") != TASK or content.get("schema") not in SCHEMAS.values():
+        raise ModelError(f"{card_path(path)} is not the card of an integer network of schema 1 or 2")
     try:
         own = _Content.model_validate(content)
     except ValidationError as error:
         found = error.errors()[0]
         place = ".".join(str(part) for part in found["loc"])[:100]
         raise ModelError(f"{card_path(path)} is not a whole card: {place}: {found['msg'][:200]}") from error
+    if SCHEMAS.get(own.bits) != content["schema"]:
+        raise ModelError(
+            f"{card_path(path)} says {str(own.bits)[:20]} bits, and schema {content['schema']} is not theirs"
+        )
     if sha256_file(path) != own.sha256:
         raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
     try:
@@ -189,7 +196,7 @@ def _network(content: _Content, tensors: dict[str, Array]) -> IntegerNetwork:
         raise ModelError(
             f"it has {channels} channels and windows {trim} samples off: {MAX_CHANNELS}, {MAX_TRIM} at most"
         )
-    return IntegerNetwork(graph, content.bit_depth)
+    return IntegerNetwork(graph, content.bit_depth, content.bits)
 
 
 def _check_samples(network: IntegerNetwork, md5s: dict[str, str]) -> None:
@@ -199,5 +206,6 @@ def _check_samples(network: IntegerNetwork, md5s: dict[str, str]) -> None:
     planes = check_planes(network)
     picture = picture_of(planes, network.bit_depth)
     for qp in CHECK_QPS:
-        if md5_of(ExactFilter(network).samples(picture, qp, planes)) != md5s[str(qp)]:
-            raise ModelError(f"its card says other samples at QP {qp} than are computed here")
+        for engine in engines(network):
+            if md5_of(ExactFilter(network, engine=engine).samples(picture, qp, planes)) != md5s[str(qp)]:
+                raise ModelError(f"its card says other samples at QP {qp} than are computed here")

@@ -54,8 +54,8 @@ def run_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int,
         if node.op == "qp":
             return np.full_like(x[0][:, :1], (qp << (network.bit_depth - 6)) - (1 << (network.bit_depth - 1)))
         if node.op == "output":
-            return _output(node, x[0], planes, qp, bit_depth)
-        return _compute(node, x, qp)
+            return _output(node, x[0], planes, qp, bit_depth, network.bits)
+        return _compute(node, x, qp, network.bits)
 
     return walk(network.graph.nodes, compute)
 
@@ -70,25 +70,45 @@ def centred_integers(name: str, plane: Array, bit_depth: int, network_bit_depth:
 
 def rounded(sums: Ints, shift: int) -> Ints:
     """sums / 2^shift to the nearest integer, halves up."""
-    # Halves up and not to even: one addition and one shift, in C and hardware as well, with no look at the sum's bits.
+    # One addition and one shift, in C and hardware as well, with no look at the sum's bits.
     return (sums + half(shift)) >> shift
 
 
-def _saturated(node: Node, sums: Ints) -> Ints:
+def rounded_to_even(sums: Ints, shift: int | Ints) -> Ints:
+    """sums / 2^shift to the nearest integer, halves to the even one, as floating-point units and int8 libraries do."""
+    below = sums >> shift
+    rest = (sums - (below << shift)) << 1
+    whole = np.int64(1) << np.asarray(shift, np.int64)
+    return below + ((rest > whole) | ((rest == whole) & (below & 1 == 1)))
+
+
+def _saturated(node: Node, sums: Ints, bits: int) -> Ints:
     # Once for each sum, when it is whole: every rounding of a part would lose a fraction of its own.
-    return np.clip(rounded(sums, node.values["shift"]), node.values["low"], node.values["high"])
+    if bits == 16:
+        made = rounded(sums, node.values["shift"])
+    else:
+        shift = node.values["shift"] if "shift" in node.values else _by_channel(node.tensors["shift"])
+        made = rounded_to_even(sums, shift)
+    return np.clip(made, node.values["low"], node.values["high"])
 
 
-def _compute(node: Node, x: list[Ints], qp: int) -> Ints:
+def _by_channel(tensor: Array) -> Ints:
+    return tensor.astype(np.int64)[:, None, None]
+
+
+def _compute(node: Node, x: list[Ints], qp: int, bits: int = 16) -> Ints:
     first = x[0]
     match node.op:
         case "conv":
-            return _saturated(node, _conv(node, first))
+            sums = _conv(node, first)
+            if len(x) == 2:
+                sums += x[1] << (_by_channel(node.tensors["shift"]) - node.values["skip"])
+            return _saturated(node, sums, bits)
         case "add":
-            return _saturated(node, (first << node.values["left"]) + (x[1] << node.values["right"]))
+            return _saturated(node, (first << node.values["left"]) + (x[1] << node.values["right"]), bits)
         case "modulate":
-            factor, offset = (node.tensors[name][qp].astype(np.int64)[:, None, None] for name in ("factor", "offset"))
-            return _saturated(node, first * factor + offset)
+            factor, offset = (_by_channel(node.tensors[name][qp]) for name in ("factor", "offset"))
+            return _saturated(node, first * factor + offset, bits)
         case "concat":
             return np.concatenate(x, axis=1)
         case "crop":
@@ -129,9 +149,10 @@ def _conv(node: Node, x: Ints) -> Ints:
     return np.moveaxis(sums.reshape(n, h, w, outputs), 3, 1).astype(np.int64)
 
 
-def _output(node: Node, x: Ints, planes: Mapping[str, Array], qp: int, bit_depth: int) -> Ints:
+def _output(node: Node, x: Ints, planes: Mapping[str, Array], qp: int, bit_depth: int, bits: int) -> Ints:
     gain = node.tensors["gain"].astype(np.int64)
-    change = rounded(x * gain[qp if len(gain) > 1 else 0], gain_shift(node, bit_depth))
+    nearest = rounded if bits == 16 else rounded_to_even
+    change = nearest(x * gain[qp if len(gain) > 1 else 0], gain_shift(node, bit_depth))
     base: Array | int = 1 << (bit_depth - 1)
     if len(node.inputs) == 2:
         plane, crop = planes[node.inputs[1]].astype(np.int64), node.values["crop"]

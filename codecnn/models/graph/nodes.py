@@ -32,7 +32,8 @@ class Node:
 
     plane      the input plane of the node's name, centred: 4·(x - 1/2)
     qp         the QP as a plane of its input's size: (q - 32) / 16
-    conv       convolution, padded with zeros to keep the size where `pad` is 1; `relu` 1 cuts what is negative
+    conv       convolution, padded with zeros to keep the size where `pad` is 1, and the second input added where there
+               is one; `relu` 1 cuts what is negative
     add, concat of their inputs
     modulate   factor[q]·x + offset[q] by channel; tables (64, c)
     crop       without `size` samples on each side
@@ -174,6 +175,7 @@ def same_padding(weight: Array | Tensor) -> tuple[int, int]:
 def _conv(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
     padding = same_padding(tensors["weight"]) if node.values["pad"] else (0, 0)
     x = F.conv2d(inputs[0], tensors["weight"], tensors["bias"], padding=padding, groups=node.values["groups"])
+    x = x + inputs[1] if len(inputs) == 2 else x
     return x.relu() if node.values["relu"] else x
 
 
@@ -208,7 +210,7 @@ _COMPUTE: dict[str, Operation] = MOVES | {
     "modulate": _modulate,
 }
 
-_INPUTS = {"plane": (0,), "add": (2,), "output": (1, 2), "concat": range(1, 10_000)}
+_INPUTS = {"plane": (0,), "conv": (1, 2), "add": (2,), "output": (1, 2), "concat": range(1, 10_000)}
 """How many inputs an operation takes; all others one."""
 GRAPH_VALUES = {
     "conv": {"pad": 1, "groups": 2**16},
@@ -262,13 +264,16 @@ def _extent(node: Node, inputs: list[Extent]) -> Extent:
             down, across = down + cell * (height // 2), across + cell * (width // 2)
             trim += 0 if node.values["pad"] else cell * (height // 2)
             channels = weight.shape[0]
+            for added in inputs[1:]:
+                fits = (added.channels, added.cell, added.trim) == (channels, cell, trim)
+                need(fits, "is added to a tensor of another size")
         case "add" | "concat":
             same = all((extent.cell, extent.trim) == (cell, trim) for extent in inputs)
             need(same, "has inputs of different sizes")
             need(node.op == "concat" or inputs[0].channels == inputs[1].channels, "has inputs of different channels")
             channels = channels if node.op == "add" else sum(extent.channels for extent in inputs)
         case "modulate":
-            for table in node.tensors.values():
+            for table in (node.tensors[name] for name in GRAPH_TENSORS["modulate"]):
                 need(table.shape == (QPS, channels), f"has a table {table.shape}, not {(QPS, channels)}")
         case "crop":
             trim += cell * node.values["size"]

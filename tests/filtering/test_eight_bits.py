@@ -1,0 +1,249 @@
+"""Networks of 8 bits: every engine against the plain form bit for bit, and files that are none."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from codecnn.errors import ModelError
+from codecnn.filtering.integer import ExactFilter, IntegerNetwork, build_engine, engines, filter_reference
+from codecnn.filtering.integer._bytes import ByteNetwork, computes_bytes
+from codecnn.filtering.integer.file import check_planes, load_integer, md5_of, save_integer
+from codecnn.filtering.integer.reference import rounded_to_even, run_reference
+from codecnn.models import list_models
+from codecnn.models.graph.nodes import Graph, Node
+from codecnn.runs import read_json, sha256_file, write_json
+from tests.filtering.test_integer import OPTIONS, assert_same, exact, single
+from tests.helpers.integer_zoo import formula_eight, random_integers
+
+GOLDEN = {
+    "arcnn": "f3b9a292c6989308b8cc54faad82292c",
+    "dncnn": "2d010f20a4e5b9c7857efa4a75b489c9",
+    "edsr": "7863eba6735e87ccf602277a0ba331c0",
+    "low_cost_17": "ba0df246241ebb37844c6dde53e7e888",
+    "low_cost_5": "af9fb7657c2ae7dc50afc583b91716a6",
+    "low_cost_75": "d8773c052ae3931b01a5b9cc4f55c17e",
+    "low_cost_yuv_17": "ec4ff3ae4a4e6464117198b2ffbcd54d",
+    "low_cost_yuv_75": "52dd55b9f456488c3e91afb56c3bc835",
+    "quarter_haar": "64460605b23af2ad528c2c31878f8a2c",
+    "quarter_light": "49d4b4b3d9d9f6a16f874241ddd80462",
+    "quarter_unshuffle": "efc858f140c2228dd71d652cb4689170",
+    "rdn": "533b72b813387941040ce8a2312d555e",
+    "rdn_32_3_6_16": "533b72b813387941040ce8a2312d555e",
+    "rdn_32_4_6_24": "b8565862de2fb8f26b72eb4fd00da65d",
+    "rdn_64_4_6_24_shuffle": "a09e2b8a13059316b6ff56a46e582213",
+    "rdn_yuv": "9f770d2d198dd92cccc16607580f1bce",
+    "vrcnn": "ba0720d3e29b04410b81c63119725415",
+}
+"""MD5 of the samples at QP 37 that `formula_eight` makes of the picture of `check_planes`."""
+ENGINES = ("float32", "float64", "int8")
+needs_bytes = pytest.mark.skipif(not computes_bytes(), reason="this processor has no exact convolutions of bytes")
+
+
+def here(names=ENGINES):
+    return [name for name in names if name != "int8" or computes_bytes()]
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_goldens(name):
+    """The same samples in NumPy and by every engine, today and on every machine."""
+    network = formula_eight(name)
+    assert network.bits == 8
+    assert network.accumulator_bits <= 25
+    planes = check_planes(network)
+    assert md5_of(filter_reference(network, planes, 37, 10)) == GOLDEN[name]
+    for engine in here():
+        samples = exact(network, planes, engine=engine)
+        assert md5_of(samples) == GOLDEN[name], engine
+    (plane, *_) = samples.values()
+    assert np.abs(plane - planes["rec_y"].astype(np.float32)).mean() > 1, "the filter does something"
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_options_are_exact(name, options):
+    network = formula_eight(name, options, 12)
+    planes = single(random_integers(network, 21, 26, bit_depth=10))
+    expected = filter_reference(network, planes, 27, 10)
+    for engine in here(("float32", "int8")):
+        assert_same(exact(network, planes, 27, 10, engine=engine), expected)
+
+
+@pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_17", "low_cost_5"])
+def test_tiles_change_nothing(name):
+    network = formula_eight(name)
+    planes = single(random_integers(network, 83, 107))
+    expected = filter_reference(network, planes, 37, 10)
+    for engine in here(("float32", "int8")):
+        for tile in (16, 64, None):
+            assert_same(exact(network, planes, tile=tile, engine=engine), expected)
+
+
+@pytest.mark.parametrize("name", ["rdn", "low_cost_5"])
+def test_batches_layouts_and_threads_change_nothing(name):
+    network = formula_eight(name)
+    height, width = 24 + 2 * network.graph.halo, 32 + 2 * network.graph.halo
+    planes = random_integers(network, height, width, seed=1, count=8)
+    expected = run_reference(network, planes, 22, 10)
+    tensors = {plane: torch.from_numpy(array.astype(np.float32)) for plane, array in planes.items()}
+    for engine in here(("float32", "int8")):
+        fast = build_engine(network, engine)
+        for threads, layout in ((1, torch.contiguous_format), (2, torch.channels_last)):
+            torch.set_num_threads(threads)
+            made = fast({plane: tensor.contiguous(memory_format=layout) for plane, tensor in tensors.items()}, 22, 10)
+            assert_same(made, expected)
+        torch.set_num_threads(1)
+        alone = fast({plane: tensor[3:4] for plane, tensor in tensors.items()}, 22, 10)
+        assert_same(alone, {output: plane[3:4] for output, plane in expected.items()})
+
+
+@needs_bytes
+@pytest.mark.parametrize("name", ["low_cost_17", "low_cost_5", "rdn"])
+def test_convolutions_of_features_are_of_bytes(name):
+    """All but the first, whose samples have more bits than a byte."""
+    network = formula_eight(name)
+    engine = ByteNetwork(network)
+    engine({plane: torch.zeros(1, 1, 32, 32) for plane in network.graph.planes}, 30, 10)
+    convolutions = [node.name for node in network.graph.nodes if node.op == "conv"]
+    modulations = [node.name for node in network.graph.nodes if node.op == "modulate"]
+    assert {name for name, _ in engine.layers} == {*convolutions[1:], *modulations}
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_a_processor_whose_bytes_saturate_is_told(isa):
+    """Without VNNI oneDNN adds two products in 16 bits, which two of 255·127 leave."""
+    code = "from codecnn.filtering.integer._bytes import computes_bytes; print(computes_bytes())"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True
+    )
+    assert run.stdout.strip() == "False", run.stderr
+
+
+def test_networks_of_16_bits_have_no_engine_of_bytes():
+    from tests.helpers.integer_zoo import formula_network
+
+    network = formula_network("low_cost_5")
+    assert engines(network) == ["float32"]
+    with pytest.raises(ModelError, match="no exact convolutions of bytes"):
+        build_engine(network, "int8")
+
+
+def test_halves_are_rounded_to_even():
+    sums = np.array([-12, -11, -7, -6, -5, -2, -1, 1, 2, 3, 6, 10])
+    assert (
+        rounded_to_even(sums, 2).tolist() == np.rint(sums / 4).tolist() == torch.round(torch.tensor(sums / 4)).tolist()
+    )
+    assert rounded_to_even(sums, 0).tolist() == sums.tolist()
+    by_channel = rounded_to_even(np.array([[3, 6], [3, 6]]), np.array([[1], [2]]))
+    assert by_channel.tolist() == [[2, 3], [1, 2]]
+
+
+def eight(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=np.int8):
+    """rec_y -> a convolution to a byte -> another, into a sum where `skip` says so -> output."""
+    weight = np.asarray(weight)
+    first = {
+        "weight": np.full((1, 1, 1, 1), 1, np.int8),
+        "bias": np.zeros(1, np.int32),
+        "shift": np.full(1, 2, np.int8),
+    }
+    shifts = shift if isinstance(shift, np.ndarray) else np.full(1, shift, np.int8)
+    own = {"weight": weight.astype(kind), "bias": np.full(1, bias, np.int32), "shift": shifts}
+    values = {"pad": 1, "groups": 1, "low": low, "high": high}
+    nodes = (
+        Node("rec_y", "plane"),
+        Node("a", "conv", ("rec_y",), {"pad": 1, "groups": 1, "low": -128, "high": 127, "skip": 0}, first),
+        Node("b", "conv", ("a", "a") if skip is not None else ("a",), values | {"skip": skip or 0}, own),
+        Node("y", "output", ("b", "rec_y"), {"crop": 0, "fraction": 16}, {"gain": np.array([64], np.int16)}),
+    )
+    return IntegerNetwork(Graph(nodes), 10, bits)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weight": np.full((1, 1, 33, 33), 127)}, r"node 'b' can reach \d+, beyond 2\^24"),
+        ({"bias": 2**24 - 128}, r"can reach \d+, beyond 2\^24"),
+        ({"shift": 20, "skip": 1}, r"can reach \d+, beyond 2\^24"),
+        ({"shift": 2, "skip": 3}, "would add its second input shifted by -1 to -1"),
+        ({"shift": np.array([-1], np.int8)}, "has shifts that are not 1 numbers from 0 to 31"),
+        ({"shift": np.array([1, 2], np.int8)}, "has shifts that are not 1 numbers"),
+        ({"shift": np.array([1], np.int32)}, "has shift of type int32"),
+        ({"kind": np.int32}, "has weight of type int32"),
+        ({"bits": 16}, "node 'a'"),
+        ({"bits": 7}, "networks have 8 or 16 bits, not 7"),
+        ({"low": 5, "high": 4}, "cannot be between 5 and 4"),
+    ],
+)
+def test_what_is_no_network_of_8_bits_is_refused(changes, message):
+    options = {"weight": np.ones((1, 1, 3, 3))} | changes
+    with pytest.raises(ModelError, match=message):
+        eight(**options)
+
+
+def test_sums_at_the_limit_are_exact():
+    """2^24 itself is allowed; all engines round it, and what is odd just below, alike."""
+    for bias in (2**24 - 127 * 128 - 1, -(2**24) + 128 * 128 + 1):
+        network = eight(np.full((1, 1, 1, 1), 127), shift=17, bias=bias)
+        rng = np.random.default_rng(0)
+        planes = {"rec_y": rng.choice([0, 1, 512, 1022, 1023], (40, 40)).astype(np.uint16)}
+        expected = filter_reference(network, planes, 0, 10)
+        for engine in here():
+            assert_same(exact(network, planes, 0, engine=engine), expected)
+
+
+def test_files(tmp_path):
+    network, path = formula_eight("low_cost_5"), tmp_path / "n.int8.safetensors"
+    save_integer(path, network, {"network": "low_cost_5"})
+    card = read_json(path.with_suffix(".json"))
+    assert (card["schema"], card["bits"], card["bit_depth"]) == (2, 8, 10)
+    loaded, _ = load_integer(path)
+    planes = single(random_integers(network, 20, 27))
+    assert_same(ExactFilter(loaded).samples(*_picture(planes)), filter_reference(network, planes, 37, 10))
+
+    for changes, message in (
+        ({"bits": 16}, "16 bits, and schema 2 is not theirs"),
+        ({"schema": 1}, "8 bits, and schema 1 is not theirs"),
+        ({"schema": 3}, "not the card of an integer network of schema 1 or 2"),
+    ):
+        write_json(path.with_suffix(".json"), card | changes)
+        with pytest.raises(ModelError, match=message):
+            load_integer(path)
+    tensors = load_file(path)
+    tensors["blocks.0.expand.shift"] = tensors["blocks.0.expand.shift"] - 1
+    save_file(tensors, path)
+    write_json(path.with_suffix(".json"), card | {"sha256": sha256_file(path)})
+    with pytest.raises(ModelError, match="other samples at QP 22"):
+        load_integer(path)
+
+
+def _picture(planes):
+    from codecnn.filtering.integer.file import picture_of
+
+    return picture_of(planes, 10), 37, planes
+
+
+def test_a_byte_that_saturates_otherwise_is_still_exact():
+    """Bounds that a conversion to bytes does not give by itself take another way through the engine."""
+    rng = np.random.default_rng(0)
+    planes = {"rec_y": rng.integers(0, 1024, (30, 30)).astype(np.uint16)}
+    for low, high in ((-128, 127), (-100, 90), (0, 127), (0, 255), (0, 100), (-2000, 2000)):
+        for skip in (None, 1):
+            network = eight(rng.integers(-127, 128, (1, 1, 3, 3)), 5, low, high, skip)
+            expected = filter_reference(network, planes, 0, 10)
+            for engine in here(("float32", "int8")):
+                assert_same(exact(network, planes, 0, engine=engine), expected)
+
+
+def test_a_tensor_that_is_used_again_survives_the_sum():
+    """oneDNN writes a sum over the tensor that it is added to."""
+    network = eight(np.full((1, 1, 1, 1), 3), 4, skip=1)
+    again = Node("c", "conv", ("a", "b"), network.graph.nodes[2].values, network.graph.nodes[2].tensors)
+    nodes = (*network.graph.nodes[:3], again, replace(network.graph.nodes[3], inputs=("c", "rec_y")))
+    network = IntegerNetwork(Graph(nodes), 10, 8)
+    planes = {"rec_y": np.random.default_rng(0).integers(0, 1024, (30, 30)).astype(np.uint16)}
+    for engine in here(("float32", "int8")):
+        assert_same(exact(network, planes, 0, engine=engine), filter_reference(network, planes, 0, 10))
