@@ -218,7 +218,8 @@ def export(
     """Write a trained network for other programs and check what was written: ONNX, ONNX of SADL's operators, integers.
 
     "sadl" is for the one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the
-    latter with sums of `accumulator_bits`. Returns what is to be said of the file, such as "largest_difference_to_pytorch".
+    latter with sums of `accumulator_bits`. Returns what is to be said of the file, such as
+    "largest_difference_to_pytorch".
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
     """

@@ -29,8 +29,8 @@ def load_filter(
         filter_.card                                    # what the card beside the weights says
 
     With `exact` the integers of weights in float are those that lie beside them, NAME.int8.safetensors or else
-    NAME.int16.safetensors, and it is made sure that they were made from them. `device`, `tile` and `memory` as for `NetworkFilter`. Raises
-    MissingFileError without the file, ModelError where it is not what its card says.
+    NAME.int16.safetensors, and it is made sure that they were made from them. `device`, `tile` and `memory` as for
+    `NetworkFilter`. Raises MissingFileError without the file, ModelError where it is not what its card says.
     """
     source, weights = None, weights_path(weights)
     if exact and not is_integer(weights):

@@ -135,6 +135,9 @@ class FilterSettings(LoopSettings):
     teacher: TeacherSettings | None = Field(
         default=None, description="weights whose pictures are learned first: a name, several, or with its options"
     )
+    quantise: Literal["int8"] | None = Field(
+        default=None, description="int8: fine-tune the start's weights as a network of 8 bits, which is what is kept"
+    )
     loss: Literal["mse", "l1", "charbonnier", "satd", "dct"] = Field(
         default="mse", description="of the filtered samples; satd, dct: of the transformed error"
     )
@@ -151,6 +154,14 @@ class FilterSettings(LoopSettings):
         default=False, description="hold all training pictures in the GPU's memory and cut there, without workers"
     )
 
+    @model_validator(mode="after")
+    def _quantisable(self) -> Self:
+        if self.quantise is not None and (self.start is None or self.start.weights is None or self.start.freeze):
+            raise ValueError("quantise needs the weights of a trained network, start.weights, and freezes none of them")
+        if self.quantise is not None and (self.precision != "float32" or self.compile is not False):
+            raise ValueError("quantise computes integers in float32: precision float32, compile false")
+        return self
+
     @model_serializer(mode="wrap")
     def _in_written_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Cards and config.json list what belongs together side by side, whichever class declares it."""
@@ -164,7 +175,7 @@ class FilterSettings(LoopSettings):
 _WRITTEN_AFTER = {
     "batch": ("patch", "positions"),
     "augment": ("error_exponent", "keep_objective", "border"),
-    "groups": ("start", "teacher", "loss", "components"),
+    "groups": ("start", "teacher", "quantise", "loss", "components"),
     "ema": ("weighting",),
     "checkpoint_every": ("validation_pictures",),
     "workers": ("resident",),

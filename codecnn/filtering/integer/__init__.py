@@ -1,6 +1,6 @@
-"""Integer-exact filtering: networks of 8- or 16-bit integers that give the same samples everywhere; see docs/integer.md."""
+"""Integer-exact filtering: networks of 8 or 16 bits, the same samples on every machine; see docs/integer.md."""
 
-from codecnn.filtering.integer._convert import integer_network
+from codecnn.filtering.integer._convert import integer_network, source_card
 from codecnn.filtering.integer._exact import Engine, ExactFilter, build_engine, engines
 from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._network import IntegerNetwork
@@ -23,4 +23,5 @@ __all__ = [
     "load_integer",
     "quantise",
     "save_integer",
+    "source_card",
 ]

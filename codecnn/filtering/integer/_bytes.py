@@ -146,7 +146,7 @@ def _convolution(node: Node, zero: int) -> _Layer:
 
 
 def _modulation(node: Node, qp: int, zero: int) -> _Layer:
-    """Factors of 16 bits are scales of a convolution by channel whose weights are their signs: the products are exact."""
+    """Factors of 16 bits as the scales of a convolution by channel whose weights are their signs: exact products."""
     factor, offset = (node.tensors[name][qp].astype(np.float64) for name in ("factor", "offset"))
     unit = 2.0 ** -node.tensors["shift"].astype(np.float64)
     weight = torch.from_numpy(np.where(factor < 0, -1, 1).astype(np.int8))[:, None, None, None]

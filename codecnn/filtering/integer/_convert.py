@@ -33,7 +33,8 @@ def integer_network(
     """The integer form of `model`, calibrated on decoded pictures of a store, and its card.
 
     The card is that of the weights, with their sha256 as `source_sha256`, and what the calibration saw. `pictures` are
-    looked at for each QP, see `magnitudes`; `bits` is 8 or 16, `accumulator_bits` of 16 as for `quantise`. Raises StoreError where the store
+    looked at for each QP, see `magnitudes`; `bits` is 8 or 16, `accumulator_bits` of 16 as for `quantise`.
+    Raises StoreError where the store
     lacks the split or a plane, ModelError for a network that has no integer form.
     """
     units = store.split(split)

@@ -24,7 +24,6 @@ FEW_CHANNELS = 4
 MOVES = ("concat", "crop", "edge", "unshuffle", "shuffle")
 Scales = Mapping[str, Array]
 """Real scale by channel of each convolution's and modulation's tensor."""
-Spans = Mapping[str, tuple[Tensor, Tensor]]
 
 
 def fused(graph: Graph) -> Graph:
@@ -120,7 +119,10 @@ def moved(node: Node, inputs: list[Array]) -> Array:
 
 
 def all_scales(graph: Graph, scales: Scales, bit_depth: int) -> dict[str, Array]:
-    """The scales of every node's tensor: of planes 2^(bit_depth - 2), since 4·(x / 2^b - 1/2) is (x - 2^(b-1)) / 2^(b-2)."""
+    """The scales of every node's tensor.
+
+    Of planes they are 2^(bit_depth - 2), since 4·(x / 2^b - 1/2) is (x - 2^(b-1)) / 2^(b-2).
+    """
     found: dict[str, Array] = {}
     for node in graph.nodes:
         if node.op in ("plane", "qp"):
@@ -218,7 +220,12 @@ class Layer:
         return both + self.added * torch.exp2(shift - self.skip)
 
 
-def layer_of(node: Node, scales: Mapping[str, Array], limits: Mapping[str, tuple[Array, Array]]) -> Layer:
+def layer_of(
+    node: Node,
+    scales: Mapping[str, Array],
+    limits: Mapping[str, tuple[Array, Array]],
+    device: str | torch.device = "cpu",
+) -> Layer:
     """The surroundings of a convolution or modulation of a fused graph."""
     first, outputs = node.inputs[0], scales[node.name]
     inputs, low, high = scales[first], *limits[first]
@@ -233,11 +240,11 @@ def layer_of(node: Node, scales: Mapping[str, Array], limits: Mapping[str, tuple
             for one in (inputs, low, high)
         )
         ratio = outputs[:, None, None, None] / inputs
-        most = 127 if -128 <= int(low.min()) and int(high.max()) <= 255 else 2**15 - 1
+        most = 127 if int(low.min()) >= -128 and int(high.max()) <= 255 else 2**15 - 1
     else:
         ratio, most = (outputs / inputs)[:, None], 2**15 - 1
         low, high = low[:, None], high[:, None]
-    tensors = (torch.from_numpy(np.asarray(one, np.float64).copy()) for one in (ratio, outputs, low, high))
+    tensors = (torch.from_numpy(np.array(one, np.float64)).to(device) for one in (ratio, outputs, low, high))
     return Layer(node, *tensors, most, skip, added)
 
 

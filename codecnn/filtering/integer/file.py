@@ -123,7 +123,7 @@ def save_integer(path: Path | str, network: IntegerNetwork, card: Mapping[str, A
 
 
 def integer_path(weights: Path | str, bits: int = 16) -> Path:
-    """Where the integers of weights NAME.safetensors lie unless it is told otherwise: NAME.int16.safetensors, or int8."""
+    """Where the integers of weights NAME.safetensors lie unless it is told otherwise: NAME.int16.safetensors."""
     return Path(weights).with_suffix(f".int{bits}.safetensors")
 
 

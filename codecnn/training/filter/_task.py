@@ -15,7 +15,19 @@ from codecnn.dataset.resident import ResidentBatches
 from codecnn.dataset.sampling import UnitsShare
 from codecnn.dataset.store import Store, Unit
 from codecnn.errors import ConfigError
-from codecnn.models import FilterNetwork, create_model, freeze, grow, lift, load_partial, pick_device, save_weights
+from codecnn.filtering.integer import save_integer, source_card
+from codecnn.filtering.integer.aware import EightBitNetwork
+from codecnn.models import (
+    FilterNetwork,
+    create_model,
+    freeze,
+    grow,
+    lift,
+    load_model,
+    load_partial,
+    pick_device,
+    save_weights,
+)
 from codecnn.models.card import TrainedOn
 from codecnn.training.filter._losses import filter_loss
 from codecnn.training.filter._mix import Mix, data_key, trained_on, validation_units
@@ -112,16 +124,24 @@ class FilterTask:
         return {} if self.transfer is None else {TRANSFER: self.transfer}
 
     def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
-        """Weights as `load_model` reads them; the card tells the data's key and QPs."""
+        """Weights as `load_model` reads them, or `load_integer`; the card tells the data's key and QPs."""
         assert isinstance(model, FilterNetwork)
         qps = sorted({unit.qp for units, _ in self.sources for unit in units})
         stores = [store.model_dump(exclude_unset=True) for store in self.stores]
         facts = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
-        save_weights(path, model, self.network, facts | card)
+        if isinstance(model, EightBitNetwork):
+            assert self.settings.start is not None, "as FilterSettings makes sure"
+            assert self.settings.start.weights is not None, "as FilterSettings makes sure"
+            _, source = load_model(Path(self.settings.start.weights))
+            save_integer(path, model.integers(), source_card(source) | facts | card)
+        else:
+            save_weights(path, model, self.network, facts | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
         """A crop of the first validation picture at its lowest, its middle and its highest QP, and its feature maps."""
         assert isinstance(model, FilterNetwork)
+        if isinstance(model, EightBitNetwork):  # what is shown is seen in the float network that it comes from
+            return {}
         first = [unit for unit in self.validation if unit.name == self.validation[0].name]
         shown = {unit.qp: unit for unit in (first[0], first[len(first) // 2], first[-1])}
         pictures = {f"{unit.name}/qp{qp}": show_filtering(model, unit, device) for qp, unit in shown.items()}
@@ -152,6 +172,9 @@ def filter_task(
         transfer = None if resume else _load(model, settings.start)
         if settings.start.freeze:
             freeze(model, settings.start.freeze)
+    if settings.quantise is not None:
+        units = [unit for units, _ in sources for unit in units]
+        model = EightBitNetwork.of(model, units, calibrate=not resume)  # a checkpoint has the scales
     task = FilterTask(
         model, network, options, settings, sources, validation, data_key(mix), transfer, stores=trained_on(mix)
     )

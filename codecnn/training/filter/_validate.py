@@ -7,7 +7,9 @@ import numpy as np
 import torch
 
 from codecnn.dataset.store import Unit
-from codecnn.filtering import FloatFilter, unit_planes
+from codecnn.filtering import FloatFilter, NetworkFilter, unit_planes
+from codecnn.filtering.integer import ExactFilter
+from codecnn.filtering.integer.aware import EightBitNetwork
 from codecnn.models import FilterNetwork
 from codecnn.quality import mse
 from codecnn.training.distributed import gather, share
@@ -32,9 +34,12 @@ def psnr_gains(model: FilterNetwork, units: Sequence[Unit], device: str | torch.
 
     The mean over pictures of PSNR(filtered) - PSNR(decoded), after rounding, which does not depend on PSNR's peak. A
     picture coded without any error in a component has no gain there and is left out. Where several processes train
-    together each must ask for the same, and filters its share of the units.
+    together each must ask for the same, and filters its share of the units. A network that learns 8 bits is measured
+    as the integers that it makes.
     """
-    own = [_unit_gains(model, unit, device) for unit in share(units)]
+    exact = isinstance(model, EightBitNetwork)
+    filter_ = ExactFilter(model.integers(), device=device) if exact else FloatFilter(model, device=device)
+    own = [_unit_gains(filter_, unit) for unit in share(units)]
     gains: dict[str, dict[int, list[float]]] = {name: defaultdict(list) for name in model.outputs}
     for unit, found in zip(units, gather(own), strict=True):
         for name, values in found.items():
@@ -45,14 +50,13 @@ def psnr_gains(model: FilterNetwork, units: Sequence[Unit], device: str | torch.
     }
 
 
-def _unit_gains(model: FilterNetwork, unit: Unit, device: str | torch.device) -> dict[str, list[float]]:
+def _unit_gains(filter_: NetworkFilter, unit: Unit) -> dict[str, list[float]]:
     """By component the gain in dB of each picture of a unit that has an error there."""
-    gains: dict[str, list[float]] = {name: [] for name in model.outputs}
-    filter_ = FloatFilter(model, device=device)
+    gains: dict[str, list[float]] = {name: [] for name in filter_.outputs}
     with unit.originals() as originals, unit.decoded() as decoded:
         pictures = zip(unit.pictures, originals, decoded, strict=True)
         for index, (coded, original, output) in enumerate(pictures):
-            filtered = filter_(output, coded.qp, unit_planes(unit, index, model.planes))
+            filtered = filter_(output, coded.qp, unit_planes(unit, index, filter_.planes))
             # The planes of all three pictures are y, u, v; a network's outputs are the first, or all of them.
             planes = zip(original.planes, output.planes, filtered.planes, strict=True)
             for values, (target, decoded_plane, filtered_plane) in zip(gains.values(), planes, strict=False):

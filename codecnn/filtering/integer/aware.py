@@ -1,0 +1,128 @@
+"""Training that knows of the 8 bits: a network that computes, while it learns, what its integers will.
+
+Forwards every tensor is rounded and saturated as in the network of 8 bits; backwards rounding is the identity, and
+what saturates has no gradient (the straight-through estimator of Bengio et al., 2013; Jacob et al., "Quantization and
+Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from codecnn.codec.base import QP_SCALE
+from codecnn.dataset.store import Unit
+from codecnn.filtering.integer._calibrate import scales
+from codecnn.filtering.integer._convert import bit_depth_for
+from codecnn.filtering.integer._eight import Scales, all_scales, all_spans, as_integers, fused, layer_of, spans
+from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.models.base import Filtered, FilterNetwork
+from codecnn.models.graph.nodes import MOVES, Graph, Node, cropped, same_padding, walk
+from codecnn.models.inference import build_graph
+from codecnn.models.planes import centred
+
+
+class EightBitNetwork(FilterNetwork):
+    """The network of 8 bits of `model`, with real weights to train: those of the convolutions, folded.
+
+    What depends on the QP, modulations and gains, stays as it is: training sees a few QPs of the 64 that tables have.
+    `measured` are its scales, and stay too; without, they come with a state. Raises
+    ModelError for a network that has no graph, or no form of 8 bits.
+    """
+
+    def __init__(self, model: FilterNetwork, measured: Scales | None, bit_depth: int) -> None:
+        super().__init__(model.planes, halo=model.halo, radius=model.radius, stride=model.stride, outputs=model.outputs)
+        # As the model has them, of which chroma has taken its part already.
+        self.radius, self.options, self.bit_depth = model.radius, model.options, bit_depth
+        self.graph = fused(build_graph(model))
+        self.convolutions = nn.ModuleDict()
+        for node in self.graph.nodes:
+            if node.op == "conv":
+                self.convolutions[_key(node.name)] = _convolution(node)
+        for name in spans(self.graph):
+            channels = self.graph.extents[name].channels
+            own = torch.ones(channels).double() if measured is None else torch.from_numpy(measured[name]).double()
+            self.register_buffer(f"scale_{_key(name)}", own)
+
+    @classmethod
+    def of(cls, model: FilterNetwork, units: Sequence[Unit], *, calibrate: bool = True) -> "EightBitNetwork":
+        """That of `model` for the pictures of these units, calibrated on them unless its scales come with a state."""
+        found = scales(fused(build_graph(model)), units) if calibrate else None
+        return cls(model, found, bit_depth_for(units))
+
+    def integers(self) -> IntegerNetwork:
+        """The integers of the weights as they are now; raises ModelError for weights that no shift fits."""
+        nodes = []
+        for node in self.graph.nodes:
+            if node.op == "conv":
+                layer = self.convolutions[_key(node.name)]
+                trained = {name: tensor.detach().cpu().numpy() for name, tensor in layer.named_parameters()}
+                node = replace(node, tensors=trained)
+            nodes.append(node)
+        return as_integers(Graph(tuple(nodes)), self._scales(), self.bit_depth)
+
+    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+        """Filtered planes as those of `model`, from its planes, in the scale of samples (x / 2^bit_depth)."""
+        self.check(planes)
+        known, limits = all_scales(self.graph, self._scales(), self.bit_depth), all_spans(self.graph, self.bit_depth)
+        unit, own = 2.0 ** (self.bit_depth - 2), spans(self.graph)
+        like = planes["rec_y"]
+        given = planes["qp"] if "qp" in planes else like.new_zeros(len(like), 1, 1, 1)
+        qps = (given.flatten() * QP_SCALE).round().long()
+
+        def compute(node: Node, x: list[Tensor]) -> Tensor:
+            if node.op == "plane":
+                return centred(planes[node.name]) * unit
+            if node.op == "qp":
+                return (centred(given) * unit).expand_as(x[0][:, :1])
+            if node.op == "output":
+                gain = torch.from_numpy(node.tensors["gain"] / known[node.inputs[0]][0]).to(like)
+                by_qp = gain[qps if len(gain) > 1 else qps * 0]
+                base = cropped(planes[node.inputs[1]], node.values["crop"]) if len(node.inputs) == 2 else 0.5
+                return x[0] * by_qp[:, None, None, None] + base
+            if node.op in MOVES:
+                return MOVES[node.op](node, x, {}, 0)
+            layer = layer_of(node, known, limits, like.device)
+            if node.op == "modulate":
+                tables = (torch.from_numpy(node.tensors[name].T).to(like.device) for name in ("factor", "offset"))
+                factor, offset, shift = layer.integers(*tables)
+                factor, offset = ((one * torch.exp2(-shift)[:, None]).T[qps].to(like) for one in (factor, offset))
+                sums = x[0] * factor[:, :, None, None] + offset[:, :, None, None]
+            else:
+                own_layer = self.convolutions[_key(node.name)]
+                weight, bias, shift = layer.integers(own_layer.weight, own_layer.bias, _straight_through)
+                weight, bias = weight * torch.exp2(-shift)[:, None, None, None], bias * torch.exp2(-shift)
+                padding = same_padding(weight) if node.values["pad"] else (0, 0)
+                sums = F.conv2d(x[0], weight.to(like), bias.to(like), padding=padding, groups=node.values["groups"])
+                sums = sums + x[1] * 2.0**-layer.skip if len(x) == 2 else sums
+            low, high = own[node.name]
+            return _straight_through(sums.clamp(low, high))
+
+        outputs = walk(self.graph.nodes, compute)
+        return outputs if len(outputs) > 1 else outputs["y"]
+
+    def _scales(self) -> dict[str, Any]:
+        return {name: self.get_buffer(f"scale_{_key(name)}").cpu().numpy() for name in spans(self.graph)}
+
+
+def _key(name: str) -> str:
+    """A node's name as that of a module, which has no points."""
+    return name.replace(".", "/")
+
+
+def _convolution(node: Node) -> nn.Conv2d:
+    """The real weights of a node as a layer, for optimisers that look for those."""
+    weight, groups = torch.from_numpy(node.tensors["weight"]).float(), node.values["groups"]
+    layer = nn.Conv2d(weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), groups=groups)
+    assert layer.bias is not None
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(torch.from_numpy(node.tensors["bias"]))
+    return layer
+
+
+def _straight_through(x: Tensor) -> Tensor:
+    return x + (x.round() - x).detach()
