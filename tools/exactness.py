@@ -2,10 +2,10 @@
 
     python tools/exactness.py PICTURE... -o exactness.jsonl [--gmacs 12] [--network NAME...] [--device cuda]
 
-Every network, and all weights that come with codecnn (zoo/NAME), filters windows of the pictures, of random sizes,
-positions and QPs, once in plain NumPy and then with PyTorch in one piece, in tiles, in float64, with two threads, in a
-batch of eight and laid out otherwise. One line a window goes into the output, with the number of samples that differ;
-run again, it goes on behind the last one.
+Every network, in 16 bits and in 8 (int8/NAME), and all weights that come with codecnn (zoo/NAME), filters windows of
+the pictures, of random sizes, positions and QPs, once in plain NumPy and then with PyTorch in one piece, in tiles, in
+float64, with two threads, by oneDNN's convolutions of bytes, in a batch of eight and laid out otherwise. One line a
+window goes into the output, with the number of samples that differ; run again, it goes on behind the last one.
 Each gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all and
 then 420 for low_cost_5. Weights of networks are random of the usual scale, their integers calibrated on the first
 picture. A plane that a picture does not have is made up: unf_y of noise on it, those of the coding tree at random.
@@ -32,6 +32,7 @@ from codecnn.filtering.integer import (
     integer_path,
     load_integer,
     quantise,
+    quantise_eight,
 )
 from codecnn.filtering.integer.file import md5_of
 from codecnn.models import FilterNetwork, complexity, create_model, list_models, list_weights, load_model, weights_path
@@ -41,14 +42,18 @@ from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.runs import append_jsonl, read_jsonl
 from codecnn.video import Picture, read_still
 
-SHIPPED = "zoo/"
+SHIPPED, EIGHT = "zoo/", "int8/"
 WINDOW_GMACS = 3.0
 """Multiply-accumulates of a window; it keeps the plain form to seconds."""
 
 
 def names() -> list[str]:
     """Networks with random weights, and weights that come with the package."""
-    return [*list_models(), *(f"{SHIPPED}{name}" for name in list_weights())]
+    return [
+        *list_models(),
+        *(f"{EIGHT}{name}" for name in list_models()),
+        *(f"{SHIPPED}{name}" for name in list_weights()),
+    ]
 
 
 def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwork]:
@@ -57,12 +62,13 @@ def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwo
         path = weights_path(name.removeprefix(SHIPPED))
         return load_model(path)[0], load_integer(integer_path(path))[0]
     torch.manual_seed(1)
-    model = create_model(name).eval()
+    model = create_model(name.removeprefix(EIGHT)).eval()
     for parameter in model.parameters():
         if parameter.dim() > 1 and not parameter.any():  # what starts at zero would hide everything
             torch.nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
     graph = build_graph(model)
-    return model, quantise(graph, magnitudes(graph, picture), 10)
+    made = quantise_eight if name.startswith(EIGHT) else quantise
+    return model, made(graph, magnitudes(graph, picture), 10)
 
 
 def magnitudes(graph: Graph, picture: Picture) -> dict[str, float]:

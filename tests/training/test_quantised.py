@@ -49,7 +49,7 @@ def test_what_learns_computes_what_its_integers_do(name, options, tiny_store):
     exact = ExactFilter(network, engine="float32").fast(
         {k: torch.from_numpy(v).float() for k, v in planes.items()}, 37, 10
     )
-    assert (made.clamp(0, 1023) - exact["y"]).abs().max() <= 0.51
+    assert (made.clamp(0, 1023) - exact["y"]).abs().max() <= 0.75  # the gain is rounded as well
     plain = named_outputs(model(real | {"qp": torch.full((2, 1, 1, 1), 37 / 64)}))["y"].detach() * 1024
     assert (
         0

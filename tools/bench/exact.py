@@ -2,24 +2,35 @@
 
     python tools/benchmark.py exact [--network NAME...] [--size 640x384] [--runs 5] [--threads 1]
 
-Figures are the median of the pairs' ratios, in float32 (sums of 25 bits) and float64 (32 bits), and of the integer
-form's own time what convolutions take. Weights are random; time does not depend on them.
+Figures are the median of the pairs' ratios: of networks of 8 bits by their fastest engine and in float32, of 16 bits
+with sums of 25 bits (float32) and 32 (float64); and of the 25-bit form's own time what convolutions take. ONNX Runtime
+is timed as well where it is installed, in float. Weights are random; time does not depend on them.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 
+import numpy as np
 import torch
 
+from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import FloatFilter
-from codecnn.filtering.integer import ExactFilter, quantise
-from codecnn.models import create_model, list_models
+from codecnn.filtering.integer import ExactFilter, quantise, quantise_eight
+from codecnn.models import FilterNetwork, create_model, list_models
 from codecnn.models.inference import build_graph
 from codecnn.video import Picture
 from tools.bench._rows import Row, row, seconds
 from tools.bench.tiles import noise
+
+FORMS = {
+    "8": "in 8 bits",
+    "8_float32": "in 8 bits by float32 convolutions",
+    "25": "in 16 bits with sums of 25",
+    "32": "in 16 bits with sums of 32",
+}
 
 
 def share_of_convolutions(compute: Callable[[], object]) -> float:
@@ -43,9 +54,14 @@ def main(argv: list[str]) -> list[Row]:
     for name in given.network or list_models():
         times, share = measure(name, picture, given.runs)
         exact = {
-            bits: row(_what(name, bits, given), "s", times[bits], "float", times["float"]) for bits in ("25", "32")
+            (form, peer): row(
+                f"`{name}` {what}, {given.size}, {given.threads} threads: time", "s", own, peer, times[peer]
+            )
+            for form, what in FORMS.items()
+            for peer, own in (("float", times[form]), ("ONNX Runtime", times[form]))
+            if peer in times and (peer == "float" or form == "8")
         }
-        ratios = {f"{bits}_bits": of["ratio"] for bits, of in exact.items()}
+        ratios = {f"{form}_to_{peer}": of["ratio"] for (form, peer), of in exact.items()}
         facts = {"network": name, "float_seconds": min(times["float"]), **ratios, "convolutions_of_25_bits": share}
         sys.stdout.write(
             json.dumps({key: round(v, 3) if isinstance(v, float) else v for key, v in facts.items()}) + "\n"
@@ -56,13 +72,20 @@ def main(argv: list[str]) -> list[Row]:
 
 
 def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[float]], float]:
-    """Seconds by turns of the float network and of both integer ones, and the convolutions' share of the smaller's."""
+    """Seconds by turns of the float network and its integer ones, and the convolutions' share of the 25-bit one's."""
     torch.manual_seed(0)
     model = create_model(name).eval()
     graph = build_graph(model)
     sizes = {node.name: 4.0 for node in graph.nodes}
-    filters = {"float": FloatFilter(model)}
+    eight = quantise_eight(graph, sizes, 10)
+    filters: dict[str, Callable[[Picture, int], object]] = {
+        "float": FloatFilter(model),
+        "8": ExactFilter(eight),
+        "8_float32": ExactFilter(eight, engine="float32"),
+    }
     filters |= {str(bits): ExactFilter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
+    if find_spec("onnxruntime") is not None:
+        filters["ONNX Runtime"] = peer(model, picture)
     for one in filters.values():
         one(picture, 37)
     times: dict[str, list[float]] = {kind: [] for kind in filters}
@@ -72,8 +95,28 @@ def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[floa
     return times, share_of_convolutions(lambda: filters["25"](picture, 37))
 
 
-def _what(name: str, bits: str, given: argparse.Namespace) -> str:
-    return f"`{name}` in integers, sums of {bits} bits, {given.size}, {given.threads} threads: time"
+def peer(model: FilterNetwork, picture: Picture) -> Callable[[Picture, int], object]:
+    """ONNX Runtime on what `codecnn export` writes, in float, on as many threads as torch."""
+    import onnxruntime
+
+    from codecnn.models.graph.onnx_file import onnx_model
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    content = onnx_model(build_graph(model)).SerializeToString()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    shapes = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=False))
+    planes = {
+        name: np.pad(plane / np.float32(1024), model.halo // (1 if name == "rec_y" else 2), mode="edge")[None, None]
+        for name, plane in shapes.items()
+    }
+
+    def run(picture: Picture, qp: int) -> object:
+        given = {**planes, "qp": np.full((1, 1, 1, 1), qp / QP_SCALE, np.float32)}
+        return session.run(None, {name: given[name] for name in names})
+
+    return run
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Integer-exact filtering: networks of 8 or 16 bits, the same samples on every machine; see docs/integer.md."""
 
 from codecnn.filtering.integer._convert import integer_network, source_card
+from codecnn.filtering.integer._eight import quantise_eight
 from codecnn.filtering.integer._exact import Engine, ExactFilter, build_engine, engines
 from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._network import IntegerNetwork
@@ -22,6 +23,7 @@ __all__ = [
     "is_integer",
     "load_integer",
     "quantise",
+    "quantise_eight",
     "save_integer",
     "source_card",
 ]

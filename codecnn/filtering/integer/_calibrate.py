@@ -18,10 +18,6 @@ from codecnn.models.graph.nodes import Array, Graph, run
 TILE = 256
 PICTURES = 4
 """Pictures that are looked at for each QP."""
-SAMPLED = 512
-"""Positions of a tile that are looked at for the scales."""
-QUARTER_OCTAVES = 14
-"""How many scales are tried, each a quarter of a power of two finer, with ever more that saturates."""
 Progress = Callable[[int, int], None]
 
 
@@ -57,36 +53,19 @@ def scales(
 ) -> dict[str, Array]:
     """The scale by channel of each convolution's and modulation's tensor, for a network of 8 bits; `graph` is fused.
 
-    Of some scales the one with the least mean squared error of rounding and saturation together, on the pictures that
-    `magnitudes` takes; where tensors are added to each other, the best for both whose ratio is a power of two.
+    The finest with which nothing saturates on the pictures that `magnitudes` takes; where tensors are added to each
+    other, the best for both whose ratio is a power of two.
     """
-    own, rng = spans(graph), np.random.default_rng(0)
+    own = spans(graph)
     largest: dict[str, Array] = {}
-    sampled: dict[str, list[Array]] = defaultdict(list)
 
     def observe(name: str, tensor: Tensor) -> None:
         if name in own:
-            by_channel = tensor.transpose(0, 1).flatten(1)
-            at = torch.from_numpy(rng.integers(0, by_channel.shape[1], SAMPLED)).to(tensor.device)
-            sampled[name].append(by_channel[:, at].cpu().numpy())
-            most = by_channel.abs().amax(1).cpu().numpy()
+            most = tensor.abs().amax((0, 2, 3)).cpu().numpy().astype(np.float64)
             largest[name] = np.maximum(largest.get(name, most), most)
 
     _observe(graph, units, pictures, device, progress, observe)
-    best = {name: _best(np.concatenate(sampled[name], 1), largest[name], *own[name]) for name in own}
-    return _linked_scales(graph, best)
-
-
-def _best(samples: Array, largest: Array, low: int, high: int) -> Array:
-    """By channel the scale with the least squared error of `samples` (c, n)."""
-    coarsest = high / np.maximum(largest.astype(np.float64), 1e-6)
-    best, least = coarsest, np.full(len(coarsest), np.inf)
-    for step in range(QUARTER_OCTAVES):
-        scale = coarsest * 2.0 ** (step / 4)
-        error = np.clip(np.rint(samples * scale[:, None]), low, high) / scale[:, None] - samples
-        squared = np.square(error).mean(axis=1)
-        best, least = np.where(squared < least, scale, best), np.minimum(squared, least)
-    return best
+    return _linked_scales(graph, {name: high / np.maximum(largest[name], 1e-6) for name, (_, high) in own.items()})
 
 
 def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
