@@ -244,8 +244,11 @@ def layer_of(
     else:
         ratio, most = (outputs / inputs)[:, None], 2**15 - 1
         low, high = low[:, None], high[:, None]
-    tensors = (torch.from_numpy(np.array(one, np.float64)).to(device) for one in (ratio, outputs, low, high))
-    return Layer(node, *tensors, most, skip, added)
+
+    def tensor(array: Array) -> Tensor:
+        return torch.from_numpy(np.array(array, np.float64)).to(device)
+
+    return Layer(node, tensor(ratio), tensor(outputs), tensor(low), tensor(high), most, skip, added)
 
 
 def as_integers(graph: Graph, scales: Scales, bit_depth: int) -> IntegerNetwork:
@@ -262,7 +265,7 @@ def as_integers(graph: Graph, scales: Scales, bit_depth: int) -> IntegerNetwork:
             real = [torch.from_numpy(np.asarray(node.tensors[name], np.float64)) for name in names]
             if node.op == "modulate":
                 real = [table.T for table in real]
-            weight, bias, shift = (tensor.numpy() for tensor in layer.integers(*real))
+            weight, bias, shift = (tensor.numpy() for tensor in layer.integers(real[0], real[1]))
             values = {"low": low, "high": high}
             if node.op == "conv":
                 values |= {"pad": node.values["pad"], "groups": node.values["groups"], "skip": layer.skip}

@@ -87,12 +87,14 @@ class EightBitNetwork(FilterNetwork):
                 return MOVES[node.op](node, x, {}, 0)
             layer = layer_of(node, known, limits, like.device)
             if node.op == "modulate":
-                tables = (torch.from_numpy(node.tensors[name].T).to(like.device) for name in ("factor", "offset"))
-                factor, offset, shift = layer.integers(*tables)
+                tables = [torch.from_numpy(node.tensors[name].T).to(like.device) for name in ("factor", "offset")]
+                factor, offset, shift = layer.integers(tables[0], tables[1])
                 factor, offset = ((one * torch.exp2(-shift)[:, None]).T[qps].to(like) for one in (factor, offset))
                 sums = x[0] * factor[:, :, None, None] + offset[:, :, None, None]
             else:
                 own_layer = self.convolutions[_key(node.name)]
+                assert isinstance(own_layer, nn.Conv2d)
+                assert own_layer.bias is not None
                 weight, bias, shift = layer.integers(own_layer.weight, own_layer.bias, _straight_through)
                 weight, bias = weight * torch.exp2(-shift)[:, None, None, None], bias * torch.exp2(-shift)
                 padding = same_padding(weight) if node.values["pad"] else (0, 0)
@@ -116,7 +118,7 @@ def _key(name: str) -> str:
 def _convolution(node: Node) -> nn.Conv2d:
     """The real weights of a node as a layer, for optimisers that look for those."""
     weight, groups = torch.from_numpy(node.tensors["weight"]).float(), node.values["groups"]
-    layer = nn.Conv2d(weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), groups=groups)
+    layer = nn.Conv2d(weight.shape[1] * groups, weight.shape[0], (weight.shape[2], weight.shape[3]), groups=groups)
     assert layer.bias is not None
     with torch.no_grad():
         layer.weight.copy_(weight)

@@ -93,7 +93,8 @@ def _saturated(node: Node, sums: Ints, bits: int) -> Ints:
 
 
 def _by_channel(tensor: Array) -> Ints:
-    return tensor.astype(np.int64)[:, None, None]
+    channels: Ints = tensor.astype(np.int64)
+    return channels[:, None, None]
 
 
 def _compute(node: Node, x: list[Ints], qp: int, bits: int = 16) -> Ints:

@@ -37,8 +37,11 @@ def psnr_gains(model: FilterNetwork, units: Sequence[Unit], device: str | torch.
     together each must ask for the same, and filters its share of the units. A network that learns 8 bits is measured
     as the integers that it makes.
     """
-    exact = isinstance(model, EightBitNetwork)
-    filter_ = ExactFilter(model.integers(), device=device) if exact else FloatFilter(model, device=device)
+    filter_: NetworkFilter = (
+        ExactFilter(model.integers(), device=device)
+        if isinstance(model, EightBitNetwork)
+        else FloatFilter(model, device=device)
+    )
     own = [_unit_gains(filter_, unit) for unit in share(units)]
     gains: dict[str, dict[int, list[float]]] = {name: defaultdict(list) for name in model.outputs}
     for unit, found in zip(units, gather(own), strict=True):
