@@ -79,7 +79,8 @@ def rounded_to_even(sums: Ints, shift: int | Ints) -> Ints:
     below = sums >> shift
     rest = (sums - (below << shift)) << 1
     whole = np.int64(1) << np.asarray(shift, np.int64)
-    return below + ((rest > whole) | ((rest == whole) & (below & 1 == 1)))
+    made: Ints = below + ((rest > whole) | ((rest == whole) & (below & 1 == 1)))
+    return made
 
 
 def _saturated(node: Node, sums: Ints, bits: int) -> Ints:
