@@ -185,14 +185,14 @@ def _entries(weights: list[Path], exact: bool, device: str, tile: int) -> "list[
 
     from codecnn.evaluation import Entry
     from codecnn.filtering import load_filter
-    from codecnn.filtering.integer import integer_path, is_integer
+    from codecnn.filtering.integer import integers_beside, is_integer
     from codecnn.models import pick_device
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
     # A file that holds integers has no further integer form.
     forms = [(path, form) for path in weights for form in (False, True) if not form or (exact and not is_integer(path))]
-    files = [integer_path(path) if form else path for path, form in forms]
+    files = [integers_beside(path) if form else path for path, form in forms]
     short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
     entries = []
     for (path, form), file, name in zip(forms, files, short, strict=True):
@@ -212,13 +212,15 @@ def export(
     split: str = "train",
     pictures: int = 4,
     accumulator_bits: int = 32,
+    loss: float | None = None,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write a trained network for other programs and check what was written: ONNX, ONNX of SADL's operators, integers.
 
     "sadl" is for the one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the
-    latter with sums of `accumulator_bits`. Returns what is to be said of the file, such as
+    latter with sums of `accumulator_bits`, the former with bytes that lose at most `loss` dB (LOSS of
+    `codecnn.filtering.integer`) on those pictures. Returns what is to be said of the file, such as
     "largest_difference_to_pytorch".
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
@@ -236,7 +238,7 @@ def export(
         raise ConfigError("the formats int8 and int16, and no other, need a store to calibrate on: --store")
     if store is None:
         return _export_onnx(model, output, form, qp)
-    from codecnn.filtering.integer import integer_network, load_integer, save_integer
+    from codecnn.filtering.integer import LOSS, integer_network, load_integer, save_integer
     from codecnn.models import load_model, pick_device
 
     network, card = load_model(model)
@@ -249,12 +251,15 @@ def export(
         bits=8 if form == "int8" else 16,
         pictures=pictures,
         accumulator_bits=accumulator_bits,
+        loss=LOSS if loss is None else loss,
         device=where,
         progress=progress,
     )
     save_integer(output, integers, made)
     load_integer(output)
-    return {"bit_depth": integers.bit_depth, "accumulator_bits": integers.accumulator_bits}
+    facts = {"bit_depth": integers.bit_depth, "accumulator_bits": integers.accumulator_bits}
+    told = made["calibration"]
+    return facts | {name: told[name] for name in ("loss_db", "worst_loss_db") if name in told}
 
 
 def _export_onnx(model: Path, output: Path, form: Form, qp: int | None) -> dict[str, Any]:

@@ -27,6 +27,10 @@ def export(
     accumulator_bits: Annotated[
         int, typer.Option("--accumulator-bits", help="for int16: 32, or down to 25, faster here and coarser")
     ] = 32,
+    loss: Annotated[
+        float | None,
+        typer.Option("--loss", min=0.0, help="for int8: dB that bytes may lose on these pictures; inf for bytes alone"),
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -43,6 +47,7 @@ def export(
             split=split,
             pictures=pictures,
             accumulator_bits=accumulator_bits,
+            loss=loss,
             device=device,
             progress=report,
         )

@@ -25,7 +25,7 @@ Tile = Annotated[
 ]
 Exact = Annotated[
     bool,
-    typer.Option("--exact", help="in 16-bit integers, the same samples on every machine: NAME.int16.safetensors"),
+    typer.Option("--exact", help="in integers, the same samples on every machine: NAME.int8.safetensors or NAME.int16"),
 ]
 
 

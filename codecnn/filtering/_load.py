@@ -7,7 +7,7 @@ import torch
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering._frame import DEFAULT_TILE
 from codecnn.filtering._picture_filter import FloatFilter, NetworkFilter
-from codecnn.filtering.integer import ExactFilter, integer_path, is_integer, load_integer
+from codecnn.filtering.integer import ExactFilter, integers_beside, is_integer, load_integer
 from codecnn.models import load_model, weights_path
 
 
@@ -34,8 +34,7 @@ def load_filter(
     """
     source, weights = None, weights_path(weights)
     if exact and not is_integer(weights):
-        eight = integer_path(weights, 8)
-        source, weights = weights, eight if eight.is_file() else integer_path(weights)
+        source, weights = weights, integers_beside(weights)
         if not weights.is_file():
             raise MissingFileError(
                 f"{weights} does not exist: codecnn export --model {source} --format int16 --store STORE makes it"

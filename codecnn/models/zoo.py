@@ -1,6 +1,7 @@
 """The weights that come with the package, by name: `list_weights`, and any function or option that takes weights.
 
-Each is a file NAME.safetensors with its card beside it, and NAME.int16.safetensors, the same network in integers.
+Each is a file NAME.safetensors with its card beside it, and NAME.int16.safetensors, the same network in
+integers; where there is NAME.int8.safetensors, in fewer bits, `--exact` takes that.
 """
 
 from pathlib import Path
@@ -9,7 +10,7 @@ from codecnn.errors import MissingFileError
 from codecnn.models.card import Card, read_card
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
-_INTEGERS = ".int16"
+_INTEGERS = (".int8", ".int16")
 
 
 def list_weights() -> list[str]:

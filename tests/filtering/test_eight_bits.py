@@ -11,34 +11,43 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from codecnn.errors import ModelError
-from codecnn.filtering.integer import ExactFilter, IntegerNetwork, build_engine, engines, filter_reference
+from codecnn.filtering.integer import (
+    ExactFilter,
+    IntegerNetwork,
+    build_engine,
+    engines,
+    filter_reference,
+    integer_path,
+    source_card,
+)
 from codecnn.filtering.integer._bytes import ByteNetwork, computes_bytes
 from codecnn.filtering.integer.file import check_planes, load_integer, md5_of, save_integer
 from codecnn.filtering.integer.reference import rounded_to_even, run_reference
-from codecnn.models import list_models
+from codecnn.models import list_models, load_model, save_weights
 from codecnn.models.graph.nodes import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
+from codecnn.verbs import _entries
 from tests.filtering.test_integer import OPTIONS, assert_same, exact, single
-from tests.helpers.integer_zoo import formula_eight, random_integers
+from tests.helpers.integer_zoo import formula_eight, formula_model, formula_network, random_integers
 
 GOLDEN = {
-    "arcnn": "f3b9a292c6989308b8cc54faad82292c",
+    "arcnn": "38ccc0714dd56ebfa85e769706ba09d7",
     "dncnn": "2d010f20a4e5b9c7857efa4a75b489c9",
-    "edsr": "7863eba6735e87ccf602277a0ba331c0",
-    "low_cost_17": "ba0df246241ebb37844c6dde53e7e888",
-    "low_cost_5": "af9fb7657c2ae7dc50afc583b91716a6",
-    "low_cost_75": "d8773c052ae3931b01a5b9cc4f55c17e",
-    "low_cost_yuv_17": "ec4ff3ae4a4e6464117198b2ffbcd54d",
-    "low_cost_yuv_75": "52dd55b9f456488c3e91afb56c3bc835",
-    "quarter_haar": "64460605b23af2ad528c2c31878f8a2c",
-    "quarter_light": "49d4b4b3d9d9f6a16f874241ddd80462",
-    "quarter_unshuffle": "efc858f140c2228dd71d652cb4689170",
-    "rdn": "533b72b813387941040ce8a2312d555e",
-    "rdn_32_3_6_16": "533b72b813387941040ce8a2312d555e",
-    "rdn_32_4_6_24": "b8565862de2fb8f26b72eb4fd00da65d",
-    "rdn_64_4_6_24_shuffle": "a09e2b8a13059316b6ff56a46e582213",
-    "rdn_yuv": "9f770d2d198dd92cccc16607580f1bce",
-    "vrcnn": "ba0720d3e29b04410b81c63119725415",
+    "edsr": "c56673a8d4f9a64678d5458405378ec0",
+    "low_cost_17": "de5110ebe0cc0b2fa9cbd5d3b4b5e170",
+    "low_cost_5": "f524db0cdc425be8fcac56cfcdc440b7",
+    "low_cost_75": "3b31a3c66bfbf582203fd30aec98fe3c",
+    "low_cost_yuv_17": "11f607638c412bbf8d4ae47496135163",
+    "low_cost_yuv_75": "13a9adc9ea866794170cf39f431354be",
+    "quarter_haar": "4755581d0c93ea646861ab8127b1c4d4",
+    "quarter_light": "deb626ab92637b1e3c9b683d4a0738d0",
+    "quarter_unshuffle": "e6db4fb920d41591adbe71cd9903dd6e",
+    "rdn": "d3bbf32dc66075e09b03ddb1ca9a99ac",
+    "rdn_32_3_6_16": "d3bbf32dc66075e09b03ddb1ca9a99ac",
+    "rdn_32_4_6_24": "015ed01e60bcd4678072e5f41d8080f9",
+    "rdn_64_4_6_24_shuffle": "10cffde852ebad37ed5b0f2918afde15",
+    "rdn_yuv": "09ad9e4d951f09000bf71cc8c03c74c7",
+    "vrcnn": "be79712892f0a94e7e3ec7472b0d1fea",
 }
 """MD5 of the samples at QP 37 that `formula_eight` makes of the picture of `check_planes`."""
 ENGINES = ("float32", "float64", "int8")
@@ -62,6 +71,22 @@ def test_goldens(name):
         assert md5_of(samples) == GOLDEN[name], engine
     (plane, *_) = samples.values()
     assert np.abs(plane - planes["rec_y"].astype(np.float32)).mean() > 1, "the filter does something"
+
+
+@pytest.mark.parametrize("name", ["rdn", "low_cost_17", "low_cost_5", "quarter_haar", "rdn_yuv"])
+def test_mixed_with_12_bits(name):
+    """With every second and every third tensor of 12 bits, in NumPy and by every engine the same."""
+    for wide in (2, 3):
+        network = formula_eight(name, wide=wide)
+        highs = [node.values["high"] for node in network.graph.nodes if "high" in node.values]
+        assert len(network.graph.outputs) < highs.count(2047) < len(highs), "also others than the residuals"
+        assert network.accumulator_bits <= 25
+        planes = single(random_integers(network, 30, 42))
+        expected = filter_reference(network, planes, 37, 10)
+        for engine in here():
+            for tile in (16, None):
+                assert_same(exact(network, planes, engine=engine, tile=tile), expected)
+        assert md5_of(expected) != md5_of(filter_reference(formula_eight(name), planes, 37, 10))
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
@@ -124,8 +149,6 @@ def test_a_processor_whose_bytes_saturate_is_told(isa):
 
 
 def test_networks_of_16_bits_have_no_engine_of_bytes():
-    from tests.helpers.integer_zoo import formula_network
-
     network = formula_network("low_cost_5")
     assert engines(network) == ["float32"]
     with pytest.raises(ModelError, match="no exact convolutions of bytes"):
@@ -166,6 +189,8 @@ def eight(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=n
     ("changes", "message"),
     [
         ({"weight": np.full((1, 1, 33, 33), 127)}, r"node 'b' can reach \d+, beyond 2\^24"),
+        ({"weight": np.full((1, 1, 23, 23), 255), "kind": np.int16}, r"node 'b' can reach \d+, beyond 2\^24"),
+        ({"high": 2**15}, r"has high 32768, not -32768 to 32767"),
         ({"bias": 2**24 - 128}, r"can reach \d+, beyond 2\^24"),
         ({"shift": 20, "skip": 1}, r"can reach \d+, beyond 2\^24"),
         ({"shift": 2, "skip": 3}, "would add its second input shifted by -1 to -1"),
@@ -218,6 +243,20 @@ def test_files(tmp_path):
     write_json(path.with_suffix(".json"), card | {"sha256": sha256_file(path)})
     with pytest.raises(ModelError, match="other samples at QP 22"):
         load_integer(path)
+
+
+def test_the_8_bits_beside_weights_are_taken_and_named(tmp_path):
+    """Where both forms lie beside weights, `evaluate` says which of them it measured."""
+    path, network = tmp_path / "w.safetensors", formula_eight("low_cost_5")
+    save_weights(path, formula_model("low_cost_5"), "low_cost_5", {})
+    card = source_card(load_model(path)[1])
+    save_integer(integer_path(path), formula_network("low_cost_5"), card)
+    folder = tmp_path.name
+    assert [one.name for one in _entries([path], True, "cpu", 960)] == [f"{folder}/w", f"{folder}/w.int16"]
+    save_integer(integer_path(path, 8), network, card)
+    names = [(one.name, getattr(one.filter, "network", None)) for one in _entries([path], True, "cpu", 960)]
+    assert [name for name, _ in names] == [f"{folder}/w", f"{folder}/w.int8"]
+    assert names[1][1].bits == 8
 
 
 def _picture(planes):

@@ -52,8 +52,11 @@ class ByteNetwork(FastNetwork):
         if first is not None and node.op == "modulate" and zero is not None:
             return self._layer(node, qp, first)(inputs[0], zero, _natural(node) or "none")
         numbers = [_numbers(x, self.zeros[name]) for x, name in zip(inputs, node.inputs, strict=True)]
-        made = super()._compute(node, numbers, qp)
-        return made if zero is None else _bytes(made, zero)
+        return super()._compute(node, numbers, qp)
+
+    def _saturated(self, node: Node, sums: Tensor) -> Tensor:
+        made, zero = super()._saturated(node, sums), self.zeros[node.name]
+        return made if zero is None else made.add_(zero).to(torch.uint8)
 
     def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
         return super()._output(node, _numbers(x, self.zeros[node.inputs[0]]), planes, qp, bit_depth)
@@ -72,8 +75,7 @@ class ByteNetwork(FastNetwork):
         sums = layer(inputs[0], None)
         if len(inputs) == 2:
             sums.add_(_numbers(inputs[1], self.zeros[node.inputs[1]]), alpha=skip)
-        made = self._saturated(node, sums)
-        return made if zero is None else _bytes(made, zero)
+        return self._saturated(node, sums)
 
     def _layer(self, node: Node, qp: int, zero: int) -> "_Layer":
         """The convolution of a node, or that which modulates at a QP, packed when it is first asked for."""
@@ -171,11 +173,8 @@ def _zero(node: Node, zeros: list[int | None]) -> int | None:
 
 
 def _numbers(x: Tensor, zero: int | None) -> Tensor:
-    return x if zero is None else x.to(torch.float32).sub_(zero)
-
-
-def _bytes(x: Tensor, zero: int) -> Tensor:
-    return x.add_(zero).to(torch.uint8)
+    # A byte less a Python float is float32, in one pass.
+    return x if zero is None else x - float(zero)
 
 
 @functools.cache

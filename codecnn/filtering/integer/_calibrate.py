@@ -12,7 +12,7 @@ from codecnn.dataset.store import Unit
 from codecnn.filtering._base import decoded_planes
 from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import unit_planes
-from codecnn.filtering.integer._eight import linked, spans
+from codecnn.filtering.integer._grid import UNSIGNED, Grid, cells, linked, spans, together
 from codecnn.models.graph.nodes import Array, Graph, run
 
 TILE = 256
@@ -43,18 +43,18 @@ def magnitudes(
     return dict(largest)
 
 
-def scales(
+def bytes_for(
     graph: Graph,
     units: Sequence[Unit],
     *,
     pictures: int = PICTURES,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
-) -> dict[str, Array]:
-    """The scale by channel of each convolution's and modulation's tensor, for a network of 8 bits; `graph` is fused.
+) -> Grid:
+    """The grid of a network of 8 bits whose tensors are bytes wherever they can be; `graph` is fused.
 
     The finest with which nothing saturates on the pictures that `magnitudes` takes; where tensors are added to each
-    other, the best for both whose ratio is a power of two.
+    other, between what is best for each, with a ratio that is a power of two: there the largest values may saturate.
     """
     own = spans(graph)
     largest: dict[str, Array] = {}
@@ -65,7 +65,12 @@ def scales(
             largest[name] = np.maximum(largest.get(name, most), most)
 
     _observe(graph, units, pictures, device, progress, observe)
-    return _linked_scales(graph, {name: high / np.maximum(largest[name], 1e-6) for name, (_, high) in own.items()})
+    best, shared = {}, cells(graph)
+    for name, (_, high) in own.items():
+        most = together(np.maximum(largest[name], 1e-6), shared.get(name, 1))
+        # What has more bits than a byte can spare one, for pictures that go farther.
+        best[name] = (high if high <= UNSIGNED[1] else (high + 1) / 2) / most
+    return Grid(_linked_scales(graph, best), own)
 
 
 def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
@@ -92,7 +97,7 @@ def _observe(
 ) -> None:
     """Show every node's tensor to `observe`, for `pictures` of each QP of the units."""
     report = progress or (lambda done, total: None)
-    chosen = _spread(units, pictures)
+    chosen = spread(units, pictures)
     for done, unit in enumerate(chosen):
         report(done, len(chosen))
         index = len(unit.pictures) // 2
@@ -106,7 +111,7 @@ def _observe(
     report(len(chosen), len(chosen))
 
 
-def _spread(units: Sequence[Unit], pictures: int) -> list[Unit]:
+def spread(units: Sequence[Unit], pictures: int) -> list[Unit]:
     """`pictures` of each QP's units, at even distances."""
     by_qp: dict[int, list[Unit]] = defaultdict(list)
     for unit in units:

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from codecnn.dataset.store import Store, Unit
-from codecnn.filtering.integer._calibrate import PICTURES, magnitudes, scales
-from codecnn.filtering.integer._eight import as_integers, fused
+from codecnn.filtering.integer._calibrate import PICTURES, bytes_for, magnitudes
+from codecnn.filtering.integer._eight import fitted
+from codecnn.filtering.integer._grid import fused
+from codecnn.filtering.integer._mixed import LOSS, mixture
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._quantisation import MAX_ACCUMULATOR_BITS, quantise
 from codecnn.models import Card, FilterNetwork
@@ -27,15 +30,16 @@ def integer_network(
     bits: int = 16,
     pictures: int = PICTURES,
     accumulator_bits: int = MAX_ACCUMULATOR_BITS,
+    loss: float = LOSS,
     device: str | torch.device = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[IntegerNetwork, dict[str, Any]]:
     """The integer form of `model`, calibrated on decoded pictures of a store, and its card.
 
     The card is that of the weights, with their sha256 as `source_sha256`, and what the calibration saw. `pictures` are
-    looked at for each QP, see `magnitudes`; `bits` is 8 or 16, `accumulator_bits` of 16 as for `quantise`.
-    Raises StoreError where the store
-    lacks the split or a plane, ModelError for a network that has no integer form.
+    looked at for each QP, see `magnitudes`; `bits` is 8 or 16, `accumulator_bits` of 16 as for `quantise`, `loss` of 8
+    what it may lose on these pictures, see `mixture`. Raises StoreError where the store lacks the split or a plane,
+    ModelError for a network that has no integer form.
     """
     units = store.split(split)
     graph = build_graph(model)
@@ -43,10 +47,12 @@ def integer_network(
     looked_at: dict[str, Any] = {"pictures": pictures, "device": device, "progress": progress}
     if bits == 8:
         joined = fused(graph)
-        network = as_integers(joined, scales(joined, units, **looked_at), bit_depth)
+        grid = fitted(joined, bytes_for(joined, units, **looked_at), bit_depth)
+        mixed = mixture(joined, grid, units, bit_depth, loss=loss, **looked_at)
+        network = mixed.network
     else:
         network = quantise(graph, magnitudes(graph, units, **looked_at), bit_depth, accumulator_bits=accumulator_bits)
-    calibration = {
+    calibration: dict[str, Any] = {
         "data_key": store.data_key,
         "split": split,
         "pictures_per_qp": pictures,
@@ -54,6 +60,9 @@ def integer_network(
     }
     if bits == 16:
         calibration["accumulator_bits"] = accumulator_bits
+    else:
+        lost = {"loss_db": round(float(np.mean(mixed.losses)), 5), "worst_loss_db": round(max(mixed.losses), 5)}
+        calibration |= {"wide": list(mixed.wide), **lost}
     return network, source_card(card) | {"calibration": calibration, "provenance": provenance()}
 
 

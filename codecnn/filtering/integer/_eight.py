@@ -1,9 +1,4 @@
-"""Networks of 8 bits: which tensors have how many, how fine each is, and what becomes of the weights.
-
-A tensor's integers are its real values times a scale by channel, any positive number: weights take the ratio of the
-scales on both sides of them along, so that only powers of two are left to divide by. Where one tensor is added to
-another, both scales differ by a power of two.
-"""
+"""Networks of 8 bits: what becomes of the weights between tensors of a grid."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,142 +9,11 @@ import torch
 from torch import Tensor
 
 from codecnn.errors import ModelError
+from codecnn.filtering.integer._grid import Grid, cells, fused, linked, spans, together
 from codecnn.filtering.integer._network import FLOAT32_EXACT, MAX_SHIFT, IntegerNetwork
 from codecnn.models.graph.nodes import Array, Graph, Node
 
-SIGNED, UNSIGNED, POSITIVE, WIDE = (-128, 127), (0, 255), (0, 127), (-4095, 4095)
 MAX_FRACTION = 28
-FEW_CHANNELS = 4
-"""What a convolution makes of planes in so few channels is no feature yet: it keeps more bits."""
-MOVES = ("concat", "crop", "edge", "unshuffle", "shuffle")
-Scales = Mapping[str, Array]
-"""Real scale by channel of each convolution's and modulation's tensor."""
-
-
-def fused(graph: Graph) -> Graph:
-    """The graph in which a convolution takes along the sum that it is part of: it is rounded once."""
-    users: dict[str, list[Node]] = {node.name: [] for node in graph.nodes}
-    for node in graph.nodes:
-        for name in node.inputs:
-            users[name].append(node)
-    by_name = {node.name: node for node in graph.nodes}
-    merged: dict[str, Node] = {}
-    for node in graph.nodes:
-        if node.op == "add":
-            parts = [by_name[name] for name in node.inputs if len(users[name]) == 1]
-            sums = [one for one in parts if one.op == "conv" and len(one.inputs) == 1 and not one.values["relu"]]
-            if not sums:
-                raise ModelError(f"node {node.name!r} adds no convolution, and has no form of 8 bits")
-            (other,) = (name for name in node.inputs if name != sums[-1].name)
-            merged[node.name] = replace(sums[-1], name=node.name, inputs=(sums[-1].inputs[0], other))
-            by_name[sums[-1].name] = merged[node.name]
-    gone = {name for name, node in by_name.items() if node.name != name}
-    return Graph(tuple(merged.get(node.name, node) for node in graph.nodes if node.name not in gone))
-
-
-def spans(graph: Graph) -> dict[str, tuple[int, int]]:
-    """The least and the largest integer of each convolution's and modulation's tensor; `graph` is a fused one."""
-    users: dict[str, list[Node]] = {node.name: [] for node in graph.nodes}
-    for node in graph.nodes:
-        for name in node.inputs:
-            users[name].append(node)
-    by_name = {node.name: node for node in graph.nodes}
-
-    def beyond(name: str) -> set[str]:
-        """The operations that take a tensor, whatever moves it on the way."""
-        return {op for node in users[name] for op in (beyond(node.name) if node.op in MOVES else {node.op})}
-
-    def before(name: str) -> list[Node]:
-        """The nodes that make what a tensor consists of."""
-        node = by_name[name]
-        return [one for part in node.inputs for one in before(part)] if node.op in MOVES else [node]
-
-    def joined(name: str) -> list[Node]:
-        """All that a tensor is concatenated with."""
-        found: list[Node] = []
-        for node in users[name]:
-            found += before(node.name) if node.op == "concat" else []
-            found += joined(node.name) if node.op in MOVES else []
-        return found
-
-    made: dict[str, tuple[int, int]] = {}
-    for node in graph.nodes:
-        if node.op not in ("conv", "modulate"):
-            continue
-        of_planes = all(one.op in ("plane", "qp") for one in before(node.inputs[0]))
-        few = graph.extents[node.name].channels <= FEW_CHANNELS
-        if beyond(node.name) == {"output"} or (of_planes and few and not node.values.get("relu")):
-            made[node.name] = WIDE
-        elif not node.values.get("relu"):
-            made[node.name] = SIGNED
-        else:
-            # Bytes of one tensor have one zero point: beside signed channels a ReLU's have half of the range.
-            alone = all(one.values.get("relu") for one in joined(node.name))
-            made[node.name] = UNSIGNED if alone else POSITIVE
-    return made
-
-
-def linked(graph: Graph) -> dict[str, str]:
-    """For each convolution that adds a tensor, the node whose scale that tensor has."""
-    by_name = {node.name: node for node in graph.nodes}
-    found = {}
-    for node in graph.nodes:
-        if node.op == "conv" and len(node.inputs) == 2:
-            source = by_name[node.inputs[1]]
-            while source.op in ("crop", "edge"):
-                source = by_name[source.inputs[0]]
-            if source.op not in ("conv", "modulate"):
-                raise ModelError(f"node {node.name!r} adds a tensor of several scales, and has no form of 8 bits")
-            found[node.name] = source.name
-    return found
-
-
-def moved(node: Node, inputs: list[Array]) -> Array:
-    """What belongs to the channels of a node that moves samples, such as their scales, from that of its inputs'."""
-    match node.op:
-        case "concat":
-            return np.concatenate(inputs)
-        case "unshuffle":
-            return inputs[0].repeat(node.values["factor"] ** 2)
-        case "shuffle":
-            # Its channels become one another's neighbours: one scale holds for all.
-            return inputs[0].reshape(-1, node.values["factor"] ** 2)[:, 0]
-        case _:
-            return inputs[0]
-
-
-def all_scales(graph: Graph, scales: Scales, bit_depth: int) -> dict[str, Array]:
-    """The scales of every node's tensor.
-
-    Of planes they are 2^(bit_depth - 2), since 4·(x / 2^b - 1/2) is (x - 2^(b-1)) / 2^(b-2).
-    """
-    found: dict[str, Array] = {}
-    for node in graph.nodes:
-        if node.op in ("plane", "qp"):
-            found[node.name] = np.array([2.0 ** (bit_depth - 2)])
-        elif node.name in scales:
-            found[node.name] = scales[node.name]
-        elif node.op != "output":
-            found[node.name] = moved(node, [found[name] for name in node.inputs])
-    return found
-
-
-def all_spans(graph: Graph, bit_depth: int) -> dict[str, tuple[Array, Array]]:
-    """The least and the largest integer of every node's tensor, by channel."""
-    own, middle = spans(graph), 1 << (bit_depth - 1)
-    found: dict[str, tuple[Array, Array]] = {}
-    for node in graph.nodes:
-        if node.op in ("plane", "qp"):
-            found[node.name] = (np.array([-middle]), np.array([middle - 1]))
-        elif node.name in own:
-            found[node.name] = (
-                np.full(graph.extents[node.name].channels, own[node.name][0]),
-                np.full(graph.extents[node.name].channels, own[node.name][1]),
-            )
-        elif node.op != "output":
-            low, high = ([found[name][end] for name in node.inputs] for end in (0, 1))
-            found[node.name] = (moved(node, low), moved(node, high))
-    return found
 
 
 @dataclass(frozen=True)
@@ -183,6 +47,8 @@ class Layer:
         offset = bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
         with torch.no_grad():
             shift = self._shifts(scaled, offset)
+            if bool((shift < self._least).any()):
+                raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
         unit = torch.exp2(shift).to(scaled)
         return (
             nearest(scaled * unit.reshape(-1, *[1] * (scaled.dim() - 1))),
@@ -190,20 +56,28 @@ class Layer:
             shift,
         )
 
+    def excess(self, weight: Tensor, bias: Tensor) -> Array:
+        """By how many powers of two the scale of each output must be coarser for `integers` to find a shift."""
+        offset = bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
+        found: Array = (self._least - self._shifts(weight * self.ratio, offset)).clamp(min=0).cpu().numpy()
+        return found
+
+    @property
+    def _least(self) -> int:
+        return max(self.skip, 0)
+
     def _shifts(self, scaled: Tensor, offset: Tensor) -> Tensor:
         scaled, offset = scaled.detach().double(), offset.detach().double()
         largest = scaled.abs().flatten(1).amax(1)
         if not bool(torch.isfinite(largest).all()):
             raise ModelError("the network's weights are not finite numbers")
-        least, most = max(self.skip, 0), MAX_SHIFT // 2 + min(self.skip, 0)
+        most = MAX_SHIFT // 2 + min(self.skip, 0)
         shift = torch.log2((self.most + 0.49) / largest.clamp(min=1e-30)).floor().clamp(max=most)
         for _ in range(MAX_SHIFT):
             over = self._widest(scaled, offset, shift) > FLOAT32_EXACT
             if not bool(over.any()):
                 break
             shift -= over.to(shift)
-        if bool((shift < least).any()):
-            raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
         return shift
 
     def _widest(self, scaled: Tensor, offset: Tensor, shift: Tensor) -> Tensor:
@@ -251,21 +125,47 @@ def layer_of(
     return Layer(node, tensor(ratio), tensor(outputs), tensor(low), tensor(high), most, skip, added)
 
 
-def as_integers(graph: Graph, scales: Scales, bit_depth: int) -> IntegerNetwork:
+def real_tensors(node: Node) -> tuple[Tensor, Tensor]:
+    """Weights and biases of a convolution, (c, 64) factors and offsets of a modulation, as `Layer` takes them."""
+    names = ("weight", "bias") if node.op == "conv" else ("factor", "offset")
+    first, second = (torch.from_numpy(np.asarray(node.tensors[name], np.float64)) for name in names)
+    return (first.T, second.T) if node.op == "modulate" else (first, second)
+
+
+def fitted(graph: Graph, grid: Grid, bit_depth: int) -> Grid:
+    """The grid with the channels coarser, by powers of two, whose weights would fit no shift.
+
+    Such are channels that are next to nothing on the calibration's pictures, whose scales know no limit.
+    """
+    roots = {name: name for name in grid.scales}
+    for name, source in linked(graph).items():
+        roots[name] = roots[source]
+    scales, shared = dict(grid.scales), cells(graph)
+    for _ in graph.nodes:
+        before = dict(scales)
+        for node in graph.nodes:
+            if node.name in scales:
+                now = Grid(scales, grid.bounds)
+                layer = layer_of(node, now.all_scales(graph, bit_depth), now.all_bounds(graph, bit_depth))
+                excess = together(layer.excess(*real_tensors(node)), shared.get(node.name, 1))
+                for name in [name for name in scales if excess.any() and roots[name] == roots[node.name]]:
+                    scales[name] = scales[name] * 2.0**-excess
+        if all(scales[name] is before[name] for name in scales):
+            break
+    return Grid(scales, grid.bounds)
+
+
+def as_integers(graph: Graph, grid: Grid, bit_depth: int) -> IntegerNetwork:
     """The network of 8 bits of a fused graph, its tensors real numbers, for samples of up to `bit_depth` bits.
 
-    Raises ModelError for weights that no shift fits.
+    Raises ModelError for weights that no shift fits; see `fitted`.
     """
-    known, limits, own = all_scales(graph, scales, bit_depth), all_spans(graph, bit_depth), spans(graph)
+    known, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
     nodes = []
     for node in graph.nodes:
-        if node.name in own:
-            layer, (low, high) = layer_of(node, known, limits), own[node.name]
-            names = ("weight", "bias") if node.op == "conv" else ("factor", "offset")
-            real = [torch.from_numpy(np.asarray(node.tensors[name], np.float64)) for name in names]
-            if node.op == "modulate":
-                real = [table.T for table in real]
-            weight, bias, shift = (tensor.numpy() for tensor in layer.integers(real[0], real[1]))
+        if node.name in grid.bounds:
+            layer, (low, high) = layer_of(node, known, limits), grid.bounds[node.name]
+            weight, bias, shift = (tensor.numpy() for tensor in layer.integers(*real_tensors(node)))
             values = {"low": low, "high": high}
             if node.op == "conv":
                 values |= {"pad": node.values["pad"], "groups": node.values["groups"], "skip": layer.skip}
@@ -287,12 +187,12 @@ def quantise_eight(graph: Graph, magnitudes: Mapping[str, float], bit_depth: int
 
     For comparisons and timing, as `quantise`; `integer_network` looks for better scales. Raises as `as_integers` does.
     """
-    joined = fused(graph)
-    octaves = {name: math.log2(high / magnitudes[name]) for name, (_, high) in spans(joined).items()}
+    joined, bounds = fused(graph), spans(fused(graph))
+    octaves = {name: math.log2(high / magnitudes[name]) for name, (_, high) in bounds.items()}
     for name, source in linked(joined).items():
         octaves[name] = octaves[source] + round(octaves[name] - octaves[source])
     scales = {name: np.full(joined.extents[name].channels, 2.0**octave) for name, octave in octaves.items()}
-    return as_integers(joined, scales, bit_depth)
+    return as_integers(joined, fitted(joined, Grid(scales, bounds), bit_depth), bit_depth)
 
 
 def _output(node: Node, scale: Array, limits: tuple[Array, Array]) -> Node:

@@ -64,10 +64,7 @@ class FastNetwork:
             return torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
         kind = self.types[node.name]
         made = _COMPUTE[node.op](node, [x.to(kind) for x in inputs], self.tensors[node.name], qp)
-        if "low" in node.values:
-            made = self._saturated(node, made)
-        # What is kept between nodes is saturated to 16 bits, so float32 holds it whatever the sums took.
-        return made.to(torch.float32)
+        return self._saturated(node, made) if "low" in node.values else made.to(torch.float32)
 
     def _saturated(self, node: Node, sums: Tensor) -> Tensor:
         """What becomes of a node's sums, which are divided by the power of two that they are shifted by."""
@@ -77,7 +74,8 @@ class FastNetwork:
             if node.op == "add" and node.values["shift"] > 0:
                 sums.add_(0.5)
             sums.floor_()
-        return sums.clamp_(node.values["low"], node.values["high"])
+        # What is kept between nodes is saturated to 16 bits, so float32 holds it whatever the sums took.
+        return sums.clamp_(node.values["low"], node.values["high"]).to(torch.float32)
 
     def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
         gain = self.tensors[node.name]["gain"]
@@ -154,7 +152,8 @@ def _add(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) 
 
 
 def _modulate(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
-    return (inputs[0] * tensors["factor"][qp, :, None, None]).add_(tensors["offset"][qp, :, None, None])
+    factor, offset = (tensors[name][qp, :, None, None] for name in ("factor", "offset"))
+    return torch.addcmul(offset, inputs[0], factor)
 
 
 _COMPUTE: dict[str, Operation] = MOVES | {"conv": _conv, "add": _add, "modulate": _modulate}

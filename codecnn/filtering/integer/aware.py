@@ -7,33 +7,38 @@ Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CV
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.dataset.store import Unit
-from codecnn.filtering.integer._calibrate import scales
+from codecnn.filtering.integer._calibrate import bytes_for
 from codecnn.filtering.integer._convert import bit_depth_for
-from codecnn.filtering.integer._eight import Scales, all_scales, all_spans, as_integers, fused, layer_of, spans
+from codecnn.filtering.integer._eight import as_integers, fitted, layer_of
+from codecnn.filtering.integer._grid import Grid, fused, spans
+from codecnn.filtering.integer._mixed import mixture
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.models.base import Filtered, FilterNetwork
 from codecnn.models.graph.nodes import MOVES, Graph, Node, cropped, same_padding, walk
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import centred
 
+LOSS_BEFORE = 0.02
+"""dB that calibration may lose in the mean: what fine-tuning is there to take back, for more tensors of bytes."""
+
 
 class EightBitNetwork(FilterNetwork):
     """The network of 8 bits of `model`, with real weights to train: those of the convolutions, folded.
 
     What depends on the QP, modulations and gains, stays as it is: training sees a few QPs of the 64 that tables have.
-    `measured` are its scales, and stay too; without, they come with a state. Raises
-    ModelError for a network that has no graph, or no form of 8 bits.
+    `grid` stays too; without, it comes with a state. Raises ModelError for a network that has no graph, or no form of 8
+    bits.
     """
 
-    def __init__(self, model: FilterNetwork, measured: Scales | None, bit_depth: int) -> None:
+    def __init__(self, model: FilterNetwork, grid: Grid | None, bit_depth: int) -> None:
         super().__init__(model.planes, halo=model.halo, radius=model.radius, stride=model.stride, outputs=model.outputs)
         # As the model has them, of which chroma has taken its part already.
         self.radius, self.options, self.bit_depth = model.radius, model.options, bit_depth
@@ -42,33 +47,43 @@ class EightBitNetwork(FilterNetwork):
         for node in self.graph.nodes:
             if node.op == "conv":
                 self.convolutions[_key(node.name)] = _convolution(node)
-        for name in spans(self.graph):
-            channels = self.graph.extents[name].channels
-            own = torch.ones(channels).double() if measured is None else torch.from_numpy(measured[name]).double()
-            self.register_buffer(f"scale_{_key(name)}", own)
+            else:
+                for name, tensor in node.tensors.items():
+                    self.register_buffer(f"{name}_{_key(node.name)}", torch.from_numpy(np.array(tensor, np.float64)))
+        for name, bounds in spans(self.graph).items():
+            scale = np.ones(self.graph.extents[name].channels) if grid is None else grid.scales[name]
+            self.register_buffer(f"scale_{_key(name)}", torch.from_numpy(np.array(scale, np.float64)))
+            self.register_buffer(f"bounds_{_key(name)}", torch.tensor(bounds if grid is None else grid.bounds[name]))
 
     @classmethod
     def of(cls, model: FilterNetwork, units: Sequence[Unit], *, calibrate: bool = True) -> "EightBitNetwork":
-        """That of `model` for the pictures of these units, calibrated on them unless its scales come with a state."""
-        found = scales(fused(build_graph(model)), units) if calibrate else None
-        return cls(model, found, bit_depth_for(units))
+        """That of `model` for the pictures of these units, calibrated on them unless its grid comes with a state."""
+        graph, bit_depth, grid = fused(build_graph(model)), bit_depth_for(units), None
+        if calibrate:
+            found = fitted(graph, bytes_for(graph, units), bit_depth)
+            grid = mixture(graph, found, units, bit_depth, loss=LOSS_BEFORE).grid
+        return cls(model, grid, bit_depth)
 
     def integers(self) -> IntegerNetwork:
         """The integers of the weights as they are now; raises ModelError for weights that no shift fits."""
         nodes = []
         for node in self.graph.nodes:
             if node.op == "conv":
-                layer = self.convolutions[_key(node.name)]
-                trained = {name: tensor.detach().cpu().numpy() for name, tensor in layer.named_parameters()}
-                node = replace(node, tensors=trained)
-            nodes.append(node)
-        return as_integers(Graph(tuple(nodes)), self._scales(), self.bit_depth)
+                own: dict[str, Tensor] = dict(self.convolutions[_key(node.name)].named_parameters())
+            else:
+                own = {name: self._table(node, name) for name in node.tensors}
+            tensors = {name: tensor.detach().cpu().numpy() for name, tensor in own.items()}
+            nodes.append(replace(node, tensors=tensors))
+        return as_integers(Graph(tuple(nodes)), self.grid, self.bit_depth)
+
+    def _table(self, node: Node, name: str) -> Tensor:
+        return self.get_buffer(f"{name}_{_key(node.name)}")
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered planes as those of `model`, from its planes, in the scale of samples (x / 2^bit_depth)."""
         self.check(planes)
-        known, limits = all_scales(self.graph, self._scales(), self.bit_depth), all_spans(self.graph, self.bit_depth)
-        unit, own = 2.0 ** (self.bit_depth - 2), spans(self.graph)
+        grid, unit = self.grid, 2.0 ** (self.bit_depth - 2)
+        known, limits = grid.all_scales(self.graph, self.bit_depth), grid.all_bounds(self.graph, self.bit_depth)
         like = planes["rec_y"]
         given = planes["qp"] if "qp" in planes else like.new_zeros(len(like), 1, 1, 1)
         qps = (given.flatten() * QP_SCALE).round().long()
@@ -79,7 +94,7 @@ class EightBitNetwork(FilterNetwork):
             if node.op == "qp":
                 return (centred(given) * unit).expand_as(x[0][:, :1])
             if node.op == "output":
-                gain = torch.from_numpy(node.tensors["gain"] / known[node.inputs[0]][0]).to(like)
+                gain = (self._table(node, "gain") / known[node.inputs[0]][0]).to(like)
                 by_qp = gain[qps if len(gain) > 1 else qps * 0]
                 base = cropped(planes[node.inputs[1]], node.values["crop"]) if len(node.inputs) == 2 else 0.5
                 return x[0] * by_qp[:, None, None, None] + base
@@ -87,8 +102,7 @@ class EightBitNetwork(FilterNetwork):
                 return MOVES[node.op](node, x, {}, 0)
             layer = layer_of(node, known, limits, like.device)
             if node.op == "modulate":
-                tables = [torch.from_numpy(node.tensors[name].T).to(like.device) for name in ("factor", "offset")]
-                factor, offset, shift = layer.integers(tables[0], tables[1])
+                factor, offset, shift = layer.integers(self._table(node, "factor").T, self._table(node, "offset").T)
                 factor, offset = ((one * torch.exp2(-shift)[:, None]).T[qps].to(like) for one in (factor, offset))
                 sums = x[0] * factor[:, :, None, None] + offset[:, :, None, None]
             else:
@@ -100,14 +114,20 @@ class EightBitNetwork(FilterNetwork):
                 padding = same_padding(weight) if node.values["pad"] else (0, 0)
                 sums = F.conv2d(x[0], weight.to(like), bias.to(like), padding=padding, groups=node.values["groups"])
                 sums = sums + x[1] * 2.0**-layer.skip if len(x) == 2 else sums
-            low, high = own[node.name]
+            low, high = grid.bounds[node.name]
             return _straight_through(sums.clamp(low, high))
 
         outputs = walk(self.graph.nodes, compute)
         return outputs if len(outputs) > 1 else outputs["y"]
 
-    def _scales(self) -> dict[str, Any]:
-        return {name: self.get_buffer(f"scale_{_key(name)}").cpu().numpy() for name in spans(self.graph)}
+    @property
+    def grid(self) -> Grid:
+        scales, bounds = {}, {}
+        for name in spans(self.graph):
+            scales[name] = self.get_buffer(f"scale_{_key(name)}").cpu().numpy()
+            low, high = self.get_buffer(f"bounds_{_key(name)}").tolist()
+            bounds[name] = (low, high)
+        return Grid(scales, bounds)
 
 
 def _key(name: str) -> str:

@@ -123,8 +123,14 @@ def save_integer(path: Path | str, network: IntegerNetwork, card: Mapping[str, A
 
 
 def integer_path(weights: Path | str, bits: int = 16) -> Path:
-    """Where the integers of weights NAME.safetensors lie unless it is told otherwise: NAME.int16.safetensors."""
+    """Where the integers of weights NAME.safetensors lie unless told otherwise: NAME.int16.safetensors or NAME.int8."""
     return Path(weights).with_suffix(f".int{bits}.safetensors")
+
+
+def integers_beside(weights: Path | str) -> Path:
+    """The integers that lie beside weights: those of 8 bits, or else, there or not, those of 16."""
+    eight = integer_path(weights, 8)
+    return eight if eight.is_file() else integer_path(weights)
 
 
 def is_integer(path: Path | str) -> bool:

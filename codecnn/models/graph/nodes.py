@@ -144,12 +144,12 @@ def walk(nodes: Sequence[Node], compute: Callable[[Node, list[Made]], Made]) -> 
 
 
 def run(
-    graph: Graph, planes: Mapping[str, Tensor], qp: int, observe: Callable[[str, Tensor], None] | None = None
+    graph: Graph, planes: Mapping[str, Tensor], qp: int, observe: Callable[[str, Tensor], Tensor | None] | None = None
 ) -> dict[str, Tensor]:
     """Outputs of the graph in real numbers, as the network that it was built from gives them.
 
-    Planes are as the network takes them, with halo; `observe` gets every node's name and tensor. Computed in the type
-    of `rec_y`.
+    Planes are as the network takes them, with halo; `observe` gets every node's name and tensor, and may return what
+    stands in for it. Computed in the type of `rec_y`.
     """
 
     def compute(node: Node, inputs: list[Tensor]) -> Tensor:
@@ -160,9 +160,8 @@ def run(
             result = _output(node, inputs[0], tensors["gain"], planes, qp)
         else:
             result = _COMPUTE[node.op](node, inputs, tensors, qp)
-        if observe is not None:
-            observe(node.name, result)
-        return result
+        instead = None if observe is None else observe(node.name, result)
+        return result if instead is None else instead
 
     return walk(graph.nodes, compute)
 

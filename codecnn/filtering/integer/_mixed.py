@@ -1,0 +1,225 @@
+"""Which tensors of a network of 8 bits keep 12: chosen by what a byte of each would cost on real pictures.
+
+The error that rounding adds to the filtered picture is nearly independent of what is left of the codec's, and of that
+of other tensors: powers add. So the loss of any choice follows from that of each tensor alone.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from codecnn.dataset.store import Unit
+from codecnn.filtering._base import components, decoded_planes
+from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
+from codecnn.filtering._inputs import unit_planes
+from codecnn.filtering.integer._calibrate import PICTURES, Progress, spread
+from codecnn.filtering.integer._eight import Layer, as_integers, fitted, layer_of, real_tensors
+from codecnn.filtering.integer._fast import FastNetwork
+from codecnn.filtering.integer._grid import Bounds, Grid
+from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.models.graph.nodes import MOVES, Array, Graph, Node, run
+from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+
+LOSS = 0.004
+"""dB that bytes may cost in the mean over the calibration's pictures, unless it is told otherwise."""
+WORST = 4
+"""In no picture more than so many times the mean."""
+CROP = 192
+"""Side of the middle of a picture that is looked at."""
+_ELEMENT = 16.0
+"""Multiply-accumulates that take about as long as writing a sample in four bytes rather than in one."""
+_LEAST_ERROR = 0.01
+"""Mean squared error, in samples, below which a picture has none to speak of."""
+Observe = Callable[[str, Tensor], Tensor | None]
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Planes (1, 1, h, w) of the middle of a picture, in full scale, and of each output the original's samples."""
+
+    planes: Mapping[str, Tensor]
+    originals: Mapping[str, Array]
+    qp: int
+    bit_depth: int
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A network of 8 bits, the tensors that keep 12, and what it loses against float: dB, by crop."""
+
+    network: IntegerNetwork
+    grid: Grid
+    wide: tuple[str, ...]
+    losses: tuple[float, ...]
+
+
+def mixture(
+    graph: Graph,
+    grid: Grid,
+    units: Sequence[Unit],
+    bit_depth: int,
+    *,
+    loss: float = LOSS,
+    pictures: int = PICTURES,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Mixture:
+    """The cheapest network of `grid`, all bytes, and of tensors of 12 bits whose bytes lose `loss` dB in the mean.
+
+    On the middle of the pictures that the calibration takes, and in none of them more than WORST times that. What the
+    integers of the others lose comes on top, and is in the losses of what is made. Infinite `loss` leaves all bytes.
+    """
+    crops = [_crop(unit, graph, device) for unit in spread(units, pictures)]
+    powers = {} if math.isinf(loss) else _powers(graph, grid, crops, bit_depth, progress)
+    wide = _cheapest(graph, powers, loss)
+    chosen = fitted(graph, grid.widened(wide), bit_depth)
+    network = as_integers(graph, chosen, bit_depth)
+    fast = FastNetwork(network, device)
+    ratios = [_errors(crop, _exact(fast, crop)) / _errors(crop, _filtered(graph, crop)) for crop in crops]
+    return Mixture(network, chosen, tuple(sorted(wide)), tuple(10 * float(np.log10(one).mean()) for one in ratios))
+
+
+def _crop(unit: Unit, graph: Graph, device: str | torch.device) -> Crop:
+    index = len(unit.pictures) // 2
+    with unit.decoded() as decoded, unit.originals() as originals:
+        picture, original = decoded[index], components(originals[index])
+        named = decoded_planes(picture, graph.planes, unit_planes(unit, index, graph.planes))
+    side = CROP - CROP % (2 * graph.stride)
+    rows, columns = (
+        slice(start, min(start + side, size))
+        for size in picture.y.shape
+        for start in [max(size - side, 0) // 2 // (2 * graph.stride) * 2 * graph.stride]
+    )
+
+    def middle(plane: Array, name: str) -> Array:
+        factor = 2 if name in CHROMA_PLANES or name in ("u", "v") else 1
+        down, across = (slice(one.start // factor, -(-one.stop // factor)) for one in (rows, columns))
+        return plane[down, across]
+
+    planes = plane_tensors({name: middle(plane, name) for name, plane in named.items()}, device)
+    wanted = {name: middle(original[name], name).astype(np.float64) for name in graph.outputs}
+    return Crop(in_full_scale(planes, picture.bit_depth), wanted, unit.pictures[index].qp, picture.bit_depth)
+
+
+def _filtered(graph: Graph, crop: Crop, observe: Observe | None = None) -> dict[str, Array]:
+    """Outputs of the network in real numbers, in samples, neither rounded nor clipped."""
+    with torch.inference_mode():
+        made = in_tiles(partial(run, graph, qp=crop.qp, observe=observe), graph, crop.planes, None)
+    return {name: plane[0, 0].cpu().numpy().astype(np.float64) * 2**crop.bit_depth for name, plane in made.items()}
+
+
+def _exact(fast: FastNetwork, crop: Crop) -> dict[str, Array]:
+    whole = {name: plane * 2**crop.bit_depth if name in SAMPLE_PLANES else plane for name, plane in crop.planes.items()}
+    made = in_tiles(partial(fast, qp=crop.qp, bit_depth=crop.bit_depth), fast.network.graph, whole, None)
+    return {name: plane[0, 0].cpu().numpy().astype(np.float64) for name, plane in made.items()}
+
+
+def _errors(crop: Crop, filtered: Mapping[str, Array]) -> Array:
+    """By output the mean squared error of the filtered samples, rounded and clipped, against the originals."""
+    peak = 2**crop.bit_depth - 1
+    found = [np.square(np.clip(np.rint(filtered[name]), 0, peak) - crop.originals[name]).mean() for name in filtered]
+    return np.maximum(found, _LEAST_ERROR)
+
+
+def _powers(
+    graph: Graph, grid: Grid, crops: Sequence[Crop], bit_depth: int, progress: Progress | None
+) -> dict[str, Array]:
+    """For each tensor that is bytes, by crop: what it adds to the filtered picture's squared error, relative to that.
+
+    It is rounded alone, and with it the weights that multiply it have 8 bits.
+    """
+    report = progress or (lambda done, total: None)
+    known, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
+    plain = [_filtered(graph, crop) for crop in crops]
+    found = {}
+    names = [name for name in grid.bounds if grid.is_byte(name)]
+    for done, name in enumerate(names):
+        report(done, len(names))
+        readers = {node.name for node in _readers(graph, name)}
+        rounded = Graph(
+            tuple(
+                replace(node, tensors=_rounded_weights(layer_of(node, known, limits))) if node.name in readers else node
+                for node in graph.nodes
+            )
+        )
+        byte = partial(_as_byte, name, torch.from_numpy(grid.scales[name])[:, None, None], grid.bounds[name])
+        found[name] = np.array(
+            [_added(crop, one, _filtered(rounded, crop, byte)) for crop, one in zip(crops, plain, strict=True)]
+        )
+    report(len(names), len(names))
+    return found
+
+
+def _as_byte(name: str, scale: Tensor, bounds: Bounds, made: str, x: Tensor) -> Tensor | None:
+    """What stands in for the tensor `name` once it is a byte; nothing for any other."""
+    return (x * scale.to(x)).round().clamp(*bounds) / scale.to(x) if made == name else None
+
+
+def _added(crop: Crop, plain: Mapping[str, Array], other: Mapping[str, Array]) -> float:
+    """The squared difference of filtered pictures over the squared error of the first, in the mean of the outputs."""
+    errors = zip(plain, _errors(crop, plain), strict=True)
+    return float(np.mean([np.square(other[name] - plain[name]).mean() / error for name, error in errors]))
+
+
+def _rounded_weights(layer: Layer) -> dict[str, Array]:
+    """The weights of a convolution as real numbers again, after they were rounded to what 8-bit integers hold."""
+    weight, bias, shift = layer.integers(*real_tensors(layer.node))
+    unit = torch.exp2(-shift)
+    return {
+        "weight": (weight * unit[:, None, None, None] / layer.ratio).numpy(),
+        "bias": (bias * unit / layer.outputs).numpy(),
+    }
+
+
+def _readers(graph: Graph, name: str) -> list[Node]:
+    """The convolutions that multiply a tensor, whatever moves it on the way."""
+    found = []
+    for node in graph.nodes:
+        if node.op in MOVES and name in node.inputs:
+            found += _readers(graph, node.name)
+        elif node.op == "conv" and node.inputs[0] == name:
+            found.append(node)
+    return found
+
+
+def _cheapest(graph: Graph, powers: Mapping[str, Array], loss: float) -> set[str]:
+    """Tensors that are wide so that the others together lose at most `loss` dB in the mean, WORST times that in one.
+
+    One after the other, that which takes away most for its cost; then those go again that are not needed.
+    """
+    if loss == 0:
+        return set(powers)
+    aims = np.array([10 ** (loss / 10) - 1, 10 ** (WORST * loss / 10) - 1])
+    readers = {name: _readers(graph, name) for name in powers}
+
+    def cost(wide: Collection[str]) -> float:
+        """Of what becomes slower, a luma sample: convolutions that multiply floats, and writing them."""
+        slow = {node.name: node for name in wide for node in readers[name]}
+        by_cell = [node.tensors["weight"].size / graph.extents[node.name].cell ** 2 for node in slow.values()]
+        written = [graph.extents[name].channels / graph.extents[name].cell ** 2 for name in wide]
+        return sum(by_cell) + _ELEMENT * sum(written)
+
+    def over(wide: Collection[str]) -> Array:
+        left = sum((power for name, power in powers.items() if name not in wide), np.zeros(1))
+        shares: Array = np.array([left.mean(), left.max()]) / aims
+        return shares
+
+    wide: set[str] = set()
+    while len(wide) < len(powers) and (now := over(wide)).max() > 1:
+        wide.add(
+            max(
+                (name for name in powers if name not in wide),
+                key=lambda name: (
+                    (np.maximum(now, 1) - np.maximum(over({*wide, name}), 1)).sum() / (cost({*wide, name}) - cost(wide))
+                ),
+            )
+        )
+    for name in sorted(wide, key=lambda name: cost(wide - {name})):
+        if over(wide - {name}).max() <= 1:
+            wide.remove(name)
+    return wide

@@ -1,0 +1,125 @@
+"""Which tensors keep 12 bits, and how near to float a network comes that is calibrated on real pictures."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from codecnn.filtering import FloatFilter
+from codecnn.filtering.integer import ExactFilter, FastNetwork, integer_network
+from codecnn.filtering.integer._calibrate import bytes_for
+from codecnn.filtering.integer._eight import as_integers, fitted
+from codecnn.filtering.integer._grid import cells, fused, linked
+from codecnn.filtering.integer._mixed import WORST, _added, _cheapest, _crop, _exact, _filtered, _powers, mixture
+from codecnn.models import create_model
+from codecnn.models.card import as_card
+from codecnn.models.inference import build_graph
+from tests.helpers.networks import SMALL, awaken
+
+OPTIONS = {"features": 8, "blocks": 2}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_store):
+    """One whose residual is large beside half a sample, of a last convolution whose outputs differ in size."""
+    made = awaken(create_model("low_cost_17", **OPTIONS), 1, std=0.2)
+    unit = tiny_store.split("train")[0]
+    with unit.decoded() as decoded, torch.no_grad():
+        made.tail.weight *= torch.tensor([0.1, 0.3, 0.6, 1.0])[:, None, None, None]
+        residual = FloatFilter(made).samples(decoded[0], unit.qp)["y"] - decoded[0].y
+        made.tail.weight *= 100 / residual.std()
+        made.tail.bias *= 100 / residual.std()
+    return made
+
+
+@pytest.fixture(scope="module")
+def calibrated(model, tiny_store):
+    graph, units = fused(build_graph(model)), tiny_store.split("train")
+    return graph, units, fitted(graph, bytes_for(graph, units), 10)
+
+
+def difference(model, network, unit):
+    """Root of the mean squared difference of the integers' samples to float's, against that of the float's residual."""
+    with unit.decoded() as decoded:
+        made = FloatFilter(model).samples(decoded[0], unit.qp)["y"]
+        exact = ExactFilter(network, engine="float32").samples(decoded[0], unit.qp)["y"]
+        error, change = exact - np.clip(made, 0, 1023), made - decoded[0].y
+        return np.sqrt(np.square(error).mean() / np.square(change).mean())
+
+
+def test_bits_bring_the_integers_to_the_float_network(calibrated, model):
+    """Also where a shuffle makes one plane of channels of different sizes."""
+    graph, units, grid = calibrated
+    names = [name for name in grid.bounds if grid.is_byte(name)]
+    rough, fine = (as_integers(graph, fitted(graph, grid.widened(wide), 10), 10) for wide in ((), names))
+    coarse, near = (difference(model, network, units[0]) for network in (rough, fine))
+    assert near < coarse < 0.05
+
+
+def test_what_is_moved_together_has_one_scale(calibrated):
+    graph, _, grid = calibrated
+    assert cells(graph) == {"tail": 4}
+    assert len(set(grid.scales["tail"])) == 1
+    assert len(set(grid.scales["head"])) > 1
+    for name, source in linked(graph).items():
+        octaves = np.log2(grid.scales[name] / grid.scales[source])
+        np.testing.assert_allclose(octaves, np.rint(octaves[0]), atol=1e-9)
+
+
+def test_fewer_bytes_are_nearer(calibrated, model):
+    graph, units, grid = calibrated
+    powers = _powers(graph, grid, [_crop(unit, graph, "cpu") for unit in units], 10, None)
+    half = 10 * math.log10(1 + sum(powers.values()).mean() / 2)
+    found = [mixture(graph, grid, units, 10, loss=loss) for loss in (math.inf, half, 0.0)]
+    assert found[0].wide == ()
+    assert len(found[0].wide) < len(found[1].wide) < len(found[2].wide) == sum(map(grid.is_byte, grid.bounds))
+    away = [difference(model, one.network, units[0]) for one in found]
+    assert away[0] > away[1] > away[2]
+    assert len(found[0].losses) == 2, "a picture at each of two QPs"
+
+
+def test_what_is_chosen_holds_and_nothing_of_it_is_needless():
+    graph = fused(build_graph(create_model("low_cost_17", **OPTIONS)))
+    rng = np.random.default_rng(0)
+    names = [node.name for node in graph.nodes if node.op in ("conv", "modulate") and node.name != "tail"]
+    powers = {name: rng.exponential(1e-3, 5) for name in names}
+
+    def lost(wide, loss):
+        left = 10 * np.log10(1 + sum((powers[name] for name in names if name not in wide), np.zeros(5)))
+        return max(left.mean() / loss, left.max() / (WORST * loss))
+
+    for loss in (0.001, 0.005, 0.02):
+        wide = _cheapest(graph, powers, loss)
+        assert lost(wide, loss) <= 1
+        assert all(lost(wide - {name}, loss) > 0.97 for name in wide)
+
+
+def test_powers_are_what_rounding_adds(calibrated):
+    """All bytes together are about as far from float as each alone, in squares."""
+    graph, units, grid = calibrated
+    crops = [_crop(unit, graph, "cpu") for unit in units]
+    powers = _powers(graph, grid, crops, 10, None)
+    fast = FastNetwork(as_integers(graph, grid, 10))
+    together = [_added(crop, _filtered(graph, crop), _exact(fast, crop)) for crop in crops]
+    np.testing.assert_allclose(sum(powers.values()), together, rtol=0.4)
+
+
+def test_a_channel_without_a_sample_has_weights_that_fit(tiny_store):
+    """What is zero on all pictures has no size; its weights have one."""
+    model = awaken(create_model("low_cost_17", **OPTIONS), 2, std=0.2)
+    with torch.no_grad():
+        model.blocks[0].expand.bias[3] = -1000.0
+    network, card = integer_network(model, as_card({}), tiny_store, bits=8, pictures=1, loss=math.inf)
+    assert network.bits == 8
+    assert card["calibration"]["wide"] == []
+
+
+def test_the_card_says_which_bits(tiny_store):
+    model = awaken(create_model("rdn", **SMALL), 2, std=0.2)
+    network, card = integer_network(model, as_card({}), tiny_store, bits=8, pictures=1, loss=0.001)
+    told = card["calibration"]
+    assert set(told) >= {"wide", "loss_db", "worst_loss_db"}
+    assert told["wide"]
+    high = {node.name: node.values["high"] for node in network.graph.nodes if "high" in node.values}
+    assert [name for name in told["wide"] if high[name] != 2047] == []
