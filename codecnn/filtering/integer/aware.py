@@ -77,7 +77,8 @@ class EightBitNetwork(FilterNetwork):
         return as_integers(Graph(tuple(nodes)), self.grid, self.bit_depth)
 
     def _table(self, node: Node, name: str) -> Tensor:
-        return self.get_buffer(f"{name}_{_key(node.name)}")
+        table: Tensor = self.get_buffer(f"{name}_{_key(node.name)}")
+        return table
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filtered planes as those of `model`, from its planes, in the scale of samples (x / 2^bit_depth)."""
