@@ -98,7 +98,8 @@ class EightBitNetwork(FilterNetwork):
                 gain = (self._table(node, "gain") / known[node.inputs[0]][0]).to(like)
                 by_qp = gain[qps if len(gain) > 1 else qps * 0]
                 base = cropped(planes[node.inputs[1]], node.values["crop"]) if len(node.inputs) == 2 else 0.5
-                return x[0] * by_qp[:, None, None, None] + base
+                filtered: Tensor = x[0] * by_qp[:, None, None, None] + base
+                return filtered
             if node.op in MOVES:
                 return MOVES[node.op](node, x, {}, 0)
             layer = layer_of(node, known, limits, like.device)
