@@ -19,7 +19,7 @@ for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
 for _group, _prefix in ((app, ""), (dataset_app, "dataset ")):
     for _command in _group.registered_commands:
-        _called = _command.name or getattr(_command.callback, "__name__", "")
+        _called = str(_command.name or getattr(_command.callback, "__name__", ""))
         _command.epilog = f"Example: {EXAMPLES[_prefix + _called]}"
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
