@@ -24,7 +24,7 @@ def labels(
     block_sizes: Annotated[
         str | None, typer.Option("--block-sizes", help="sides of squares, or WxH [all squares of the standard]")
     ] = None,
-    cost: Annotated[str, typer.Option("--cost", help="dct, hadamard, sad, sse, or several")] = "dct",
+    cost: Annotated[str, typer.Option("--cost", help="dct, hadamard, rate, sad, sse, or several")] = "dct",
     top: Annotated[int, typer.Option("--top", min=1, help="how many of the best modes to keep")] = 3,
     full: Annotated[bool, typer.Option("--full", help="keep the costs of all modes")] = False,
     standard: Annotated[Literal["vvc", "hevc"], typer.Option("--standard", help="whose modes")] = "vvc",

@@ -20,25 +20,34 @@ most 128^1.5 · 4095 < 2^23."""
 
 @_jit
 def mode_costs(  # type: ignore[no-untyped-def]
-    rows, original, index, weight, blend_index, blend_weight, blend_round, peak, matrix_v, matrix_h, tile, lanes, out
+    rows,
+    original,
+    index,
+    weight,
+    blend_index,
+    blend_weight,
+    blend_round,
+    peak,
+    matrix_v,
+    matrix_h,
+    tile,
+    quantiser,
+    lanes,
+    out,
 ):
     """Fill `out` (n, m) float64 with the cost of m modes of n blocks; all else is float32 but the int32 indices.
 
     `rows` (n, e) and `original` (n, h, w); the tables of `Taps` with weights already divided by 2^shift: `index`,
     `weight` (m, h, w, 4), `blend_index` (m, h, w, 2), `blend_weight` (m, h, w, 3) the third of which is what is kept,
     `blend_round` (m,). A first `tile` of 0 asks for the DCT, by the orthonormal matrices; else it holds height and
-    width of Hadamard tiles.
+    width of Hadamard tiles. `quantiser` holds step, rounding offset and λ of `cost.rate_cost`; a step of 0 asks for the
+    sum of magnitudes.
     """
     count, entries = rows.shape
     _, height, width = original.shape
-    modes = index.shape[0]
     row = np.empty((entries, lanes), np.float32)
     wanted = np.empty((height * width, lanes), np.float32)
-    a = np.empty((height, width * lanes), np.float32)
-    b = np.empty((height, width * lanes), np.float32)
-    c = np.empty((width, height * lanes), np.float32)
-    d = np.empty((width, height * lanes), np.float32)
-    sums = np.empty(height * lanes, np.float32)
+    work = np.empty((4, height * width * lanes), np.float32)
     totals = np.empty(lanes, np.float64)
     for start in range(0, count, lanes):
         for lane in range(lanes):
@@ -48,39 +57,96 @@ def mode_costs(  # type: ignore[no-untyped-def]
             for y in range(height):
                 for x in range(width):
                     wanted[y * width + x, lane] = original[block, y, x]
-        residual = a.reshape(height * width, lanes)
-        for mode in range(modes):
-            _residual(
-                row,
-                wanted,
-                index[mode],
-                weight[mode],
-                blend_index[mode],
-                blend_weight[mode],
-                blend_round[mode],
-                peak,
-                residual,
-            )
-            # Both transforms work along the first axis: rows become columns by an exchange in between.
-            if tile[0] == 0:
-                _dct(a, b, matrix_v)
-                _exchange(a, c, lanes)
-                _dct(c, d, matrix_h)
-                sums[:] = 0
-                for x in range(width):
-                    for r in range(height * lanes):
-                        sums[r] += abs(c[x, r])
-                totals[:] = 0
-                for y in range(height):
-                    for lane in range(lanes):
-                        totals[lane] += sums[y * lanes + lane]
-            else:
-                _hadamard(a, tile[0])
-                _exchange(a, c, lanes)
-                _hadamard(c, tile[1])
-                _tile_sums(c, tile[0], tile[1], lanes, totals)
+        for mode in range(index.shape[0]):
+            tables = index[mode], weight[mode], blend_index[mode], blend_weight[mode], blend_round[mode]
+            _mode_cost(row, wanted, tables, peak, matrix_v, matrix_h, tile, quantiser, work, totals)
             for lane in range(min(lanes, count - start)):
                 out[start + lane, mode] = totals[lane]
+
+
+@_jit
+def some_costs(  # type: ignore[no-untyped-def]
+    rows,
+    original,
+    index,
+    weight,
+    blend_index,
+    blend_weight,
+    blend_round,
+    peak,
+    matrix_v,
+    matrix_h,
+    tile,
+    quantiser,
+    lanes,
+    block,
+    mode,
+    out,
+):
+    """Fill `out` (p,) float64 with the cost of mode `mode[i]` of block `block[i]`, both (p,), sorted by mode.
+
+    All else is as in `mode_costs`.
+    """
+    entries = rows.shape[1]
+    count, height, width = original.shape
+    samples = original.reshape(count, height * width)
+    row = np.empty((entries, lanes), np.float32)
+    wanted = np.empty((height * width, lanes), np.float32)
+    work = np.empty((4, height * width * lanes), np.float32)
+    totals = np.empty(lanes, np.float64)
+    start = 0
+    while start < len(block):
+        end = start
+        while end < min(len(block), start + lanes) and mode[end] == mode[start]:
+            end += 1
+        for lane in range(lanes):
+            one = block[min(start + lane, end - 1)]
+            for entry in range(entries):
+                row[entry, lane] = rows[one, entry]
+            for place in range(height * width):
+                wanted[place, lane] = samples[one, place]
+        m = mode[start]
+        tables = index[m], weight[m], blend_index[m], blend_weight[m], blend_round[m]
+        _mode_cost(row, wanted, tables, peak, matrix_v, matrix_h, tile, quantiser, work, totals)
+        for lane in range(end - start):
+            out[start + lane] = totals[lane]
+        start = end
+
+
+@_jit
+def _mode_cost(  # type: ignore[no-untyped-def]
+    row, wanted, tables, peak, matrix_v, matrix_h, tile, quantiser, work, totals
+):
+    """Cost of one mode of some blocks, (lanes,), from their rows and samples; `work` (4, h·w·lanes) is overwritten."""
+    index, weight, blend_index, blend_weight, blend_round = tables
+    height, width, _ = index.shape
+    lanes = row.shape[1]
+    a, b = work[0].reshape(height, width * lanes), work[1].reshape(height, width * lanes)
+    c, d = work[2].reshape(width, height * lanes), work[3].reshape(width, height * lanes)
+    residual = work[0].reshape(height * width, lanes)
+    _residual(row, wanted, index, weight, blend_index, blend_weight, blend_round, peak, residual)
+    # Both transforms work along the first axis: rows become columns by an exchange in between.
+    if tile[0] > 0:
+        _hadamard(a, tile[0])
+        _exchange(a, c, lanes)
+        _hadamard(c, tile[1])
+        _tile_sums(c, tile[0], tile[1], lanes, totals)
+        return
+    _dct(a, b, matrix_v)
+    _exchange(a, c, lanes)
+    _dct(c, d, matrix_h)
+    sums = b.reshape(width, height * lanes)[0]
+    sums[:] = 0
+    if quantiser[0] > 0:
+        _rate(c, d, quantiser, sums)
+    else:
+        for x in range(width):
+            for r in range(height * lanes):
+                sums[r] += abs(c[x, r])
+    totals[:] = 0
+    for y in range(height):
+        for lane in range(lanes):
+            totals[lane] += sums[y * lanes + lane]
 
 
 @_jit
@@ -149,6 +215,24 @@ def _dct(data, work, matrix):  # type: ignore[no-untyped-def]
         data[1, r] = m1[0] * odd0 + m1[1] * odd1
         data[2, r] = m2[0] * (even0 - even1)
         data[3, r] = m3[0] * odd0 + m3[1] * odd1
+
+
+@_jit
+def _rate(data, work, quantiser, sums):  # type: ignore[no-untyped-def]
+    """Add squared quantisation error + λ · bits of every coefficient of `data` to `sums`, as `cost.rate_cost`."""
+    size, length = data.shape
+    step, rounding, lagrange = quantiser
+    bits = work.view(np.int32)
+    for x in range(size):
+        for r in range(length):
+            magnitude = abs(data[x, r])
+            level = np.floor(magnitude / step + rounding)
+            error = magnitude - level * step
+            sums[r] += error * error
+            work[x, r] = level
+        # 2·floor(log2(2·level)) + 1 from the exponent of a float32, its upper bits; of level 0 it would be below 0.
+        for r in range(length):
+            sums[r] += lagrange * np.float32(max(2 * (bits[x, r] >> 23) - 251, 0))
 
 
 @_jit

@@ -12,8 +12,11 @@ from codecnn.errors import ConfigError
 from codecnn.intra._arrays import Array, cast, library, wide
 from codecnn.intra._transforms import dct, hadamard
 
-COSTS = ("dct", "hadamard", "sad", "sse")
-"""Names of the costs that need no QP."""
+COSTS = ("dct", "hadamard", "sad", "sse", "rate")
+"""Names of the costs that blocks are labelled by; `rate` needs a QP."""
+
+WHOLE = frozenset(("hadamard", "sad", "sse"))
+"""Those of them that are whole numbers, and so exact on every machine."""
 
 ROUNDING = 171 / 512
 """Rounding offset of intra quantisation in HM and VTM without RDOQ."""
@@ -81,9 +84,7 @@ def rate_cost(residual: Array, qp: float, bit_depth: int) -> Array:
     that is not 0 its signed exp-Golomb code of order 0 and zeros nothing: a stand-in for CABAC that keeps the order
     of candidates of one block, not a count of bits.
     """
-    scale = 2.0 ** (bit_depth - 8)
-    step = scale * 2 ** ((qp - 4) / 6)
-    lagrange = scale**2 * 0.57 * 2 ** ((qp - 12) / 3)
+    step, lagrange = quantiser(qp, bit_depth)
     size = abs(dct(residual))
     lib = library(size)
     level = lib.floor(size / step + ROUNDING)
@@ -91,13 +92,31 @@ def rate_cost(residual: Array, qp: float, bit_depth: int) -> Array:
     return ((size - level * step) ** 2 + lagrange * bits).sum((-1, -2))
 
 
-def cost_function(name: str) -> Callable[[Any], Any]:
-    """The function residual -> cost of a name in COSTS. Raises ConfigError for another name."""
+def quantiser(qp: float, bit_depth: int) -> tuple[float, float]:
+    """Step and λ of `rate_cost` at `qp`, in samples and sample² of the bit depth."""
+    scale = 2.0 ** (bit_depth - 8)
+    return scale * 2 ** ((qp - 4) / 6), scale**2 * 0.57 * 2 ** ((qp - 12) / 3)
+
+
+def cost_function(name: str, qp: float | None = None, bit_depth: int = 8) -> Callable[[Any], Any]:
+    """The function residual -> cost of a name in COSTS, `rate` at `qp` and `bit_depth`.
+
+    Raises ConfigError for another name, and for `rate` without a QP.
+    """
+    check_cost(name)
+    if name == "rate":
+        if qp is None:
+            raise ConfigError("the cost 'rate' needs the QP that the pictures were decoded at")
+        return partial(rate_cost, qp=qp, bit_depth=bit_depth)
     functions: dict[str, Callable[[Any], Any]]
     functions = {"dct": partial(satd, method="dct"), "hadamard": satd, "sad": sad, "sse": sse}
-    if name not in functions:
-        raise ConfigError(f"unknown cost {name!r}: one of {', '.join(COSTS)}")
     return functions[name]
+
+
+def check_cost(name: str) -> None:
+    """Raise ConfigError for a name that is not in COSTS."""
+    if name not in COSTS:
+        raise ConfigError(f"unknown cost {name!r}: one of {', '.join(COSTS)}")
 
 
 def _absolute(values: Any) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.intra.blocks import block_costs, check_bit_depth
-from codecnn.intra.cost import cost_function
+from codecnn.intra.cost import WHOLE, check_cost
 from codecnn.intra.modes import CTU_SIZES, MODE_COUNT, SIZES, check_block
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.runs import atomic_path, provenance
@@ -56,7 +56,7 @@ class LabelSettings:
             if max(width, height) > self.ctu_size:
                 raise ConfigError(f"blocks of {width}x{height} do not fit into CTUs of {self.ctu_size}")
         for cost in self.costs:
-            cost_function(cost)
+            check_cost(cost)
         if not 1 <= self.top <= MODE_COUNT[self.standard]:
             raise ConfigError(f"top {self.top} is not in 1 to {MODE_COUNT[self.standard]}")
         sizes = CTU_SIZES[self.standard]
@@ -150,8 +150,8 @@ def label_positions(
         pa.array(np.full(count, height, np.uint8)),
     ]
     for cost in settings.costs:
-        costs = block_costs(lines, original, depth, cost, standard, device)
-        modes, values = rank_modes(costs, max(2, settings.top), exact=cost != "dct")
+        costs = block_costs(lines, original, depth, cost, standard, device, source.qp)
+        modes, values = rank_modes(costs, max(2, settings.top), exact=cost in WHOLE)
         columns += [
             pa.array(modes[:, 0]),
             pa.array(values[:, 0]),
@@ -216,6 +216,8 @@ def label_pictures(
 
 def _pieces(source: Source, settings: LabelSettings) -> list[tuple[NDArray[np.int64], int, int]]:
     check_bit_depth(source.bit_depth)
+    if source.qp is None and "rate" in settings.costs:
+        raise ConfigError(f"{source.name}: the cost 'rate' needs decoded pictures and their QP, or a store")
     if source.original.shape != source.references.shape:
         sizes = ("x".join(map(str, plane.shape[::-1])) for plane in (source.original, source.references))
         raise FormatError(f"{source.name}: the picture is {' and the decoded one '.join(sizes)}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codecnn.errors import ConfigError
 from codecnn.intra import dct, forward_transform, hadamard, rate_cost, sad, satd, sse
 from codecnn.intra._transforms import dct_matrix, kernel_matrix
-from codecnn.intra.blocks import block_costs, block_costs_reference
+from codecnn.intra.blocks import block_costs, block_costs_reference, some_costs
 from tests.intra.test_predict import reference_kinds
 
 SIDES = (4, 8, 16, 32, 64)
@@ -134,6 +134,34 @@ def test_costs_of_all_modes_are_the_plain_ones(width: int, height: int, standard
         expected = block_costs_reference(lines, original, bit_depth, cost, standard)
         np.testing.assert_allclose(made, expected, rtol=2e-6 if cost == "dct" else 0, err_msg=cost)
         assert (made[-1] == 0).all()
+
+
+@pytest.mark.parametrize(("side", "bit_depth", "qp"), [(4, 8, 37), (8, 10, 22), (16, 12, 4)])
+def test_rates_of_all_modes_are_the_plain_ones(side: int, bit_depth: int, qp: int) -> None:
+    lines = reference_kinds(side, side, bit_depth, seed=7).astype(np.int32)
+    original = np.random.default_rng(1).integers(0, 1 << bit_depth, (len(lines), side, side))
+    original[-1] = (1 << bit_depth) - 1
+    made = block_costs(lines, original, bit_depth, "rate", qp=qp)
+    expected = block_costs_reference(lines, original, bit_depth, "rate", qp=qp)
+    # A coefficient on the border of two levels may fall to either side in float32.
+    assert (abs(made / np.maximum(expected, 1) - expected / np.maximum(expected, 1)) < 1e-5).mean() > 0.995
+    np.testing.assert_allclose(made, expected, rtol=0.01)
+    assert (made[-1] == 0).all()
+    with pytest.raises(ConfigError, match="'rate' needs the QP"):
+        block_costs(lines, original, bit_depth, "rate")
+
+
+@pytest.mark.parametrize(("width", "height"), [(8, 8), (16, 8)])
+def test_costs_of_some_modes_are_those_of_all(width: int, height: int) -> None:
+    lines = reference_kinds(width, height, 10, seed=7).astype(np.int32)
+    rng = np.random.default_rng(1)
+    original = rng.integers(0, 1024, (len(lines), height, width))
+    modes = rng.integers(0, 67, (len(lines), 5)).astype(np.uint8)
+    for cost in ("dct", "hadamard", "rate"):
+        expected = np.take_along_axis(block_costs(lines, original, 10, cost, qp=32), modes.astype(int), 1)
+        np.testing.assert_array_equal(some_costs(lines, original, 10, cost, modes, qp=32), expected, err_msg=cost)
+    with pytest.raises(ConfigError, match="not by 'sad'"):
+        some_costs(lines, original, 10, "sad", modes)
 
 
 def test_what_costs_refuse() -> None:

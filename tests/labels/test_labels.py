@@ -341,3 +341,19 @@ def test_a_gpu_labels_as_the_cpu_does() -> None:
     for ours, theirs in zip(*(_rows([source], settings, device=device) for device in ("cpu", "cuda")), strict=True):
         assert ours["mode_hadamard"] == theirs["mode_hadamard"]
         assert ours["cost_dct"] == pytest.approx(theirs["cost_dct"], rel=1e-5)
+
+
+def test_labels_by_rate_depend_on_the_qp_and_need_one() -> None:
+    original, decoded = _picture(), _picture(seed=1)
+    settings = LabelSettings(((8, 8),), ("rate",), full=True)
+    found = {}
+    for qp in (22, 37):
+        rows = _rows([Source("waves", 0, original, decoded, 10, qp)], settings)[::7]
+        positions = np.array([(row["x"], row["y"]) for row in rows])
+        lines = reference_lines(decoded, positions, 8, 8, 10)
+        expected = block_costs_reference(lines, blocks_at(original, positions, 8, 8), 10, "rate", qp=qp)
+        np.testing.assert_allclose([row["costs_rate"] for row in rows], expected, rtol=0.01)
+        found[qp] = [row["mode_rate"] for row in rows]
+    assert found[22] != found[37]
+    with pytest.raises(ConfigError, match="waves: the cost 'rate' needs decoded pictures and their QP"):
+        _rows([_source(original)], settings)
