@@ -3,7 +3,7 @@
 What a researcher needs stands here; a room is loaded when one of its names is first used, torch by those that need it.
 
 Pictures     open_video, psnr, bd_rate, view
-Data         build_dataset, open_dataset, read_blocks, label_blocks, load_table, correlate
+Data         build_dataset, open_dataset, read_blocks, label_blocks, predict_block_modes, load_table, correlate
 Networks     create_model, list_models, load_model, load_filter, train, evaluate, export
 """
 

@@ -5,6 +5,7 @@ from .analysis import load_table as load_table
 from .codec import read_blocks as read_blocks
 from .filtering import load_filter as load_filter
 from .labels import label_blocks as label_blocks
+from .labels import predict_block_modes as predict_block_modes
 from .models import create_model as create_model
 from .models import list_models as list_models
 from .models import load_model as load_model

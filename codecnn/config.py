@@ -81,12 +81,16 @@ class IntraModesConfig(Schema):
     validation: Paths = Field(
         default=[], description="tables of other pictures; none validates on the split 'val' of a labelled store"
     )
-    cost: Literal["dct", "hadamard", "sad", "sse"] = Field(default="dct", description="by which the best mode is told")
+    cost: Literal["dct", "hadamard", "sad", "sse", "rate"] = Field(
+        default="dct", description="by which the best mode is told"
+    )
     softness: float = Field(
         default=0.0, ge=0, le=10, description="share of a block's mean excess by which modes count as equal; 0: one"
     )
     validation_blocks: int = Field(default=4096, ge=1, description="blocks of 4x4; of 8x8 half as many, and so on")
-    model: dict[str, int] = Field(default={}, description="features, blocks, layers, growth, hidden of the network")
+    model: dict[str, int | bool | str | list[int]] = Field(
+        default={}, description="network (modes or mode_sketch) and its options, such as features, blocks, hidden"
+    )
     training: LoopSettings = LoopSettings()
 
     def make_task(self, settings: LoopSettings | None = None, *, resume: bool = False) -> "IntraModesTask":

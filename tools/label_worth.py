@@ -34,14 +34,14 @@ def main() -> None:
     for name in names:
         original = options.data / "images" / "val" / f"{name}.png"
         for qp in QPS:
-            source, _ = _source(original, golden / "val_vvc" / f"{name}_QP{qp}.266")
+            source, _ = source_of(original, golden / "val_vvc" / f"{name}_QP{qp}.266")
             for found in compare_costs(source, settings):
                 compared[found.size, qp].append(found)
     for stream in sorted((golden / "vvc").glob("astronaut_ai_*qp*.266")):
         if "ibd8" not in stream.name:
-            source, table = _source(golden / "sources" / "astronaut_512x512_8b420.yuv", stream)
+            source, table = source_of(golden / "sources" / "astronaut_512x512_8b420.yuv", stream)
             kind = "without loop filters" if "nolf" in stream.name else "finished"
-            for agreed in encoder_agreement(source, *_plain_blocks(table), settings):
+            for agreed in encoder_agreement(source, *plain_blocks(table), settings):
                 by_qp[kind, int(stream.stem[-2:])].append(agreed)
                 if len(set(agreed.size.split("x"))) == 1:
                     by_size[kind, agreed.size].append(agreed)
@@ -51,7 +51,7 @@ def main() -> None:
     print(_agreement(by_size, "size"))
 
 
-def _source(original: Path, stream: Path) -> tuple[Source, Path]:
+def source_of(original: Path, stream: Path) -> tuple[Source, Path]:
     """Luma of a first picture and its decoded version, whose encoder cut odd sizes down to even ones."""
     with open_video(original) as video, open_video(stream) as decoded:
         references = decoded[0]
@@ -61,7 +61,7 @@ def _source(original: Path, stream: Path) -> tuple[Source, Path]:
     return source, stream.with_suffix(".cu.csv.gz")
 
 
-def _plain_blocks(table: Path) -> tuple[np.ndarray, np.ndarray]:
+def plain_blocks(table: Path) -> tuple[np.ndarray, np.ndarray]:
     """x, y, w, h and mode of the luma CUs that are predicted whole and by a mode of the 67."""
     with gzip.open(table, "rt") as file:
         rows = [

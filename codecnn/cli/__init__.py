@@ -14,7 +14,7 @@ from codecnn.console import err
 from codecnn.errors import CodecnnError, StoppedError
 
 # In the order in which --help lists the commands.
-_MODULES = "general pictures view dataset labels check train compare evaluate filter correlate networks export"
+_MODULES = "general pictures view dataset labels modes check train compare evaluate filter correlate networks export"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
 for _group, _prefix in ((app, ""), (dataset_app, "dataset ")):

@@ -46,7 +46,7 @@ def label_blocks(
 
     Raises ConfigError for what cannot be used, MissingFileError, FormatError or StoreError for what cannot be read.
     """
-    inputs = _inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
+    inputs = open_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
     pictures = sum(entry.count for entry in inputs)
     told: dict[str, Any] = {"total": pictures, "inputs": [entry.facts() for entry in inputs], "progress": progress}
     with tempfile.TemporaryDirectory(prefix="codecnn-") as folder:
@@ -55,9 +55,10 @@ def label_blocks(
         return Labels(pictures, blocks, pq.read_table(path) if output is None else None)
 
 
-def _inputs(
+def open_inputs(
     source: Path, decoded: Path | None, qp: int | None, splits: Sequence[str] | None, options: dict[str, Any]
 ) -> list[Input]:
+    """The inputs that a path stands for, see `label_blocks`; ConfigError for what does not go together."""
     if not is_store(source):
         if splits:
             raise ConfigError(f"{source} is no store: it has no split {','.join(splits)!r}")

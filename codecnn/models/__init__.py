@@ -1,7 +1,7 @@
 """Networks: named planes in, filtered samples out.
 
 networks     `create_model`, `list_models`, `describe_model`; `FilterNetwork` is what they are, `named_outputs` what
-             they return by component; `ModeNetwork`, made by `create_mode_network`, tells intra modes
+             they return by component; `ModeNetwork` and `ModeSketch`, made by `create_mode_network`, tell intra modes
 weights      `load_model`, `load_mode_network`, `save_weights`, `Card`; those of the package: `list_weights`,
              `weights_path`, `zoo_cards`; from elsewhere: `convert_checkpoint`
 cost         `complexity` (a `Complexity`), `peak_memory`, `full_cost`, `complexity_table`
@@ -20,7 +20,8 @@ from codecnn.models._weights import convert_checkpoint, load_mode_network, load_
 from codecnn.models.base import FilterNetwork, named_outputs
 from codecnn.models.card import Card
 from codecnn.models.device import pick_device
-from codecnn.models.families.mode_network import ModeNetwork, create_mode_network
+from codecnn.models.families.mode_network import ModeClassifier, ModeNetwork, create_mode_network
+from codecnn.models.families.mode_sketch import ModeSketch
 from codecnn.models.finetune import freeze, parameter_groups
 from codecnn.models.inference import build_graph, fold, prepare
 from codecnn.models.zoo import list_weights, weights_path, zoo_cards
@@ -29,7 +30,9 @@ __all__ = [
     "Card",
     "Complexity",
     "FilterNetwork",
+    "ModeClassifier",
     "ModeNetwork",
+    "ModeSketch",
     "QpModulation",
     "TransferReport",
     "build_graph",

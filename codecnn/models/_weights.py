@@ -18,14 +18,14 @@ from codecnn.models._cost import complexity
 from codecnn.models._registry import create_model
 from codecnn.models.base import FilterNetwork
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, read_card
-from codecnn.models.families.mode_network import ModeNetwork, create_mode_network
+from codecnn.models.families.mode_network import ModeClassifier, create_mode_network
 from codecnn.models.zoo import weights_path
 from codecnn.runs import atomic_path, sha256_file, write_json
 
 _READERS = {"filter": "load_model", "modes": "load_mode_network"}
 
 
-def save_weights(path: Path | str, model: FilterNetwork | ModeNetwork, network: str, card: dict[str, Any]) -> None:
+def save_weights(path: Path | str, model: FilterNetwork | ModeClassifier, network: str, card: dict[str, Any]) -> None:
     """Write `model` to `path` (.safetensors) and its card beside it.
 
     The card gets the network's task ("filter" or "modes"), name and options, its complexity (of a mode network the
@@ -33,7 +33,7 @@ def save_weights(path: Path | str, model: FilterNetwork | ModeNetwork, network: 
     """
     path = Path(path)
     _write_tensors(path, model.state_dict())
-    if isinstance(model, ModeNetwork):
+    if isinstance(model, ModeClassifier):
         task, cost = "modes", {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     else:
         task, cost = "filter", complexity(model).as_dict()
@@ -79,10 +79,10 @@ def load_model(path: Path | str) -> tuple[FilterNetwork, Card]:
     return model.eval(), card
 
 
-def load_mode_network(path: Path | str) -> tuple[ModeNetwork, Card]:
+def load_mode_network(path: Path | str) -> tuple[ModeClassifier, Card]:
     """The mode network of a weights file, in evaluation mode on the CPU, and its card; raises as `load_model` does."""
     tensors, card = _read_with_card(Path(path), "modes")
-    model = _filled(lambda: create_mode_network(**card.options), tensors, path)
+    model = _filled(lambda: create_mode_network(str(card.network)[:80], **card.options), tensors, path)
     return model.eval(), card
 
 

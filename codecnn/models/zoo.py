@@ -11,6 +11,8 @@ from codecnn.models.card import Card, read_card
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
 _INTEGERS = (".int8", ".int16")
+_MODES = "modes"
+"""The subfolder of the networks that tell intra modes."""
 
 
 def list_weights() -> list[str]:
@@ -19,14 +21,21 @@ def list_weights() -> list[str]:
     return sorted(stem for stem in stems if not stem.endswith(_INTEGERS))
 
 
+def list_mode_weights() -> list[str]:
+    """Names of the mode networks that come with the package, sorted: `load_mode_network` reads them."""
+    return sorted(path.stem for path in (FOLDER / _MODES).glob("*.safetensors"))
+
+
 def weights_path(weights: Path | str) -> Path:
-    """The file of `weights`: a path as it is, or one of the names of `list_weights`.
+    """The file of `weights`: a path as it is, or one of the names of `list_weights` or `list_mode_weights`.
 
     Raises MissingFileError for a word that is neither: no such file, and no such name.
     """
     path = Path(weights)
     if path.suffix or path.name != str(weights) or path.exists():
         return path
+    if path.name in list_mode_weights():
+        return FOLDER / _MODES / f"{path.name}.safetensors"
     if path.name not in list_weights():
         raise MissingFileError(
             f"{path} is neither a file nor the name of weights that come with codecnn: {', '.join(list_weights())}"

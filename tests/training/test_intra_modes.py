@@ -15,13 +15,14 @@ from scipy.fft import dctn
 from codecnn.config import IntraModesConfig, bundled, load_config
 from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.intra import predict_modes, satd
+from codecnn.intra.blocks import block_costs
 from codecnn.labels.sources import file_inputs, read_inputs, store_inputs
 from codecnn.labels.table import LabelSettings, write_labels
 from codecnn.models import create_mode_network, load_mode_network
 from codecnn.models.families.mode_network import mode_image, mode_side
 from codecnn.training import LoopSettings, train_task
 from codecnn.training.intra_modes._cache import ALL, open_labels
-from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, network_input, transpose
+from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, costs_of, network_input, transpose
 from codecnn.training.intra_modes._score import prepare_validation, score_modes
 from codecnn.training.intra_modes._task import intra_modes_task, soft_targets
 from tests.helpers.commands import result_of
@@ -147,7 +148,7 @@ def test_the_network_gets_the_planes_of_the_samples(tmp_path):
     blocks = _blocks(*(_coded_table(tmp_path, depth=depth)[0] for depth in (8, 10)))
     for size in ((8, 8), (16, 8)):
         cut = {name: torch.from_numpy(values) for name, values in _all(blocks, size).items()}
-        image, side = network_input(cut)
+        image, side = network_input(create_mode_network(**NETWORK), cut)
         for depth in (8, 10):
             mine = cut["bit_depth"] == depth
             parts = [
@@ -217,7 +218,7 @@ def test_soft_targets_fall_with_the_costs_of_the_samples(table, other_table):
         share = np.exp(-excess / np.maximum(0.1 * excess.mean(1, keepdims=True), 1e-12))  # at the corner all are equal
         share /= share.sum(1, keepdims=True)
         with torch.no_grad():
-            logits = soft.model(*network_input(batch)).double().numpy()
+            logits = soft.model(*network_input(soft.model, batch)).double().numpy()
             loss = soft.loss(soft.model, batch).item()
         logs = logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
         logs -= logits.max(1, keepdims=True)
@@ -282,7 +283,7 @@ def test_scores_and_baselines_are_those_of_numpy(table, tmp_path):
         assert len(np.unique(cut["block"].reshape(len(rows), -1), axis=0)) == len(rows), "drawn without repetition"
         costs = _dct_costs(cut)
         with torch.no_grad():
-            order = np.argsort(-model(*network_input(part.batch)).numpy(), axis=1, kind="stable")
+            order = np.argsort(-model(*network_input(model, part.batch)).numpy(), axis=1, kind="stable")
 
         def lost(modes, costs=costs, rows=rows):
             return 100 * (costs[rows[:, None], modes].min(1).sum() / costs.min(1).sum() - 1)
@@ -319,6 +320,28 @@ def test_it_learns_directions(tmp_path):
     baselines = json.loads((tmp_path / "run" / "baselines.json").read_text())["8x8"]
     assert found["top1"]["8x8"] > 3 * baselines["most_frequent"]["top1"]
     assert found["excess_percent"]["8x8"] < baselines["planar"]["excess_percent"] / 3
+
+
+def test_a_sketch_learns_from_its_own_size_alone(table, other_table):
+    """By a cost that depends on the QP, which no table of labels by DCT has: the batch's costs are computed."""
+    sketch = {"network": "mode_sketch", "side": 8, "coefficients": 4, "hidden": 8}
+    task = _task(table, other_table, sketch, softness=0.1)()
+    assert task.training.sizes == tuple(task.validation) == ((8, 8),)
+    assert task.config()["network"] == "mode_sketch"
+    for batch in task.batches(range(3), 0, 1, torch.device("cpu")):
+        assert batch["block"].shape[1:] == (8, 8)
+        assert torch.isfinite(task.loss(task.model, batch))
+        cut = {name: tensor.numpy() for name, tensor in batch.items()}
+        rates = costs_of(cut, "rate", "vvc")
+        for qp in (22, 37):
+            cut["qp"][4:] = qp
+            again = costs_of(cut, "rate", "vvc")
+            np.testing.assert_array_equal(again[:4], rates[:4])
+            np.testing.assert_array_equal(again[4:], block_costs(cut["line"][4:], cut["block"][4:], 10, "rate", qp=qp))
+    found = task.validate(task.model, torch.device("cpu")).figures["excess_percent"]["8x8"]
+    assert found < task.validation[8, 8].baselines["planar"]["excess_percent"] / 2, "it starts as a search"
+    with pytest.raises(TableError, match="no blocks of 32x32"):
+        _task(table, other_table, sketch | {"side": 32})()
 
 
 def test_a_store_is_split_as_its_recipe_says(tiny_store, tmp_path):

@@ -17,6 +17,7 @@ from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
 from codecnn.models._blocks import check_counts
 from codecnn.models._dense import RDB
+from codecnn.models.families.mode_sketch import ModeSketch
 
 MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")
 """Planes of `mode_image`; the directions are the modes 2, 18, 34, 50 and 66 of VVC, 2, 10, 18, 26 and 34 of HEVC."""
@@ -52,6 +53,22 @@ class ModeNetwork(nn.Module):
         nn.init.zeros_(self.tail.weight)
         nn.init.zeros_(self.tail.bias)
 
+    @property
+    def block_sizes(self) -> None:
+        """Blocks of any size."""
+        return None
+
+    @staticmethod
+    def inputs(line: Tensor, block: Tensor, bit_depth: Tensor, qp: Tensor) -> tuple[Tensor, Tensor]:
+        """What `forward` takes, image and side, from reference lines (n, 2h+1+2w), blocks (n, h, w), bit depths and QPs
+        (n,)."""
+        height, width = block.shape[1:]
+        # Blocks of one batch may have different bit depths: samples are told in units of full scale.
+        scale = torch.exp2(-bit_depth.float())[:, None]
+        line, corner = line * scale, 2 * height
+        parts = line[:, corner], line[:, corner + 1 :], line[:, :corner].flip(1)
+        return mode_image(*parts, block * scale[..., None], 0), mode_side(qp, width, height)
+
     def forward(self, image: Tensor, side: Tensor) -> Tensor:
         """Logits (n, modes) of blocks of one size, from `mode_image` (n, 6, h, w) and `mode_side` (n, 3).
 
@@ -74,12 +91,24 @@ class ModeNetwork(nn.Module):
         return logits
 
 
-def create_mode_network(**options: Any) -> ModeNetwork:
-    """Build an untrained mode network from features, blocks, layers, growth, hidden, modes; ModelError for others."""
+ModeClassifier = ModeNetwork | ModeSketch
+MODE_NETWORKS: dict[str, type[ModeClassifier]] = {"modes": ModeNetwork, "mode_sketch": ModeSketch}
+"""The networks that tell modes, by the names that cards and configurations have for them."""
+
+
+def create_mode_network(network: str = "modes", **options: Any) -> ModeClassifier:
+    """Build an untrained network of MODE_NETWORKS from its own options; ModelError for other names and options."""
+    if network not in MODE_NETWORKS:
+        raise ModelError(f"unknown mode network {network!r}: one of {', '.join(MODE_NETWORKS)}")
     try:
-        return ModeNetwork(**options)
+        return MODE_NETWORKS[network](**options)
     except TypeError as error:
-        raise ModelError(f"the mode network does not take these options: {error}") from error
+        raise ModelError(f"the network {network} does not take these options: {error}") from error
+
+
+def network_name(model: ModeClassifier) -> str:
+    """The name that `create_mode_network` has for a network."""
+    return next(name for name, kind in MODE_NETWORKS.items() if isinstance(model, kind))
 
 
 def mode_image(corner: Tensor, top: Tensor, left: Tensor, block: Tensor, bit_depth: int) -> Tensor:

@@ -21,7 +21,7 @@ from codecnn.errors import ConfigError, TableError
 from codecnn.intra.blocks import block_costs
 from codecnn.intra.modes import MODE_COUNT
 from codecnn.intra.references import reference_places
-from codecnn.models.families.mode_network import mode_image, mode_side
+from codecnn.models import ModeClassifier
 from codecnn.training.intra_modes._cache import LabelCache, Size
 
 Array = npt.NDArray[Any]
@@ -32,11 +32,12 @@ Part = tuple[LabelCache, str]
 class LabelledBlocks:
     """The blocks of some splits of some tables, by size and number.
 
-    Files are mapped when they are first read; pickled, as a worker process that is spawned gets it, this holds paths.
-    Raises TableError where there are no blocks, or tables of different standards or CTU sizes.
+    `only` are the sizes (width, height) that are taken, none for all. Files are mapped when they are first read;
+    pickled, as a worker process that is spawned gets it, this holds paths. Raises TableError where there are no blocks,
+    or tables of different standards or CTU sizes.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part], only: Sequence[Size] | None = None) -> None:
         if not parts:
             raise TableError("there are no labels to train on")
         self.parts = tuple(parts)
@@ -47,7 +48,11 @@ class LabelledBlocks:
                     raise TableError(f"{cache.table} and {first.table} have labels of a different {name}")
         self.standard, self.ctu_size = first.standard, first.ctu_size
         self.modes = MODE_COUNT[self.standard]
-        self.sizes = tuple(sorted({size for cache, split in parts for size in cache.sizes[split]}))
+        found = {size for cache, split in parts for size in cache.sizes[split]}
+        self.sizes = tuple(sorted(found if only is None else found & set(only)))
+        if not self.sizes:
+            sizes = ", ".join(f"{width}x{height}" for width, height in only or ())
+            raise TableError(f"{first.table} has no blocks of {sizes or 'any size'} in the split {parts[0][1]}")
         self._open: dict[Any, Array] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,13 +186,12 @@ def transpose(cut: dict[str, Array], turned: npt.NDArray[np.bool_], modes: int) 
 
 def costs_of(cut: Mapping[str, npt.NDArray[Any]], cost: str, standard: str) -> npt.NDArray[np.float64]:
     """Costs of all modes (n, modes) of blocks of `LabelledBlocks.cut`, by a name in COSTS."""
-    out: npt.NDArray[np.float64] | None = None
-    for depth in np.unique(cut["bit_depth"]).tolist():
-        mine = cut["bit_depth"] == depth
-        costs = block_costs(cut["line"][mine], cut["block"][mine], depth, cost, standard)
-        out = np.empty((len(mine), costs.shape[1])) if out is None else out
-        out[mine] = costs
-    assert out is not None
+    # Only the rate depends on the QP: the other costs are computed in one piece a bit depth.
+    qps = cut["qp"] if cost == "rate" else np.zeros_like(cut["qp"])
+    out = np.empty((len(qps), MODE_COUNT[standard]))
+    for depth, qp in np.unique(np.stack((cut["bit_depth"], qps)), axis=1).T.tolist():
+        mine = (cut["bit_depth"] == depth) & (qps == qp)
+        out[mine] = block_costs(cut["line"][mine], cut["block"][mine], depth, cost, standard, qp=qp)
     return out
 
 
@@ -202,14 +206,6 @@ def iterate_modes(
         yield {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
-def network_input(batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """`ModeNetwork`'s image (n, 6, h, w) and side (n, 3) of a batch."""
-    height, width = batch["block"].shape[1:]
-    # Blocks of one batch may have different bit depths: samples are told in units of full scale.
-    scale = torch.exp2(-batch["bit_depth"].float())[:, None]
-    line = batch["line"] * scale
-    corner = 2 * height
-    image = mode_image(
-        line[:, corner], line[:, corner + 1 :], line[:, :corner].flip(1), batch["block"] * scale[..., None], 0
-    )
-    return image, mode_side(batch["qp"], width, height)
+def network_input(model: ModeClassifier, batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """What a mode network's `forward` takes of a batch."""
+    return model.inputs(batch["line"], batch["block"], batch["bit_depth"], batch["qp"])

@@ -8,7 +8,7 @@ import torch
 
 from codecnn.errors import TableError
 from codecnn.intra.modes import PLANAR
-from codecnn.models import ModeNetwork
+from codecnn.models import ModeClassifier
 from codecnn.models.families.mode_network import excess_cost
 from codecnn.training.intra_modes._cache import Size
 from codecnn.training.intra_modes._data import LabelledBlocks, costs_of, network_input
@@ -77,7 +77,7 @@ def prepare_validation(blocks: LabelledBlocks, training: LabelledBlocks, cost: s
 
 
 @torch.no_grad()
-def score_modes(model: ModeNetwork, validation: Validation, device: torch.device) -> ValidationResult:
+def score_modes(model: ModeClassifier, validation: Validation, device: torch.device) -> ValidationResult:
     """Figures of the modes of largest logit, by block size and in the mean of the sizes.
 
     top1, top3               share of blocks whose best mode is the first, or among the first three
@@ -100,9 +100,9 @@ def score_modes(model: ModeNetwork, validation: Validation, device: torch.device
     return ValidationResult(-found["excess_percent"]["mean"], found)
 
 
-def _logits(model: ModeNetwork, part: SizeValidation, device: torch.device) -> Iterator[torch.Tensor]:
+def _logits(model: ModeClassifier, part: SizeValidation, device: torch.device) -> Iterator[torch.Tensor]:
     count, height, width = part.batch["block"].shape
     step = max(1, _CHUNK_SAMPLES // (width * height))
     for start in range(0, count, step):
         piece = {name: tensor[start : start + step].to(device) for name, tensor in part.batch.items()}
-        yield model(*network_input(piece))
+        yield model(*network_input(model, piece))

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.errors import ConfigError
-from codecnn.models import ModeNetwork, create_mode_network, save_weights
-from codecnn.models.families.mode_network import mode_loss
+from codecnn.intra.modes import MODE_COUNT
+from codecnn.models import ModeClassifier, create_mode_network, save_weights
+from codecnn.models.families.mode_network import mode_loss, network_name
 from codecnn.runs import sha256_json
 from codecnn.training.intra_modes._cache import ALL, LabelCache, open_labels
 from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, Part, iterate_modes, network_input
@@ -21,15 +22,12 @@ from codecnn.training.intra_modes._score import Validation, prepare_validation, 
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch, ValidationResult
 
-NETWORK = "modes"
-"""What config.json and cards call the network."""
-
 
 @dataclass(frozen=True)
 class IntraModesTask:
     """A mode network on labels; `intra_modes_task` makes one."""
 
-    model: ModeNetwork
+    model: ModeClassifier
     options: dict[str, Any]
     settings: LoopSettings
     cost: str
@@ -55,7 +53,7 @@ class IntraModesTask:
         """Cross entropy in nats, against the best mode or `soft_targets`."""
         # `codecnn check` computes in float64, for which only the type of the weights speaks.
         kind = next(model.parameters()).dtype
-        logits = model(*(part.to(kind) for part in network_input(batch)))
+        logits = model(*(part.to(kind) for part in network_input(self.model, batch)))
         logits = logits if kind == torch.float64 else logits.float()
         if not self.softness:
             return mode_loss(logits, batch["mode"])
@@ -63,14 +61,14 @@ class IntraModesTask:
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
         """`score_modes`, whose score is minus the excess in percent, in the mean of the block sizes."""
-        assert isinstance(model, ModeNetwork)
+        assert isinstance(model, ModeClassifier)
         return score_modes(model, self.validation, device)
 
     def config(self) -> dict[str, Any]:
         """Network, options, cost, the blocks validated on and the key of the data."""
         blocks = {f"{w}x{h}": len(part.costs) for (w, h), part in self.validation.items()}
         return {
-            "network": NETWORK,
+            "network": network_name(self.model),
             "options": self.options,
             "cost": self.cost,
             "softness": self.softness,
@@ -84,9 +82,9 @@ class IntraModesTask:
 
     def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
         """Weights as `load_mode_network` reads them; the card tells standard, cost, CTU size and the data's key."""
-        assert isinstance(model, ModeNetwork)
+        assert isinstance(model, ModeClassifier)
         told = {"standard": self.training.standard, "ctu_size": self.training.ctu_size, "cost": self.cost}
-        save_weights(path, model, NETWORK, told | {"data_key": self.data_key} | card)
+        save_weights(path, model, network_name(model), told | {"data_key": self.data_key} | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
         """None: blocks of one size tell nothing to the eye."""
@@ -121,13 +119,14 @@ def intra_modes_task(
     `open_labels` raises.
     """
     training, validating = _split(labels, validation, cost)
-    blocks = LabelledBlocks(training)
-    model = create_mode_network(**{"modes": blocks.modes} | options)
+    modes = MODE_COUNT[training[0][0].standard]
+    model = create_mode_network(**{"modes": modes} | options)
+    blocks = LabelledBlocks(training, model.block_sizes)
     if model.options["modes"] != blocks.modes:
         raise ConfigError(
             f"a network of {model.options['modes']} modes cannot learn {blocks.standard}'s {blocks.modes}"
         )
-    prepared = prepare_validation(LabelledBlocks(validating), blocks, cost, validation_blocks)
+    prepared = prepare_validation(LabelledBlocks(validating, model.block_sizes), blocks, cost, validation_blocks)
     key = sha256_json([[cache.sha256, split] for cache, split in (*training, *validating)])
     return IntraModesTask(model, model.options, settings, cost, softness, blocks, prepared, key)
 

@@ -1,0 +1,82 @@
+"""Modes told by networks: the table's columns, modes that are tried, the command."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from codecnn.errors import ConfigError, ModelError
+from codecnn.intra.blocks import block_costs
+from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.labels import label_blocks, label_settings, predict_block_modes
+from codecnn.models import create_mode_network, save_weights
+from tests.helpers.commands import result_of
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Two pictures of waves, and a noisy version of them that stands for the decoded one."""
+    y, x = np.mgrid[:48, :80]
+    rng = np.random.default_rng(0)
+    planes = [np.rint(500 + 300 * np.sin((x + k * y) / 5) + rng.normal(0, 9, x.shape)) for k in (1, 3)]
+    planes = np.clip(np.stack(planes), 0, 1023).astype("<u2")
+    planes.tofile(tmp_path / "o_80x48_400_10bit.yuv")
+    noisy = np.clip(planes + rng.integers(-9, 10, planes.shape), 0, 1023).astype("<u2")
+    noisy.tofile(tmp_path / "d_80x48_400_10bit.yuv")
+    return tmp_path / "o_80x48_400_10bit.yuv", tmp_path / "d_80x48_400_10bit.yuv", planes, noisy
+
+
+@pytest.fixture
+def network(tmp_path):
+    model = create_mode_network("mode_sketch", side=8, coefficients=6, hidden=8)
+    torch.nn.init.normal_(model.tail.weight, std=0.3)
+    save_weights(tmp_path / "m.safetensors", model, "mode_sketch", {"ctu_size": 32})
+    return tmp_path / "m.safetensors", model
+
+
+def test_modes_are_the_networks_first_and_the_tried_ones_are_the_cheapest_of_them(pictures, network):
+    original, decoded, planes, noisy = pictures
+    weights, model = network
+    found = predict_block_modes(original, models=[weights], top=5, cost="rate", decoded=decoded, qp=27)
+    assert (found.pictures, found.blocks, found.table.num_rows) == (2, 120, 120)
+    rows = found.table.to_pylist()
+    for frame in (0, 1):
+        where = block_positions(80, 48, 8, 8)
+        mine = [row for row in rows if row["frame"] == frame]
+        assert [(row["x"], row["y"], row["w"], row["h"], row["qp"]) for row in mine] == [
+            (x, y, 8, 8, 27) for x, y in where.tolist()
+        ]
+        line = reference_lines(noisy[frame], where, 8, 8, 10, 32)
+        block = blocks_at(planes[frame], where, 8, 8)
+        told = torch.from_numpy(line), torch.from_numpy(block.astype(np.int32)), torch.full((60,), 10)
+        with torch.no_grad():
+            logits = model(*model.inputs(*told, torch.full((60,), 27))).numpy()
+        order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
+        assert [row["modes"] for row in mine] == order.tolist()
+        first = np.take_along_axis(logits, order, 1)
+        np.testing.assert_allclose([row["margins"] for row in mine], first[:, :1] - first, atol=1e-4)
+        costs = np.take_along_axis(block_costs(line, block, 10, "rate", qp=27), order, 1)
+        np.testing.assert_allclose([row["cost_rate"] for row in mine], costs.min(1))
+        assert [row["mode_rate"] for row in mine] == order[np.arange(60), costs.argmin(1)].tolist()
+    whole = label_blocks(original, settings=label_settings(block_sizes="8", ctu_size=32), decoded=decoded, qp=27).table
+    tried = predict_block_modes(original, models=[weights], top=67, cost="dct", decoded=decoded, qp=27).table
+    np.testing.assert_allclose(tried["cost_dct"].to_numpy(), whole["cost_dct"].to_numpy())
+
+
+def test_the_command_writes_it_by_the_weights_of_the_package(run, pictures, tmp_path):
+    out = tmp_path / "modes.parquet"
+    told = result_of(run, "modes", "predict", "-i", pictures[0], "-o", out, "--top", "3", "--cost", "dct")
+    assert told == {"modes": str(out), "pictures": 2, "blocks": 2 * (60 + 15)}
+    table = pq.read_table(out)
+    assert set(table["w"].to_pylist()) == {8, 16}
+    assert all(row["mode_dct"] in row["modes"] and row["margins"][0] == 0 for row in table.to_pylist())
+
+
+def test_what_it_refuses(pictures, network, tmp_path):
+    with pytest.raises(ConfigError, match="top 68 is not in 1 to 67"):
+        predict_block_modes(pictures[0], models=[network[0]], top=68)
+    with pytest.raises(ConfigError, match="'rate' needs the QP"):
+        predict_block_modes(pictures[0], models=[network[0]], cost="rate")
+    save_weights(tmp_path / "any.safetensors", create_mode_network(), "modes", {})
+    with pytest.raises(ModelError, match="not a network for blocks of one size"):
+        predict_block_modes(pictures[0], models=[tmp_path / "any.safetensors"])
