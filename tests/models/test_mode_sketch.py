@@ -92,7 +92,8 @@ def test_shipped_weights_choose_well(name):
     costs = block_costs(line, block, 10, "dct")
     order = _logits(model, line, block).topk(8, dim=1).indices.numpy()
     lost = [np.take_along_axis(costs, order[:, :k], 1).min(1).sum() / costs.min(1).sum() - 1 for k in (1, 8)]
-    assert lost[0] < 0.1
-    assert lost[1] < 0.02
+    planar = costs[:, 0].sum() / costs.min(1).sum() - 1
+    assert lost[0] < planar / 2, "of pictures of no kind that it has seen"
+    assert lost[1] < planar / 5
     assert card["lost_percent"]["1"] < 4
     assert card["lost_percent"]["8"] < 1
