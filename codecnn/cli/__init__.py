@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from codecnn.cli.app import app, dataset_app
+from codecnn.cli.app import app, dataset_app, modes_app
 from codecnn.cli.examples import EXAMPLES
 from codecnn.console import err
 from codecnn.errors import CodecnnError, StoppedError
@@ -17,7 +17,7 @@ from codecnn.errors import CodecnnError, StoppedError
 _MODULES = "general pictures view dataset labels modes check train compare evaluate filter correlate networks export"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
-for _group, _prefix in ((app, ""), (dataset_app, "dataset ")):
+for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes ")):
     for _command in _group.registered_commands:
         _called = str(_command.name or getattr(_command.callback, "__name__", ""))
         _command.epilog = f"Example: {EXAMPLES[_prefix + _called]}"

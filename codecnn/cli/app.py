@@ -15,6 +15,8 @@ app = typer.Typer(
 )
 dataset_app = typer.Typer(help="Training sets: build, verify, look at.", no_args_is_help=True)
 app.add_typer(dataset_app, name="dataset")
+modes_app = typer.Typer(help="Intra modes: told by a network instead of a search.", no_args_is_help=True)
+app.add_typer(modes_app, name="modes")
 
 
 def _version(value: bool) -> None:

@@ -10,6 +10,7 @@ EXAMPLES = {
     "dataset verify": "codecnn dataset verify stores/demo",
     "dataset stats": "codecnn dataset stats stores/demo",
     "labels": "codecnn labels -i pictures -o labels.parquet --cost dct",
+    "modes predict": "codecnn modes predict -i pictures -o modes.parquet --top 8 --cost dct",
     "check": "codecnn check configs/demo.yaml store=stores/demo",
     "train": "codecnn train configs/demo.yaml store=stores/demo training.steps=20000 -o runs/mine",
     "compare": "codecnn compare runs/a/best.safetensors runs/b/best.safetensors",

@@ -5,12 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from codecnn.cli.app import app
+from codecnn.cli.app import modes_app
 from codecnn.cli.options import BitDepth, Chroma, Frames, Json, Packing, Size
 from codecnn.console import print_facts, progress
-
-modes_app = typer.Typer(help="Intra modes: told by a network instead of a search.", no_args_is_help=True)
-app.add_typer(modes_app, name="modes")
 
 
 @modes_app.command("predict")

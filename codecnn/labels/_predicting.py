@@ -53,6 +53,8 @@ def predict_block_modes(
     Raises ConfigError for what cannot be used, ModelError for weights that are none of a mode network, and what
     `label_blocks` raises.
     """
+    if output is not None and Path(output).suffix not in ("", ".parquet"):
+        raise ConfigError(f"{output}: modes are a Parquet table: end its name in .parquet")
     networks = [_Network(weights) for weights in (models or list_mode_weights())]
     modes, ctu = networks[0].modes, ctu_size or networks[0].ctu_size
     if len({network.modes for network in networks}) > 1:
