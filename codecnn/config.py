@@ -88,9 +88,8 @@ class IntraModesConfig(Schema):
         default=0.0, ge=0, le=10, description="share of a block's mean excess by which modes count as equal; 0: one"
     )
     validation_blocks: int = Field(default=4096, ge=1, description="blocks of 4x4; of 8x8 half as many, and so on")
-    model: dict[str, int | bool | str | list[int]] = Field(
-        default={}, description="network (modes or mode_sketch) and its options, such as features, blocks, hidden"
-    )
+    network: Literal["modes", "mode_sketch"] = Field(default="modes", description="the kind of network")
+    model: dict[str, int] = Field(default={}, description="its options, such as features, blocks, hidden")
     training: LoopSettings = LoopSettings()
 
     def make_task(self, settings: LoopSettings | None = None, *, resume: bool = False) -> "IntraModesTask":
@@ -100,7 +99,7 @@ class IntraModesConfig(Schema):
         return intra_modes_task(
             self.labels,
             self.validation,
-            self.model,
+            {"network": self.network, **self.model},
             settings or self.training,
             cost=self.cost,
             softness=self.softness,
