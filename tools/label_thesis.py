@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.analysis._bootstrap import draw, interval
+from codecnn.analysis.bootstrap import draw, interval
 from codecnn.dataset.store import Store, open_store
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.labels.sources import read_inputs, store_inputs
 from codecnn.models import ModeSketch
 from codecnn.runs import write_text
-from codecnn.training.intra_modes._data import costs_of
-from codecnn.training.intra_modes._task import soft_targets
+from codecnn.training.intra_modes import costs_of, soft_targets
 
 COSTS = ("hadamard", "dct", "rate")
 NETWORKS: dict[str, tuple[dict[str, Any], float]] = {

@@ -19,16 +19,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.analysis._bootstrap import draw, interval
+from codecnn.analysis.bootstrap import draw, interval
 from codecnn.dataset.store import open_store
 from codecnn.intra.blocks import block_costs, some_costs
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
-from codecnn.labels._predicting import first_modes
+from codecnn.labels import first_modes
 from codecnn.labels.table import rank_modes
 from codecnn.models import ModeClassifier, load_mode_network, weights_path
 from codecnn.models.card import card_path
 from codecnn.runs import read_json, write_json
-from codecnn.training.intra_modes._data import costs_of
+from codecnn.training.intra_modes import costs_of
 from tools.label_thesis import RESAMPLES, TRIED, draw_blocks, excess
 from tools.label_thesis import first_modes as network_modes
 from tools.label_worth import plain_blocks, source_of

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from codecnn.analysis import _notebook_figures as notebook_figures
-from codecnn.analysis._bootstrap import RESAMPLES, interval
 from codecnn.analysis._coefficients import closed_form, closed_form_in_box, combined_r, slopes, suppressor
 from codecnn.analysis._ctu_table import MIN_ROWS, REQUIRED, CtuTable, Floats, check_table
 from codecnn.analysis._depth_quarters import depth_quarters
@@ -34,6 +33,7 @@ from codecnn.analysis._results import (
 )
 from codecnn.analysis._search import Found, search
 from codecnn.analysis._targets import SPEARMAN_ROWS, Part, analyse, or_none, target_coefficients
+from codecnn.analysis.bootstrap import RESAMPLES, interval
 
 REACHED = 1e-4
 """How near to the closed form's correlation the search has to come."""

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from codecnn.analysis._bootstrap import interval, resampled_sums
 from codecnn.analysis._coefficients import combined_r, slopes
 from codecnn.analysis._ctu_table import Floats
 from codecnn.analysis._moments import covariances
 from codecnn.analysis._results import Half, HeldOut
+from codecnn.analysis.bootstrap import interval, resampled_sums
 
 SPLITS = 200
 MIN_PICTURES = 4

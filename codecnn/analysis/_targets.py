@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from codecnn.analysis._bootstrap import bootstrap_groups, draw, interval, resampled_sums
 from codecnn.analysis._coefficients import closed_form, pair_partial, partial
 from codecnn.analysis._ctu_table import MIN_ROWS, PREDICTORS, CtuTable, Floats, Ints
 from codecnn.analysis._moments import correlations, covariances, moments
 from codecnn.analysis._ranks import resampled_spearman, spearman
 from codecnn.analysis._results import CoefficientIntervals, Coefficients, Combination, Target, TargetRows
+from codecnn.analysis.bootstrap import bootstrap_groups, draw, interval, resampled_sums
 
 SPEARMAN_ROWS = 20_000
 """Spearman's interval ranks every resample anew, seconds of work for so many rows; above it there is none."""

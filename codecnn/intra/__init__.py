@@ -5,11 +5,12 @@ residuals; `sad`, `sse`, `satd` and `rate_cost` tell what a residual costs. Impo
 """
 
 from codecnn.intra._predict import predict_modes
-from codecnn.intra._transforms import dct, forward_transform, hadamard, inverse_transform
+from codecnn.intra._transforms import dct, dct_matrix, forward_transform, hadamard, inverse_transform
 from codecnn.intra.cost import rate_cost, sad, satd, sse
 
 __all__ = [
     "dct",
+    "dct_matrix",
     "forward_transform",
     "hadamard",
     "inverse_transform",

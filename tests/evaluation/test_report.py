@@ -161,7 +161,7 @@ def test_bd_rates_in_the_layout_of_jvet(tmp_path):
     assert [[cell for cell, _ in row] for row in summary[1:]] == [
         ["Class B", "+0.46 %", "-1.00 %", "–", "+0.003 dB"],
         ["Class D", "-2.00 %", "–", "–", "+0.065 dB"],
-        ["Overall without D and F", "+0.46 %", "–", "–", "+0.003 dB"],
+        ["Overall without D", "+0.46 %", "–", "–", "+0.003 dB"],
         ["Overall", "-1.23 %", "–", "–", "+0.034 dB"],
         [BASKETBALL, "+0.46 %", "–", "–", "+0.003 dB"],
         [EVIL, "–", "–", "–", "+0.065 dB"],

@@ -14,7 +14,8 @@ def test_the_matrix(tiny_store, tmp_path, monkeypatch):
     settings = ["--qps", "32,42", "--sizes", "8", "--seeds", "2", "--steps", "3", "--blocks", "16"]
     main([*where, "from the standard", *settings])
     text = (tmp_path / "table.md").read_text()
-    rows = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
+    first = text.split("\n\n")[1]  # the others have differences
+    rows = {line.split(" | ")[0][2:]: line for line in first.splitlines() if line.startswith("| ")}
     for number, cost in enumerate(COSTS):
         values = [float(cell) for cell in re.findall(r"\| (\d+\.\d+) \(", rows[f"labels {cost}"])]
         assert values[number] == 0, "nothing is cheaper than its own labels"

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
-from codecnn.intra import predict_modes
-from codecnn.intra._transforms import dct_matrix
+from codecnn.intra import dct_matrix, predict_modes
 from codecnn.intra.modes import MODE_COUNT, check_block
 from codecnn.models._blocks import check_counts
 
