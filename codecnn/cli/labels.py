@@ -1,26 +1,34 @@
 """Intra-mode labels."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from codecnn.cli.app import app
-from codecnn.cli.options import BitDepth, Chroma, Device, Frames, Json, Packing, Size
+from codecnn.cli.options import (
+    BitDepth,
+    BlockTable,
+    Chroma,
+    Decoded,
+    DecodedQp,
+    Device,
+    Frames,
+    Json,
+    Packing,
+    Pictures,
+    Size,
+    Splits,
+)
 from codecnn.console import print_facts, progress
 
 
 @app.command()
 def labels(
-    source: Annotated[Path, typer.Option("-i", "--input", help="a video, a still, a folder of stills, or a store")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="the table, .parquet, one row a block")],
-    decoded: Annotated[
-        Path | None, typer.Option("--decoded", help="the same pictures decoded, to predict from [the originals]")
-    ] = None,
-    qp: Annotated[int | None, typer.Option("-q", "--qp", min=0, max=63, help="of the decoded pictures")] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", help="of a store: train, val or test, or several [train,val]")
-    ] = None,
+    source: Pictures,
+    output: BlockTable,
+    decoded: Decoded = None,
+    qp: DecodedQp = None,
+    split: Splits = None,
     block_sizes: Annotated[
         str | None, typer.Option("--block-sizes", help="sides of squares, or WxH [all squares of the standard]")
     ] = None,

@@ -1,19 +1,30 @@
 """Intra modes from a network."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from codecnn.cli.app import modes_app
-from codecnn.cli.options import BitDepth, Chroma, Frames, Json, Packing, Size
+from codecnn.cli.options import (
+    BitDepth,
+    BlockTable,
+    Chroma,
+    Decoded,
+    DecodedQp,
+    Frames,
+    Json,
+    Packing,
+    Pictures,
+    Size,
+    Splits,
+)
 from codecnn.console import print_facts, progress
 
 
 @modes_app.command("predict")
 def modes_predict(
-    source: Annotated[Path, typer.Option("-i", "--input", help="a video, a still, a folder of stills, or a store")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="the table, .parquet, one row a block")],
+    source: Pictures,
+    output: BlockTable,
     model: Annotated[
         list[str] | None, typer.Option("--model", help="weights of a mode network, one a block size [8x8 and 16x16]")
     ] = None,
@@ -21,13 +32,9 @@ def modes_predict(
     cost: Annotated[
         Literal["dct", "hadamard", "rate"] | None, typer.Option("--cost", help="try these modes by it [try none]")
     ] = None,
-    decoded: Annotated[
-        Path | None, typer.Option("--decoded", help="the same pictures decoded, to predict from [the originals]")
-    ] = None,
-    qp: Annotated[int | None, typer.Option("-q", "--qp", min=0, max=63, help="of the decoded pictures")] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", help="of a store: train, val or test, or several [train,val]")
-    ] = None,
+    decoded: Decoded = None,
+    qp: DecodedQp = None,
+    split: Splits = None,
     ctu_size: Annotated[
         int | None, typer.Option("--ctu-size", help="which decides what neighbours are available [the network's]")
     ] = None,

@@ -15,6 +15,13 @@ Chroma = Annotated[str | None, typer.Option("--chroma", help="400, 420, 422 or 4
 Rate = Annotated[float | None, typer.Option("-r", "--rate", help="pictures a second")]
 Packing = Annotated[str | None, typer.Option("--packing", help="of raw YUV, such as p010 [planar]")]
 Frames = Annotated[int | None, typer.Option("-f", "--frames", min=1, help="only the first so many pictures")]
+Pictures = Annotated[Path, typer.Option("-i", "--input", help="a video, a still, a folder of stills, or a store")]
+BlockTable = Annotated[Path, typer.Option("-o", "--output", help="the table, .parquet, one row a block")]
+Decoded = Annotated[
+    Path | None, typer.Option("--decoded", help="the same pictures decoded, to predict from [the originals]")
+]
+DecodedQp = Annotated[int | None, typer.Option("-q", "--qp", min=0, max=63, help="of the decoded pictures")]
+Splits = Annotated[str | None, typer.Option("--split", help="of a store: train, val or test, or several [train,val]")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="encoders at a time")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
 Overrides = Annotated[

@@ -61,6 +61,10 @@ class TeacherSettings(Schema):
     """Trained networks whose filtered pictures the network learns to make before it learns from the originals."""
 
     weights: list[str] = Field(min_length=1, description="files, or names of the zoo; the mean of what they make")
+    chroma: list[str] = Field(
+        default=[],
+        description="networks that teach U and V; those of weights then teach luma alone",
+    )
     symmetries: bool = Field(default=False, description="of each the mean over its eight flips and transposes")
     original: tuple[float, float] = Field(
         default=(0.0, 1.0), description="share of the original in the target, at the rate's peak and where it is zero"
@@ -71,8 +75,11 @@ class TeacherSettings(Schema):
     def _by_name(cls, value: Any) -> Any:
         """A teacher may be named alone: `teacher: NAME`, or a list of names."""
         value = {"weights": value} if isinstance(value, str | list) else value
-        if isinstance(value, dict) and isinstance(value.get("weights"), str):
-            value = value | {"weights": [value["weights"]]}
+        if isinstance(value, dict):
+            value = {
+                name: [given] if isinstance(given, str) and name in ("weights", "chroma") else given
+                for name, given in value.items()
+            }
         return value
 
 

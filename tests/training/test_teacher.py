@@ -8,7 +8,7 @@ import torch
 
 from codecnn.config import checked
 from codecnn.dataset.loader import TrainingBatches
-from codecnn.errors import MissingFileError
+from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import FloatFilter, filter_luma
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.training import FilterSettings, filter_loss, warmup_cosine
@@ -67,6 +67,25 @@ def test_a_teacher_of_luma_and_one_of_all_planes_teach_together(tiny_store, weig
     np.testing.assert_array_equal(made.v, alone.v)
     mean = (filter_luma(luma, picture.y, unit.qp, picture.bit_depth).astype(float) + alone.y) / 2
     assert np.abs(made.y - mean).max() <= 1
+
+
+def test_chroma_has_teachers_of_its_own(tiny_store, weights, tmp_path):
+    """Networks of `chroma` say nothing about luma, however much they filter it; those of luma alone are none."""
+    coloured = awaken(create_model("low_cost_yuv_17"), std=0.1)
+    save_weights(tmp_path / "yuv.safetensors", coloured, "low_cost_yuv_17", {"qps": [32, 42]})
+    settings = TeacherSettings(weights=weights[:1], chroma=[str(tmp_path / "yuv.safetensors")])
+    teacher = Teacher(settings, "cpu")
+    assert teacher.outputs == ("y", "u", "v")
+    unit = tiny_store.split("train")[0]
+    with unit.decoded() as decoded:
+        picture = decoded[0]
+    made, alone = teacher.picture(unit, 0, picture), FloatFilter(coloured)(picture, unit.qp)
+    np.testing.assert_array_equal(made.y, filter_luma(load_model(weights[0])[0], picture.y, unit.qp, picture.bit_depth))
+    np.testing.assert_array_equal(made.u, alone.u)
+    np.testing.assert_array_equal(made.v, alone.v)
+    assert teacher.key != Teacher(TeacherSettings(weights=[*settings.weights, *settings.chroma]), "cpu").key
+    with pytest.raises(ModelError, match="cannot teach chroma"):
+        Teacher(TeacherSettings(weights=weights[:1], chroma=weights[1:]), "cpu")
 
 
 def test_components_weigh_in_loss_and_score(tiny_store):
@@ -193,5 +212,6 @@ def test_a_teacher_is_named_alone_or_with_its_options():
     assert checked(FilterSettings, {"teacher": ["a", "b"]}, "a test").teacher.weights == ["a", "b"]
     whole = checked(FilterSettings, {"teacher": {"weights": "a", "symmetries": True}}, "a test").teacher
     assert whole == TeacherSettings(weights=["a"], symmetries=True)
+    assert checked(FilterSettings, {"teacher": {"weights": "a", "chroma": "b"}}, "a test").teacher.chroma == ["b"]
     with pytest.raises(MissingFileError, match="no_such"):
         Teacher(TeacherSettings(weights=["no_such"]), "cpu")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from codecnn.errors import ConfigError, ModelError
+from codecnn.filtering.integer._grid import moved
 from codecnn.filtering.integer._network import (
     INT16,
     INT32_MAX,
@@ -82,14 +83,8 @@ def _passed_on(node: Node, inputs: list[Ints], bit_depth: int) -> Ints:
         case "plane" | "qp":
             # 4·(x / 2^b - 1/2) is (x - 2^(b-1)) / 2^(b-2).
             return np.array([bit_depth - 2])
-        case "concat":
-            return np.concatenate(inputs)
-        case "unshuffle":
-            return inputs[0].repeat(node.values["factor"] ** 2)
-        case "shuffle":
-            return inputs[0].reshape(-1, node.values["factor"] ** 2)[:, 0]
         case _:
-            return inputs[0]
+            return moved(node, inputs)
 
 
 def _weights_finest(weights: Array, fractions: Ints) -> int:

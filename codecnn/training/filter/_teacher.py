@@ -15,6 +15,7 @@ import torch
 from tqdm import tqdm
 
 from codecnn.dataset.store import Unit
+from codecnn.errors import ModelError
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import load_model, weights_path
 from codecnn.runs import sha256_file, sha256_json
@@ -34,15 +35,21 @@ class Teacher:
 
     key      sha256 of all that decides the pictures, the units aside
     outputs  the components that any of the networks filters; what is made of one is the mean of those that filter it
+             and are asked for it: those of `chroma`, where there are any, for U and V, and the others for luma
+
+    Raises ModelError where one of `chroma` filters luma alone.
     """
 
     def __init__(self, settings: TeacherSettings, device: str | torch.device) -> None:
-        files = [weights_path(name) for name in settings.weights]
-        models = [load_model(file)[0] for file in files]
-        self._filters = [FloatFilter(model, device=device) for model in models]
+        asked = [(name, "y" if settings.chroma else "yuv") for name in settings.weights]
+        asked += [(name, "uv") for name in settings.chroma]
+        self._filters = [(_filter(name, components, device), components) for name, components in asked]
         self._symmetries = SYMMETRIES if settings.symmetries else SYMMETRIES[:1]
-        self.key = sha256_json([[sha256_file(file) for file in files], settings.symmetries])
-        self.outputs = tuple(name for name in "yuv" if any(name in model.outputs for model in models))
+        told: list[Any] = [[sha256_file(weights_path(name)) for name in settings.weights], settings.symmetries]
+        if settings.chroma:
+            told.append([sha256_file(weights_path(name)) for name in settings.chroma])
+        self.key = sha256_json(told)
+        self.outputs = tuple(name for name in "yuv" if any(name in _made_by(*filter_) for filter_ in self._filters))
 
     def teach(self, units: Sequence[Unit]) -> list[Unit]:
         """The units with the teacher's pictures beside them; what is missing of these is made, each file whole or not.
@@ -73,20 +80,32 @@ class Teacher:
         Components that none of them filters are the decoded ones.
         """
         made: dict[str, list[Plane]] = {name: [] for name in self.outputs}
-        for filter_, symmetry in product(self._filters, self._symmetries):
+        for (filter_, asked), symmetry in product(self._filters, self._symmetries):
             beside = unit_planes(unit, index, filter_.model.planes)
             turned = Picture(tuple(_turned(plane, symmetry) for plane in decoded.planes), decoded.bit_depth)
             samples = filter_.samples(
                 turned, unit.pictures[index].qp, {name: _turned(plane, symmetry) for name, plane in beside.items()}
             )
-            for name, plane in samples.items():
-                made[name].append(_turned_back(plane, symmetry))
+            for name in _made_by(filter_, asked):
+                made[name].append(_turned_back(samples[name], symmetry))
         limit = 2**decoded.bit_depth - 1
         mean = {name: np.clip(np.rint(np.mean(planes, axis=0)), 0, limit) for name, planes in made.items()}
         components = zip("yuv", decoded.planes, strict=False)
         return Picture(
             tuple(mean.get(name, plane).astype(plane.dtype) for name, plane in components), decoded.bit_depth
         )
+
+
+def _filter(name: str, components: str, device: str | torch.device) -> FloatFilter:
+    """A network that is to teach some of the components, of which it filters one at least."""
+    filter_ = FloatFilter(load_model(weights_path(name))[0], device=device)
+    if not _made_by(filter_, components):
+        raise ModelError(f"the teacher {name} filters luma alone and cannot teach chroma")
+    return filter_
+
+
+def _made_by(filter_: FloatFilter, components: str) -> list[str]:
+    return [name for name in filter_.outputs if name in components]
 
 
 def original_share(settings: TeacherSettings, step: int, steps: int, warmup: int) -> float:
