@@ -3,7 +3,7 @@
     python tools/wheel.py
 
 The environment borrows this Python's packages, but for codecnn itself. In it run: `codecnn doctor`, `codecnn demo` on
-three small pictures with a few training steps, and the Python examples of README.md; a file of the package that the
+three small pictures with a few training steps, and the Python examples of docs/jobs.md; a file of the package that the
 wheel lacks is an error.
 """
 
@@ -94,7 +94,7 @@ def install(folder: Path, wheel: Path) -> Path:
 
 
 def use(python: Path, folder: Path) -> None:
-    """Run commands and README's examples in `folder`, with the files that the examples name."""
+    """Run commands and the examples of docs/jobs.md in `folder`, with the files that the examples name."""
     folder.mkdir()
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [str(python.with_name("codecnn"))]
@@ -109,8 +109,8 @@ def use(python: Path, folder: Path) -> None:
         picture.tofile(folder / f"{name}_416x240_10bit.yuv")
         picture = picture + 1  # so that there is an error
     shutil.copy(REPOSITORY / "tests" / "data" / "vvc" / "clip416x240_ra_qp37.266", folder / "stream.266")
-    readme = (REPOSITORY / "README.md").read_text()
-    for example in re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE):
+    jobs = (REPOSITORY / "docs" / "jobs.md").read_text()
+    for example in re.findall(r"^```python\n(.*?)^```", jobs, re.DOTALL | re.MULTILINE):
         subprocess.run([str(python), "-c", example], cwd=folder, env=environment, check=True)
 
 
