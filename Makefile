@@ -14,7 +14,7 @@ help:
 	@echo "make slow   the slow tests as well"
 	@echo "make lint   ruff, mypy, the layers"
 	@echo "make docs   the documentation site: build/site/index.html"
-	@echo "make wheel  build the wheel, install it in a fresh environment, run a short demo outside of the repository"
+	@echo "make wheel  sdist and wheel in dist/, the wheel tried in a fresh environment outside of the repository"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -46,7 +46,7 @@ docs: $(DOCS)
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site . build/site
 
 wheel: $(STAMP)
-	$(BIN)/python tools/wheel.py
+	$(BIN)/python tools/wheel.py -o dist
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -1,10 +1,9 @@
-"""Build the wheel of what git tracks, install it in a fresh environment, and use it outside of the repository.
+"""Build sdist and wheel of what git tracks, install the wheel in a fresh environment, and use it outside of the repository.
 
-    python tools/wheel.py
+    python tools/wheel.py -o dist
 
-The environment borrows this Python's packages, but for codecnn itself. In it run: `codecnn doctor`, `codecnn demo` on
-three small pictures with a few training steps, and the Python examples of docs/jobs.md; a file of the package that the
-wheel lacks is an error.
+The wheel is built from the sdist; both hold the files that git tracks of them and nothing else. The environment borrows this Python's packages, but for codecnn itself. In it run: `codecnn doctor`, `codecnn demo` on
+three small pictures with a few training steps, and the Python examples of docs/jobs.md.
 """
 
 import argparse
@@ -14,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -42,14 +42,20 @@ cli.main()
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args(argv)
+    parser.add_argument("-o", "--output", type=Path, help="a folder that sdist and wheel are kept in")
+    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wheel = build(folder)
-        check_contents(wheel)
+        sdist, wheel = build(folder)
+        check_sdist(sdist)
+        check_wheel(wheel)
         python = install(folder, wheel)
         use(python, folder / "elsewhere")
-    print(f"{wheel.name}: installed and used outside of the repository")
+        if args.output is not None:
+            args.output.mkdir(parents=True, exist_ok=True)
+            for made in (sdist, wheel):
+                shutil.copy2(made, args.output)
+    print(f"{sdist.name}, {wheel.name}: installed and used outside of the repository")
 
 
 def tracked() -> list[str]:
@@ -57,27 +63,37 @@ def tracked() -> list[str]:
     return [name for name in told.stdout.split("\0") if name and (REPOSITORY / name).is_file()]
 
 
-def build(folder: Path) -> Path:
-    """The wheel, of tracked files alone, so that what lies about untracked cannot be missed in a clone."""
+def build(folder: Path) -> tuple[Path, Path]:
+    """Sdist and wheel, of tracked files alone, so that what lies about untracked cannot be missed in a clone."""
     for name in tracked():
         copy = folder / "clone" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(REPOSITORY / name, copy)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q", "--no-deps"]
-    subprocess.run([*pip, "-w", str(folder), str(folder / "clone")], check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    subprocess.run([sys.executable, "-m", "build", "-o", str(folder), str(folder / "clone")], check=True)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
 
 
-def check_contents(wheel: Path) -> None:
-    """Every tracked file of the package is in it: zoo, templates, py.typed; recipes and configurations beside them."""
+def check_sdist(sdist: Path) -> None:
+    """All that git tracks, below a folder of the archive's name, and the metadata."""
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    _check_same(sdist, held - {"PKG-INFO"}, set(tracked()))
+
+
+def check_wheel(wheel: Path) -> None:
+    """Every tracked file of the package: zoo, templates, py.typed; recipes and configurations beside them; the metadata."""
     with zipfile.ZipFile(wheel) as archive:
-        held = set(archive.namelist())
+        held = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
     bundled = ("datasets/", "configs/")
-    wanted = {f"codecnn/_bundled/{name}" if name.startswith(bundled) else name for name in tracked()}
-    missing = {name for name in wanted if name.startswith("codecnn/")} - held
-    if missing:
-        raise SystemExit(f"{wheel.name} lacks {', '.join(sorted(missing))}")
+    named = {f"codecnn/_bundled/{name}" if name.startswith(bundled) else name for name in tracked()}
+    _check_same(wheel, held, {name for name in named if name.startswith("codecnn/")})
+
+
+def _check_same(archive: Path, held: set[str], wanted: set[str]) -> None:
+    for told, names in (("lacks", wanted - held), ("should not hold", held - wanted)):
+        if names:
+            raise SystemExit(f"{archive.name} {told} {', '.join(sorted(names))}")
 
 
 def install(folder: Path, wheel: Path) -> Path:
