@@ -1,9 +1,10 @@
-"""Build sdist and wheel of what git tracks, install the wheel in a fresh environment, and use it outside of the repository.
+"""Build sdist and wheel of what git tracks, install the wheel in a fresh environment, and use it elsewhere.
 
     python tools/wheel.py -o dist
 
-The wheel is built from the sdist; both hold the files that git tracks of them and nothing else. The environment borrows this Python's packages, but for codecnn itself. In it run: `codecnn doctor`, `codecnn demo` on
-three small pictures with a few training steps, and the Python examples of docs/jobs.md.
+The wheel is built from the sdist; both hold the files that git tracks of them and nothing else. The environment borrows
+this Python's packages, but for codecnn itself. In it run: `codecnn doctor`, `codecnn demo` on three small pictures with
+a few training steps, and the Python examples of docs/jobs.md.
 """
 
 import argparse
@@ -82,7 +83,7 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Every tracked file of the package: zoo, templates, py.typed; recipes and configurations beside them; the metadata."""
+    """Every tracked file of the package, with zoo and templates, recipes and configurations beside them, the metadata."""
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
     bundled = ("datasets/", "configs/")
