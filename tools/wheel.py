@@ -83,7 +83,7 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Every tracked file of the package, zoo and templates too, recipes and configurations beside them, the metadata."""
+    """Every tracked file of the package, zoo and templates too, recipes and configurations beside them, metadata."""
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
     bundled = ("datasets/", "configs/")
