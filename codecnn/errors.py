@@ -33,6 +33,10 @@ class StoreError(CodecnnError, RuntimeError):
     """A training-set store is damaged, busy, or lacks what was asked of it."""
 
 
+class WorkerError(CodecnnError, RuntimeError):
+    """Workers of a cluster die at what they were sent, or leave nothing of it here."""
+
+
 class ModelError(CodecnnError, ValueError):
     """A network, its options, its planes or its weights do not fit."""
 

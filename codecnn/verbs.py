@@ -1,15 +1,17 @@
 """Verbs that join several rooms, file names in, results out: for the command line and for `import codecnn`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.codec.plane_sources import REBUILT_PLANES
 from codecnn.config import checked, load_config, load_recipe
-from codecnn.dataset.build import build_store
+from codecnn.dataset.build import build_shard, build_store
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.store import Store, is_store, open_store
 from codecnn.errors import ConfigError, StoreError, ToolMissingError
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from codecnn.evaluation.measure import Decisions
     from codecnn.evaluation.summarise import Results
     from codecnn.training import TrainingResult
-
-Progress = Callable[[int, int], None]
-"""Called with (done, in all)."""
 
 QPS = (22, 27, 32, 37, 42)
 """Those of the common test conditions and one above, where filters gain most."""
@@ -85,6 +84,8 @@ def evaluate(
     device: str = "auto",
     tile: int = 960,
     jobs: int = 1,
+    shard: Shard = WHOLE,
+    scheduler: str | None = None,
     coding: Progress | None = None,
     filtering: Progress | None = None,
     **options: Any,
@@ -96,6 +97,9 @@ def evaluate(
     (size, bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the
     integer form of each is measured beside it. `coding` and `filtering` are told of progress. Returns the results of
     each filter.
+
+    Of a `shard` (i, n) every n-th unit is coded and every n-th cell measured; nothing is returned until all shards have
+    done theirs. With `scheduler` the workers of that dask scheduler code and measure.
 
     Raises ConfigError and StoreError for what does not fit, and what coding and filtering raise.
     """
@@ -123,8 +127,20 @@ def evaluate(
         beside = [name for name in REBUILT_PLANES if any(name in entry.filter.planes for entry in entries)]
         values |= {"unfiltered": True} if codec == "hevc" and beside == ["unf_y"] else {"planes": beside}
         recipe = checked(Recipe, values, "evaluate")
-        store = build_store(recipe, Path(), output / "store", jobs=jobs, progress=coding)
-    return run_evaluation(entries, store, split, output, metrics=metrics, decisions=decisions, progress=filtering)
+        if not build_shard(recipe, Path(), output / "store", shard, jobs=jobs, scheduler=scheduler, progress=coding):
+            return ()
+        store = open_store(output / "store")
+    return run_evaluation(
+        entries,
+        store,
+        split,
+        output,
+        metrics=metrics,
+        decisions=decisions,
+        shard=shard,
+        scheduler=scheduler,
+        progress=filtering,
+    )
 
 
 def evaluate_in_loop(
@@ -181,25 +197,30 @@ def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
 
 def _entries(weights: list[Path], exact: bool, device: str, tile: int) -> "list[Entry]":
     """The filters, named by their files and folders; by whole paths where several have one name."""
-    import torch
-
-    from codecnn.evaluation import Entry
-    from codecnn.filtering import load_filter
     from codecnn.filtering.integer import integers_beside, is_integer
-    from codecnn.models import pick_device
 
-    where = pick_device(device)
-    on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
     # A file that holds integers has no further integer form.
     forms = [(path, form) for path in weights for form in (False, True) if not form or (exact and not is_integer(path))]
     files = [integers_beside(path) if form else path for path, form in forms]
     short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
     entries = []
     for (path, form), file, name in zip(forms, files, short, strict=True):
-        filter_ = load_filter(path, exact=form, device=where, tile=tile)
         unique = name if short.count(name) == 1 else str(file.with_suffix(""))
-        entries.append(Entry(unique, filter_.card, filter_, on))
+        entries.append(_entry(unique, path, form, device, tile))
     return entries
+
+
+def _entry(name: str, weights: Path, exact: bool, device: str, tile: int) -> "Entry":
+    import torch
+
+    from codecnn.evaluation import Entry
+    from codecnn.filtering import load_filter
+    from codecnn.models import pick_device
+
+    where = pick_device(device)
+    on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    filter_ = load_filter(weights, exact=exact, device=where, tile=tile)
+    return Entry(name, filter_.card, filter_, on, partial(_entry, name, weights.absolute(), exact, device, tile))
 
 
 def export(

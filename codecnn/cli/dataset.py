@@ -1,16 +1,15 @@
 """Training sets: build, verify, look at."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from tqdm import tqdm
 
 from codecnn.cli.app import dataset_app
-from codecnn.cli.options import Jobs, Json, Overrides
+from codecnn.cli.options import Backend, Jobs, Json, Overrides, Scheduler, Shard, read_spread
 from codecnn.console import out, print_facts, print_json, progress
-from codecnn.errors import ConfigError
 
 
 @dataset_app.command("build")
@@ -19,13 +18,9 @@ def dataset_build(
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="the store: a folder, made or continued")] = ...,  # type: ignore[assignment]
     jobs: Jobs = 1,
-    shard: Annotated[
-        str, typer.Option("--shard", metavar="I/N", help="code every N-th unit only, from the I-th")
-    ] = "1/1",
-    backend: Annotated[Literal["local", "dask"], typer.Option("--backend", help="who runs the encoders")] = "local",
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="of dask, such as tcp://host:8786; its workers code")
-    ] = None,
+    shard: Shard = "1/1",
+    backend: Backend = "local",
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Code the pictures of a recipe at its QPs and index their CTUs.
@@ -38,14 +33,13 @@ def dataset_build(
     store, pictures and encoder under the same paths.
     """
     from codecnn.config import load_recipe
-    from codecnn.dataset.build import build_shard, parse_shard
+    from codecnn.dataset.build import build_shard
     from codecnn.dataset.store import open_store
 
-    if (backend == "dask") != (scheduler is not None):
-        raise ConfigError("--backend dask and --scheduler ADDRESS need each other")
-    loaded, part = load_recipe(recipe, overrides or ()), parse_shard(shard)
+    part, address = read_spread(shard, backend, scheduler)
+    loaded = load_recipe(recipe, overrides or ())
     with progress("coding", "unit") as report:
-        whole = build_shard(loaded, recipe.parent, output, part, jobs=jobs, scheduler=scheduler, progress=report)
+        whole = build_shard(loaded, recipe.parent, output, part, jobs=jobs, scheduler=address, progress=report)
     if not whole:
         facts = {"store": str(output), "shard": shard, "complete": False}
         print_facts(facts, as_json)

@@ -7,7 +7,7 @@ import typer
 
 from codecnn.cli import options as shared
 from codecnn.cli.app import app
-from codecnn.console import out, print_gains, print_json, print_loop, progress
+from codecnn.console import out, print_facts, print_gains, print_json, print_loop, progress
 from codecnn.errors import ConfigError
 
 
@@ -47,6 +47,9 @@ def evaluate(
     step: Annotated[int, typer.Option("--step", min=1, help="every so-many-th picture; JVET's all intra takes 8")] = 1,
     packing: shared.Packing = None,
     jobs: shared.Jobs = 1,
+    shard: shared.Shard = "1/1",
+    backend: shared.Backend = "local",
+    scheduler: shared.Scheduler = None,
     tile: shared.Tile = 960,
     in_loop: Annotated[
         bool, typer.Option("--in-loop", help="of ldb: code with the filter in the loop, by a libvvenc of your own")
@@ -62,6 +65,11 @@ def evaluate(
     """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate.
 
     A sequence is a video, a picture, or a folder of pictures that are coded one by one.
+
+    What was measured of a sequence at a QP by a filter is kept, and an evaluation that was interrupted goes on there.
+    For an array job run N of them into one folder, --shard 1/N to --shard N/N: the last to end reports. With --backend
+    dask --scheduler tcp://host:8786 the workers of a cluster code and filter; they must see store, weights and output
+    under the same paths.
     """
     from codecnn import verbs
     from codecnn.evaluation.measure import parse_metrics
@@ -70,6 +78,8 @@ def evaluate(
     options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
     options |= {"step": step, "packing": packing}
     if in_loop:
+        if (shard, backend, scheduler) != ("1/1", "local", None):
+            raise ConfigError("--in-loop codes on this machine alone: leave --shard, --backend and --scheduler away")
         told = (codec, configuration, metrics, jobs)
         if told != ("vvc", "ldb", "psnr", 1) or ctc:
             raise ConfigError(
@@ -99,6 +109,7 @@ def evaluate(
         return
     if vvenc_library is not None:
         raise ConfigError("--vvenc-library is for --in-loop")
+    part, address = shared.read_spread(shard, backend, scheduler)
     with progress("coding", "unit") as coding, progress("filtering", "cell") as filtering:
         results = verbs.evaluate(
             sequences,
@@ -116,10 +127,15 @@ def evaluate(
             device=device,
             tile=tile,
             jobs=jobs,
+            shard=part,
+            scheduler=address,
             coding=coding,
             filtering=filtering,
             **options,
         )
+    if not results:
+        print_facts({"results": str(output), "shard": shard, "complete": False}, as_json)
+        return
     if as_json:
         print_json(results_json(results))
         return

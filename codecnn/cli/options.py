@@ -2,10 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from codecnn.cluster import parse_shard
 from codecnn.errors import ConfigError
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on stdout")]
@@ -23,6 +24,11 @@ Decoded = Annotated[
 DecodedQp = Annotated[int | None, typer.Option("-q", "--qp", min=0, max=63, help="of the decoded pictures")]
 Splits = Annotated[str | None, typer.Option("--split", help="of a store: train, val or test, or several [train,val]")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="encoders at a time")]
+Shard = Annotated[str, typer.Option("--shard", metavar="I/N", help="do every N-th part of the work, from the I-th")]
+Backend = Annotated[Literal["local", "dask"], typer.Option("--backend", help="who works: this machine or a cluster")]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", help="of dask, such as tcp://host:8786; its workers work")
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="values instead of the file's")
@@ -34,6 +40,13 @@ Exact = Annotated[
     bool,
     typer.Option("--exact", help="in integers, the same samples on every machine: NAME.int8.safetensors or NAME.int16"),
 ]
+
+
+def read_spread(shard: str, backend: str, scheduler: str | None) -> tuple[tuple[int, int], str | None]:
+    """The shard (i, n) and the scheduler's address of three options. Raises ConfigError for what is no such thing."""
+    if (backend == "dask") != (scheduler is not None):
+        raise ConfigError("--backend dask and --scheduler ADDRESS need each other")
+    return parse_shard(shard), scheduler
 
 
 def weights_file(weights: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from codecnn.cli.app import app
-from codecnn.cli.options import BitDepth, Chroma, Json, Packing, Rate, Size
+from codecnn.cli.options import Backend, BitDepth, Chroma, Json, Packing, Rate, Scheduler, Shard, Size, read_spread
 from codecnn.console import print_facts, print_json, progress
 
 
@@ -54,11 +54,13 @@ def _stream_info(file: Path, as_json: bool) -> None:
 
 @app.command()
 def partition(
-    stream: Annotated[Path, typer.Argument(help="a VVC elementary stream, .266")],
+    streams: Annotated[list[Path], typer.Argument(metavar="STREAM...", help="VVC elementary streams, .266")],
     output: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="the table: .parquet, .csv or .vtmbmsstats by its name; with --planes a folder"
+            "-o",
+            "--output",
+            help="the table: .parquet, .csv or .vtmbmsstats by its name; of several streams or --planes a folder",
         ),
     ] = ...,  # type: ignore[assignment]
     planes: Annotated[
@@ -69,6 +71,9 @@ def partition(
             help="planes of intra pictures instead of the table, such as pred_y,unf_y",
         ),
     ] = None,
+    shard: Shard = "1/1",
+    backend: Backend = "local",
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Every CU of a bitstream: position, size, depth, mode and QP; or what intra pictures are made of, as pictures.
@@ -79,8 +84,23 @@ def partition(
     output order, such as pred_y_416x240_10bit_400.yuv; residuals have 16 bit, where 32768 is 0. Pictures with P or B
     slices are passed over.
 
+    Of several streams, and with --shard or --backend, the output is a folder: NAME.parquet of each NAME.266, with
+    --planes a folder NAME with a planes.json beside them; what is there of the same stream is not made again. For an
+    array job run N of them, --shard 1/N to --shard N/N. With --backend dask --scheduler tcp://host:8786 the workers of
+    a cluster read; they must see streams and folder under the same paths.
+
     The first run compiles for about a minute, with --planes for two.
     """
+    part, address = read_spread(shard, backend, scheduler)
+    if len(streams) > 1 or part != (1, 1) or address is not None:
+        from codecnn.codec.partitions import write_partitions
+
+        names = [name.strip() for name in planes.split(",")] if planes is not None else []
+        with progress("reading", "stream") as report:
+            made = write_partitions(streams, output, names, shard=part, scheduler=address, progress=report)
+        print_facts({"streams": len(made), "folder": str(output)}, as_json)
+        return
+    (stream,) = streams
     if planes is not None:
         _write_planes(stream, [name.strip() for name in planes.split(",")], output, as_json)
         return

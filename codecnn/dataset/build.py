@@ -8,11 +8,10 @@ file by file.
 """
 
 import contextlib
-import re
+import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
 from codecnn.codec import (
     STREAMS,
     Codec,
@@ -55,14 +55,9 @@ from codecnn.runs import (
     write_jsonl,
 )
 
-Progress = Callable[[int, int], None]
-"""Called with (units done, units in all) after every unit, from the thread that started the build."""
-
 CODED, UNIT = "coded", "unit.json"
 LOCK_SECONDS = 3
 """How long to wait for the lock: a build that was just killed may hold it for the moment its children take to end."""
-
-SCHEDULER_TIMEOUT = "10s"
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def build_store(
     Raises what the pictures, the encoder or the disk give reason for; what was finished by then stays, and a rerun
     continues from it.
     """
-    build_shard(recipe, recipe_folder, store, (1, 1), jobs=jobs, scheduler=scheduler, progress=progress)
+    build_shard(recipe, recipe_folder, store, WHOLE, jobs=jobs, scheduler=scheduler, progress=progress)
     return open_store(store)
 
 
@@ -118,7 +113,7 @@ def build_shard(
     recipe: Recipe,
     recipe_folder: Path,
     store: Path,
-    shard: tuple[int, int],
+    shard: Shard,
     *,
     jobs: int = 1,
     scheduler: str | None = None,
@@ -129,11 +124,10 @@ def build_shard(
     Shards may run at once, on machines that share the store's folder. The one that completes the store finishes it.
     Returns whether the store is complete.
     """
+    check_shard(shard)
     index, shards = shard
-    if not 1 <= index <= shards:
-        raise ConfigError(f"shard {index}/{shards} is not one of 1/{shards} to {shards}/{shards}")
-    sources = expand(recipe, recipe_folder)
     # Workers of a cluster have working folders of their own.
+    sources = expand(recipe, recipe_folder if scheduler is None else recipe_folder.absolute())
     store = store.absolute()
     tools = recipe.tools.found_from(recipe_folder.absolute())
     identity = streams_identity() if recipe.codec == STREAMS else get_codec(recipe.codec, tools).identity()
@@ -143,15 +137,22 @@ def build_shard(
     try:
         with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
             _remove_leftovers(store, work.label)
-            # All shards plan all units, in one order, and so agree on who codes what without a word between them.
             plans = _plan(sources, work, jobs)
-            mine = plans[index - 1 :: shards]
+            mine = of_shard(plans, shard)
             missing = [plan for plan in mine if _done(plan, store) is None]
             if missing:
                 # Before the first unit changes, so that a store with a manifest is always whole.
                 (store / MANIFEST).unlink(missing_ok=True)
-            with _executor(jobs, scheduler) as executor:
-                _code_all(missing, work, executor, progress, len(mine))
+            # Threads do for `jobs`, since each waits for an encoder that is a process of its own.
+            work_through(
+                functools.partial(_code, work=work),
+                missing,
+                lambda plan: store / plan.folder / UNIT,
+                jobs=jobs,
+                scheduler=scheduler,
+                progress=progress,
+                done=len(mine) - len(missing),
+            )
             units = [unit for plan in plans if (unit := _done(plan, store)) is not None]
             if len(units) < len(plans):
                 return False
@@ -159,37 +160,6 @@ def build_shard(
     except Timeout:
         raise StoreError(f"another build is working on store {store}") from None
     return True
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """(i, n) from "I/N". Raises ConfigError for anything else."""
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if match is None:
-        raise ConfigError(f"shard {text!r} is not of the form I/N, such as 1/4")
-    return int(match[1]), int(match[2])
-
-
-@contextlib.contextmanager
-def _executor(jobs: int, scheduler: str | None) -> Iterator[Executor]:
-    if scheduler is None:
-        # Threads, since each job waits for an encoder that is a process of its own.
-        with ThreadPoolExecutor(jobs) as executor:
-            yield executor
-        return
-    try:
-        from distributed import Client
-        from distributed.scheduler import KilledWorker
-    except ImportError:
-        raise ConfigError("a dask scheduler needs the extra `cluster`: pip install 'codecnn[cluster]'") from None
-    try:
-        client: Any = Client(scheduler, timeout=SCHEDULER_TIMEOUT, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no dask scheduler answers at {scheduler}: {error}") from error
-    with client:
-        try:
-            yield client.get_executor(pure=False)
-        except KilledWorker as error:
-            raise StoreError(f"workers died again and again at the same unit: {error}") from error
 
 
 def _remove_leftovers(store: Path, label: str) -> None:
@@ -247,24 +217,6 @@ def _done(plan: _Plan, store: Path) -> CodedUnit | None:
         if unit.key == plan.key and all((store / name).stat().st_size == size for name, size in unit.sizes.items()):
             return unit
     return None
-
-
-def _code_all(missing: list[_Plan], work: _Work, executor: Executor, progress: Progress | None, total: int) -> None:
-    done = total - len(missing)
-    if progress is not None:
-        progress(done, total)
-    futures = [executor.submit(_code, plan, work) for plan in missing]
-    try:
-        for future in as_completed(futures):
-            future.result()
-            done += 1
-            if progress is not None:
-                progress(done, total)
-    except BaseException:
-        # What is being coded is finished and kept; what has not begun is left to the next build.
-        for future in futures:
-            future.cancel()
-        raise
 
 
 def _code(plan: _Plan, work: _Work) -> None:

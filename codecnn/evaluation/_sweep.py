@@ -6,8 +6,10 @@ Data goes one way: units and filters -> `measure.Cell` -> `summarise.Results` ->
 from collections.abc import Sequence
 from pathlib import Path
 
+from codecnn.cluster import WHOLE, Shard
 from codecnn.dataset.store import Store
-from codecnn.evaluation.measure import Decisions, Entry, Progress, make_crops, measure_cells
+from codecnn.evaluation._cells import measure_cells, measure_spread
+from codecnn.evaluation.measure import Decisions, Entry, Progress, make_crops
 from codecnn.evaluation.summarise import Results, summarise
 from codecnn.evaluation.write import write_results
 
@@ -20,6 +22,8 @@ def evaluate(
     *,
     metrics: Sequence[str] = ("psnr",),
     decisions: Decisions = "none",
+    shard: Shard = WHOLE,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Results, ...]:
     """Run every filter over every unit of a split, write what came of it into `output`, return each filter's results.
@@ -29,11 +33,29 @@ def evaluate(
     whole bitstream file.
 
     A cell (sequence, QP, filter) is measured once, and kept in cells/ under all that decides it: an evaluation that was
-    interrupted or killed goes on where it was, and another filter costs only its own cells. Raises ConfigError for an
-    unknown metric or two filters of one name, ModelError for a filter whose card does not name its weights.
+    interrupted or killed goes on where it was, and another filter costs only its own cells. So several may share them:
+    of a `shard` (i, n) every n-th cell is measured here, and whoever finds all of them there writes the results; until
+    then nothing is returned. With `scheduler` the workers of that dask scheduler measure.
+
+    Raises ConfigError for an unknown metric or two filters of one name, ModelError for a filter whose card does not
+    name its weights, and what `codecnn.cluster.work_through` raises.
     """
     units = store.split(split)
     ctu_size = store.manifest.recipe.ctu_size
+    if shard != WHOLE or scheduler is not None:
+        if not measure_spread(
+            entries,
+            units,
+            output / "cells",
+            metrics,
+            decisions,
+            ctu_size,
+            shard=shard,
+            scheduler=scheduler,
+            progress=progress,
+        ):
+            return ()
+        progress = None
     cells = measure_cells(entries, units, output / "cells", metrics, decisions, ctu_size, progress)
     crops = make_crops(entries[0], units, decisions, ctu_size)
     results = summarise(entries, cells, store, split, decisions)

@@ -3,7 +3,6 @@
 A cell is a sequence at a QP through a filter. Only this module reads pictures; what follows it has records.
 """
 
-import re
 import tempfile
 import time
 from collections import defaultdict
@@ -15,25 +14,22 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from codecnn.codec.base import MAX_QP
 from codecnn.dataset.records import PictureRecord
 from codecnn.dataset.store import Unit
-from codecnn.errors import CodecnnError, ConfigError, FormatError, ModelError
+from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import Decision, PictureFilter, decide_picture, rounded, sequence_pays, unit_planes
 from codecnn.models import Card
 from codecnn.quality.grid import ctu_grid, ctu_means
 from codecnn.quality.libvmaf import vmaf
 from codecnn.quality.metrics import mean_psnr, mse, psnr
 from codecnn.quality.structure import MIN_SIDE, ms_ssim, ssim
-from codecnn.runs import atomic_path, read_json, sha256_json, write_json
 from codecnn.video import Picture, create_video
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
-CELL_SCHEMA = 1
 Decisions = Literal["none", "ctu", "full"]
 QP_OFFSETS: Mapping[Decisions, tuple[int, ...]] = {"none": (0,), "ctu": (0,), "full": (0, -5, 5)}
 """What is added to the slice QP that the network gets: the candidates of each kind of decisions, the first as it is."""
@@ -48,12 +44,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Entry:
-    """A filter that takes part: the name it has in the results, the card of its weights, and where it runs."""
+    """A filter that takes part: the name it has in the results, the card of its weights, and where it runs.
+
+    `load` makes the same entry in another process, on the device that there is there.
+    """
 
     name: str
     card: Card
     filter: PictureFilter
     device: str = "cpu"
+    load: Callable[[], "Entry"] | None = None
 
 
 class PictureMeasure(BaseModel):
@@ -147,82 +147,6 @@ def parse_metrics(text: str) -> tuple[str, ...]:
     if unknown:
         raise ConfigError(f"unknown metric {unknown[0]!r}: one of {', '.join(METRICS)}")
     return names
-
-
-def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> None:
-    parse_metrics(",".join(metrics))
-    if decisions not in QP_OFFSETS:
-        raise ConfigError(f"unknown decisions {decisions!r}: one of {', '.join(QP_OFFSETS)}")
-    names = [entry.name for entry in entries]
-    if not names:
-        raise ConfigError("there is no filter to evaluate")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two filters have one name: {', '.join(names)}")
-    for entry in entries:
-        if not entry.card.sha256:
-            raise ModelError(f"the card of {entry.name} does not tell the sha256 of its weights")
-
-
-def measure_cells(
-    entries: Sequence[Entry],
-    units: Sequence[Unit],
-    folder: Path,
-    metrics: Sequence[str],
-    decisions: Decisions,
-    ctu_size: int,
-    progress: Progress | None = None,
-) -> list[Cell]:
-    """Every unit through every filter, filter by filter; what `folder` holds of them is not measured again.
-
-    Raises ConfigError or ModelError for what cannot be evaluated, before anything is measured.
-    """
-    _check(entries, metrics, decisions)
-    report = progress or (lambda done, total: None)
-    cells: dict[str, list[Cell]] = {entry.name: [] for entry in entries}
-    # Unit by unit, so that an interrupted evaluation has compared all filters on what it came to.
-    for index, (unit, entry) in enumerate((unit, entry) for unit in units for entry in entries):
-        report(index, len(units) * len(entries))
-        cells[entry.name].append(_cell(entry, unit, folder, metrics, decisions, ctu_size))
-    report(len(units) * len(entries), len(units) * len(entries))
-    return [cell for group in cells.values() for cell in group]
-
-
-def _cell(entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int) -> Cell:
-    """The cell from its files, or measured and written."""
-    key = {"schema": CELL_SCHEMA, "unit": unit.key, "original": unit.files[unit.original_file]}
-    key |= {"metrics": sorted(metrics)}
-    path = folder / _file_name(unit, key)
-    decoded = _kept(path, key)
-    if decoded is None:
-        decoded = measure_decoded(unit, metrics)
-        write_json(path, {"key": key, "pictures": [picture.to_json() for picture in decoded]})
-    key |= {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
-    key |= {"decisions": decisions, "ctu": ctu_size}
-    path = folder / _file_name(unit, key)
-    table = path.with_suffix(".parquet")
-    filtered = _kept(path, key)
-    if filtered is None or not table.is_file():
-        filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu_size)
-        # The table first: a kill in between leaves no JSON, and the JSON says that both are whole.
-        with atomic_path(table) as part:
-            pq.write_table(ctus, part)
-        told = [picture.to_json() for picture in filtered]
-        write_json(path, {"key": key, "device": entry.device, "pictures": told})
-    return Cell(entry.name, unit, decoded, filtered, table)
-
-
-def _file_name(unit: Unit, key: Mapping[str, Any]) -> str:
-    # A store from elsewhere may name a sequence as it likes.
-    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{sha256_json(key)[:16]}.json"
-
-
-def _kept(path: Path, key: Mapping[str, Any]) -> list[PictureMeasure] | None:
-    """The pictures of a cell that was measured before; None where there is none, or what is there is damaged."""
-    try:
-        cell = read_json(path)
-        return [PictureMeasure.model_validate(one) for one in cell["pictures"]] if cell["key"] == key else None
-    except (CodecnnError, KeyError, TypeError, ValidationError):
-        return None
 
 
 def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[PictureMeasure]:

@@ -8,18 +8,24 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from codecnn.cluster import WHOLE, Shard
 from codecnn.dataset.store import is_store, open_store
 from codecnn.errors import ConfigError
+from codecnn.labels._parts import write_labels_by_parts
 from codecnn.labels.sources import SPLITS, Input, file_inputs, read_inputs, store_inputs
 from codecnn.labels.table import LabelSettings, label_settings, write_labels
 
 
 class Labels(NamedTuple):
-    """What was labelled: pictures, and blocks of all sizes; `table` has a row a block, None where it was written."""
+    """What was labelled: pictures, and blocks of all sizes; `table` has a row a block, None where it was written.
+
+    `complete` is False, and there is no table yet, where other shards have pictures to label.
+    """
 
     pictures: int
     blocks: int
     table: pa.Table | None = None
+    complete: bool = True
 
 
 def label_blocks(
@@ -32,6 +38,8 @@ def label_blocks(
     splits: Sequence[str] | None = None,
     jobs: int = 2,
     device: str = "cpu",
+    shard: Shard = WHOLE,
+    scheduler: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Labels:
@@ -44,10 +52,20 @@ def label_blocks(
     threads; on a `device` other than "cpu" torch computes. `progress` is told (pictures done, all). docs/labels.md
     has the columns.
 
-    Raises ConfigError for what cannot be used, MissingFileError, FormatError or StoreError for what cannot be read.
+    Of a `shard` (i, n) every n-th file or unit is labelled here, and the last to end writes the table, the same as one
+    machine would; with `scheduler` the workers of that dask scheduler label. `progress` then counts files.
+
+    Raises ConfigError for what cannot be used, MissingFileError, FormatError or StoreError for what cannot be read, and
+    what `codecnn.cluster.work_through` raises.
     """
     inputs = open_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
     pictures = sum(entry.count for entry in inputs)
+    if shard != WHOLE or scheduler is not None:
+        if output is None:
+            raise ConfigError("labels by several machines need an output, which all of them see")
+        how: dict[str, Any] = {"shard": shard, "scheduler": scheduler, "jobs": jobs, "device": device}
+        rows = write_labels_by_parts(Path(output), inputs, settings or label_settings(), **how, progress=progress)
+        return Labels(pictures, rows or 0, complete=rows is not None)
     told: dict[str, Any] = {"total": pictures, "inputs": [entry.facts() for entry in inputs], "progress": progress}
     with tempfile.TemporaryDirectory(prefix="codecnn-") as folder:
         path = Path(folder) / "labels.parquet" if output is None else output

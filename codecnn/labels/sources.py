@@ -109,12 +109,12 @@ def store_inputs(store: Store, splits: Sequence[str] = SPLITS) -> list[Input]:
     return inputs
 
 
-def read_inputs(inputs: Iterable[Input]) -> Iterator[Source]:
-    """The pictures of all inputs, in order.
+def read_inputs(inputs: Iterable[Input], first: int = 0) -> Iterator[Source]:
+    """The pictures of all inputs, in order; `first` is the number of the first input.
 
     Where a picture and its decoded version differ in bit depth, the one of fewer bits is raised to that of the other.
     """
-    for number, entry in enumerate(inputs):
+    for number, entry in enumerate(inputs, first):
         qps = entry.qps or (None,) * entry.count
         with _open(entry.picture, entry.options) as video:
             if entry.decoded is None:

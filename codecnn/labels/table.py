@@ -245,17 +245,43 @@ def write_labels(
 ) -> int:
     """Label pictures into the Parquet file `output`, whole or absent, in row groups of 65,536 rows; returns the rows.
 
-    The schema's metadata has JSON under "codecnn": schema version, settings, `inputs` (what the caller says of its
-    files), versions and command line. `progress` is told (pictures done, `total`) after each picture.
+    The schema's metadata has JSON under "codecnn": `label_facts` with `inputs` (what the caller says of its files),
+    versions and command line. `progress` is told (pictures done, `total`) after each picture.
     """
-    facts = provenance({"labels": SCHEMA_VERSION, "settings": asdict(settings), "inputs": list(inputs)})
-    schema = label_schema(settings).with_metadata({"codecnn": json.dumps(facts)})
-    rows, done = 0, 0
-    gathered: list[pa.RecordBatch] = []
+    made = label_pictures(sources, settings, jobs=jobs, device=device)
+    return write_batches(output, ((batch, last) for _, batch, last in made), settings, inputs, total, progress)
+
+
+def label_facts(settings: LabelSettings, inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a table says of itself, as JSON has it: schema version, settings, and what the caller says of its files."""
+    facts = {"labels": SCHEMA_VERSION, "settings": asdict(settings), "inputs": list(inputs)}
+    return dict(json.loads(json.dumps(facts)))
+
+
+def check_output(output: Path | str) -> None:
+    """Raise ConfigError for a name that is not one of a Parquet table."""
     if Path(output).suffix not in ("", ".parquet"):
         raise ConfigError(f"{output}: labels are a Parquet table: end its name in .parquet")
+
+
+def write_batches(
+    output: Path | str,
+    batches: Iterable[tuple[pa.RecordBatch, bool]],
+    settings: LabelSettings,
+    inputs: Sequence[dict[str, Any]],
+    total: int | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write rows of labels, each batch with whether it is its picture's last, as `write_labels`; returns the rows.
+
+    The bytes of the file depend on how the rows are cut into batches.
+    """
+    schema = label_schema(settings).with_metadata({"codecnn": json.dumps(provenance(label_facts(settings, inputs)))})
+    rows, done = 0, 0
+    gathered: list[pa.RecordBatch] = []
+    check_output(output)
     with atomic_path(output) as part, pq.ParquetWriter(part, schema) as writer:
-        for _, batch, last in label_pictures(sources, settings, jobs=jobs, device=device):
+        for batch, last in batches:
             gathered.append(batch)
             rows += len(batch)
             if sum(map(len, gathered)) >= ROW_GROUP:

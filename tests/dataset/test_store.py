@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from codecnn.cluster import parse_shard
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.config import load_recipe
 from codecnn.dataset import _originals as originals
@@ -296,7 +297,7 @@ def test_shards_make_the_same_store(tiny_recipe, tiny_store, tmp_path):
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/2"])
 def test_shards_that_are_none(tiny_recipe, tmp_path, text):
     with pytest.raises(ConfigError, match="shard"):
-        build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s", build.parse_shard(text))
+        build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s", parse_shard(text))
     assert not (tmp_path / "s").exists()
 
 
