@@ -78,13 +78,13 @@ class Cluster:
         """While the work within is done, a worker stops, holds work, and dies when there are `results()`."""
         name, victim = next(iter(self.two().items()))
         os.kill(victim.pid, signal.SIGSTOP)
-        in_time, over = threading.Event(), threading.Event()
+        in_time, over, deadline = threading.Event(), threading.Event(), time.monotonic() + 120
 
         def kill():
             with self.client() as client:
                 workers = client.scheduler_info(n_workers=-1)["workers"]
                 (address,) = (key for key, one in workers.items() if one["name"] == name)
-                while not over.wait(0.02):
+                while not over.wait(0.02) and time.monotonic() < deadline:
                     if client.processing().get(address) and results():
                         in_time.set()
                         break
