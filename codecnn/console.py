@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,7 +12,9 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     from codecnn.evaluation.in_loop import LoopResults
-    from codecnn.evaluation.summarise import Gains, Results
+    from codecnn.evaluation.jvet import Table as JvetTable
+    from codecnn.evaluation.rows import Gains
+    from codecnn.evaluation.summarise import Results
 
 out = Console()
 err = Console(stderr=True)
@@ -60,6 +62,21 @@ def print_gains(results: "Results") -> None:
     )
     for note in results.notes:
         out.print(note, markup=False)
+
+
+def print_tables(tables: "Sequence[JvetTable]") -> None:
+    """A table a filter and configuration: BD-rate in percent of Y, U, V and YUV, mean luma gain, seconds a picture."""
+    for one in tables:
+        heads = ("BD-rate", "Y", "U", "V", "YUV", "gain Y", "encoder s", "filter s")
+        table = Table(*heads, title=f"{one.name}, {one.title}", title_justify="left")
+        for row in one.rows:
+            times = (
+                f"{value:.2f}" if value is not None else "-" for value in (row.encoder_seconds, row.filter_seconds)
+            )
+            rates = (_percent(row.bd_rate.get(key)) for key in ("y", "u", "v", "yuv_611"))
+            table.add_row(row.name, *rates, _decibel(row.gain_y), *times, end_section=row.kind == "overall")
+        out.print(table)
+        out.print(f"{one.coded}, {one.label}", markup=False)
 
 
 def print_loop(results: "LoopResults") -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from codecnn.dataset.store import SECONDS
 from codecnn.runs import sha256_file
 
 
@@ -70,7 +71,8 @@ def _kill(argv: list[str], after: float, *, alone: bool) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): sha256_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SECONDS]
+    return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 
 if __name__ == "__main__":

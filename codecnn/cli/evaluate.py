@@ -7,7 +7,7 @@ import typer
 
 from codecnn.cli import options as shared
 from codecnn.cli.app import app
-from codecnn.console import out, print_facts, print_gains, print_json, print_loop, progress
+from codecnn.console import out, print_facts, print_gains, print_json, print_loop, print_tables, progress
 from codecnn.errors import ConfigError
 
 
@@ -141,4 +141,25 @@ def evaluate(
         return
     for one in results:
         print_gains(one)
+    out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
+
+
+@app.command()
+def jvet(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS...", help="folders of evaluations")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder for jvet.csv and report.html")],
+    as_json: shared.Json = False,
+) -> None:
+    """Put evaluations of several configurations into one table, in the layout of JVET's sheets.
+
+    Classes, overall figure and sequences of each configuration, and the types of its pictures: BD-rate of Y, U, V and
+    YUV, gain, complexity, times.
+    """
+    from codecnn.evaluation.merge import merge_results
+
+    tables = merge_results(results, output)
+    if as_json:
+        print_json([row for table in tables for row in table.csv_rows()])
+        return
+    print_tables(tables)
     out.print(f"Report: {output / 'report.html'}", soft_wrap=True)

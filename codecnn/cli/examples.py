@@ -15,6 +15,7 @@ EXAMPLES = {
     "train": "codecnn train configs/demo.yaml store=stores/demo training.steps=20000 -o runs/mine",
     "compare": "codecnn compare runs/a/best.safetensors runs/b/best.safetensors",
     "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
+    "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
     "filter": "codecnn filter -m low_cost_17 -i stream.266 -o filtered.y4m",
     "correlate": "codecnn correlate stores/demo -o correlation",
     "models": "codecnn models",

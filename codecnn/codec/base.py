@@ -120,6 +120,7 @@ class CodedSequence:
     `block_statistics` is a file that tells the partition where one can be had, else None. `unfiltered` holds the
     pictures before the codec's in-loop filters, `prediction` those that the residual is added to, `residual` that, plus
     2^(bit_depth - 1); raw YUV of `format`. `strengths` are boundary strengths in 4x4 cells, see `codec.intra_planes`.
+    `encoder_seconds` is the processor time of the encoder, of one run, with ffmpeg's where that drives it.
     `argv` is the command with file names only, without any folder of the machine it ran on. What was `given` coded has
     no log, and without a stream no bitstream.
     """
@@ -137,6 +138,7 @@ class CodedSequence:
     residual: Path | None = None
     strengths: Path | None = None
     given: GivenFacts | None = None
+    encoder_seconds: float | None = None
 
     @property
     def bits(self) -> int | None:

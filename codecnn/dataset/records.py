@@ -143,6 +143,15 @@ class CodedUnit(Record):
     given: GivenRecord | None = Field(default=None, description="where nothing was coded for the store")
 
 
+class Seconds(Record):
+    """seconds.json of a unit: what coding it took, the one file of a store that another build has otherwise.
+
+    encoder_cpu    processor time of the encoder, user and system, of all its threads
+    """
+
+    encoder_cpu: float
+
+
 class StoredRecipe(Record):
     """What the manifest's recipe says of coding; the sequences that it names have become units."""
 

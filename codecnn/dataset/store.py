@@ -4,7 +4,7 @@ manifest.json   schema version, recipe, encoder; written last, so its presence m
 units.jsonl     one line a coded unit (sequence x QP), from the unit.json in its folder: key, files, bits, PSNR, argv
 ctus.parquet    one row a CTU
 originals/      the pictures as the encoder got them, raw YUV
-coded/          a folder a unit: bitstream, decoded pictures, log, its rows of the table
+coded/          a folder a unit: bitstream, decoded pictures, log, its rows of the table; seconds.json, in no hash
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from codecnn.dataset.records import CodedUnit, Coding, Manifest
+from codecnn.dataset.records import CodedUnit, Coding, Manifest, Seconds
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import STILL_SUFFIXES, Video, open_raw
 
 SCHEMA = 2
 MANIFEST, UNITS, CTUS = "manifest.json", "units.jsonl", "ctus.parquet"
+SECONDS = "seconds.json"
 
 UNIT_SCHEMA = pa.schema(
     dict.fromkeys(("unit", "sequence"), pa.string())
@@ -71,6 +72,12 @@ class Unit(CodedUnit):
     def decoded_path(self) -> Path:
         """The raw file of the decoded pictures."""
         return self.folder / self.decoded_file
+
+    @property
+    def encoder_seconds(self) -> float | None:
+        """Processor time that the encoder took; None of units that others coded, or codecnn before it kept the time."""
+        path = self.decoded_path.with_name(SECONDS)
+        return Seconds.from_json(path, read_json(path)).encoder_cpu if path.is_file() else None
 
     def originals(self) -> Video:
         """The original pictures, read by memmap."""

@@ -10,6 +10,7 @@ from codecnn.cluster import WHOLE, Shard
 from codecnn.dataset.store import Store
 from codecnn.evaluation._cells import measure_cells, measure_spread
 from codecnn.evaluation.measure import Decisions, Entry, Progress, make_crops
+from codecnn.evaluation.picture_types import picture_types
 from codecnn.evaluation.summarise import Results, summarise
 from codecnn.evaluation.write import write_results
 
@@ -28,9 +29,9 @@ def evaluate(
 ) -> tuple[Results, ...]:
     """Run every filter over every unit of a split, write what came of it into `output`, return each filter's results.
 
-    results.json, results.csv, results.md, report.html; pictures.csv with a row a picture; ctus.parquet with a row a
-    CTU, as `codecnn correlate` reads it; and with decisions statistics/*.vtmbmsstats for YUView. Bits are those of the
-    whole bitstream file.
+    results.json, results.csv, results.md, jvet.csv, report.html; pictures.csv with a row a picture; ctus.parquet with a
+    row a CTU, as `codecnn correlate` reads it; and with decisions statistics/*.vtmbmsstats for YUView. Bits are those
+    of the whole bitstream file.
 
     A cell (sequence, QP, filter) is measured once, and kept in cells/ under all that decides it: an evaluation that was
     interrupted or killed goes on where it was, and another filter costs only its own cells. So several may share them:
@@ -58,6 +59,7 @@ def evaluate(
         progress = None
     cells = measure_cells(entries, units, output / "cells", metrics, decisions, ctu_size, progress)
     crops = make_crops(entries[0], units, decisions, ctu_size)
-    results = summarise(entries, cells, store, split, decisions)
-    write_results(output, results, cells, crops, store)
+    types = picture_types(units)
+    results = summarise(entries, cells, store, split, decisions, types)
+    write_results(output, results, cells, crops, store, types)
     return results

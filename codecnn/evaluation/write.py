@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 from codecnn.codec.blocks.vtm_writer import PLACE, write_block_values
 from codecnn.dataset.store import Store
 from codecnn.errors import TableError
+from codecnn.evaluation.jvet import tables_of
 from codecnn.evaluation.measure import Cell, Crop
 from codecnn.evaluation.report import write_report
-from codecnn.evaluation.summarise import AFTER, PLANES, Results
+from codecnn.evaluation.rows import AFTER, PLANES
+from codecnn.evaluation.summarise import Results
 from codecnn.runs import atomic_path, write_json, write_text
 
 STATISTICS_RANGES = {"Filtered": (0, 1), "GainCentiDB": (-50, 50)}
@@ -27,12 +29,18 @@ _MAX_GAIN = 1000
 
 
 def write_results(
-    output: Path, every: Sequence[Results], cells: Sequence[Cell], crops: Sequence[Crop], store: Store
+    output: Path,
+    every: Sequence[Results],
+    cells: Sequence[Cell],
+    crops: Sequence[Crop],
+    store: Store,
+    types: Mapping[str, Sequence[str]],
 ) -> None:
     """Write all that an evaluation leaves into the folder `output`."""
     write_json(output / "results.json", results_json(every))
     write_csv(output / "results.csv", [{"model": one.name} | row.to_json() for one in every for row in one.sequences])
-    write_csv(output / "pictures.csv", [row for cell in cells for row in _picture_rows(cell)])
+    write_csv(output / "pictures.csv", [row for cell in cells for row in _picture_rows(cell, types)])
+    write_csv(output / "jvet.csv", [row for table in tables_of(every) for row in table.csv_rows()])
     write_markdown(output / "results.md", every)
     _write_ctus(output / "ctus.parquet", cells, store)
     if every[0].decisions != "none":
@@ -58,13 +66,14 @@ def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, text.getvalue())
 
 
-def _picture_rows(cell: Cell) -> list[dict[str, Any]]:
+def _picture_rows(cell: Cell, types: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """A row a picture: PSNR of its planes before and after in dB (None without error), bits, what was decided."""
     depth = cell.unit.format.bit_depth
     rows = []
-    for coded, before, after in zip(cell.unit.pictures, cell.decoded, cell.filtered, strict=True):
+    kinds = types.get(cell.unit.key) or [coded.slice_type for coded in cell.unit.pictures]
+    for coded, kind, before, after in zip(cell.unit.pictures, kinds, cell.decoded, cell.filtered, strict=True):
         row: dict[str, Any] = {"model": cell.model, "name": cell.unit.name, "qp": cell.unit.qp}
-        row |= {"poc": coded.poc, "slice_qp": coded.qp, "bits": coded.bits}
+        row |= {"poc": coded.poc, "type": kind, "slice_qp": coded.qp, "bits": coded.bits}
         row |= {"flag_bits": after.bits, "mode": after.mode, "qp_offset": after.qp_offset}
         for suffix, picture in (("", before), (AFTER, after)):
             row |= {f"psnr_{plane}{suffix}": value for plane, value in zip(PLANES, picture.psnrs(depth), strict=False)}

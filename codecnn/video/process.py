@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from codecnn.errors import DiskFullError, EncoderError, ToolMissingError
@@ -16,6 +18,16 @@ _AFTERMATH = re.compile(
     r"Conversion failed|Error opening (?:in|out)put file|packets read|muxing overhead"
 )
 """What ffmpeg prints after the line that tells what went wrong."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a program that has ended printed, and how much processor time, user and system, it took in all threads."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    cpu_seconds: float
 
 
 def ffmpeg_path() -> str:
@@ -65,7 +77,7 @@ def require_encoder(ffmpeg: str, encoder: str) -> None:
         )
 
 
-def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> Finished:
     """Run a program to its end and return its output.
 
     `what` names the work for the error message, e.g. "coding astronaut at QP 32".
@@ -85,13 +97,27 @@ def output_of(argv: Sequence[str]) -> str:
     return done.stdout + done.stderr
 
 
-def _start(argv: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _start(argv: Sequence[str], cwd: Path | None = None) -> Finished:
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(
-            list(argv), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        started = subprocess.Popen(
+            list(argv), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace"
         )
     except OSError as error:
         raise ToolMissingError(f"{argv[0]} cannot be started: {error.strerror}") from error
+    # What subprocess.run does, but for wait4: it alone tells the time of this child, others of which run beside it.
+    with started as process, ThreadPoolExecutor(1) as reader:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            told = reader.submit(process.stderr.read)
+            stdout, stderr = process.stdout.read(), told.result()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            process.kill()
+            raise
+    return Finished(process.returncode, stdout, stderr, usage.ru_utime + usage.ru_stime)
 
 
 def _last_line(text: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from codecnn.evaluation import Entry
 from codecnn.evaluation.measure import measure_decoded, measure_filtered
-from codecnn.evaluation.summarise import ResultRow, make_row
+from codecnn.evaluation.rows import ResultRow, make_row
 from codecnn.filtering import FloatFilter, rounded
 from codecnn.models.card import as_card
 

@@ -1,6 +1,8 @@
 """Starting programs: which ffmpeg, and errors in one sentence."""
 
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,28 @@ def test_named_ffmpeg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_run_gives_both_outputs_and_the_folder(tmp_path: Path) -> None:
     done = run(script("import os, sys; print(os.getcwd()); sys.stderr.write('told')"), what="x", cwd=tmp_path)
     assert (Path(done.stdout.strip()), done.stderr) == (tmp_path.resolve(), "told")
+
+
+def test_run_tells_the_processor_time_of_its_own_child() -> None:
+    """Waiting costs none, and neither does what others do at the same time."""
+    busy = "import time; end = time.process_time() + 0.4\nwhile time.process_time() < end: pass"
+    with ThreadPoolExecutor(2) as pool:
+        working, waiting = pool.map(lambda text: run(script(text), what="x"), (busy, "import time; time.sleep(1)"))
+    assert working.cpu_seconds > 0.4 > waiting.cpu_seconds
+
+
+def test_run_leaves_no_program_behind_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def interrupted(number: int, options: int) -> None:
+        started.append(number)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "wait4", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(script("import os, time; os.close(1); os.close(2); time.sleep(60)"), what="x")
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
 
 
 def test_run_tells_the_cause() -> None:

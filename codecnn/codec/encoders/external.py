@@ -105,6 +105,7 @@ class ExternalCodec:
             block_statistics=statistics,
             unfiltered=unfiltered,
             prediction=self._predict(name, bitstream, output_format, pictures),
+            encoder_seconds=done.cpu_seconds,
         )
 
     def _about_encoder(self) -> tuple[str, About]:

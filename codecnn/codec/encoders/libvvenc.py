@@ -157,4 +157,5 @@ class VvcCodec:
             encoder=self.identity(),
             log=log,
             unfiltered=unfiltered,
+            encoder_seconds=done.cpu_seconds,
         )

@@ -236,6 +236,7 @@ class HevcCodec:
             log=log,
             block_statistics=analysis,
             unfiltered=unfiltered,
+            encoder_seconds=done.cpu_seconds,
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from codecnn.evaluation.measure import Crop
-from codecnn.evaluation.summarise import ResultRow
+from codecnn.evaluation.rows import ResultRow
 
 ERROR_GAIN, CHANGE_GAIN = 8, 32
 """How much the maps of errors, and of their change, are magnified."""

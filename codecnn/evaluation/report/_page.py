@@ -22,7 +22,8 @@ from codecnn.evaluation.report._figures import (
     rate_figure,
     shade,
 )
-from codecnn.evaluation.summarise import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow, Results
+from codecnn.evaluation.rows import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow
+from codecnn.evaluation.summarise import Results
 from codecnn.runs import write_text
 
 MAX_MAPS = 6
@@ -48,18 +49,14 @@ def write_report(path: Path | str, every: Sequence[Results], crops: Sequence[Cro
     """
     if not all(results.sequences for results in every):
         raise TableError("the results hold no sequence to report on")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"signed": _signed, "plain": _plain, "text": _text}
-    environment.filters |= {"gain_tables": _gain_tables, "measurements": _measurements, "columns": _columns}
     script = _resource("report.js")
     names = list(dict.fromkeys(row.name for results in every for row in results.sequences))
     by_name = {
         name: {results.title: [row for row in results.sequences if row.name == name] for results in every}
         for name in names
     }
-    page = environment.from_string(_resource("report.html.j2")).render(
+    page = render(
+        "report.html.j2",
         models=every,
         titles=_TITLES,
         curves=[(name, figure) for name, rows in by_name.items() if (figure := rate_figure(rows))],
@@ -75,6 +72,16 @@ def write_report(path: Path | str, every: Sequence[Results], crops: Sequence[Cro
         footer=_footer(every),
     )
     write_text(path, page)
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of this room's templates, everything escaped that is not said to be safe."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"signed": _signed, "plain": _plain, "text": _text}
+    environment.filters |= {"gain_tables": _gain_tables, "measurements": _measurements, "columns": _columns}
+    return environment.from_string(_resource(template)).render(style=_resource("report.css"), **values)
 
 
 @cache
@@ -102,7 +109,7 @@ def _measurements(rows: Sequence[ResultRow]) -> tuple[list[str], list[list[Any]]
     for name, key in QUALITIES.items():
         title, digits = (_TITLES[name], 6) if key == name else (f"PSNR {_TITLES[name]}", 4)
         wanted += [(key, title, digits), (f"{key}{AFTER}", f"{title} filtered", digits)]
-    wanted.append(("seconds_per_picture", "s/picture", 3))
+    wanted += [("seconds_per_picture", "s/picture", 3), ("encoder_seconds_per_picture", "encoder s/picture", 2)]
     used = [one for one in wanted if any(getattr(row, one[0]) is not None for row in rows)]
     body = [[row.name, row.qp, *(_plain(getattr(row, key), digits) for key, _, digits in used)] for row in rows]
     return ["sequence", "QP", *(title for _, title, _ in used)], body
