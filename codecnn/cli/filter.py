@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from tqdm import tqdm
@@ -44,6 +44,10 @@ def filter_command(
     ] = None,
     blocks: Annotated[
         Path | None, typer.Option("--blocks", help="table of the CUs, for depth, modes, cu_qp [VVC streams tell them]")
+    ] = None,
+    slice_type: Annotated[
+        Literal["I", "P", "B"] | None,
+        typer.Option("--slice-type", help="of all pictures, for a network that takes it [a stream's]"),
     ] = None,
     original: Annotated[
         Path | None, typer.Option("--original", help="decide by rate-distortion cost against these pictures")
@@ -89,7 +93,7 @@ def filter_command(
         for value in sorted(set(qps)) if "qp" in filter_.planes else []:
             if note := untrained_qp(filter_.card, value):
                 err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
-        beside = _beside(filter_, source, video, plane or [], blocks, stack)
+        beside = _beside(filter_, source, video, plane or [], blocks, slice_type, stack)
         originals = None
         if original is not None:
             # Only where the first pictures of the video were asked for may the originals be more.
@@ -128,14 +132,21 @@ def _qps(text: str | None, source: Path, count: int) -> list[int]:
 
 
 def _beside(
-    filter_: "PictureFilter", source: Path, video: "Video", planes: Sequence[str], blocks: Path | None, stack: ExitStack
+    filter_: "PictureFilter",
+    source: Path,
+    video: "Video",
+    planes: Sequence[str],
+    blocks: Path | None,
+    slice_type: str | None,
+    stack: ExitStack,
 ) -> "Beside":
     """The planes beside the pictures: from the files named, and of the coding tree from a table or the VVC stream."""
     from codecnn.codec.blocks.files import read_blocks
     from codecnn.codec.blocks.vvc_partition import SUFFIXES
+    from codecnn.codec.headers import STREAM_SUFFIXES
     from codecnn.codec.intra_planes import planes_of_stream
-    from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES
-    from codecnn.filtering import planes_beside
+    from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES, SLICE_TYPE_PLANE
+    from codecnn.filtering import planes_beside, stream_slice_types
     from codecnn.video import open_like
 
     form, videos = video.format, {}
@@ -152,7 +163,10 @@ def _beside(
         table = read_blocks(source)
     untold = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
     rebuilt = planes_of_stream(source, untold) if is_vvc and untold else None
-    return planes_beside(filter_.planes, form, videos, table, rebuilt)
+    types = [slice_type] if slice_type else []
+    if SLICE_TYPE_PLANE in filter_.planes and not types and source.suffix.lower() in STREAM_SUFFIXES:
+        types = stream_slice_types(source, len(video))
+    return planes_beside(filter_.planes, form, videos, table, rebuilt, types)
 
 
 def _summary(counts: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,11 @@ TEACHER_PLANES: dict[str, Samples] = {
 QP_PLANE = "qp"
 """The slice QP as q / QP_SCALE, one value a picture."""
 
+SLICE_TYPE_PLANE = "slice_type"
+"""0 where a picture has I slices only, 1 where it has P or B slices, one value a picture."""
+SLICE_TYPES = {"I": 0.0, "P": 1.0, "B": 1.0}
+"""That value, by the most general type among a picture's slices."""
+
 CELL_PLANES: dict[str, Cells] = {
     "depth": Cells("depth", 8.0),  # splits below the CTU
     "cu_qp": Cells("qp", QP_SCALE),

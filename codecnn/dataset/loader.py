@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE
+from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
 from codecnn.dataset.patches import FILE_PLANES, Patch, PatchReader
 from codecnn.dataset.sampling import ALIGNMENT, Positions, Sampler, UnitsShare
 from codecnn.dataset.store import Unit
@@ -45,6 +45,8 @@ def as_floats(batch: Mapping[str, Tensor]) -> Batch:
             floats[name] = tensor.clamp(min=0).float().div_(CELL_PLANES[name].scale)
         elif name == QP_PLANE:
             floats[name] = tensor / QP_SCALE
+        elif name == SLICE_TYPE_PLANE:
+            floats[name] = tensor
     return floats
 
 

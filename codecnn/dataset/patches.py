@@ -17,6 +17,7 @@ from codecnn.codec.plane_sources import (
     ORIGINAL_PLANES,
     QP_PLANE,
     SAMPLE_PLANES,
+    SLICE_TYPE_PLANE,
     TEACHER_PLANES,
     how_to_have,
 )
@@ -37,7 +38,10 @@ CHROMA_FLOOR = 1 / 32
 """Least that a picture's chroma error counts as, over its luma error. Coded grey has next to none, and what a filter
 changes there would outweigh all other pictures; of 99 pictures of many origins at five QPs 2 % lie below."""
 
-LOADER_PLANES = (*FILE_PLANES, QP_PLANE, *CELL_PLANES)
+PICTURE_PLANES = (QP_PLANE, SLICE_TYPE_PLANE)
+"""Planes of one value a picture."""
+
+LOADER_PLANES = (*FILE_PLANES, *PICTURE_PLANES, *CELL_PLANES)
 """Every plane that can be asked for."""
 
 
@@ -93,7 +97,7 @@ class PatchReader:
             raise ConfigError(f"a border of {border} samples leaves nothing of a patch of size {size}")
         self.units, self.size, self.halo, self.border = tuple(units), size, halo, border
         self.planes = tuple(dict.fromkeys((*planes, "orig_y")))
-        self.cuts = tuple(_plane_cut(name, size, halo) for name in self.planes if name != QP_PLANE)
+        self.cuts = tuple(_plane_cut(name, size, halo) for name in self.planes if name not in PICTURE_PLANES)
         for unit in self.units:
             _check_planes(unit, self.cuts)
         self.files = MappedUnits(self.units, {cut.file for cut in self.cuts})
@@ -104,7 +108,10 @@ class PatchReader:
         self.dtype = np.dtype(np.uint8 if (self._bit_depths == 8).all() else np.uint16)
         pictures = [picture for unit in self.units for picture in unit.pictures]
         self._first_picture = np.cumsum([0, *self.files.counts])
-        self._qps = np.array([picture.qp for picture in pictures], dtype=np.float32)
+        self._values = {QP_PLANE: np.array([picture.qp for picture in pictures], dtype=np.float32)}
+        if SLICE_TYPE_PLANE in self.planes:
+            inter = [unit.inter(picture) for unit in self.units for picture in range(len(unit.pictures))]
+            self._values[SLICE_TYPE_PLANE] = np.array(inter, dtype=np.float32)
         luma = [_picture_mse(picture.psnr_y) for picture in pictures]
         self._mses = {"picture_mse": np.array(luma, dtype=np.float32)}
         for name in CHROMA_TARGETS:
@@ -133,7 +140,7 @@ class PatchReader:
         """What a batch says of its patches beside the planes, float32 but for the last two.
 
         scale (n, 1, 1, 1)    2^-bit_depth
-        qp (n, 1, 1, 1)       slice QP, where it is asked for
+        qp (n, 1, 1, 1)       slice QP, where it is asked for; likewise slice_type, 0 of intra pictures and 1 of inter
         picture_mse (n,)      luma error of the whole picture in (x / 2^bit_depth)², from its PSNR; 1 without error
         picture_mse_u, _v     chroma's where orig_u, orig_v are asked for, no less than CHROMA_FLOOR of luma's
         weight (n,)           of the patch's loss
@@ -158,7 +165,8 @@ class PatchReader:
             "rows": rows[:, None, :, None],
             "columns": columns[:, None, None, :],
         }
-        return facts | ({QP_PLANE: self._qps[picture][:, None, None, None]} if QP_PLANE in self.planes else {})
+        told = {name: self._values[name][picture] for name in PICTURE_PLANES if name in self.planes}
+        return facts | {name: values[:, None, None, None] for name, values in told.items()}
 
     def _counted(self, start: IntArray, extent: IntArray) -> npt.NDArray[np.bool_]:
         """Which of a patch's samples count in one direction, (n, S), for patches from `start` on, both (n, 1)."""

@@ -10,6 +10,7 @@ coded/          a folder a unit: bitstream, decoded pictures, log, its rows of t
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from codecnn.codec.plane_sources import SLICE_TYPES
 from codecnn.dataset.records import CodedUnit, Coding, Manifest, Seconds
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.runs import read_json, read_jsonl, sha256_file
@@ -50,6 +52,18 @@ class Unit(CodedUnit):
     teacher_file: str | None = Field(
         default=None, alias="teacher", exclude=True, description="what a teacher made of the pictures"
     )
+
+    all_intra: bool = Field(default=False, exclude=True, description="as the recipe says")
+
+    def inter(self, picture: int) -> float:
+        """The plane `slice_type` of picture number `picture`: 0 of an intra picture, 1 of an inter one.
+
+        Raises StoreError for a picture that was given without a stream, of which a recipe tells no more than "ra".
+        """
+        known = "I" if self.all_intra else self.pictures[picture].slice_type
+        if known not in SLICE_TYPES:
+            raise StoreError(f"{self.name} at QP {self.qp} has no plane 'slice_type': only a stream tells types")
+        return SLICE_TYPES[known]
 
     def has(self, file: str) -> bool:
         """Whether the unit has a file "original", "decoded", "unfiltered", "prediction", "residual", "teacher" of
@@ -175,7 +189,8 @@ def open_store(folder: Path | str) -> Store:
     if found != SCHEMA:
         raise StoreError(f"store {folder} has schema {found}, this codecnn reads schema {SCHEMA}: build it again")
     manifest = Manifest.from_json(folder / MANIFEST, value)
-    units = tuple(Unit.from_json(folder / UNITS, line, folder=folder) for line in read_jsonl(folder / UNITS))
+    facts: dict[str, Any] = {"folder": folder, "all_intra": manifest.recipe.configuration == "ai"}
+    units = tuple(Unit.from_json(folder / UNITS, line, **facts) for line in read_jsonl(folder / UNITS))
     if len(units) != manifest.units:
         raise StoreError(f"store {folder} lists {len(units)} units, its manifest says {manifest.units}")
     return Store(folder, manifest, units)

@@ -24,7 +24,7 @@ from codecnn.codec.encoders.jvet import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.errors import ConfigError, EncoderError, TableError
 from codecnn.evaluation.measure import Decisions, filter_and_decide
-from codecnn.filtering import PictureFilter
+from codecnn.filtering import PictureFilter, slice_type_beside
 from codecnn.quality.bdrate import bd_rate
 from codecnn.quality.metrics import psnr
 from codecnn.video import Picture, VideoFormat, convert, create_video, open_raw
@@ -81,12 +81,13 @@ def closed_loop(
         raise ConfigError(f"a closed loop needs two pictures at least, not {len(originals)}")
     sources = [convert(original, BIT_DEPTH) for original in originals]
     coded_format = VideoFormat(video_format.width, video_format.height, video_format.chroma, BIT_DEPTH)
-    slice_qps: list[int] = []
+    shown: list[CodedPicture] = []
     references: list[float] = []
     chains: dict[str, list[tuple[Picture, float]]] = {name: [] for name in CHAINS}
 
-    def through(source: Picture, decoded: Picture, slice_qp: int, bits: float) -> tuple[Picture, float]:
-        made = filter_and_decide(filter_, source, decoded, slice_qp, {}, decisions, CTU_SIZE)
+    def through(source: Picture, decoded: Picture, coded: CodedPicture, bits: float) -> tuple[Picture, float]:
+        beside = slice_type_beside(filter_.planes, coded.slice_type, coded_format)
+        made = filter_and_decide(filter_, source, decoded, coded.qp, beside, decisions, CTU_SIZE)
         return made.picture, bits + made.bits
 
     # Each chain refers to its own pictures, so without and with the filter are two encodings from the second one on.
@@ -97,21 +98,22 @@ def closed_loop(
             assert coded.bits is not None
             bits = float(coded.bits)
             if name == "closed_loop":
-                picture, bits = through(source, picture, coded.qp, bits)
+                picture, bits = through(source, picture, coded, bits)
             else:
-                slice_qps.append(coded.qp)
+                shown.append(coded)
             chains[name].append((picture, bits))
             references += [] if reference_psnr is None else [reference_psnr]
             reference = picture
             if progress is not None:
                 progress()
     for name, before in (("post_filter", "decoded"), ("twice", "post_filter")):
-        for source, slice_qp, (picture, bits) in zip(sources, slice_qps, chains[before], strict=True):
-            chains[name].append(through(source, picture, slice_qp, bits))
+        for source, coded, (picture, bits) in zip(sources, shown, chains[before], strict=True):
+            chains[name].append(through(source, picture, coded, bits))
     psnrs = {
         name: [psnr(source.y, picture.y, BIT_DEPTH) for source, (picture, _) in zip(sources, chain, strict=True)]
         for name, chain in chains.items()
     }
+    slice_qps = [coded.qp for coded in shown]
     return Loop(
         qp, slice_qps, {name: [bits for _, bits in chain] for name, chain in chains.items()}, psnrs, min(references)
     )

@@ -7,7 +7,14 @@ what is filtered and how strongly (`codecnn.filtering.decisions`). Integer netwo
 
 from codecnn.filtering._base import PictureFilter, rounded
 from codecnn.filtering._frame import DEFAULT_TILE, filter_outputs, in_tiles
-from codecnn.filtering._inputs import Beside, planes_beside, stream_qps, unit_planes
+from codecnn.filtering._inputs import (
+    Beside,
+    planes_beside,
+    slice_type_beside,
+    stream_qps,
+    stream_slice_types,
+    unit_planes,
+)
 from codecnn.filtering._load import load_filter
 from codecnn.filtering._picture_filter import FloatFilter, NetworkFilter, filter_luma
 from codecnn.filtering._sequence import candidates, decide_video, filter_video
@@ -40,7 +47,9 @@ __all__ = [
     "planes_beside",
     "rounded",
     "sequence_pays",
+    "slice_type_beside",
     "stream_qps",
+    "stream_slice_types",
     "unit_planes",
     "write_decisions",
 ]

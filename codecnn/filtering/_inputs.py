@@ -6,20 +6,30 @@ table of its CUs.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
 from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec.blocks.vvc_partition import StreamPicture
 from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures, slice_qp
 from codecnn.codec.intra_planes import RESIDUAL_ZERO, signed_samples
-from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES, SAMPLE_PLANES, how_to_have
+from codecnn.codec.plane_sources import (
+    CELL_PLANES,
+    REBUILT_PLANES,
+    SAMPLE_PLANES,
+    SLICE_TYPE_PLANE,
+    SLICE_TYPES,
+    how_to_have,
+)
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, FormatError, StoreError
 from codecnn.filtering._base import Array, Planes
 from codecnn.video import Video, VideoFormat
 
+Told = TypeVar("Told")
 Beside = Callable[[int], Planes]
 """A function that gives the planes beside a picture, by the picture's number."""
 
@@ -40,6 +50,8 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
                 planes[name] = np.array(video[picture].planes[SAMPLES_BESIDE[name].component])
         elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
             planes[name] = _full_size(cells[picture], name, unit.format)
+        elif name == SLICE_TYPE_PLANE:
+            planes[name] = np.full((unit.format.height, unit.format.width), unit.inter(picture), np.float32)
         elif name in SAMPLES_BESIDE or name in CELL_PLANES:
             raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}{how_to_have(name)}")
     return planes
@@ -51,13 +63,20 @@ def planes_beside(
     videos: Mapping[str, Video],
     table: BlockTable | None,
     rebuilt: Beside | None = None,
+    slice_types: Sequence[str] = (),
 ) -> Beside:
     """Those of the planes `names` that lie beside the pictures of a sequence, by the picture's number.
 
     `videos` gives `unf_y`, `pred_y` and `resid_y`, their luma; `table` the planes of the coding tree, its `poc` the
-    number of the picture; `rebuilt` those of REBUILT_PLANES that are of neither. Raises ConfigError that says what a
-    missing plane is, or whose pictures have another size or bit depth.
+    number of the picture; `rebuilt` those of REBUILT_PLANES that are of neither; `slice_types`, one of all pictures or
+    one a picture, the plane of that name. Raises ConfigError that says what a missing plane is, or whose pictures have
+    another size or bit depth.
     """
+    if SLICE_TYPE_PLANE in names and not slice_types:
+        raise ConfigError(
+            f"the network needs the plane {SLICE_TYPE_PLANE!r}, which a VVC or HEVC stream as input tells: "
+            "give it as --slice-type"
+        )
     for name in names:
         if name in SAMPLES_BESIDE and name not in videos and rebuilt is None:
             raise ConfigError(
@@ -93,9 +112,19 @@ def planes_beside(
             planes |= {name: _full_size(cells, name, video_format) for name in cell_names}
         if rebuilt is not None:
             planes |= rebuilt(number)
+        if slice_types:
+            kind = slice_types[0 if len(slice_types) == 1 else number]
+            planes |= slice_type_beside(names, kind, video_format)
         return planes
 
     return beside
+
+
+def slice_type_beside(names: Sequence[str], slice_type: str, video_format: VideoFormat) -> dict[str, Array]:
+    """The plane `slice_type` (h, w) of a picture whose most general slices are I, P or B, if it is among `names`."""
+    if SLICE_TYPE_PLANE not in names:
+        return {}
+    return {SLICE_TYPE_PLANE: np.full((video_format.height, video_format.width), SLICE_TYPES[slice_type], np.float32)}
 
 
 def stream_qps(path: Path | str, count: int) -> list[int]:
@@ -104,20 +133,31 @@ def stream_qps(path: Path | str, count: int) -> list[int]:
     Raises ConfigError for anything but a VVC or HEVC elementary stream, for one that codecnn cannot read, for a picture
     whose slices differ in QP, and where the stream shows fewer pictures.
     """
-    path = Path(path)
+    return _of_stream(Path(path), count, slice_qp, "slice QPs", "-q QP")
+
+
+def stream_slice_types(path: Path | str, count: int) -> list[str]:
+    """The most general type, I, P or B, of the slices of each of those pictures. Raises ConfigError likewise."""
+    return _of_stream(Path(path), count, lambda picture, _: picture.slice_type, "slice types", "--slice-type")
+
+
+def _of_stream(
+    path: Path, count: int, told: Callable[[StreamPicture, Path], Told], what: str, option: str
+) -> list[Told]:
     if path.suffix.lower() not in STREAM_SUFFIXES:
         raise ConfigError(
-            f"{path} does not tell its slice QPs, only VVC and HEVC streams ({', '.join(STREAM_SUFFIXES)}) do: "
-            "give it as -q QP"
+            f"{path} does not tell its {what}, only VVC and HEVC streams ({', '.join(STREAM_SUFFIXES)}) do: "
+            f"give it as {option}"
         )
     try:
-        shown = shown_pictures(read_headers(path))
-        qps = [slice_qp(picture, path) for picture in shown[:count]]
+        found = [told(picture, path) for picture in shown_pictures(read_headers(path))[:count]]
     except FormatError as error:
-        raise ConfigError(f"the slice QPs cannot be read, give them as -q QP: {error}") from error
-    if len(qps) < count:
-        raise ConfigError(f"{path} tells the QPs of {len(qps)} pictures and decodes to {count}: give it as -q QP")
-    return qps
+        raise ConfigError(f"the {what} cannot be read, give them as {option}: {error}") from error
+    if len(found) < count:
+        raise ConfigError(
+            f"{path} tells the {what} of {len(found)} pictures and decodes to {count}: give it as {option}"
+        )
+    return found
 
 
 def _full_size(cells: npt.NDArray[np.int8], name: str, video_format: VideoFormat) -> Array:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,7 +126,10 @@ def load_partial(
             if not adapt_first:
                 reports.append(TensorReport(name, "skipped", move))
                 continue
-            tensor = adapt_planes(tensor, old, new, name=f"{old_name} of {label}", drop=partial)
+            network = _network_in(model)
+            assert network is not None, "as its planes are known"
+            width = network.head_width
+            tensor = adapt_planes(tensor, old, new, name=f"{old_name} of {label}", drop=partial, width=width)
             status, detail = "adapted", f"{move}, {detail}" if detail else move
         if tensor.shape != own.shape or tensor.is_floating_point() != own.is_floating_point():
             reports.append(TensorReport(name, "skipped", f"{_form(tensor)} in the file, {_form(own)} in the network"))
@@ -143,26 +146,33 @@ def load_partial(
     return report
 
 
-def adapt_planes(weight: Tensor, old: Sequence[str], new: Sequence[str], *, name: str, drop: bool = False) -> Tensor:
-    """A first convolution's weight (out, len(old)·k, kh, kw) for the planes `new`: (out, len(new)·k, kh, kw).
+def adapt_planes(
+    weight: Tensor,
+    old: Sequence[str],
+    new: Sequence[str],
+    *,
+    name: str,
+    drop: bool = False,
+    width: Callable[[str], int | None] = lambda plane: None,
+) -> Tensor:
+    """A first convolution's weight (out, channels of `old`, kh, kw) with those of the planes `new` instead.
 
-    Each plane has k channels that follow each other, as after PixelUnshuffle (channel = plane · s² + position, k = s²).
-    Planes that `old` has not are zero. Raises ModelError, which tells the tensor's `name`, for a weight that does not
-    fit `old`, and for a plane that `new` has not unless `drop`.
+    Each plane has `width(plane)` channels that follow each other; where that is None, all have equally many, as after
+    PixelUnshuffle (channel = plane · s² + position). Planes that `old` has not are zero. Raises ModelError, which tells
+    the tensor's `name`, for a weight that does not fit `old`, and for a plane that `new` has not unless `drop`.
     """
     channels, rest = divmod(weight.shape[1] if weight.dim() == 4 else 1, len(old))
-    if rest or not channels or math.isqrt(channels) ** 2 != channels:
+    widths = {plane: width(plane) or channels for plane in (*old, *new)}
+    equal = len(set(widths.values())) == 1
+    fits = not rest and channels and math.isqrt(channels) ** 2 == channels
+    if weight.dim() != 4 or (not fits if equal else sum(widths[plane] for plane in old) != weight.shape[1]):
         raise ModelError(f"{name} {_form(weight)} has not s x s channels for each of the planes {', '.join(old)}")
     lost = [plane for plane in old if plane not in new]
     if lost and not drop:
         raise ModelError(f"{name} has learned from the plane {lost[0]!r}, which the network has not (partial drops it)")
-    adapted = weight.new_zeros(weight.shape[0], len(new) * channels, *weight.shape[2:])
-    for index, plane in enumerate(new):
-        if plane in old:
-            source = old.index(plane)
-            own, learned = (slice(at * channels, (at + 1) * channels) for at in (index, source))
-            adapted[:, own] = weight[:, learned]
-    return adapted
+    learned = dict(zip(old, torch.split(weight, [widths[plane] for plane in old], dim=1), strict=True))
+    empty = {plane: weight.new_zeros(weight.shape[0], widths[plane], *weight.shape[2:]) for plane in new}
+    return torch.cat([learned.get(plane, empty[plane]) for plane in new], dim=1)
 
 
 def strip_wrappers(table: Mapping[str, Value], label: str) -> dict[str, Value]:
@@ -210,8 +220,12 @@ def _put(table: dict[str, Value], name: str, value: Value, label: str) -> None:
 
 def _planes_of(model: nn.Module) -> tuple[str, ...]:
     """Planes that are channels of the first convolution; none for a network that declares no planes."""
-    network = next((module for module in model.modules() if isinstance(module, FilterNetwork)), None)
+    network = _network_in(model)
     return () if network is None else network.channels
+
+
+def _network_in(model: nn.Module) -> FilterNetwork | None:
+    return next((module for module in model.modules() if isinstance(module, FilterNetwork)), None)
 
 
 def _planes_of_card(card: Card | None) -> tuple[str, ...]:

@@ -147,6 +147,10 @@ class FilterNetwork(nn.Module):
         width = width or cells
         return [slice(at, at + width) for start in starts for at in range(start, start + cells, width)]
 
+    def head_width(self, plane: str) -> int | None:
+        """Channels of the first convolution that a plane has; None where all have equally many."""
+        return None
+
     def draw(self, draft: Draft) -> dict[str, str]:
         """Add the nodes of the network, folded and in float64, and return the node of each output's residual."""
         raise ModelError(f"a network of the class {type(self).__name__} has no graph to export")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE
+from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
 from codecnn.codec.plane_sources import SAMPLE_PLANES as SOURCES
 
 SAMPLE_PLANES = tuple(SOURCES)
@@ -17,8 +17,9 @@ SIGNED_PLANES = tuple(name for name, source in SOURCES.items() if source.signed)
 """Differences of samples, such as the codec's residual, of which 1/2 stands for 0."""
 CHROMA_PLANES = tuple(name for name, source in SOURCES.items() if source.component)
 """Planes that come at the resolution of 4:2:0 chroma, half of luma's height and width, and so with half the halo."""
-KNOWN_PLANES = (*SAMPLE_PLANES, QP_PLANE, *CELL_PLANES)
-"""Planes that a network may declare; all but chroma's have luma's size, and `qp` may be constant, (n, 1, 1, 1)."""
+KNOWN_PLANES = (*SAMPLE_PLANES, QP_PLANE, SLICE_TYPE_PLANE, *CELL_PLANES)
+"""Planes that a network may declare; all but chroma's have luma's size, and those of one value a picture, `qp` and
+`slice_type`, may be constant, (n, 1, 1, 1)."""
 
 RESIDUAL_SCALE = 0.02
 """Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37.

@@ -73,7 +73,7 @@ def shown_stream(
         table = table_of_units(coded.units, np.full(len(coded.units), number, np.int32))
 
         def beside(names: tuple[str, ...]) -> dict[str, Plane]:
-            return _beside(names, coded.planes, form, table, number)
+            return _beside(names, coded, form, table, number)
 
         layers[FILTERED] = _filtered(decoded, _one_qp(path, coded.slice_qps), beside, model, device)
     return _shown(f"{path.name}, picture {number}", coded, form, layers, blocks_of_units(coded.units))
@@ -198,14 +198,14 @@ def _one_qp(path: Path, qps: tuple[int, ...]) -> int:
 
 
 def _beside(
-    names: tuple[str, ...], planes: Mapping[str, Plane], form: VideoFormat, table: BlockTable, number: int
+    names: tuple[str, ...], coded: _Coded, form: VideoFormat, table: BlockTable, number: int
 ) -> dict[str, Plane]:
     """What a network takes beside the decoded picture: planes of the stream, and those of the coding tree."""
     from codecnn.filtering import planes_beside
 
-    own = {name: planes[name] for name in names if name in planes}
+    own = {name: coded.planes[name] for name in names if name in coded.planes}
     rest = tuple(name for name in names if name not in own)
-    return own | dict(planes_beside(rest, form, {}, table)(number))
+    return own | dict(planes_beside(rest, form, {}, table, slice_types=[coded.slice_type])(number))
 
 
 def _filtered(

@@ -51,7 +51,7 @@ def _write_unit(folder, name, qp, bit_depth, rng):
     np.save(folder / files["block_planes"], cells)
     files["strengths"] = f"{name}_{qp}_strengths.npy"
     np.save(folder / files["strengths"], rng.integers(0, 3, (PICTURES, 2, *cells.shape[2:]), dtype=np.int8))
-    pictures = [(poc, poc, 30.0 + poc) for poc in range(PICTURES)]
+    pictures = [(poc, poc, 30.0 + poc, "IBP"[poc]) for poc in range(PICTURES)]
     return make_unit(folder, name, qp, pictures=pictures, format=form, **files)
 
 
@@ -150,11 +150,12 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
         assert all(tensor.dtype == torch.float32 for tensor in batch.values())
         for i, (patch, transform) in enumerate(zip(patches, transforms, strict=True)):
             unit = units[patch.unit]
-            for name in set(LOADER_PLANES) - {"qp"}:
+            for name in set(LOADER_PLANES) - {"qp", "slice_type"}:
                 expected = _expected(unit, patch, name, 64, 6, transform)
                 np.testing.assert_allclose(batch[name][i, 0], expected, rtol=1e-6, err_msg=name)
             coded = unit.pictures[patch.picture]
             assert batch["qp"][i].item() * QP_SCALE == coded.qp
+            assert batch["slice_type"][i].item() == {"I": 0, "B": 1, "P": 1}[coded.slice_type]
             luma, *chroma = (
                 0 if psnr is None else 255**2 * 10 ** (-psnr / 10) * 4 ** (10 - 8) / 4**10
                 for psnr in (coded.psnr_y, coded.psnr_u, coded.psnr_v)

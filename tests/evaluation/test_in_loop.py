@@ -208,3 +208,21 @@ def test_rates_and_what_a_sequence_takes():
         assert chains["in_loop"].used is used
         assert chains["in_loop"].bits == (990 if used else 1000)
         assert chains["in_loop_throughout"].bits == 990
+
+
+def test_a_network_is_told_the_slice_type_in_the_loop(vvenc_library, video, tmp_path):
+    """The first picture is intra and the others are not, behind the stream as in its loop."""
+    entry = toward(video, 0.4)
+    told = []
+
+    class Typed(type(entry.filter)):
+        planes = ("rec_y", "slice_type")
+
+        def samples(self, picture, qp, beside=None):
+            assert beside["slice_type"].shape == picture.y.shape
+            told.append(set(np.unique(beside["slice_type"]).tolist()))
+            return super().samples(picture, qp)
+
+    entry.filter.__class__ = Typed
+    evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
+    assert told == 2 * [{0.0}, {1.0}, {1.0}]

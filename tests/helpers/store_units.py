@@ -8,7 +8,7 @@ from codecnn.runs import sha256_file
 
 
 def make_unit(folder: Path, name: str, qp: int, *, pictures=((0, 0, 40.0),), **facts) -> Unit:
-    """The unit `name` at `qp`; `pictures` are (POC, slice QP - qp, PSNR Y), `facts` further keys of its JSON.
+    """The unit `name` at `qp`; `pictures` are (POC, slice QP - qp, PSNR Y, slice type or I), `facts` more of its JSON.
 
     What a test does not say is as an encoder might have left it.
     """
@@ -16,7 +16,8 @@ def make_unit(folder: Path, name: str, qp: int, *, pictures=((0, 0, 40.0),), **f
     line = {"key": f"{name}{qp}", "sequence": name, "qp": qp, "encoder": "none", "argv": [], "bitstream": "none.266"}
     line |= {"split": "train", "group": name, "class": None, "files": {}, "sizes": {}, **figures}
     line["pictures"] = [
-        figures | {"poc": poc, "slice_type": "I", "qp": qp + offset, "psnr_y": psnr} for poc, offset, psnr in pictures
+        figures | {"poc": poc, "slice_type": kind[0] if kind else "I", "qp": qp + offset, "psnr_y": psnr}
+        for poc, offset, psnr, *kind in pictures
     ]
     return Unit.from_json(folder, line | facts, folder=folder)
 

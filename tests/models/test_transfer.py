@@ -18,10 +18,12 @@ from codecnn.models import (
     freeze,
     load_model,
     load_partial,
+    named_outputs,
     parameter_groups,
     save_weights,
 )
 from codecnn.models._transfer import adapt_planes
+from tests.helpers.networks import awaken, random_planes
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
 
@@ -353,3 +355,21 @@ def test_a_frozen_batch_norm_stays_in_evaluation():
     model = with_norms()
     freeze(model, ["1.bias"])
     assert model.train()[1].training, "half of a batch norm still learns"
+
+
+@pytest.mark.parametrize(
+    ("name", "planes"),
+    [("low_cost_17", ["rec_y", "qp"]), ("low_cost_yuv_17", ["rec_y", "rec_u", "rec_v", "qp"])],
+)
+def test_a_plane_of_one_value_is_added_to_networks_of_luma_and_of_all_components(name, planes):
+    """In the YUV networks a luma plane has four channels and a chroma plane one."""
+    sizes = {"features": 8, "blocks": 1}
+    old = awaken(create_model(name, **sizes, planes=planes), std=0.1)
+    new = create_model(name, **sizes, planes=[planes[0], "slice_type", *planes[1:]])
+    report = load_partial(new, old.state_dict(), planes=old.channels, adapt_first=True)
+    assert report.names("adapted") == ["head.weight"]
+    given = random_planes(old, 32, 32)
+    for value in (0.0, 1.0):
+        typed = given | {"slice_type": torch.full((1, 1, 1, 1), value)}
+        for plane, same in zip(named_outputs(new(typed)).values(), named_outputs(old(given)).values(), strict=True):
+            torch.testing.assert_close(plane, same)

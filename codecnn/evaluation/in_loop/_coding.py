@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict
 from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
 from codecnn.codec.encoders.in_loop import code_in_loop
 from codecnn.codec.encoders.vvenc_library import VvencLibrary
+from codecnn.codec.plane_sources import SLICE_TYPE_PLANE
 from codecnn.errors import ModelError
 from codecnn.evaluation.measure import Decisions, Entry, Filtered, filter_and_decide
-from codecnn.filtering import Decision, sequence_pays, write_decisions
+from codecnn.filtering import Decision, sequence_pays, slice_type_beside, write_decisions
 from codecnn.quality.metrics import mse
 from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, convert, create_video, open_raw
@@ -28,7 +29,7 @@ STREAM, PICTURES, DECISIONS, LOG, CARD = (
     "log.txt",
     "card.json",
 )
-SERVED = ("rec_y", "rec_u", "rec_v", "qp")
+SERVED = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
 """Planes of a network that can be had inside the loop: what the callback hands out."""
 
 PLAIN = "A VVC stream without MD5: any decoder shows the pictures beside it."
@@ -122,12 +123,13 @@ class Coder:
         assert ctu is not None
         key = self._key(sequence, settings) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
         key |= {"decisions": self.decisions, "ctu": ctu}
+        form = coded_format(sequence.video.format, settings)
 
         def decide(original: Picture, decoded: Picture, coded: CodedPicture | LoopPicture) -> Filtered:
-            return filter_and_decide(entry.filter, original, decoded, coded.qp, {}, self.decisions, ctu)
+            beside = slice_type_beside(entry.filter.planes, coded.slice_type, form)
+            return filter_and_decide(entry.filter, original, decoded, coded.qp, beside, self.decisions, ctu)
 
         def make(folder: Path) -> dict[str, Any]:
-            form = coded_format(sequence.video.format, settings)
             behind, decided = [], []
             with open_raw(plain.folder / PICTURES, form) as decoded:
                 for original, output, coded in zip(sequence.video, decoded, plain.pictures, strict=True):

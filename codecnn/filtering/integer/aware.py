@@ -91,7 +91,8 @@ class EightBitNetwork(FilterNetwork):
 
         def compute(node: Node, x: list[Tensor]) -> Tensor:
             if node.op == "plane":
-                return centred(planes[node.name]) * unit
+                plane = planes[node.name]
+                return centred(plane.expand_as(like) if plane.shape[2:] == (1, 1) else plane) * unit
             if node.op == "qp":
                 return (centred(given) * unit).expand_as(x[0][:, :1])
             if node.op == "output":

@@ -53,6 +53,9 @@ class Yuv(Trunk):
     def tail_outputs(self) -> int:
         return 4 + 2
 
+    def head_width(self, plane: str) -> int:
+        return _width(plane)
+
     def head_spans(self) -> list[slice]:
         return [span for name, span in self._head_places() if name in DECODED_PLANES]
 
