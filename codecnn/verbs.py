@@ -119,6 +119,7 @@ def evaluate(
             "preset": preset,
             "configuration": configuration,
             "ctc": ctc,
+            "times": True,
             "qp": list(qps or QPS),
             "ctu_size": 64 if codec == "hevc" else 128,
             "sequences": [options | {"split": split, "source": str(source)} for source in names],

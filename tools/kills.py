@@ -20,7 +20,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from codecnn.dataset.store import SECONDS
 from codecnn.runs import sha256_file
 
 
@@ -71,7 +70,7 @@ def _kill(argv: list[str], after: float, *, alone: bool) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SECONDS]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 

@@ -4,7 +4,7 @@ A unit is worked on in a folder of its own, which is renamed into place when all
 own line of units.jsonl (unit.json) among them. So a unit is there or it is not, and any number of threads, processes
 and machines may code into one store; whoever finds it complete writes units.jsonl, the table and the manifest.
 Nothing in a store depends on the time, the machine's paths or the order of work: two builds of one recipe are equal
-file by file, but for each unit's seconds.json, which tells what coding it took.
+file by file, but for seconds.json of each unit, where `times` of the recipe asks for what coding it took.
 """
 
 import contextlib
@@ -237,7 +237,7 @@ def _code(plan: _Plan, work: _Work) -> None:
             facts = {"key": plan.key, "sequence": plan.source.name, "qp": plan.settings.qp, "encoder": work.identity}
             unit = describe(sequence, original, folder, plan.folder, no_blocks=no_blocks, **facts)
             write_json(folder / UNIT, unit.to_json())
-            if sequence.encoder_seconds is not None:
+            if work.recipe.times and sequence.encoder_seconds is not None:
                 write_json(folder / SECONDS, Seconds(encoder_cpu=sequence.encoder_seconds).to_json())
             folder.chmod(0o755)
             _move_into_place(folder, plan, store)

@@ -42,7 +42,7 @@ class _Spec(BaseModel):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what is not given of these keys, so that manifests are what they were before there were any."""
-        later = ("seed", "variants", "encoders", "streams", "ctc", "planes")
+        later = ("seed", "variants", "encoders", "streams", "ctc", "planes", "times")
         return {key: value for key, value in handler(self).items() if value or key not in later}
 
 
@@ -164,6 +164,10 @@ class Recipe(_Spec):
     ctc: bool = Field(default=False, description="ra and ldb as near to JVET's common test conditions as libvvenc goes")
     planes: list[Literal["unf_y", "pred_y", "resid_y", "bs_v", "bs_h"]] = Field(
         default=[], description="of intra pictures, rebuilt from the VVC bitstreams as they are"
+    )
+    times: bool = Field(
+        default=False,
+        description="note each encoder's processor time, in a file that another build has otherwise",
     )
     tools: ToolsSpec = ToolsSpec()
     seed: int = Field(default=0, description="what the variants and the encoders of the sources are drawn from")

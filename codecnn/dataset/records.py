@@ -144,7 +144,7 @@ class CodedUnit(Record):
 
 
 class Seconds(Record):
-    """seconds.json of a unit: what coding it took, the one file of a store that another build has otherwise.
+    """seconds.json of a unit, where the recipe's `times` asks for it: what another build has otherwise.
 
     encoder_cpu    processor time of the encoder, user and system, of all its threads
     """

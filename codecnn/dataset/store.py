@@ -4,7 +4,7 @@ manifest.json   schema version, recipe, encoder; written last, so its presence m
 units.jsonl     one line a coded unit (sequence x QP), from the unit.json in its folder: key, files, bits, PSNR, argv
 ctus.parquet    one row a CTU
 originals/      the pictures as the encoder got them, raw YUV
-coded/          a folder a unit: bitstream, decoded pictures, log, its rows of the table; seconds.json, in no hash
+coded/          a folder a unit: bitstream, decoded pictures, log, its rows of the table; with `times` seconds.json
 """
 
 from collections.abc import Iterator

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.config import load_recipe
+from codecnn.dataset import build_store
 from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.evaluation.in_loop._results import LoopResults, LoopRow
 from codecnn.evaluation.jvet import tables_of
@@ -168,8 +170,11 @@ def test_each_type_is_measured_by_its_own_pictures_and_bits(golden_file, tmp_pat
     assert (row.bits, row.pictures) == (told[0][3], 1)
 
 
-def test_the_encoders_time_is_kept_and_old_stores_have_none(tiny_store):
-    unit = tiny_store.units[0]
+def test_the_encoders_time_is_kept_where_asked_for(tiny_store, tiny_recipe, tmp_path):
+    assert tiny_store.units[0].encoder_seconds is None
+    recipe = load_recipe(tiny_recipe, ["times=true", "qp=[42]"])
+    unit = build_store(recipe, tiny_recipe.parent, tmp_path / "timed").units[0]
+    assert unit.key in {one.key for one in tiny_store.units}, "a time decides no sample"
     measures = [PictureMeasure(mse=(1.0, 1.0, 1.0), seconds=0.1) for _ in unit.pictures]
     row = make_row(unit, measures, measures)
     assert 0 < row.encoder_seconds_per_picture < 60

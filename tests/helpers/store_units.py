@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from codecnn.dataset import Unit
-from codecnn.dataset.store import SECONDS
 from codecnn.runs import sha256_file
 
 
@@ -23,6 +22,6 @@ def make_unit(folder: Path, name: str, qp: int, *, pictures=((0, 0, 40.0),), **f
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Relative path -> sha256 of every file below a folder but those that tell times."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SECONDS]
+    """Relative path -> sha256 of every file below a folder."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
