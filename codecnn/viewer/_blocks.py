@@ -1,8 +1,8 @@
 """The CUs of a picture as the page gets them: places, QPs, and names of their modes and tools."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +35,26 @@ class Mode:
     dy: int = 0
 
 
+class CodingUnit(NamedTuple):
+    """A CU: `channel` 0 of luma's or a shared tree, 1 of chroma's own; place and size in luma samples; splits of the
+    quadtree and of the multi-type tree; QP; mode; in words the tools that are switched on, "" where that is none."""
+
+    channel: int
+    x: int
+    y: int
+    w: int
+    h: int
+    qt_depth: int
+    mt_depth: int
+    qp: int
+    mode: Mode
+    tools: str
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """CUs: `rows` (n, 10) int16, columns as PLACES, then indices into `modes` and `tools`."""
+    """CUs in decoding order, to go through one by one; `rows` (n, 10) int16 has all of them, columns as PLACES, then
+    indices into `modes` and `tools`."""
 
     rows: npt.NDArray[np.int16]
     modes: tuple[Mode, ...]
@@ -45,6 +62,10 @@ class Blocks:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __iter__(self) -> Iterator[CodingUnit]:
+        for *places, mode, tools in self.rows.tolist():
+            yield CodingUnit._make([*places, self.modes[mode], self.tools[tools]])
 
     @staticmethod
     def none() -> "Blocks":

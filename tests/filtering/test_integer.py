@@ -113,6 +113,15 @@ def test_goldens(name):
     assert np.abs(plane - planes["rec_y"].astype(np.float32)).mean() > 1, "the filter does something"
 
 
+def test_every_operation_can_be_observed():
+    network = zoo_network("low_cost_5")
+    planes, made = check_planes(network), {}
+    filtered = filter_reference(network, planes, 37, 10, made.__setitem__)
+    assert list(made) == [node.name for node in network.graph.nodes]
+    np.testing.assert_array_equal(made["y"][0, 0, :37, :45], filtered["y"])
+    assert md5_of(filtered) == GOLDEN["low_cost_5"]
+
+
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_options_are_exact(name, options):
     for bits, depth in ((25, 10), (32, 12)):

@@ -14,7 +14,7 @@ from codecnn.errors import ConfigError
 from codecnn.filtering import load_filter
 from codecnn.reconstruct import read_pictures
 from codecnn.video import VideoFormat, create_video, open_video
-from codecnn.viewer import view
+from codecnn.viewer import shown_stream, view
 from codecnn.viewer._blocks import mode_of
 from codecnn.viewer._page import pack_plane
 from tests.helpers.browser import Browser, needs_chromium
@@ -109,6 +109,18 @@ def test_a_streams_page_holds_what_decoder_parser_and_network_give(golden_file, 
     assert any(name.startswith("MIP") for name in names)
     assert any("ISP" in data["tools"][number] or "LFNST" in data["tools"][number] for number in rows[:, 9])
     assert (viewed.units, viewed.notes, form.bit_depth) == (len(table), (), data["bitDepth"])
+
+
+def test_the_cus_of_a_shown_picture_are_those_of_the_parser(golden_file):
+    stream = golden_file(STREAM)
+    table = read_blocks(stream)
+    units = list(shown_stream(stream).blocks)
+    for name in ("channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "qp"):
+        assert [getattr(unit, name) for unit in units] == getattr(table, name).tolist()
+    for unit, mode in zip(units, table.intra_mode, strict=True):
+        assert unit.channel or unit.mode.name == f"MIP {mode}" or unit.mode == mode_of(1, mode)
+    assert {unit.mode.kind for unit in units} >= {"planar", "angular", "MIP"}
+    assert any("LFNST" in unit.tools or "ISP" in unit.tools for unit in units)
 
 
 def test_an_inter_picture_is_shown_without_what_it_does_not_have(golden_file, tmp_path):

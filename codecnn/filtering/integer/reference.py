@@ -3,7 +3,7 @@
 It is there to be read and to be compared with; `fast` computes the same samples in a fraction of the time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,22 @@ from codecnn.models.graph.nodes import Node, same_padding, walk
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 
 Array = npt.NDArray[Any]
+Observe = Callable[[str, Ints], None]
+"""Gets every node's name and result (n, channels, h, w), in the order of the nodes."""
 
 
-def filter_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int, bit_depth: int) -> dict[str, Array]:
+def filter_reference(
+    network: IntegerNetwork,
+    planes: Mapping[str, Array],
+    qp: int,
+    bit_depth: int,
+    observe: Observe | None = None,
+) -> dict[str, Array]:
     """Filtered planes {"y": (h, w), ...} of one picture, in the type of the decoded ones.
 
     Planes are (h, w), 4:2:0 chroma ((h + 1) // 2, (w + 1) // 2): samples as integers, others as the loader scales them.
     The picture's edge samples are repeated for the halo, and to the right and below up to a multiple of the stride.
+    `observe` sees what every operation makes, for an implementation of one's own to be compared with.
     """
     graph = network.graph
     height, width = planes["rec_y"].shape
@@ -33,7 +42,7 @@ def filter_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: i
             for extent, own in zip((height, width), planes[name].shape, strict=True)
         )
         padded[name] = np.pad(planes[name], ((halo, halo + below), (halo, halo + right)), mode="edge")[None, None]
-    filtered = run_reference(network, padded, qp, bit_depth)
+    filtered = run_reference(network, padded, qp, bit_depth, observe)
     cut = {}
     for name, plane in filtered.items():
         decoded = planes[f"rec_{name}"]
@@ -41,14 +50,20 @@ def filter_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: i
     return cut
 
 
-def run_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int, bit_depth: int) -> dict[str, Ints]:
-    """Outputs (n, 1, h, w) as samples of `bit_depth`, from planes (n, 1, h, w) with the halo.
+def run_reference(
+    network: IntegerNetwork,
+    planes: Mapping[str, Array],
+    qp: int,
+    bit_depth: int,
+    observe: Observe | None = None,
+) -> dict[str, Ints]:
+    """Outputs (n, 1, h, w) as samples of `bit_depth`, from planes (n, 1, h, w) with the halo; `observe` sees each node.
 
     Raises ModelError for samples of more bits than the network takes.
     """
     check_bit_depth(network, bit_depth)
 
-    def compute(node: Node, x: list[Ints]) -> Ints:
+    def computed(node: Node, x: list[Ints]) -> Ints:
         if node.op == "plane":
             return centred_integers(node.name, planes[node.name], bit_depth, network.bit_depth)
         if node.op == "qp":
@@ -56,6 +71,12 @@ def run_reference(network: IntegerNetwork, planes: Mapping[str, Array], qp: int,
         if node.op == "output":
             return _output(node, x[0], planes, qp, bit_depth, network.bits)
         return _compute(node, x, qp, network.bits)
+
+    def compute(node: Node, x: list[Ints]) -> Ints:
+        made = computed(node, x)
+        if observe is not None:
+            observe(node.name, made)
+        return made
 
     return walk(network.graph.nodes, compute)
 
