@@ -22,6 +22,7 @@ include_patterns = [
     "CHANGELOG.md",
     "docs/*.md",
     "docs/site/*.md",
+    "docs/tutorials/*.md",
     "tests/data/README.md",
 ]
 exclude_patterns = [".*", "build", "demo", "dist", "runs", "stores", "codecnn", "tools"]

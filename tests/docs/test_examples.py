@@ -1,4 +1,7 @@
-"""The Python examples of README and docs run as they stand, on files that have the names they use."""
+"""The Python examples of README and docs run as they stand, on files that have the names they use.
+
+Those of a tutorial need what its other blocks have made: test_tutorials.py runs them.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -8,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers.documentation import BLOCKS, PAGES, ROOT
+from tests.helpers.documentation import BLOCKS, PAGES, ROOT, TUTORIALS
 
 EXAMPLES = [
     pytest.param(page, text, id=f"{page.name}-{number}")
     for page in PAGES
+    if page not in TUTORIALS
     for number, text in enumerate((text for own, kind, text in BLOCKS if (own, kind) == (page, "python")), 1)
 ]
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+"""Pages whose blocks belong together, from the first to the last."""
 BLOCKS = [
     (page, kind, text)
     for page in PAGES
