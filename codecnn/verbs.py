@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codecnn.cluster import WHOLE, Progress, Shard
-from codecnn.codec.plane_sources import REBUILT_PLANES
+from codecnn.codec.plane_sources import RECIPE_PLANES
 from codecnn.config import checked, load_config, load_recipe
 from codecnn.dataset.build import build_shard, build_store
 from codecnn.dataset.recipe import Recipe
@@ -125,7 +125,7 @@ def evaluate(
             "sequences": [options | {"split": split, "source": str(source)} for source in names],
         }
         # What the networks take beside the decoded pictures: rebuilt from the bitstreams, or by the HEVC decoder.
-        beside = [name for name in REBUILT_PLANES if any(name in entry.filter.planes for entry in entries)]
+        beside = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
         values |= {"unfiltered": True} if codec == "hevc" and beside == ["unf_y"] else {"planes": beside}
         recipe = checked(Recipe, values, "evaluate")
         if not build_shard(recipe, Path(), output / "store", shard, jobs=jobs, scheduler=scheduler, progress=coding):

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("pydantic", "pydantic-core", "annotated-types", "typing-inspection", "bayesian-optimization", "bjontegaard")
 """Of those that codecnn needs, what an image for PyTorch and NumPy tends to lack. imageio-ffmpeg, whose wheel is 65 MiB
 by itself, stays behind: what is packed has been coded."""
-FILES = ("original", "decoded", "unfiltered", "prediction", "residual", "block_planes", "strengths")
+FILES = ("original", "decoded", "unfiltered", "prediction", "residual", "block_planes", "transforms", "strengths")
 """A unit's files that training reads; bitstreams and logs stay behind."""
 FILTERS = [{"id": lzma.FILTER_DELTA, "dist": 2}, {"id": lzma.FILTER_LZMA2, "preset": 1}]
 """Differences of neighbouring bytes of like weight of 16-bit samples: to about 0.4 of their size."""

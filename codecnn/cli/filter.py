@@ -145,7 +145,7 @@ def _beside(
     from codecnn.codec.blocks.vvc_partition import SUFFIXES
     from codecnn.codec.headers import STREAM_SUFFIXES
     from codecnn.codec.intra_planes import planes_of_stream
-    from codecnn.codec.plane_sources import CELL_PLANES, REBUILT_PLANES, SLICE_TYPE_PLANE
+    from codecnn.codec.plane_sources import REBUILT_PLANES, SLICE_TYPE_PLANE, TREE_PLANES
     from codecnn.filtering import planes_beside, stream_slice_types
     from codecnn.video import open_like
 
@@ -159,7 +159,7 @@ def _beside(
     table = None
     if blocks is not None:
         table = read_blocks(blocks)
-    elif is_vvc and any(name in CELL_PLANES and name not in REBUILT_PLANES for name in filter_.planes):
+    elif is_vvc and any(name in TREE_PLANES for name in filter_.planes):
         table = read_blocks(source)
     untold = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
     rebuilt = planes_of_stream(source, untold) if is_vvc and untold else None

@@ -9,6 +9,7 @@ import typer
 from codecnn.cli.app import app
 from codecnn.cli.options import Backend, BitDepth, Chroma, Json, Packing, Rate, Scheduler, Shard, Size, read_spread
 from codecnn.console import print_facts, print_json, progress
+from codecnn.errors import ConfigError
 
 
 @app.command()
@@ -68,21 +69,23 @@ def partition(
         typer.Option(
             "--planes",
             metavar="NAMES",
-            help="planes of intra pictures instead of the table, such as pred_y,unf_y",
+            help="planes instead of the table, such as pred_y,unf_y,mts",
         ),
     ] = None,
+    tus: Annotated[bool, typer.Option("--tus", help="a row a transform block instead of a row a CU")] = False,
     shard: Shard = "1/1",
     backend: Backend = "local",
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
-    """Every CU of a bitstream: position, size, depth, mode and QP; or what intra pictures are made of, as pictures.
+    """Every CU of a bitstream: position, size, depth, mode, QP and transforms; or every transform block; or planes.
 
     Planes of --planes, rebuilt from the bitstream without a decoder: pred_y, pred_u, pred_v the prediction; unf_y,
     unf_u, unf_v the picture before the loop filters; resid_y, resid_u, resid_v the residual; bs_v, bs_h boundary
-    strengths, 0 to 2, at the left and upper edges of 4x4 luma samples. Each becomes a raw file of grey pictures in
-    output order, such as pred_y_416x240_10bit_400.yuv; residuals have 16 bit, where 32768 is 0. Pictures with P or B
-    slices are passed over.
+    strengths, 0 to 2, at the left and upper edges of 4x4 luma samples. Those are of intra pictures: pictures with P or
+    B slices are passed over. Of the coding tree there are depth, cu_qp, pred_mode, intra_mode and partition, and of
+    its luma's transforms cbf_y, ts_y, mts, tr_hor, tr_ver, lfnst and bdpcm. Each becomes a raw file of grey pictures
+    in output order, such as pred_y_416x240_10bit_400.yuv; residuals have 16 bit, where 32768 is 0.
 
     Of several streams, and with --shard or --backend, the output is a folder: NAME.parquet of each NAME.266, with
     --planes a folder NAME with a planes.json beside them; what is there of the same stream is not made again. For an
@@ -92,12 +95,14 @@ def partition(
     The first run compiles for about a minute, with --planes for two.
     """
     part, address = read_spread(shard, backend, scheduler)
+    if planes is not None and tus:
+        raise ConfigError("--tus and --planes are two outputs: give one of them")
     if len(streams) > 1 or part != (1, 1) or address is not None:
         from codecnn.codec.partitions import write_partitions
 
         names = [name.strip() for name in planes.split(",")] if planes is not None else []
         with progress("reading", "stream") as report:
-            made = write_partitions(streams, output, names, shard=part, scheduler=address, progress=report)
+            made = write_partitions(streams, output, names, tus=tus, shard=part, scheduler=address, progress=report)
         print_facts({"streams": len(made), "folder": str(output)}, as_json)
         return
     (stream,) = streams
@@ -108,11 +113,24 @@ def partition(
     from codecnn.codec.blocks.table import LUMA
     from codecnn.codec.blocks.vvc_partition import stream_table
 
+    if tus:
+        _write_transform_blocks(stream, output, as_json)
+        return
     table = stream_table(stream)
     write_blocks(output, table)
     luma = int((table.channel == LUMA).sum())
     pictures = len(set(table.poc.tolist()))
     facts = {"stream": str(stream), "table": str(output), "pictures": pictures, "cus": len(table), "luma_cus": luma}
+    print_facts(facts, as_json)
+
+
+def _write_transform_blocks(stream: Path, output: Path, as_json: bool) -> None:
+    from codecnn.codec.blocks.transform_blocks import stream_transform_blocks, write_transform_blocks
+
+    blocks = stream_transform_blocks(stream)
+    write_transform_blocks(output, blocks)
+    coded = sum(blocks["cbf"].to_pylist())
+    facts = {"stream": str(stream), "table": str(output), "transform_blocks": blocks.num_rows, "coded": coded}
     print_facts(facts, as_json)
 
 
@@ -126,7 +144,6 @@ def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) 
     if as_json:
         print_json({"stream": str(stream), "files": files, "positions": made.positions, "passed_over": passed})
         return
-    pictures = f"{len(made.positions)} intra"
-    print_facts(
-        files | {"pictures": f"{pictures}, {passed} with P or B slices passed over" if passed else pictures}, False
-    )
+    pictures = len(made.positions)
+    told = f"{pictures} intra, {passed} with P or B slices passed over" if passed else str(pictures)
+    print_facts(files | {"pictures": told}, False)

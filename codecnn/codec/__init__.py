@@ -1,7 +1,8 @@
 """Real encoders, and the CUs of what they coded.
 
 `get_codec` gives a back end that codes and proves what it did; `read_blocks` and `write_blocks` the table of CUs of any
-file that tells them, which `block_planes` and `ctu_depths` draw from; `stream_info` the headers of a VVC bitstream.
+file that tells them, which `block_planes` and `ctu_depths` draw from; `stream_info` the headers of a VVC bitstream,
+`stream_transform_blocks` its transform blocks.
 """
 
 from codecnn.codec.base import Codec, CodecSettings, CodecTools, CodedPicture, CodedSequence
@@ -9,6 +10,7 @@ from codecnn.codec.blocks._vtm_reader import read_vtm_stats
 from codecnn.codec.blocks.files import read_blocks, write_blocks
 from codecnn.codec.blocks.planes import block_planes, ctu_depths
 from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec.blocks.transform_blocks import stream_transform_blocks, write_transform_blocks
 from codecnn.codec.blocks.vvc_partition import READER, SUFFIXES, StreamInfo, coded_table, stream_info
 from codecnn.codec.encoders.external import ExternalCodec
 from codecnn.codec.encoders.hm import HM
@@ -41,8 +43,10 @@ __all__ = [
     "makes_vvc",
     "read_blocks",
     "stream_info",
+    "stream_transform_blocks",
     "streams_identity",
     "write_blocks",
+    "write_transform_blocks",
 ]
 
 BUNDLED: dict[str, type[VvcCodec] | type[HevcCodec]] = {"vvc": VvcCodec, "hevc": HevcCodec}

@@ -1,4 +1,4 @@
-"""Planes of intra pictures, rebuilt from a VVC bitstream: as files, in a store, beside a picture to be filtered."""
+"""Planes of a VVC bitstream, rebuilt or of its coding tree: as files, in a store, beside a picture to be filtered."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.base import CodedSequence
-from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.blocks.vvc_partition import SUFFIXES, shown_pictures_of
-from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, STRENGTH_FILE, file_of
+from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
+from codecnn.codec.blocks.vvc_partition import SUFFIXES, rows_of, shown_pictures_of, table_of_units
+from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
 from codecnn.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.runs import atomic_path
 from codecnn.video import VideoFormat, create_video
@@ -42,41 +42,45 @@ class PlaneFiles:
 
 
 def check_planes(names: Sequence[str]) -> None:
-    """Raise ConfigError for a name that is not of `codecnn.reconstruct.PLANES`."""
+    """Raise ConfigError for a name that is of neither `codecnn.reconstruct.PLANES` nor TREE_PLANES."""
     from codecnn.reconstruct import PLANES
 
     for name in names:
-        if name not in PLANES:
-            raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
+        if name not in (*PLANES, *TREE_PLANES):
+            raise ConfigError(f"there is no plane {name!r}: one of {', '.join((*PLANES, *TREE_PLANES))}")
 
 
 def write_planes(
     stream: Path | str, planes: Sequence[str], folder: Path | str, progress: Progress | None = None
 ) -> PlaneFiles:
-    """Write `planes` of every intra picture that a VVC stream shows into `folder`, a raw file of grey pictures each.
+    """Write `planes` of the pictures that a VVC stream shows into `folder`, a raw file of grey pictures each.
 
+    They are those that `codecnn.reconstruct` rebuilds of intra pictures, and those of the coding tree, TREE_PLANES.
     Files are called as pred_y_416x240_10bit_400.yuv, which tells their geometry to every reader of such names. Samples
     have the stream's bit depth; a residual is written as residual + RESIDUAL_ZERO in 16 bit, boundary strengths, 0 to
-    2, in 8 bit. Pictures come in output order; those with P or B slices are passed over. Files are whole or absent.
+    2, and values of the coding tree, those below 0 as 0, in 8 bit. Pictures come in output order; those with P or B
+    slices are passed over if any plane is to be rebuilt. Files are whole or absent.
 
     Raises ConfigError for a plane that there is not, MissingFileError, FormatError for damage, and UnsupportedError for
-    what codecnn does not read or where no picture is intra.
+    what codecnn does not read or where no picture is intra that has to be.
     """
     stream, folder = Path(stream), Path(folder)
     names = tuple(dict.fromkeys(planes))
     check_planes(names)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: planes are written into a folder, a file each")
+    tree, others = [name for name in names if name in TREE_PLANES], [name for name in names if name not in TREE_PLANES]
     shown = shown_pictures_of(stream)
-    intra = [(position, picture) for position, picture in enumerate(shown) if picture.is_intra]
-    if not intra:
+    chosen = {position: picture for position, picture in enumerate(shown) if picture.is_intra or not others}
+    if not chosen:
         raise UnsupportedError(f"{stream}: no picture is intra, and codecnn reconstructs intra pictures only")
     files: dict[str, Path] = {}
     with ExitStack() as stack:
         writers = {}
-        for done, made in enumerate(rebuilt([picture for _, picture in intra], names, str(stream))):
-            for name, plane in made.items():
-                samples, bit_depth = as_written(name, plane, intra[0][1].sps.bit_depth)
+        for done, picture in enumerate(chosen.values()):
+            made = next(rebuilt([picture], others, str(stream))) if others else {}
+            for name, plane in (made | tree_planes(picture, tree, str(stream))).items():
+                samples, bit_depth = as_written(name, plane, picture.sps.bit_depth)
                 if name not in writers:
                     height, width = samples.shape
                     files[name] = folder / f"{name}_{width}x{height}_{bit_depth}bit_400.yuv"
@@ -84,8 +88,8 @@ def write_planes(
                     writers[name] = stack.enter_context(create_video(files[name], form))
                 writers[name].write([samples])
             if progress is not None:
-                progress(done + 1, len(intra))
-    return PlaneFiles(files, tuple(position for position, _ in intra), len(shown))
+                progress(done + 1, len(chosen))
+    return PlaneFiles(files, tuple(chosen), len(shown))
 
 
 def rebuilt(pictures: Sequence[Picture], planes: Sequence[str], name: str) -> Iterator[Planes]:
@@ -102,12 +106,35 @@ def rebuilt(pictures: Sequence[Picture], planes: Sequence[str], name: str) -> It
             raise ConfigError(f"{name}: {error}") from None
 
 
+def tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
+    """`planes`, of TREE_PLANES, of a picture: int8 (h, w), each 4x4 cell repeated; -1 is unknown.
+
+    Errors name the stream `name` and the picture.
+    """
+    if not planes:
+        return {}
+    from codecnn.vvc.coding_units import coding_units
+
+    (units,) = rows_of(coding_units, [picture], name)
+    sps, pps = picture.sps, picture.pps
+    width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
+    table = table_of_units(units, np.zeros(len(units), np.int32))
+    (cells,) = block_planes(table, [0], width, height, [CELL_PLANES[plane].column for plane in planes])
+    window = pps.conformance_window
+    rows = slice(window.top << sps.log2_sub_height_c, height - (window.bottom << sps.log2_sub_height_c))
+    columns = slice(window.left << sps.log2_sub_width_c, width - (window.right << sps.log2_sub_width_c))
+    full = cells.repeat(BLOCK_SIZE, axis=1).repeat(BLOCK_SIZE, axis=2)
+    return dict(zip(planes, full[:, rows, columns], strict=True))
+
+
 def as_written(name: str, plane: npt.NDArray[Any], bit_depth: int) -> tuple[npt.NDArray[Any], int]:
     """A plane as unsigned samples, and their bit depth, where that of the picture is `bit_depth`."""
     kind = name.split("_")[0]
     if kind == "resid":
         return (plane.astype(np.int32) + RESIDUAL_ZERO).astype("<u2"), 16
-    return (plane.astype(np.uint8), 8) if kind == "bs" else (plane, bit_depth)
+    if name in CELL_PLANES:
+        return plane.clip(min=0).astype(np.uint8), 8
+    return plane, bit_depth
 
 
 def with_intra_planes(sequence: CodedSequence, planes: Sequence[str], folder: Path) -> CodedSequence:

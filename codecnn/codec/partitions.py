@@ -1,4 +1,4 @@
-"""The CUs of many VVC streams, or the planes of their intra pictures, by one machine or several: files of each."""
+"""The CUs or transform blocks of many VVC streams, or planes of their pictures, by one machine or several."""
 
 import json
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
+from codecnn.codec.blocks.transform_blocks import stream_transform_blocks
 from codecnn.codec.blocks.vvc_partition import READER, stream_table
 from codecnn.codec.intra_planes import REBUILDER, check_planes, write_planes
 from codecnn.errors import CodecnnError, ConfigError, MissingFileError
@@ -21,10 +22,11 @@ PLANES_FILE = "planes.json"
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A stream, the planes that are wanted instead of its CUs, and the file, written last, that holds `key`."""
+    """A stream, what is wanted of it instead of its CUs, and the file, written last, that holds `key`."""
 
     stream: Path
     planes: tuple[str, ...]
+    tus: bool
     file: Path
     key: dict[str, Any]
 
@@ -34,15 +36,17 @@ def write_partitions(
     folder: Path | str,
     planes: Sequence[str] = (),
     *,
+    tus: bool = False,
     shard: Shard = WHOLE,
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Write the CUs of every stream as NAME.parquet into `folder`, or with `planes` these into the folder NAME there.
 
-    Of a `shard` (i, n) every n-th stream is read; with `scheduler` the workers of that dask scheduler read. What is
-    there of the same stream is not made again. Returns the tables of the shard, or its planes.json: files by plane,
-    the `positions` of the intra pictures in output order, and how many pictures the stream has `shown`.
+    With `tus` the rows are transform blocks. Of a `shard` (i, n) every n-th stream is read; with `scheduler` the
+    workers of that dask scheduler read. What is there of the same stream is not made again. Returns the tables of the
+    shard, or its planes.json: files by plane, the `positions` of their pictures in output order, and how many pictures
+    the stream has `shown`.
 
     Raises ConfigError for two streams of one name, and what `stream_table`, `write_planes` and `work_through` raise.
     """
@@ -58,7 +62,7 @@ def write_partitions(
             raise ConfigError(f"two streams have one name: {path.stem}")
         if not path.is_file():
             raise MissingFileError(f"{path} does not exist")
-    mine = [_wanted(path, folder, tuple(dict.fromkeys(planes))) for path in of_shard(paths, shard)]
+    mine = [_wanted(path, folder, tuple(dict.fromkeys(planes)), tus) for path in of_shard(paths, shard)]
     missing = [wanted for wanted in mine if not _is_made(wanted)]
     work_through(
         _write,
@@ -71,12 +75,13 @@ def write_partitions(
     return [wanted.file for wanted in mine]
 
 
-def _wanted(stream: Path, folder: Path, planes: tuple[str, ...]) -> _Wanted:
+def _wanted(stream: Path, folder: Path, planes: tuple[str, ...], tus: bool) -> _Wanted:
     key: dict[str, Any] = {"stream": stream.name, "sha256": sha256_file(stream), "reader": READER}
     if not planes:
-        return _Wanted(stream, planes, folder / f"{stream.stem}.parquet", key)
+        key["table"] = "transform blocks" if tus else "CUs and their transforms"
+        return _Wanted(stream, planes, tus, folder / f"{stream.stem}.parquet", key)
     key |= {"planes": list(planes), "rebuilder": REBUILDER}
-    return _Wanted(stream, planes, folder / stream.stem / PLANES_FILE, key)
+    return _Wanted(stream, planes, tus, folder / stream.stem / PLANES_FILE, key)
 
 
 def _is_made(wanted: _Wanted) -> bool:
@@ -95,6 +100,7 @@ def _write(wanted: _Wanted) -> None:
         told = {"key": wanted.key, "files": files, "positions": list(made.positions), "shown": made.shown}
         write_json(wanted.file, told)
         return
-    table = stream_table(wanted.stream).to_arrow().replace_schema_metadata({"codecnn": json.dumps(wanted.key)})
+    table = stream_transform_blocks(wanted.stream) if wanted.tus else stream_table(wanted.stream).to_arrow()
+    table = table.replace_schema_metadata({"codecnn": json.dumps(wanted.key)})
     with atomic_path(wanted.file) as part:
         pq.write_table(table, part)

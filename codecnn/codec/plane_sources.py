@@ -7,10 +7,14 @@ picture; all three read this list, so that a plane is added here.
 from dataclasses import dataclass
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.codec.blocks.planes import BLOCK_PLANES
+from codecnn.codec.blocks.planes import BLOCK_PLANES, TRANSFORM_PLANES
 
-BLOCK_FILE, STRENGTH_FILE = "block_planes", "strengths"
-CELL_FILES: dict[str, tuple[str, ...]] = {BLOCK_FILE: BLOCK_PLANES, STRENGTH_FILE: ("bs_v", "bs_h")}
+BLOCK_FILE, TRANSFORM_FILE, STRENGTH_FILE = "block_planes", "transforms", "strengths"
+CELL_FILES: dict[str, tuple[str, ...]] = {
+    BLOCK_FILE: BLOCK_PLANES,
+    TRANSFORM_FILE: TRANSFORM_PLANES,
+    STRENGTH_FILE: ("bs_v", "bs_h"),
+}
 """The files of a unit that hold planes of 4x4 cells, and which in which order; the others hold pictures."""
 
 
@@ -85,18 +89,33 @@ CELL_PLANES: dict[str, Cells] = {
     "pred_mode": Cells("pred_mode", 3.0),  # inter, intra, IBC, palette
     "intra_mode": Cells("intra_mode", 67.0),
     "partition": Cells("partition", 3.0),  # two bits: edges to the left and above
+    "cbf_y": Cells("cbf_y", 1.0, TRANSFORM_FILE),
+    "ts_y": Cells("ts_y", 1.0, TRANSFORM_FILE),
+    "mts": Cells("mts", 4.0, TRANSFORM_FILE),
+    "tr_hor": Cells("tr_hor", 2.0, TRANSFORM_FILE),  # DCT-II, DST-VII, DCT-VIII
+    "tr_ver": Cells("tr_ver", 2.0, TRANSFORM_FILE),
+    "lfnst": Cells("lfnst", 2.0, TRANSFORM_FILE),
+    "bdpcm": Cells("bdpcm", 2.0, TRANSFORM_FILE),  # none, horizontal, vertical
     "bs_v": Cells("bs_v", 2.0, STRENGTH_FILE),
     "bs_h": Cells("bs_h", 2.0, STRENGTH_FILE),
 }
-"""Planes of the coding tree, and boundary strengths at the left and the upper edges of 4x4 samples."""
+"""Planes of the coding tree, of its transforms, and boundary strengths at the left and upper edges of 4x4 samples."""
 
 REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
 """Planes of intra pictures that are rebuilt from a VVC bitstream, by the names that `codecnn.reconstruct` knows too."""
 
 
+TREE_PLANES = tuple(name for name in CELL_PLANES if name not in REBUILT_PLANES)
+"""Planes that are drawn from a table of CUs."""
+
+RECIPE_PLANES = (*REBUILT_PLANES, *TRANSFORM_PLANES)
+"""Planes that a store has where its recipe asks for them."""
+
+
 def how_to_have(name: str) -> str:
     """The end of a sentence that says that a store has no plane `name`: what in a recipe gives it."""
-    return f": the key planes: [{name}] of its recipe rebuilds it" if name in REBUILT_PLANES else ""
+    verb = "rebuilds" if name in REBUILT_PLANES else "gives"
+    return f": the key planes: [{name}] of its recipe {verb} it" if name in RECIPE_PLANES else ""
 
 
 def file_of(name: str) -> str:

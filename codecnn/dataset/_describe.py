@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from codecnn.codec import CodedPicture, CodedSequence
-from codecnn.dataset._measure import BLOCK_PLANES_FILE, BLOCKS
+from codecnn.dataset._measure import BLOCK_PLANES_FILE, BLOCKS, TRANSFORMS_FILE
 from codecnn.dataset._originals import Original
 from codecnn.dataset.records import CodedUnit, GivenRecord, PictureRecord
 from codecnn.runs import sha256_file
@@ -25,6 +25,7 @@ def describe(
     optional = {"bitstream": coded.bitstream, "unfiltered": coded.unfiltered, "prediction": coded.prediction}
     optional |= {"residual": coded.residual, "strengths": coded.strengths}
     optional |= {"blocks": folder / BLOCKS, "block_planes": folder / BLOCK_PLANES_FILE}
+    optional |= {"transforms": folder / TRANSFORMS_FILE}
     # What a unit does not have is left out of its JSON, so it must not be set here either.
     kept = {name: path for name, path in optional.items() if path and path.exists()}
     has: dict[str, Any] = {name: f"{place}/{path.name}" for name, path in kept.items()}

@@ -9,23 +9,29 @@ import pyarrow as pa
 
 from codecnn.codec import CodedSequence
 from codecnn.codec.blocks.files import write_blocks as write_table
-from codecnn.codec.blocks.planes import block_planes, ctu_depths
+from codecnn.codec.blocks.planes import BLOCK_PLANES, TRANSFORM_PLANES, block_planes, ctu_depths
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.dataset.store import UNIT_SCHEMA
 from codecnn.quality import ctu_grid, ctu_means, psnr_of_mse
 from codecnn.runs import atomic_path
 from codecnn.video import open_raw
 
-BLOCKS, BLOCK_PLANES_FILE = "blocks.parquet", "block_planes.npy"
+BLOCKS, BLOCK_PLANES_FILE, TRANSFORMS_FILE = "blocks.parquet", "block_planes.npy", "transforms.npy"
 
 
-def write_blocks(folder: Path, blocks: BlockTable, sequence: CodedSequence) -> None:
-    """Write a unit's CUs as a table and, rasterised, as planes of 4x4 cells that the loader maps into memory."""
-    write_table(folder / BLOCKS, blocks)
+def write_blocks(folder: Path, blocks: BlockTable, sequence: CodedSequence, *, transforms: bool) -> None:
+    """Write a unit's CUs as a table and, rasterised, as planes of 4x4 cells that the loader maps into memory.
+
+    Without `transforms` nothing is kept of those, so that a unit whose recipe does not ask for them is what it was
+    before they were read.
+    """
+    write_table(folder / BLOCKS, blocks if transforms else blocks.without_transforms())
     form = sequence.format
     pocs = [picture.poc for picture in sequence.pictures]
-    with atomic_path(folder / BLOCK_PLANES_FILE) as part, part.open("wb") as file:
-        np.save(file, block_planes(blocks, pocs, form.width, form.height))
+    files = {BLOCK_PLANES_FILE: BLOCK_PLANES} | ({TRANSFORMS_FILE: TRANSFORM_PLANES} if transforms else {})
+    for name, planes in files.items():
+        with atomic_path(folder / name) as part, part.open("wb") as file:
+            np.save(file, block_planes(blocks, pocs, form.width, form.height, planes))
 
 
 def measure(

@@ -36,6 +36,7 @@ from codecnn.codec import (
 )
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.intra_planes import REBUILDER, with_intra_planes
+from codecnn.codec.plane_sources import TRANSFORM_FILE
 from codecnn.dataset._describe import describe
 from codecnn.dataset._measure import measure, write_blocks
 from codecnn.dataset._originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
@@ -229,9 +230,10 @@ def _code(plan: _Plan, work: _Work) -> None:
             codec: Codec = StreamsCodec(plan.given) if plan.given else get_codec(work.recipe.codec, work.tools)
             sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
             sequence = _with_planes(plan, sequence, work.recipe, folder)
-            blocks, no_blocks = _blocks(plan, sequence)
+            transforms = TRANSFORM_FILE in work.recipe.rebuilt_files
+            blocks, no_blocks = _blocks(plan, sequence, needed=transforms)
             if blocks is not None:
-                write_blocks(folder, blocks, sequence)
+                write_blocks(folder, blocks, sequence, transforms=transforms)
             rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
             pq.write_table(rows, folder / CTUS)
             facts = {"key": plan.key, "sequence": plan.source.name, "qp": plan.settings.qp, "encoder": work.identity}
@@ -247,20 +249,22 @@ def _code(plan: _Plan, work: _Work) -> None:
 
 def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
     """The unit with the planes that the recipe wants rebuilt from its bitstream."""
-    if not recipe.planes:
+    if not recipe.rebuilt_planes:
         return sequence
     try:
-        return with_intra_planes(sequence, recipe.planes, folder)
+        return with_intra_planes(sequence, recipe.rebuilt_planes, folder)
     except FormatError as error:
         raise type(error)(f"{plan.source.name} at QP {plan.settings.qp}: {error}") from error
 
 
-def _blocks(plan: _Plan, sequence: CodedSequence) -> tuple[BlockTable | None, str | None]:
-    """The unit's CUs, or the reason why they cannot be read, in a sentence."""
+def _blocks(plan: _Plan, sequence: CodedSequence, needed: bool) -> tuple[BlockTable | None, str | None]:
+    """The unit's CUs, or the reason why they cannot be read, in a sentence, which is an error where they are needed."""
     unit = f"{plan.source.name} at QP {plan.settings.qp}"
     try:
         return block_table(sequence), None
     except UnsupportedError as error:
+        if needed:
+            raise UnsupportedError(f"{unit}: {error}") from error
         return None, f"{unit} has no depth: {error}"
     except (FormatError, EncoderError) as error:
         raise type(error)(f"{unit}: {error}") from error

@@ -20,7 +20,7 @@ from pydantic import (
 
 from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given, makes_vvc
 from codecnn.codec.base import CONFIGURATIONS
-from codecnn.codec.plane_sources import file_of
+from codecnn.codec.plane_sources import REBUILT_PLANES, file_of
 from codecnn.codec.streams import UNKNOWN_PRESET
 from codecnn.dataset._streams import StreamSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
@@ -83,6 +83,9 @@ class SequenceSpec(_Spec):
 
 
 CtuSize = Literal[16, 32, 64, 128]
+_Plane = Literal[
+    "unf_y", "pred_y", "resid_y", "bs_v", "bs_h", "cbf_y", "ts_y", "mts", "tr_hor", "tr_ver", "lfnst", "bdpcm"
+]
 
 _CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """What a recipe says on coding, under the names of `CodecSettings`."""
@@ -162,8 +165,8 @@ class Recipe(_Spec):
     params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
     ctc: bool = Field(default=False, description="ra and ldb as near to JVET's common test conditions as libvvenc goes")
-    planes: list[Literal["unf_y", "pred_y", "resid_y", "bs_v", "bs_h"]] = Field(
-        default=[], description="of intra pictures, rebuilt from the VVC bitstreams as they are"
+    planes: list[_Plane] = Field(
+        default=[], description="from the VVC bitstreams as they are; the first five of intra pictures only"
     )
     times: bool = Field(
         default=False,
@@ -232,7 +235,8 @@ class Recipe(_Spec):
         listed = ", ".join(self.planes)
         if self.codec != STREAMS and not makes_vvc(self.codec):
             raise ValueError(f"planes: {listed} are rebuilt from VVC bitstreams, and {self.codec} makes others")
-        if self.configuration != "ai":
+        if self.configuration != "ai" and self.rebuilt_planes:
+            listed = ", ".join(self.rebuilt_planes)
             raise ValueError(f"planes: {listed} are those of intra pictures, and need the configuration ai")
         for name, key, given in (
             ("unf_y", "unfiltered: true", self.unfiltered),
@@ -240,6 +244,11 @@ class Recipe(_Spec):
         ):
             if name in self.planes and given:
                 raise ValueError(f"planes: {name} would be there twice, give it or {key}")
+
+    @property
+    def rebuilt_planes(self) -> list[str]:
+        """Those of `planes` that are rebuilt as pictures are."""
+        return [name for name in self.planes if name in REBUILT_PLANES]
 
     @property
     def rebuilt_files(self) -> list[str]:

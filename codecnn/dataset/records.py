@@ -130,6 +130,7 @@ class CodedUnit(Record):
     strengths_file: _FileName | None = Field(default=None, alias="strengths")
     blocks_file: _FileName | None = Field(default=None, alias="blocks")
     block_planes_file: _FileName | None = Field(default=None, alias="block_planes")
+    transforms_file: _FileName | None = Field(default=None, alias="transforms")
     psnr_y: float | None = Field(description="mean over the pictures in dB; None where one of them has no error")
     psnr_u: float | None
     psnr_v: float | None

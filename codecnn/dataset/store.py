@@ -67,7 +67,7 @@ class Unit(CodedUnit):
 
     def has(self, file: str) -> bool:
         """Whether the unit has a file "original", "decoded", "unfiltered", "prediction", "residual", "teacher" of
-        pictures, or "block_planes", "strengths" of cells."""
+        pictures, or "block_planes", "transforms", "strengths" of cells."""
         return getattr(self, f"{file}_file") is not None
 
     def path(self, file: str) -> Path:
@@ -126,7 +126,7 @@ class Unit(CodedUnit):
         return self.cells("block_planes")
 
     def cells(self, file: str) -> npt.NDArray[np.int8] | None:
-        """The planes of 4x4 cells of "block_planes" or "strengths", likewise: those of `plane_sources.CELL_FILES`."""
+        """The planes of 4x4 cells of one of `plane_sources.CELL_FILES`, likewise."""
         return map_cells(self.path(file)) if self.has(file) else None
 
 

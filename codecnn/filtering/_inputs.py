@@ -18,10 +18,10 @@ from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures,
 from codecnn.codec.intra_planes import RESIDUAL_ZERO, signed_samples
 from codecnn.codec.plane_sources import (
     CELL_PLANES,
-    REBUILT_PLANES,
     SAMPLE_PLANES,
     SLICE_TYPE_PLANE,
     SLICE_TYPES,
+    TREE_PLANES,
     how_to_have,
 )
 from codecnn.dataset.store import Unit
@@ -49,7 +49,7 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
             with video:
                 planes[name] = np.array(video[picture].planes[SAMPLES_BESIDE[name].component])
         elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
-            planes[name] = _full_size(cells[picture], name, unit.format)
+            planes[name] = _full_size(cells[picture, CELL_PLANES[name].index], name, unit.format)
         elif name == SLICE_TYPE_PLANE:
             planes[name] = np.full((unit.format.height, unit.format.width), unit.inter(picture), np.float32)
         elif name in SAMPLES_BESIDE or name in CELL_PLANES:
@@ -82,12 +82,12 @@ def planes_beside(
             raise ConfigError(
                 f"the network needs the plane {name!r}, {SAMPLES_BESIDE[name].beside}: give it as --plane {name}=FILE"
             )
-        if name in CELL_PLANES and name in REBUILT_PLANES:
+        if name in CELL_PLANES and name not in TREE_PLANES:
             if rebuilt is None:
                 raise ConfigError(
                     f"the network needs the plane {name!r}, which an all-intra VVC bitstream as input tells"
                 )
-        elif name in CELL_PLANES and table is None:
+        elif name in TREE_PLANES and table is None:
             raise ConfigError(
                 f"the network needs the plane {name!r} of the coding tree, which a VVC bitstream "
                 "as input tells: give a table of the CUs as --blocks FILE"
@@ -99,7 +99,8 @@ def planes_beside(
         # A residual has a sign, and may be as large as the range of samples: `codecnn partition` writes it in 16 bit.
         if ours[:2] != theirs[:2] or theirs[2] != (16 if SAMPLES_BESIDE[name].signed else ours[2]):
             raise ConfigError(f"{video.path} for {name!r} is {video.format}, the decoded pictures are {video_format}")
-    cell_names = [name for name in names if name in CELL_PLANES and name not in REBUILT_PLANES]
+    tree = [name for name in names if name in TREE_PLANES]
+    columns = [CELL_PLANES[name].column for name in tree]
 
     def beside(number: int) -> Planes:
         planes: dict[str, Array] = {name: video[number].y for name, video in videos.items()}
@@ -107,9 +108,9 @@ def planes_beside(
             if SAMPLES_BESIDE[name].signed:
                 residual = planes[name].astype(np.int32) - RESIDUAL_ZERO
                 planes[name] = signed_samples(residual, video_format.bit_depth)
-        if table is not None and cell_names:
-            (cells,) = block_planes(table, [number], video_format.width, video_format.height)
-            planes |= {name: _full_size(cells, name, video_format) for name in cell_names}
+        if table is not None and tree:
+            (cells,) = block_planes(table, [number], video_format.width, video_format.height, columns)
+            planes |= {name: _full_size(plane, name, video_format) for name, plane in zip(tree, cells, strict=True)}
         if rebuilt is not None:
             planes |= rebuilt(number)
         if slice_types:
@@ -161,8 +162,7 @@ def _of_stream(
 
 
 def _full_size(cells: npt.NDArray[np.int8], name: str, video_format: VideoFormat) -> Array:
-    """The plane `name` of all those of a picture's cells, scaled, each 4x4 cell repeated: (h, w)."""
-    plane = CELL_PLANES[name]
-    scaled = np.maximum(cells[plane.index], 0).astype(np.float32) / np.float32(plane.scale)
+    """The cells of the plane `name`, scaled, each 4x4 cell repeated: (h, w)."""
+    scaled = np.maximum(cells, 0).astype(np.float32) / np.float32(CELL_PLANES[name].scale)
     full: Array = scaled.repeat(BLOCK_SIZE, axis=0).repeat(BLOCK_SIZE, axis=1)
     return full[: video_format.height, : video_format.width]

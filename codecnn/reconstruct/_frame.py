@@ -42,7 +42,7 @@ RECON, PRED, RESI, STRIDE = (_next(3)[0] for _ in range(4))
 
 # Of the slice and its parameter sets; coefficients have log2 of their range in bits, and a sign.
 TRANSFORM_RANGE = _next(1)[0]
-DEP_QUANT, MIN_QP_TS, JOINT_SIGN, MTS, IMPLICIT_MTS, COLLOCATED = _next(6)
+DEP_QUANT, MIN_QP_TS, JOINT_SIGN, COLLOCATED = _next(4)
 LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _next(6)
 LISTS_NOT_FOR_ACT, DEBLOCKED, ACROSS_TILES, ACROSS_SLICES = _next(4)
 
@@ -97,6 +97,3 @@ the left and of the upper edge."""
 
 SLICE_REGIONS = MAX_TILES + 1
 """U_REGION is 1 + tile + SLICE_REGIONS * slice."""
-
-TRANSFORM_SKIP, DCT2, DST7, DCT8 = -1, 0, 1, 2
-"""Horizontal and vertical transforms."""

@@ -44,9 +44,9 @@ def residual_of_block(
     scale_levels(f, at, count, component, log2_w, log2_h, qp, False, lfnst > 0)
     if lfnst and log2_w >= 2 and log2_h >= 2:
         inverse_lfnst(f, log2_w, log2_h, lfnst_mode(f, component, log2_w, log2_h), lfnst)
-    kernel_h, kernel_v = fr.DCT2, fr.DCT2
+    kernel_h, kernel_v = st.DCT2, st.DCT2
     if component == 0:
-        kernel_h, kernel_v = kernels_of_luma(f, width, height)
+        kernel_h, kernel_v = log[unit + lg.U_KERNEL_H], log[unit + lg.U_KERNEL_V]
     inverse_transform(f, log2_w, log2_h, kernel_h, kernel_v, out)
 
 
@@ -63,22 +63,6 @@ def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
         if f.log[unit + lg.U_ISP]:
             log2_w, log2_h = log2(f.log[unit + lg.U_W]), log2(f.log[unit + lg.U_H])
     return wide_angle(mode, log2_w, log2_h)
-
-
-@compiled
-def kernels_of_luma(f: Frame, width: int, height: int) -> tuple[int, int]:
-    """trTypeHor and trTypeVer (8.7.4.1, tables 39 and 40) of a luma block."""
-    p, log, unit = f.p, f.log, f.p[fr.UNIT]
-    parts = log[unit + lg.U_ISP] != 0
-    if not p[fr.MTS] or log[unit + lg.U_PRED_MODE] != st.MODE_INTRA or (parts and log[unit + lg.U_LFNST]):
-        return fr.DCT2, fr.DCT2
-    if parts or (p[fr.IMPLICIT_MTS] and log[unit + lg.U_LFNST] == 0 and log[unit + lg.U_MIP] == 0):
-        horizontal = fr.DST7 if 4 <= width <= 16 else fr.DCT2
-        return horizontal, fr.DST7 if 4 <= height <= 16 else fr.DCT2
-    index = log[unit + lg.U_MTS]
-    if index == 0:
-        return fr.DCT2, fr.DCT2
-    return fr.DCT8 if (index - 1) & 1 else fr.DST7, fr.DCT8 if (index - 1) >> 1 else fr.DST7
 
 
 @compiled

@@ -5,6 +5,7 @@ import numpy as np
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._scaling import clip
+from codecnn.vvc import state as st
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.scans import SCAN
 
@@ -12,10 +13,10 @@ from codecnn.vvc.scans import SCAN
 @compiled
 def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
     """Where in `Frame.s` transMatrix of 2^log2_size samples lies, and from one frequency's row to the next."""
-    if kernel == fr.DCT2:
+    if kernel == st.DCT2:
         # The smaller ones are every second, fourth, ... row of that of 64 samples.
         return fr.DCT2_AT, 64 << (6 - log2_size)
-    first = fr.DST7_AT if kernel == fr.DST7 else fr.DCT8_AT
+    first = fr.DST7_AT if kernel == st.DST7 else fr.DCT8_AT
     return first + 1024 * (log2_size - 2), 1 << log2_size
 
 

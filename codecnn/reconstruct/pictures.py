@@ -144,8 +144,6 @@ def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     p[fr.CHROMA], p[fr.BIT_DEPTH], p[fr.LOG2_CTU] = sps.sps_chroma_format_idc, sps.bit_depth, sps.ctb_log2_size_y
     p[fr.WAVEFRONT] = sps.sps_entropy_coding_sync_enabled_flag
     p[fr.COLLOCATED] = sps.sps_chroma_vertical_collocated_flag
-    p[fr.MTS] = sps.sps_mts_enabled_flag
-    p[fr.IMPLICIT_MTS] = sps.sps_mts_enabled_flag and not sps.sps_explicit_mts_intra_enabled_flag
     p[fr.TRANSFORM_RANGE] = sps.log2_transform_range
     p[fr.MIN_QP_TS] = sps.min_qp_prime_ts
     for kind, table in enumerate(sps.chroma_qp_tables):

@@ -8,13 +8,13 @@ from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
 from codecnn.vvc.compiled import compiled
 from codecnn.vvc.inter import inter_unit
-from codecnn.vvc.intra import intra_chroma, intra_luma
+from codecnn.vvc.intra import VERTICAL, intra_chroma, intra_luma
 from codecnn.vvc.log import begin_unit, end_unit
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.palette import palette_unit
 from codecnn.vvc.quantization import predict_qp
 from codecnn.vvc.state import Work
-from codecnn.vvc.transform import isp_parts, transform_tree
+from codecnn.vvc.transform import choose_kernels, isp_parts, transform_tree
 
 
 @compiled
@@ -57,6 +57,8 @@ def coding_unit(w: Work) -> None:
         transform_tree(w)
         decode_lfnst(w)
         decode_mts(w)
+        if not chroma:
+            choose_kernels(w)
     if not chroma:
         fill(w, st.CU_SKIP, n[st.SKIP])
         fill(w, st.CU_QP, n[st.QP_Y])
@@ -80,13 +82,34 @@ def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
     row[1], row[2], row[3], row[4] = n[st.X], n[st.Y], n[st.W], n[st.H]
     row[5], row[6] = n[st.DEPTH_QT], n[st.DEPTH_MTT]
     row[st.CU_BINS] = n[st.BINS]
+    record_transforms(w, row[st.CU_TRANSFORM :])
     if chroma:
         # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
         row[9] = peek(w, st.CU_QP, n[st.X] + n[st.W] // 2, n[st.Y] + n[st.H] // 2)
         return
     row[7], row[8], row[9] = n[st.PRED_MODE], n[st.INTRA_MODE], n[st.QP_Y]
     row[10], row[11], row[12], row[13] = n[st.MIP_FLAG], n[st.ISP_SPLIT], n[st.MRL_IDX], n[st.SKIP]
-    row[14], row[15], row[16] = n[st.BDPCM_LUMA], n[st.LFNST_IDX], n[st.CBF_LUMA]
+
+
+@compiled
+def record_transforms(w: Work, row: npt.NDArray[np.int32]) -> None:
+    """TRANSFORM_COLUMNS of the coding unit at hand, of the components that its tree has."""
+    n = w.n
+    cbf, ts = n[st.CBF_ANY], n[st.TS_ANY]
+    row[9] = n[st.LFNST_IDX]
+    if n[st.TREE] != st.DUAL_CHROMA:
+        row[0], row[3] = cbf & 1, ts & 1
+        row[6], row[7], row[8] = n[st.MTS_IDX], n[st.KERNEL_H], n[st.KERNEL_V]
+        row[10] = bdpcm_direction(n[st.BDPCM_LUMA], n[st.INTRA_MODE])
+    if n[st.TREE] != st.DUAL_LUMA and n[st.CHROMA]:
+        row[1], row[2], row[4], row[5] = cbf >> 1 & 1, cbf >> 2, ts >> 1 & 1, ts >> 2
+        row[11], row[12] = bdpcm_direction(n[st.BDPCM_CHROMA], n[st.CHROMA_MODE]), n[st.JOINT_ANY]
+
+
+@compiled
+def bdpcm_direction(flag: int, mode: int) -> int:
+    """0 without BDPCM, 1 for horizontal and 2 for vertical, of which its mode is one."""
+    return 0 if not flag else 2 if mode == VERTICAL else 1
 
 
 @compiled

@@ -36,7 +36,7 @@ class ParsedCtus(NamedTuple):
 
 
 def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
-    """Every coding unit of a picture in decoding order: an int32 array (n, 18), columns as in `state.CU_COLUMNS`.
+    """Every coding unit of a picture in decoding order: an int32 array (n, columns) as in `state.CU_COLUMNS`.
 
     Positions and sizes are luma samples, also of a separate chroma tree (`channel` 1), whose rows carry no modes: -1
     is what a row does not have. Raises FormatError for damaged slice data.

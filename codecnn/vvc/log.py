@@ -10,12 +10,13 @@ from codecnn.vvc.state import Work
 
 U_SIZE, U_X, U_Y, U_W, U_H, U_TREE, U_REGION, U_PRED_MODE, U_MODE, U_MIP, U_MIP_TRANSPOSED = range(11)
 U_ISP, U_MRL, U_BDPCM, U_BDPCM_C, U_MODE_C, U_COLOCATED_MODE, U_LFNST, U_MTS, U_QP, U_CHROMA_QP, U_UNITS = range(11, 22)
-U_ACT, U_VECTOR_X, U_VECTOR_Y = range(22, 25)
-UNIT_HEADER = 25
+U_ACT, U_VECTOR_X, U_VECTOR_Y, U_KERNEL_H, U_KERNEL_V = range(22, 27)
+UNIT_HEADER = 27
 """Places in a coding unit, in luma samples: `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with
 CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` one more than cu_chroma_qp_offset_idx, `U_UNITS` the number of transform
-units, `U_ACT` cu_act_enabled_flag, `U_VECTOR_X` and `U_VECTOR_Y` the block vector of IBC. What follows in a palette
-unit are the samples of each component, row after row, -1 - palette_escape_val where that is coded."""
+units, `U_ACT` cu_act_enabled_flag, `U_VECTOR_X` and `U_VECTOR_Y` the block vector of IBC, `U_KERNEL_H` and
+`U_KERNEL_V` the kernels of its luma's transforms. What follows in a palette unit are the samples of each component, row
+after row, -1 - palette_escape_val where that is coded."""
 
 T_X, T_Y, T_W, T_H, T_CHROMA, T_CODED, T_JOINT, T_SKIP, T_LEVELS = range(9)
 BLOCK_HEADER = T_LEVELS + 3
@@ -54,6 +55,7 @@ def end_unit(w: Work) -> None:
     unit[U_COLOCATED_MODE], unit[U_LFNST], unit[U_MTS] = n[st.COLOCATED_MODE], n[st.LFNST_IDX], n[st.MTS_IDX]
     unit[U_QP], unit[U_CHROMA_QP], unit[U_UNITS] = n[st.QP_Y], n[st.CHROMA_QP_IDX], n[st.UNITS]
     unit[U_ACT], unit[U_VECTOR_X], unit[U_VECTOR_Y] = n[st.ACT_FLAG], n[st.VECTOR_X], n[st.VECTOR_Y]
+    unit[U_KERNEL_H], unit[U_KERNEL_V] = n[st.KERNEL_H], n[st.KERNEL_V]
     if n[st.TREE] == st.DUAL_CHROMA:
         # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
         unit[U_QP] = w.maps[st.CU_QP, (n[st.Y] + n[st.H] // 2) >> 2, (n[st.X] + n[st.W] // 2) >> 2]

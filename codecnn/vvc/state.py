@@ -62,10 +62,11 @@ QG_X, QG_Y, QG_NEW, QG_FIRST, QG_ROW_FIRST, QP_CODED, CHROMA_QP_CODED, QP_Y, PRE
 # Of the coding unit at hand: all from CU_FIRST to CU_LAST are 0 where one begins.
 SKIP, ISP_SPLIT, BDPCM_LUMA, BDPCM_CHROMA, MIP_FLAG, MRL_IDX, INTRA_MODE = _next(7)
 SBT_FLAG, SBT_HORIZONTAL, SBT_POS, SBT_QUAD, CIIP_FLAG, LFNST_IDX, MERGE = _next(7)
-CBF_LUMA, PREVIOUS_CBF, INFER_CBF, TS_LUMA, TS_ANY = _next(5)
+CBF_ANY, PREVIOUS_CBF, INFER_CBF, TS_LUMA, TS_ANY, JOINT_ANY, KERNEL_H, KERNEL_V = _next(8)
 MIP_TRANSPOSED, CHROMA_MODE, COLOCATED_MODE, MTS_IDX, UNITS, ACT_FLAG, VECTOR_X, VECTOR_Y = _next(8)
 LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT = _next(4)
 CU_FIRST, CU_LAST = SKIP, MTS_ZERO_OUT
+"""CBF_ANY and TS_ANY have a bit a component (1 Y, 2 Cb, 4 Cr), JOINT_ANY is the largest mode of joint Cb-Cr."""
 
 # Of the transform block at hand: context coded bins that it may still have (RemCcbs), state of dependent quantization,
 # its coefficients' columns and rows, its component, what stands for levels beyond them (HistValue), and whether the
@@ -138,11 +139,15 @@ MODE_INTER, MODE_INTRA, MODE_IBC, MODE_PALETTE = range(4)
 
 NO_SPLIT, QT, BT_HOR, BT_VER, TT_HOR, TT_VER = range(6)
 ISP_NONE, ISP_HOR, ISP_VER = range(3)
+DCT2, DST7, DCT8 = range(3)
+"""trType of clause 8.7.4.1; VTM numbers the last two the other way round."""
 
-_CU_COLUMNS = "channel x y w h qt_depth mt_depth pred_mode intra_mode qp mip isp mrl skip bdpcm lfnst cbf bins"
-CU_COLUMNS = tuple(_CU_COLUMNS.split())
+_TRANSFORM_COLUMNS = "cbf_y cbf_cb cbf_cr ts_y ts_cb ts_cr mts tr_hor tr_ver lfnst bdpcm bdpcm_chroma joint_cbcr"
+TRANSFORM_COLUMNS = tuple(_TRANSFORM_COLUMNS.split())
+_CU_COLUMNS = "channel x y w h qt_depth mt_depth pred_mode intra_mode qp mip isp mrl skip"
+CU_COLUMNS = (*_CU_COLUMNS.split(), *TRANSFORM_COLUMNS, "bins")
 """Columns of `cus`; `bins` is a hash of all bins of the slice so far but for those of the loop filters."""
-CU_BINS = CU_COLUMNS.index("bins")
+CU_TRANSFORM, CU_BINS = CU_COLUMNS.index(TRANSFORM_COLUMNS[0]), CU_COLUMNS.index("bins")
 
 # Values of n[FAULT].
 FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP, FAULT_LEVEL, FAULT_PALETTE = range(7)

@@ -102,8 +102,9 @@ def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int,
     joint = 0
     if n[st.JOINT_CBCR] and ((n[st.PRED_MODE] == st.MODE_INTRA and (cb or cr)) or (cb and cr)):
         joint = decode_bin(w, c.TU_JOINT_CBCR_RESIDUAL_FLAG + 2 * cb + cr - 1)
-    if luma:
-        n[st.CBF_LUMA] = 1
+    n[st.CBF_ANY] |= luma + 2 * cb + 4 * cr
+    if joint:
+        n[st.JOINT_ANY] = max(n[st.JOINT_ANY], 2 * cb + cr)
     if isp and has_chroma:
         width_c, height_c = n[st.W] >> n[st.SUB_WIDTH], n[st.H] >> n[st.SUB_HEIGHT]
     else:
@@ -155,9 +156,38 @@ def transform_block(w: Work, width: int, height: int, component: int, may_skip: 
     if n[st.TRANSFORM_SKIP] and may_skip and not bdpcm and not n[st.SBT_FLAG] and max(width, height) <= n[st.MAX_TS]:
         skip = decode_bin(w, c.TRANSFORM_SKIP_FLAG + (component > 0))
     if skip:
-        n[st.TS_ANY] = 1
+        n[st.TS_ANY] |= 1 << component
     if skip and not n[st.TS_RESIDUAL_OFF]:
         residual_ts_coding(w, log2(width), log2(height), bdpcm == 1)
     else:
         residual_coding(w, log2(width), log2(height), component, skip == 1)
     return skip
+
+
+@compiled
+def choose_kernels(w: Work) -> None:
+    """KERNEL_H and KERNEL_V: trTypeHor and trTypeVer of the unit's coded luma blocks (clause 8.7.4.1).
+
+    They stay DCT2 where there is none, or where it is not transformed.
+    """
+    n = w.n
+    if not n[st.MTS] or not n[st.CBF_ANY] & 1 or n[st.TS_ANY] & 1 or n[st.LFNST_IDX]:
+        return
+    width, height, parts = n[st.W], n[st.H], isp_parts(w)
+    explicit = n[st.MTS_INTRA] == 1 or n[st.MIP_FLAG] == 1 or n[st.PRED_MODE] != st.MODE_INTRA
+    if n[st.SBT_FLAG]:
+        part = 4 if n[st.SBT_QUAD] else 2
+        across, down = (1, part) if n[st.SBT_HORIZONTAL] else (part, 1)
+        if max(width // across, height // down) <= 32:
+            first = st.DST7 if n[st.SBT_POS] else st.DCT8
+            n[st.KERNEL_H], n[st.KERNEL_V] = (st.DST7, first) if n[st.SBT_HORIZONTAL] else (first, st.DST7)
+    elif parts > 1 or not explicit:
+        if n[st.ISP_SPLIT] == st.ISP_HOR:
+            height //= parts
+        elif n[st.ISP_SPLIT] == st.ISP_VER:
+            width //= parts
+        n[st.KERNEL_H] = st.DST7 if 4 <= width <= 16 else st.DCT2
+        n[st.KERNEL_V] = st.DST7 if 4 <= height <= 16 else st.DCT2
+    elif n[st.MTS_IDX]:
+        n[st.KERNEL_H] = st.DST7 + ((n[st.MTS_IDX] - 1) & 1)
+        n[st.KERNEL_V] = st.DST7 + ((n[st.MTS_IDX] - 1) >> 1)

@@ -12,9 +12,10 @@ from codecnn.codec.blocks._vtm_reader import read_vtm_stats
 from codecnn.codec.blocks._x265_analysis import read_x265_analysis
 from codecnn.codec.blocks.files import read_blocks, write_blocks
 from codecnn.codec.blocks.planes import ctu_depths, rasterise
-from codecnn.codec.blocks.table import CHROMA, COLUMNS, LUMA, BlockTable
+from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, COLUMNS, LUMA, BlockTable
 from codecnn.codec.blocks.vvc_partition import stream_table
 from codecnn.errors import FormatError, MissingFileError, TableError
+from codecnn.vvc.state import TRANSFORM_COLUMNS
 from tests.helpers.block_tables import as_rows, as_table, make_table, random_partition
 from tests.helpers.golden import vtm_rows
 
@@ -24,6 +25,9 @@ from tests.helpers.golden import vtm_rows
 def test_columns_are_those_of_the_contract():
     expected = "poc channel x y w h depth qt_depth mt_depth pred_mode intra_mode qp"
     assert expected.split() == list(COLUMNS)
+    transforms = "cbf_y cbf_cb cbf_cr ts_y ts_cb ts_cr mts tr_hor tr_ver lfnst bdpcm bdpcm_chroma joint_cbcr"
+    assert transforms.split() == list(TRANSFORM_COLUMNS)
+    assert (*COLUMNS, *TRANSFORM_COLUMNS) == ALL_COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -47,13 +51,14 @@ def test_columns_are_int32_whatever_came_in():
     assert table.qp.tolist() == [-12]
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), *[st.integers(-(2**31), 2**31 - 1)] * (len(COLUMNS) - 1)), max_size=6))
+@given(st.lists(st.tuples(st.integers(0, 1), *[st.integers(-(2**31), 2**31 - 1)] * (len(ALL_COLUMNS) - 1)), max_size=6))
 def test_arrow_round_trip(rows):
-    names = ["channel", *(name for name in COLUMNS if name != "channel")]
+    rows = [(0, *rows[0][1:-1], 3), *rows[1:]] if rows else rows
+    names = ["channel", *(name for name in ALL_COLUMNS if name != "channel")]
     values = np.array(rows, np.int64).reshape(-1, len(names)).T
     table = BlockTable(**dict(zip(names, values, strict=True)))
     back = BlockTable.from_arrow(table.to_arrow())
-    assert as_rows(back) == as_rows(table)
+    assert as_rows(back, ALL_COLUMNS) == as_rows(table, ALL_COLUMNS)
     assert len(back) == len(rows)
 
 
@@ -71,6 +76,20 @@ def test_csv_is_plain_text_with_channel_letters(tmp_path):
     assert header == ",".join(COLUMNS)
     assert first == "5,L,64,-1,-1,-1,-1,-1,-1,-1,-1,-1"
     assert second.startswith("5,C,0,")
+
+
+@pytest.mark.parametrize("name", ["cus.parquet", "cus.csv"])
+def test_transforms_are_in_files_where_they_are_told_and_old_files_have_none(tmp_path, name):
+    plain = make_table(poc=[0, 0], channel=[LUMA, CHROMA], qp=[30, 31])
+    told = make_table(poc=[0, 0], channel=[LUMA, CHROMA], qp=[30, 31], cbf_y=[1, -1], mts=[4, -1], lfnst=[0, 2])
+    write_blocks(tmp_path / name, told)
+    assert as_rows(read_blocks(tmp_path / name), ALL_COLUMNS) == as_rows(told, ALL_COLUMNS)
+    assert (told.tells("mts"), told.tells("tr_hor"), plain.tells("mts")) == (True, False, False)
+    write_blocks(tmp_path / f"old_{name}", plain)
+    old = read_blocks(tmp_path / f"old_{name}")
+    assert as_rows(old, ALL_COLUMNS) == as_rows(told.without_transforms(), ALL_COLUMNS)
+    assert plain.to_arrow().column_names == list(COLUMNS)
+    assert told.to_arrow().column_names == list(ALL_COLUMNS)
 
 
 def test_an_empty_table_round_trips(tmp_path):
@@ -220,6 +239,17 @@ BlockStat: POC 4 @(   0,   0) [32x 8] QT_Depth_Chroma=1
 BlockStat: POC 4 @(   0,   0) [32x 8] MT_Depth_Chroma=0
 BlockStat: POC 4 @(   0,   0) [32x 8] QP_Chroma=35
 """
+TRANSFORMS = """\
+BlockStat: POC 4 @(   0,   0) [16x 8] LFNSTIdx=2
+BlockStat: POC 4 @(   0,   0) [16x 8] BDPCM=0
+BlockStat: POC 4 @(   0,   0) [16x 4] Cbf_Y=2
+BlockStat: POC 4 @(   0,   0) [16x 4] MTS_Y=3
+BlockStat: POC 4 @(   0,   0) [ 0x 0] Cbf_Cb=0
+BlockStat: POC 4 @(   0,   4) [16x 4] Cbf_Y=0
+BlockStat: POC 4 @(   0,   4) [16x 4] MTS_Y=1
+BlockStat: POC 4 @(  16,   4) [16x 4] Cbf_Y=1
+BlockStat: POC 4 @(   0,   0) [16x 8] Cbf_Cb=1
+"""
 TRACE_ROWS = [
     (4, LUMA, 0, 0, 16, 8, 3, 1, 2, 1, 66, -3),
     (4, LUMA, 16, 0, 16, 8, 2, -1, -1, 0, -1, -1),
@@ -231,6 +261,16 @@ def test_vtm_text_form(tmp_path):
     path = tmp_path / "trace.vtmbmsstats"
     path.write_text(HEADER + TRACE)
     assert as_rows(read_vtm_stats(path)) == TRACE_ROWS
+
+
+def test_transform_blocks_of_a_trace_count_for_the_cu_that_they_follow(tmp_path):
+    path = tmp_path / "trace.vtmbmsstats"
+    lines = TRACE.splitlines(keepends=True)
+    path.write_text(HEADER + "".join(lines[:8]) + TRANSFORMS + "".join(lines[8:]))
+    names = ("cbf_y", "ts_y", "mts", "lfnst", "bdpcm", "tr_hor", "cbf_cb")
+    table = read_vtm_stats(path)
+    assert as_rows(table) == TRACE_ROWS
+    assert as_rows(table, names) == [(1, 1, 2, 2, 0, -1, -1), (-1,) * 7, (-1,) * 7]
 
 
 def test_vtm_csv_form(tmp_path):

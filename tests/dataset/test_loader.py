@@ -49,6 +49,9 @@ def _write_unit(folder, name, qp, bit_depth, rng):
             (folder / files[file]).write_bytes(data.tobytes())
     cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), dtype=np.int8)
     np.save(folder / files["block_planes"], cells)
+    files["transforms"] = f"{name}_{qp}_transforms.npy"
+    shape = (PICTURES, len(CELL_FILES["transforms"]), *cells.shape[2:])
+    np.save(folder / files["transforms"], rng.integers(-1, 2, shape, dtype=np.int8))
     files["strengths"] = f"{name}_{qp}_strengths.npy"
     np.save(folder / files["strengths"], rng.integers(0, 3, (PICTURES, 2, *cells.shape[2:]), dtype=np.int8))
     pictures = [(poc, poc, 30.0 + poc, "IBP"[poc]) for poc in range(PICTURES)]

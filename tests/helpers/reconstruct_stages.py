@@ -26,7 +26,7 @@ from codecnn.vvc.lmcs import LumaMapping, inverse_map
 from tests.helpers import reconstruct_references as plain
 
 SIDE = 192
-KERNELS = {"DCT2": fr.DCT2, "DST7": fr.DST7, "DCT8": fr.DCT8}
+KERNELS = {"DCT2": st.DCT2, "DST7": st.DST7, "DCT8": st.DCT8}
 LEVEL_SCALE = np.array([40, 45, 51, 57, 64, 72])
 
 
@@ -62,8 +62,8 @@ def check_transforms(rng: np.random.Generator) -> None:
         for horizontal, kernel_h in KERNELS.items():
             for vertical, kernel_v in KERNELS.items():
                 f = empty_frame(bit_depth)
-                across = 16 if kernel_h != fr.DCT2 and width == 32 else width
-                down = 16 if kernel_v != fr.DCT2 and height == 32 else height
+                across = 16 if kernel_h != st.DCT2 and width == 32 else width
+                down = 16 if kernel_v != st.DCT2 and height == 32 else height
                 coefficients = np.zeros((height, width), np.int64)
                 coefficients[:down, :across] = rng.integers(-(1 << 15), 1 << 15, (down, across))
                 coefficients[rng.random((height, width)) < rng.random()] = 0

@@ -41,6 +41,15 @@ def assert_equal_tables(table: BlockTable, rows: list[dict[str, int]], channels:
             listed = [[row[name] for name in COLUMNS] for row in rows if (row["poc"], row["channel"]) == (poc, channel)]
             got = np.stack([getattr(mine, name) for name in COLUMNS], axis=1)
             np.testing.assert_array_equal(got, np.array(listed, np.int32).reshape(-1, len(COLUMNS)))
+            if channel == LUMA and rows and "cbfY" in rows[0]:
+                assert_equal_transforms(mine, [row for row in rows if (row["poc"], row["channel"]) == (poc, LUMA)])
+
+
+def assert_equal_transforms(luma: BlockTable, rows: list[dict[str, int]]) -> None:
+    """VTM's cbfY is the union of its transform blocks' flags, each shifted by the depth of the transform tree."""
+    np.testing.assert_array_equal(luma.cbf_y, [int(row["cbfY"] > 0) for row in rows])
+    np.testing.assert_array_equal(luma.lfnst, [row["lfnst"] for row in rows])
+    np.testing.assert_array_equal(luma.bdpcm, [row["bdpcm"] for row in rows])
 
 
 def test_every_golden_stream_is_tested():

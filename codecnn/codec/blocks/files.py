@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 
 from codecnn.codec.blocks._vtm_reader import read_vtm_stats
 from codecnn.codec.blocks._x265_analysis import read_x265_analysis
-from codecnn.codec.blocks.table import COLUMNS, BlockTable
+from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vtm_writer import write_vtm_stats
 from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_table
 from codecnn.errors import FormatError, MissingFileError, TableError
 from codecnn.runs import atomic_path
 
-_VTM = (".vtmbmsstats", ".vtmbmsstats.gz")
+VTM_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 
 
 def read_blocks(path: Path | str) -> BlockTable:
@@ -29,13 +29,13 @@ def read_blocks(path: Path | str) -> BlockTable:
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    suffix = _suffix(path, (".parquet", ".csv", ".csv.gz", *_VTM, ".dat", *SUFFIXES))
+    suffix = known_suffix(path, (".parquet", ".csv", ".csv.gz", *VTM_SUFFIXES, ".dat", *SUFFIXES))
     if suffix in SUFFIXES:
         return stream_table(path)
     if suffix == ".dat":
         return read_x265_analysis(path)
     try:
-        if suffix in _VTM:
+        if suffix in VTM_SUFFIXES:
             return read_vtm_stats(path)
         arrow = pq.read_table(path) if suffix == ".parquet" else pacsv.read_csv(path)
     except FormatError as error:
@@ -55,22 +55,27 @@ def write_blocks(path: Path | str, table: BlockTable) -> None:
     The file appears whole or not at all. `codecnn.codec.blocks.vtm_writer` tells what a VTM trace holds and refuses.
     """
     path = Path(path)
-    suffix = _suffix(path, (".parquet", ".csv", *_VTM))
-    if suffix in _VTM:
+    suffix = known_suffix(path, (".parquet", ".csv", *VTM_SUFFIXES))
+    if suffix in VTM_SUFFIXES:
         write_vtm_stats(path, table)
         return
-    arrow = table.to_arrow()
+    write_arrow(path, table.to_arrow())
+
+
+def write_arrow(path: Path, table: pa.Table) -> None:
+    """Write an Arrow table as `.parquet` if its name ends so, else as CSV; whole or not at all."""
     with atomic_path(path) as part:
-        if suffix == ".parquet":
-            pq.write_table(arrow, part)
+        if path.name.lower().endswith(".parquet"):
+            pq.write_table(table, part)
         else:
             with part.open("wb") as file:
                 # pyarrow would put quotes around the names.
-                file.write(",".join(COLUMNS).encode() + b"\n")
-                pacsv.write_csv(arrow, file, pacsv.WriteOptions(include_header=False, quoting_style="none"))
+                file.write(",".join(table.column_names).encode() + b"\n")
+                pacsv.write_csv(table, file, pacsv.WriteOptions(include_header=False, quoting_style="none"))
 
 
-def _suffix(path: Path, suffixes: tuple[str, ...]) -> str:
+def known_suffix(path: Path, suffixes: tuple[str, ...]) -> str:
+    """Which of `suffixes` the file's name ends in. Raises TableError for none."""
     for suffix in suffixes:
         if path.name.lower().endswith(suffix):
             return suffix

@@ -6,12 +6,15 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.table import COLUMNS, LUMA, UNKNOWN, BlockTable
+from codecnn.codec.blocks.table import ALL_COLUMNS, LUMA, UNKNOWN, BlockTable
 from codecnn.errors import TableError
 from codecnn.quality import ctu_means
 
 BLOCK_PLANES: tuple[str, ...] = ("depth", "qp", "pred_mode", "intra_mode", "partition")
 """The planes in their order: columns of `BlockTable`, and `partition`, the edges of the CUs."""
+
+TRANSFORM_PLANES: tuple[str, ...] = ("cbf_y", "ts_y", "mts", "tr_hor", "tr_ver", "lfnst", "bdpcm")
+"""What luma's transforms are in each CU, in the order of files: columns of `BlockTable` that VVC bitstreams tell."""
 
 BLOCK_SIZE = 4
 """Side of a cell in luma samples: the smallest CU of VVC (H.266 clause 7.4.3.4); HEVC's is 8."""
@@ -22,38 +25,49 @@ LEFT_EDGE, TOP_EDGE = 1, 2
 Cells = npt.NDArray[np.int32]
 
 
-def block_planes(table: BlockTable, pocs: Sequence[int], width: int, height: int) -> npt.NDArray[np.int8]:
-    """What the luma CUs of the pictures `pocs` say of each 4x4 cell: (pictures, 5, ceil(height/4), ceil(width/4)).
+def block_planes(
+    table: BlockTable, pocs: Sequence[int], width: int, height: int, names: Sequence[str] = BLOCK_PLANES
+) -> npt.NDArray[np.int8]:
+    """What the luma CUs of the pictures `pocs` say of each 4x4 cell: (pictures, names, ceil(height/4), ceil(width/4)).
 
-    Planes come in the order of `BLOCK_PLANES`. A cell that no CU covers, or a value that the table does not have, is
-    -1; CUs are cut at the picture's edge. `partition` is LEFT_EDGE | TOP_EDGE where the cell to the left or above is
-    of another CU; the border of the picture is no edge, as no filter works across it.
+    `names` are of BLOCK_PLANES and TRANSFORM_PLANES. A cell that no CU covers, or a value that the table does not
+    have, is -1; CUs are cut at the picture's edge. `partition` is LEFT_EDGE | TOP_EDGE where the cell to the left or
+    above is of another CU; the border of the picture is no edge, as no filter works across it.
 
-    Raises TableError for a CU that does not lie on the 4x4 grid, a value beyond 8 bit, and a picture without samples.
+    Raises TableError for a CU that does not lie on the 4x4 grid, a value beyond 8 bit, a picture without samples, and
+    one of TRANSFORM_PLANES that the table does not tell.
     """
+    untold = [name for name in names if name in TRANSFORM_PLANES and not table.tells(name)]
+    if untold:
+        raise TableError(f"the table of CUs does not tell {', '.join(untold)}, as VVC bitstreams do")
     if width < 1 or height < 1:
         raise TableError(f"a picture of {width}x{height} has no blocks")
     rows, columns = -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE)
-    planes = np.empty((len(pocs), len(BLOCK_PLANES), rows, columns), np.int8)
+    planes = np.empty((len(pocs), len(names), rows, columns), np.int8)
     luma = table.channel == LUMA
     for picture, poc in zip(planes, pocs, strict=True):
-        cus = table.select(luma & (table.poc == poc))
-        owner = _paint_numbers(cus, poc, rows, columns)
-        for plane, name in zip(picture[:-1], BLOCK_PLANES[:-1], strict=True):
-            # The last value is what -1, a cell of no CU, picks.
-            plane[:] = np.append(_int8_values(cus, poc, name), np.int8(UNKNOWN))[owner]
-        picture[-1] = _partition(owner)
+        cus = np.flatnonzero(luma & (table.poc == poc))
+        owner = _paint_numbers(np.array([table.x[cus], table.y[cus], table.w[cus], table.h[cus]]), poc, rows, columns)
+        for plane, name in zip(picture, names, strict=True):
+            if name == "partition":
+                plane[:] = _partition(owner)
+            else:
+                # The last value is what -1, a cell of no CU, picks.
+                plane[:] = np.append(_int8_values(getattr(table, name)[cus], poc, name), np.int8(UNKNOWN))[owner]
     return planes
 
 
-def _paint_numbers(cus: BlockTable, poc: int, rows: int, columns: int) -> Cells:
-    """The number of the CU that each cell belongs to, the later one where CUs overlap; -1 where there is none."""
-    places = np.array([cus.x, cus.y, cus.w, cus.h], np.int64)
+def _paint_numbers(cus: Cells, poc: int, rows: int, columns: int) -> Cells:
+    """The number of the CU, of `cus` (4, n): x, y, w, h, that each cell belongs to, the later one where CUs overlap.
+
+    -1 where there is none.
+    """
+    places = cus.astype(np.int64)
     off_grid = (places % BLOCK_SIZE).any(axis=0)
     if off_grid.any():
         x, y, w, h = places[:, np.flatnonzero(off_grid)[0]].tolist()
         raise TableError(f"the CU of {w}x{h} at ({x}, {y}) of POC {poc} does not lie on the grid of 4x4 blocks")
-    return cast(Cells, _painted(places // BLOCK_SIZE, np.arange(len(cus)), np.full((rows, columns), -1, np.int32)))
+    return cast(Cells, _painted(places // BLOCK_SIZE, np.arange(cus.shape[1]), np.full((rows, columns), -1, np.int32)))
 
 
 def _painted(places: npt.NDArray[np.int64], values: npt.NDArray[np.integer], plane: npt.NDArray[Any]) -> Any:
@@ -67,8 +81,7 @@ def _painted(places: npt.NDArray[np.int64], values: npt.NDArray[np.integer], pla
     return plane
 
 
-def _int8_values(cus: BlockTable, poc: int, name: str) -> npt.NDArray[np.int8]:
-    values: npt.NDArray[np.int32] = getattr(cus, name)
+def _int8_values(values: npt.NDArray[np.int32], poc: int, name: str) -> npt.NDArray[np.int8]:
     limits = np.iinfo(np.int8)
     wide = values[(values < limits.min) | (values > limits.max)]
     if wide.size:
@@ -89,8 +102,8 @@ def rasterise(table: BlockTable, poc: int, column: str, width: int, height: int)
     Samples that no CU covers are -1; what reaches past the picture's edge is cut off.
     Raises TableError for an unknown column or a value that is no int16.
     """
-    if column not in COLUMNS:
-        raise TableError(f"block statistics have no column {column!r}: one of {', '.join(COLUMNS)}")
+    if column not in ALL_COLUMNS:
+        raise TableError(f"block statistics have no column {column!r}: one of {', '.join(ALL_COLUMNS)}")
     rows = np.flatnonzero((table.poc == poc) & (table.channel == LUMA))
     values = getattr(table, column)[rows]
     limits = np.iinfo(np.int16)

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks._vtm_reader import STATISTICS, VALUES
-from codecnn.codec.blocks.table import UNKNOWN, BlockTable
+from codecnn.codec.blocks._vtm_reader import CBF, MTS, STATISTICS, VALUES
+from codecnn.codec.blocks.table import LUMA, UNKNOWN, BlockTable
 from codecnn.errors import TableError
 from codecnn.runs import atomic_path
 
@@ -29,8 +29,11 @@ RANGES = {
     "pred_mode": (0, 4),
     "intra_mode": (0, 70),
     "qp": (0, 63),
+    "lfnst": (0, 3),
+    "bdpcm": (0, 2),
 }
-"""VTM's ranges, but for QP, which it ends at HEVC's 51, and for depth, where it has 7 for luma and 10 for chroma."""
+"""VTM's ranges, but for QP, which it ends at HEVC's 51, for depth, where it has 7 for luma and 10 for chroma, and for
+flags, of which it states none."""
 
 _ROWS_AT_ONCE = 16384
 
@@ -39,11 +42,13 @@ Columns = Mapping[str, npt.NDArray[np.integer]]
 
 
 def write_vtm_stats(path: Path | str, table: BlockTable, *, width: int = 0, height: int = 0) -> None:
-    """Write CUs as a VTM trace, gzip where the name ends in .gz; `read_vtm_stats` gives the table back.
+    """Write CUs as a VTM trace, gzip where the name ends in .gz; `read_vtm_stats` gives back what VTM has names for.
 
     The size in the header is what the CUs cover, which for whole pictures is the size they are coded in; `width` and
     `height` make it larger for a table of some CUs only. A value of -1 has no line, nor have the modes of a separate
-    chroma tree, for which VTM has no name. Pictures stay in their order, each with all its CUs together.
+    chroma tree, for which VTM has no name. Of transforms there are luma's: LFNSTIdx and BDPCM, and of whole CUs Cbf_Y
+    and MTS_Y, which VTM traces, and `write_transform_blocks` writes, of transform blocks. Pictures stay in their order,
+    each with all its CUs together.
 
     Raises TableError for an empty table, a CU without depth, and a place that no picture has.
     """
@@ -60,7 +65,19 @@ def write_vtm_stats(path: Path | str, table: BlockTable, *, width: int = 0, heig
         # Masked cells have no line.
         columns[name] = np.ma.masked_where((table.channel != channel) | (values == UNKNOWN), values)
         ranges[name] = RANGES[VALUES[index]]
+    unknown = (table.channel != LUMA) | (table.cbf_y == UNKNOWN)
+    columns |= {CBF: np.ma.masked_where(unknown, table.cbf_y)}
+    columns |= {MTS: np.ma.masked_where(unknown, vtm_mts(table.ts_y, table.mts))}
+    ranges |= {CBF: (0, 1), MTS: (0, 5)}
+    if unknown.all():
+        # Names without a value would only lengthen YUView's list.
+        ranges = {name: ends for name, ends in ranges.items() if name not in (CBF, MTS, "LFNSTIdx", "BDPCM")}
     write_block_values(path, columns, ranges, width=width, height=height)
+
+
+def vtm_mts(ts: npt.NDArray[np.int32], mts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """What VTM calls MTS_Y: 0 DCT-II, 1 transform skip, from 2 on mts_idx + 1."""
+    return np.where(ts == 1, 1, np.where(mts > 0, mts + 1, 0)).astype(np.int32)
 
 
 def write_block_values(

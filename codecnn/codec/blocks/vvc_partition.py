@@ -1,6 +1,6 @@
 """What a VVC bitstream itself tells of its pictures: headers, and every CU with its depth, mode and QP."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.base import CodedSequence
-from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec.blocks.table import ALL_COLUMNS, BlockTable
 from codecnn.errors import EncoderError, FormatError, MissingFileError
 from codecnn.vvc.pictures import Picture, read_pictures
 from codecnn.vvc.sps import CHROMA_FORMATS
@@ -23,6 +23,9 @@ READER = 1
 """Goes up with every change after which a stream gives another table, for the keys of what is made from one."""
 
 _ORDER = {"I": 0, "P": 1, "B": 2}
+
+Rows = npt.NDArray[np.int32]
+"""What is read of a picture, (n, columns)."""
 
 
 @dataclass(frozen=True)
@@ -113,37 +116,53 @@ def stream_units(path: Path) -> list[npt.NDArray[np.int32]]:
 
     Raises as `stream_table`.
     """
-    return _units(_read(path, str(path)), str(path))
+    from codecnn.vvc.coding_units import coding_units
+
+    return rows_of(coding_units, _read(path, str(path)), str(path))
+
+
+def of_shown_pictures(path: Path, read: Callable[[Picture], Rows], columns: int) -> tuple[Rows, npt.NDArray[np.int32]]:
+    """What `read` gives of each picture that a VVC byte stream shows, and the place in output order of each row.
+
+    Raises as `stream_table`.
+    """
+    return _shown(_read(path, str(path)), str(path), read, columns)
 
 
 def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
-    parts = [
-        (rows, np.full(len(rows), position, np.int32))
-        for rows, position in zip(_units(pictures, name), _positions(pictures, name), strict=True)
-        if position is not None
-    ] or [(np.zeros((0, len(CU_COLUMNS)), np.int32), np.zeros(0, np.int32))]
-    units, positions = zip(*parts, strict=True)
-    return table_of_units(np.concatenate(units), np.concatenate(positions))
+    # numba takes half a second to import, which headers do not need.
+    from codecnn.vvc.coding_units import coding_units
+
+    return table_of_units(*_shown(pictures, name, coding_units, len(CU_COLUMNS)))
+
+
+def _shown(
+    pictures: Sequence[Picture], name: str, read: Callable[[Picture], Rows], columns: int
+) -> tuple[Rows, npt.NDArray[np.int32]]:
+    rows, places = [np.zeros((0, columns), np.int32)], [np.zeros(0, np.int32)]
+    for part, position in zip(rows_of(read, pictures, name), _positions(pictures, name), strict=True):
+        if position is not None:
+            rows.append(part)
+            places.append(np.full(len(part), position, np.int32))
+    return np.concatenate(rows), np.concatenate(places)
 
 
 def table_of_units(units: npt.NDArray[np.int32], poc: npt.NDArray[np.int32]) -> BlockTable:
     """The table of coding units (n, columns) as `codecnn.vvc.coding_units` reads them, in pictures `poc` of (n,)."""
     columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
-    names = ("poc", "channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
-    return BlockTable(depth=columns["qt_depth"] + columns["mt_depth"], **{name: columns[name] for name in names})
+    columns["depth"] = columns["qt_depth"] + columns["mt_depth"]
+    return BlockTable(**{name: columns[name] for name in ALL_COLUMNS})
 
 
-def _units(pictures: Sequence[Picture], name: str) -> list[npt.NDArray[np.int32]]:
-    # numba takes half a second to import, which headers do not need.
-    from codecnn.vvc.coding_units import coding_units
-
-    units = []
+def rows_of(read: Callable[[Picture], Rows], pictures: Sequence[Picture], name: str) -> list[Rows]:
+    """What `read` gives of each of some pictures; errors name the stream `name` and the picture."""
+    rows = []
     for picture in pictures:
         try:
-            units.append(coding_units(picture))
+            rows.append(read(picture))
         except FormatError as error:
             raise type(error)(f"{name}, POC {picture.poc}: {error}") from None
-    return units
+    return rows
 
 
 def _read(path: Path, name: str) -> list[Picture]:

@@ -1,0 +1,161 @@
+"""Transform information of CUs and transform blocks, against what the reference decoder says of the same streams."""
+
+import gzip
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from codecnn.codec.blocks.table import ALL_COLUMNS
+from codecnn.codec.blocks.transform_blocks import stream_transform_blocks, write_transform_blocks
+from codecnn.codec.blocks.vvc_partition import stream_table
+from codecnn.vvc.coding_units import coding_units
+from codecnn.vvc.state import CU_COLUMNS, DCT2, DCT8, DST7, TRANSFORM_COLUMNS
+from codecnn.vvc.transform_blocks import BLOCK_COLUMNS, transform_blocks
+from tests.helpers.commands import result_of
+from tests.helpers.golden import SHARED
+from tests.helpers.intra_pictures import GoldenPicture, golden_pictures, intra_pictures
+
+PICTURES = sorted({path.stem for path in SHARED.glob("golden/intra_pictures/*.npz")})
+VTM_STREAMS = sorted({path.stem for path in SHARED.glob("golden/vvc_vtm/*.266")})
+TRACES = ("tiny136x72_ai_qp32", "tiny64x64_ai_singletree_qp27", "chelsea178x130_ai_qp32", "tinyclip128x64_ra_qp37")
+KERNELS = {0: DCT2, 1: DCT8, 2: DST7}
+"""VTM's numbers of transforms."""
+
+
+def in_our_terms(golden: GoldenPicture, sub: tuple[int, int]) -> list[dict[str, int]]:
+    """VTM's transform blocks under the names of BLOCK_COLUMNS, places in luma samples; `cu` of the unit."""
+    blocks = []
+    for text in golden.blocks:
+        row = {name: int(value) for name, value in text.items()}
+        right, down = sub if row["comp"] else (0, 0)
+        transformed = row["cbf"] == 1 and row["ts"] == 0
+        blocks.append(
+            {"component": row["comp"], "x": row["x"] << right, "y": row["y"] << down}
+            | {"w": row["w"] << right, "h": row["h"] << down, "cbf": row["cbf"], "ts": row["ts"]}
+            | {"mts": max(row["mtsIdx"] - 1, 0), "lfnst": row["lfnst"] if row["lfnstApplied"] else 0}
+            | {"tr_hor": KERNELS[row["trHor"]] if transformed else 0}
+            | {"tr_ver": KERNELS[row["trVer"]] if transformed else 0}
+            | {"bdpcm": row["bdpcm"], "joint_cbcr": row["jointCbCr"] if row["comp"] else 0, "nonzero": row["nnz"]}
+            | {"cu": (row["cuX"] << right, row["cuY"] << down, row["cuW"] << right, row["cuH"] << down)}
+            | {"cu_lfnst": row["lfnst"], "tree": row["treeType"]}
+        )
+    return blocks
+
+
+def of_units(blocks: list[dict[str, int]], separate: bool) -> dict[tuple[int, ...], dict[str, int]]:
+    """TRANSFORM_COLUMNS of each CU, by channel and place, from its blocks; chroma of local dual trees left out."""
+    units: dict[tuple[int, ...], dict[str, int]] = {}
+    for block in blocks:
+        chroma = block["component"] > 0
+        if chroma and block["tree"] == 2:
+            continue
+        unit = units.setdefault((int(chroma and separate), *block["cu"]), dict.fromkeys(TRANSFORM_COLUMNS, -1))
+        name = ("y", "cb", "cr")[block["component"]]
+        told = {f"cbf_{name}": block["cbf"], f"ts_{name}": block["ts"], "lfnst": block["cu_lfnst"]}
+        if chroma:
+            told |= {"bdpcm_chroma": block["bdpcm"], "joint_cbcr": block["joint_cbcr"]}
+        else:
+            told |= {key: block[key] for key in ("mts", "tr_hor", "tr_ver", "bdpcm")}
+        for key, value in told.items():
+            unit[key] = max(unit[key], value)
+    return units
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_transform_block_and_cu_equals_the_reference_decoders(golden_file, name):
+    golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
+    folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
+    pictures = intra_pictures(golden_file(f"{folder}/{name}.266"))
+    for one, picture in zip(golden, pictures, strict=False):
+        theirs = in_our_terms(one, (picture.sps.log2_sub_width_c, picture.sps.log2_sub_height_c))
+        rows = transform_blocks(picture)
+        mine = {tuple(row[:3]): dict(zip(BLOCK_COLUMNS, row, strict=True)) for row in rows.tolist()}
+        assert len(mine) == len(rows)
+        for block in theirs:
+            own = mine.pop((block["component"], block["x"], block["y"]), None)
+            if own is None:
+                # VTM also lists what palettes cover and units without a transform tree, which code nothing.
+                assert (block["cbf"], block["ts"], block["mts"]) == (0, 0, 0), block
+            else:
+                assert own == {key: block[key] for key in BLOCK_COLUMNS}
+        assert not mine
+        cus = coding_units(picture)
+        wanted = of_units(theirs, separate=bool(one.meta["dualTree"]))
+        columns = [CU_COLUMNS.index(key) for key in TRANSFORM_COLUMNS]
+        assert len(cus) == len(wanted)
+        for row in cus:
+            assert dict(zip(TRANSFORM_COLUMNS, row[columns].tolist(), strict=True)) == wanted[tuple(row[:5].tolist())]
+
+
+@pytest.mark.parametrize("name", VTM_STREAMS)
+def test_mts_and_transform_skip_occur_as_often_as_in_vtms_trace(golden_file, name):
+    """Of inter pictures as well: VTM's MTS_Y is 1 for transform skip, from 2 on mts_idx + 1."""
+    stream = golden_file(f"vvc_vtm/{name}.266")
+    stated = json.loads(stream.with_suffix(".json").read_text())["histograms"].get("MTS_Y", {})
+    table = stream_transform_blocks(stream)
+    luma = np.asarray(table["component"]) == "Y"
+    values = np.where(table["ts"].to_numpy() == 1, 1, table["mts"].to_numpy() + (table["mts"].to_numpy() > 0))[luma]
+    assert {key: count for key, count in Counter(values.tolist()).items() if key} == {
+        int(key): count for key, count in stated.items() if key != "0"
+    }
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_trace_of_transform_blocks_is_vtms_line_for_line(own_golden, tmp_path, name):
+    """But for a value of 2 where VTM has the depth of a transform tree, and for units that code nothing."""
+    write_transform_blocks(tmp_path / "t.vtmbmsstats", stream_transform_blocks(own_golden / "vvc" / f"{name}.266"))
+    names = tuple(f" {kind}_{part}=" for kind in ("Cbf", "MTS") for part in ("Y", "Cb", "Cr"))
+    ours = {line for line in (tmp_path / "t.vtmbmsstats").read_text().splitlines() if any(n in line for n in names)}
+    with gzip.open(own_golden / "vvc" / f"{name}.vtmbmsstats.gz", "rt") as file:
+        lines = [line.rstrip("\n") for line in file if any(n in line for n in names) and " [ 0x 0] " not in line]
+    theirs = {f"{line[:-1]}1" if "Cbf" in line and line[-1] == "2" else line for line in lines if line[0] == "B"}
+    assert ours <= theirs
+    assert len(ours) > 20
+    assert all(line.endswith("=0") for line in theirs - ours)
+
+
+def test_a_table_of_cus_agrees_with_its_transform_blocks_in_inter_pictures(own_golden):
+    stream = own_golden / "vvc" / "tinyclip128x64_ra_qp37.266"
+    table, blocks = stream_table(stream), stream_transform_blocks(stream).to_pylist()
+    coded = {(b["poc"], b["x"], b["y"]) for b in blocks if b["component"] == "Y" and b["cbf"]}
+    luma = table.select(table.channel == 0)
+    for poc, x, y, w, h, cbf in zip(luma.poc, luma.x, luma.y, luma.w, luma.h, luma.cbf_y, strict=True):
+        assert cbf == any(b[0] == poc and x <= b[1] < x + w and y <= b[2] < y + h for b in coded)
+    assert set(luma.cbf_y.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_partition_command_writes_transform_blocks(run, own_golden, tmp_path, suffix):
+    stream, output = own_golden / "vvc" / "tiny136x72_ai_qp32.266", tmp_path / f"tus{suffix}"
+    told = result_of(run, "partition", stream, "--tus", "-o", output)
+    expected = stream_transform_blocks(stream)
+    read = pq.read_table(output) if suffix == ".parquet" else pacsv.read_csv(output)
+    assert read.to_pylist() == expected.to_pylist()
+    assert expected.column_names == ["poc", "component", *BLOCK_COLUMNS[1:]]
+    assert (told["transform_blocks"], told["coded"]) == (len(expected), sum(expected["cbf"].to_pylist()))
+    status, _, error = run("partition", stream, "--tus", "--planes", "mts", "-o", tmp_path / "both")
+    assert (status, (tmp_path / "both").exists()) == (1, False)
+    assert "--tus and --planes are two outputs" in error
+
+
+def test_transform_blocks_of_many_streams_are_not_taken_for_their_cus(run, own_golden, tmp_path):
+    names = ("tiny64x64_ai_qp32", "tiny136x72_ai_qp32")
+    argv = ["partition", *(own_golden / "vvc" / f"{name}.266" for name in names), "-o", tmp_path]
+    result_of(run, *argv, "--tus")
+    for name in names:
+        expected = stream_transform_blocks(own_golden / "vvc" / f"{name}.266")
+        assert pq.read_table(tmp_path / f"{name}.parquet").to_pylist() == expected.to_pylist()
+    result_of(run, *argv)
+    assert pq.read_schema(tmp_path / f"{names[0]}.parquet").names == list(ALL_COLUMNS)
+
+
+def test_a_table_of_another_name_is_refused(run, own_golden, tmp_path):
+    status, _, error = run(
+        "partition", own_golden / "vvc" / "tiny64x64_ai_qp32.266", "--tus", "-o", tmp_path / "tus.txt"
+    )
+    assert (status, list(tmp_path.iterdir())) == (1, [])
+    assert "tus.txt does not end in .parquet or .csv or .vtmbmsstats" in error
