@@ -16,7 +16,9 @@ DRAWS = 2000
 class OverClasses(BaseModel):
     """BD-rates in % and luma gains in dB over classes, and the worst of them.
 
-    bd_rate_y, _u, _v    mean over the classes of each class's mean over its sequences; None where one has none
+    bd_rate_y, _u, _v    mean over the classes of each class's mean over its sequences that have one; None where a class
+                         has none
+    left_out             by plane how many sequences have no BD-rate, such as a V that is coded without loss
     gain_db              the same of luma's PSNR gain, mean of the QPs
     bd_rate_y_ci95       95 % interval of bd_rate_y by picture: bootstrap of the sequences within each class (Efron and
                          Tibshirani, "An Introduction to the Bootstrap", 1993, percentile intervals)
@@ -36,12 +38,14 @@ class OverClasses(BaseModel):
     worst_sequence: tuple[str, float]
     losing_cells: int
     cells: int
+    left_out: dict[str, int] = {}
 
     def __str__(self) -> str:
         low, high = self.bd_rate_y_ci95
         told = f"mean of {self.classes} classes: BD-rate Y {self.bd_rate_y:+.2f} % ({low:+.2f} to {high:+.2f}), "
         if self.bd_rate_u is not None and self.bd_rate_v is not None:
             told += f"U {self.bd_rate_u:+.2f} %, V {self.bd_rate_v:+.2f} %, "
+            told += "".join(f"{name.upper()} without {count} that has none, " for name, count in self.left_out.items())
         told += f"gain Y {self.gain_db:+.3f} dB; worst class {self.worst_class[0]} {self.worst_class[1]:+.2f} %, "
         told += f"worst sequence {self.worst_sequence[0]} {self.worst_sequence[1]:+.2f} %; "
         return told + f"{self.losing_cells} of {self.cells} cells lose"
@@ -65,11 +69,10 @@ def over_classes(
         return None
 
     def mean(plane: str) -> float | None:
-        known = {name: rate for name in classes if (rate := rates[name].get(plane)) is not None}
-        if len(known) < len(classes):
-            return None
-        return float(np.mean([np.mean([known[name] for name in names]) for names in members.values()]))
+        known = [[rate for name in names if (rate := rates[name].get(plane)) is not None] for names in members.values()]
+        return float(np.mean([np.mean(of_class) for of_class in known])) if all(known) else None
 
+    missing = {plane: sum(rates[name].get(plane) is None for name in classes) for plane in "uv"}
     luma = {name: float(rates[name]["y"] or 0.0) for name in classes}
     by_class = {label: float(np.mean([luma[name] for name in names])) for label, names in members.items()}
     worst_class = max(by_class, key=by_class.__getitem__)
@@ -86,6 +89,7 @@ def over_classes(
         worst_sequence=(worst_sequence, luma[worst_sequence]),
         losing_cells=sum(gain < 0 for gain in cells),
         cells=len(cells),
+        left_out={plane: count for plane, count in missing.items() if 0 < count < len(classes)},
     )
 
 

@@ -20,7 +20,8 @@ def test_every_class_counts_as_one():
     assert found.classes == 2
     assert found.bd_rate_y == pytest.approx((-1.5 - 0.3) / 2)
     assert found.bd_rate_u == pytest.approx((-2 + 4) / 2)
-    assert found.bd_rate_v is None
+    assert found.bd_rate_v == pytest.approx((-1.5 - 1) / 2)
+    assert found.left_out == {"v": 1}
     assert found.gain_db == pytest.approx(((0.2 + 0.1 - 0.04) / 3 + 0.02) / 2)
     assert found.worst_class == ("film", pytest.approx(-0.3))
     assert found.worst_sequence == ("c", 0.5)
@@ -28,8 +29,13 @@ def test_every_class_counts_as_one():
     low, high = found.bd_rate_y_ci95
     assert -1.65 <= low < found.bd_rate_y < high <= 0.1
     told = str(found)
-    for part in ("2 classes", "-0.90 %", "film -0.30 %", "c +0.50 %", "2 of 8 cells lose"):
+    for part in ("2 classes", "-0.90 %", "film -0.30 %", "c +0.50 %", "2 of 8 cells lose", "V without 1 that has none"):
         assert part in told
+
+
+def test_a_class_without_a_rate_leaves_no_mean():
+    alone = over_classes(CLASSES, RATES | {"d": {"y": -0.3, "u": 4.0}}, GAINS)
+    assert (alone.bd_rate_u, alone.bd_rate_v) == (pytest.approx(1.0), None)
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():
