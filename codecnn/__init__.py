@@ -9,7 +9,7 @@ Networks     create_model, list_models, load_model, load_filter, train, evaluate
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The names and their homes are those of __init__.pyi, which type checkers read as well.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -53,7 +53,7 @@ def draw(models: list[Results], output: Path) -> None:
     )
     axes.spines[["top", "right"]].set_visible(False)
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.08 * len(models) * (high - low))  # room for the legend
+    axes.set_ylim(low, high + 0.11 * len(models) * (high - low))  # room for the legend
     axes.legend(frameon=False, fontsize=8.5, loc="upper left")
     figure.savefig(output)
 

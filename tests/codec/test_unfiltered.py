@@ -132,7 +132,7 @@ def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_pat
     """Chroma of another brightness: the same partition, modes and QPs, and another residual in the first CU."""
     small = VideoFormat(64, 64, "420", 8)
     streams = []
-    for name, chroma in (("one", 128), ("two", 150)):
+    for name, chroma in (("one", 140), ("two", 150)):
         (tmp_path / name).mkdir()
         planes = [np.full(shape, value) for shape, value in zip(small.plane_shapes, (90, chroma, chroma), strict=True)]
         source = write_planes(tmp_path / name / "flat.yuv", small, [planes])

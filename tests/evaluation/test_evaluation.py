@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from codecnn.evaluation import Entry, evaluate, measure, psnr
+from codecnn.evaluation import Entry, _cells, evaluate, psnr
 from codecnn.evaluation.summarise import Results, label, summarise_rows
 from codecnn.evaluation.write import results_json
 from codecnn.filtering import FloatFilter, filter_luma
@@ -73,7 +73,7 @@ def test_results_and_report(tiny_store, entry, tmp_path):
 
 def test_an_interrupted_evaluation_goes_on(tiny_store, entry, tmp_path, monkeypatch):
     calls = []
-    original = measure.measure_filtered
+    original = _cells.measure_filtered
 
     def counted(filter_, unit, *options):
         calls.append(unit.key)
@@ -81,7 +81,7 @@ def test_an_interrupted_evaluation_goes_on(tiny_store, entry, tmp_path, monkeypa
             raise KeyboardInterrupt
         return original(filter_, unit, *options)
 
-    monkeypatch.setattr(measure, "measure_filtered", counted)
+    monkeypatch.setattr(_cells, "measure_filtered", counted)
     with pytest.raises(KeyboardInterrupt):
         evaluate([entry], tiny_store, "test", tmp_path)
     evaluate([entry], tiny_store, "test", tmp_path)

@@ -128,8 +128,9 @@ def test_other_networks_do_not_grow(small):
         grow(create_model("rdn", **RDN | {"layers": 1}), path)
     with pytest.raises(ModelError, match="RDN does not grow from LowCost, which low_cost_17 is"):
         grow(create_model("rdn", **RDN), "low_cost_17")
+    _, coloured = small("rdn_yuv", {})
     with pytest.raises(ModelError, match="RDN does not grow from YuvRDN"):
-        grow(create_model("rdn", **RDN), "rdn_yuv_18")
+        grow(create_model("rdn", **RDN), coloured)
     with pytest.raises(ModelError, match="VRCNN is no such network"):
         grow(create_model("vrcnn"), "low_cost_17")
     with pytest.raises(MissingFileError):
