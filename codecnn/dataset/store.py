@@ -89,7 +89,7 @@ class Unit(CodedUnit):
 
     @property
     def encoder_seconds(self) -> float | None:
-        """Processor time that the encoder took; None of units that others coded, or codecnn before it kept the time."""
+        """Processor time that the encoder took; None where the recipe's `times` did not ask for it."""
         path = self.decoded_path.with_name(SECONDS)
         return Seconds.from_json(path, read_json(path)).encoder_cpu if path.is_file() else None
 

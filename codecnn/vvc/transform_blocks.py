@@ -65,5 +65,5 @@ def _block(unit: list[int], tu: list[int], component: int, least: tuple[int, int
 
 
 def _direction(bdpcm: int, mode: int) -> int:
-    """0 without BDPCM, 1 for horizontal and 2 for vertical, of which its mode is one."""
+    """As `coding_unit.bdpcm_direction`, which is compiled for compiled functions alone to call."""
     return 0 if not bdpcm else 2 if mode == VERTICAL else 1
