@@ -12,7 +12,7 @@ import functools
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,12 @@ from codecnn.codec import (
     streams_identity,
 )
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.intra_planes import REBUILDER, with_intra_planes
+from codecnn.codec.intra_planes import with_intra_planes
 from codecnn.codec.plane_sources import TRANSFORM_FILE
 from codecnn.dataset._describe import describe
 from codecnn.dataset._measure import measure, write_blocks
 from codecnn.dataset._originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
+from codecnn.dataset._reuse import REBUILT, keys_of_one_stream, rebuilt_facts, taken_from
 from codecnn.dataset._streams import by_lowest_qp, prove_stated_qps
 from codecnn.dataset.recipe import Recipe, Source, expand
 from codecnn.dataset.records import CodedUnit, Seconds
@@ -63,13 +64,17 @@ LOCK_SECONDS = 3
 
 @dataclass(frozen=True)
 class _Plan:
-    """One unit to code. Its `key` is a hash of all that decides its bytes, so equal keys mean equal files."""
+    """One unit to code. Its `key` is a hash of all that decides its bytes, so equal keys mean equal files.
+
+    `relatives` are the keys of units that have the same stream.
+    """
 
     source: Source
     original: str
     settings: CodecSettings
     key: str
     given: Given | None = None
+    relatives: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -202,11 +207,13 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
             if work.recipe.planes:
                 if one is not None and not one.is_vvc:
                     raise ConfigError(f"{one.path}: {', '.join(work.recipe.planes)} are rebuilt from VVC streams only")
-                what["rebuilt"] = {"files": work.recipe.rebuilt_files, "rebuilder": REBUILDER}
+                what[REBUILT] = rebuilt_facts(work.recipe.rebuilt_files)
             if one is not None:
                 facts = {"file": one.path.name, "sha256": source_sha256(one.path, work.store)}
                 what["given"] = facts | {"stated_qps": one.stated_qps, "reading": one.reading}
-            plans.append(_Plan(source, original, settings, sha256_json(what), one))
+            # What VTM and its like write beside the stream is not kept in a form that could be taken over.
+            relatives = tuple(keys_of_one_stream(what)) if work.recipe.codec == "vvc" else ()
+            plans.append(_Plan(source, original, settings, sha256_json(what), one, relatives))
     return plans
 
 
@@ -227,8 +234,10 @@ def _code(plan: _Plan, work: _Work) -> None:
         original = convert_original(work.recipe, plan.source, plan.original, store)
         folder = Path(tempfile.mkdtemp(prefix=_work_prefix(work.label), dir=store / CODED))
         try:
-            codec: Codec = StreamsCodec(plan.given) if plan.given else get_codec(work.recipe.codec, work.tools)
-            sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
+            sequence = _coded_already(plan, work, folder)
+            if sequence is None:
+                codec: Codec = StreamsCodec(plan.given) if plan.given else get_codec(work.recipe.codec, work.tools)
+                sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
             sequence = _with_planes(plan, sequence, work.recipe, folder)
             transforms = TRANSFORM_FILE in work.recipe.rebuilt_files
             blocks, no_blocks = _blocks(plan, sequence, needed=transforms)
@@ -245,6 +254,18 @@ def _code(plan: _Plan, work: _Work) -> None:
             _move_into_place(folder, plan, store)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _coded_already(plan: _Plan, work: _Work, folder: Path) -> CodedSequence | None:
+    """What coding the unit gives, copied into `folder` from a unit of the store with other planes; None without one."""
+    for key in plan.relatives:
+        unit = _done(replace(plan, key=key), work.store)
+        if unit is None or work.recipe.unfiltered:
+            continue
+        seconds = work.store / replace(plan, key=key).folder / SECONDS if work.recipe.times else None
+        if seconds is None or seconds.exists():
+            return taken_from(unit, work.store, folder, seconds)
+    return None
 
 
 def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.intra_planes import planes_of_stream, signed_samples
 from codecnn.codec.plane_sources import REBUILT_PLANES
 from codecnn.config import load_recipe
@@ -161,3 +162,41 @@ def test_a_store_without_says_so(tiny_store):
 
 def test_a_residual_beyond_its_samples_is_cut():
     assert signed_samples(np.array([-600, -512, 0, 511, 600], np.int16), 10).tolist() == [0, 0, 512, 1023, 1023]
+
+
+def test_planes_are_added_to_a_store_without_coding_again(tiny_recipe, rebuilt_store, tmp_path, monkeypatch):
+    """Added, exchanged and left out: the store is that of a build from nothing, and no encoder has run."""
+    folder = tmp_path / "store"
+    stores = (rebuilt_store.folder, folder)
+
+    def build(*overrides):
+        return build_store(load_recipe(tiny_recipe, ["qp=[42]", *overrides]), tiny_recipe.parent, folder)
+
+    build("planes=[bs_v, ts_y]", "times=true")
+    plain = {path: path.read_bytes() for path in folder.rglob("*.266")}
+
+    def refuse(*_):
+        raise AssertionError("coded again")
+
+    monkeypatch.setattr(VvcCodec, "encode", refuse)
+    build(PLANES, "times=true")
+    seconds = list(folder.rglob("seconds.json"))
+    assert len(seconds) == len(plain) == len(list(folder.rglob("*.266")))
+    assert not set(plain) & set(folder.rglob("*.266"))
+    build(PLANES)  # a store that has the times keeps them
+    for path in seconds:
+        path.unlink()
+    theirs, mine = ({path.relative_to(store): path for path in store.rglob("*") if path.is_file()} for store in stores)
+    assert set(mine) == set(theirs)
+    for name, path in theirs.items():
+        assert mine[name].read_bytes() == path.read_bytes(), name
+    build()
+    assert not list(folder.rglob("residual.yuv"))
+    stream = next(folder.rglob("bitstream.266"))
+    samples = bytearray(stream.read_bytes())
+    samples[-1] ^= 1
+    stream.write_bytes(samples)
+    with pytest.raises(StoreError, match=r"bitstream\.266 is damaged"):
+        build(PLANES)
+    with pytest.raises(AssertionError, match="coded again"):
+        build("preset=fast")
