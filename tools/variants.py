@@ -2,7 +2,7 @@
 
     python tools/variants.py designs --store stores/zoo --test stores/zoo_test -o runs/designs
     python tools/variants.py learning --store stores/zoo --split val -o runs/learning steps=1000
-    python tools/variants.py planes --store stores/zoo --test stores/zoo_test -o runs/planes --start low_cost_17
+    python tools/variants.py planes --store stores/learning --split val --seeds 3 -o runs/planes --start low_cost_17
     python tools/variants.py taught --store stores/learning --split val --seeds 3 -o runs/taught
 
 tools/notebook.py is one more such table. A variant that is done is not run again, one that was interrupted goes on
@@ -75,15 +75,23 @@ LEARNING: dict[str, Variant] = {
 """What a setting gains: one network, one budget of samples, one setting changed at a time."""
 
 BESIDE = {
+    "+ prediction": ["pred_y"],
     "+ unfiltered picture": ["unf_y"],
+    "+ residual": ["resid_y"],
+    "+ boundary strengths": ["bs_v", "bs_h"],
+    "+ all of these": ["pred_y", "unf_y", "resid_y", "bs_v", "bs_h"],
     "+ edges of CUs": ["partition"],
     "+ depth of CUs": ["depth"],
-    "+ unfiltered picture, edges and depth": ["unf_y", "partition", "depth"],
+    "+ intra mode": ["intra_mode"],
+    "+ coded block flag": ["cbf_y"],
+    "+ transform skip": ["ts_y"],
+    "+ transform type": ["mts", "lfnst"],
 }
 PLANES: dict[str, Variant] = {"decoded picture alone": ("low_cost_17", {})} | {
     name: ("low_cost_17", {"planes": ["rec_y", "qp", *planes]}) for name, planes in BESIDE.items()
 }
-"""What a decoder knows beside its picture, and what that gains; best with --start, from weights without it."""
+"""What a decoder knows beside its picture, and what that gains: from the beginning, or with --start from weights
+without it. The store is to have been built with the planes (docs/datasets.md)."""
 
 LIFTED: dict[str, Any] = {"start": {"lift": True}}
 TEACHER = {"weights": "low_cost_75"}
@@ -97,6 +105,7 @@ TAUGHT: dict[str, Variant] = {
     "Muon at 0.01": ("low_cost_17", {}, LIFTED | {"muon_rate": 0.01}),
     "Muon at 0.04": ("low_cost_17", {}, LIFTED | {"muon_rate": 0.04}),
     "the teacher's pictures to the end": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"original": [0, 0]}}),
+    "half the original at the end": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"original": [0, 0.5]}}),
     "half the original from the beginning": (
         "low_cost_17",
         {},
@@ -112,21 +121,26 @@ TAUGHT: dict[str, Variant] = {
 """What makes the recipe of tools/bench/learning.py fast: one thing taken away or changed at a time."""
 
 TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES, "taught": TAUGHT}
+RECIPE: dict[str, Any] = {
+    "steps": 1000,
+    "batch": 16,
+    "patch": 48,
+    "learning_rate": 2e-3,
+    "optimiser": "muon",
+    "modulation_rate": 0.1,
+    "teacher": TEACHER,
+    "ema": 0.99,
+    "warmup": 100,
+    "validate_every": 1000,
+    "validation_pictures": 1,
+    "threads": 1,
+}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "taught": {
-        "steps": 1000,
-        "batch": 16,
-        "patch": 48,
-        "learning_rate": 2e-3,
-        "optimiser": "muon",
-        "modulation_rate": 0.1,
-        "teacher": TEACHER,
-        "ema": 0.99,
-        "warmup": 100,
-        "validate_every": 1000,
-        "validation_pictures": 1,
-        "threads": 1,
-    }
+    "taught": RECIPE,
+    # A teacher that does not see the planes cannot show what they are worth: half of the original from the beginning.
+    "planes": RECIPE
+    | {"steps": 600, "muon_rate": 0.01, "learning_rate": 1e-3, "validate_every": 600}
+    | {"teacher": TEACHER | {"original": [0.5, 1]}},
 }
 """Settings of all variants of a table; those of the command line come before them."""
 

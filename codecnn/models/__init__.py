@@ -6,7 +6,7 @@ weights      `load_model`, `load_mode_network`, `save_weights`, `Card`; those of
              `weights_path`, `zoo_cards`; from elsewhere: `convert_checkpoint`
 cost         `complexity` (a `Complexity`), `peak_memory`, `full_cost`, `complexity_table`
 to filter    `fold`, `prepare`, `pick_device`; `build_graph` for export and integers
-to train     `load_partial` (a `TransferReport`), `grow`, `lift`, `freeze`, `parameter_groups`;
+to train     `load_partial` (a `TransferReport`), `grow`, `lift`, `revive`, `freeze`, `parameter_groups`;
              `QpModulation`, which training looks after
 """
 
@@ -15,6 +15,7 @@ from codecnn.models._cost import Complexity, complexity, complexity_table, full_
 from codecnn.models._growth import grow
 from codecnn.models._lift import lift
 from codecnn.models._registry import create_model, describe_model, list_models
+from codecnn.models._revive import revive
 from codecnn.models._transfer import TransferReport, load_partial
 from codecnn.models._weights import convert_checkpoint, load_mode_network, load_model, save_weights
 from codecnn.models.base import FilterNetwork, named_outputs
@@ -57,6 +58,7 @@ __all__ = [
     "peak_memory",
     "pick_device",
     "prepare",
+    "revive",
     "save_weights",
     "weights_path",
     "zoo_cards",

@@ -44,6 +44,11 @@ class StartSettings(Schema):
         description="the weights are those of a network at full resolution (shuffle 1) and 1/shuffle² of the features, "
         "random ones where none are given, as which this one starts; with grow of fewer features still",
     )
+    revive: bool = Field(
+        default=False,
+        description="give units that ReLU makes zero at every sample of some batches new weights, and what reads them "
+        "none, so that they learn again",
+    )
     freeze: list[str] = Field(default=[], description="patterns of parameters that stay as they are, such as blocks.*")
 
     @model_validator(mode="after")

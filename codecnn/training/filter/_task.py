@@ -26,6 +26,7 @@ from codecnn.models import (
     load_model,
     load_partial,
     pick_device,
+    revive,
     save_weights,
 )
 from codecnn.models.card import TrainedOn
@@ -38,6 +39,8 @@ from codecnn.training.settings import FilterSettings, StartSettings, TeacherSett
 from codecnn.training.task import Batch, ValidationResult
 
 TRANSFER = "transfer.json"
+REVIVED_BY = 16
+"""Batches in which a unit must never wake to be given new weights."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,9 @@ def filter_task(
     task = FilterTask(
         model, network, options, settings, sources, validation, data_key(mix), transfer, stores=trained_on(mix)
     )
+    if transfer is not None and settings.start is not None and settings.start.revive:
+        batches = task.batches(range(min(REVIVED_BY, settings.steps)), 0, 1, torch.device("cpu"))
+        transfer["revived"] = revive(model, batches)
     return task if settings.teacher is None else _with_teacher(task, settings.teacher)
 
 

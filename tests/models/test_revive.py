@@ -1,0 +1,69 @@
+"""Reviving: units that nothing wakes learn again, and the network computes what it did."""
+
+import json
+
+import pytest
+import torch
+
+from codecnn.models import create_model, revive, save_weights
+from codecnn.training.settings import FilterSettings, StartSettings
+from tests.helpers.networks import awaken
+from tests.helpers.training import train_filter
+
+SIZES = {"features": 6, "blocks": 3, "expansion": 2}
+
+
+def with_dead_units(kind, **options):
+    """A network of which half of block 1 and all of block 2 is dead."""
+    model = awaken(create_model("low_cost_17", **SIZES, kind=kind, **options)).eval()
+    with torch.no_grad():
+        model.blocks[1].expand.bias[:6] = -1e3
+        model.blocks[2].expand.bias[:] = -1e3
+    return model
+
+
+def batches(count=2):
+    return [{"rec_y": torch.rand(2, 1, 32, 32), "qp": torch.full((2, 1, 1, 1), 0.5)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["separable", "depthwise"])
+def test_dead_units_learn_again_and_nothing_else_changes(kind):
+    torch.manual_seed(1)
+    model, inputs = with_dead_units(kind), batches()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        filtered = model(inputs[0])
+    assert revive(model, inputs) == {"blocks.1": 6, "blocks.2": 12}
+    with torch.no_grad():
+        assert torch.equal(model(inputs[0]), filtered)
+    assert revive(model, inputs).keys() <= {"blocks.1", "blocks.2"}  # a random unit may be born dead
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == {
+        f"blocks.{n}.{name}" for n in (1, 2) for name in ("expand.weight", "expand.bias", "project.weight")
+    }
+    assert torch.equal(model.blocks[1].expand.weight[6:], before["blocks.1.expand.weight"][6:])
+    assert torch.equal(model.blocks[1].project.weight[:, 6:], before["blocks.1.project.weight"][:, 6:])
+    # Of the size of what the layer has: Muon's steps are those of the layer, not of the unit.
+    assert 0.5 < model.blocks[2].expand.weight.norm() / before["blocks.2.expand.weight"].norm() < 2
+    model(inputs[0]).square().mean().backward()
+    assert (model.blocks[2].project.weight.grad != 0).any()
+
+
+def test_a_unit_that_wakes_once_is_left_alone():
+    model = with_dead_units("separable")
+    inputs = batches()
+    with torch.no_grad():
+        model.blocks[2].expand.bias[0] = 1e3
+    assert revive(model, inputs)["blocks.2"] == 11
+    assert model.blocks[2].expand.bias[0].item() == 1e3
+
+
+def test_a_training_revives_what_it_starts_from(tiny_store, tmp_path):
+    model = with_dead_units("separable")
+    save_weights(tmp_path / "dead.safetensors", model, "low_cost_17", {})
+    start = StartSettings(weights=str(tmp_path / "dead.safetensors"), revive=True)
+    options = SIZES | {"kind": "separable"}
+    settings = FilterSettings(steps=2, batch=2, patch=32, validate_every=2, device="cpu", threads=1, start=start)
+    train_filter(tiny_store, "low_cost_17", options, settings, tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "transfer.json").read_text())
+    assert report["revived"].items() >= {"blocks.1": 6, "blocks.2": 12}.items()  # others may have been born dead
