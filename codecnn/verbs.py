@@ -18,10 +18,11 @@ from codecnn.errors import ConfigError, StoreError, ToolMissingError
 
 # torch takes seconds to import, so rooms that need it are imported by the verbs that need them.
 if TYPE_CHECKING:
+    from codecnn.codec import Codec
     from codecnn.evaluation import Entry
     from codecnn.evaluation.in_loop import LoopResults
-    from codecnn.evaluation.measure import Decisions
     from codecnn.evaluation.summarise import Results
+    from codecnn.filtering import Decisions
     from codecnn.training import TrainingResult
 
 QPS = (22, 27, 32, 37, 42)
@@ -43,7 +44,21 @@ def build_dataset(
     `overrides` are `key.sub=value` texts that win over the file. Raises as `load_recipe` and `build_store`.
     """
     recipe = Path(recipe)
-    return build_store(load_recipe(recipe, overrides), recipe.parent, Path(store), jobs=jobs, progress=progress)
+    loaded = load_recipe(recipe, overrides)
+    codec = loop_codec(loaded, recipe.parent)
+    return build_store(loaded, recipe.parent, Path(store), codec=codec, jobs=jobs, progress=progress)
+
+
+def loop_codec(recipe: Recipe, folder: Path) -> "Codec | None":
+    """The back end of a recipe in `folder` that has a filter in the loop, which it takes torch to run; else None.
+
+    Raises as `codecnn.filtering.in_loop.in_loop_codec`.
+    """
+    if recipe.in_loop is None:
+        return None
+    from codecnn.filtering.in_loop import in_loop_codec
+
+    return in_loop_codec(recipe.in_loop, folder)
 
 
 def open_dataset(store: Path | str) -> Store:

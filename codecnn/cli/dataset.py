@@ -32,14 +32,18 @@ def dataset_build(
     another: the last to end completes the store. With --backend dask the workers of a cluster code; they must see
     store, pictures and encoder under the same paths.
     """
+    from codecnn import verbs
     from codecnn.config import load_recipe
     from codecnn.dataset.build import build_shard
     from codecnn.dataset.store import open_store
 
     part, address = read_spread(shard, backend, scheduler)
     loaded = load_recipe(recipe, overrides or ())
+    codec = verbs.loop_codec(loaded, recipe.parent)
     with progress("coding", "unit") as report:
-        whole = build_shard(loaded, recipe.parent, output, part, jobs=jobs, scheduler=address, progress=report)
+        whole = build_shard(
+            loaded, recipe.parent, output, part, codec=codec, jobs=jobs, scheduler=address, progress=report
+        )
     if not whole:
         facts = {"store": str(output), "shard": shard, "complete": False}
         print_facts(facts, as_json)

@@ -114,6 +114,19 @@ class GivenFacts:
 
 
 @dataclass(frozen=True)
+class LoopFacts:
+    """The filter in whose loop a sequence was coded: its weights' name and sha256, its network, and who decided.
+
+    `decisions` are those of `codecnn.filtering.Decisions`.
+    """
+
+    weights: str
+    network: str
+    sha256: str
+    decisions: str
+
+
+@dataclass(frozen=True)
 class CodedSequence:
     """A coded sequence on disk: the bitstream, its decoded pictures (raw YUV in output order), log and statistics.
 
@@ -122,7 +135,7 @@ class CodedSequence:
     2^(bit_depth - 1); raw YUV of `format`. `strengths` are boundary strengths in 4x4 cells, see `codec.intra_planes`.
     `encoder_seconds` is the processor time of the encoder, of one run, with ffmpeg's where that drives it.
     `argv` is the command with file names only, without any folder of the machine it ran on. What was `given` coded has
-    no log, and without a stream no bitstream.
+    no log, and without a stream no bitstream. With a filter `in_loop` the decoded pictures are those before it.
     """
 
     bitstream: Path | None
@@ -138,6 +151,7 @@ class CodedSequence:
     residual: Path | None = None
     strengths: Path | None = None
     given: GivenFacts | None = None
+    in_loop: LoopFacts | None = None
     encoder_seconds: float | None = None
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from codecnn.codec import CodedPicture, CodedSequence
 from codecnn.dataset._measure import BLOCK_PLANES_FILE, BLOCKS, TRANSFORMS_FILE
 from codecnn.dataset._originals import Original
-from codecnn.dataset.records import CodedUnit, GivenRecord, PictureRecord
+from codecnn.dataset.records import CodedUnit, GivenRecord, LoopRecord, PictureRecord
 from codecnn.runs import sha256_file
 
 
@@ -34,6 +34,7 @@ def describe(
     has |= {"no_blocks": no_blocks} if no_blocks else {}
     has |= {"variant": original.variant} if original.variant else {}
     has |= {"given": GivenRecord(**vars(coded.given))} if coded.given else {}
+    has |= {"in_loop": LoopRecord(**vars(coded.in_loop))} if coded.in_loop else {}
     return CodedUnit(
         format=coded.format,
         original=original.name,

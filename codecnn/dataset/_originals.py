@@ -8,6 +8,7 @@ from typing import Any
 from filelock import FileLock
 from pydantic import Field
 
+from codecnn.codec.encoders.in_loop import BLOCK
 from codecnn.dataset._variants import fitted, vary_picture, vary_rgb
 from codecnn.dataset.recipe import Recipe, Source
 from codecnn.dataset.records import Format, Record, Variant
@@ -27,6 +28,11 @@ from codecnn.video import (
 ORIGINALS, HASHES = "originals", ".hashes"
 _SMALLEST = 32
 """Width and height that smaller pictures are padded to: ffmpeg gives libvvenc a byte a luma sample, headers and all."""
+
+
+def _multiple(recipe: Recipe) -> int:
+    """What width and height are padded to a multiple of: all that libvvenc codes is handed out of whole blocks only."""
+    return 2 if recipe.in_loop is None else BLOCK
 
 
 class Original(Record):
@@ -54,6 +60,8 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
         how["variant"] = source.variant.to_json()
     if source.source_bit_depth is not None:
         how["source_bit_depth"] = source.source_bit_depth
+    if recipe.in_loop is not None:
+        how["multiple"] = _multiple(recipe)
     return f"{ORIGINALS}/{source.name}_{sha256_json(how)[:16]}.yuv"
 
 
@@ -105,7 +113,7 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> tuple[VideoFormat, V
                     found = vary_picture(found, chroma, variant)
                 if source.source_bit_depth is not None:
                     found = convert(convert(found, source.source_bit_depth), depth)
-                yield pad_to_even(found, chroma, _SMALLEST)
+                yield pad_to_even(found, chroma, _SMALLEST, _multiple(recipe))
 
         converted = pictures()
         first = next(converted)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from codecnn.codec import CodedPicture, CodedSequence
+from codecnn.codec.base import LoopFacts
+from codecnn.codec.encoders.in_loop import DECISIONS
 from codecnn.codec.intra_planes import REBUILDER
 from codecnn.codec.plane_sources import RECIPE_PLANES, file_of
 from codecnn.dataset.records import CodedUnit, Seconds
@@ -42,8 +44,9 @@ def taken_from(unit: CodedUnit, store: Path, folder: Path, seconds: Path | None)
     is not what the unit says of it.
     """
     assert unit.bitstream_file is not None, "units of our encoders have a stream"
-    copies = {}
-    for name in (unit.bitstream_file, unit.decoded_file, f"{Path(unit.decoded_file).parent}/{LOG}"):
+    copies, place = {}, Path(unit.decoded_file).parent
+    decisions = [name] if (name := f"{place}/{DECISIONS}") in unit.files else []
+    for name in (unit.bitstream_file, unit.decoded_file, f"{place}/{LOG}", *decisions):
         copies[name] = Path(shutil.copyfile(store / name, folder / Path(name).name))
         if sha256_file(copies[name]) != unit.files[name]:
             raise StoreError(f"{store / name} is damaged: remove its folder, and build the store again")
@@ -56,6 +59,7 @@ def taken_from(unit: CodedUnit, store: Path, folder: Path, seconds: Path | None)
         argv=unit.argv,
         encoder=unit.encoder,
         log=folder / LOG,
+        in_loop=None if unit.in_loop is None else LoopFacts(**vars(unit.in_loop)),
         encoder_seconds=None if seconds is None else Seconds.from_json(seconds, read_json(seconds)).encoder_cpu,
     )
 

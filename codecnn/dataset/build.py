@@ -91,6 +91,7 @@ class _Work:
     store: Path
     identity: str
     label: str
+    codec: Codec | None
 
 
 def build_store(
@@ -98,20 +99,22 @@ def build_store(
     recipe_folder: Path,
     store: Path,
     *,
+    codec: Codec | None = None,
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Store:
     """Build the store `store` from `recipe`, `jobs` units at a time, or finish or update the one that is there.
 
-    `scheduler` is the address of a dask scheduler whose workers code instead of threads here; they must see the store,
-    the pictures and the encoder under the same paths. Units that the recipe no longer asks for are removed: a store
-    holds what its recipe says.
+    `codec` is the back end of a recipe with a filter `in_loop`, as `codecnn.filtering.in_loop` makes it. `scheduler` is
+    the address of a dask scheduler whose workers code instead of threads here; they must see the store, the pictures
+    and the encoder under the same paths. Units that the recipe no longer asks for are removed: a store holds what its
+    recipe says.
 
     Raises what the pictures, the encoder or the disk give reason for; what was finished by then stays, and a rerun
     continues from it.
     """
-    build_shard(recipe, recipe_folder, store, WHOLE, jobs=jobs, scheduler=scheduler, progress=progress)
+    build_shard(recipe, recipe_folder, store, WHOLE, codec=codec, jobs=jobs, scheduler=scheduler, progress=progress)
     return open_store(store)
 
 
@@ -121,6 +124,7 @@ def build_shard(
     store: Path,
     shard: Shard,
     *,
+    codec: Codec | None = None,
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -132,12 +136,17 @@ def build_shard(
     """
     check_shard(shard)
     index, shards = shard
+    if recipe.in_loop is not None and codec is None:
+        raise ConfigError(f"recipe {recipe.name!r} has a filter in the loop: codecnn.build_dataset builds its store")
     # Workers of a cluster have working folders of their own.
     sources = expand(recipe, recipe_folder if scheduler is None else recipe_folder.absolute())
     store = store.absolute()
     tools = recipe.tools.found_from(recipe_folder.absolute())
-    identity = streams_identity() if recipe.codec == STREAMS else get_codec(recipe.codec, tools).identity()
-    work = _Work(recipe, tools, store, identity, f"{index}of{shards}")
+    if codec is not None:
+        identity = codec.identity()
+    else:
+        identity = streams_identity() if recipe.codec == STREAMS else get_codec(recipe.codec, tools).identity()
+    work = _Work(recipe, tools, store, identity, f"{index}of{shards}", codec)
     with disk_errors(store):
         (store / CODED).mkdir(parents=True, exist_ok=True)
     try:
@@ -236,8 +245,7 @@ def _code(plan: _Plan, work: _Work) -> None:
         try:
             sequence = _coded_already(plan, work, folder)
             if sequence is None:
-                codec: Codec = StreamsCodec(plan.given) if plan.given else get_codec(work.recipe.codec, work.tools)
-                sequence = codec.encode(store / original.name, original.format, plan.settings, folder)
+                sequence = _codec(plan, work).encode(store / original.name, original.format, plan.settings, folder)
             sequence = _with_planes(plan, sequence, work.recipe, folder)
             transforms = TRANSFORM_FILE in work.recipe.rebuilt_files
             blocks, no_blocks = _blocks(plan, sequence, needed=transforms)
@@ -266,6 +274,12 @@ def _coded_already(plan: _Plan, work: _Work, folder: Path) -> CodedSequence | No
         if seconds is None or seconds.exists():
             return taken_from(unit, work.store, folder, seconds)
     return None
+
+
+def _codec(plan: _Plan, work: _Work) -> Codec:
+    if plan.given is not None:
+        return StreamsCodec(plan.given)
+    return work.codec or get_codec(work.recipe.codec, work.tools)
 
 
 def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
@@ -345,7 +359,7 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
         lock.unlink(missing_ok=True)
     manifest = {
         "schema": SCHEMA,
-        "recipe": work.recipe.model_dump(by_alias=True, exclude={"root", "tools"})
+        "recipe": work.recipe.model_dump(by_alias=True, exclude={"root": True, "tools": True, "in_loop": {"library"}})
         | {"qp": work.recipe.qp or sorted({unit.qp for unit in units})},
         "encoder": work.identity,
         "units": len(lines),

@@ -18,12 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from codecnn.codec import CODECS, STREAMS, CodecSettings, CodecTools, Given, makes_vvc
+from codecnn.codec import CODECS, STREAMS, CodecSettings, Given, makes_vvc
 from codecnn.codec.base import CONFIGURATIONS
 from codecnn.codec.plane_sources import REBUILT_PLANES, file_of
 from codecnn.codec.streams import UNKNOWN_PRESET
 from codecnn.dataset._streams import StreamSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
+from codecnn.dataset.encoder_specs import CtuSize, EncoderSpec, InLoopSpec, ToolsSpec
 from codecnn.dataset.records import Coding, Variant
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.video import STILL_SUFFIXES, stills_in
@@ -42,7 +43,7 @@ class _Spec(BaseModel):
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what is not given of these keys, so that manifests are what they were before there were any."""
-        later = ("seed", "variants", "encoders", "streams", "ctc", "planes", "times")
+        later = ("seed", "variants", "encoders", "streams", "ctc", "planes", "times", "in_loop")
         return {key: value for key, value in handler(self).items() if value or key not in later}
 
 
@@ -82,66 +83,17 @@ class SequenceSpec(_Spec):
     )
 
 
-CtuSize = Literal[16, 32, 64, 128]
 _Plane = Literal[
     "unf_y", "pred_y", "resid_y", "bs_v", "bs_h", "cbf_y", "ts_y", "mts", "tr_hor", "tr_ver", "lfnst", "bdpcm"
 ]
 
 _CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """What a recipe says on coding, under the names of `CodecSettings`."""
-_TO_ENCODERS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc")
+_TO_ENCODERS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc", "in_loop")
 """What a recipe says to encoders alone."""
 _WITH_CTC = ("vvc", "vvencapp")
 _OWN = {"preset", "ctu_size", "params"}
 """Those of them that an encoder of a recipe may say instead."""
-
-
-class ToolsSpec(BaseModel):
-    """The user's own programs for the codecs vtm, hm and vvencapp; relative paths start from the recipe's folder."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    encoder: str | None = Field(default=None, description="path, or a name that PATH knows")
-    decoder: str | None = None
-    cfg: list[str] = Field(default=[], description="the encoder's configuration files, in order")
-    prediction: list[str] = Field(
-        default=[], description="arguments that make the decoder write its prediction signal to {output}"
-    )
-    trace: bool = Field(default=False, description="take block statistics from the decoder's trace")
-
-    def found_from(self, folder: Path) -> CodecTools:
-        """The same with its paths found from `folder`; a bare program name is left to PATH."""
-
-        def program(name: str | None) -> str | None:
-            return name if name is None or Path(name).name == name else str(folder / Path(name).expanduser())
-
-        return CodecTools(
-            encoder=program(self.encoder),
-            decoder=program(self.decoder),
-            cfg=tuple(folder / Path(name).expanduser() for name in self.cfg),
-            prediction=tuple(self.prediction),
-            trace=self.trace,
-        )
-
-
-class EncoderSpec(BaseModel):
-    """One of several settings that the training sources of a recipe are coded by; what it does not say the recipe says.
-
-    `params` are added to the recipe's.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    share: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="of the sources, relative to the others'; none: all sources",
-    )
-    preset: str | None = None
-    ctu_size: CtuSize | None = None
-    params: dict[_Text, _Text] = Field(default_factory=dict)
-    source_bit_depth: Literal[8] | None = Field(default=None, description="what the original is rounded to before")
 
 
 class Recipe(_Spec):
@@ -176,6 +128,7 @@ class Recipe(_Spec):
     seed: int = Field(default=0, description="what the variants and the encoders of the sources are drawn from")
     variants: VariantsSpec | None = Field(default=None, description="of all sequences of the split train")
     encoders: list[EncoderSpec] = Field(default=[], description="settings that the split train is coded by")
+    in_loop: InLoopSpec | None = Field(default=None, description="of vvc in low delay: a filter in the loop")
 
     @model_validator(mode="before")
     @classmethod
@@ -223,11 +176,18 @@ class Recipe(_Spec):
             raise ValueError(f"qp lists a value twice: {self.qp}")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
             raise ValueError("encoders: give all of them a share, or none")
+        self._check_in_loop()
         self._check_rebuilt_planes()
         for qp in self.qp:
             for encoder in (None, *self.encoders):
                 self.settings(qp, encoder)
         return self
+
+    def _check_in_loop(self) -> None:
+        wanted = {"codec": "vvc", "configuration": "ldb", "ctc": False, "times": False}
+        for key, value in wanted.items() if self.in_loop is not None else ():
+            if (given := getattr(self, key)) != value:
+                raise ValueError(f"in_loop goes with {key}: {str(value).lower()}, not {str(given).lower()}")
 
     def _check_rebuilt_planes(self) -> None:
         if not self.planes:

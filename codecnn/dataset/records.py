@@ -112,6 +112,16 @@ class GivenRecord(Record):
     md5s: int | None = Field(default=None, description="pictures that decode to the MD5 that the stream states")
 
 
+class LoopRecord(Record):
+    """The filter in whose loop a unit was coded: its decoded pictures are those before it, predicted from filtered
+    ones, and its stream decodes only with it."""
+
+    weights: str
+    network: str
+    sha256: str = Field(description="of the file of weights")
+    decisions: str
+
+
 class CodedUnit(Record):
     """unit.json: what coding one sequence at one QP gave. File names are relative to the store."""
 
@@ -142,6 +152,7 @@ class CodedUnit(Record):
     no_blocks: str | None = Field(default=None, description="why the unit has no table of CUs, in a sentence")
     variant: Variant | None = Field(default=None, description="of the source, where it is not the source itself")
     given: GivenRecord | None = Field(default=None, description="where nothing was coded for the store")
+    in_loop: LoopRecord | None = Field(default=None, description="where it was coded with a filter in the loop")
 
 
 class Seconds(Record):
@@ -151,6 +162,14 @@ class Seconds(Record):
     """
 
     encoder_cpu: float
+
+
+class StoredLoop(Record):
+    """What the manifest's recipe says of the filter in the loop; its sha256 each unit tells."""
+
+    weights: str
+    decisions: str
+    exact: bool
 
 
 class StoredRecipe(Record):
@@ -166,6 +185,7 @@ class StoredRecipe(Record):
     params: dict[str, str]
     qp: list[int]
     ctc: bool = False
+    in_loop: StoredLoop | None = None
 
 
 class Manifest(Record):

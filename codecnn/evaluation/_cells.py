@@ -14,15 +14,14 @@ from codecnn.cluster import Progress, Shard, check_shard, of_shard, work_through
 from codecnn.dataset.store import Unit
 from codecnn.errors import CodecnnError, ConfigError, ModelError
 from codecnn.evaluation.measure import (
-    QP_OFFSETS,
     Cell,
-    Decisions,
     Entry,
     PictureMeasure,
     measure_decoded,
     measure_filtered,
     parse_metrics,
 )
+from codecnn.filtering import QP_OFFSETS, Decisions
 from codecnn.runs import atomic_path, read_json, sha256_json, write_json
 
 CELL_SCHEMA = 1

@@ -9,10 +9,11 @@ from pathlib import Path
 from codecnn.cluster import WHOLE, Shard
 from codecnn.dataset.store import Store
 from codecnn.evaluation._cells import measure_cells, measure_spread
-from codecnn.evaluation.measure import Decisions, Entry, Progress, make_crops
+from codecnn.evaluation.measure import Entry, Progress, make_crops
 from codecnn.evaluation.picture_types import picture_types
 from codecnn.evaluation.summarise import Results, summarise
 from codecnn.evaluation.write import write_results
+from codecnn.filtering import Decisions
 
 
 def evaluate(

@@ -23,8 +23,7 @@ from codecnn.codec.decode import decode_stream
 from codecnn.codec.encoders.jvet import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.errors import ConfigError, EncoderError, TableError
-from codecnn.evaluation.measure import Decisions, filter_and_decide
-from codecnn.filtering import PictureFilter, slice_type_beside
+from codecnn.filtering import Decisions, PictureFilter, filter_and_decide, slice_type_beside
 from codecnn.quality.bdrate import bd_rate
 from codecnn.quality.metrics import psnr
 from codecnn.video import Picture, VideoFormat, convert, create_video, open_raw

@@ -4,24 +4,22 @@ A cell is a sequence at a QP through a filter. Only this module reads pictures; 
 """
 
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from codecnn.codec.base import MAX_QP
 from codecnn.dataset.records import PictureRecord
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, FormatError
-from codecnn.filtering import Decision, PictureFilter, decide_picture, rounded, sequence_pays, unit_planes
+from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
 from codecnn.models import Card
 from codecnn.quality.grid import ctu_grid, ctu_means
 from codecnn.quality.libvmaf import vmaf
@@ -30,10 +28,6 @@ from codecnn.quality.structure import MIN_SIDE, ms_ssim, ssim
 from codecnn.video import Picture, create_video
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
-Decisions = Literal["none", "ctu", "full"]
-QP_OFFSETS: Mapping[Decisions, tuple[int, ...]] = {"none": (0,), "ctu": (0,), "full": (0, -5, 5)}
-"""What is added to the slice QP that the network gets: the candidates of each kind of decisions, the first as it is."""
-
 MAX_CROPS = 6
 CROP_SIZE = 192
 """Side in luma samples of the crops that the report shows."""
@@ -95,21 +89,6 @@ class Cell:
     decoded: Sequence[PictureMeasure]
     filtered: Sequence[PictureMeasure]
     ctus: Path
-
-
-@dataclass(frozen=True)
-class Filtered:
-    """What a filter makes of a picture: the picture that counts, the network's own, and what was decided, if it was."""
-
-    picture: Picture
-    network: Picture
-    seconds: float
-    decision: Decision | None = None
-
-    @property
-    def bits(self) -> float:
-        """Bits of what was decided."""
-        return 0.0 if self.decision is None else self.decision.bits
 
 
 @dataclass(frozen=True)
@@ -202,30 +181,6 @@ def _switched_off(
     for name, values in (("mse_y_filtered", table["mse_y"]), ("flag", pa.array([False] * len(table)))):
         table = table.set_column(table.column_names.index(name), name, values)
     return [a.model_copy(update=b.to_json() | off) for a, b in zip(pictures, decoded, strict=True)], table
-
-
-def filter_and_decide(
-    filter_: PictureFilter,
-    original: Picture,
-    decoded: Picture,
-    qp: int,
-    beside: Mapping[str, Any],
-    decisions: Decisions,
-    ctu_size: int,
-) -> Filtered:
-    """Filter a decoded picture of slice QP `qp`, and decide as an encoder that knows the original would."""
-    start = time.perf_counter()
-    candidates = {0: filter_.samples(decoded, qp, beside)}
-    network = rounded(decoded, candidates[0])
-    seconds = time.perf_counter() - start
-    if decisions == "none":
-        return Filtered(network, network, seconds)
-    # Of a network that takes no QP all candidates are one, and a choice among them would only cost bits.
-    for offset in QP_OFFSETS[decisions] if "qp" in filter_.planes else ():
-        if offset and 0 <= qp + offset <= MAX_QP:
-            candidates[offset] = filter_.samples(decoded, qp + offset, beside)
-    picture, decision = decide_picture(original, decoded, candidates, qp=qp, ctu=ctu_size)
-    return Filtered(picture, network, seconds, decision)
 
 
 def make_crops(entry: Entry, units: Sequence[Unit], decisions: Decisions, ctu_size: int) -> list[Crop]:

@@ -238,4 +238,6 @@ def label(recipe: StoredRecipe) -> str:
     """What the gain means. All intra predicts from unfiltered samples, so filtering after is filtering in the loop."""
     if recipe.configuration == "ai":
         return "in-loop (all intra: no picture predicts from a filtered one)"
+    if recipe.in_loop is not None:
+        return f"over pictures that nobody is shown (predicted from those that {recipe.in_loop.weights} filtered)"
     return "post-filter (the coding loop did not see the filtered pictures)"

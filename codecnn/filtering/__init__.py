@@ -2,10 +2,12 @@
 
 `load_filter` makes a filter from weights, once: for luma planes, pictures and videos; `FloatFilter` from a network in
 memory; `filter_luma` is the short form for one plane. `decide_picture` and `decide_video` choose, knowing the original,
-what is filtered and how strongly (`codecnn.filtering.decisions`). Integer networks are `codecnn.filtering.integer`.
+what is filtered and how strongly (`codecnn.filtering.decisions`); `filter_and_decide` filters a picture before. Integer
+networks are `codecnn.filtering.integer`, filters inside the loop of an encoder `codecnn.filtering.in_loop`.
 """
 
 from codecnn.filtering._base import PictureFilter, rounded
+from codecnn.filtering._decide import QP_OFFSETS, Decisions, Filtered, filter_and_decide
 from codecnn.filtering._frame import DEFAULT_TILE, filter_outputs, in_tiles
 from codecnn.filtering._inputs import (
     Beside,
@@ -30,8 +32,11 @@ from codecnn.filtering.decisions import (
 __all__ = [
     "CTU_SIZES",
     "DEFAULT_TILE",
+    "QP_OFFSETS",
     "Beside",
     "Decision",
+    "Decisions",
+    "Filtered",
     "FloatFilter",
     "NetworkFilter",
     "PictureFilter",
@@ -39,6 +44,7 @@ __all__ = [
     "count_decisions",
     "decide_picture",
     "decide_video",
+    "filter_and_decide",
     "filter_luma",
     "filter_outputs",
     "filter_video",

@@ -58,6 +58,7 @@ class TrainedOn(BaseModel):
     share      of the patches
     sequences  of the split train, by class ("" for those of none); `settings` says how many units each of several
                encoder settings coded, `varied` how many of the sequences are variants of others
+    in_loop    the filter in whose loop they were coded: "weights", "network", "sha256", "decisions"
     """
 
     model_config = ConfigDict(frozen=True)
@@ -74,6 +75,7 @@ class TrainedOn(BaseModel):
     sequences: dict[str, int] = {}
     varied: int = 0
     settings: list[dict[str, Any]] = []
+    in_loop: dict[str, str] | None = None
 
     @property
     def codecs(self) -> list[str]:

@@ -58,8 +58,8 @@ def convert(picture: Picture, bit_depth: int) -> Picture:
     return Picture(tuple(planes), bit_depth)
 
 
-def pad_to_even(picture: Picture, chroma: str, minimum: int = 2) -> Picture:
-    """Make the luma size even, and at least `minimum`, by replicating the last column and row.
+def pad_to_even(picture: Picture, chroma: str, minimum: int = 2, multiple: int = 2) -> Picture:
+    """Make the luma size even, or another `multiple`, and at least `minimum`, by replicating the last column and row.
 
     Encoders refuse odd sizes in 420 and 422. A picture whose size fits already comes back as it is. Chroma planes of
     420 have (n + 1) // 2 samples and so fit the even size unchanged; those of 422 grow by a row, those of 444 by what
@@ -70,7 +70,7 @@ def pad_to_even(picture: Picture, chroma: str, minimum: int = 2) -> Picture:
     shapes = tuple(plane.shape for plane in picture.planes)
     if shapes != odd.plane_shapes:
         raise FormatError(f"planes of {shapes} are not of chroma format {chroma}: that has {odd.plane_shapes}")
-    padded_width, padded_height = (max(extent + extent % 2, minimum) for extent in (width, height))
+    padded_width, padded_height = (max(extent + -extent % multiple, minimum) for extent in (width, height))
     even = VideoFormat(padded_width, padded_height, chroma=chroma, bit_depth=picture.bit_depth)
     if even.plane_shapes == odd.plane_shapes:
         return picture

@@ -61,7 +61,10 @@ _MARGIN = 16
 _ALIGNMENT = 32
 """Samples to a multiple of which a row is made long (MEMORY_ALIGN_DEF_SIZE of CommonDef.h)."""
 
-_BLOCK = 8
+DECISIONS = "decisions.vtmbmsstats"
+"""The file of what was decided of the filter, beside a stream."""
+
+BLOCK = 8
 """Side of the smallest coding block: a picture is padded to whole ones, and the callback does not show the padding."""
 
 
@@ -113,11 +116,18 @@ def _check(video_format: VideoFormat, settings: CodecSettings) -> None:
         raise ConfigError("a filter inside the loop needs a CTU size, for references have margins by it")
     if video_format.chroma not in CHROMA_FORMATS:
         raise ConfigError(f"libvvenc codes 4:2:0 and 4:0:0 in the loop, not {video_format.chroma}")
-    if video_format.width % _BLOCK or video_format.height % _BLOCK:
+    if video_format.width % BLOCK or video_format.height % BLOCK:
         raise FormatError(
-            f"a filter inside the loop needs width and height that are multiples of {_BLOCK}, not "
+            f"a filter inside the loop needs width and height that are multiples of {BLOCK}, not "
             f"{video_format.width}x{video_format.height}: libvvenc does not hand out the samples it pads with"
         )
+
+
+def loop_params(settings: CodecSettings, form: VideoFormat) -> dict[str, str]:
+    """What the library is told beside size, QP and preset, in its own names; `form` is that of the coded pictures."""
+    rate = form.fps or 30
+    told = {"InputBitDepth": str(form.bit_depth), "qpa": "0", "fps": f"{rate.numerator}/{rate.denominator}"}
+    return told | vvenc_params(settings, form) | LOOP_PARAMS
 
 
 class _Encoder:
@@ -173,14 +183,12 @@ class _Encoder:
     def _config(self) -> Any:
         functions, settings, form = self.library.functions, self.settings, self.form
         config = self.library.config()
-        params = vvenc_params(settings, form) | LOOP_PARAMS
+        params = loop_params(settings, form)
         # vvencPresetMode counts the presets from faster on, as PRESETS lists them.
         preset = PRESETS.index(settings.preset)
         functions.vvenc_init_default(config, form.width, form.height, 30, 0, settings.qp, preset)
         functions.vvenc_set_msg_callback(config, None, self.hear)
-        rate = form.fps or 30
-        told = {"InputBitDepth": str(form.bit_depth), "qpa": "0", "fps": f"{rate.numerator}/{rate.denominator}"}
-        for name, value in (told | params).items():
+        for name, value in params.items():
             if functions.vvenc_set_param(config, name.encode(), value.encode()):
                 raise ConfigError(f"libvvenc does not take the parameter {name}={value}")
         return config

@@ -99,7 +99,7 @@ def find_library(path: Path | str | None = None) -> VvencLibrary:
     if not named:
         raise ToolMissingError(
             "a filter inside the loop needs libvvenc as a shared library: name the file by --vvenc-library or "
-            f"{LIBRARY_VARIABLE}; docs/inloop.md says how to build it"
+            f"{LIBRARY_VARIABLE}, in a recipe by in_loop.library; docs/inloop.md says how to build it"
         )
     return load_library(Path(named))
 

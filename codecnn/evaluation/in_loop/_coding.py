@@ -13,10 +13,17 @@ from pydantic import BaseModel, ConfigDict
 from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
 from codecnn.codec.encoders.in_loop import code_in_loop
 from codecnn.codec.encoders.vvenc_library import VvencLibrary
-from codecnn.codec.plane_sources import SLICE_TYPE_PLANE
-from codecnn.errors import ModelError
-from codecnn.evaluation.measure import Decisions, Entry, Filtered, filter_and_decide
-from codecnn.filtering import Decision, sequence_pays, slice_type_beside, write_decisions
+from codecnn.evaluation.measure import Entry
+from codecnn.filtering import (
+    Decision,
+    Decisions,
+    Filtered,
+    filter_and_decide,
+    sequence_pays,
+    slice_type_beside,
+    write_decisions,
+)
+from codecnn.filtering.in_loop import check_served
 from codecnn.quality.metrics import mse
 from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, convert, create_video, open_raw
@@ -29,9 +36,6 @@ STREAM, PICTURES, DECISIONS, LOG, CARD = (
     "log.txt",
     "card.json",
 )
-SERVED = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
-"""Planes of a network that can be had inside the loop: what the callback hands out."""
-
 PLAIN = "A VVC stream without MD5: any decoder shows the pictures beside it."
 LOOPED = (
     "This stream decodes only with the filter in the loop: each picture has to be filtered by the weights named here, "
@@ -115,10 +119,7 @@ class Coder:
 
         Raises ModelError for a network that needs more than the callback hands out.
         """
-        if missing := [name for name in entry.filter.planes if name not in SERVED]:
-            raise ModelError(
-                f"{entry.name} needs the plane {missing[0]!r}, which libvvenc does not hand out in the loop"
-            )
+        check_served(entry.name, entry.filter)
         ctu = settings.ctu_size
         assert ctu is not None
         key = self._key(sequence, settings) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}

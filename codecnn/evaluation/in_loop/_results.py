@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.in_loop._coding import LoopStream
-from codecnn.evaluation.measure import Decisions
 from codecnn.evaluation.write import write_csv
+from codecnn.filtering import Decisions
 from codecnn.filtering.decisions import chroma_weight, rd_lambda
 from codecnn.quality.bdrate import MIN_POINTS, bd_rate
 from codecnn.quality.metrics import mean_psnr

@@ -16,7 +16,8 @@ from codecnn.evaluation.in_loop._results import (
     rates_of,
     write_loop,
 )
-from codecnn.evaluation.measure import Decisions, Entry
+from codecnn.evaluation.measure import Entry
+from codecnn.filtering import Decisions
 from codecnn.runs import provenance
 from codecnn.video import Video
 

@@ -50,4 +50,5 @@ def _trained_on(store: Store, share: float) -> TrainedOn:
         sequences=dict(sorted(Counter(unit.class_ or "" for unit in sequences).items())),
         varied=sum(unit.variant is not None for unit in sequences),
         settings=encoder_settings(units),
+        **({} if units[0].in_loop is None else {"in_loop": units[0].in_loop.to_json()}),
     )

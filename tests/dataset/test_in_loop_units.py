@@ -1,0 +1,218 @@
+"""Stores of pictures that a filter in the loop got: before it, predicted from filtered ones, proven as other units."""
+
+import json
+
+import numpy as np
+import pytest
+
+import codecnn
+from codecnn.codec.decode import decode_stream
+from codecnn.codec.encoders import in_loop
+from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
+from codecnn.config import load_recipe
+from codecnn.dataset.build import build_store
+from codecnn.dataset.encoder_specs import InLoopSpec
+from codecnn.dataset.store import verify_store
+from codecnn.errors import ConfigError, EncoderError, MissingFileError, ModelError
+from codecnn.evaluation import Entry, evaluate
+from codecnn.evaluation.in_loop import evaluate_in_loop
+from codecnn.filtering import FloatFilter, load_filter
+from codecnn.filtering.in_loop import InLoopCodec, in_loop_codec
+from codecnn.models import create_model, load_model, save_weights, weights_path
+from codecnn.models.card import as_card
+from codecnn.runs import sha256_file
+from codecnn.video import VideoFormat, open_raw
+from codecnn.video.process import ffmpeg_path
+from tests.helpers.clips import write_clip
+from tests.helpers.networks import SMALL, awaken
+from tests.helpers.training import train_filter
+
+CLIPS = {"a": (68, 64, "train"), "b": (64, 64, "val")}
+"""The first is of no multiple of 8, as variants of a recipe are."""
+RECIPE = """
+name: loop
+preset: faster
+configuration: ldb
+qp: [42]
+ctu_size: 128
+in_loop: {weights: low_cost_5, decisions: none}
+sequences:
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clips")
+    text = RECIPE
+    for seed, (name, (width, height, split)) in enumerate(CLIPS.items()):
+        source = f"{name}_{width}x{height}_30.yuv"
+        write_clip(folder / source, VideoFormat(width, height, "420", 8, 30), 3, seed=seed)
+        text += f"  - {{source: {source}, name: {name}, split: {split}}}\n"
+    (folder / "loop.yaml").write_text(text)
+    return folder / "loop.yaml"
+
+
+@pytest.fixture(scope="module")
+def store(vvenc_library, recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store") / "loop"
+    return codecnn.build_dataset(recipe, folder, overrides=[f"in_loop.library={vvenc_library.path}"])
+
+
+def files(store):
+    return {path.relative_to(store): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
+
+
+# --- with the library -------------------------------------------------------------------------------------------------
+
+
+def test_units_hold_what_the_filter_in_the_loop_got(vvenc_library, store, tmp_path):
+    filter_, sha256 = load_filter("low_cost_5"), sha256_file(weights_path("low_cost_5"))
+    for unit in store.units:
+        assert unit.in_loop.model_dump() == {
+            "weights": "low_cost_5",
+            "network": "low_cost_5",
+            "sha256": sha256,
+            "decisions": "none",
+        }
+        assert [picture.slice_type for picture in unit.pictures] == ["I", "B", "B"]
+        assert unit.pictures[0].qp == 42 < unit.pictures[1].qp
+        assert (unit.format.width, unit.format.height) == ({"a": 72, "b": 64}[unit.name], 64)
+        assert unit.block_planes() is not None
+        # Of the stream any other decoder has the first picture alone: the others predict from filtered ones.
+        decode_stream(ffmpeg_path(), unit.path("bitstream"), tmp_path / "plain.yuv", unit.format)
+        with open_raw(tmp_path / "plain.yuv", unit.format) as plain, unit.decoded() as decoded:
+            assert [np.array_equal(a.y, b.y) for a, b in zip(plain, decoded, strict=True)] == [True, False, False]
+    # The encoder is the one of an evaluation in the loop, which shows what the filter makes of the unit's pictures.
+    unit = store.units[1]
+    card = as_card({"network": "low_cost_5", "sha256": sha256})
+    with unit.originals() as video:
+        evaluate_in_loop(
+            [Entry("own", card, filter_)],
+            {"b": video},
+            (42,),
+            vvenc_library,
+            tmp_path,
+            preset="faster",
+            decisions="none",
+        )
+    (folder,) = tmp_path.glob("coded/b_own_*")
+    assert (folder / "stream.266").read_bytes() == unit.path("bitstream").read_bytes()
+    with open_raw(folder / "pictures.yuv", unit.format) as shown, unit.decoded() as decoded:
+        for coded, a, b in zip(unit.pictures, shown, decoded, strict=True):
+            np.testing.assert_array_equal(a.y, filter_(b, coded.qp).y)
+            assert (a.y != b.y).any()
+    assert all(problem is None for _, problem in verify_store(store))
+    assert "with low_cost_5 (" in store.manifest.encoder
+    assert store.manifest.recipe.in_loop.model_dump() == {"weights": "low_cost_5", "decisions": "none", "exact": False}
+    assert str(vvenc_library.path) not in (store.folder / "manifest.json").read_text()
+
+
+def test_two_builds_are_equal_and_what_is_done_is_not_coded_again(vvenc_library, store, recipe, tmp_path, monkeypatch):
+    """Of threads that code at once as of one, by a library that the environment names."""
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(vvenc_library.path))
+    again = codecnn.build_dataset(recipe, tmp_path / "again", jobs=2)
+    assert files(again.folder) == files(store.folder)
+    changed = next(again.folder.glob("coded/b_*/decoded.yuv"))
+    changed.write_bytes(b"")
+    stamps = {path: path.stat().st_mtime_ns for path in again.folder.glob("coded/a_*/*")}
+    codecnn.build_dataset(recipe, tmp_path / "again")
+    assert files(again.folder) == files(store.folder)
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    # Decisions and integers make other units, and write what was decided.
+    exact = ["in_loop.exact=true", "in_loop.decisions=ctu"]
+    other = codecnn.build_dataset(recipe, tmp_path / "again", overrides=exact)
+    assert {unit.in_loop.weights for unit in other.units} == {"low_cost_5.int16"}
+    assert not {unit.key for unit in other.units} & {unit.key for unit in store.units}
+    assert all((other.folder / unit.decoded_file).with_name("decisions.vtmbmsstats").is_file() for unit in other.units)
+    # Planes that are made of its stream are added without coding it again.
+    monkeypatch.setattr(InLoopCodec, "encode", None)
+    more = codecnn.build_dataset(recipe, tmp_path / "again", overrides=[*exact, "planes=[cbf_y]"])
+    for unit, before in zip(more.units, other.units, strict=True):
+        assert unit.key != before.key
+        assert unit.has("transforms")
+        assert (unit.in_loop, unit.pictures, unit.argv) == (before.in_loop, before.pictures, before.argv)
+        assert unit.decoded_path.with_name("decisions.vtmbmsstats").is_file()
+
+
+def test_pictures_that_are_not_those_of_the_log_leave_nothing(vvenc_library, recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(vvenc_library.path))
+    plain = in_loop.prove_picture
+
+    def prove(name, coded, original, decoded):
+        if coded.poc == 1:
+            decoded.y[0, 0] ^= 1
+        plain(name, coded, original, decoded)
+
+    monkeypatch.setattr(in_loop, "prove_picture", prove)
+    with pytest.raises(EncoderError, match="POC 1: plane Y decodes to another MD5"):
+        codecnn.build_dataset(recipe, tmp_path / "s")
+    assert list((tmp_path / "s" / "coded").iterdir()) == []
+
+
+def test_training_on_them_is_said_by_the_card(store, tmp_path):
+    settings = {"steps": 10, "batch": 2, "patch": 32, "warmup": 2, "validate_every": 10, "threads": 1, "seed": 1}
+    planes = {"planes": ["rec_y", "qp", "slice_type"]}
+    train_filter(
+        store, "low_cost_17", {"features": 8, "blocks": 1, "expansion": 2} | planes, settings, tmp_path / "run"
+    )
+    model, card = load_model(tmp_path / "run" / "last.safetensors")
+    (seen,) = card.trained_on
+    assert seen.in_loop == store.units[0].in_loop.model_dump()
+    (results,) = evaluate([Entry("one", card, FloatFilter(model))], store, "val", tmp_path / "out")
+    assert results.label == "over pictures that nobody is shown (predicted from those that low_cost_5 filtered)"
+
+
+def test_weights_that_do_not_fit_or_change_are_said(vvenc_library, recipe, tmp_path):
+    spec = {"library": str(vvenc_library.path)}
+    with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y', which libvvenc does not hand out"):
+        in_loop_codec(InLoopSpec(weights="low_cost_17_unf", **spec), tmp_path)
+    with pytest.raises(MissingFileError, match="neither a file nor the name of weights"):
+        in_loop_codec(InLoopSpec(weights="low_cost_6", **spec), tmp_path)
+    own = tmp_path / "own.safetensors"
+    save_weights(own, awaken(create_model("rdn", **SMALL)), "rdn", {})
+    codec = in_loop_codec(InLoopSpec(weights="own.safetensors", **spec), tmp_path)
+    assert codec.identity().endswith(f"with own ({sha256_file(own)[:12]}) in the loop, decisions ctu")
+    save_weights(own, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
+    loaded = load_recipe(recipe)
+    with pytest.raises(ConfigError, match=r"own\.safetensors has become another file"):
+        build_store(loaded, recipe.parent, tmp_path / "s", codec=codec)
+
+
+# --- everywhere -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("configuration=ra", "in_loop goes with configuration: ldb, not ra"),
+        ("codec=hevc", "in_loop goes with codec: vvc, not hevc"),
+        ("ctc=true", "in_loop goes with ctc: false, not true"),
+        ("times=true", "in_loop goes with times: false, not true"),
+        ("in_loop.weight=low_cost_5", "unknown key 'in_loop.weight': did you mean 'weights'"),
+        ("in_loop.decisions=all", "in_loop.decisions"),
+    ],
+)
+def test_recipes_that_have_no_loop_are_refused(recipe, override, words):
+    with pytest.raises(ConfigError, match=words):
+        load_recipe(recipe, [override])
+
+
+def test_a_library_that_is_missing_is_one_sentence(run, recipe, monkeypatch, tmp_path):
+    monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
+    argv = ("dataset", "build", recipe, "-o", tmp_path / "s")
+    for further, words in (
+        ((), "in a recipe by in_loop.library"),
+        (("in_loop.library=no.so",), "no.so does not exist"),
+    ):
+        status, _, err = run(*argv, *further)
+        assert status == 1
+        assert words in " ".join(err.split())
+        assert "Traceback" not in err
+    with pytest.raises(ConfigError, match=r"'loop' has a filter in the loop: codecnn\.build_dataset builds its store"):
+        build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_recipes_without_a_loop_say_what_they_said(recipe):
+    plain = load_recipe(recipe, ["in_loop=null"])
+    assert "in_loop" not in json.loads(plain.model_dump_json())
