@@ -11,6 +11,8 @@ from codecnn.video import VideoFormat
 CONFIGURATIONS = ("ai", "ra", "ldb")
 CTC_INTRA_QP_OFFSET = {"ra": -3, "ldb": -1}
 """IntraQPOffset of encoder_randomaccess_vtm.cfg and encoder_lowdelay_vtm.cfg of VTM 23; all intra has none."""
+CTC_FROM_CFG = ("IntraQPOffset", "TemporalFilter")
+"""What of the common test conditions stands in those files, and is otherwise switched off."""
 MAX_QP = 63
 """QpBdOffset aside, the largest slice QP of VVC (H.266 clause 7.4.3.8); HEVC ends at 51."""
 QP_SCALE = 64.0
@@ -59,6 +61,14 @@ class CodecSettings:
     def intra_qp(self) -> int:
         """Slice QP of I slices: `qp`, and with `ctc` by IntraQPOffset of VTM's configuration files."""
         return self.qp + (CTC_INTRA_QP_OFFSET.get(self.configuration, 0) if self.ctc else 0)
+
+
+def ctc_intra_period(video_format: VideoFormat) -> int:
+    """Pictures from one intra picture of random access to the next, about a second in groups of 32 (JVET-T2010).
+
+    32 up to 30 pictures a second, 64 at 50 and 60.
+    """
+    return 32 * max(1, round((video_format.fps or 30) / 32))
 
 
 @dataclass(frozen=True)

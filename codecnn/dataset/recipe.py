@@ -91,7 +91,7 @@ _CODING = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """What a recipe says on coding, under the names of `CodecSettings`."""
 _TO_ENCODERS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc", "in_loop")
 """What a recipe says to encoders alone."""
-_WITH_CTC = ("vvc", "vvencapp")
+_WITH_CTC = ("vvc", "vvencapp", "vtm")
 _OWN = {"preset", "ctu_size", "params"}
 """Those of them that an encoder of a recipe may say instead."""
 
@@ -116,7 +116,7 @@ class Recipe(_Spec):
     )
     params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also the pictures before the codec's in-loop filters")
-    ctc: bool = Field(default=False, description="ra and ldb as near to JVET's common test conditions as libvvenc goes")
+    ctc: bool = Field(default=False, description="ra and ldb as near to JVET's common test conditions as can be")
     planes: list[_Plane] = Field(
         default=[], description="from the VVC bitstreams as they are; the first five of intra pictures only"
     )
@@ -163,7 +163,7 @@ class Recipe(_Spec):
         if self.codec not in (*CODECS, STREAMS):
             raise ValueError(f"unknown codec {self.codec!r}: one of {', '.join((*CODECS, STREAMS))}")
         if self.ctc and self.codec not in _WITH_CTC:
-            raise ValueError(f"ctc is for the codecs {' and '.join(_WITH_CTC)}: others have it in their cfg files")
+            raise ValueError(f"ctc is for the codecs {', '.join(_WITH_CTC)}, not for {self.codec}")
         for spec in self.sequences:
             if bool(spec.streams) != (self.codec == STREAMS):
                 verb = "takes no" if spec.streams else "needs"
@@ -184,7 +184,7 @@ class Recipe(_Spec):
         return self
 
     def _check_in_loop(self) -> None:
-        wanted = {"codec": "vvc", "configuration": "ldb", "ctc": False, "times": False}
+        wanted = {"codec": "vvc", "configuration": "ldb", "ctc": False}
         for key, value in wanted.items() if self.in_loop is not None else ():
             if (given := getattr(self, key)) != value:
                 raise ValueError(f"in_loop goes with {key}: {str(value).lower()}, not {str(given).lower()}")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.evaluation.in_loop import LoopResults
-from codecnn.evaluation.in_loop._results import LoopRow
+from codecnn.evaluation.in_loop._results import LoopModel, LoopRow
 from codecnn.evaluation.jvet import CONFIGURATIONS, Table, TableRow, sorted_tables, table_row, tables_of
 from codecnn.evaluation.report import write_tables
 from codecnn.evaluation.rows import AFTER, ResultRow, bd_rates, by_sequence, mean_rates
@@ -59,18 +59,21 @@ def _read(folder: Path) -> tuple[Table, ...]:
 
 
 def _loop_tables(results: LoopResults) -> tuple[Table, ...]:
+    # Those of before what took part was noted.
+    unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
+    models = {model: results.models.get(model, unknown) for model in results.bd_rate}
     return tuple(
         Table(
-            weights=None,
+            weights=models[model].weights_sha256,
             name=model,
             configuration="ldb",
             title=CONFIGURATIONS["ldb"],
             coded=f"{results.library} {results.settings['preset']}",
             label=label,
             decisions=results.decisions,
-            kmac_per_pixel=None,
-            parameters=None,
-            device=None,
+            kmac_per_pixel=models[model].kmac_per_pixel,
+            parameters=models[model].parameters,
+            device=models[model].device or None,
             rows=tuple(_loop_rows([row for row in results.rows if row.model == model], chain)),
         )
         for model in results.bd_rate
@@ -91,6 +94,7 @@ def _as_row(anchor: LoopRow, test: LoopRow) -> ResultRow:
     """A row of results, in which the bits that the loop changes count as the filter's own."""
     figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits}
     figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
+    figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
     for suffix, row in (("", anchor), (AFTER, test)):
         y, u, v = row.psnr_y, row.psnr_u, row.psnr_v
         figures |= {f"psnr_y{suffix}": y, f"psnr_u{suffix}": u, f"psnr_v{suffix}": v}

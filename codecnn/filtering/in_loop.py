@@ -93,7 +93,7 @@ class InLoopCodec:
                 return made.picture
 
             library = load_library(self.library)
-            pictures = code_in_loop(library, originals, source_format, settings, bitstream, through, log)
+            pictures, seconds = code_in_loop(library, originals, source_format, settings, bitstream, through, log)
         if decided:
             write_decisions(folder / DECISIONS, decided, form.width, form.height, ctu)
         told = {"preset": settings.preset, "QP": str(settings.qp)} | loop_params(settings, form)
@@ -105,6 +105,7 @@ class InLoopCodec:
             argv=("libvvenc", *(f"{name}={value}" for name, value in told.items())),
             encoder=self.identity(),
             log=log,
+            encoder_seconds=seconds,
             in_loop=LoopFacts(self.weights.stem, str(filter_.card.network), self.sha256, self.decisions),
         )
 

@@ -75,6 +75,15 @@ def test_vtm_arguments():
     """)
 
 
+@pytest.mark.parametrize(("configuration", "period"), [("ra", ["--IntraPeriod=64"]), ("ldb", []), ("ai", [])])
+def test_vtm_has_the_common_test_conditions_from_its_files(configuration, period):
+    """I slices at QP - 3 and - 1 and the temporal pre-filter: of all the rest constant QP stays."""
+    options = VTM_15 | {"IntraPeriod"}
+    plain, ctc = (set(vtm_arguments(job(options, configuration=configuration, ctc=one))) for one in (False, True))
+    assert plain - ctc == {"--IntraQPOffset=0", "--TemporalFilter=0"}
+    assert sorted(ctc - plain) == period
+
+
 def test_hm_arguments():
     grey = VideoFormat(416, 240, "400", 10, Fraction(30000, 1001))
     settings = {"qp": 22, "ctu_size": 16, "loop_filters": False}

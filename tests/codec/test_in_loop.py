@@ -1,6 +1,7 @@
 """A filter inside libvvenc's loop: what it makes is what the next picture predicts from, beyond the edges too."""
 
 import ctypes
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,8 +142,8 @@ def test_a_changed_sample_at_the_edge_arrives_outside(vvenc_library, tmp_path, c
 def test_without_a_change_all_is_as_the_encoder_says(vvenc_library, tmp_path, form, depth):
     originals, run = clip(4, form), Recorded()
     options = settings(internal_bit_depth=depth)
-    told = code_in_loop(vvenc_library, originals, form, options, tmp_path / "a.266", run, tmp_path / "log.txt")
-    plain = code_in_loop(vvenc_library, originals, form, options, tmp_path / "b.266", None)
+    told, _ = code_in_loop(vvenc_library, originals, form, options, tmp_path / "a.266", run, tmp_path / "log.txt")
+    plain, _ = code_in_loop(vvenc_library, originals, form, options, tmp_path / "b.266", None)
     assert (tmp_path / "a.266").read_bytes() == (tmp_path / "b.266").read_bytes()
     assert told == plain == tuple(run.lines)
     for line, original, seen in zip(told, originals, run.seen, strict=True):
@@ -171,6 +172,17 @@ def test_two_runs_are_equal_and_decode_only_with_the_filter(vvenc_library, tmp_p
     with open_raw(tmp_path / "0.yuv", decoded) as video:
         assert np.array_equal(video[0].y, runs[0].seen[0][0])
         assert not np.array_equal(video[1].y, runs[0].seen[1][0])
+
+
+def test_the_encoder_s_time_is_without_the_filter_s(vvenc_library, tmp_path):
+    def slow(_, picture):
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+        return picture
+
+    _, seconds = code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", slow)
+    assert 0 < seconds < 0.8
 
 
 @pytest.mark.parametrize(

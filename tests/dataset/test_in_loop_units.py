@@ -187,7 +187,6 @@ def test_weights_that_do_not_fit_or_change_are_said(vvenc_library, recipe, tmp_p
         ("configuration=ra", "in_loop goes with configuration: ldb, not ra"),
         ("codec=hevc", "in_loop goes with codec: vvc, not hevc"),
         ("ctc=true", "in_loop goes with ctc: false, not true"),
-        ("times=true", "in_loop goes with times: false, not true"),
         ("in_loop.weight=low_cost_5", "unknown key 'in_loop.weight': did you mean 'weights'"),
         ("in_loop.decisions=all", "in_loop.decisions"),
     ],

@@ -1,89 +1,105 @@
 """The closed loop: with a filter that does nothing it is the open one; what the filter does reaches the references."""
 
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from codecnn.codec import CodecSettings
 from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.config import load_recipe
+from codecnn.dataset.build import build_store
 from codecnn.errors import ConfigError
 from codecnn.evaluation import psnr
-from codecnn.evaluation.closed_loop import CHAINS, Loop, closed_loop, summarise_loops
-from codecnn.video import Picture, VideoFormat, create_video, open_raw
-from tests.helpers.filters import Toward
+from codecnn.evaluation.in_loop import closed_loop
+from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video
+from tests.helpers.filters import toward_entry
 
 FORMAT = VideoFormat(64, 64, "420", 8, 30)
-
-
-def toward(originals, share):
-    return Toward([4.0 * original.y for original in originals], share, share)
+CODED = VideoFormat(64, 64, "420", 10, 30)
 
 
 @pytest.fixture(scope="module")
-def originals():
+def clip(tmp_path_factory):
     """Two pictures of a texture that moves by two samples, smooth enough to be predicted."""
     y, x = np.mgrid[:64, :68]
     rng = np.random.default_rng(3)
     texture = 128 + 50 * np.sin(x / 3) * np.cos(y / 4) + np.cumsum(rng.normal(0, 3, (64, 68)), axis=1)
     plane = np.clip(texture, 16, 235).astype(np.uint8)
     grey = np.full((32, 32), 128, np.uint8)
-    return [Picture((plane[:, 2 * i : 64 + 2 * i].copy(), grey, grey), 8) for i in range(2)]
+    path = tmp_path_factory.mktemp("clip") / "moving_64x64_30.yuv"
+    with create_video(path, FORMAT) as out:
+        for i in range(2):
+            out.write(Picture((plane[:, 2 * i : 64 + 2 * i].copy(), grey, grey), 8))
+    return path
 
 
-def test_a_filter_that_does_nothing_closes_no_loop(originals):
-    run = closed_loop(toward(originals, 0.0), originals, FORMAT, 37, preset="faster")
-    for name in CHAINS:
-        assert run.psnr_y[name] == run.psnr_y["decoded"]
-        assert run.bits[name] == run.bits["decoded"]
-    assert run.slice_qps[0] == 37 < run.slice_qps[1]
-    assert run.reference_psnr > 45
+def loop(clip, share, qp=37, **options):
+    """The rows of the loop by their chain, and how near references came."""
+    settings = CodecSettings(qp=qp, preset="faster", configuration="ldb", ctu_size=128)
+    with open_video(clip) as video:
+        entry = toward_entry([4.0 * picture.y for picture in video], left=share, right=share)
+        made = closed_loop(entry, "moving", video, settings, **options)
+    return {row.chain: row for row in made.rows}, made.reference_psnr
 
 
-def test_a_good_filter_helps_the_next_picture(originals, tmp_path):
-    run = closed_loop(toward(originals, 0.8), originals, FORMAT, 37, preset="faster")
-    psnrs, bits = run.psnr_y, run.bits
-    # The first picture is intra, so there the loop is the post-filter.
-    assert psnrs["closed_loop"][0] == psnrs["post_filter"][0] > psnrs["decoded"][0] + 6
-    assert bits["closed_loop"][0] == bits["decoded"][0]
+def test_a_filter_that_does_nothing_closes_no_loop(clip, tmp_path):
+    rows, near = loop(clip, 0.0, decisions="none", before=tmp_path / "before.yuv")
+    assert len({(row.bits, row.psnr_y, row.psnr_u) for row in rows.values()}) == 1
+    assert near > 45
+    # The first picture is intra, as of the encoder alone; every one is at the QP asked for, and has its proofs.
+    settings = CodecSettings(qp=37, preset="faster", ctu_size=128)
+    coded = VvcCodec().encode(clip, FORMAT, settings, tmp_path / "intra")
+    with open_raw(tmp_path / "before.yuv", CODED) as before, open_raw(coded.decoded, CODED) as intra:
+        assert np.array_equal(before[0].y, intra[0].y)
+        with open_video(clip) as video:
+            ours = [psnr(4 * a.y.astype(np.uint16), b.y, 10) for a, b in zip(video, before, strict=True)]
+    assert rows["without"].psnr_y == pytest.approx(np.mean(ours), abs=1e-9)
+    assert rows["without"].bits > coded.pictures[0].bits
+
+
+def test_a_good_filter_helps_the_next_picture(clip):
+    rows, _ = loop(clip, 0.8, decisions="none")
     # A reference near the original leaves little to code, which a post-filter cannot tell.
-    assert bits["post_filter"] == bits["decoded"]
-    assert psnrs["closed_loop"][1] > psnrs["post_filter"][1] or bits["closed_loop"][1] < 0.9 * bits["decoded"][1]
-    assert psnrs["twice"][0] > psnrs["post_filter"][0]
-    with create_video(tmp_path / "first.yuv", FORMAT) as out:
-        out.write(originals[0])
-    coded = VvcCodec().encode(
-        tmp_path / "first.yuv", FORMAT, CodecSettings(qp=37, preset="faster", ctu_size=128), tmp_path
-    )
-    assert bits["decoded"][0] == coded.pictures[0].bits
-    with open_raw(coded.decoded, coded.format) as video:
-        assert psnrs["decoded"][0] == psnr(originals[0].y.astype(np.uint16) * 4, video[0].y, 10)
+    assert rows["post_filter"].bits == rows["without"].bits
+    inside, behind = rows["in_loop"], rows["post_filter"]
+    assert behind.psnr_y > rows["without"].psnr_y + 3
+    assert inside.psnr_y > behind.psnr_y or inside.bits < 0.95 * behind.bits
 
 
-def test_decisions_keep_a_harmful_filter_out_of_the_loop(originals):
-    run = closed_loop(toward(originals, -0.5), originals, FORMAT, 37, preset="faster", decisions="ctu")
-    assert run.psnr_y["closed_loop"] == run.psnr_y["decoded"]
-    assert np.subtract(run.bits["closed_loop"], run.bits["decoded"]).tolist() == [1, 1]
-    assert np.subtract(run.bits["twice"], run.bits["decoded"]).tolist() == [2, 2]
+def test_a_sequence_leaves_a_harmful_filter_out(clip):
+    rows, _ = loop(clip, -0.5, decisions="ctu")
+    plain = rows["without"]
+    for chain in ("post_filter", "in_loop"):
+        assert not rows[chain].used
+        assert (rows[chain].bits, rows[chain].flag_bits, rows[chain].psnr_y) == (plain.bits, 0, plain.psnr_y)
+    assert (rows["in_loop_throughout"].bits, rows["in_loop_throughout"].flag_bits) == (plain.bits, 2)
+    rows, _ = loop(clip, -0.5, decisions="none")
+    assert rows["in_loop"].psnr_y < plain.psnr_y
 
 
-def test_summary():
-    """Bits halve every 3 dB: 0.3 dB better at equal bits is 2^-0.1 of them, and a tenth fewer bits is a tenth fewer."""
-
-    def run(index, qp):
-        level, bits = 40.0 - 3 * index, 8000.0 / 2**index
-        psnrs = {"decoded": [level] * 2, "post_filter": [level + 0.2, level + 0.4], "twice": [level - 1] * 2}
-        shares = dict.fromkeys(CHAINS[:3], 1) | {"closed_loop": 0.9}
-        spent = {name: [share * bits] * 2 for name, share in shares.items()}
-        return Loop(qp, [qp, qp], spent, psnrs | {"closed_loop": [level] * 2}, 50.0)
-
-    summary = summarise_loops([run(index, qp) for index, qp in enumerate((22, 27, 32, 37))])
-    assert summary.bd_rate["post_filter"] == pytest.approx(100 * (2**-0.1 - 1), abs=0.01)
-    assert summary.bd_rate["closed_loop"] == pytest.approx(-10, abs=0.01)
-    assert summary.gain_db["twice"] == {str(qp): pytest.approx(-1) for qp in (22, 27, 32, 37)}
-    assert summary.bits_ratio["22"] == pytest.approx(0.9)
-    short = summarise_loops([run(0, 22)])
-    assert short.bd_rate == dict.fromkeys(CHAINS[1:])
+def test_the_tool_s_slices_are_on_the_ladder_and_its_pictures_become_units(clip, tmp_path, monkeypatch, capsys):
+    """At QP 32, which libvvenc's own groups of low delay have for no slice that is not intra."""
+    script = Path(__file__).resolve().parents[2] / "tools" / "closed_loop.py"
+    argv = [script, clip, "-m", "low_cost_5", "-q", "32,37", "--preset", "faster", "-o", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", list(map(str, argv)))
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(script), run_name="__main__")
+    assert stop.value.code == 0
+    assert "no BD-rate for moving: it takes 4 QPs, not 2" in capsys.readouterr().out
+    recipe = tmp_path / "out" / "units.yaml"
+    store = build_store(load_recipe(recipe), recipe.parent, tmp_path / "store")
+    assert [[picture.qp for picture in unit.pictures] for unit in store.units] == [[32, 32], [37, 37]]
+    for unit in store.units:
+        assert unit.decoded_path.read_bytes() == (recipe.parent / unit.given.file).read_bytes()
+        assert unit.split == "train"
 
 
-def test_one_picture_is_no_loop(originals):
-    with pytest.raises(ConfigError, match="two pictures at least, not 1"):
-        closed_loop(toward(originals, 0.0), originals[:1], FORMAT, 37)
+def test_one_picture_is_no_loop(clip):
+    with (
+        open_video(clip, frames=1) as video,
+        pytest.raises(ConfigError, match="two pictures at least, not 1"),
+    ):
+        closed_loop(toward_entry([4.0 * video[0].y]), "moving", video, CodecSettings(qp=37, ctu_size=128))

@@ -53,6 +53,13 @@ def test_a_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
     assert row["in_loop"].folder != row["without"].folder == row["post_filter"].folder
     assert row["in_loop"] == row["in_loop_throughout"].model_copy(update={"chain": "in_loop"})
     assert row["in_loop"].flag_bits >= 3 * 2
+    assert all(one.encoder_seconds_per_picture > 0 for one in results.rows)
+    assert results.models["toward"].model_dump() == {
+        "weights_sha256": "toward",
+        "kmac_per_pixel": 1.0,
+        "parameters": 2,
+        "device": "cpu",
+    }
     # What is written is what was measured, and says what it takes to decode it.
     folder = tmp_path / row["in_loop"].folder
     card = json.loads((folder / "card.json").read_text())

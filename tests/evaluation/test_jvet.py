@@ -97,7 +97,7 @@ def test_a_filter_in_the_loop_stands_beside_the_others(tmp_path):
     rows = []
     for index, qp in enumerate((42, 37, 32, 27)):
         told = {"name": "clip", "model": "mine", "qp": qp, "pictures": 2, "flag_bits": 0, "pictures_off": 0}
-        told |= {"used": True, "seconds_per_picture": 0.25, "folder": "x"}
+        told |= {"used": True, "seconds_per_picture": 0.25, "encoder_seconds_per_picture": 1.5, "folder": "x"}
         for chain, bits, gain in (("without", 1.0, 0.0), ("post_filter", 1.0, 1.5), ("in_loop", 0.9, 1.5)):
             psnrs = dict.fromkeys(("psnr_y", "psnr_u", "psnr_v"), 30 + 3 * index + gain)
             rows.append(LoopRow(chain=chain, bits=round(bits * 1000 * 2**index), **psnrs, **told))
@@ -105,6 +105,7 @@ def test_a_filter_in_the_loop_stands_beside_the_others(tmp_path):
         decisions="ctu",
         settings={"preset": "medium"},
         library="libvvenc 1.15.0",
+        models={"mine": {"weights_sha256": "abc", "kmac_per_pixel": 17.5, "parameters": 200, "device": "cpu"}},
         rows=tuple(rows),
         bd_rate={"mine": {}},
         bd_rate_per_sequence={},
@@ -114,7 +115,15 @@ def test_a_filter_in_the_loop_stands_beside_the_others(tmp_path):
     assert behind.rows[0].bd_rate["yuv_611"] == pytest.approx(rate(1.5), abs=0.05)
     assert inside.rows[1].bd_rate["y"] == pytest.approx(100 * (0.9 * 2**-0.5 - 1), abs=0.05)
     assert [row.name for row in inside.rows] == ["All sequences", "clip"]
-    assert (inside.label, inside.rows[0].filter_seconds, inside.kmac_per_pixel) == ("in the loop", 0.25, None)
+    assert (inside.label, inside.rows[0].filter_seconds, inside.rows[0].encoder_seconds) == ("in the loop", 0.25, 1.5)
+    assert (inside.kmac_per_pixel, inside.parameters, inside.weights, inside.device) == (17.5, 200, "abc", "cpu")
+    # As it was written before what took part was noted.
+    old = loop.model_dump(exclude={"models"})
+    for row in old["rows"]:
+        del row["encoder_seconds_per_picture"]
+    write_json(tmp_path / "loop" / "in_loop.json", old)
+    _, inside = merge_results([tmp_path / "loop"], tmp_path / "table")
+    assert (inside.kmac_per_pixel, inside.rows[0].encoder_seconds) == (None, None)
 
 
 def video_unit(folder: Path, golden_file, qp=37):

@@ -11,6 +11,7 @@ showing the picture before the filter. So they are written anew here, once they 
 
 import ctypes
 import functools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +77,12 @@ def code_in_loop(
     bitstream: Path,
     filter_: LoopFilter | None,
     log: Path | None = None,
-) -> tuple[CodedPicture, ...]:
+) -> tuple[tuple[CodedPicture, ...], float]:
     """Code `originals` into the file `bitstream`, every picture predicted from those that `filter_` made.
 
     `filter_` is called picture by picture in the order of the file, and None registers no callback. Returns the
-    encoder's line on each picture, before the filter. `log`, where it is given, is written as the encoder told it.
+    encoder's line on each picture, before the filter, and its processor time in seconds without the filter's. `log`,
+    where it is given, is written as the encoder told it.
 
     Raises ConfigError or FormatError for what cannot be coded so, EncoderError where the library fails, and where its
     log does not prove the slice QPs, or the MD5 and PSNR of the samples that `filter_` gets; what `filter_` raises goes
@@ -101,7 +103,7 @@ def code_in_loop(
             )
         if log is not None:
             write_text(log, normalised_log("".join(encoder.lines), ""))
-    return tuple(encoder.pictures)
+    return tuple(encoder.pictures), encoder.seconds
 
 
 def _check(video_format: VideoFormat, settings: CodecSettings) -> None:
@@ -139,6 +141,7 @@ class _Encoder:
         self.complaint: str | None = None
         self.pictures: list[CodedPicture] = []
         self.called = 0
+        self.seconds = 0.0
         self.error: BaseException | None = None
         self.originals: Sequence[Picture] = ()
         self.filter: LoopFilter | None = None
@@ -170,7 +173,10 @@ class _Encoder:
                 if number < len(originals):
                     self._fill(buffer.contents, number)
                     given, number = buffer, number + 1
+                # It codes in this thread, and in no other.
+                self.seconds -= time.thread_time()
                 status = functions.vvenc_encode(encoder, given, unit, ctypes.byref(done))
+                self.seconds += time.thread_time()
                 if self.error is not None:
                     raise self.error
                 self._done(status, encoder, f"coding picture {number - 1}")
@@ -224,6 +230,7 @@ class _Encoder:
         # An exception cannot cross the library, so it waits until vvenc_encode has returned.
         if self.error is not None:
             return
+        start = time.thread_time()
         try:
             number, self.called = self.called, self.called + 1
             if buffer.contents.sequence_number != number or len(self.pictures) != self.called:
@@ -247,6 +254,7 @@ class _Encoder:
                 plane.replace(samples)
         except BaseException as error:
             self.error = error
+        self.seconds -= time.thread_time() - start
 
     def _check_filtered(self, filtered: Picture, number: int) -> None:
         shapes = tuple(plane.shape for plane in filtered.planes)

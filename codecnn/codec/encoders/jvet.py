@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from codecnn.codec.base import CodecSettings, CodedPicture
+from codecnn.codec.base import CTC_FROM_CFG, CodecSettings, CodedPicture, ctc_intra_period
 from codecnn.codec.encoders.limits import check_params, check_program_source
 from codecnn.codec.encoders.programs import Job
 from codecnn.errors import ConfigError, EncoderError
@@ -60,6 +60,10 @@ def model_arguments(job: Job, own: Mapping[str, str], loop_tools: Mapping[str, s
     if settings.preset != CodecSettings.preset:
         raise ConfigError(f"a test model has no preset {settings.preset!r}: its configuration files stand in for it")
     wanted = {**CONSTANT_QP, **EVERY_PICTURE}
+    if settings.ctc:
+        wanted = {name: value for name, value in wanted.items() if name not in CTC_FROM_CFG}
+        if settings.configuration == "ra":
+            wanted["IntraPeriod"] = str(ctc_intra_period(source_format))
     if not settings.loop_filters:
         if job.options.isdisjoint(DEBLOCKING_OFF):
             raise EncoderError(f"the encoder lists none of {', '.join(DEBLOCKING_OFF)}: deblocking cannot be disabled")

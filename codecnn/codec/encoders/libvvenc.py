@@ -8,7 +8,7 @@ it off alone switches another one on).
 import re
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, CodedSequence, coded_format
+from codecnn.codec.base import CodecSettings, CodedSequence, coded_format, ctc_intra_period
 from codecnn.codec.checks import prove_decoded, prove_slice_qp
 from codecnn.codec.decode import decode_stream
 from codecnn.codec.encoders.jvet import parse_log
@@ -51,8 +51,7 @@ def vvenc_params(settings: CodecSettings, source_format: VideoFormat) -> dict[st
     if settings.ctc:
         params |= CTC_PARAMS[settings.configuration] | {"IntraQPOffset": str(settings.intra_qp - settings.qp)}
         if settings.configuration == "ra":
-            # About a second, in whole groups: 32 up to 30 pictures a second, 64 at 50 and 60.
-            params["IntraPeriod"] = str(32 * max(1, round((source_format.fps or 30) / 32)))
+            params["IntraPeriod"] = str(ctc_intra_period(source_format))
     if settings.ctu_size is not None:
         params["CTUSize"] = str(settings.ctu_size)
     if settings.internal_bit_depth != 10:
@@ -65,7 +64,9 @@ def vvenc_params(settings: CodecSettings, source_format: VideoFormat) -> dict[st
         _refuse_filter_params(settings)
         # Else the encoder weighs its deblocking while it decides, and decides otherwise without.
         params["EDO"] = "0"
-    return check_params({**params, **settings.params}) | {"SEIDecodedPictureHash": "md5", "verbosity": "6"}
+    # Spaces as in a picture of a group, Frame1: "B 1 0 ...".
+    checked = check_params({**params, **settings.params}, values="[A-Za-z0-9_.,+-]+( [A-Za-z0-9_.,+-]+)*")
+    return checked | {"SEIDecodedPictureHash": "md5", "verbosity": "6"}
 
 
 def _refuse_filter_params(settings: CodecSettings) -> None:

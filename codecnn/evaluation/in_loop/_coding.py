@@ -3,8 +3,8 @@
 import hashlib
 import re
 import uuid
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,15 @@ class LoopPicture(BaseModel):
 
 @dataclass(frozen=True)
 class LoopStream:
-    """The pictures of a sequence at a QP in one chain; `stream_bits` is the size of the stream's file in bits."""
+    """The pictures of a sequence at a QP in one chain; `stream_bits` is the size of the stream's file in bits.
+
+    `encoder_seconds` is the encoder's processor time, None of streams that were coded before it was noted.
+    """
 
     pictures: tuple[LoopPicture, ...]
     stream_bits: int
     folder: Path
+    encoder_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,25 @@ def as_sequence(name: str, video: Video) -> Sequence:
     return Sequence(name, video, digest.hexdigest())
 
 
+def filtered_behind(
+    originals: Iterable[Picture],
+    decoded: Iterable[Picture],
+    lines: Iterable[LoopPicture],
+    decide: Callable[[Picture, Picture, LoopPicture], Filtered],
+    progress: Callable[[], None],
+) -> list[LoopPicture]:
+    """The pictures of a stream without a filter, filtered behind it; as they are where the decisions do not pay."""
+    plain, behind, decided = list(lines), [], []
+    for original, output, coded in zip(originals, decoded, plain, strict=True):
+        made = decide(original, output, coded)
+        behind.append(loop_picture(coded, original, made))
+        decided += [made.decision] if made.decision else []
+        progress()
+    if decided and not sequence_pays(decided):
+        return [one.model_copy(update={"mode": "off"}) for one in plain]
+    return behind
+
+
 @dataclass(frozen=True)
 class Coder:
     """Codes into folders below `folder`, by `library` and with `decisions`; what is there already is not coded again.
@@ -107,8 +130,8 @@ class Coder:
         key = self._key(sequence, settings)
 
         def make(folder: Path) -> dict[str, Any]:
-            told = self._code(sequence, settings, folder, lambda _, picture, __: Filtered(picture, picture, 0.0))
-            return {"note": PLAIN, "pictures": told[0]}
+            told, _ = self._code(sequence, settings, folder, lambda _, picture, __: Filtered(picture, picture, 0.0))
+            return {"note": PLAIN} | told
 
         return _stream(self._whole(sequence, settings, "without", key, make))
 
@@ -131,26 +154,18 @@ class Coder:
             return filter_and_decide(entry.filter, original, decoded, coded.qp, beside, self.decisions, ctu)
 
         def make(folder: Path) -> dict[str, Any]:
-            behind, decided = [], []
             with open_raw(plain.folder / PICTURES, form) as decoded:
-                for original, output, coded in zip(sequence.video, decoded, plain.pictures, strict=True):
-                    made = decide(original, output, coded)
-                    behind.append(_told(coded, original, made))
-                    decided += [made.decision] if made.decision else []
-                    self.progress()
-            if decided and not sequence_pays(decided):
-                behind = [one.model_copy(update={"mode": "off"}) for one in plain.pictures]
-            pictures, decided = self._code(sequence, settings, folder, decide)
+                behind = filtered_behind(sequence.video, decoded, plain.pictures, decide, self.progress)
+            told, decided = self._code(sequence, settings, folder, decide)
             if decided:
                 write_decisions(folder / DECISIONS, decided, form.width, form.height, ctu)
             weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
-            told = {"pictures": pictures, "post_filter": [one.model_dump() for one in behind]}
-            return {"note": LOOPED, "weights": weights} | told
+            return {"note": LOOPED, "weights": weights, "post_filter": [one.model_dump() for one in behind]} | told
 
         folder = self._whole(sequence, settings, entry.name, key, make)
         behind = read_json(folder / CARD)["post_filter"]
         told = tuple(LoopPicture.model_validate(one) for one in behind)
-        return LoopStream(told, plain.stream_bits, plain.folder), _stream(folder)
+        return replace(plain, pictures=told), _stream(folder)
 
     def _key(self, sequence: Sequence, settings: CodecSettings) -> dict[str, Any]:
         form = sequence.video.format
@@ -194,8 +209,8 @@ class Coder:
         settings: CodecSettings,
         folder: Path,
         through: Callable[[Picture, Picture, CodedPicture], Filtered],
-    ) -> tuple[list[dict[str, Any]], list[Decision]]:
-        """Code with `through` in the loop; what the card tells of the pictures, and what was decided of each."""
+    ) -> tuple[dict[str, Any], list[Decision]]:
+        """Code with `through` in the loop; what the card tells of the coding, and what was decided of each picture."""
         video = sequence.video
         told: list[LoopPicture] = []
         decided: list[Decision] = []
@@ -204,17 +219,20 @@ class Coder:
             def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
                 original = video[len(told)]
                 made = through(original, decoded, coded)
-                told.append(_told(coded, original, made))
+                told.append(loop_picture(coded, original, made))
                 decided.extend([made.decision] if made.decision else [])
                 out.write(made.picture)
                 self.progress()
                 return made.picture
 
-            code_in_loop(self.library, video, video.format, settings, folder / STREAM, filter_, folder / LOG)
-        return [one.model_dump() for one in told], decided
+            _, seconds = code_in_loop(
+                self.library, video, video.format, settings, folder / STREAM, filter_, folder / LOG
+            )
+        return {"pictures": [one.model_dump() for one in told], "encoder_seconds": seconds}, decided
 
 
-def _told(coded: CodedPicture | LoopPicture, original: Picture, made: Filtered) -> LoopPicture:
+def loop_picture(coded: CodedPicture | LoopPicture, original: Picture, made: Filtered) -> LoopPicture:
+    """A picture as it is shown after `made`."""
     reference = convert(original, made.picture.bit_depth)
     assert coded.bits is not None
     return LoopPicture(
@@ -230,5 +248,6 @@ def _told(coded: CodedPicture | LoopPicture, original: Picture, made: Filtered) 
 
 
 def _stream(folder: Path) -> LoopStream:
-    pictures = tuple(LoopPicture.model_validate(one) for one in read_json(folder / CARD)["pictures"])
-    return LoopStream(pictures, 8 * (folder / STREAM).stat().st_size, folder)
+    card = read_json(folder / CARD)
+    pictures = tuple(LoopPicture.model_validate(one) for one in card["pictures"])
+    return LoopStream(pictures, 8 * (folder / STREAM).stat().st_size, folder, card.get("encoder_seconds"))

@@ -37,7 +37,8 @@ class LoopRow(_Record):
     """A sequence at a QP through one chain. PSNRs: mean over pictures, dB; `bits` of the stream's file.
 
     `used` says whether the filter is; `folder` holds the stream and its pictures. PSNR is None where there is no plane,
-    or no error in some picture.
+    or no error in some picture. `seconds_per_picture` are the filter's, by the clock, `encoder_seconds_per_picture` the
+    encoder's, of the processor.
     """
 
     name: str
@@ -53,7 +54,17 @@ class LoopRow(_Record):
     used: bool
     pictures_off: int
     seconds_per_picture: float
+    encoder_seconds_per_picture: float | None = None
     folder: str
+
+
+class LoopModel(_Record):
+    """A filter that took part: its weights, what it costs, and where it ran."""
+
+    weights_sha256: str | None
+    kmac_per_pixel: float | None
+    parameters: int | None
+    device: str
 
 
 class LoopResults(_Record):
@@ -68,6 +79,7 @@ class LoopResults(_Record):
     settings: dict[str, Any]
     library: str
     psnr_peak: str = "jvet"
+    models: dict[str, LoopModel] = {}
     rows: tuple[LoopRow, ...]
     bd_rate: dict[str, dict[str, Rates]]
     bd_rate_per_sequence: dict[str, dict[str, dict[str, Rates]]]
@@ -97,6 +109,7 @@ def make_rows(
         ("in_loop_throughout", looped, True),
     ):
         planes = zip(*(picture.mse for picture in stream.pictures), strict=True)
+        seconds = stream.encoder_seconds
         psnrs = {f"psnr_{plane}": _psnr(values, depth) for plane, values in zip(PLANES, planes, strict=False)}
         rows.append(
             LoopRow(
@@ -110,6 +123,7 @@ def make_rows(
                 used=used,
                 pictures_off=sum(picture.mode == "off" for picture in stream.pictures),
                 seconds_per_picture=float(np.median([picture.seconds for picture in stream.pictures])),
+                encoder_seconds_per_picture=None if seconds is None else seconds / len(stream.pictures),
                 folder=stream.folder.relative_to(output).as_posix(),
                 **psnrs,
             )
@@ -173,11 +187,24 @@ def markdown(results: LoopResults) -> str:
     )
     for model, means in results.bd_rate.items():
         head = ["", *(f"{titles[chain]} {plane.upper()}" for chain in means for plane in PLANES)]
-        lines += ["", f"## {model}", "", f"| {' | '.join(head)} |", f"|---{'|---:' * (len(head) - 1)}|"]
+        lines += ["", f"## {model}", "", *_cost(results, model)]
+        lines += [f"| {' | '.join(head)} |", f"|---{'|---:' * (len(head) - 1)}|"]
         for name, chains in [*results.bd_rate_per_sequence[model].items(), ("mean", means)]:
             cells = [_signed(chains[chain][plane]) for chain in means for plane in PLANES]
             lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join([*lines, *(f"\n- {note}" for note in results.notes)]) + "\n"
+
+
+def _cost(results: LoopResults, model: str) -> list[str]:
+    """What the filter costs, as far as it is known, and a line between that and the table."""
+    told = results.models.get(model)
+    if told is None or told.kmac_per_pixel is None:
+        return []
+    of_chain = [row for row in results.rows if (row.model, row.chain) == (model, "in_loop_throughout")]
+    known = [row.encoder_seconds_per_picture for row in of_chain if row.encoder_seconds_per_picture is not None]
+    times = f"{np.mean([row.seconds_per_picture for row in of_chain]):.3f} s a picture on {told.device}"
+    coded = f"; the encoder {np.mean(known):.3f} s of the processor" if known else ""
+    return [f"{told.kmac_per_pixel:.1f} kMAC/pixel, {told.parameters:,} parameters, {times}{coded}.", ""]
 
 
 def _signed(value: float | None) -> str:

@@ -9,6 +9,7 @@ from codecnn.errors import ConfigError
 from codecnn.evaluation.in_loop._coding import Coder, as_sequence
 from codecnn.evaluation.in_loop._results import (
     CHAINS,
+    LoopModel,
     LoopResults,
     LoopRow,
     make_rows,
@@ -82,6 +83,7 @@ def evaluate_in_loop(
         decisions=decisions,
         settings={"preset": preset, "configuration": "ldb", "ctu_size": CTU_SIZE, "qp": list(qps)},
         library=f"libvvenc {library.version}",
+        models={entry.name: _model(entry) for entry in entries},
         rows=tuple(rows),
         bd_rate={
             model: {chain: mean_rates([rates[chain] for rates in chains.values()]) for chain in CHAINS[1:]}
@@ -93,3 +95,13 @@ def evaluate_in_loop(
     )
     write_loop(output, results)
     return results
+
+
+def _model(entry: Entry) -> LoopModel:
+    card = entry.card
+    return LoopModel(
+        weights_sha256=card.sha256,
+        kmac_per_pixel=card.kmac_per_pixel,
+        parameters=card.parameters,
+        device=entry.device,
+    )
