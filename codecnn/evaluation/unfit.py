@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from codecnn.codec.streams import UNKNOWN
 from codecnn.dataset.records import StoredRecipe
 from codecnn.models import Card
+from codecnn.models.card import TrainedOn
 
 _NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
 
@@ -31,14 +32,34 @@ def untrained_coding(card: Card, recipe: StoredRecipe, codecs: Sequence[str]) ->
     trained_codecs = {codec for one in seen for codec in one.codecs}
     if other := set(codecs) - trained_codecs - {UNKNOWN}:
         notes.append(f"the network was trained on pictures of {_listed(trained_codecs)}, not {_listed(other)}")
-    known = {one.configuration for one in seen}
-    if recipe.configuration not in known:
-        name, trained = _NAMES.get(recipe.configuration, recipe.configuration), {_NAMES.get(one, one) for one in known}
-        notes.append(f"the network was trained on pictures of {_listed(trained)}, not of {name}")
+    notes += _untrained_configuration(seen, recipe.configuration)
     if recipe.loop_filters not in {one.loop_filters for one in seen}:
         state = "off" if recipe.loop_filters else "on"
         notes.append(f"the network was trained on pictures with the codec's loop filters {state}")
     return [f"{note}: it may do harm there" for note in notes]
+
+
+def untrained_loop(card: Card) -> list[str]:
+    """Sentences on weights for the loop of low delay whose training pictures no loop with a filter had left.
+
+    In the loop a filter gets again, in part, what it has filtered before. Weights whose card does not tell what they
+    were trained on have none.
+    """
+    seen = card.trained_on
+    if not seen:
+        return []
+    notes = _untrained_configuration(seen, "ldb")
+    if all(one.in_loop is None for one in seen):
+        notes.append("the network was trained on pictures predicted from unfiltered ones, not on what a loop leaves")
+    return [f"{note}: it may do harm there" for note in notes]
+
+
+def _untrained_configuration(seen: Sequence[TrainedOn], configuration: str) -> list[str]:
+    known = {one.configuration for one in seen}
+    if configuration in known:
+        return []
+    name, trained = _NAMES.get(configuration, configuration), {_NAMES.get(one, one) for one in known}
+    return [f"the network was trained on pictures of {_listed(trained)}, not of {name}"]
 
 
 def _listed(names: set[str]) -> str:

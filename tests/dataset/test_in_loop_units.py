@@ -1,6 +1,7 @@
 """Stores of pictures that a filter in the loop got: before it, predicted from filtered ones, proven as other units."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -119,11 +120,12 @@ def test_two_builds_are_equal_and_what_is_done_is_not_coded_again(vvenc_library,
     assert files(again.folder) == files(store.folder)
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     # Decisions and integers make other units, and write what was decided.
-    exact = ["in_loop.exact=true", "in_loop.decisions=ctu"]
+    exact = ["in_loop.exact=true", "in_loop.decisions=ctu", "times=true"]
     other = codecnn.build_dataset(recipe, tmp_path / "again", overrides=exact)
     assert {unit.in_loop.weights for unit in other.units} == {"low_cost_5.int16"}
     assert not {unit.key for unit in other.units} & {unit.key for unit in store.units}
     assert all((other.folder / unit.decoded_file).with_name("decisions.vtmbmsstats").is_file() for unit in other.units)
+    assert all(unit.encoder_seconds > 0 for unit in other.units)
     # Planes that are made of its stream are added without coding it again.
     monkeypatch.setattr(InLoopCodec, "encode", None)
     more = codecnn.build_dataset(recipe, tmp_path / "again", overrides=[*exact, "planes=[cbf_y]"])
@@ -172,6 +174,7 @@ def test_weights_that_do_not_fit_or_change_are_said(vvenc_library, recipe, tmp_p
     save_weights(own, awaken(create_model("rdn", **SMALL)), "rdn", {})
     codec = in_loop_codec(InLoopSpec(weights="own.safetensors", **spec), tmp_path)
     assert codec.identity().endswith(f"with own ({sha256_file(own)[:12]}) in the loop, decisions ctu")
+    assert pickle.loads(pickle.dumps(codec)) == codec, "as it goes to the workers of a cluster"
     save_weights(own, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
     loaded = load_recipe(recipe)
     with pytest.raises(ConfigError, match=r"own\.safetensors has become another file"):

@@ -1,5 +1,6 @@
 """Evaluation with the filter in the loop: streams, BD-rates, and folders that are whole or absent."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -83,7 +84,12 @@ def test_a_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
 
 
 def test_decisions_keep_a_harmful_filter_out(vvenc_library, video, tmp_path):
-    results = evaluate_in_loop([toward(video, -0.5)], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
+    entry = toward(video, -0.5)
+    seen = {"name": "s", "share": 1.0, "encoder": "e", "codec": "vvc", "preset": "faster", "configuration": "ldb"}
+    card = entry.card | {"trained_on": [seen | {"loop_filters": True, "ctu_size": 64}]}
+    entry = dataclasses.replace(entry, card=card)
+    results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
+    assert "toward: the network was trained on pictures predicted from unfiltered ones" in results.notes[0]
     rows = by_chain(results, 37)
     plain = rows["without"]
     for chain in ("post_filter", "in_loop"):

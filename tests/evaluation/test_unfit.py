@@ -3,7 +3,7 @@
 import pytest
 
 from codecnn.evaluation.summarise import summarise_rows
-from codecnn.evaluation.unfit import untrained_coding
+from codecnn.evaluation.unfit import untrained_coding, untrained_loop
 from codecnn.models.card import as_card
 from tests.helpers.filters import rate_rows
 
@@ -30,6 +30,17 @@ def test_a_sentence_for_each_thing_that_no_training_picture_had(tiny_store, chan
     assert untrained_coding(as_card({}), recipe, [recipe.codec]) == []
     both = as_card({"trained_on": [SEEN, SEEN | changes]})
     assert untrained_coding(both, recipe, [recipe.codec]) == []
+
+
+def test_sentences_for_weights_in_the_loop_of_low_delay():
+    low_delay = SEEN | {"configuration": "ldb"}
+    looped = low_delay | {"in_loop": {"weights": "w", "network": "n", "sha256": "0", "decisions": "ctu"}}
+    unfiltered = "predicted from unfiltered ones, not on what a loop leaves: it may do harm there"
+    assert untrained_loop(as_card({})) == untrained_loop(as_card({"trained_on": [SEEN, looped]})) == []
+    for seen, words in ((low_delay, [unfiltered]), (SEEN, ["of all intra, not of low delay", unfiltered])):
+        notes = untrained_loop(as_card({"trained_on": [seen]}))
+        assert len(notes) == len(words)
+        assert all(word in note for word, note in zip(words, notes, strict=True))
 
 
 def test_results_carry_the_sentences(tiny_store):

@@ -18,6 +18,7 @@ from codecnn.evaluation.in_loop._results import (
     write_loop,
 )
 from codecnn.evaluation.measure import Entry
+from codecnn.evaluation.unfit import untrained_loop
 from codecnn.filtering import Decisions
 from codecnn.runs import provenance
 from codecnn.video import Video
@@ -68,7 +69,7 @@ def evaluate_in_loop(
                 streams = (plain, *coder.looped(sequence, settings, entry, plain))
                 form = coded_format(video.format, settings)
                 rows += make_rows(name, entry.name, qp, streams, form, decisions, output)
-    notes: list[str] = []
+    notes = [f"{entry.name}: {note}" for entry in entries for note in untrained_loop(entry.card)]
     per_sequence = {
         entry.name: {
             name: {
