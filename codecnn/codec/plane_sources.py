@@ -108,7 +108,7 @@ REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
 TREE_PLANES = tuple(name for name in CELL_PLANES if name not in REBUILT_PLANES)
 """Planes that are drawn from a table of CUs."""
 
-RECIPE_PLANES = (*REBUILT_PLANES, *TRANSFORM_PLANES)
+RECIPE_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES)
 """Planes that a store has where its recipe asks for them."""
 
 

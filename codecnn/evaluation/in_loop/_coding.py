@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
-from codecnn.codec.encoders.in_loop import code_in_loop
+from codecnn.codec.encoders.in_loop import DECISIONS, code_in_loop
 from codecnn.codec.encoders.vvenc_library import VvencLibrary
 from codecnn.evaluation.measure import Entry
 from codecnn.filtering import (
@@ -29,13 +29,7 @@ from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256
 from codecnn.video import Picture, Video, convert, create_video, open_raw
 
 SCHEMA = 1
-STREAM, PICTURES, DECISIONS, LOG, CARD = (
-    "stream.266",
-    "pictures.yuv",
-    "decisions.vtmbmsstats",
-    "log.txt",
-    "card.json",
-)
+STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.json"
 PLAIN = "A VVC stream without MD5: any decoder shows the pictures beside it."
 LOOPED = (
     "This stream decodes only with the filter in the loop: each picture has to be filtered by the weights named here, "
