@@ -14,6 +14,8 @@ from codecnn.errors import ConfigError, MissingFileError
 from codecnn.training.settings import FilterSettings, LoopSettings, Schema
 
 if TYPE_CHECKING:  # they need torch, which a recipe does not
+    from pydantic_core import ErrorDetails
+
     from codecnn.training.checks import Finding, Progress
     from codecnn.training.filter import FilterTask
     from codecnn.training.intra_modes import IntraModesTask
@@ -128,7 +130,10 @@ def bundled(name: str) -> Path:
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe. Raises MissingFileError or ConfigError that names the file and the key."""
-    return checked(Recipe, _read(Path(path), overrides), str(path))
+    value = _read(Path(path), overrides)
+    if value.keys() & {"model", "training"}:
+        raise ConfigError(f"{path} says how to train, which is for `codecnn train`: a recipe says what to code")
+    return checked(Recipe, value, str(path))
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig | IntraModesConfig:
@@ -137,6 +142,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig
     Raises MissingFileError or ConfigError that names the file and the key.
     """
     value = _read(Path(path), overrides)
+    if "sequences" in value:
+        raise ConfigError(f"{path} is a recipe, which is for `codecnn dataset build`: train takes one of configs/")
     task = value.setdefault("task", "filter")
     if task == "modes":
         raise ConfigError(f"{path}: task: modes is called intra_modes now")
@@ -204,7 +211,8 @@ def _parse_yaml(text: str, where: str) -> Any:
         value = yaml.safe_load(text)
         _count(value, {})
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+        told = str(error).replace('in "<unicode string>", ', "at ")
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(told.split())[:300]}") from error
     except RecursionError:
         raise ConfigError(f"{where} is not valid YAML: it is nested too deep") from None
     except ValueError as error:  # dates that do not exist, numbers of thousands of digits, and _count
@@ -232,7 +240,7 @@ def _shown(value: object) -> str:
 
 def _meant(schema: Any, error: ValidationError) -> str:
     """The key that an unknown one was perhaps meant to be, of all that the schema has."""
-    problem = error.errors()[0]
+    problem = _telling(error)
     if problem["type"] != "extra_forbidden":
         return ""
     whole = TypeAdapter(schema).json_schema()
@@ -242,8 +250,14 @@ def _meant(schema: Any, error: ValidationError) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
+def _telling(error: ValidationError) -> "ErrorDetails":
+    """The first problem, but for keys that are missing where others are unknown: those may be they, misspelt."""
+    problems = error.errors()
+    return next((one for one in problems if one["type"] != "missing"), problems[0])
+
+
 def _first_problem(error: ValidationError, skip: int) -> str:
-    problem = error.errors()[0]
+    problem = _telling(error)
     where = ".".join(str(part) for part in problem["loc"][skip:])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {where!r}"

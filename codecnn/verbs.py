@@ -13,7 +13,7 @@ from codecnn.codec.plane_sources import RECIPE_PLANES
 from codecnn.config import checked, load_config, load_recipe
 from codecnn.dataset.build import build_shard, build_store
 from codecnn.dataset.recipe import Recipe
-from codecnn.dataset.store import Store, is_store, open_store
+from codecnn.dataset.store import MANIFEST, Store, is_store, open_store
 from codecnn.errors import ConfigError, StoreError, ToolMissingError
 
 # torch takes seconds to import, so rooms that need it are imported by the verbs that need them.
@@ -122,6 +122,8 @@ def evaluate(
     from codecnn.models import weights_path
 
     names = [sources] if isinstance(sources, Path | str) else list(sources)
+    if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
+        _check_store_alone(stored[0], names, (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False))
     weights = [weights_path(one) for one in ([models] if isinstance(models, Path | str) else models)]
     entries = _entries(weights, exact, device, tile)
     output = Path(output)
@@ -201,6 +203,16 @@ def evaluate_in_loop(
         )
 
 
+def _check_store_alone(store: Path | str, names: Sequence[Path | str], coded: bool) -> None:
+    """Raise ConfigError for a store among other sources, or one that is to be `coded` in another way than it is."""
+    if len(names) > 1:
+        raise ConfigError(f"{store} is a store, which is evaluated alone: give one store, or videos and pictures")
+    if coded:
+        raise ConfigError(
+            f"{store} is a store, and coded already: --codec, --preset, --configuration and --ctc are of videos"
+        )
+
+
 def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
     """The store with its units of some QPs only."""
     if qps is None:
@@ -268,7 +280,8 @@ def export(
     integer = form in ("int8", "int16")
     suffix = ".safetensors" if integer else ".onnx"
     if output.suffix != suffix:
-        raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}")
+        other = "; integers are the formats int16 and int8" if output.suffix == ".safetensors" else ""
+        raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{other}")
     if output.resolve() == model.resolve():
         raise ConfigError(f"the export would overwrite the weights {model}")
     if integer != (store is not None):

@@ -4,6 +4,7 @@ import errno
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -44,6 +45,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         text = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        if error.errno in (errno.ENOTDIR, errno.EEXIST) and error.filename:
+            _fail(error, f"{_file_in_the_way(Path(error.filename))} is a file, where a folder is to be", 1, debug)
         _fail(error, f"{error.filename}: {text}" if error.filename else text, 1, debug)
     except _UsageError as error:
         _misused(error)
@@ -52,6 +55,11 @@ def main() -> None:
             raise
         kind = type(error).__name__
         _fail(error, f"unexpected {kind}: {error} (this is a fault of codecnn; --debug shows where)", 1, debug)
+
+
+def _file_in_the_way(path: Path) -> Path:
+    """The file of which `path` says that it is a folder."""
+    return next((part for part in (path, *path.parents) if part.is_file()), path)
 
 
 def _misused(error: Any) -> None:

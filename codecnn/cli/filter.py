@@ -73,6 +73,7 @@ def filter_command(
     With --original each picture is filtered as an encoder would: off, on or by CTU, at the best strength.
     """
     from codecnn import filtering
+    from codecnn.codec.base import MAX_QP
     from codecnn.evaluation.unfit import untrained_qp
     from codecnn.models import pick_device
     from codecnn.video import open_like, open_video
@@ -81,6 +82,8 @@ def filter_command(
         raise ConfigError(f"input and output are the same file, {output}")
     if original is None and decisions is not None:
         raise ConfigError(f"nothing is decided without the original: {decisions} needs --original")
+    if decisions is not None and not decisions.name.endswith((".vtmbmsstats", ".vtmbmsstats.gz")):
+        raise ConfigError(f"{decisions} would hold block statistics: end its name in .vtmbmsstats")
     tried = parse_qps(offsets)
     filter_ = filtering.load_filter(
         model, exact=exact, device=pick_device(device), tile=tile or filtering.DEFAULT_TILE, memory=parse_bytes(memory)
@@ -90,6 +93,8 @@ def filter_command(
             open_video(source, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, frames=frames)
         )
         qps = _qps(qp, source, len(video)) if "qp" in filter_.planes or original is not None else [0]
+        if wrong := [value for value in qps if not 0 <= value <= MAX_QP]:
+            raise ConfigError(f"QP {wrong[0]} is out of range: 0 to {MAX_QP}")
         for value in sorted(set(qps)) if "qp" in filter_.planes else []:
             if note := untrained_qp(filter_.card, value):
                 err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)

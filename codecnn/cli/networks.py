@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from codecnn.cli.app import app
 from codecnn.cli.options import Json
@@ -27,11 +27,11 @@ def models(as_json: Json = False) -> None:
             listed.append({"name": name, "description": describe_model(name), "weights": weights})
         print_json(listed)
         return
-    table = Table("name", "network")
+    table = Table(Column("name", no_wrap=True), "network")
     for name in list_models():
         table.add_row(name, describe_model(name))
     out.print(table)
-    table = Table("weights", "kMAC/pixel", "planes", "gain, dB", "BD-rate", "mean of")
+    table = Table(Column("weights", no_wrap=True), "kMAC/pixel", "planes", "gain, dB", "BD-rate", "mean of")
     for stem, card in cards.items():
         facts = _weights(stem, card)
         table.add_row(
@@ -40,9 +40,16 @@ def models(as_json: Json = False) -> None:
             " ".join(facts["planes"]),
             "not tested" if facts["mean_gain_db"] is None else f"{facts['mean_gain_db']:+.3f}",
             "" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f} %",
-            "" if facts["classes"] is None else f"{facts['classes']} classes",
+            _mean_of(card),
         )
     out.print(table)
+
+
+def _mean_of(card: "Card") -> str:
+    """What the figures of a card are means of: classes of pictures, or the pictures of one class."""
+    if card.test is None or card.test.over_classes:
+        return f"{card.test.over_classes.classes} classes" if card.test and card.test.over_classes else ""
+    return f"{card.test.store.pictures} pictures" if card.test.store else ""
 
 
 def _weights(name: str, card: "Card") -> dict[str, Any]:

@@ -332,7 +332,8 @@ def _find(source: str, root: Path, series: bool) -> list[Path]:
         matches = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
         found = [match for match in matches if (match.is_dir() if series else match.is_file())]
     if not found:
-        raise MissingFileError(f"no {'folder' if series else 'file of pictures'} matches {path}")
+        where = "" if Path(source).is_absolute() else ": root=FOLDER says where the pictures of a recipe lie"
+        raise MissingFileError(f"no {'folder' if series else 'file of pictures'} matches {path}{where}")
     return found
 
 

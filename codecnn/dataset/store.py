@@ -178,6 +178,8 @@ def is_store(folder: Path) -> bool:
 def open_store(folder: Path | str) -> Store:
     """Open a finished store, its records checked. Raises MissingFileError or StoreError with what to do about it."""
     folder = Path(folder)
+    if folder.is_file():
+        raise StoreError(f"{folder} is a file, not the folder of a store, as `codecnn dataset build` makes it")
     if not folder.is_dir():
         raise MissingFileError(f"store {folder} does not exist: `codecnn dataset build RECIPE -o {folder}` makes it")
     if not (folder / MANIFEST).is_file():

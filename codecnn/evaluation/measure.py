@@ -124,7 +124,7 @@ def parse_metrics(text: str) -> tuple[str, ...]:
     names = tuple(name.strip().replace("-", "_") for name in text.split(","))
     unknown = [name for name in names if name not in METRICS]
     if unknown:
-        raise ConfigError(f"unknown metric {unknown[0]!r}: one of {', '.join(METRICS)}")
+        raise ConfigError(f"unknown metric {unknown[0]!r}: one of {', '.join(METRICS).replace('_', '-')}")
     return names
 
 

@@ -72,6 +72,11 @@ def planes_beside(
     one a picture, the plane of that name. Raises ConfigError that says what a missing plane is, or whose pictures have
     another size or bit depth.
     """
+    takes = [name for name in names if name in SAMPLES_BESIDE]
+    for name in videos:
+        if name not in takes:
+            told = f": it takes {', '.join(takes)}" if takes else ""
+            raise ConfigError(f"the network takes no plane {name!r} beside the decoded picture{told}")
     if SLICE_TYPE_PLANE in names and not slice_types:
         raise ConfigError(
             f"the network needs the plane {SLICE_TYPE_PLANE!r}, which a VVC or HEVC stream as input tells: "
@@ -93,8 +98,6 @@ def planes_beside(
                 "as input tells: give a table of the CUs as --blocks FILE"
             )
     for name, video in videos.items():
-        if name not in names or name not in SAMPLES_BESIDE:
-            raise ConfigError(f"the network takes no plane {name!r} beside the decoded picture")
         ours, theirs = ((form.width, form.height, form.bit_depth) for form in (video_format, video.format))
         # A residual has a sign, and may be as large as the range of samples: `codecnn partition` writes it in 16 bit.
         if ours[:2] != theirs[:2] or theirs[2] != (16 if SAMPLES_BESIDE[name].signed else ours[2]):

@@ -61,6 +61,10 @@ def tile_within(
         if needed(side) <= memory:
             return side
     raise ConfigError(
-        f"{memory / 2**20:.0f} MiB are too little for pictures of {width}x{height}: "
-        f"this network takes {needed(_SMALLEST) / 2**20:.0f} MiB in the smallest tiles"
+        f"{_told(memory)} are too little for pictures of {width}x{height}: "
+        f"this network takes {_told(needed(_SMALLEST))} in the smallest tiles"
     )
+
+
+def _told(size: float) -> str:
+    return f"{size / 2**20:.0f} MiB" if size >= 2**20 else f"{size / 2**10:.0f} KiB"

@@ -58,7 +58,9 @@ def check_block(width: int, height: int, standard: str) -> None:
         raise ConfigError(f"unknown standard {standard!r}: one of {', '.join(MODE_COUNT)}")
     sizes = SIZES[standard]
     if width not in sizes or height not in sizes or (standard == "hevc" and width != height):
-        raise ConfigError(f"{standard} does not predict blocks of {width}x{height} samples")
+        raise ConfigError(
+            f"{standard} does not predict blocks of {width}x{height} samples: sides are {', '.join(map(str, sizes))}"
+        )
 
 
 def wide_angle_mode(mode: int, width: int, height: int) -> int:

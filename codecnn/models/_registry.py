@@ -1,5 +1,6 @@
 """Networks by name."""
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -46,7 +47,8 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
     except TypeError as error:
         # A builder's own word is of Python; only what it says of an option's name is the user's.
         told = re.sub(r"^[\w.]+\(\) got an unexpected keyword argument", "it has no option", str(error).splitlines()[0])
-        raise ModelError(f"network {name!r} does not take these options: {told}") from error
+        known = ", ".join(inspect.signature(network.build).parameters)
+        raise ModelError(f"network {name!r} does not take these options: {told}; there are {known}") from error
 
 
 def _network(name: str) -> _Registered:

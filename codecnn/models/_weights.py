@@ -22,7 +22,11 @@ from codecnn.models.families.mode_network import ModeClassifier, create_mode_net
 from codecnn.models.zoo import weights_path
 from codecnn.runs import atomic_path, sha256_file, write_json
 
-_READERS = {"filter": "load_model", "modes": "load_mode_network"}
+_TASKS = {
+    "filter": ("a filter", "load_model or `codecnn filter`"),
+    "modes": ("a network of intra modes", "load_mode_network or `codecnn modes predict`"),
+}
+"""What networks of a task are called, and what reads them."""
 
 
 def save_weights(path: Path | str, model: FilterNetwork | ModeClassifier, network: str, card: dict[str, Any]) -> None:
@@ -102,7 +106,9 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], Card | None]:
         )
     card = read_card(path) if card_path(path).is_file() else None
     if card is not None and sha256_file(path) != card.sha256:
-        raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
+        raise ModelError(
+            f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
+        )
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
@@ -160,10 +166,12 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], Card]:
     tensors, card = read_tensors(path)
     if card is None:
-        raise MissingFileError(f"{card_path(weights_path(path))} does not exist")
+        raise MissingFileError(
+            f"{card_path(weights_path(path))} does not exist: weights go with the card that was written beside them"
+        )
     if card.task != task:
-        reader = _READERS.get(card.task, "?")
-        raise ModelError(f"{path} holds a network for {card.task!r}, not for {task!r}: {reader} reads it")
+        what, reader = _TASKS.get(card.task, (f"a network for {card.task!r}", "another codecnn"))
+        raise ModelError(f"{path} holds {what}, not {_TASKS[task][0]}: {reader} takes it")
     return tensors, card
 
 

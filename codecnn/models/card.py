@@ -30,6 +30,14 @@ class MeanOfClasses(BaseModel):
     bd_rate_y_ci95: tuple[float, float]
 
 
+class TestedOn(BaseModel):
+    """The pictures of a test, by how many they are."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pictures: int
+
+
 class CardTest(BaseModel):
     """What an evaluation on pictures that no training saw found, by component ("y", "u", "v", ...).
 
@@ -40,6 +48,7 @@ class CardTest(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    store: TestedOn | None = None
     gain_db: dict[str, dict[str, float | None]]
     bd_rate: dict[str, float | None]
     over_classes: MeanOfClasses | None = None

@@ -9,6 +9,8 @@ def pick_device(name: str) -> torch.device:
     """The torch device called `name`; "auto" is CUDA where there is one. ConfigError for one that is not here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r} is none of auto, cpu, cuda and cuda:N")
     try:
         device = torch.device(name)
         torch.empty(1, device=device)

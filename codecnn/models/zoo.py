@@ -7,6 +7,7 @@ integers; where there is NAME.int8.safetensors, in fewer bits, `--exact` takes t
 from pathlib import Path
 
 from codecnn.errors import MissingFileError
+from codecnn.models._registry import list_models
 from codecnn.models.card import Card, read_card
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
@@ -37,8 +38,10 @@ def weights_path(weights: Path | str) -> Path:
     if path.name in list_mode_weights():
         return FOLDER / _MODES / f"{path.name}.safetensors"
     if path.name not in list_weights():
+        names = ", ".join(list_weights())
+        untrained = "; it names a network, which is to be trained first" if path.name in list_models() else ""
         raise MissingFileError(
-            f"{path} is neither a file nor the name of weights that come with codecnn: {', '.join(list_weights())}"
+            f"{path} is neither a file nor the name of weights that come with codecnn: {names}{untrained}"
         )
     return FOLDER / f"{path.name}.safetensors"
 

@@ -31,6 +31,8 @@ def map_file(path: Path) -> NDArray[np.uint8]:
     Raises MissingFileError when there is none or it may not be read, FormatError when it is empty or no regular file.
     """
     try:
+        if path.is_fifo() or str(path) == "-":
+            raise FormatError(f"{path} is a pipe, and pictures are not read in one pass: write them into a file first")
         if not path.exists():
             raise MissingFileError(f"{path} does not exist")
         if not path.is_file():

@@ -41,7 +41,9 @@ def view(
 
     Raises ConfigError for what does not go together, MissingFileError, FormatError, and what the network raises.
     """
-    source = Path(source)
+    source, output = Path(source), Path(output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{output} would hold a page of HTML: end its name in .html")
     if source.suffix.lower() in SUFFIXES:
         if sequence is not None or qp is not None:
             raise ConfigError(f"{source} is a stream: --sequence and -q choose a unit of a store")
@@ -53,7 +55,6 @@ def view(
         shown = shown_unit(unit, picture, model=model, device=device)
     else:
         raise ConfigError(f"{source} is neither a VVC stream ({', '.join(SUFFIXES)}) nor a store's folder")
-    output = Path(output)
     write_page(output, shown)
     return Viewed(output, shown.title, tuple(shown.layers), len(shown.blocks), output.stat().st_size, shown.notes)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,18 +175,49 @@ def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
         ("train {root}/configs/demo.yaml training.step=5 -o {tmp}/r", 1, "'training.step': did you mean 'steps'?"),
         ("dataset build {root}/datasets/demo.yaml qps=32 -o {tmp}/s", 1, "'qps': did you mean 'qp'?"),
         ("dataset build {root}/datasets/demo.yaml -o {tmp}/s --shard 5/3", 1, "not one of 1/3 to 3/3"),
-        ("evaluate {yuv} -m {weights} --metrics vmaff -o {tmp}/e", 1, "one of psnr, ssim, ms_ssim, vmaf"),
+        ("evaluate {yuv} -m {weights} --metrics vmaff -o {tmp}/e", 1, "one of psnr, ssim, ms-ssim, vmaf"),
         ("labels -i {yuv} -o {tmp}/o.txt", 1, "end its name in .parquet"),
         ("labels -i {yuv} -o {tmp}/o.parquet --block-sizes 7", 1, "does not predict blocks of 7x7"),
         ("complexity rdn block=3", 1, "it has no option 'block'"),
         ("export -m {weights} -o {tmp}/o.pt", 1, "a file that ends in .onnx"),
         ("compare {weights} w.pt", 1, "w.pt"),
+        ("filter -m low_cost_5 -i {yuv} -q 99 -o {tmp}/o.yuv", 1, "QP 99 is out of range: 0 to 63"),
+        ("filter -m modes_8 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "not a filter: load_mode_network or `codecnn modes pre"),
+        ("modes predict -i {yuv} -o {tmp}/o.parquet --model low_cost_5", 1, "load_model or `codecnn filter` takes it"),
+        ("filter -m rdn -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "names a network, which is to be trained first"),
+        ("filter -m {tmp}/bare.safetensors -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "weights go with the card"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device gpu", 1, "none of auto, cpu, cuda and cuda:N"),
+        ("filter -m {weights} -i - -s 48x32 -q 22 -o {tmp}/o.yuv", 1, "write them into a file first"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}", 1, "takes no plane 'unfy'"),
+        (
+            "filter -m low_cost_17_unf -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}",
+            1,
+            "takes no plane 'unfy' beside the decoded picture: it takes unf_y",
+        ),
+        (
+            "filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --original {yuv} --decisions d.csv",
+            1,
+            "d.csv would hold block statistics: end its name in .vtmbmsstats",
+        ),
+        ("dataset build {root}/configs/demo.yaml -o {tmp}/s", 1, "for `codecnn train`: a recipe says what to code"),
+        ("train {root}/datasets/demo.yaml -o {tmp}/r", 1, "is a recipe, which is for `codecnn dataset build`"),
+        ("dataset build {tmp}/typo.yaml -o {tmp}/s", 1, "unknown key 'sequnces': did you mean 'sequences'?"),
+        ("dataset build {tmp}/bad.yaml -o {tmp}/s", 1, "not valid YAML: mapping values are not allowed here at line 2"),
+        ("dataset build {root}/datasets/div2k.yaml root={tmp} -o {tmp}/s", 1, "root=FOLDER says where the pictures"),
+        ("dataset stats {yuv}", 1, "is a file, not the folder of a store"),
+        ("dataset build {root}/datasets/demo.yaml -o {yuv}", 1, "clip_48x32_30.yuv is a file, where a folder is to be"),
+        ("complexity rdn block=3", 1, "there are features, blocks, layers"),
+        ("export -m {weights} -o {tmp}/o.safetensors", 1, "integers are the formats int16 and int8"),
+        ("view {root}/tests/data/vvc/tiny64x64_ai_qp32.266 -o {tmp}/v.pdf", 1, "end its name in .html"),
     ],
 )
 def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, command, status, sentence):
     before = yuv.read_bytes()
     (tmp_path / "silent.yuv").write_bytes(before)
     (tmp_path / "w.pt").write_bytes(b"PK")
+    (tmp_path / "typo.yaml").write_text("name: x\nqp: [32]\nsequnces:\n  - {source: a.png, split: train}\n")
+    (tmp_path / "bad.yaml").write_text("name: x\n  qp: [22\n")
+    shutil.copy(weights, tmp_path / "bare.safetensors")
     names = {"yuv": yuv, "weights": weights, "tmp": tmp_path, "root": ROOT}
     code, text, err = run(*[part.format(**names) for part in command.split()])
     assert code == status
@@ -196,6 +228,21 @@ def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, command, statu
     assert not (tmp_path / "o.yuv").exists()
     assert not list(tmp_path.glob("*.part*"))
     assert yuv.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ("evaluate {store} {yuv}", "is a store, which is evaluated alone"),
+        ("evaluate {store} --preset fast", "is a store, and coded already"),
+    ],
+)
+def test_a_store_is_evaluated_as_it_is(run, weights, yuv, tiny_store, tmp_path, argv, sentence):
+    words = argv.format(store=tiny_store.folder, yuv=yuv).split()
+    status, _, err = run(*words, "-m", weights, "-o", tmp_path / "e")
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert sentence in err
+    assert not (tmp_path / "e").exists()
 
 
 def test_a_missing_encoder_is_a_sentence(run, tiny_recipe, tmp_path, monkeypatch):

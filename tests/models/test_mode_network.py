@@ -244,10 +244,10 @@ def test_weights_come_back_and_each_task_has_its_reader(tmp_path):
     assert torch.equal(model(image, side), loaded(image, side))
     assert (card["task"], card["note"], loaded.training) == ("modes", "x", False)
     assert card["parameters"] == sum(parameter.numel() for parameter in model.parameters())
-    with pytest.raises(ModelError, match="'modes', not for 'filter': load_mode_network"):
+    with pytest.raises(ModelError, match="holds a network of intra modes, not a filter: load_mode_network"):
         load_model(path)
     save_weights(tmp_path / "f.safetensors", create_model("rdn", features=4, blocks=1, layers=1, growth=2), "rdn", {})
-    with pytest.raises(ModelError, match="'filter', not for 'modes': load_model"):
+    with pytest.raises(ModelError, match="holds a filter, not a network of intra modes: load_model"):
         load_mode_network(tmp_path / "f.safetensors")
     old = json.loads((tmp_path / "f.json").read_text())
     assert old.pop("task") == "filter"
