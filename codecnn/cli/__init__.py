@@ -23,6 +23,9 @@ for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes
         _called = str(_command.name or getattr(_command.callback, "__name__", ""))
         _command.epilog = f"Example: {EXAMPLES[_prefix + _called]}"
 
+_INTERRUPTED = 130
+_GO_ON = ("dataset build", "evaluate", "demo")
+"""Commands that keep what they have done when they are interrupted; a training says so itself."""
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
@@ -33,13 +36,18 @@ def main() -> None:
     """
     debug = "--debug" in sys.argv
     try:
-        sys.exit(app(prog_name="codecnn", standalone_mode=False) or 0)
+        status = app(prog_name="codecnn", standalone_mode=False) or 0
+        if status == _INTERRUPTED:  # typer makes an exit status of Ctrl-C, and says nothing
+            raise KeyboardInterrupt
+        sys.exit(status)
     except StoppedError as error:
         _fail(error, str(error), 128 + error.signal, debug)
     except CodecnnError as error:
         _fail(error, str(error), 1, debug)
     except KeyboardInterrupt:
-        _fail(KeyboardInterrupt(), "interrupted", 130, debug)
+        goes_on = " ".join(sys.argv[1:3]).startswith(_GO_ON)
+        told = "interrupted: the same command goes on where it was" if goes_on else "interrupted"
+        _fail(KeyboardInterrupt(), told, _INTERRUPTED, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

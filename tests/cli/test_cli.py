@@ -275,6 +275,7 @@ def test_an_interrupt_is_130(tiny_recipe, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert err.splitlines()[-1] == b"codecnn: interrupted: the same command goes on where it was"
     assert b"Traceback" not in err
 
 
