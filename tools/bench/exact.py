@@ -1,24 +1,28 @@
 """Time of integer networks against float ones on the CPU, paired: one picture through each in turn.
 
-    python tools/benchmark.py exact [--network NAME...] [--size 640x384] [--runs 5] [--threads 1]
+    python tools/benchmark.py exact [--network NAME...] [--integers FILE...] [--size 640x384] [--runs 5] [--threads 1]
 
 Figures are the median of the pairs' ratios: of networks of 8 bits by their fastest engine and in float32, of 16 bits
 with sums of 25 bits (float32) and 32 (float64); and of the 25-bit form's own time what convolutions take. ONNX Runtime
-is timed as well where it is installed, in float. Weights are random; time does not depend on them.
+is timed as well where it is installed, in float. Weights are random; time does not depend on them. With `--integers`
+it is the networks of such files instead, of which the bits of tensors are as calibrated. One thread is timed in
+processor time, which other work disturbs less.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import FloatFilter
-from codecnn.filtering.integer import ExactFilter, quantise, quantise_eight
+from codecnn.filtering.integer import ExactFilter, engines, load_integer, quantise, quantise_eight
 from codecnn.models import FilterNetwork, create_model, list_models
 from codecnn.models.inference import build_graph
 from codecnn.video import Picture
@@ -44,6 +48,7 @@ def share_of_convolutions(compute: Callable[[], object]) -> float:
 def main(argv: list[str]) -> list[Row]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", action="append", choices=list_models())
+    parser.add_argument("--integers", action="append", type=Path, help="written by `codecnn export --format int8`")
     parser.add_argument("--size", default="640x384")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -51,7 +56,9 @@ def main(argv: list[str]) -> list[Row]:
     torch.set_num_threads(given.threads)
     width, height = (int(part) for part in given.size.split("x"))
     picture, made = noise(height, width), []
-    for name in given.network or list_models():
+    for path in given.integers or []:
+        made += measure_file(path, picture, given.runs, f"{given.size}, {given.threads} threads: time")
+    for name in given.network or ([] if given.integers else list_models()):
         times, share = measure(name, picture, given.runs)
         exact = {
             (form, peer): row(
@@ -86,13 +93,34 @@ def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[floa
     filters |= {str(bits): ExactFilter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
     if find_spec("onnxruntime") is not None:
         filters["ONNX Runtime"] = peer(model, picture)
+    return in_turns(filters, picture, runs), share_of_convolutions(lambda: filters["25"](picture, 37))
+
+
+def measure_file(path: Path, picture: Picture, runs: int, what: str) -> list[Row]:
+    """Rows of the engines of an integer file against the float network that it was made of."""
+    integers, card = load_integer(path)
+    filters: dict[str, Callable[[Picture, int], object]] = {"float": FloatFilter(create_model(card.network).eval())}
+    filters |= {engine: ExactFilter(integers, engine=engine) for engine in engines(integers)}
+    times, facts, rows = in_turns(filters, picture, runs), {"file": path.name}, []
+    for engine in engines(integers):
+        rows.append(row(f"`{path.name}` by {engine}, {what}", "s", times[engine], "float", times["float"]))
+        facts[f"{engine}_to_float"] = round(rows[-1]["ratio"], 3)
+    sys.stdout.write(json.dumps(facts) + "\n")
+    return rows
+
+
+def in_turns(
+    filters: Mapping[str, Callable[[Picture, int], object]], picture: Picture, runs: int
+) -> dict[str, list[float]]:
+    """Seconds of each filter for a picture, one after the other, `runs` times."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     for one in filters.values():
         one(picture, 37)
     times: dict[str, list[float]] = {kind: [] for kind in filters}
     for _ in range(runs):
         for kind, one in filters.items():
-            times[kind].append(seconds(lambda one=one: one(picture, 37)))
-    return times, share_of_convolutions(lambda: filters["25"](picture, 37))
+            times[kind].append(seconds(lambda one=one: one(picture, 37), clock))
+    return times
 
 
 def peer(model: FilterNetwork, picture: Picture) -> Callable[[Picture, int], object]:

@@ -6,7 +6,6 @@ unsigned bytes; those that can be negative lie 128 higher, which the library cal
 """
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +36,9 @@ class ByteNetwork(FastNetwork):
         self.last_use = {name: node.name for node in network.graph.nodes for name in node.inputs}
         # A crop is a view of its input, which may be needed longer than the input itself.
         self.viewed = {name for node in network.graph.nodes if node.op == "crop" for name in (node.name, *node.inputs)}
-        self.zeros: dict[str, int | None] = {}
         self.layers: dict[tuple[str, int], _Layer] = {}
         for node in network.graph.nodes:
-            self.zeros[node.name] = _zero(node, [self.zeros[name] for name in node.inputs])
+            self.zeros[node.name] = zero_point(node, [self.zeros[name] for name in node.inputs])
 
     def _compute(self, node: Node, inputs: list[Tensor], qp: int) -> Tensor:
         zero = self.zeros[node.name]
@@ -50,32 +48,21 @@ class ByteNetwork(FastNetwork):
         if first is not None and node.op == "conv" and node.tensors["weight"].dtype == np.int8:
             return self._convolved(node, inputs, first)
         if first is not None and node.op == "modulate" and zero is not None:
-            return self._layer(node, qp, first)(inputs[0], zero, _natural(node) or "none")
-        numbers = [_numbers(x, self.zeros[name]) for x, name in zip(inputs, node.inputs, strict=True)]
-        return super()._compute(node, numbers, qp)
-
-    def _saturated(self, node: Node, sums: Tensor) -> Tensor:
-        made, zero = super()._saturated(node, sums), self.zeros[node.name]
-        return made if zero is None else made.add_(zero).to(torch.uint8)
-
-    def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
-        return super()._output(node, _numbers(x, self.zeros[node.inputs[0]]), planes, qp, bit_depth)
+            return self._layer(node, qp, first)(inputs[0], zero, natural(node) or "none")
+        return super()._compute(node, inputs, qp)
 
     def _convolved(self, node: Node, inputs: list[Tensor], first: int) -> Tensor:
         layer, zero = self._layer(node, 0, first), self.zeros[node.name]
         if len(inputs) == 1 and zero is not None:
-            return layer(inputs[0], zero, _natural(node) or "none")
+            return layer(inputs[0], zero, natural(node) or "none")
         skip = 2.0 ** -node.values.get("skip", 0)
-        if zero == 128 and _natural(node) == "none" and (added := self.zeros[node.inputs[1]]) is not None:
+        if zero == 128 and natural(node) == "none" and (added := self.zeros[node.inputs[1]]) is not None:
             # The sum may be written over the tensor that it is added to.
             x, added_to = node.inputs
             kept = x == added_to or self.last_use[added_to] != node.name or added_to in self.viewed
             sums = inputs[1].contiguous(memory_format=torch.channels_last)
             return layer.added(inputs[0], sums.clone() if kept and sums is inputs[1] else sums, skip, added)
-        sums = layer(inputs[0], None)
-        if len(inputs) == 2:
-            sums.add_(_numbers(inputs[1], self.zeros[node.inputs[1]]), alpha=skip)
-        return self._saturated(node, sums)
+        return self._ended(node, layer(inputs[0], None), inputs)
 
     def _layer(self, node: Node, qp: int, zero: int) -> "_Layer":
         """The convolution of a node, or that which modulates at a QP, packed when it is first asked for."""
@@ -159,22 +146,17 @@ def _modulation(node: Node, qp: int, zero: int) -> _Layer:
     return _Layer.of(weight, scales, torch.from_numpy(offset * unit).float(), zero, (0, 0), len(factor))
 
 
-def _natural(node: Node) -> str | None:
+def natural(node: Node) -> str | None:
     return _NATURAL.get((node.values["low"], node.values["high"]))
 
 
-def _zero(node: Node, zeros: list[int | None]) -> int | None:
+def zero_point(node: Node, zeros: list[int | None]) -> int | None:
     """The zero point of a node's bytes; None where they are float32 tensors."""
     if node.op in _MOVED_AS_BYTES:
         return zeros[0] if len(set(zeros)) == 1 else None
-    if "low" in node.values and _natural(node) is not None:
+    if "low" in node.values and natural(node) is not None:
         return 0 if node.values["high"] == 255 else 128
     return None
-
-
-def _numbers(x: Tensor, zero: int | None) -> Tensor:
-    # A byte less a Python float is float32, in one pass.
-    return x if zero is None else x - float(zero)
 
 
 @functools.cache

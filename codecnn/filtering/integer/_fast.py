@@ -14,8 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from codecnn.filtering.integer._network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
+from codecnn.filtering.integer._passes import Ending, modulated, saturated, summed
 from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
 from codecnn.models.planes import SAMPLE_PLANES
+
+_DIRECT = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
+"""oneDNN's convolution, which PyTorch's compiler uses. PyTorch itself takes another, half as fast, for one thread's."""
 
 # Why this is exact: the proof of `network` bounds every partial sum, in whatever order it is added. While those are
 # integers below 2^24 (2^53), each is a float32 (float64) number, so no addition rounds, with or without fused
@@ -35,6 +39,7 @@ class FastNetwork:
         self.network = network
         self.device = torch.device(device)
         self.types: dict[str, torch.dtype] = {}
+        self.zeros: dict[str, int | None] = {}
         self.tensors: dict[str, dict[str, Tensor]] = {}
         # cuDNN and cuBLAS may compute float32 in fewer bits (TF32), or by transforms; float64 they multiply and add.
         wide = wide or self.device.type != "cpu"
@@ -63,8 +68,28 @@ class FastNetwork:
             middle = 1 << (self.network.bit_depth - 1)
             return torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
         kind = self.types[node.name]
-        made = _COMPUTE[node.op](node, [x.to(kind) for x in inputs], self.tensors[node.name], qp)
+        if kind == torch.float32 and node.op in ("conv", "modulate") and self.device.type == "cpu":
+            return self._in_passes(node, inputs, qp)
+        numbers = [_numbers(x, self.zeros.get(name)).to(kind) for x, name in zip(inputs, node.inputs, strict=True)]
+        made = _COMPUTE[node.op](node, numbers, self.tensors[node.name], qp)
         return self._saturated(node, made) if "low" in node.values else made.to(torch.float32)
+
+    def _in_passes(self, node: Node, inputs: list[Tensor], qp: int) -> Tensor:
+        """A convolution or modulation in float32 on a CPU: one pass over memory beside the convolution itself."""
+        tensors, zero = self.tensors[node.name], self.zeros.get(node.inputs[0])
+        if node.op == "modulate":
+            return modulated(inputs[0], zero, tensors["factor"][qp], tensors["offset"][qp], self._ending(node))
+        return self._ended(node, _convolved(node, _numbers(inputs[0], zero), tensors), inputs)
+
+    def _ended(self, node: Node, sums: Tensor, inputs: list[Tensor]) -> Tensor:
+        """The tensor of a convolution's sums in float32, over which it may be written."""
+        if len(inputs) == 1:
+            return saturated(sums, self._ending(node))
+        scale = 2.0 ** -node.values["skip"]
+        return summed(sums, inputs[1], self.zeros.get(node.inputs[1]), scale, self._ending(node))
+
+    def _ending(self, node: Node) -> Ending:
+        return Ending(node.values["low"], node.values["high"], self.network.bits == 8, self.zeros.get(node.name))
 
     def _saturated(self, node: Node, sums: Tensor) -> Tensor:
         """What becomes of a node's sums, which are divided by the power of two that they are shifted by."""
@@ -78,7 +103,7 @@ class FastNetwork:
         return sums.clamp_(node.values["low"], node.values["high"]).to(torch.float32)
 
     def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
-        gain = self.tensors[node.name]["gain"]
+        gain, x = self.tensors[node.name]["gain"], _numbers(x, self.zeros.get(node.inputs[0]))
         shift = gain_shift(node, bit_depth)
         factor = gain[qp if len(gain) > 1 else 0].to(torch.float64) * 2.0**-shift
         if self.network.bits == 8:
@@ -139,10 +164,24 @@ def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -
     return (scaled.clamp_(0, 2 * middle - 1) - middle).to(torch.float32)
 
 
+def _numbers(x: Tensor, zero: int | None) -> Tensor:
+    """A tensor's integers as floating-point numbers, also of bytes with the zero point `zero`."""
+    # A byte less a Python float is float32, in one pass.
+    return x if zero is None else x - float(zero)
+
+
+def _convolved(node: Node, x: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    """The sums of a convolution."""
+    x, weight, bias = x.contiguous(memory_format=torch.channels_last), tensors["weight"], tensors["bias"]
+    padding, groups = list(same_padding(weight) if node.values["pad"] else (0, 0)), node.values["groups"]
+    if x.dtype == torch.float32 and x.device.type == "cpu" and _DIRECT is not None:
+        sums: Tensor = _DIRECT(x, weight, bias, padding, [1, 1], [1, 1], groups, "none", [], "")
+        return sums
+    return F.conv2d(x, weight, bias, padding=padding, groups=groups)
+
+
 def _conv(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
-    padding = same_padding(tensors["weight"]) if node.values["pad"] else (0, 0)
-    x = inputs[0].contiguous(memory_format=torch.channels_last)
-    sums = F.conv2d(x, tensors["weight"], tensors["bias"], padding=padding, groups=node.values["groups"])
+    sums = _convolved(node, inputs[0], tensors)
     return sums.add_(inputs[1], alpha=2.0 ** -node.values["skip"]) if len(inputs) == 2 else sums
 
 
