@@ -267,10 +267,10 @@ def export(
 ) -> dict[str, Any]:
     """Write a trained network for other programs and check what was written: ONNX, ONNX of SADL's operators, integers.
 
-    "sadl" is for the one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the
-    latter with sums of `accumulator_bits`, the former with bytes that lose at most `loss` dB (LOSS of
-    `codecnn.filtering.integer`) on those pictures. Returns what is to be said of the file, such as
-    "largest_difference_to_pytorch".
+    "onnx" also takes a file of integers of 8 bits, of which onnxruntime then makes the same samples. "sadl" is for the
+    one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the latter with sums of
+    `accumulator_bits`, the former with bytes that lose at most `loss` dB (LOSS of `codecnn.filtering.integer`) on those
+    pictures. Returns what is to be said of the file, such as "largest_difference_to_pytorch".
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
     """
@@ -316,15 +316,24 @@ def _export_onnx(model: Path, output: Path, form: Form, qp: int | None) -> dict[
     for name in ("onnx", "onnxruntime"):
         if find_spec(name) is None:
             raise ToolMissingError(f"the format {form} needs the package {name}: pip install 'codecnn[export]'")
+    if form == "onnx" and qp is not None:
+        raise ConfigError("a graph of the format onnx takes the QP as an input: leave --qp away")
+    from codecnn.filtering.integer import is_integer, load_integer
     from codecnn.models import load_model
     from codecnn.models.export import export_onnx
     from codecnn.models.graph.onnx_file import OPSET
 
+    if is_integer(model):
+        from codecnn.filtering.integer.onnx_file import export_integers
+
+        if form == "sadl":
+            raise ConfigError(f"{model} are integers already: --format onnx writes them")
+        integers, _ = load_integer(model)
+        export_integers(output, integers)
+        return {"opset": OPSET, "bit_depth": integers.bit_depth}
     network, _ = load_model(model)
     if form == "sadl" and qp is None and "qp" in network.planes:
         raise ConfigError("the network depends on the QP, and a graph for SADL is for one QP: name it with --qp")
-    if form == "onnx" and qp is not None:
-        raise ConfigError("a graph of the format onnx takes the QP as an input: leave --qp away")
     # A network that does not know the QP is the same for every one.
     difference = export_onnx(output, network, qp=(qp or 0) if form == "sadl" else None)
     return {"opset": OPSET, "largest_difference_to_pytorch": difference}

@@ -99,7 +99,8 @@ def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[floa
 def measure_file(path: Path, picture: Picture, runs: int, what: str) -> list[Row]:
     """Rows of the engines of an integer file against the float network that it was made of."""
     integers, card = load_integer(path)
-    filters: dict[str, Callable[[Picture, int], object]] = {"float": FloatFilter(create_model(card.network).eval())}
+    model = create_model(str(card.network)).eval()
+    filters: dict[str, Callable[[Picture, int], object]] = {"float": FloatFilter(model)}
     filters |= {engine: ExactFilter(integers, engine=engine) for engine in engines(integers)}
     times, facts, rows = in_turns(filters, picture, runs), {"file": path.name}, []
     for engine in engines(integers):

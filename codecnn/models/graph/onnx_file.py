@@ -22,14 +22,33 @@ SADL_OPERATORS = frozenset({"Conv", "Add", "Relu", "Concat", "DepthToSpace", "Sp
 """What a graph for SADL is made of; one operand of every Mul is a constant."""
 
 
-class _Writer:
-    """Nodes and constants in the making; QP-dependent values come as the name of a tensor or constant."""
+class Writer:
+    """A model in the making: nodes and constants; QP-dependent values come as the name of a tensor or constant.
 
-    def __init__(self, graph: Graph, qp: int | None) -> None:
+    Its inputs are the graph's planes, and `qp` where the graph depends on it and no QP is given.
+    """
+
+    def __init__(self, graph: Graph, qp: int | None = None) -> None:
         self.graph = graph
         self.qp = qp
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
+        self.inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.planes]
+        if qp is None and graph.uses_qp:
+            self.inputs.append(helper.make_tensor_value_info("qp", TensorProto.FLOAT, ["n", 1, 1, 1]))
+            scaled = self.add("Mul", "qp.scaled", "qp", self.constant("qp.scale", QP_SCALE))
+            whole = self.add("Cast", "qp.whole", self.add("Round", "qp.rounded", scaled), to=TensorProto.INT64)
+            self.add("Reshape", "qp.index", whole, self.constant("qp.flat", [-1], np.int64))
+
+    def model(self) -> onnx.ModelProto:
+        """The model whose outputs are the graph's."""
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in self.graph.outputs]
+        body = helper.make_graph(self.nodes, "codecnn", self.inputs, outputs, list(self.constants.values()))
+        model = helper.make_model(
+            body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="codecnn"
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return model
 
     def constant(self, name: str, value: Any, dtype: type = np.float32) -> str:
         self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype=dtype), name)
@@ -66,24 +85,12 @@ def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
     """
     if qp is not None and not 0 <= qp <= MAX_QP:
         raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
-    writer = _Writer(graph, qp)
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.planes]
-    if qp is None and graph.uses_qp:
-        inputs.append(helper.make_tensor_value_info("qp", TensorProto.FLOAT, ["n", 1, 1, 1]))
-        scaled = writer.add("Mul", "qp.scaled", "qp", writer.constant("qp.scale", QP_SCALE))
-        whole = writer.add("Cast", "qp.whole", writer.add("Round", "qp.rounded", scaled), to=TensorProto.INT64)
-        writer.add("Reshape", "qp.index", whole, writer.constant("qp.flat", [-1], np.int64))
+    writer = Writer(graph, qp)
     # Planes keep their names for the inputs, and what nodes make of them gets another.
     made: dict[str, str] = {}
     for node in graph.nodes:
         made[node.name] = _write(writer, node, [made[name] for name in node.inputs])
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.outputs]
-    body = helper.make_graph(writer.nodes, "codecnn", inputs, outputs, list(writer.constants.values()))
-    model = helper.make_model(
-        body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="codecnn"
-    )
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    return writer.model()
 
 
 def _shape(name: str) -> list[str | int]:
@@ -92,65 +99,83 @@ def _shape(name: str) -> list[str | int]:
     return ["n", 1, "height_chroma", "width_chroma"] if name in CHROMA_PLANES else ["n", 1, "height", "width"]
 
 
-def _write(writer: _Writer, node: Node, x: list[str]) -> str:
+def _write(writer: Writer, node: Node, x: list[str]) -> str:
     name = node.name
     match node.op:
         case "plane":
             middle = writer.add("Add", f"{name}.from_middle", name, writer.constant(f"{name}.middle", -0.5))
             return writer.add("Mul", f"{name}.centred", middle, writer.constant(f"{name}.scale", CENTRED_SCALE))
         case "qp":
-            nothing = writer.add("Mul", "qp.nothing", x[0], writer.constant("qp.zero", 0.0))
-            values = (np.arange(MAX_QP + 1) - 32) / 16
-            return writer.add("Add", "qp.plane", nothing, writer.by_qp("qp.value", values[:, None]))
+            return qp_plane(writer, x[0], (np.arange(MAX_QP + 1) - 32) / 16)
         case "conv":
             return _conv(writer, node, x[0])
         case "add":
             return writer.add("Add", name, *x)
-        case "concat":
-            return writer.add("Concat", name, *x, axis=1)
         case "modulate":
             scaled = writer.add("Mul", f"{name}.scaled", x[0], writer.by_qp(f"{name}.factor", node.tensors["factor"]))
             return writer.add("Add", name, scaled, writer.by_qp(f"{name}.offset", node.tensors["offset"]))
-        case "crop":
-            size = node.values["size"]
-            return writer.sliced(name, x[0], size, -size, [2, 3]) if size else x[0]
-        case "edge":
-            return _edge(writer, _edge(writer, x[0], f"{name}.rows", 2), name, 3)
-        case "unshuffle" | "shuffle":
-            return _shuffled(writer, node, x[0])
         case "output":
             gain = writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None])
             change = writer.add("Mul", f"{name}.change", x[0], gain)
             if len(node.inputs) == 2:
-                base, crop = node.inputs[1], node.values["crop"]
-                base = writer.sliced(f"{name}.base", base, crop, -crop, [2, 3]) if crop else base
+                base = cropped(writer, f"{name}.base", node.inputs[1], node.values["crop"])
             else:
                 base = writer.constant(f"{name}.base", 0.5)
             return writer.add("Add", name, change, base)
         case _:
+            return moved(writer, node, x)
+
+
+def qp_plane(writer: Writer, like: str, values: Any) -> str:
+    """`values` (64,) of the QP as a plane of the size of `like`."""
+    nothing = writer.add("Mul", "qp.nothing", like, writer.constant("qp.zero", 0.0))
+    return writer.add("Add", "qp.plane", nothing, writer.by_qp("qp.value", np.asarray(values)[:, None]))
+
+
+def cropped(writer: Writer, name: str, x: str, size: int) -> str:
+    """`x` without `size` samples on each side."""
+    return writer.sliced(name, x, size, -size, [2, 3]) if size else x
+
+
+def moved(writer: Writer, node: Node, x: list[str]) -> str:
+    """A node that only moves samples. Raises ModelError for an operation that has no form in ONNX."""
+    match node.op:
+        case "concat":
+            return writer.add("Concat", node.name, *x, axis=1)
+        case "crop":
+            return cropped(writer, node.name, x[0], node.values["size"])
+        case "edge":
+            return _edge(writer, _edge(writer, x[0], f"{node.name}.rows", 2), node.name, 3)
+        case "unshuffle" | "shuffle":
+            return _shuffled(writer, node, x[0])
+        case _:
             raise ModelError(f"the operation {node.op!r} has no form in ONNX")
 
 
-def _conv(writer: _Writer, node: Node, x: str) -> str:
-    weight = node.tensors["weight"]
-    rows, columns = same_padding(weight) if node.values["pad"] else (0, 0)
-    relu = bool(node.values["relu"])
-    name = f"{node.name}.sums" if relu else node.name
-    constants = [writer.constant(f"{node.name}.{part}", node.tensors[part]) for part in ("weight", "bias")]
-    shape = {"kernel_shape": list(weight.shape[2:]), "pads": [rows, columns, rows, columns]}
+def convolution(writer: Writer, node: Node, name: str, x: str, weight: str, bias: str) -> str:
+    """The convolution of a node with the tensors `weight` and `bias`."""
+    shape = node.tensors["weight"].shape
+    rows, columns = same_padding(node.tensors["weight"]) if node.values["pad"] else (0, 0)
+    kernel = {"kernel_shape": list(shape[2:]), "pads": [rows, columns, rows, columns]}
     steps = {"strides": [1, 1], "dilations": [1, 1], "group": node.values["groups"]}
-    made = writer.add("Conv", name, x, *constants, **shape, **steps)
+    return writer.add("Conv", name, x, weight, bias, **kernel, **steps)
+
+
+def _conv(writer: Writer, node: Node, x: str) -> str:
+    relu = bool(node.values["relu"])
+    weight, bias = (writer.constant(f"{node.name}.{part}", node.tensors[part]) for part in ("weight", "bias"))
+    made = convolution(writer, node, f"{node.name}.sums" if relu else node.name, x, weight, bias)
     return writer.add("Relu", node.name, made) if relu else made
 
 
-def _edge(writer: _Writer, x: str, name: str, axis: int) -> str:
+def _edge(writer: Writer, x: str, name: str, axis: int) -> str:
     """`x` with its first and last row or column repeated."""
     first = writer.sliced(f"{name}.first", x, 0, 1, [axis])
     last = writer.sliced(f"{name}.last", x, -1, np.iinfo(np.int32).max, [axis])
     return writer.add("Concat", name, first, x, last, axis=axis)
 
 
-def _shuffled(writer: _Writer, node: Node, x: str) -> str:
+def _shuffled(writer: Writer, node: Node, x: str) -> str:
     """A shuffle or unshuffle of one plane, whose channels ONNX orders as PyTorch does; ModelError for several."""
     factor = node.values["factor"]
     few, many = writer.graph.extents[node.inputs[0]].channels, writer.graph.extents[node.name].channels
@@ -159,11 +184,16 @@ def _shuffled(writer: _Writer, node: Node, x: str) -> str:
     return writer.add("SpaceToDepth" if node.op == "unshuffle" else "DepthToSpace", node.name, x, blocksize=factor)
 
 
-def run_onnx(content: bytes, planes: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs of an ONNX file's content in onnxruntime by name, on one thread, from those of `planes` that it takes."""
+def run_onnx(content: bytes, planes: Mapping[str, Any], *, plain: bool = False) -> dict[str, Any]:
+    """Outputs of an ONNX file's content in onnxruntime by name, on one thread, from those of `planes` that it takes.
+
+    `plain` takes operators as they stand, and joins none.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    if plain:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
