@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,14 +139,29 @@ def test_convolutions_of_features_are_of_bytes(name):
     assert {name for name, _ in engine.layers} == {*convolutions[1:], *modulations}
 
 
-@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
-def test_a_processor_whose_bytes_saturate_is_told(isa):
-    """Without VNNI oneDNN adds two products in 16 bits, which two of 255·127 leave."""
-    code = "from codecnn.filtering.integer._bytes import computes_bytes; print(computes_bytes())"
+OTHER_PROCESSOR = """
+from codecnn.filtering.integer._bytes import computes_bytes
+from codecnn.filtering.integer.file import check_planes, md5_of
+from tests.filtering.test_integer import exact
+from tests.helpers.integer_zoo import formula_eight
+
+network = formula_eight("low_cost_17")
+print(computes_bytes(), md5_of(exact(network, check_planes(network))))
+"""
+
+
+@pytest.mark.parametrize(("isa", "pytorch"), [("AVX2", "avx2"), ("AVX512_CORE", "default")])
+def test_a_processor_without_vnni_makes_the_same_samples(isa, pytorch):
+    """oneDNN adds two products in 16 bits there, which two of 255·127 leave: bytes are not used."""
+    limits = {"ONEDNN_MAX_CPU_ISA": isa, "ATEN_CPU_CAPABILITY": pytorch}
     run = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True
+        [sys.executable, "-c", OTHER_PROCESSOR],
+        env=os.environ | limits,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
     )
-    assert run.stdout.strip() == "False", run.stderr
+    assert run.stdout.split() == ["False", GOLDEN["low_cost_17"]], run.stderr
 
 
 def test_networks_of_16_bits_have_no_engine_of_bytes():
