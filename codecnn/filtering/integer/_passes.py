@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from codecnn.models.graph.nodes import Array
 
 _SMALL = 2**18
 """Elements that one thread is done with before others have begun."""
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,10 @@ class Ending:
 
 def saturated(sums: Tensor, ending: Ending) -> Tensor:
     """The tensor (n, c, h, w) of float32 sums, which may be written over them."""
-    return _passed(_round_own, _round, sums, (), (), ending)
+    # numba takes half a second to import, which filters in float do not need.
+    from codecnn.filtering.integer._kernels import round_into, round_own
+
+    return _passed(round_own, round_into, sums, (), (), ending)
 
 
 def summed(sums: Tensor, second: Tensor, zero: int | None, scale: float, ending: Ending) -> Tensor:
@@ -46,21 +47,24 @@ def summed(sums: Tensor, second: Tensor, zero: int | None, scale: float, ending:
 
     It may be written over the sums.
     """
+    from codecnn.filtering.integer._kernels import add_into, add_own
+
     numbers = np.float32(zero or 0), np.float32(scale)
-    return _passed(_add_own, _add, sums, (second,), numbers, ending)
+    return _passed(add_own, add_into, sums, (second,), numbers, ending)
 
 
 def modulated(x: Tensor, zero: int | None, factor: Tensor, offset: Tensor, ending: Ending) -> Tensor:
     """The tensor factor[c] · x + offset[c] of one of float32 or of bytes with the zero point `zero`."""
+    from codecnn.filtering.integer._kernels import modulate_into
+
     source = _by_pixel(x)
     kind = torch.float32 if ending.zero is None else torch.uint8
     made = torch.empty_like(x, dtype=kind, memory_format=torch.channels_last)
     target = _by_pixel(made)
     tables, ends = (factor.numpy(), offset.numpy()), _numbers(ending)
-    kernel: Callable[..., None] = _modulate
 
     def part(rows: slice) -> None:
-        kernel(source[rows], np.float32(zero or 0), *tables, target[rows], *ends, np.float32(ending.zero or 0))
+        modulate_into(source[rows], np.float32(zero or 0), *tables, target[rows], *ends, np.float32(ending.zero or 0))
 
     _in_threads(part, *source.shape)
     return made
@@ -68,24 +72,23 @@ def modulated(x: Tensor, zero: int | None, factor: Tensor, offset: Tensor, endin
 
 def _passed(
     own: Callable[..., None],
-    other: Callable[..., None],
+    into: Callable[..., None],
     sums: Tensor,
     seconds: tuple[Tensor, ...],
     numbers: tuple[np.float32, ...],
     ending: Ending,
 ) -> Tensor:
-    """What `own` writes over sums, or `other` into bytes."""
+    """What `own` writes over sums, or `into` into bytes."""
     sums = sums.contiguous(memory_format=torch.channels_last)
     made = sums if ending.zero is None else torch.empty_like(sums, dtype=torch.uint8)
     source, target, *added = (_by_pixel(x) for x in (sums, made, *seconds))
-    # Compiled for two names of one memory a loop would go sample by sample.
-    kernel = own if ending.zero is None else other
-    into = () if ending.zero is None else (target,)
-    ends = _numbers(ending) + (() if ending.zero is None else (np.float32(ending.zero),))
 
     def part(rows: slice) -> None:
-        flat = [one[rows].reshape(-1) for one in (source, *added, *into)]
-        kernel(*flat, *numbers, *ends)
+        read = [one[rows].reshape(-1) for one in (source, *added)]
+        if ending.zero is None:
+            own(*read, *numbers, *_numbers(ending))
+        else:
+            into(*read, target[rows].reshape(-1), *numbers, *_numbers(ending), np.float32(ending.zero))
 
     _in_threads(part, *source.shape)
     return made
@@ -111,41 +114,3 @@ def _in_threads(part: Callable[[slice], None], pixels: int, channels: int) -> No
     ends = np.linspace(0, pixels, threads + 1).astype(int)
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(part, map(slice, ends[:-1], ends[1:])))
-
-
-@_jit
-def _ended(number, low, high, to_even):  # type: ignore[no-untyped-def]
-    return min(max(np.rint(number) if to_even else np.floor(number), low), high)
-
-
-@_jit
-def _round_own(sums, low, high, to_even):  # type: ignore[no-untyped-def]
-    for i in range(sums.size):
-        sums[i] = _ended(sums[i], low, high, to_even)
-
-
-@_jit
-def _round(sums, made, low, high, to_even, zero):  # type: ignore[no-untyped-def]
-    for i in range(sums.size):
-        made[i] = _ended(sums[i], low, high, to_even) + zero
-
-
-@_jit
-def _add_own(sums, second, second_zero, scale, low, high, to_even):  # type: ignore[no-untyped-def]
-    for i in range(sums.size):
-        sums[i] = _ended(sums[i] + scale * (np.float32(second[i]) - second_zero), low, high, to_even)
-
-
-@_jit
-def _add(sums, second, made, second_zero, scale, low, high, to_even, zero):  # type: ignore[no-untyped-def]
-    for i in range(sums.size):
-        number = sums[i] + scale * (np.float32(second[i]) - second_zero)
-        made[i] = _ended(number, low, high, to_even) + zero
-
-
-@_jit
-def _modulate(x, x_zero, factor, offset, made, low, high, to_even, zero):  # type: ignore[no-untyped-def]
-    for pixel in range(x.shape[0]):
-        for c in range(x.shape[1]):
-            number = (np.float32(x[pixel, c]) - x_zero) * factor[c] + offset[c]
-            made[pixel, c] = _ended(number, low, high, to_even) + zero
