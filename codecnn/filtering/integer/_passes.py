@@ -7,7 +7,6 @@ step rounds but the one that is asked for, as the proof of `network` has it, so 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -61,10 +60,11 @@ def modulated(x: Tensor, zero: int | None, factor: Tensor, offset: Tensor, endin
     kind = torch.float32 if ending.zero is None else torch.uint8
     made = torch.empty_like(x, dtype=kind, memory_format=torch.channels_last)
     target = _by_pixel(made)
-    tables, ends = (factor.numpy(), offset.numpy()), _numbers(ending)
+    by_channel, middle, shift = (factor.numpy(), offset.numpy()), np.float32(zero or 0), np.float32(ending.zero or 0)
+    low, high, to_even = _numbers(ending)
 
     def part(rows: slice) -> None:
-        modulate_into(source[rows], np.float32(zero or 0), *tables, target[rows], *ends, np.float32(ending.zero or 0))
+        modulate_into(source[rows], middle, *by_channel, target[rows], low, high, to_even, shift)
 
     _in_threads(part, *source.shape)
     return made
@@ -101,7 +101,7 @@ def _by_pixel(x: Tensor) -> Array:
     return found
 
 
-def _numbers(ending: Ending) -> tuple[Any, ...]:
+def _numbers(ending: Ending) -> tuple[np.float32, np.float32, bool]:
     return np.float32(ending.low), np.float32(ending.high), ending.to_even
 
 
