@@ -270,11 +270,13 @@ def export(
     "onnx" also takes a file of integers of 8 bits, of which onnxruntime then makes the same samples. "sadl" is for the
     one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the latter with sums of
     `accumulator_bits`, the former with bytes that lose at most `loss` dB (LOSS of `codecnn.filtering.integer`) on those
-    pictures. Returns what is to be said of the file, such as "largest_difference_to_pytorch".
+    pictures. Mode networks are written as "int16" and need no store. Returns what is to be said of the file, such as
+    "largest_difference_to_pytorch".
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
     """
     from codecnn.models import weights_path
+    from codecnn.models.card import card_path, read_card
 
     model, output = weights_path(model), Path(output)
     integer = form in ("int8", "int16")
@@ -284,6 +286,8 @@ def export(
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{other}")
     if output.resolve() == model.resolve():
         raise ConfigError(f"the export would overwrite the weights {model}")
+    if form == "int16" and card_path(model).is_file() and read_card(model).task == "modes":
+        return _export_modes(model, output)
     if integer != (store is not None):
         raise ConfigError("the formats int8 and int16, and no other, need a store to calibrate on: --store")
     if store is None:
@@ -310,6 +314,18 @@ def export(
     facts = {"bit_depth": integers.bit_depth, "accumulator_bits": integers.accumulator_bits}
     told = made["calibration"]
     return facts | {name: told[name] for name in ("loss_db", "worst_loss_db") if name in told}
+
+
+def _export_modes(model: Path, output: Path) -> dict[str, Any]:
+    from codecnn.models import ModeSketch, load_mode_network
+    from codecnn.models.integer_sketch import BIT_DEPTH, load_integer_sketch, quantise_sketch, save_integer_sketch
+
+    network, card = load_mode_network(model)
+    if not isinstance(network, ModeSketch):
+        raise ConfigError(f"{model} has no integer form: among mode networks mode_sketch has one")
+    save_integer_sketch(output, quantise_sketch(network), card)
+    load_integer_sketch(output)
+    return {"bit_depth": BIT_DEPTH}
 
 
 def _export_onnx(model: Path, output: Path, form: Form, qp: int | None) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Figures of docs/modes.md: what choosing modes by a network loses, saves, and takes.
 
     python tools/mode_worth.py modes_8 modes_16 --test stores/diverse_test [--golden ../shared/data/golden] [--time]
+    python tools/mode_worth.py modes_8 modes_16 --test stores/diverse_test --exact
 
 Cost lost: by how much the cheapest of the first k modes costs more by DCT than the cheapest of all, in blocks of the
 split test, by which nothing was chosen; 95 % by bootstrap over the pictures. Recall: how often the mode that libvvenc
 chose is among the first k, for CUs of these sizes of the golden streams. Time: processor time of one thread for a
 picture of 1920x1080, references included, in turns with the full search. --card writes the first into the cards.
+--exact holds the integers that lie beside the weights against them: how often the first mode is another, how many of
+the first 8 are, and what cost is lost beyond float's; with --time the integers' time stands beside float's.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from codecnn.labels import first_modes
 from codecnn.labels.table import rank_modes
 from codecnn.models import ModeClassifier, load_mode_network, weights_path
 from codecnn.models.card import card_path
+from codecnn.models.integer_sketch import IntegerSketch, load_integer_sketch
 from codecnn.runs import read_json, write_json
 from codecnn.training.intra_modes import costs_of
 from tools.label_thesis import RESAMPLES, TRIED, draw_blocks, excess
@@ -45,12 +49,18 @@ def main() -> None:
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--card", action="store_true")
+    parser.add_argument("--exact", action="store_true")
     parser.add_argument("--blocks", type=int, default=80, help="of 8x8 a picture and QP; of others by their side [80]")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for weights in args.weights:
         model, _ = load_mode_network(weights)
-        if args.test:
+        integers = (
+            load_integer_sketch(weights_path(weights).with_suffix(".int16.safetensors"))[0] if args.exact else None
+        )
+        if args.test and integers is not None:
+            print(f"{weights}: " + differs(model, integers, args.test, args.blocks))
+        elif args.test:
             found = lost(model, args.test, args.blocks)
             print(
                 f"{weights}: "
@@ -62,7 +72,7 @@ def main() -> None:
         if args.golden:
             print(f"{weights}: " + recall(model, args.golden))
         if args.time:
-            print(f"{weights}: " + seconds(model))
+            print(f"{weights}: " + seconds(model, integers))
 
 
 def lost(model: Any, folder: Path, count: int) -> list[tuple[int, float, float, float]]:
@@ -83,6 +93,39 @@ def lost(model: Any, folder: Path, count: int) -> list[tuple[int, float, float, 
         low, high = interval(excess(chosen, best, times)[:, 0]) or [np.nan, np.nan]
         found.append((tried, float(excess(chosen, best, np.ones((1, pictures)))[0, 0]), low, high))
     return found
+
+
+def differs(model: Any, integers: IntegerSketch, folder: Path, count: int) -> str:
+    """How far the integers' first modes are from those of the network in float, in modes and in DCT cost."""
+    side = model.options["side"]
+    cut, picture = draw_blocks(open_store(folder), "test", side, count * 8 // side, QPS)
+    costs = costs_of(cut, "dct", "vvc")
+    ours = network_modes(model, cut, max(TRIED))
+    theirs = np.empty_like(ours)
+    for qp, depth in {*zip(cut["qp"].tolist(), cut["bit_depth"].tolist(), strict=True)}:
+        mine = (cut["qp"] == qp) & (cut["bit_depth"] == depth)
+        theirs[mine], _ = first_modes(integers, cut["line"][mine], cut["block"][mine], depth, qp, max(TRIED))
+    kept = (ours[:, :8, None] == theirs[:, None, :8]).any(2).mean()
+    where = picture, np.searchsorted(QPS, cut["qp"])
+    best = np.zeros((1, int(picture.max()) + 1, len(QPS)))
+    np.add.at(best[0], where, costs.min(1))
+    times = draw(best.shape[1], RESAMPLES, np.random.default_rng(1))
+    told = [
+        f"of {len(costs)} blocks the first mode differs in {100 * (ours[:, 0] != theirs[:, 0]).mean():.2f} %, "
+        f"{100 * (1 - kept):.2f} % of the first 8"
+    ]
+    for tried in TRIED:
+        parts = []
+        for first in (theirs, ours):
+            chosen = np.zeros_like(best)
+            np.add.at(chosen[0], where, np.take_along_axis(costs, first[:, :tried], 1).min(1))
+            parts.append([excess(chosen, best, weights)[:, 0] for weights in (np.ones((1, best.shape[1])), times)])
+        low, high = interval(parts[0][1] - parts[1][1]) or [np.nan, np.nan]
+        told.append(
+            f"cost lost {parts[0][0][0]:.3f} % and in float {parts[1][0][0]:.3f} %, "
+            f"{parts[0][0][0] - parts[1][0][0]:+.4f} ({low:+.4f} to {high:+.4f}) at {tried}"
+        )
+    return "; ".join(told)
 
 
 def recall(model: ModeClassifier, golden: Path) -> str:
@@ -106,8 +149,9 @@ def recall(model: ModeClassifier, golden: Path) -> str:
     return f"of {count} CUs the encoder's mode is among the first: {shares}"
 
 
-def seconds(model: ModeClassifier) -> str:
-    """Processor time of the full search, of the network alone, and of the network with its first 8 modes tried."""
+def seconds(model: ModeClassifier, integers: IntegerSketch | None) -> str:
+    """Processor time of the full search, of the network alone, and of the network with its first 8 modes tried; of its
+    integers alone too."""
     ((width, height),) = model.block_sizes or ()
     rng = np.random.default_rng(0)
     plane = np.clip(rng.normal(500, 80, (1080, 1920)).cumsum(1) / 30 % 1024, 0, 1023).astype(np.uint16)
@@ -122,14 +166,20 @@ def seconds(model: ModeClassifier) -> str:
     def predict() -> None:
         first_modes(model, *cut(), 10, 32, 8)
 
+    def exact() -> None:
+        if integers is not None:
+            first_modes(integers, *cut(), 10, 32, 8)
+
     def tried() -> None:
         line, block = cut()
         modes, _ = first_modes(model, line, block, 10, 32, 8)
         rank_modes(some_costs(line, block, 10, "dct", modes), 3, exact=False)
 
-    takes: dict[str, list[float]] = {"full search": [], "network": [], "network, 8 modes tried": []}
+    works = {"full search": search, "network": predict, "network, 8 modes tried": tried}
+    works |= {"integers": exact} if integers is not None else {}
+    takes: dict[str, list[float]] = {name: [] for name in works}
     for number in range(ROUNDS + 1):
-        for name, work in zip(takes, (search, predict, tried), strict=True):
+        for name, work in works.items():
             start = time.process_time()
             work()
             if number:  # the first round compiles

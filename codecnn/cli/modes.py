@@ -32,6 +32,9 @@ def modes_predict(
     cost: Annotated[
         Literal["dct", "hadamard", "rate"] | None, typer.Option("--cost", help="try these modes by it [try none]")
     ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="in integers, the same modes on every machine: NAME.int16.safetensors")
+    ] = False,
     decoded: Decoded = None,
     qp: DecodedQp = None,
     split: Splits = None,
@@ -60,6 +63,7 @@ def modes_predict(
             models=model or (),
             top=top,
             cost=cost,
+            exact=exact,
             decoded=decoded,
             qp=qp,
             splits=splits,

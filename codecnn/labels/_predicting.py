@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from codecnn.errors import ConfigError, ModelError
+from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.intra.blocks import check_bit_depth, some_costs
 from codecnn.intra.modes import CTU_SIZES, MODE_COUNT
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
@@ -20,6 +20,8 @@ from codecnn.labels._labelling import Labels, open_inputs
 from codecnn.labels.sources import read_inputs
 from codecnn.labels.table import Source
 from codecnn.models import ModeClassifier, load_mode_network, weights_path
+from codecnn.models.card import Card, read_card
+from codecnn.models.integer_sketch import IntegerSketch, first_of, load_integer_sketch, sketch_logits
 from codecnn.models.zoo import list_mode_weights
 from codecnn.runs import atomic_path, provenance, sha256_file
 
@@ -37,6 +39,7 @@ def predict_block_modes(
     models: Sequence[Path | str] = (),
     top: int = 8,
     cost: str | None = None,
+    exact: bool = False,
     decoded: Path | str | None = None,
     qp: int | None = None,
     splits: Sequence[str] | None = None,
@@ -48,14 +51,15 @@ def predict_block_modes(
 
     `models` are weights of mode networks for different block sizes, by default those of the package, for 8x8 and 16x16
     of VVC. Pictures, references and `options` are as in `label_blocks`. With a `cost` (dct, hadamard, rate) the `top`
-    modes are tried as well, and the table has the cheapest of them and its cost. docs/modes.md has the columns.
+    modes are tried as well, and the table has the cheapest of them and its cost. With `exact` the networks are the
+    integers that lie beside their weights, and the modes are the same on every machine. docs/modes.md has the columns.
 
     Raises ConfigError for what cannot be used, ModelError for weights that are none of a mode network, and what
     `label_blocks` raises.
     """
     if output is not None and Path(output).suffix not in ("", ".parquet"):
         raise ConfigError(f"{output}: modes are a Parquet table: end its name in .parquet")
-    networks = [_Network(weights) for weights in (models or list_mode_weights())]
+    networks = [_Network(weights, exact) for weights in (models or list_mode_weights())]
     modes, ctu = networks[0].modes, ctu_size or networks[0].ctu_size
     if len({network.modes for network in networks}) > 1:
         raise ConfigError("the networks tell modes of different standards")
@@ -86,24 +90,50 @@ def predict_block_modes(
 
 
 class _Network:
-    """A mode network with what its card says of it."""
+    """A mode network, in float or in integers, with what its card says of it."""
 
-    def __init__(self, weights: Path | str) -> None:
-        self.model, card = load_mode_network(weights)
-        self.modes: int = self.model.options["modes"]
+    def __init__(self, weights: Path | str, exact: bool) -> None:
+        self.model: ModeClassifier | IntegerSketch
+        path = weights_path(weights)
+        if exact or (path.is_file() and path.stem.endswith(".int16")):
+            path, self.model, card = _integers(path)
+        else:
+            self.model, card = load_mode_network(path)
+        self.modes = int(card.options["modes"])
         self.standard = next(name for name, count in MODE_COUNT.items() if count == self.modes)
         self.ctu_size = int(card.get("ctu_size", max(CTU_SIZES[self.standard])))
         if self.model.block_sizes is None:
             raise ModelError(f"{weights} is not a network for blocks of one size: train a mode_sketch")
         ((self.width, self.height),) = self.model.block_sizes
-        self.facts = {"sha256": sha256_file(weights_path(weights)), "block": f"{self.width}x{self.height}"}
+        self.facts = {"sha256": sha256_file(path), "block": f"{self.width}x{self.height}"}
+
+
+def _integers(weights: Path) -> tuple[Path, IntegerSketch, Card]:
+    """The integers of weights, which lie beside them or are the file itself: their file, network and card."""
+    if weights.stem.endswith(".int16"):
+        return weights, *load_integer_sketch(weights)
+    path = weights.with_suffix(".int16.safetensors")
+    if not path.is_file():
+        raise MissingFileError(f"{path} does not exist: codecnn export --model {weights} --format int16 makes it")
+    network, card = load_integer_sketch(path)
+    if card.source_sha256 != read_card(weights).sha256:
+        raise ModelError(f"{path} was not made from {weights}, or from other weights of that name: export it again")
+    return path, network, card
 
 
 def first_modes(
-    model: ModeClassifier, line: NDArray[np.int32], block: NDArray[Any], bit_depth: int, qp: int, top: int
+    model: ModeClassifier | IntegerSketch,
+    line: NDArray[np.int32],
+    block: NDArray[Any],
+    bit_depth: int,
+    qp: int,
+    top: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """The `top` likeliest modes of n blocks (n, h, w) by their reference lines, likeliest first, and by how much the
     logit of each lies below that of the first, in nats: both (n, top)."""
+    if isinstance(model, IntegerSketch):
+        order, below = first_of(sketch_logits(model, line, block, bit_depth, qp, _CHUNK), model, top)
+        return order.numpy().astype(np.uint8), below.numpy().astype(np.float32)
     count = len(line)
     modes, margins = np.empty((count, top), np.uint8), np.empty((count, top), np.float32)
     told = (torch.full((count,), value) for value in (bit_depth, qp))

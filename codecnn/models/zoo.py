@@ -18,13 +18,17 @@ _MODES = "modes"
 
 def list_weights() -> list[str]:
     """Names of the weights that come with the package, sorted."""
-    stems = (path.stem for path in FOLDER.glob("*.safetensors"))
-    return sorted(stem for stem in stems if not stem.endswith(_INTEGERS))
+    return _stems(FOLDER)
 
 
 def list_mode_weights() -> list[str]:
     """Names of the mode networks that come with the package, sorted: `load_mode_network` reads them."""
-    return sorted(path.stem for path in (FOLDER / _MODES).glob("*.safetensors"))
+    return _stems(FOLDER / _MODES)
+
+
+def _stems(folder: Path) -> list[str]:
+    stems = (path.stem for path in folder.glob("*.safetensors"))
+    return sorted(stem for stem in stems if not stem.endswith(_INTEGERS))
 
 
 def weights_path(weights: Path | str) -> Path:

@@ -1,15 +1,19 @@
 """Modes told by networks: the table's columns, modes that are tried, the command."""
 
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 
-from codecnn.errors import ConfigError, ModelError
+from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.intra.blocks import block_costs
 from codecnn.intra.references import block_positions, blocks_at, reference_lines
 from codecnn.labels import label_blocks, label_settings, predict_block_modes
-from codecnn.models import create_mode_network, save_weights
+from codecnn.models import create_mode_network, save_weights, weights_path
+from codecnn.models.integer_sketch import load_integer_sketch, sketch_reference
+from codecnn.runs import sha256_file
 from tests.helpers.commands import result_of
 
 
@@ -70,6 +74,36 @@ def test_the_command_writes_it_by_the_weights_of_the_package(run, pictures, tmp_
     table = pq.read_table(out)
     assert set(table["w"].to_pylist()) == {8, 16}
     assert all(row["mode_dct"] in row["modes"] and row["margins"][0] == 0 for row in table.to_pylist())
+
+
+def test_exact_modes_are_those_of_the_integers_beside_the_weights(run, pictures, network, tmp_path):
+    original, decoded, planes, noisy = pictures
+    weights, model = network
+    with pytest.raises(MissingFileError, match=r"codecnn export --model .*m\.safetensors --format int16 makes it"):
+        predict_block_modes(original, models=[weights], exact=True)
+    integers = tmp_path / "m.int16.safetensors"
+    result_of(run, "export", "--model", weights, "--format", "int16", "-o", integers)
+    found = predict_block_modes(original, models=[weights], top=5, exact=True, decoded=decoded, qp=27).table
+    line = reference_lines(noisy[1], block_positions(80, 48, 8, 8), 8, 8, 10, 32)
+    block = blocks_at(planes[1], block_positions(80, 48, 8, 8), 8, 8)
+    sketch, _ = load_integer_sketch(integers)
+    logits = sketch_reference(sketch, line, block, 10, 27)
+    order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
+    second = [row for row in found.to_pylist() if row["frame"] == 1]
+    assert [row["modes"] for row in second] == order.tolist()
+    first = np.take_along_axis(logits, order, 1)
+    margins = (first[:, :1] - first) * 2.0 ** -sketch.values["logit_bits"]
+    np.testing.assert_array_equal([row["margins"] for row in second], margins.astype(np.float32))
+    named = predict_block_modes(original, models=[integers], top=5, decoded=decoded, qp=27).table
+    assert named.equals(found)
+    shipped = tmp_path / "modes.parquet"
+    result_of(run, "modes", "predict", "-i", original, "-o", shipped, "--exact")
+    facts = json.loads(pq.read_schema(shipped).metadata[b"codecnn"])["networks"]
+    assert facts[1]["sha256"] == sha256_file(weights_path("modes_8").with_suffix(".int16.safetensors"))
+    torch.nn.init.normal_(model.tail.bias)
+    save_weights(weights, model, "mode_sketch", {"ctu_size": 32})
+    with pytest.raises(ModelError, match="was not made from"):
+        predict_block_modes(original, models=[weights], exact=True)
 
 
 def test_what_it_refuses(pictures, network, tmp_path):
