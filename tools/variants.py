@@ -4,6 +4,7 @@
     python tools/variants.py learning --store stores/zoo --split val -o runs/learning steps=1000
     python tools/variants.py planes --store stores/learning --split val --seeds 3 -o runs/planes --start low_cost_17
     python tools/variants.py taught --store stores/learning --split val --seeds 3 -o runs/taught
+    python tools/variants.py correlated --store stores/learning --split val --seeds 3 -o runs/correlated
 
 tools/notebook.py is one more such table. A variant that is done is not run again, one that was interrupted goes on
 from its checkpoint; table.md is written anew after each. Gains are those of the weights that did best on
@@ -120,7 +121,18 @@ TAUGHT: dict[str, Variant] = {
 }
 """What makes the recipe of tools/bench/learning.py fast: one thing taken away or changed at a time."""
 
-TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES, "taught": TAUGHT}
+EXPECTED: dict[str, Any] = {"error_exponent": 0.5, "keep_objective": True, "expected_error": True}
+CORRELATED: dict[str, Variant] = {
+    "decoded picture alone": ("low_cost_17", {}, LIFTED),
+    "+ QP and depth as one plane": ("low_cost_17", {"planes": ["rec_y", "qp", "qp_depth"]}, LIFTED),
+    "+ depth of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "depth"]}, LIFTED),
+    "patches by the error that QP and depth expect, and 1/p": ("low_cost_17", {}, LIFTED | EXPECTED),
+    "patches by their error, and 1/p": ("low_cost_17", {}, LIFTED | EXPECTED | {"expected_error": False}),
+    "patches by the error that QP and depth expect": ("low_cost_17", {}, LIFTED | EXPECTED | {"keep_objective": False}),
+}
+"""What a·QP + b·depth is worth to a training: as a plane beside the picture, and to draw patches by."""
+
+TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES, "taught": TAUGHT, "correlated": CORRELATED}
 RECIPE: dict[str, Any] = {
     "steps": 1000,
     "batch": 16,
@@ -135,12 +147,12 @@ RECIPE: dict[str, Any] = {
     "validation_pictures": 1,
     "threads": 1,
 }
+# A teacher that does not see the planes cannot show what they are worth: half of the original from the beginning.
+HALF_TAUGHT = {"teacher": TEACHER | {"original": [0.5, 1]}}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "taught": RECIPE,
-    # A teacher that does not see the planes cannot show what they are worth: half of the original from the beginning.
-    "planes": RECIPE
-    | {"steps": 600, "muon_rate": 0.01, "learning_rate": 1e-3, "validate_every": 600}
-    | {"teacher": TEACHER | {"original": [0.5, 1]}},
+    "planes": RECIPE | {"steps": 600, "muon_rate": 0.01, "learning_rate": 1e-3, "validate_every": 600} | HALF_TAUGHT,
+    "correlated": RECIPE | HALF_TAUGHT,
 }
 """Settings of all variants of a table; those of the command line come before them."""
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.base import CodedSequence
-from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
+from codecnn.codec.blocks.planes import BLOCK_SIZE
 from codecnn.codec.blocks.vvc_partition import SUFFIXES, rows_of, shown_pictures_of, table_of_units
-from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
+from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, drawn_cells, file_of
 from codecnn.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.runs import atomic_path
 from codecnn.video import VideoFormat, create_video
@@ -119,7 +119,7 @@ def tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
     sps, pps = picture.sps, picture.pps
     width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
     table = table_of_units(units, np.zeros(len(units), np.int32))
-    (cells,) = block_planes(table, [0], width, height, [CELL_PLANES[plane].column for plane in planes])
+    cells = np.stack(list(drawn_cells(table, 0, width, height, planes).values()))
     window = pps.conformance_window
     rows = slice(window.top << sps.log2_sub_height_c, height - (window.bottom << sps.log2_sub_height_c))
     columns = slice(window.left << sps.log2_sub_width_c, width - (window.right << sps.log2_sub_width_c))

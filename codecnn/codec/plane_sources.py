@@ -4,10 +4,18 @@ The loader cuts them from a store, networks declare them by name, and the filter
 picture; all three read this list, so that a plane is added here.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.codec.blocks.planes import BLOCK_PLANES, TRANSFORM_PLANES
+from codecnn.codec.blocks.planes import BLOCK_PLANES, TRANSFORM_PLANES, block_planes
+from codecnn.codec.blocks.table import BlockTable
+
+CellArray = npt.NDArray[np.int8]
 
 BLOCK_FILE, TRANSFORM_FILE, STRENGTH_FILE = "block_planes", "transforms", "strengths"
 CELL_FILES: dict[str, tuple[str, ...]] = {
@@ -34,11 +42,33 @@ class Samples:
 
 @dataclass(frozen=True)
 class Cells:
-    """A plane of one of CELL_FILES, an int8 a 4x4 cell, divided by `scale` to be about 0 to 1; -1, unknown, is 0."""
+    """A plane of one of CELL_FILES, an int8 a 4x4 cell, divided by `scale` to be about 0 to 1; -1, unknown, is 0.
+
+    `plus` are another column of the file and how many times that is added.
+    """
 
     column: str
     scale: float
     file: str = BLOCK_FILE
+    plus: tuple[str, int] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its file that it is made of."""
+        return (self.column,) if self.plus is None else (self.column, self.plus[0])
+
+    def made(self, cells: Callable[[str], npt.NDArray[Any]]) -> CellArray:
+        """The plane, int8, from a function that gives the cells of a column."""
+        own = cells(self.column)
+        if self.plus is not None:
+            other, times = self.plus
+            own = np.maximum(own, 0) + np.int8(times) * np.maximum(cells(other), 0)
+        made: CellArray = own
+        return made
+
+    def read(self, planes: npt.NDArray[Any]) -> CellArray:
+        """The plane from those of its file, (..., planes, h/4, w/4): (..., h/4, w/4)."""
+        return self.made(lambda column: planes[..., CELL_FILES[self.file].index(column), :, :])
 
     @property
     def index(self) -> int:
@@ -88,6 +118,8 @@ CELL_PLANES: dict[str, Cells] = {
     "cu_qp": Cells("qp", QP_SCALE),
     "pred_mode": Cells("pred_mode", 3.0),  # inter, intra, IBC, palette
     "intra_mode": Cells("intra_mode", 67.0),
+    # QP + 4·depth, which goes with ln MSE (docs/correlation.md): 63 + 4·8 at most
+    "qp_depth": Cells("qp", 95.0, plus=("depth", 4)),
     "partition": Cells("partition", 3.0),  # two bits: edges to the left and above
     "cbf_y": Cells("cbf_y", 1.0, TRANSFORM_FILE),
     "ts_y": Cells("ts_y", 1.0, TRANSFORM_FILE),
@@ -116,6 +148,16 @@ def how_to_have(name: str) -> str:
     """The end of a sentence that says that a store has no plane `name`: what in a recipe gives it."""
     verb = "rebuilds" if name in REBUILT_PLANES else "gives"
     return f": the key planes: [{name}] of its recipe {verb} it" if name in RECIPE_PLANES else ""
+
+
+def drawn_cells(table: BlockTable, poc: int, width: int, height: int, names: Iterable[str]) -> dict[str, CellArray]:
+    """Those of TREE_PLANES `names` of picture `poc`, from a table of CUs: int8 (h/4, w/4) by name."""
+    wanted = {name: CELL_PLANES[name] for name in names}
+    columns = list(dict.fromkeys(column for plane in wanted.values() for column in plane.columns))
+    if not columns:
+        return {}
+    cells = dict(zip(columns, block_planes(table, [poc], width, height, columns)[0], strict=True))
+    return {name: plane.made(cells.__getitem__) for name, plane in wanted.items()}
 
 
 def file_of(name: str) -> str:

@@ -85,10 +85,10 @@ class TrainingBatches(Dataset[Batch]):
     """Item k is the k-th batch of a run: patches that `Sampler` draws, each in one of the eight symmetries.
 
     `sources` are units, or [(units, share), ...] to draw from several stores, each by its share. A batch holds the
-    `planes` that are asked for, orig_y, valid, picture_mse and weight; see `as_floats`. `positions`, `error_exponent`
-    and `keep_objective` are those of `Sampler`, `border` that of `PatchReader`. `part` (i, n) keeps the i-th of n equal
-    parts of every batch, for n processes that train together: patches are drawn independently of each other, so every
-    part mixes QPs and sequences as the whole does.
+    `planes` that are asked for, orig_y, valid, picture_mse and weight; see `as_floats`. `positions`, `error_exponent`,
+    `keep_objective` and `expected_error` are those of `Sampler`, `border` that of `PatchReader`. `part` (i, n) keeps
+    the i-th of n equal parts of every batch, for n processes that train together: patches are drawn independently of
+    each other, so every part mixes QPs and sequences as the whole does.
     Raises StoreError without units, ConfigError for a patch size or a number of parts that does not fit.
     """
 
@@ -105,6 +105,7 @@ class TrainingBatches(Dataset[Batch]):
         augment: bool = True,
         error_exponent: float | None = None,
         keep_objective: bool = False,
+        expected_error: bool = False,
         border: int = 0,
         seed: int = 0,
         part: tuple[int, int] = (0, 1),
@@ -117,7 +118,9 @@ class TrainingBatches(Dataset[Batch]):
         if batch % part[1]:
             raise ConfigError(f"a batch of {batch} patches cannot be split over {part[1]} processes")
         self.reader = PatchReader([unit for units, _ in parts for unit in units], size, halo, planes, border)
-        self.sampler = Sampler(parts, size, positions, error_exponent, keep_objective=keep_objective)
+        self.sampler = Sampler(
+            parts, size, positions, error_exponent, keep_objective=keep_objective, expected_error=expected_error
+        )
         self.batch, self.steps, self.augment, self.seed = batch, steps, augment, seed
         share = batch // part[1]
         self._own = slice(part[0] * share, (part[0] + 1) * share)

@@ -188,8 +188,14 @@ class PatchReader:
         # The cells that the window touches, as samples, and of those the window: it need not start with a cell.
         left, top = x // BLOCK_SIZE, y // BLOCK_SIZE
         right, bottom = -(-(x + cut.side) // BLOCK_SIZE), -(-(y + cut.side) // BLOCK_SIZE)
-        cells = np.empty((bottom - top, right - left), np.int8)
-        copy_window(cells, self.files.plane(cut.file, unit, picture, cut.index), left, top)
+
+        def window(column: str) -> npt.NDArray[np.int8]:
+            cells = np.empty((bottom - top, right - left), np.int8)
+            index = CELL_FILES[cut.file].index(column)
+            copy_window(cells, self.files.plane(cut.file, unit, picture, index), left, top)
+            return cells
+
+        cells = CELL_PLANES[cut.name].made(window)
         samples = cells.repeat(BLOCK_SIZE, axis=0).repeat(BLOCK_SIZE, axis=1)
         y, x = y - top * BLOCK_SIZE, x - left * BLOCK_SIZE
         out[...] = samples[y : y + cut.side, x : x + cut.side]

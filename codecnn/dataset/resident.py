@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.plane_sources import CELL_FILES
+from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES
 from codecnn.dataset.loader import Batch, TrainingBatches, as_floats, as_tensors
 from codecnn.dataset.patches import IntArray, Patch, PatchReader, PlaneCut
 from codecnn.errors import ConfigError
@@ -82,20 +82,20 @@ def _layout(reader: PatchReader) -> tuple[dict[str, IntArray], list[tuple[PlaneC
     By plane, start of the first picture, height and width for each unit, (3, units); what to load, as (plane, unit,
     start); the sizes in samples and cells. What several units share, such as the originals of all QPs, is there once.
     """
-    starts: dict[tuple[Path, int], int] = {}
+    starts: dict[tuple[Path, str], int] = {}
     places = []
     lies = {}
     sizes = dict.fromkeys(map(_memory_of, reader.cuts), 0)
     for cut in reader.cuts:
         for unit, path in enumerate(reader.files.paths[cut.file]):
-            if (path, cut.index) not in starts:
+            if (path, cut.name) not in starts:
                 memory = _memory_of(cut)
-                starts[path, cut.index] = sizes[memory]
+                starts[path, cut.name] = sizes[memory]
                 places.append((cut, unit, sizes[memory]))
                 height, width = _stored_shape(reader, cut, unit)
                 sizes[memory] += reader.files.counts[unit] * height * width
         shapes = [_stored_shape(reader, cut, unit) for unit in range(len(reader.units))]
-        first = [starts[path, cut.index] for path in reader.files.paths[cut.file]]
+        first = [starts[path, cut.name] for path in reader.files.paths[cut.file]]
         lies[cut.name] = np.array([first, *zip(*shapes, strict=True)])
     return lies, places, sizes
 
@@ -112,7 +112,7 @@ def _whole_plane(reader: PatchReader, cut: PlaneCut, unit: int) -> npt.NDArray[n
     """A plane of all pictures of a unit, one after the other: (n,) int8 cells, or uint8 or int16 samples."""
     pictures = reader.files.pictures(cut.file, unit)
     if cut.file in CELL_FILES:
-        return np.array(pictures[:, cut.index]).ravel()
+        return np.array(CELL_PLANES[cut.name].read(pictures)).ravel()
     start, (height, width) = reader.files.extent(unit, cut.index)
     samples = np.array(pictures[:, start : start + height * width], dtype=reader.dtype).ravel()
     return samples if samples.dtype == np.uint8 else samples.view(np.int16)

@@ -44,7 +44,8 @@ class Sampler:
     is then the one of the grid of `size` that holds the CTU's upper left sample ("ctu"), or one that holds the CTU's
     middle, anywhere on the 8x8 grid ("random"). What has much error then counts more; with `keep_objective` a patch
     weighs p₀ / p instead, p its probability and p₀ that of an even draw (a sequence, then a CTU by area): the mean loss
-    stays that of the even draw, and what changes is its noise (importance sampling).
+    stays that of the even draw, and what changes is its noise (importance sampling). With `expected_error` mse_y is not
+    the CTU's own but what its QP and depth lead to expect: exp(a·QP + b·depth + c), fitted to ln mse_y of all CTUs.
 
     A QP here is the one that the unit was asked for; pictures of an RA or LDB hierarchy bring their own slice QPs.
     """
@@ -57,6 +58,7 @@ class Sampler:
         error_exponent: float | None = None,
         *,
         keep_objective: bool = False,
+        expected_error: bool = False,
     ) -> None:
         if any(share <= 0 for _, share in sources):
             raise ConfigError(f"shares must be positive, not {', '.join(str(share) for _, share in sources)}")
@@ -73,7 +75,7 @@ class Sampler:
             first += len(group)
         self._ctus: list[list[_Ctus]] | None = None
         if error_exponent is not None:
-            places, errors = _ctu_table(units)
+            places, errors = _ctu_table(units, expected_error)
             self._ctus = [
                 [
                     _weighted(places, errors, chosen, error_exponent, units[chosen[0]].qp, keep_objective)
@@ -127,11 +129,14 @@ def _pick(rng: np.random.Generator, cumulative: npt.NDArray[np.float64]) -> int:
     return int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], side="right"))
 
 
-def _ctu_table(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """The CTUs of all units, whatever store they are from: (n, 6) rows unit, picture, x, y, w, h, and mse_y (n,)."""
-    places, errors = [], []
+def _ctu_table(units: Sequence[Unit], expected: bool) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """The CTUs of all units, whatever store they are from: (n, 6) rows unit, picture, x, y, w, h, and mse_y (n,), or
+    the one that is `expected`."""
+    places, errors, known = [], [], []
+    told = ("qp", "depth_mean") if expected else ()
     for folder in dict.fromkeys(unit.folder for unit in units):
-        table = pq.read_table(folder / CTUS, columns=["unit", "poc", "x", "y", "w", "h", "mse_y"])
+        table = pq.read_table(folder / CTUS, columns=["unit", "poc", "x", "y", "w", "h", "mse_y", *told])
+        facts = np.array([table[name].to_numpy().astype(np.float64) for name in told]).reshape(len(told), len(table))
         mse, poc = table["mse_y"].to_numpy(), table["poc"].to_numpy()
         geometry = [table[name].to_numpy() for name in "xywh"]
         keys = table["unit"].combine_chunks().dictionary_encode()
@@ -154,7 +159,18 @@ def _ctu_table(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArra
                 np.stack([np.full(len(rows), number), picture, *(column[rows] for column in geometry)], axis=1)
             )
             errors.append(mse[rows])
-    return np.concatenate(places).astype(np.int32), np.concatenate(errors)
+            known.append(facts[:, rows])
+    mse = np.concatenate(errors)
+    return np.concatenate(places).astype(np.int32), _expected(mse, np.hstack(known)) if expected else mse
+
+
+def _expected(mse: npt.NDArray[np.float64], known: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """exp(a·QP + b·depth + c) of CTUs with QP and depth `known` (2, n), the logarithm fitted by least squares."""
+    if not np.isfinite(known).all():
+        raise StoreError("expected_error needs the depth of every CTU, which the store's codec does not tell")
+    columns, there = np.column_stack([*known, np.ones(len(mse))]), mse > 0
+    slopes = np.linalg.lstsq(columns[there], np.log(mse[there]), rcond=None)[0]
+    return np.asarray(np.exp(columns @ slopes))
 
 
 def _weighted(

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.planes import BLOCK_SIZE, block_planes
+from codecnn.codec.blocks.planes import BLOCK_SIZE
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vvc_partition import StreamPicture
 from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures, slice_qp
@@ -22,6 +22,7 @@ from codecnn.codec.plane_sources import (
     SLICE_TYPE_PLANE,
     SLICE_TYPES,
     TREE_PLANES,
+    drawn_cells,
     how_to_have,
 )
 from codecnn.dataset.store import Unit
@@ -49,7 +50,7 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
             with video:
                 planes[name] = np.array(video[picture].planes[SAMPLES_BESIDE[name].component])
         elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
-            planes[name] = _full_size(cells[picture, CELL_PLANES[name].index], name, unit.format)
+            planes[name] = _full_size(CELL_PLANES[name].read(cells[picture]), name, unit.format)
         elif name == SLICE_TYPE_PLANE:
             planes[name] = np.full((unit.format.height, unit.format.width), unit.inter(picture), np.float32)
         elif name in SAMPLES_BESIDE or name in CELL_PLANES:
@@ -103,7 +104,6 @@ def planes_beside(
         if ours[:2] != theirs[:2] or theirs[2] != (16 if SAMPLES_BESIDE[name].signed else ours[2]):
             raise ConfigError(f"{video.path} for {name!r} is {video.format}, the decoded pictures are {video_format}")
     tree = [name for name in names if name in TREE_PLANES]
-    columns = [CELL_PLANES[name].column for name in tree]
 
     def beside(number: int) -> Planes:
         planes: dict[str, Array] = {name: video[number].y for name, video in videos.items()}
@@ -112,8 +112,8 @@ def planes_beside(
                 residual = planes[name].astype(np.int32) - RESIDUAL_ZERO
                 planes[name] = signed_samples(residual, video_format.bit_depth)
         if table is not None and tree:
-            (cells,) = block_planes(table, [number], video_format.width, video_format.height, columns)
-            planes |= {name: _full_size(plane, name, video_format) for name, plane in zip(tree, cells, strict=True)}
+            cells = drawn_cells(table, number, video_format.width, video_format.height, tree)
+            planes |= {name: _full_size(plane, name, video_format) for name, plane in cells.items()}
         if rebuilt is not None:
             planes |= rebuilt(number)
         if slice_types:

@@ -140,6 +140,9 @@ class FilterSettings(LoopSettings):
     keep_objective: bool = Field(
         default=False, description="weigh what error_exponent draws by 1/p, so that the mean loss stays that without it"
     )
+    expected_error: bool = Field(
+        default=False, description="error_exponent is of the error that QP and depth lead to expect, not the CTU's own"
+    )
     border: int = Field(
         default=0, ge=0, description="samples along a patch's edges that do not count: they lack their context"
     )
@@ -186,7 +189,7 @@ class FilterSettings(LoopSettings):
 
 _WRITTEN_AFTER = {
     "batch": ("patch", "positions"),
-    "augment": ("error_exponent", "keep_objective", "border"),
+    "augment": ("error_exponent", "keep_objective", "expected_error", "border"),
     "groups": ("start", "teacher", "quantise", "loss", "components"),
     "ema": ("weighting",),
     "checkpoint_every": ("validation_pictures",),

@@ -97,7 +97,10 @@ def _plane(unit, picture, name):
     form = unit.format
     if name in CELL_PLANES:
         plane = CELL_PLANES[name]
-        cells = np.maximum(unit.cells(plane.file)[picture, plane.index], 0) / np.float32(plane.scale)
+        cells = np.maximum(unit.cells(plane.file)[picture, plane.index].astype(int), 0)
+        if name == "qp_depth":
+            cells = cells + 4 * np.maximum(unit.cells(plane.file)[picture, CELL_PLANES["depth"].index], 0)
+        cells = cells / np.float32(plane.scale)
         return np.kron(cells, np.ones((4, 4)))[: form.height, : form.width]
     kind, component = name.split("_")
     files = {"rec": "decoded", "orig": "original", "unf": "unfiltered", "pred": "prediction", "resid": "residual"}
@@ -260,6 +263,37 @@ def test_weights_by_probability_keep_the_mean_of_an_even_draw(units, tmp_path, e
     mean = np.mean([patch.weight * value[patch[:4]] for patch in drawn])
     assert mean == pytest.approx(np.sum(even * [row["mse_y"] for row in rows]), rel=0.02)
     assert np.mean([patch.weight for patch in drawn]) == pytest.approx(1, abs=0.05 if exponent < 1 else 0.3)
+
+
+def test_patches_by_the_error_that_qp_and_depth_expect(units):
+    rng = np.random.default_rng(5)
+    rows = _write_ctus(units[0].folder, units, rng)
+    path = units[0].folder / "ctus.parquet"
+    table = pq.read_table(path)
+    qp = np.array([next(unit.qp for unit in units if unit.key == row["unit"]) for row in rows])
+    depth = rng.integers(0, 6, len(rows)) / 2
+    # In all rows but these ln MSE is that combination, so that least squares must find it.
+    mse = np.exp(0.19 * qp + 0.8 * depth - 3)
+    for name, values in (("mse_y", mse), ("qp", qp), ("depth_mean", depth)):
+        place = table.column_names.index(name) if name in table.column_names else None
+        column = pa.array(values)
+        table = table.append_column(name, column) if place is None else table.set_column(place, name, column)
+    pq.write_table(table, path)
+    numbers = {unit.key: number for number, unit in enumerate(units)}
+    places = {(numbers[row["unit"]], row["poc"], row["x"], row["y"]): i for i, row in enumerate(rows)}
+    exact = Sampler([(units, 1)], CTU, "ctu", 0.5, expected_error=True)
+    by_error = Sampler([(units, 1)], CTU, "ctu", 0.5)
+    assert exact.draw(np.random.default_rng(1), 50) == by_error.draw(np.random.default_rng(1), 50)
+    table = table.set_column(table.column_names.index("mse_y"), "mse_y", pa.array(mse * rng.gamma(2, 0.5, len(rows))))
+    pq.write_table(table, path)
+    noisy = Sampler([(units, 1)], CTU, "ctu", 1.0, keep_objective=True, expected_error=True)
+    drawn = noisy.draw(np.random.default_rng(2), 20_000)
+    shallow = np.mean([depth[places[patch[:4]]] for patch in drawn])
+    assert shallow > 1.1 * depth.mean(), "deep CTUs, whatever their own error"
+    assert np.mean([patch.weight for patch in drawn]) == pytest.approx(1, abs=0.1)
+    pq.write_table(table.set_column(table.column_names.index("depth_mean"), "depth_mean", pa.nulls(len(rows))), path)
+    with pytest.raises(StoreError, match="needs the depth of every CTU"):
+        Sampler([(units, 1)], CTU, "ctu", 0.5, expected_error=True)
 
 
 @pytest.mark.parametrize("depth", ["eight", "ten", "both"])

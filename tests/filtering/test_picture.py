@@ -167,12 +167,13 @@ def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
     cells[0, BLOCK_PLANES.index("qp"), 2, 3] = 32
     np.save(tmp_path / "cells.npy", cells)
     complete = with_files(unit, block_planes=str(tmp_path / "cells.npy"), unfiltered=unit.original_file)
-    planes = unit_planes(complete, 0, ["rec_y", "qp", "depth", "cu_qp", "unf_y"])
-    assert set(planes) == {"depth", "cu_qp", "unf_y"}
+    planes = unit_planes(complete, 0, ["rec_y", "qp", "depth", "cu_qp", "qp_depth", "unf_y"])
+    assert set(planes) == {"depth", "cu_qp", "qp_depth", "unf_y"}
     expected = np.zeros((height, width), np.float32)
     expected[8:12, 12:16] = 0.5
     np.testing.assert_array_equal(planes["depth"], expected)
     np.testing.assert_array_equal(planes["cu_qp"], expected)
+    np.testing.assert_array_equal(planes["qp_depth"], 2 * expected * np.float32((32 + 4 * 4) / 95))
     with unit.originals() as originals:
         np.testing.assert_array_equal(planes["unf_y"], originals[0].y)
     bare = with_files(unit, block_planes=None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.codec import read_blocks
 from codecnn.errors import ConfigError
 from codecnn.filtering import FloatFilter, candidates, filter_video, planes_beside, stream_qps
 from codecnn.models import create_model, save_weights
@@ -231,6 +232,15 @@ def test_planes_of_the_coding_tree_and_further_pictures(filtering, golden_file, 
             assert len(np.unique(depth)) > 2
             planes = {"unf_y": beside[number].y, "depth": depth}
             np.testing.assert_array_equal(made[0], filter_(video[number], qps[number], planes).y)
+
+
+def test_qp_and_depth_as_one_plane(golden_file):
+    table = read_blocks(golden_file("vvc/tinyclip128x64_ra_qp37.vtmbmsstats.gz"))
+    form = VideoFormat(128, 64, "420", 10)
+    planes = planes_beside(["rec_y", "qp_depth", "depth", "cu_qp"], form, {}, table)(1)
+    expected = (planes["cu_qp"] * 64 + 4 * planes["depth"] * 8) / 95
+    assert len(np.unique(planes["depth"])) > 2
+    np.testing.assert_allclose(planes["qp_depth"], expected, rtol=1e-6)
 
 
 def test_planes_that_are_missing_or_do_not_fit(decoded, tmp_path):

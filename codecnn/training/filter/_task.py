@@ -79,6 +79,7 @@ class FilterTask:
             augment=self.settings.augment,
             error_exponent=self.settings.error_exponent,
             keep_objective=self.settings.keep_objective,
+            expected_error=self.settings.expected_error,
             border=self.settings.border,
             seed=self.settings.seed,
             part=(rank, world),
