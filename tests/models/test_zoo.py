@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import skimage.data
+import torch
 
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.errors import MissingFileError, ModelError
@@ -16,7 +17,16 @@ from codecnn.evaluation import psnr
 from codecnn.evaluation.summarise import Results
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
-from codecnn.models import complexity, create_model, list_weights, load_model, save_weights, weights_path, zoo_cards
+from codecnn.models import (
+    complexity,
+    create_model,
+    list_weights,
+    load_model,
+    revive,
+    save_weights,
+    weights_path,
+    zoo_cards,
+)
 from codecnn.models.card import read_card
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json
@@ -84,6 +94,16 @@ def test_cards_say_where_the_weights_come_from_and_what_they_gain(name):
 @pytest.mark.parametrize("name", LUMA)
 def test_weights_gain_on_a_picture_that_is_coded_here(name, coded):
     assert gain(load_filter(name), coded) > 0.03
+
+
+@pytest.mark.parametrize("name", LUMA)
+def test_every_unit_of_a_block_wakes(name, coded):
+    """A block that is zero everywhere costs what it costs and gives nothing; it is to have new weights."""
+    _, decoded = coded
+    planes = torch.from_numpy(decoded.astype(np.float32) / 1024)[None, None]
+    batches = [{"rec_y": planes, "qp": torch.full((1, 1, 1, 1), qp / 64)} for qp in (22, 32, 42)]
+    model, _ = load_model(name)
+    assert revive(model, batches) == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
