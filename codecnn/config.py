@@ -234,7 +234,10 @@ def _count(value: Any, counts: dict[int, int]) -> int:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than some 4,300 digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 

@@ -172,7 +172,9 @@ def test_two_workers_make_the_same_store_and_one_may_die(tiny_recipe, tiny_store
     assert killed
     assert victim.wait() == -9
     assert other.poll() is None
-    assert hashes(store) == hashes(tiny_store.folder)
+    # Trainings of other tests keep their teachers' pictures in the store that all share.
+    theirs = {name: value for name, value in hashes(tiny_store.folder).items() if not name.startswith("teachers/")}
+    assert hashes(store) == theirs
 
 
 def test_an_error_on_a_worker_is_the_same_error_here(tiny_recipe, tmp_path, cluster):

@@ -91,7 +91,7 @@ class _Work:
     store: Path
     identity: str
     label: str
-    codec: Codec | None
+    codec: Codec | None = None
 
 
 def build_store(
