@@ -26,17 +26,24 @@ def train(
     On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
     """
     from codecnn.config import load_config
+    from codecnn.runs import read_jsonl
     from codecnn.training import train as run_training
+    from codecnn.training.checkpoint import LOG
     from codecnn.training.distributed import is_first
 
     loaded = load_config(config, overrides or ())
     done = run_training(loaded, output or Path("runs") / config.stem, resume=resume, progress=True)
     if not is_first():
         return
+    # Those that came hours ago have scrolled away.
+    warnings = [told for told in read_jsonl(done.weights.parent / LOG) if told["event"] == "warning"]
     if as_json:
         best = {"best_gain": done.best_score} if loaded.task == "filter" else {}
-        print_json(done.last | {"best_score": done.best_score} | best | {"weights": str(done.weights)})
+        files = {"weights": str(done.weights), "warnings": [told["text"] for told in warnings]}
+        print_json(done.last | {"best_score": done.best_score} | best | files)
         return
+    for told in warnings:
+        out.print(f"Warned after step {told['step']}: {told['text']}", soft_wrap=True)
     if loaded.task == "filter":
         out.print(f"Best mean gain on the validation pictures: {done.best_score:+.4f} dB")
     else:

@@ -64,17 +64,14 @@ LOCK_SECONDS = 3
 
 @dataclass(frozen=True)
 class _Plan:
-    """One unit to code. Its `key` is a hash of all that decides its bytes, so equal keys mean equal files.
-
-    `relatives` are the keys of units that have the same stream.
-    """
+    """One unit to code. Its `key` is the hash of `what`, which is all that decides its bytes."""
 
     source: Source
     original: str
     settings: CodecSettings
     key: str
+    what: dict[str, Any]
     given: Given | None = None
-    relatives: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -220,9 +217,7 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
             if one is not None:
                 facts = {"file": one.path.name, "sha256": source_sha256(one.path, work.store)}
                 what["given"] = facts | {"stated_qps": one.stated_qps, "reading": one.reading}
-            # What VTM and its like write beside the stream is not kept in a form that could be taken over.
-            relatives = tuple(keys_of_one_stream(what)) if work.recipe.codec == "vvc" else ()
-            plans.append(_Plan(source, original, settings, sha256_json(what), one, relatives))
+            plans.append(_Plan(source, original, settings, sha256_json(what), what, one))
     return plans
 
 
@@ -266,9 +261,12 @@ def _code(plan: _Plan, work: _Work) -> None:
 
 def _coded_already(plan: _Plan, work: _Work, folder: Path) -> CodedSequence | None:
     """What coding the unit gives, copied into `folder` from a unit of the store with other planes; None without one."""
-    for key in plan.relatives:
+    # What a second encode or VTM and its like leave beside the stream is not kept in a form that could be taken over.
+    if work.recipe.codec != "vvc" or work.recipe.unfiltered:
+        return None
+    for key in keys_of_one_stream(plan.what):
         unit = _done(replace(plan, key=key), work.store)
-        if unit is None or work.recipe.unfiltered:
+        if unit is None:
             continue
         seconds = work.store / replace(plan, key=key).folder / SECONDS if work.recipe.times else None
         if seconds is None or seconds.exists():

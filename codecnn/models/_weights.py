@@ -105,10 +105,8 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], Card | None]:
             "checkpoint first with codecnn.models.convert_checkpoint, which reads tensors and nothing else"
         )
     card = read_card(path) if card_path(path).is_file() else None
-    if card is not None and sha256_file(path) != card.sha256:
-        raise ModelError(
-            f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
-        )
+    if card is not None:
+        check_described(path, card)
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
@@ -119,6 +117,14 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], Card | None]:
         if not (counter or (tensor.is_floating_point() and bool(torch.isfinite(tensor).all()))):
             raise ModelError(f"{path} holds weights that are not finite real numbers, in {name[:80]}")
     return tensors, card
+
+
+def check_described(path: Path, card: Card) -> None:
+    """Raise ModelError where the file is not the one whose card it is."""
+    if sha256_file(path) != card.sha256:
+        raise ModelError(
+            f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
+        )
 
 
 def convert_checkpoint(source: Path | str, target: Path | str, *, key: str | None = None) -> list[str]:

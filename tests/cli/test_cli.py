@@ -96,6 +96,15 @@ def test_filter_writes_what_the_library_computes(run, network, weights, yuv, tmp
                 np.testing.assert_array_equal(plane, expected)
 
 
+def test_train_repeats_its_warnings_at_the_end(run, tiny_store, tmp_path):
+    settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": 1}
+    config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
+    status, told, _ = run("train", config, "training.learning_rate=1e-12", "-o", tmp_path / "still")
+    assert status == 0
+    assert told.startswith("Warned after step 2: a step changes the weights by")
+    assert result_of(run, "train", config, "-o", tmp_path / "run")["warnings"] == []
+
+
 def test_train_evaluate_and_correlate_on_a_store(run, weights, tiny_store, tmp_path):
     settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": 1}
     config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
