@@ -458,6 +458,7 @@ def test_a_cache_is_used_again_but_not_for_another_table(table, tmp_path, monkey
 
 def test_the_commands_lead_from_pictures_to_a_network(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("codecnn.training.checks.speed.WAITING_SECONDS", 0.5)
     for name, seed in (("t", 0), ("v", 7)):
         _coded_table(tmp_path, name, seed=seed)
         file = f"{name}_72x64_400_10bit.yuv"
