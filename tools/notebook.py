@@ -88,7 +88,7 @@ QUESTIONS: dict[str, Variant] = {
 }
 
 RECIPE = {
-    "teacher": "low_cost_75",
+    "teacher": {"weights": "low_cost_75", "original": [0, 1]},
     "steps": 400,
     "batch": 8,
     "patch": 48,

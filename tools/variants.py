@@ -95,7 +95,7 @@ PLANES: dict[str, Variant] = {"decoded picture alone": ("low_cost_17", {})} | {
 without it. The store is to have been built with the planes (docs/datasets.md)."""
 
 LIFTED: dict[str, Any] = {"start": {"lift": True}}
-TEACHER = {"weights": "low_cost_75"}
+TEACHER = {"weights": "low_cost_75", "original": [0, 1]}
 TAUGHT: dict[str, Variant] = {
     "from a teacher, by Muon, from a lifted start": ("low_cost_17", {}, LIFTED),
     "without the teacher": ("low_cost_17", {}, LIFTED | {"teacher": None}),
@@ -113,7 +113,7 @@ TAUGHT: dict[str, Variant] = {
         LIFTED | {"teacher": TEACHER | {"original": [0.5, 0.5]}},
     ),
     "a teacher of eight symmetries": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"symmetries": True}}),
-    "a worse teacher, low_cost_17": ("low_cost_17", {}, LIFTED | {"teacher": {"weights": "low_cost_17"}}),
+    "a worse teacher, low_cost_17": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"weights": "low_cost_17"}}),
     "average over 1,000 steps": ("low_cost_17", {}, LIFTED | {"ema": 0.999}),
     "96x96, of which 48x48 count": ("low_cost_17", {}, LIFTED | {"patch": 96, "border": 24, "batch": 4}),
     "4 patches of 96x96": ("low_cost_17", {}, LIFTED | {"patch": 96, "batch": 4}),

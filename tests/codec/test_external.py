@@ -84,6 +84,22 @@ def test_vtm_has_the_common_test_conditions_from_its_files(configuration, period
     assert sorted(ctc - plain) == period
 
 
+@pytest.mark.parametrize(
+    ("ctu_size", "more"),
+    [
+        (128, set()),
+        (64, {"--MaxBTNonISlice=64"}),
+        (32, {"--MaxBTNonISlice=32", "--MaxBTChromaISlice=32", "--MaxTTNonISlice=32", "--Log2MaxTbSize=5"}),
+    ],
+)
+def test_vtm_splits_no_block_that_is_larger_than_a_ctu(ctu_size, more):
+    """VTM 23 ends where its largest blocks do not fit; VTM 15's list, as it is here, has none of the options."""
+    names = {"MaxBTNonISlice", "MaxBTChromaISlice", "MaxTTNonISlice", "Log2MaxTbSize", "MaxBTLumaISlice"}
+    plain = set(vtm_arguments(job(VTM_15, ctu_size=ctu_size)))
+    assert f"--CTUSize={ctu_size}" in plain
+    assert set(vtm_arguments(job(VTM_15 | names, ctu_size=ctu_size))) - plain == more
+
+
 def test_hm_arguments():
     grey = VideoFormat(416, 240, "400", 10, Fraction(30000, 1001))
     settings = {"qp": 22, "ctu_size": 16, "loop_filters": False}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codecnn.codec.blocks._vtm_reader import read_vtm_stats
 from codecnn.codec.blocks.files import read_blocks, write_blocks
-from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, LUMA, BlockTable
+from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, INTRA, LUMA, UNKNOWN, BlockTable
 from codecnn.codec.blocks.vtm_writer import block_value_lines, write_block_values, write_vtm_stats
 from codecnn.errors import MissingFileError, TableError
 from tests.helpers import block_tables
@@ -112,10 +112,10 @@ values = st.tuples(st.integers(0, 9), *[st.integers(-1, 9)] * 2, *[st.integers(-
 @given(st.dictionaries(places, values, min_size=1, max_size=30), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_any_table_round_trips_picture_by_picture(tmp_path_factory, cus, packed):
-    rows = [
-        (*place, depth, qt, mt, *(mode if place[1] == LUMA else (-1, -1)), qp)
-        for place, (depth, qt, mt, *mode, qp) in cus.items()
-    ]
+    rows = []
+    for place, (depth, qt, mt, predicted, mode, qp) in cus.items():
+        modes = (predicted, mode if predicted in (INTRA, UNKNOWN) else UNKNOWN)
+        rows.append((*place, depth, qt, mt, *(modes if place[1] == LUMA else (UNKNOWN, UNKNOWN)), qp))
     table = BlockTable(*np.array(rows).T)
     path = tmp_path_factory.mktemp("t") / f"t.vtmbmsstats{'.gz' if packed else ''}"
     write_vtm_stats(path, table)

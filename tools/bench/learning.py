@@ -45,6 +45,8 @@ TAUGHT: dict[str, Any] = {
     "warmup": 100,
 }
 
+TEACHER = {"weights": "low_cost_75", "original": [0, 1]}
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -64,22 +66,20 @@ class Recipe:
 RECIPES: dict[str, dict[str, Recipe]] = {
     "low_cost_17": {
         "plain": Recipe(PLAIN | {"batch": 4, "patch": 96}, 8_000, 1_000),
-        "taught": Recipe(TAUGHT | {"teacher": "low_cost_75", "start": {"lift": True}}, 1_000, 200),
+        "taught": Recipe(TAUGHT | {"teacher": TEACHER, "start": {"lift": True}}, 1_000, 200),
     },
     "rdn_32_3_6_16": {
         "plain": Recipe(PLAIN | SMALL_PATCHES, 900, 450),
-        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"}, 400, 100),
+        "taught": Recipe(TAUGHT | SMALL_PATCHES | {"teacher": TEACHER}, 400, 100),
     },
     "rdn_64_4_6_24_shuffle": {
         "plain": Recipe(PLAIN | SMALL_PATCHES, 900, 450),
         "taught": Recipe(
-            TAUGHT
-            | SMALL_PATCHES
-            | {"teacher": "low_cost_75", "start": {"lift": True, "grow": True}, "muon_rate": 0.005},
+            TAUGHT | SMALL_PATCHES | {"teacher": TEACHER, "start": {"lift": True, "grow": True}, "muon_rate": 0.005},
             1_600,
             400,
             first=Recipe(
-                TAUGHT | SMALL_PATCHES | {"teacher": "low_cost_75"},
+                TAUGHT | SMALL_PATCHES | {"teacher": TEACHER},
                 600,
                 200,
                 {"features": 8, "blocks": 3, "layers": 6, "growth": 4},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from codecnn.codec.blocks.table import CHROMA, LUMA, UNKNOWN, BlockTable
+from codecnn.codec.blocks.table import CHROMA, INTRA, LUMA, UNKNOWN, BlockTable
 from codecnn.errors import FormatError, MissingFileError
 
 VALUES = ("depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp", "lfnst", "bdpcm", "cbf_y", "ts_y", "mts")
@@ -34,6 +34,7 @@ CBF, MTS = BLOCK_STATISTICS = ("Cbf_Y", "MTS_Y")
 0 DCT-II, 1 transform skip, from 2 on mts_idx + 1."""
 _NAMES = frozenset((*STATISTICS, *BLOCK_STATISTICS))
 _CBF_AT, _TS_AT, _MTS_AT = (VALUES.index(name) for name in ("cbf_y", "ts_y", "mts"))
+_PRED_AT, _INTRA_AT = (VALUES.index(name) for name in ("pred_mode", "intra_mode"))
 
 _TEXT_LINE = re.compile(
     r"BlockStat: POC (\d{1,9}) @\( *(\d{1,9}), *(\d{1,9})\) \[ *(\d{1,9})x *(\d{1,9})\] \w+=(-?\d{1,9})\s*"
@@ -52,6 +53,7 @@ def read_vtm_stats(path: Path | str) -> BlockTable:
     Luma rows are the CUs of the luma or the shared tree, CHROMA rows those of a separate chroma tree, in luma
     samples; the picture size is the coded one, padded to whole minimum CUs. Values are VTM's own: `pred_mode` 0
     inter, 1 intra, 2 IBC, 3 palette; `intra_mode` is the MIP index for a MIP CU, and a chroma tree has -1 for both.
+    Of a CU with both predictions (CIIP), which is inter, VTM traces planar: as of all but intra, the mode is -1.
     A CU's `cbf_y` and `ts_y` say whether any of its transform blocks is coded, is without transform; what else is
     known of transforms VTM does not trace, or not of CUs. Zero-size CUs, vectors and polygons are passed over.
 
@@ -70,6 +72,7 @@ def read_vtm_stats(path: Path | str) -> BlockTable:
         raise FormatError(f"{path}, {error}") from None
     places = np.array(list(cus), np.int32).T
     values = np.array(list(cus.values()), np.int32).T
+    values[_INTRA_AT, ~np.isin(values[_PRED_AT], (INTRA, UNKNOWN))] = UNKNOWN
     columns = dict(zip(("poc", "channel", "x", "y", "w", "h"), places, strict=True))
     return BlockTable(**columns, **dict(zip(VALUES, values, strict=True)))
 
