@@ -17,7 +17,7 @@ from codecnn.errors import MissingFileError, ModelError
 from codecnn.models._cost import complexity
 from codecnn.models._registry import create_model
 from codecnn.models.base import FilterNetwork
-from codecnn.models.card import CARD_SCHEMA, Card, card_path, read_card
+from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
 from codecnn.models.families.mode_network import ModeClassifier, create_mode_network
 from codecnn.models.zoo import weights_path
 from codecnn.runs import atomic_path, sha256_file, write_json
@@ -106,7 +106,7 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], Card | None]:
         )
     card = read_card(path) if card_path(path).is_file() else None
     if card is not None:
-        check_described(path, card)
+        check_described(path, card.sha256)
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
@@ -117,14 +117,6 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], Card | None]:
         if not (counter or (tensor.is_floating_point() and bool(torch.isfinite(tensor).all()))):
             raise ModelError(f"{path} holds weights that are not finite real numbers, in {name[:80]}")
     return tensors, card
-
-
-def check_described(path: Path, card: Card) -> None:
-    """Raise ModelError where the file is not the one whose card it is."""
-    if sha256_file(path) != card.sha256:
-        raise ModelError(
-            f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
-        )
 
 
 def convert_checkpoint(source: Path | str, target: Path | str, *, key: str | None = None) -> list[str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from codecnn.errors import ModelError
-from codecnn.runs import read_json
+from codecnn.runs import read_json, sha256_file
 
 CARD_SCHEMA = 1
 
@@ -157,3 +157,11 @@ def read_card(weights: Path | str) -> Card:
         return as_card(content)
     except ModelError as error:
         raise ModelError(f"{path} is {error}") from error
+
+
+def check_described(path: Path, sha256: str | None) -> None:
+    """Raise ModelError where the file is not the one of which its card says the hash."""
+    if sha256_file(path) != sha256:
+        raise ModelError(
+            f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
+        )

@@ -18,8 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, MissingFileError, ModelError
-from codecnn.models._weights import check_described
-from codecnn.models.card import CARD_SCHEMA, Card, card_path, read_card
+from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
 from codecnn.models.families.mode_sketch import FLAT, ModeSketch
 from codecnn.runs import atomic_path, sha256_file, write_json
 
@@ -293,7 +292,7 @@ def load_integer_sketch(path: Path | str) -> tuple[IntegerSketch, Card]:
     card = read_card(path)
     if card.task != TASK:
         raise ModelError(f"{path} holds a network for {card.task!r}, not for {TASK!r}")
-    check_described(path, card)
+    check_described(path, card.sha256)
     try:
         network = IntegerSketch(load_file(path), card.get("values") or {})
         blocks = check_blocks(network.side)

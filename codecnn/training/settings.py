@@ -72,7 +72,7 @@ class TeacherSettings(Schema):
     )
     symmetries: bool = Field(default=False, description="of each the mean over its eight flips and transposes")
     original: tuple[float, float] = Field(
-        default=(0.0, 0.5), description="share of the original in the target, at the rate's peak and where it is zero"
+        default=(0.0, 0.3), description="share of the original in the target, at the rate's peak and where it is zero"
     )
 
     @model_validator(mode="before")

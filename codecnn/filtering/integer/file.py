@@ -19,7 +19,7 @@ from codecnn.errors import CodecnnError, MissingFileError, ModelError
 from codecnn.filtering.integer._exact import ExactFilter, engines
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer.reference import filter_reference
-from codecnn.models.card import Card, as_card, card_path
+from codecnn.models.card import Card, as_card, card_path, check_described
 from codecnn.models.graph.nodes import Array, Graph, Node
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
@@ -165,8 +165,7 @@ def load_integer(path: Path | str) -> tuple[IntegerNetwork, Card]:
         raise ModelError(
             f"{card_path(path)} says {str(own.bits)[:20]} bits, and schema {content['schema']} is not theirs"
         )
-    if sha256_file(path) != own.sha256:
-        raise ModelError(f"{path} is not the file that its card describes (sha256 differs)")
+    check_described(path, own.sha256)
     try:
         network = _network(own, _tensors(path))
         _check_samples(network, own.check)
