@@ -106,6 +106,7 @@ TAUGHT: dict[str, Variant] = {
     "Muon at 0.01": ("low_cost_17", {}, LIFTED | {"muon_rate": 0.01}),
     "Muon at 0.04": ("low_cost_17", {}, LIFTED | {"muon_rate": 0.04}),
     "the teacher's pictures to the end": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"original": [0, 0]}}),
+    "0.3 of the original at the end": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"original": [0, 0.3]}}),
     "half the original at the end": ("low_cost_17", {}, LIFTED | {"teacher": TEACHER | {"original": [0, 0.5]}}),
     "half the original from the beginning": (
         "low_cost_17",
