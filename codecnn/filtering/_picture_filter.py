@@ -37,6 +37,9 @@ class NetworkFilter(ABC):
     largest side of the tiles in luma samples, None the picture in one piece; the result is the same, to float rounding
     or, in integers, to the bit. `memory` bounds the bytes of tensors, weights aside: tiles become smaller where they
     must. Raises ConfigError for a tile that is no size.
+
+    The network is told the QP of `qp_range` that is nearest to the picture's: what the card says it learned from, for
+    beyond that its modulations by QP run away. Without such a card it is told every QP as it is.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class NetworkFilter(ABC):
         self.tile = tile
         self.memory = memory
         self.card = card or as_card({})
+        known = self.card.qps or (0, MAX_QP)
+        self.qp_range = min(known), max(known)
         self.bytes_per_sample = 0.0 if memory is None else self._bytes_per_sample()
 
     @torch.inference_mode()
@@ -66,7 +71,8 @@ class NetworkFilter(ABC):
         tile = self.tile
         if self.memory is not None:
             tile = tile_within(self.memory, self.bytes_per_sample, self.geometry, picture.y.shape, tile)
-        filtered = self._filtered(planes, qp, picture.bit_depth, tile)
+        low, high = self.qp_range
+        filtered = self._filtered(planes, min(max(qp, low), high), picture.bit_depth, tile)
         return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
 
     def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:

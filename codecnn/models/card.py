@@ -99,7 +99,7 @@ class Card(Mapping[str, Any]):
     task           "filter", "modes" or "integer"; cards from before there were mode networks do not tell
     network        the name that `create_model` knows, and its `options`
     sha256         of the weights file; of an integer network's source `source_sha256`
-    data_key       of the store, or the label table, that the network was trained on, at the QPs `qps`
+    data_key       of the store, or the label table, that the network was trained on, at the slice QPs `qps`
     trained_on     the stores that the network was trained on
     kmac_per_pixel and `parameters` as `Complexity` has them
     test           what an evaluation found

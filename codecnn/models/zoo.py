@@ -37,7 +37,7 @@ def weights_path(weights: Path | str) -> Path:
     Raises MissingFileError for a word that is neither: no such file, and no such name.
     """
     path = Path(weights)
-    if path.suffix or path.name != str(weights) or path.exists():
+    if path.suffix or path.name != str(weights) or path.is_file():
         return path
     if path.name in list_mode_weights():
         return FOLDER / _MODES / f"{path.name}.safetensors"

@@ -8,6 +8,7 @@ from codecnn.codec.blocks.planes import BLOCK_PLANES
 from codecnn.errors import ConfigError, ModelError, StoreError
 from codecnn.filtering import FloatFilter, filter_luma, filter_outputs, filter_video, unit_planes
 from codecnn.models import create_model
+from codecnn.models.card import as_card
 from codecnn.training import filter_loss, psnr_gain
 from codecnn.video import Picture, VideoFormat, create_video, open_video
 from tests.helpers.filters import row_of
@@ -48,6 +49,19 @@ def test_tiles_equal_the_whole_picture(name, options, sizes, tile):
             assert plane.shape == picture[f"rec_{output}"].shape
             assert (plane - picture[f"rec_{output}"]).abs().mean() > 1e-3
             assert (plane - tiled[output]).abs().max() <= 1e-5
+
+
+def test_beyond_the_qps_that_were_learned_the_nearest_is_told():
+    model = awaken(create_model("low_cost_17", features=8, blocks=2, expansion=2))
+    picture = Picture((samples(40, 48),), 10)
+    told = FloatFilter(model, card=as_card({"qps": [27, 22, 42]}))
+    unsaid = FloatFilter(model)
+    for qp, nearest in ((0, 22), (22, 22), (30, 30), (42, 42), (43, 42), (63, 42)):
+        expected = unsaid.samples(picture, nearest)["y"]
+        np.testing.assert_array_equal(told.samples(picture, qp)["y"], expected)
+        assert (nearest == qp) == np.array_equal(unsaid.samples(picture, qp)["y"], expected)
+    with pytest.raises(ConfigError, match="out of range"):
+        told(picture, 64)
 
 
 def test_too_little_context_would_be_seen():

@@ -124,6 +124,7 @@ def test_integers_gain_what_the_weights_do(name, coded):
 
 def test_a_name_is_a_file_of_the_package_unless_there_is_such_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / NAMES[0]).mkdir()  # of a run that is named after its network
     assert weights_path(NAMES[0]) == FOLDER / f"{NAMES[0]}.safetensors"
     assert weights_path("mine/low_cost_17") == Path("mine/low_cost_17")
     save_weights(tmp_path / f"{NAMES[0]}.safetensors", create_model("low_cost_5"), "low_cost_5", {})

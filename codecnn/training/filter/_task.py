@@ -130,7 +130,7 @@ class FilterTask:
     def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
         """Weights as `load_model` reads them, or `load_integer`; the card tells the data's key and QPs."""
         assert isinstance(model, FilterNetwork)
-        qps = sorted({unit.qp for units, _ in self.sources for unit in units})
+        qps = sorted({picture.qp for units, _ in self.sources for unit in units for picture in unit.pictures})
         stores = [store.model_dump(exclude_unset=True) for store in self.stores]
         facts = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
         if isinstance(model, EightBitNetwork):
