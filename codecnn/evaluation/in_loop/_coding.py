@@ -28,7 +28,8 @@ from codecnn.quality.metrics import mse
 from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, convert, create_video, open_raw
 
-SCHEMA = 1
+SCHEMA = 2
+"""Goes up as that of an evaluation's cells does."""
 STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.json"
 PLAIN = "A VVC stream without MD5: any decoder shows the pictures beside it."
 LOOPED = (
