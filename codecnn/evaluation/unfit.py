@@ -12,11 +12,10 @@ _NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
 
 def untrained_qp(card: Card, qp: int) -> str | None:
     """A sentence where `qp` lies outside of the QPs that the weights of `card` were trained at, else None."""
-    qps = card.qps
-    if not qps or min(qps) <= qp <= max(qps):
+    qps, nearest = card.qps, card.nearest_qp(qp)
+    if not qps or nearest == qp:
         return None
-    nearest = min(max(qp, min(qps)), max(qps))
-    return f"QP {qp} lies outside of {min(qps)} to {max(qps)}, which the network learned: it filters as at {nearest}"
+    return f"the network was trained at QP {min(qps)} to {max(qps)}: of QP {qp} it makes what it makes of {nearest}"
 
 
 def untrained_coding(card: Card, recipe: StoredRecipe, codecs: Sequence[str]) -> list[str]:

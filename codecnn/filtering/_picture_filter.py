@@ -38,8 +38,8 @@ class NetworkFilter(ABC):
     or, in integers, to the bit. `memory` bounds the bytes of tensors, weights aside: tiles become smaller where they
     must. Raises ConfigError for a tile that is no size.
 
-    The network is told the QP of `qp_range` that is nearest to the picture's: what the card says it learned from, for
-    beyond that its modulations by QP run away. Without such a card it is told every QP as it is.
+    The network is told the nearest QP of those that the card says it learned, for beyond them its modulations by QP run
+    away. Without such a card it is told every QP as it is.
     """
 
     def __init__(
@@ -58,8 +58,6 @@ class NetworkFilter(ABC):
         self.tile = tile
         self.memory = memory
         self.card = card or as_card({})
-        known = self.card.qps or (0, MAX_QP)
-        self.qp_range = min(known), max(known)
         self.bytes_per_sample = 0.0 if memory is None else self._bytes_per_sample()
 
     @torch.inference_mode()
@@ -71,8 +69,7 @@ class NetworkFilter(ABC):
         tile = self.tile
         if self.memory is not None:
             tile = tile_within(self.memory, self.bytes_per_sample, self.geometry, picture.y.shape, tile)
-        low, high = self.qp_range
-        filtered = self._filtered(planes, min(max(qp, low), high), picture.bit_depth, tile)
+        filtered = self._filtered(planes, self.card.nearest_qp(qp), picture.bit_depth, tile)
         return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
 
     def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:

@@ -122,6 +122,10 @@ class Card(Mapping[str, Any]):
     parameters: int | None = None
     test: CardTest | None = None
 
+    def nearest_qp(self, qp: int) -> int:
+        """The QP among those that the network learned, or between them, that is nearest; `qp` where `qps` says none."""
+        return min(max(qp, min(self.qps)), max(self.qps)) if self.qps else qp
+
     def __getitem__(self, key: str) -> Any:
         return self.json[key]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecnn.codec import CodecSettings, CodecTools, block_table, get_codec, read_blocks
+from codecnn.codec.blocks.vvc_partition import stream_info
 from codecnn.codec.encoders.vtm import VTM
 from codecnn.video import VideoFormat
 from tests.helpers.clips import write_clip
@@ -69,7 +70,9 @@ def test_every_configuration_codes_and_traces_the_cus_of_its_stream(code, config
 
 @pytest.mark.parametrize("ctu_size", [32, 64, 128])
 def test_every_ctu_size(code, ctu_size):
-    table = block_table(code(ctu_size=ctu_size))
+    coded = code(ctu_size=ctu_size)
+    assert stream_info(coded.bitstream).ctu_size == ctu_size
+    table = block_table(coded)
     assert max(table.w.max(), table.h.max()) <= ctu_size
 
 

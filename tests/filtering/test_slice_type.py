@@ -149,6 +149,9 @@ def test_video_is_trained_from_weights_of_stills_and_evaluated(stores, tmp_path)
     model, card = load_model(tmp_path / "run" / "last.safetensors")
     assert model.head.weight[:, 4:].abs().max() > 0
     assert [store.configuration for store in card.trained_on] == ["ai", "ra"]
+    learned = [unit for store, _ in mix for unit in store.split("train")]
+    assert card.qps == tuple(sorted({picture.qp for unit in learned for picture in unit.pictures}))
+    assert max(card.qps) > max(unit.qp for unit in learned)  # B slices lie above the QP of their sequence
     store = dataclasses.replace(
         stores["ra"], units=tuple(unit.model_copy(update={"split": "test"}) for unit in stores["ra"].units)
     )

@@ -1,10 +1,8 @@
 """The checks of a training set-up: the intact one passes all, and each fails on one that is broken in its way."""
 
 import dataclasses
-import itertools
 import os
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -36,6 +34,7 @@ from codecnn.training.checks.pictures import correlations, small_picture
 from codecnn.training.checks.run import _no_identity
 from codecnn.training.checks.speed import check_device, check_waiting, judge_gpu, judge_load
 from codecnn.training.filter import filter_task
+from tests.helpers.clock import Clock
 from tests.helpers.commands import result_of
 from tests.helpers.networks import SMALL
 from tests.helpers.store_units import make_unit
@@ -371,22 +370,23 @@ def test_real_pictures_that_have_nothing_in_common(shared_data):
     assert (alike - np.diag(alike.diagonal())).max() < 0.45
 
 
-def test_waiting_for_data(setup):
+@pytest.mark.parametrize(("data", "verdict"), [(1, "fail"), (0.1, "pass"), (0, "pass")])
+def test_waiting_for_data(setup, monkeypatch, data, verdict):
+    clock = Clock(monkeypatch)
     (batch,) = setup.draw(1)
-    work = torch.rand(150, 150)
 
     def step(given):
         assert given is batch
-        for _ in range(50):
-            work.mm(work)
+        clock.now += 3
 
-    def slow():
+    def batches():
         while True:
-            time.sleep(0.03)
+            clock.now += data
             yield batch
 
-    fails(check_waiting(step, slow(), CPU, seconds=0.6), "of the time", "steps/s")
-    assert check_waiting(step, itertools.repeat(batch), CPU, seconds=0.6).verdict == "pass"
+    finding = check_waiting(step, batches(), CPU, seconds=60)
+    assert finding.verdict == verdict
+    assert f"{data / (3 + data):.1%} of the time: {1 / (3 + data):.3g} steps/s, 0.333 with" in finding.measured
 
 
 def test_a_machine_that_is_not_free(monkeypatch):

@@ -5,7 +5,6 @@ import json
 import resource
 import signal
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,34 +15,10 @@ from codecnn.errors import StoppedError
 from codecnn.training import FilterSettings, train_task
 from codecnn.training._allocator import keep_freed_memory
 from codecnn.training.task import ValidationResult
+from tests.helpers.clock import Clock
 from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
 from tests.helpers.training import lines, rows, train_filter, weights_of
-
-
-class Clock:
-    """Time that passes only where a test says so, for the module that measures it."""
-
-    def __init__(self, monkeypatch):
-        self.now = 0.0
-        read = SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now)
-        monkeypatch.setattr("codecnn.training._waiting.time", read)
-
-    def task(self, seconds, **options):
-        """A toy task that takes so many seconds for what `seconds` names."""
-        clock = self
-
-        class Timed(ToyTask):
-            def batches(self, *arguments):
-                for batch in super().batches(*arguments):
-                    clock.now += seconds.get("batches", 0)
-                    yield batch
-
-            def happens(self, what):
-                clock.now += seconds.get(what, 0)
-                super().happens(what)
-
-        return Timed(**options)
 
 
 def test_waiting_for_data_is_told_and_validation_is_not_in_it(tmp_path, monkeypatch):

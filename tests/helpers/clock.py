@@ -1,0 +1,30 @@
+"""Time that passes only where a test says so."""
+
+from types import SimpleNamespace
+
+from tests.helpers.toy_task import ToyTask
+
+
+class Clock:
+    """Time that passes only where a test says so, for the module that measures it."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        read = SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now)
+        monkeypatch.setattr("codecnn.training._waiting.time", read)
+
+    def task(self, seconds, **options):
+        """A toy task that takes so many seconds for what `seconds` names."""
+        clock = self
+
+        class Timed(ToyTask):
+            def batches(self, *arguments):
+                for batch in super().batches(*arguments):
+                    clock.now += seconds.get("batches", 0)
+                    yield batch
+
+            def happens(self, what):
+                clock.now += seconds.get(what, 0)
+                super().happens(what)
+
+        return Timed(**options)
