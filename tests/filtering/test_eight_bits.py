@@ -209,7 +209,8 @@ def eight(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=n
         ({"high": 2**15}, r"has high 32768, not -32768 to 32767"),
         ({"bias": 2**24 - 128}, r"can reach \d+, beyond 2\^24"),
         ({"shift": 20, "skip": 1}, r"can reach \d+, beyond 2\^24"),
-        ({"shift": 2, "skip": 3}, "would add its second input shifted by -1 to -1"),
+        ({"shift": 2, "skip": 18}, "would add its second input shifted by -16 to -16"),
+        ({"weight": np.full((1, 1, 3, 3), 127), "shift": 0, "skip": 7}, r"can reach 18\d{6}, beyond 2\^24"),
         ({"shift": np.array([-1], np.int8)}, "has shifts that are not 1 numbers from 0 to 31"),
         ({"shift": np.array([1, 2], np.int8)}, "has shifts that are not 1 numbers"),
         ({"shift": np.array([1], np.int32)}, "has shift of type int32"),
@@ -286,7 +287,7 @@ def test_a_byte_that_saturates_otherwise_is_still_exact():
     rng = np.random.default_rng(0)
     planes = {"rec_y": rng.integers(0, 1024, (30, 30)).astype(np.uint16)}
     for low, high in ((-128, 127), (-100, 90), (0, 127), (0, 255), (0, 100), (-2000, 2000)):
-        for skip in (None, 1):
+        for skip in (None, 1, 5, 9):  # 9: what is added has more fractional bits than the convolution's own sums
             network = eight(rng.integers(-127, 128, (1, 1, 3, 3)), 5, low, high, skip)
             expected = filter_reference(network, planes, 0, 10)
             for engine in here(("float32", "int8")):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from codecnn.errors import ModelError
 from codecnn.filtering.integer._grid import Grid, cells, fused, linked, spans, together
-from codecnn.filtering.integer._network import FLOAT32_EXACT, MAX_SHIFT, IntegerNetwork
+from codecnn.filtering.integer._network import FLOAT32_EXACT, MAX_FINER, MAX_SHIFT, IntegerNetwork
 from codecnn.models.graph.nodes import Array, Graph, Node
 
 MAX_FRACTION = 28
@@ -47,7 +47,7 @@ class Layer:
         offset = bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
         with torch.no_grad():
             shift = self._shifts(scaled, offset)
-            if bool((shift < self._least).any()):
+            if bool((self._missing(scaled, offset, shift) > 0).any()):
                 raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
         unit = torch.exp2(shift).to(scaled)
         return (
@@ -58,13 +58,18 @@ class Layer:
 
     def excess(self, weight: Tensor, bias: Tensor) -> Array:
         """By how many powers of two the scale of each output must be coarser for `integers` to find a shift."""
-        offset = bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
-        found: Array = (self._least - self._shifts(weight * self.ratio, offset)).clamp(min=0).cpu().numpy()
+        scaled, offset = weight * self.ratio, bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
+        found: Array = self._missing(scaled, offset, self._shifts(scaled, offset)).cpu().numpy()
         return found
 
     @property
     def _least(self) -> int:
-        return max(self.skip, 0)
+        return max(self.skip - MAX_FINER, 0)
+
+    def _missing(self, scaled: Tensor, offset: Tensor, shift: Tensor) -> Tensor:
+        """By how many bits shifts are too small, or sums too large that no smaller shift makes less."""
+        over = torch.log2(self._widest(scaled, offset, shift) / FLOAT32_EXACT).ceil()
+        return torch.maximum(self._least - shift, over).clamp(min=0)
 
     def _shifts(self, scaled: Tensor, offset: Tensor) -> Tensor:
         scaled, offset = scaled.detach().double(), offset.detach().double()
@@ -75,6 +80,8 @@ class Layer:
         shift = torch.log2((self.most + 0.49) / largest.clamp(min=1e-30)).floor().clamp(max=most)
         for _ in range(MAX_SHIFT):
             over = self._widest(scaled, offset, shift) > FLOAT32_EXACT
+            if self.added:
+                over &= shift > self.skip  # below that all is counted in what is added
             if not bool(over.any()):
                 break
             shift -= over.to(shift)
@@ -91,7 +98,10 @@ class Layer:
         both = torch.maximum(up + added.clamp(min=0), down - added.clamp(max=0))
         if both.dim() > 1:
             both = both.flatten(1).amax(1)
-        return both + self.added * torch.exp2(shift - self.skip)
+        if self.added == 0:
+            return both
+        fraction = shift.clamp(min=self.skip)
+        return both * torch.exp2(fraction - shift) + self.added * torch.exp2(fraction - self.skip)
 
 
 def layer_of(

@@ -43,6 +43,8 @@ VALUES: dict[str, dict[str, tuple[int, int]]] = {
 }
 VALUES_8 = VALUES | {"conv": {"skip": (-MAX_SHIFT, MAX_SHIFT)} | _SATURATION, "modulate": _SATURATION}
 """Numbers that the integer form of an operation has, and the least and the largest that each may be."""
+MAX_FINER = 15
+"""By so many bits the tensor that is added to a convolution may be finer than the convolution's own sums."""
 SHIFTED_BY_CHANNEL = ("conv", "modulate")
 """Operations of 8-bit networks whose shift is a tensor, one number a channel."""
 
@@ -124,8 +126,16 @@ def _check(node: Node, bits: int) -> None:
         if shift.shape != (channels,) or int(shift.min()) < 0 or int(shift.max()) > MAX_SHIFT:
             raise ModelError(f"node {node.name!r} has shifts that are not {channels} numbers from 0 to {MAX_SHIFT}")
         left = shift.astype(int) - node.values.get("skip", 0)
-        if len(node.inputs) == 2 and not 0 <= left.min() <= left.max() <= MAX_SHIFT:
+        if len(node.inputs) == 2 and not -MAX_FINER <= left.min() <= left.max() <= MAX_SHIFT:
             raise ModelError(f"node {node.name!r} would add its second input shifted by {left.min()} to {left.max()}")
+
+
+def finest(node: Node) -> Ints:
+    """By channel the fractional bits of an 8-bit network's whole sums: their own, or those of what is added to them."""
+    if "shift" in node.values:
+        return np.array([node.values["shift"]])
+    shift = node.tensors["shift"].astype(np.int64)
+    return np.maximum(shift, node.values["skip"]) if node.op == "conv" and len(node.inputs) == 2 else shift
 
 
 def half(shift: int) -> int:
@@ -170,14 +180,12 @@ def _conv(node: Node, inputs: list[Range], bit_depth: int) -> Range:
     # A product is least or largest at an end of its input's range, at which one depends on the weight's sign.
     least, most = _with_zero(weight * by_weight(node, inputs[0].low), weight * by_weight(node, inputs[0].high))
     axes = (1, 2, 3)
-    lowest, highest = least.sum(axis=axes), most.sum(axis=axes)
-    added = [(bias, bias)]
+    below, above = _with_zero(bias, bias)
+    lowest, highest = least.sum(axis=axes) + below, most.sum(axis=axes) + above
     if len(inputs) == 2:
-        left = node.tensors["shift"].astype(np.int64) - node.values["skip"]
-        added.append((inputs[1].low << left, inputs[1].high << left))
-    for bounds in added:
-        below, above = _with_zero(*bounds)
-        lowest, highest = lowest + below, highest + above
+        own, other = finest(node) - node.tensors["shift"], finest(node) - node.values["skip"]
+        below, above = _with_zero(inputs[1].low << other, inputs[1].high << other)
+        lowest, highest = (lowest << own) + below, (highest << own) + above
     return _saturated(node, len(bias), lowest, highest)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.filtering.integer._network import IntegerNetwork, Ints, check_bit_depth, gain_shift, half
+from codecnn.filtering.integer._network import IntegerNetwork, Ints, check_bit_depth, finest, gain_shift, half
 from codecnn.models.graph.nodes import Node, same_padding, walk
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 
@@ -106,11 +106,7 @@ def rounded_to_even(sums: Ints, shift: int | Ints) -> Ints:
 
 def _saturated(node: Node, sums: Ints, bits: int) -> Ints:
     # Once for each sum, when it is whole: every rounding of a part would lose a fraction of its own.
-    if bits == 16:
-        made = rounded(sums, node.values["shift"])
-    else:
-        shift = node.values["shift"] if "shift" in node.values else _by_channel(node.tensors["shift"])
-        made = rounded_to_even(sums, shift)
+    made = rounded(sums, node.values["shift"]) if bits == 16 else rounded_to_even(sums, _by_channel(finest(node)))
     return np.clip(made, node.values["low"], node.values["high"])
 
 
@@ -125,7 +121,9 @@ def _compute(node: Node, x: list[Ints], qp: int, bits: int = 16) -> Ints:
         case "conv":
             sums = _conv(node, first)
             if len(x) == 2:
-                sums += x[1] << (_by_channel(node.tensors["shift"]) - node.values["skip"])
+                fraction = finest(node)
+                own, other = fraction - node.tensors["shift"], fraction - node.values["skip"]
+                sums = (sums << _by_channel(own)) + (x[1] << _by_channel(other))
             return _saturated(node, sums, bits)
         case "add":
             return _saturated(node, (first << node.values["left"]) + (x[1] << node.values["right"]), bits)
