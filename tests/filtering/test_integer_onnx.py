@@ -13,6 +13,7 @@ from codecnn.filtering.integer import load_integer, save_integer
 from codecnn.filtering.integer.reference import run_reference
 from codecnn.models import list_models
 from codecnn.models.graph.nodes import Graph
+from tests.filtering.test_eight_bits import eight
 from tests.filtering.test_integer import OPTIONS, assert_same
 from tests.helpers.integer_zoo import formula_eight, formula_network, random_integers
 
@@ -45,6 +46,12 @@ def test_every_network_makes_the_same_samples(name, options):
         network = formula_eight(name, options, wide=wide)
         content = onnx_integers(network).SerializeToString()
         assert_runs_as(network, content, qp=22 if wide else 37, seed=wide, count=1 + bool(wide))
+
+
+@pytest.mark.parametrize("skip", [2, 9])
+def test_what_is_added_may_be_coarser_or_finer_than_the_sums(skip):
+    network = eight(np.random.default_rng(skip).integers(-127, 128, (1, 1, 3, 3)), 5, skip=skip)
+    assert_runs_as(network, onnx_integers(network).SerializeToString())
 
 
 def test_another_bit_depth():

@@ -1,5 +1,6 @@
 """Which tensors keep 12 bits, and how near to float a network comes that is calibrated on real pictures."""
 
+import copy
 import math
 
 import numpy as np
@@ -103,6 +104,22 @@ def test_powers_are_what_rounding_adds(calibrated):
     fast = FastNetwork(as_integers(graph, grid, 10))
     together = [_added(crop, _filtered(graph, crop), _exact(fast, crop)) for crop in crops]
     np.testing.assert_allclose(sum(powers.values()), together, rtol=0.4)
+
+
+def test_what_is_small_beside_what_it_is_added_to_stays_as_fine_as_it_can_be(model, tiny_store):
+    """The sum is counted in its unit then, which is finer than that of the convolution's own products."""
+    made, units = copy.deepcopy(model), tiny_store.split("train")
+    with torch.no_grad():
+        made.head.weight *= 2**-9
+        made.head.bias *= 2**-9
+        made.blocks[0].expand.weight *= 2**9
+    graph = fused(build_graph(made))
+    grid = bytes_for(graph, units).widened(["head"])
+    fine = fitted(graph, grid, 10)
+    np.testing.assert_array_equal(fine.scales["head"], grid.scales["head"])
+    network = as_integers(graph, fine, 10)
+    (node,) = (node for node in network.graph.nodes if node.name == "blocks.0.sum")
+    assert node.tensors["shift"].max() < node.values["skip"]
 
 
 def test_a_channel_without_a_sample_has_weights_that_fit(tiny_store):
