@@ -34,8 +34,8 @@ from codecnn.video import Picture, VideoFormat, open_raw
 from tools import figure, variants, zoo
 
 NAMES = list_weights()
-ASLEEP = {"low_cost_75": ["blocks.5"]}
-"""Blocks of which most units are zero everywhere: docs/learning.md says why, and new weights are to have none."""
+ASLEEP = {"low_cost_75": {"blocks.0": 30}}
+"""Units that are zero everywhere, of the block's 192: docs/learning.md says why, and new weights are to have none."""
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
 
 
@@ -85,7 +85,8 @@ def test_cards_say_where_the_weights_come_from_and_what_they_gain(name):
     assert card["validation"]["seconds"] > 0
     assert card["test"]["store"]["data_key"] != card.data_key
     gains = {qp: gain for qp, gain in card.test.gain_db["y"].items() if qp != "mean"}
-    assert set(gains) == {str(qp) for qp in card.qps}
+    assert set(gains) <= {str(qp) for qp in card.qps}  # all of them but the slice QPs of inter pictures
+    assert len(gains) == 5
     assert card.test.gain_db["y"]["mean"] == pytest.approx(np.mean(list(gains.values())), abs=1e-9)
     assert card.test.bd_rate["y"] < 0
     text = json.dumps(dict(card))
@@ -105,7 +106,7 @@ def test_every_unit_of_a_block_wakes(name, coded):
     planes = torch.from_numpy(decoded.astype(np.float32) / 1024)[None, None]
     batches = [{"rec_y": planes, "qp": torch.full((1, 1, 1, 1), qp / 64)} for qp in (22, 32, 42)]
     model, _ = load_model(name)
-    assert list(revive(model, batches)) == ASLEEP.get(name, [])
+    assert revive(model, batches) == ASLEEP.get(name, {})
 
 
 @pytest.mark.parametrize("name", NAMES)
