@@ -226,6 +226,15 @@ def test_what_is_no_network_of_8_bits_is_refused(changes, message):
         eight(**options)
 
 
+def test_sums_beyond_64_bits_are_refused():
+    """In the finer unit of what is added they would be small numbers again."""
+    _, first, second, _ = (nodes := eight(np.ones((1, 1, 1, 1)), 2, skip=17).graph.nodes)
+    first = replace(first, values=first.values | {"low": -(2**15), "high": 2**15 - 1})
+    second = replace(second, tensors=second.tensors | {"weight": np.full((1, 1, 601, 601), 2**15 - 1, np.int16)})
+    with pytest.raises(ModelError, match=r"node 'b' can reach \d+, beyond 2\^24"):
+        IntegerNetwork(Graph((nodes[0], first, second, nodes[3])), 10, 8)
+
+
 def test_sums_at_the_limit_are_exact():
     """2^24 itself is allowed; all engines round it, and what is odd just below, alike."""
     for bias in (2**24 - 127 * 128 - 1, -(2**24) + 128 * 128 + 1):

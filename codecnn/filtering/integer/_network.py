@@ -185,6 +185,8 @@ def _conv(node: Node, inputs: list[Range], bit_depth: int) -> Range:
     if len(inputs) == 2:
         own, other = finest(node) - node.tensors["shift"], finest(node) - node.values["skip"]
         below, above = _with_zero(inputs[1].low << other, inputs[1].high << other)
+        # What is refused anyway is not to come back from beyond 64 bits as something small.
+        lowest, highest = np.maximum(lowest, -INT32_MAX), np.minimum(highest, INT32_MAX)
         lowest, highest = (lowest << own) + below, (highest << own) + above
     return _saturated(node, len(bias), lowest, highest)
 
