@@ -1,4 +1,5 @@
-# Each target does all it needs on a fresh machine with Python 3.11+ and make.
+# Each target does all it needs on a fresh machine with Python 3.11+ and make. What is imported is compiled then: compiling all
+# that is installed takes as long as installing it.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,12 +19,12 @@ help:
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
 $(DOCS): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $@
 
 demo: $(STAMP)

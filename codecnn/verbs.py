@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codecnn.evaluation import Entry
     from codecnn.evaluation.in_loop import LoopResults
     from codecnn.evaluation.summarise import Results
-    from codecnn.filtering import Decisions
+    from codecnn.filtering import Decisions, Precision
     from codecnn.training import TrainingResult
 
 QPS = (22, 27, 32, 37, 42)
@@ -96,6 +96,7 @@ def evaluate(
     metrics: Sequence[str] = ("psnr",),
     decisions: "Decisions" = "none",
     exact: bool = False,
+    precision: "Precision" = "float32",
     device: str = "auto",
     tile: int = 960,
     jobs: int = 1,
@@ -110,7 +111,8 @@ def evaluate(
     `sources` is one store, of which `split` is taken at `qps` (all), or videos and pictures that are coded first at
     `qps` (QPS) by `codec`, `preset`, `configuration` and `ctc` of a recipe, with `options` as its sequence has them
     (size, bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the
-    integer form of each is measured beside it. `coding` and `filtering` are told of progress. Returns the results of
+    integer form of each is measured beside it; `precision` is that of those in
+    float. `coding` and `filtering` are told of progress. Returns the results of
     each filter.
 
     Of a `shard` (i, n) every n-th unit is coded and every n-th cell measured; nothing is returned until all shards have
@@ -125,7 +127,7 @@ def evaluate(
     if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
         _check_store_alone(stored[0], names, (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False))
     weights = [weights_path(one) for one in ([models] if isinstance(models, Path | str) else models)]
-    entries = _entries(weights, exact, device, tile)
+    entries = _entries(weights, exact, precision, device, tile)
     output = Path(output)
     if len(names) == 1 and is_store(Path(names[0])):
         store = _at_qps(open_store(names[0]), qps)
@@ -171,6 +173,7 @@ def evaluate_in_loop(
     preset: str = "medium",
     decisions: "Decisions" = "ctu",
     exact: bool = False,
+    precision: "Precision" = "float32",
     device: str = "auto",
     tile: int = 960,
     progress: Progress | None = None,
@@ -195,7 +198,7 @@ def evaluate_in_loop(
         if [one.stem for one in paths].count(path.stem) > 1:
             raise ConfigError(f"two sequences have one name: {path.stem}")
     weights = [weights_path(one) for one in ([models] if isinstance(models, Path | str) else models)]
-    entries = _entries(weights, exact, device, tile)
+    entries = _entries(weights, exact, precision, device, tile)
     with ExitStack() as stack:
         videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}
         return run_evaluation(
@@ -223,7 +226,7 @@ def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
 
 
-def _entries(weights: list[Path], exact: bool, device: str, tile: int) -> "list[Entry]":
+def _entries(weights: list[Path], exact: bool, precision: "Precision", device: str, tile: int) -> "list[Entry]":
     """The filters, named by their files and folders; by whole paths where several have one name."""
     from codecnn.filtering.integer import integers_beside, is_integer
 
@@ -234,11 +237,11 @@ def _entries(weights: list[Path], exact: bool, device: str, tile: int) -> "list[
     entries = []
     for (path, form), file, name in zip(forms, files, short, strict=True):
         unique = name if short.count(name) == 1 else str(file.with_suffix(""))
-        entries.append(_entry(unique, path, form, device, tile))
+        entries.append(_entry(unique, path, form, precision, device, tile))
     return entries
 
 
-def _entry(name: str, weights: Path, exact: bool, device: str, tile: int) -> "Entry":
+def _entry(name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: int) -> "Entry":
     import torch
 
     from codecnn.evaluation import Entry
@@ -247,8 +250,10 @@ def _entry(name: str, weights: Path, exact: bool, device: str, tile: int) -> "En
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    filter_ = load_filter(weights, exact=exact, device=where, tile=tile)
-    return Entry(name, filter_.card, filter_, on, partial(_entry, name, weights.absolute(), exact, device, tile))
+    filter_ = load_filter(weights, exact=exact, precision=precision, device=where, tile=tile)
+    return Entry(
+        name, filter_.card, filter_, on, partial(_entry, name, weights.absolute(), exact, precision, device, tile)
+    )
 
 
 def export(

@@ -60,6 +60,7 @@ def evaluate(
     ] = None,
     device: shared.Device = "auto",
     exact: shared.Exact = False,
+    precision: shared.Precision = "float32",
     as_json: shared.Json = False,
 ) -> None:
     """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate.
@@ -96,6 +97,7 @@ def evaluate(
                 preset=preset,
                 decisions=decisions or "ctu",
                 exact=exact,
+                precision=precision,
                 device=device,
                 tile=tile,
                 progress=report,
@@ -124,6 +126,7 @@ def evaluate(
             metrics=parse_metrics(metrics),
             decisions=decisions or "none",
             exact=exact,
+            precision=precision,
             device=device,
             tile=tile,
             jobs=jobs,

@@ -9,7 +9,20 @@ import typer
 from tqdm import tqdm
 
 from codecnn.cli.app import app
-from codecnn.cli.options import BitDepth, Chroma, Device, Exact, Frames, Json, Model, Rate, Size, parse_bytes, parse_qps
+from codecnn.cli.options import (
+    BitDepth,
+    Chroma,
+    Device,
+    Exact,
+    Frames,
+    Json,
+    Model,
+    Precision,
+    Rate,
+    Size,
+    parse_bytes,
+    parse_qps,
+)
 from codecnn.console import err, print_facts, print_json
 from codecnn.errors import ConfigError
 
@@ -66,6 +79,7 @@ def filter_command(
     ] = None,
     device: Device = "auto",
     exact: Exact = False,
+    precision: Precision = "float32",
     as_json: Json = False,
 ) -> None:
     """Filter decoded pictures; the output has the format of the input, its pictures in output order.
@@ -86,7 +100,12 @@ def filter_command(
         raise ConfigError(f"{decisions} would hold block statistics: end its name in .vtmbmsstats")
     tried = parse_qps(offsets)
     filter_ = filtering.load_filter(
-        model, exact=exact, device=pick_device(device), tile=tile or filtering.DEFAULT_TILE, memory=parse_bytes(memory)
+        model,
+        exact=exact,
+        precision=precision,
+        device=pick_device(device),
+        tile=tile or filtering.DEFAULT_TILE,
+        memory=parse_bytes(memory),
     )
     with ExitStack() as stack:
         video = stack.enter_context(

@@ -17,8 +17,8 @@ from codecnn.filtering._inputs import (
     stream_slice_types,
     unit_planes,
 )
-from codecnn.filtering._load import load_filter
-from codecnn.filtering._picture_filter import FloatFilter, NetworkFilter, filter_luma
+from codecnn.filtering._load import Precision, load_filter
+from codecnn.filtering._picture_filter import BFloat16Filter, FloatFilter, NetworkFilter, filter_luma
 from codecnn.filtering._sequence import candidates, decide_video, filter_video
 from codecnn.filtering.decisions import (
     CTU_SIZES,
@@ -33,6 +33,7 @@ __all__ = [
     "CTU_SIZES",
     "DEFAULT_TILE",
     "QP_OFFSETS",
+    "BFloat16Filter",
     "Beside",
     "Decision",
     "Decisions",
@@ -40,6 +41,7 @@ __all__ = [
     "FloatFilter",
     "NetworkFilter",
     "PictureFilter",
+    "Precision",
     "candidates",
     "count_decisions",
     "decide_picture",

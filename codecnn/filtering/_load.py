@@ -1,20 +1,24 @@
 """Weights of either kind as a filter of pictures."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.filtering._frame import DEFAULT_TILE
-from codecnn.filtering._picture_filter import FloatFilter, NetworkFilter
+from codecnn.filtering._picture_filter import BFloat16Filter, FloatFilter, NetworkFilter
 from codecnn.filtering.integer import ExactFilter, integers_beside, is_integer, load_integer
 from codecnn.models import load_model, weights_path
+
+Precision = Literal["float32", "bfloat16"]
 
 
 def load_filter(
     weights: Path | str,
     *,
     exact: bool = False,
+    precision: Precision = "float32",
     device: str | torch.device = "cpu",
     tile: int | None = DEFAULT_TILE,
     memory: int | None = None,
@@ -29,9 +33,12 @@ def load_filter(
         filter_.card                                    # what the card beside the weights says
 
     With `exact` the integers of weights in float are those that lie beside them, NAME.int8.safetensors or else
-    NAME.int16.safetensors, and it is made sure that they were made from them. `device`, `tile` and `memory` as for
-    `NetworkFilter`. Raises MissingFileError without the file, ModelError where it is not what its card says.
+    NAME.int16.safetensors, and it is made sure that they were made from them. With the `precision` bfloat16 it is a
+    `BFloat16Filter`. `device`, `tile` and `memory` as for `NetworkFilter`. Raises MissingFileError without the file,
+    ModelError where it is not what its card says, ConfigError for integers in bfloat16.
     """
+    if precision == "bfloat16" and (exact or is_integer(weights)):
+        raise ConfigError("integers are exact, bfloat16 is not: leave one of them away")
     source, weights = None, weights_path(weights)
     if exact and not is_integer(weights):
         source, weights = weights, integers_beside(weights)
@@ -41,7 +48,8 @@ def load_filter(
             )
     if not is_integer(weights):
         model, card = load_model(weights)
-        return FloatFilter(model, device=device, tile=tile, memory=memory, card=card)
+        kind = BFloat16Filter if precision == "bfloat16" else FloatFilter
+        return kind(model, device=device, tile=tile, memory=memory, card=card)
     network, card = load_integer(weights)
     if source is not None and card.source_sha256 != load_model(source)[1].sha256:
         raise ModelError(f"{weights} was not made from {source}, or from other weights of that name: export it again")

@@ -122,6 +122,23 @@ class FloatFilter(NetworkFilter):
         return bytes_per_sample(self.model, self.model, weights, self.device)
 
 
+class BFloat16Filter(FloatFilter):
+    """A `FloatFilter` whose convolutions multiply in bfloat16, of 8 significant bits, and sum in float32.
+
+    Quicker where the processor or GPU multiplies it; docs/benchmark.md says what that gains and loses. Raises
+    ConfigError for a network that makes samples by itself instead of adding to them.
+    """
+
+    def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+        if getattr(model, "predicts_picture", False):
+            raise ConfigError("a network with output: picture makes samples of 10 bits, and bfloat16 has 8")
+        super().__init__(model, **options)
+
+    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return super()._filtered(planes, qp, bit_depth, tile)
+
+
 def filter_luma(
     model: FilterNetwork,
     y: Array,

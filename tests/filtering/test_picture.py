@@ -6,8 +6,16 @@ import torch
 
 from codecnn.codec.blocks.planes import BLOCK_PLANES
 from codecnn.errors import ConfigError, ModelError, StoreError
-from codecnn.filtering import FloatFilter, filter_luma, filter_outputs, filter_video, unit_planes
-from codecnn.models import create_model
+from codecnn.filtering import (
+    BFloat16Filter,
+    FloatFilter,
+    filter_luma,
+    filter_outputs,
+    filter_video,
+    load_filter,
+    unit_planes,
+)
+from codecnn.models import create_model, weights_path
 from codecnn.models.card import as_card
 from codecnn.training import filter_loss, psnr_gain
 from codecnn.video import Picture, VideoFormat, create_video, open_video
@@ -49,6 +57,29 @@ def test_tiles_equal_the_whole_picture(name, options, sizes, tile):
             assert plane.shape == picture[f"rec_{output}"].shape
             assert (plane - picture[f"rec_{output}"]).abs().mean() > 1e-3
             assert (plane - tiled[output]).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["low_cost_5", "low_cost_yuv_17", "rdn_32_3_6_16"])
+def test_bfloat16_is_nearly_the_same_filter(name):
+    y, x = np.mgrid[:96, :128]
+    waves = 400 + 200 * np.sin(x / 9) * np.cos(y / 7) + np.random.default_rng(3).normal(0, 12, (96, 128))
+    luma = np.clip(waves, 0, 1023).astype(np.uint16)
+    picture = Picture((luma, luma[::2, ::2], 1023 - luma[1::2, 1::2]), 10)
+    full, quick = (load_filter(name, precision=kind).samples(picture, 37) for kind in ("float32", "bfloat16"))
+    assert set(full) == set(quick)
+    for output, plane in zip("yuv", picture.planes, strict=True):
+        if output in full:
+            assert quick[output].dtype == np.float32
+            changed, apart = np.abs(full[output] - plane).mean(), np.abs(full[output] - quick[output]).mean()
+            assert 0 < apart < 0.5 * changed  # by the network it is 0.02 to 0.4
+
+
+def test_bfloat16_is_refused_where_samples_would_lose_bits():
+    with pytest.raises(ConfigError, match="output: picture makes samples of 10 bits"):
+        BFloat16Filter(create_model("rdn", **SMALL, output="picture"))
+    for weights, exact in (("low_cost_5", True), (weights_path("low_cost_5").with_suffix(".int16.safetensors"), False)):
+        with pytest.raises(ConfigError, match="integers are exact, bfloat16 is not"):
+            load_filter(weights, exact=exact, precision="bfloat16")
 
 
 def test_beyond_the_qps_that_were_learned_the_nearest_is_told():
