@@ -278,9 +278,9 @@ def test_the_8_bits_beside_weights_are_taken_and_named(tmp_path):
     card = source_card(load_model(path)[1])
     save_integer(integer_path(path), formula_network("low_cost_5"), card)
     folder = tmp_path.name
-    assert [one.name for one in _entries([path], True, "cpu", 960)] == [f"{folder}/w", f"{folder}/w.int16"]
+    assert [one.name for one in _entries([path], True, "float32", "cpu", 960)] == [f"{folder}/w", f"{folder}/w.int16"]
     save_integer(integer_path(path, 8), network, card)
-    names = [(one.name, getattr(one.filter, "network", None)) for one in _entries([path], True, "cpu", 960)]
+    names = [(one.name, getattr(one.filter, "network", None)) for one in _entries([path], True, "float32", "cpu", 960)]
     assert [name for name, _ in names] == [f"{folder}/w", f"{folder}/w.int8"]
     assert names[1][1].bits == 8
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from codecnn import verbs
 from codecnn.codec.blocks.planes import BLOCK_PLANES
 from codecnn.errors import ConfigError, ModelError, StoreError
 from codecnn.filtering import (
@@ -80,6 +81,15 @@ def test_bfloat16_is_refused_where_samples_would_lose_bits():
     for weights, exact in (("low_cost_5", True), (weights_path("low_cost_5").with_suffix(".int16.safetensors"), False)):
         with pytest.raises(ConfigError, match="integers are exact, bfloat16 is not"):
             load_filter(weights, exact=exact, precision="bfloat16")
+
+
+def test_what_was_measured_in_float32_is_not_taken_for_bfloat16(tiny_store, tmp_path):
+    first, again, quick = (
+        verbs.evaluate(tiny_store.folder, "low_cost_5", tmp_path, precision=precision)[0].sequences[0]
+        for precision in ("float32", "float32", "bfloat16")
+    )
+    assert first == again
+    assert 0 < abs(quick.psnr_y_filtered - first.psnr_y_filtered) < 0.05
 
 
 def test_beyond_the_qps_that_were_learned_the_nearest_is_told():
