@@ -1,5 +1,5 @@
-# Each target does all it needs on a fresh machine with Python 3.11+ and make. What is imported is compiled then: compiling all
-# that is installed takes as long as installing it.
+# Each target does all it needs on a fresh machine with Python 3.11+ and make. Python compiles what it imports; compiling all
+# that is installed would take as long as installing it.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin

@@ -111,9 +111,8 @@ def evaluate(
     `sources` is one store, of which `split` is taken at `qps` (all), or videos and pictures that are coded first at
     `qps` (QPS) by `codec`, `preset`, `configuration` and `ctc` of a recipe, with `options` as its sequence has them
     (size, bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the
-    integer form of each is measured beside it; `precision` is that of those in
-    float. `coding` and `filtering` are told of progress. Returns the results of
-    each filter.
+    integer form of each is measured beside it; `precision` is that of networks in float. `coding` and `filtering` are
+    told of progress. Returns the results of each filter.
 
     Of a `shard` (i, n) every n-th unit is coded and every n-th cell measured; nothing is returned until all shards have
     done theirs. With `scheduler` the workers of that dask scheduler code and measure.
@@ -250,10 +249,10 @@ def _entry(name: str, weights: Path, exact: bool, precision: "Precision", device
 
     where = pick_device(device)
     on = torch.cuda.get_device_name(where) if where.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    on += "" if precision == "float32" else f", {precision}"
     filter_ = load_filter(weights, exact=exact, precision=precision, device=where, tile=tile)
-    return Entry(
-        name, filter_.card, filter_, on, partial(_entry, name, weights.absolute(), exact, precision, device, tile)
-    )
+    load = partial(_entry, name, weights.absolute(), exact, precision, device, tile)
+    return Entry(name, filter_.card, filter_, on, load)
 
 
 def export(

@@ -62,6 +62,8 @@ def figures(results: Path) -> str:
         card = read_card(path)
         if card.sha256 != one["weights_sha256"]:
             raise SystemExit(f"{results} is about other weights than {path}")
+        if "bfloat16" in (one.get("device") or ""):
+            raise SystemExit(f"{results} was computed in bfloat16: cards have the figures of float32")
         if any(untrained_qp(card, row["qp"]) for row in one["sequences"]):
             raise SystemExit(f"{results} is about QPs that {path.stem} was not trained at")
         if "over_classes" not in one:

@@ -125,7 +125,7 @@ class FloatFilter(NetworkFilter):
 class BFloat16Filter(FloatFilter):
     """A `FloatFilter` whose convolutions multiply in bfloat16, of 8 significant bits, and sum in float32.
 
-    Quicker where the processor or GPU multiplies it; docs/benchmark.md says what that gains and loses. Raises
+    Quicker where the processor or GPU multiplies it; docs/filtering.md says what that gains and loses. Raises
     ConfigError for a network that makes samples by itself instead of adding to them.
     """
 

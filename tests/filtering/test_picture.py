@@ -84,10 +84,12 @@ def test_bfloat16_is_refused_where_samples_would_lose_bits():
 
 
 def test_what_was_measured_in_float32_is_not_taken_for_bfloat16(tiny_store, tmp_path):
-    first, again, quick = (
-        verbs.evaluate(tiny_store.folder, "low_cost_5", tmp_path, precision=precision)[0].sequences[0]
+    results = [
+        verbs.evaluate(tiny_store.folder, "low_cost_5", tmp_path, precision=precision)[0]
         for precision in ("float32", "float32", "bfloat16")
-    )
+    ]
+    assert ["bfloat16" in one.device for one in results] == [False, False, True]
+    first, again, quick = (one.sequences[0] for one in results)
     assert first == again
     assert 0 < abs(quick.psnr_y_filtered - first.psnr_y_filtered) < 0.05
 
