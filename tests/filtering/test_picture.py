@@ -72,7 +72,7 @@ def test_bfloat16_is_nearly_the_same_filter(name):
         if output in full:
             assert quick[output].dtype == np.float32
             changed, apart = np.abs(full[output] - plane).mean(), np.abs(full[output] - quick[output]).mean()
-            assert 0 < apart < 0.5 * changed  # by the network it is 0.02 to 0.4
+            assert 0 < apart < 0.2 * changed
 
 
 def test_bfloat16_is_refused_where_samples_would_lose_bits():
