@@ -71,6 +71,9 @@ class TeacherSettings(Schema):
         description="networks that teach U and V; those of weights then teach luma alone",
     )
     symmetries: bool = Field(default=False, description="of each the mean over its eight flips and transposes")
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="that its pictures are made in: bfloat16 is quicker where processors multiply it"
+    )
     original: tuple[float, float] = Field(
         default=(0.0, 0.3), description="share of the original in the target, at the rate's peak and where it is zero"
     )
@@ -153,6 +156,9 @@ class FilterSettings(LoopSettings):
     quantise: Literal["int8"] | None = Field(
         default=None, description="int8: fine-tune the start's weights as a network of 8 bits, which is what is kept"
     )
+    quantise_loss: float = Field(
+        default=0.02, ge=0, description="dB that bytes may lose before quantise begins; other tensors have 12 bits"
+    )
     loss: Literal["mse", "l1", "charbonnier", "satd", "dct"] = Field(
         default="mse", description="of the filtered samples; satd, dct: of the transformed error"
     )
@@ -190,7 +196,7 @@ class FilterSettings(LoopSettings):
 _WRITTEN_AFTER = {
     "batch": ("patch", "positions"),
     "augment": ("error_exponent", "keep_objective", "expected_error", "border"),
-    "groups": ("start", "teacher", "quantise", "loss", "components"),
+    "groups": ("start", "teacher", "quantise", "quantise_loss", "loss", "components"),
     "ema": ("weighting",),
     "checkpoint_every": ("validation_pictures",),
     "workers": ("resident",),

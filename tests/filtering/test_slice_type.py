@@ -125,7 +125,7 @@ def test_a_stream_is_filtered_by_its_own_types(run, weights, golden_file, tmp_pa
 def test_integers_know_it(stores):
     unit = stores["ra"].units[0]
     model = network(0.05)
-    integers = EightBitNetwork.of(model, [unit])
+    integers = EightBitNetwork.of(model, [unit], loss=0.02)
     batch = TrainingBatches([unit], batch=6, steps=1, size=16, halo=model.halo, planes=PLANES)[0]
     assert set(batch["slice_type"].flatten().tolist()) == {0.0, 1.0}
     full = batch | {"slice_type": batch["slice_type"].expand_as(batch["rec_y"])}

@@ -41,7 +41,7 @@ def test_what_learns_computes_what_its_integers_do(name, options, tiny_store):
     """But for the last rounding, to whole samples."""
     model = awaken(create_model(name, **options), 0, std=0.1)
     units = tiny_store.split("train")
-    learning = EightBitNetwork.of(model, units)
+    learning = EightBitNetwork.of(model, units, loss=0.02)
     network = learning.integers()
     side = 32 + 2 * model.halo
     with units[0].decoded() as decoded:
@@ -69,6 +69,14 @@ def test_weights_learn_and_tables_stay(tiny_store, weights):
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in task.model.parameters())
     assert {name for name in before if name.startswith(("scale", "bounds", "factor", "gain"))}
     assert all(torch.equal(value, before[name]) for name, value in task.model.state_dict().items())
+
+
+def test_what_bytes_may_lose_says_how_many_there_are(tiny_store, weights):
+    def count(**others):
+        grid = filter_task(tiny_store, "rdn", OPTIONS, settings(weights, **others)).model.grid
+        return sum(grid.is_byte(name) for name in grid.bounds)
+
+    assert count(quantise_loss=0) == 0 < count()
 
 
 def test_a_run_keeps_integers_that_measure_as_it_says(tiny_store, weights, tmp_path):
@@ -121,7 +129,7 @@ def test_what_cannot_be_quantised_is_refused(changes, message, weights):
 def test_engines_of_what_was_trained(weights, tiny_store):
     """The integers of a trained network are the same by every engine."""
     model, _ = load_model(weights)
-    network = EightBitNetwork.of(model, tiny_store.split("train")).integers()
+    network = EightBitNetwork.of(model, tiny_store.split("train"), loss=0.02).integers()
     planes = {plane: array[0, 0] for plane, array in random_integers(network, 40, 50).items()}
     made = [ExactFilter(network, engine=one).samples(picture_of(planes, 10), 32, planes) for one in engines(network)]
     for one in made[1:]:

@@ -9,7 +9,7 @@ import torch
 from codecnn.config import checked
 from codecnn.dataset.loader import TrainingBatches
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.filtering import FloatFilter, filter_luma
+from codecnn.filtering import FloatFilter, filter_luma, load_filter
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.training import FilterSettings, filter_loss, warmup_cosine
 from codecnn.training.filter import filter_task
@@ -123,6 +123,18 @@ def test_of_several_and_of_all_symmetries_it_is_the_mean(tiny_store, weights):
     # Ours is rounded once, the plain mean is of pictures that are rounded already.
     assert np.abs(_taught_luma(taught) - np.mean(made, axis=0)).max() < 1.01
     assert np.mean(_taught_luma(taught) - np.mean(made, axis=0)) == pytest.approx(0, abs=0.05)
+
+
+def test_its_pictures_may_be_made_in_bfloat16(tiny_store, weights):
+    unit = next(unit for unit in tiny_store.units if unit.split == "test")
+    plain, quick = (TeacherSettings(weights=weights[:1], precision=one) for one in ("float32", "bfloat16"))
+    assert Teacher(plain, "cpu").key == Teacher(TeacherSettings(weights=weights[:1]), "cpu").key
+    ours = load_filter(weights[0], precision="bfloat16")
+    with unit.decoded() as decoded:
+        made = Teacher(quick, "cpu").picture(unit, 0, decoded[0]).y
+        assert not np.array_equal(made, Teacher(plain, "cpu").picture(unit, 0, decoded[0]).y)
+        np.testing.assert_array_equal(made, ours.luma(decoded[0].y, unit.qp, decoded[0].bit_depth))
+    assert Teacher(quick, "cpu").key != Teacher(plain, "cpu").key
 
 
 def test_pictures_are_made_once_and_only_what_is_missing_again(tiny_store, weights):

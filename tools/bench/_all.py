@@ -56,6 +56,7 @@ JOBS = (
     Job("training", "training --steps 80 --turns 3", "training --steps 4 --turns 1 --patch 32 --batch 2"),
     Job("correlate", "correlate --rows 1000000", "correlate --rows 20000 --resamples 0"),
     Job("sequence", "sequence --frames 300 --size 416x240", "sequence --frames 30 --size 64x48"),
+    Job("clip", "clip --frames 16", "clip --frames 2 --size 64x48 --turns 1"),
     Job(
         "exact",
         "exact --network low_cost_5 --network low_cost_17 --size 640x384",

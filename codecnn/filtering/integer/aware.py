@@ -26,9 +26,6 @@ from codecnn.models.graph.nodes import MOVES, Graph, Node, cropped, same_padding
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import centred
 
-LOSS_BEFORE = 0.02
-"""dB that calibration may lose in the mean: what fine-tuning is there to take back, for more tensors of bytes."""
-
 
 class EightBitNetwork(FilterNetwork):
     """The network of 8 bits of `model`, with real weights to train: those of the convolutions, folded.
@@ -56,12 +53,17 @@ class EightBitNetwork(FilterNetwork):
             self.register_buffer(f"bounds_{_key(name)}", torch.tensor(bounds if grid is None else grid.bounds[name]))
 
     @classmethod
-    def of(cls, model: FilterNetwork, units: Sequence[Unit], *, calibrate: bool = True) -> "EightBitNetwork":
-        """That of `model` for the pictures of these units, calibrated on them unless its grid comes with a state."""
+    def of(
+        cls, model: FilterNetwork, units: Sequence[Unit], *, loss: float, calibrate: bool = True
+    ) -> "EightBitNetwork":
+        """That of `model` for the pictures of these units, calibrated on them unless its grid comes with a state.
+
+        Bytes may lose `loss` dB on them in the mean, see `mixture`: what training is there to take back.
+        """
         graph, bit_depth, grid = fused(build_graph(model)), bit_depth_for(units), None
         if calibrate:
             found = fitted(graph, bytes_for(graph, units), bit_depth)
-            grid = mixture(graph, found, units, bit_depth, loss=LOSS_BEFORE).grid
+            grid = mixture(graph, found, units, bit_depth, loss=loss).grid
         return cls(model, grid, bit_depth)
 
     def integers(self) -> IntegerNetwork:

@@ -178,7 +178,8 @@ def filter_task(
             freeze(model, settings.start.freeze)
     if settings.quantise is not None:
         units = [unit for units, _ in sources for unit in units]
-        model = EightBitNetwork.of(model, units, calibrate=not resume)  # a checkpoint has the scales
+        # A checkpoint has the scales.
+        model = EightBitNetwork.of(model, units, loss=settings.quantise_loss, calibrate=not resume)
     task = FilterTask(
         model, network, options, settings, sources, validation, data_key(mix), transfer, stores=trained_on(mix)
     )

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from codecnn.dataset.store import Unit
 from codecnn.errors import ModelError
-from codecnn.filtering import FloatFilter, unit_planes
+from codecnn.filtering import BFloat16Filter, FloatFilter, unit_planes
 from codecnn.models import load_model, weights_path
 from codecnn.runs import sha256_file, sha256_json
 from codecnn.training.distributed import gather, is_first, share
@@ -43,11 +43,14 @@ class Teacher:
     def __init__(self, settings: TeacherSettings, device: str | torch.device) -> None:
         asked = [(name, "y" if settings.chroma else "yuv") for name in settings.weights]
         asked += [(name, "uv") for name in settings.chroma]
-        self._filters = [(_filter(name, components, device), components) for name, components in asked]
+        kind = BFloat16Filter if settings.precision == "bfloat16" else FloatFilter
+        self._filters = [(_filter(kind, name, components, device), components) for name, components in asked]
         self._symmetries = SYMMETRIES if settings.symmetries else SYMMETRIES[:1]
         told: list[Any] = [[sha256_file(weights_path(name)) for name in settings.weights], settings.symmetries]
         if settings.chroma:
             told.append([sha256_file(weights_path(name)) for name in settings.chroma])
+        if settings.precision != "float32":
+            told.append(settings.precision)
         self.key = sha256_json(told)
         self.outputs = tuple(name for name in "yuv" if any(name in _made_by(*filter_) for filter_ in self._filters))
 
@@ -96,9 +99,9 @@ class Teacher:
         )
 
 
-def _filter(name: str, components: str, device: str | torch.device) -> FloatFilter:
+def _filter(kind: type[FloatFilter], name: str, components: str, device: str | torch.device) -> FloatFilter:
     """A network that is to teach some of the components, of which it filters one at least."""
-    filter_ = FloatFilter(load_model(weights_path(name))[0], device=device)
+    filter_ = kind(load_model(weights_path(name))[0], device=device)
     if not _made_by(filter_, components):
         raise ModelError(f"the teacher {name} filters luma alone and cannot teach chroma")
     return filter_
