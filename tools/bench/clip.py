@@ -26,10 +26,8 @@ from skimage.io import imsave
 
 from codecnn.codec.base import CodecSettings
 from codecnn.codec.encoders.libvvenc import encode_argv
-from codecnn.filtering import PictureFilter, _sequence, decide_video, load_filter, stream_qps
-from codecnn.filtering._picture_filter import NetworkFilter
-from codecnn.video import Video, VideoFormat, create_video, open_like, open_video
-from codecnn.video._writer import VideoWriter
+from codecnn.filtering import NetworkFilter, PictureFilter, decide_video, load_filter, stream_qps
+from codecnn.video import Video, VideoFormat, VideoWriter, create_video, open_like, open_video
 from codecnn.video.process import ffmpeg_path
 from tools.bench._rows import Row, row
 
@@ -38,7 +36,7 @@ STEP = 4
 PLACES: dict[str, tuple[object, str]] = {
     "reading": (Video, "__getitem__"),
     "the network": (NetworkFilter, "samples"),
-    "decisions": (_sequence, "decide_picture"),
+    "decisions": (sys.modules[decide_video.__module__], "decide_picture"),
     "writing": (VideoWriter, "write"),
 }
 
