@@ -196,6 +196,23 @@ def test_a_benchmark_runs_in_a_process_of_its_own(tmp_path, capfd):
     assert "usage: python tools/benchmark.py {all,build," in capfd.readouterr().err
 
 
+def test_the_parts_of_a_clip_are_all_of_it(capfd):
+    """Of the way of its pictures: none is missing, and little is outside of them."""
+    found = _all.measured("clip --frames 2 --size 64x48 --turns 1 --threads 1")
+    assert found["status"] == 0
+    capfd.readouterr()
+    for form in ("float32", "bfloat16"):
+        took = {
+            one["what"].rsplit(": ")[1].partition(",")[0]: one["ours"]
+            for one in found["rows"]
+            if f"in {form}" in one["what"]
+        }
+        assert set(took) == {"all", "decoding", "reading", "the network", "decisions", "writing"}
+        whole = took.pop("all")
+        assert min(took.values()) > 0
+        assert 0.5 * whole < sum(took.values()) <= whole
+
+
 @pytest.mark.parametrize("words", [words for job in _all.JOBS for words in (job.words, job.quick)])
 def test_a_benchmark_of_the_list_takes_its_options(words, monkeypatch):
     class ParsedError(Exception):

@@ -72,11 +72,10 @@ def main(argv: list[str]) -> list[Row]:
 def rows(form: str, times: dict[str, dict[str, list[float]]], options: argparse.Namespace) -> list[Row]:
     """Seconds a picture of a form, in all and by part, beside those of float32."""
     what = f"{options.size}, `{options.network}` in {form}, {options.threads} threads"
-    peer = {} if form == "float32" else {"peer": "float32"}
+    peer = None if form == "float32" else "float32"
     made = []
     for part, own in times[form].items():
-        theirs = times["float32"][part] if peer else []
-        made.append(row(f"{what}: {part}, a picture", "s", own, **peer, theirs=theirs))
+        made.append(row(f"{what}: {part}, a picture", "s", own, peer, times["float32"][part] if peer else ()))
         print(f"{form:9} {part:12} {made[-1]['ours'] * 1000:8.1f} ms a picture", flush=True)
     return made
 

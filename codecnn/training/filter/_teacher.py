@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from codecnn.dataset.store import Unit
 from codecnn.errors import ModelError
-from codecnn.filtering import BFloat16Filter, FloatFilter, unit_planes
-from codecnn.models import load_model, weights_path
+from codecnn.filtering import NetworkFilter, Precision, load_filter, unit_planes
+from codecnn.models import weights_path
 from codecnn.runs import sha256_file, sha256_json
 from codecnn.training.distributed import gather, is_first, share
 from codecnn.training.settings import TeacherSettings
@@ -43,8 +43,9 @@ class Teacher:
     def __init__(self, settings: TeacherSettings, device: str | torch.device) -> None:
         asked = [(name, "y" if settings.chroma else "yuv") for name in settings.weights]
         asked += [(name, "uv") for name in settings.chroma]
-        kind = BFloat16Filter if settings.precision == "bfloat16" else FloatFilter
-        self._filters = [(_filter(kind, name, components, device), components) for name, components in asked]
+        self._filters = [
+            (_filter(name, components, settings.precision, device), components) for name, components in asked
+        ]
         self._symmetries = SYMMETRIES if settings.symmetries else SYMMETRIES[:1]
         told: list[Any] = [[sha256_file(weights_path(name)) for name in settings.weights], settings.symmetries]
         if settings.chroma:
@@ -84,7 +85,7 @@ class Teacher:
         """
         made: dict[str, list[Plane]] = {name: [] for name in self.outputs}
         for (filter_, asked), symmetry in product(self._filters, self._symmetries):
-            beside = unit_planes(unit, index, filter_.model.planes)
+            beside = unit_planes(unit, index, filter_.planes)
             turned = Picture(tuple(_turned(plane, symmetry) for plane in decoded.planes), decoded.bit_depth)
             samples = filter_.samples(
                 turned, unit.pictures[index].qp, {name: _turned(plane, symmetry) for name, plane in beside.items()}
@@ -99,15 +100,15 @@ class Teacher:
         )
 
 
-def _filter(kind: type[FloatFilter], name: str, components: str, device: str | torch.device) -> FloatFilter:
+def _filter(name: str, components: str, precision: Precision, device: str | torch.device) -> NetworkFilter:
     """A network that is to teach some of the components, of which it filters one at least."""
-    filter_ = kind(load_model(weights_path(name))[0], device=device)
+    filter_ = load_filter(name, precision=precision, device=device)
     if not _made_by(filter_, components):
         raise ModelError(f"the teacher {name} filters luma alone and cannot teach chroma")
     return filter_
 
 
-def _made_by(filter_: FloatFilter, components: str) -> list[str]:
+def _made_by(filter_: NetworkFilter, components: str) -> list[str]:
     return [name for name in filter_.outputs if name in components]
 
 
