@@ -2,11 +2,11 @@
 
     python tools/exactness.py PICTURE... -o exactness.jsonl [--gmacs 12] [--network NAME...] [--device cuda]
 
-Every network, in 16 bits and in 8 (int8/NAME), and all weights that come with codecnn (zoo/NAME, in the form that
-`--exact` takes), filters windows of the pictures, of random sizes, positions and QPs, once in plain NumPy and then
-with PyTorch in one piece, in tiles, in float64, with two threads, by oneDNN's convolutions of bytes, in a batch of
-eight and laid out otherwise. One line a window goes into the output, with the number of samples that differ; run
-again, it goes on behind the last one.
+Every network, in 16 bits and in 8 (int8/NAME), and all integers that come with codecnn (zoo/NAME.int16,
+zoo/NAME.int8), filters windows of the pictures, of random sizes, positions and QPs, once in plain NumPy and then with
+PyTorch in one piece, in tiles, in float64, with two threads, by oneDNN's convolutions of bytes, in a batch of eight
+and laid out otherwise. One line a window goes into the output, with the number of samples that differ; run again, it
+goes on behind the last one.
 Each gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all and
 then 420 for low_cost_5. Weights of networks are random of the usual scale, their integers calibrated on the first
 picture. A plane that a picture does not have is made up: unf_y of noise on it, those of the coding tree at random.
@@ -30,16 +30,16 @@ from codecnn.filtering.integer import (
     IntegerNetwork,
     engines,
     filter_reference,
-    integers_beside,
     load_integer,
     quantise,
     quantise_eight,
 )
 from codecnn.filtering.integer.file import md5_of
-from codecnn.models import FilterNetwork, complexity, create_model, list_models, list_weights, load_model, weights_path
+from codecnn.models import FilterNetwork, complexity, create_model, list_models, load_model, weights_path
 from codecnn.models.graph.nodes import Graph, run
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models.zoo import FOLDER
 from codecnn.runs import append_jsonl, read_jsonl
 from codecnn.video import Picture, read_still
 
@@ -53,15 +53,15 @@ def names() -> list[str]:
     return [
         *list_models(),
         *(f"{EIGHT}{name}" for name in list_models()),
-        *(f"{SHIPPED}{name}" for name in list_weights()),
+        *(f"{SHIPPED}{path.stem}" for path in sorted(FOLDER.glob("*.int*.safetensors"))),
     ]
 
 
 def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwork]:
     """The network with random weights, or one with its own, and its integer form."""
     if name.startswith(SHIPPED):
-        path = weights_path(name.removeprefix(SHIPPED))
-        return load_model(path)[0], load_integer(integers_beside(path))[0]
+        path = FOLDER / f"{name.removeprefix(SHIPPED)}.safetensors"
+        return load_model(weights_path(path.name.partition(".")[0]))[0], load_integer(path)[0]
     torch.manual_seed(1)
     model = create_model(name.removeprefix(EIGHT)).eval()
     for parameter in model.parameters():

@@ -121,11 +121,19 @@ def test_integers_lie_beside_the_weights_and_are_theirs(name, path):
     assert set(ExactFilter(network).planes) == set(FloatFilter(load_model(name)[0]).planes)
 
 
-@pytest.mark.parametrize("name", LUMA)
-def test_integers_gain_what_the_weights_do(name, coded):
-    gains = [gain(load_filter(name, exact=exact), coded, np.s_[64:160, 64:160]) for exact in (False, True)]
+@pytest.mark.parametrize(
+    ("name", "path"), [one for one in INTEGERS if one[0] in LUMA], ids=lambda one: getattr(one, "stem", "")
+)
+def test_integers_gain_what_the_weights_do(name, path, coded):
+    gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
     assert gains[0] > 0.03
     assert gains[1] == pytest.approx(gains[0], abs=0.01)
+
+
+def test_exact_takes_the_8_bits_where_they_ship():
+    eight = {name for name, path in INTEGERS if path == integer_path(weights_path(name), 8)}
+    assert "low_cost_17" in eight
+    assert {name for name in NAMES if load_filter(name, exact=True).network.bits == 8} == eight
 
 
 def test_a_name_is_a_file_of_the_package_unless_there_is_such_a_file(tmp_path, monkeypatch):
