@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codecnn.evaluation import Entry
     from codecnn.evaluation.in_loop import LoopResults
     from codecnn.evaluation.summarise import Results
-    from codecnn.filtering import Decisions, Precision
+    from codecnn.filtering import Decisions, Precision, Tile
     from codecnn.training import TrainingResult
 
 QPS = (22, 27, 32, 37, 42)
@@ -98,7 +98,7 @@ def evaluate(
     exact: bool = False,
     precision: "Precision" = "float32",
     device: str = "auto",
-    tile: int = 960,
+    tile: "Tile" = "auto",
     jobs: int = 1,
     shard: Shard = WHOLE,
     scheduler: str | None = None,
@@ -174,7 +174,7 @@ def evaluate_in_loop(
     exact: bool = False,
     precision: "Precision" = "float32",
     device: str = "auto",
-    tile: int = 960,
+    tile: "Tile" = "auto",
     progress: Progress | None = None,
     **options: Any,
 ) -> "LoopResults":
@@ -225,7 +225,7 @@ def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
 
 
-def _entries(weights: list[Path], exact: bool, precision: "Precision", device: str, tile: int) -> "list[Entry]":
+def _entries(weights: list[Path], exact: bool, precision: "Precision", device: str, tile: "Tile") -> "list[Entry]":
     """The filters, named by their files and folders; by whole paths where several have one name."""
     from codecnn.filtering.integer import integers_beside, is_integer
 
@@ -240,7 +240,7 @@ def _entries(weights: list[Path], exact: bool, precision: "Precision", device: s
     return entries
 
 
-def _entry(name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: int) -> "Entry":
+def _entry(name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: "Tile") -> "Entry":
     import torch
 
     from codecnn.evaluation import Entry

@@ -50,7 +50,7 @@ def evaluate(
     shard: shared.Shard = "1/1",
     backend: shared.Backend = "local",
     scheduler: shared.Scheduler = None,
-    tile: shared.Tile = 960,
+    tile: shared.Tile = None,
     in_loop: Annotated[
         bool, typer.Option("--in-loop", help="of ldb: code with the filter in the loop, by a libvvenc of your own")
     ] = False,
@@ -99,7 +99,7 @@ def evaluate(
                 exact=exact,
                 precision=precision,
                 device=device,
-                tile=tile,
+                tile=tile or "auto",
                 progress=report,
                 **options,
             )
@@ -128,7 +128,7 @@ def evaluate(
             exact=exact,
             precision=precision,
             device=device,
-            tile=tile,
+            tile=tile or "auto",
             jobs=jobs,
             shard=part,
             scheduler=address,

@@ -20,6 +20,7 @@ from codecnn.cli.options import (
     Precision,
     Rate,
     Size,
+    Tile,
     parse_bytes,
     parse_qps,
 )
@@ -73,10 +74,7 @@ def filter_command(
     ] = "0",
     ctu: Annotated[int, typer.Option("--ctu", help="to decide on: side of a CTU in luma samples")] = 128,
     memory: Annotated[str, typer.Option("--memory", help="limit on what the network's tensors take")] = "2GiB",
-    tile: Annotated[
-        int | None,
-        typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [960]"),
-    ] = None,
+    tile: Tile = None,
     device: Device = "auto",
     exact: Exact = False,
     precision: Precision = "float32",
@@ -104,7 +102,7 @@ def filter_command(
         exact=exact,
         precision=precision,
         device=pick_device(device),
-        tile=tile or filtering.DEFAULT_TILE,
+        tile=tile or "auto",
         memory=parse_bytes(memory),
     )
     with ExitStack() as stack:

@@ -34,7 +34,8 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="values instead of the file's")
 ]
 Tile = Annotated[
-    int, typer.Option("--tile", min=16, help="side of the tiles in samples; the result does not depend on it")
+    int | None,
+    typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [what is quick]"),
 ]
 Exact = Annotated[
     bool,

@@ -8,7 +8,7 @@ networks are `codecnn.filtering.integer`, filters inside the loop of an encoder 
 
 from codecnn.filtering._base import PictureFilter, rounded
 from codecnn.filtering._decide import QP_OFFSETS, Decisions, Filtered, filter_and_decide
-from codecnn.filtering._frame import DEFAULT_TILE, filter_outputs, in_tiles
+from codecnn.filtering._frame import filter_outputs, in_tiles
 from codecnn.filtering._inputs import (
     Beside,
     planes_beside,
@@ -20,6 +20,7 @@ from codecnn.filtering._inputs import (
 from codecnn.filtering._load import Precision, load_filter
 from codecnn.filtering._picture_filter import BFloat16Filter, FloatFilter, NetworkFilter, filter_luma
 from codecnn.filtering._sequence import candidates, decide_video, filter_video
+from codecnn.filtering._tile_memory import Tile
 from codecnn.filtering.decisions import (
     CTU_SIZES,
     Decision,
@@ -31,7 +32,6 @@ from codecnn.filtering.decisions import (
 
 __all__ = [
     "CTU_SIZES",
-    "DEFAULT_TILE",
     "QP_OFFSETS",
     "BFloat16Filter",
     "Beside",
@@ -42,6 +42,7 @@ __all__ = [
     "NetworkFilter",
     "PictureFilter",
     "Precision",
+    "Tile",
     "candidates",
     "count_decisions",
     "decide_picture",

@@ -1,7 +1,9 @@
 """A whole picture through a network, in tiles that give the same result as the picture in one piece."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -14,9 +16,6 @@ from codecnn.filtering._base import Array
 from codecnn.models import FilterNetwork, named_outputs
 from codecnn.models.base import Filtered
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
-
-DEFAULT_TILE = 960
-"""Largest side of a tile in luma samples: larger ones spend less on the context around them, and need more memory."""
 
 
 class Geometry(Protocol):
@@ -44,9 +43,11 @@ class _Span:
     last: int
 
 
-def filter_outputs(
-    model: FilterNetwork, planes: Mapping[str, Tensor], tile: int | None = DEFAULT_TILE
-) -> dict[str, Tensor]:
+_Part = tuple[_Span, _Span]
+"""A tile: its rows and its columns."""
+
+
+def filter_outputs(model: FilterNetwork, planes: Mapping[str, Tensor], tile: int | None = None) -> dict[str, Tensor]:
     """Each output of `model` for the planes of one picture, at its own resolution, before rounding; see `in_tiles`."""
     return in_tiles(model, model, planes, tile)
 
@@ -55,13 +56,16 @@ def in_tiles(
     compute: Callable[[dict[str, Tensor]], Filtered],
     geometry: Geometry,
     planes: Mapping[str, Tensor],
-    tile: int | None = DEFAULT_TILE,
+    tile: int | None = None,
+    threads: int = 1,
 ) -> dict[str, Tensor]:
     """Each output of `compute`, a network of this `geometry`, for the planes of one picture, at its own resolution.
 
     Planes are (1, 1, h, w), of 4:2:0 chroma (1, 1, (h + 1) // 2, (w + 1) // 2), or constant (1, 1, 1, 1). `tile` is
     the largest side of the tiles in luma samples, None the picture in one piece; the result is the same to float
-    rounding. Raises ConfigError for a tile that is no size, ModelError for a plane that is missing or of another size.
+    rounding. On a CPU `threads` tiles are computed at a time where there are so many: then without gradients, and what
+    of PyTorch's state belongs to a thread, such as autocast, is for `compute` to set. Raises ConfigError for a tile
+    that is no size, ModelError for a plane that is missing or of another size.
     """
     check_tile(tile)
     missing = [name for name in geometry.planes if name not in planes]
@@ -70,14 +74,38 @@ def in_tiles(
     height, width = planes["rec_y"].shape[2:]
     padded = {name: _padded(planes[name], name, (height, width), geometry) for name in geometry.planes}
     output = {name: torch.empty_like(planes[f"rec_{name}"]) for name in geometry.outputs}
-    for rows in _spans(height, tile, geometry):
-        for columns in _spans(width, tile, geometry):
-            window = {name: _window(plane, name, rows, columns, geometry.halo) for name, plane in padded.items()}
-            for name, plane in named_outputs(compute(window)).items():
-                factor = 1 if name == "y" else 2
-                target, source = _cut(rows, factor), _cut(columns, factor)
-                output[name][:, :, target[0], source[0]] = plane[:, :, target[1], source[1]]
+
+    def make(part: _Part) -> None:
+        rows, columns = part
+        window = {name: _window(plane, name, rows, columns, geometry.halo) for name, plane in padded.items()}
+        for name, plane in named_outputs(compute(window)).items():
+            factor = 1 if name == "y" else 2
+            target, source = _cut(rows, factor), _cut(columns, factor)
+            output[name][:, :, target[0], source[0]] = plane[:, :, target[1], source[1]]
+
+    parts = list(product(_spans(height, tile, geometry), _spans(width, tile, geometry)))
+    if 1 < threads <= len(parts):
+        _in_threads(make, parts, threads)
+    else:
+        for part in parts:
+            make(part)
     return output
+
+
+def _in_threads(make: Callable[[_Part], None], parts: Sequence[_Part], threads: int) -> None:
+    """Each part by one of so many threads, each with one of PyTorch's: none waits for another within a layer."""
+    before = torch.get_num_threads()
+
+    @torch.inference_mode()
+    def alone(part: _Part) -> None:
+        make(part)
+
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(alone, parts))
+    finally:
+        # A thread that is new has as many as any thread has set last.
+        torch.set_num_threads(before)
 
 
 def plane_tensors(planes: Mapping[str, Array], device: str | torch.device) -> dict[str, Tensor]:
@@ -94,6 +122,11 @@ def check_tile(tile: int | None) -> None:
     """Raise ConfigError for a largest side of the tiles that is none."""
     if tile is not None and tile < 1:
         raise ConfigError(f"tile size must be positive, not {tile}")
+
+
+def tile_count(size: tuple[int, int], tile: int | None) -> int:
+    """How many tiles a picture of (h, w) luma samples is cut into."""
+    return 1 if tile is None else -(-size[0] // tile) * -(-size[1] // tile)
 
 
 def _padded(plane: Tensor, name: str, luma: tuple[int, int], geometry: Geometry) -> Tensor:

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError
-from codecnn.filtering._frame import DEFAULT_TILE
 from codecnn.filtering._picture_filter import BFloat16Filter, FloatFilter, NetworkFilter
+from codecnn.filtering._tile_memory import Tile
 from codecnn.filtering.integer import ExactFilter, integers_beside, is_integer, load_integer
 from codecnn.models import load_model, weights_path
 
@@ -20,7 +20,7 @@ def load_filter(
     exact: bool = False,
     precision: Precision = "float32",
     device: str | torch.device = "cpu",
-    tile: int | None = DEFAULT_TILE,
+    tile: Tile = "auto",
     memory: int | None = None,
 ) -> NetworkFilter:
     """The filter of a weights file, or of weights of the package by name, made ready once for any number of pictures:

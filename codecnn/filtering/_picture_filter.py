@@ -1,6 +1,7 @@
 """Networks made ready once to filter picture after picture: in float here, in integers in `integer.exact`."""
 
 import copy
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,12 @@ from torch import Tensor
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError
 from codecnn.filtering._base import NO_PLANES, Array, Planes, decoded_planes, rounded
-from codecnn.filtering._frame import DEFAULT_TILE, Geometry, check_tile, filter_outputs, in_full_scale, plane_tensors
+from codecnn.filtering._frame import Geometry, check_tile, in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import Beside
 from codecnn.filtering._sequence import Progress, filter_video
-from codecnn.filtering._tile_memory import bytes_per_sample, tile_within
+from codecnn.filtering._tile_memory import LARGEST_TILE, Tile, TileMemory, measured, quick_tile, tiles_within
 from codecnn.models import FilterNetwork, prepare
+from codecnn.models.base import Filtered
 from codecnn.models.card import Card, as_card
 from codecnn.video import Picture, Video
 
@@ -25,7 +27,7 @@ class FilterOptions(TypedDict, total=False):
     """What every filter takes beside its network; `NetworkFilter` says what it means, and has the defaults."""
 
     device: str | torch.device
-    tile: int | None
+    tile: Tile
     memory: int | None
     card: Card | None
 
@@ -34,9 +36,10 @@ class NetworkFilter(ABC):
     """A network made ready for a device, which filters luma planes, pictures and videos; `load_filter` makes one.
 
     A `PictureFilter`. `card` is the card of its weights, empty for a network that was made in memory. `tile` is the
-    largest side of the tiles in luma samples, None the picture in one piece; the result is the same, to float rounding
-    or, in integers, to the bit. `memory` bounds the bytes of tensors, weights aside: tiles become smaller where they
-    must. Raises ConfigError for a tile that is no size.
+    largest side of the tiles in luma samples, None the picture in one piece, "auto" what is quick on the device; the
+    result is the same, to float rounding or, in integers, to the bit. On a CPU each of PyTorch's threads computes a
+    tile of its own where there are enough. `memory` bounds the bytes of tensors, weights aside: tiles become smaller
+    where they must. Raises ConfigError for a tile that is no size.
 
     The network is told the nearest QP of those that the card says it learned, for beyond them its modulations by QP run
     away. Without such a card it is told every QP as it is.
@@ -47,18 +50,20 @@ class NetworkFilter(ABC):
         geometry: Geometry,
         *,
         device: str | torch.device = "cpu",
-        tile: int | None = DEFAULT_TILE,
+        tile: Tile = "auto",
         memory: int | None = None,
         card: Card | None = None,
     ) -> None:
-        check_tile(tile)
+        if tile != "auto":
+            check_tile(tile)
         self.geometry = geometry
         self.planes, self.outputs = geometry.planes, geometry.outputs
         self.device = torch.device(device)
         self.tile = tile
         self.memory = memory
         self.card = card or as_card({})
-        self.bytes_per_sample = 0.0 if memory is None else self._bytes_per_sample()
+        if memory is not None:
+            self.tile_memory = self._tile_memory()
 
     @torch.inference_mode()
     def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, Array]:
@@ -66,10 +71,8 @@ class NetworkFilter(ABC):
         if not 0 <= qp <= MAX_QP:
             raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
         planes = plane_tensors(decoded_planes(picture, self.planes, beside), self.device)
-        tile = self.tile
-        if self.memory is not None:
-            tile = tile_within(self.memory, self.bytes_per_sample, self.geometry, picture.y.shape, tile)
-        filtered = self._filtered(planes, self.card.nearest_qp(qp), picture.bit_depth, tile)
+        tiles = self.tiles(picture.y.shape)
+        filtered = self._filtered(planes, self.card.nearest_qp(qp), picture.bit_depth, *tiles)
         return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
 
     def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:
@@ -96,13 +99,31 @@ class NetworkFilter(ABC):
         """Every picture of `video` filtered, written to `output` in the same format; as `filter_video`."""
         filter_video(self, video, qps, output, beside=beside, progress=progress)
 
+    def tiles(self, size: tuple[int, int]) -> tuple[int | None, int]:
+        """The largest side of the tiles of a picture of (h, w) luma samples, and how many are computed at a time."""
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        side = self.tile
+        if side == "auto":
+            on_cpu = self.device.type == "cpu"
+            side = quick_tile(self.tile_memory.largest, self.geometry, size, threads) if on_cpu else LARGEST_TILE
+        if self.memory is None:
+            return side, threads
+        return tiles_within(self.memory, self.tile_memory.all, self.geometry, size, side, threads)
+
+    @functools.cached_property
+    def tile_memory(self) -> TileMemory:
+        """What a tile takes, measured at the first picture where no limit asks for it before."""
+        return self._tile_memory()
+
     @abstractmethod
-    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
+    def _filtered(
+        self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None, threads: int
+    ) -> dict[str, Tensor]:
         """The outputs (1, 1, h, w) in samples, from float32 planes: samples as integers, others as they are scaled."""
 
     @abstractmethod
-    def _bytes_per_sample(self) -> float:
-        """Bytes of tensors for a luma sample of a tile's window; see `tile_memory.bytes_per_sample`."""
+    def _tile_memory(self) -> TileMemory:
+        """What a tile takes; see `_tile_memory.measured`."""
 
 
 class FloatFilter(NetworkFilter):
@@ -112,14 +133,21 @@ class FloatFilter(NetworkFilter):
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
         super().__init__(self.model, **options)
 
-    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
-        qp_plane = torch.full((1, 1, 1, 1), qp / QP_SCALE, device=self.device)
-        filtered = filter_outputs(self.model, in_full_scale(planes, bit_depth) | {"qp": qp_plane}, tile)
+    def _filtered(
+        self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None, threads: int
+    ) -> dict[str, Tensor]:
+        given = in_full_scale(planes, bit_depth) | {"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE, device=self.device)}
+        filtered = in_tiles(self._compute, self.model, given, tile, threads)
         return {name: x.mul_(float(2**bit_depth)) for name, x in filtered.items()}
 
-    def _bytes_per_sample(self) -> float:
+    def _compute(self, window: dict[str, Tensor]) -> Filtered:
+        """What the network makes of a tile's window."""
+        made: Filtered = self.model(window)
+        return made
+
+    def _tile_memory(self) -> TileMemory:
         weights = [*self.model.parameters(), *self.model.buffers()]
-        return bytes_per_sample(self.model, self.model, weights, self.device)
+        return measured(self.model, self.model, weights, self.device)
 
 
 class BFloat16Filter(FloatFilter):
@@ -134,9 +162,9 @@ class BFloat16Filter(FloatFilter):
             raise ConfigError("a network with output: picture makes samples of 10 bits, and bfloat16 has 8")
         super().__init__(model, **options)
 
-    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
+    def _compute(self, window: dict[str, Tensor]) -> Filtered:
         with torch.autocast(self.device.type, torch.bfloat16):
-            return super()._filtered(planes, qp, bit_depth, tile)
+            return super()._compute(window)
 
 
 def filter_luma(
@@ -146,7 +174,7 @@ def filter_luma(
     bit_depth: int,
     *,
     planes: Planes = NO_PLANES,
-    tile: int | None = DEFAULT_TILE,
+    tile: Tile = "auto",
     device: str | torch.device = "cpu",
 ) -> Array:
     """The decoded luma plane `y` (h, w) of a picture coded at slice QP `qp`, filtered; same shape and type.

@@ -1,11 +1,13 @@
 """A whole sequence through a filter, picture by picture."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from codecnn.codec.base import MAX_QP
 from codecnn.errors import ConfigError
-from codecnn.filtering._base import NO_PLANES, Array, PictureFilter, Planes
+from codecnn.filtering._base import NO_PLANES, Array, PictureFilter, Planes, rounded
 from codecnn.filtering._inputs import Beside
 from codecnn.filtering.decisions import Decision, decide_picture
 from codecnn.video import Picture, Video, create_video
@@ -39,11 +41,12 @@ def filter_video(
     """Filter every picture of `video` and write `output` (raw YUV, or Y4M by its suffix) in the same format.
 
     `qps` holds one QP for all pictures, or one a picture; `beside` gives what the network needs beyond the decoded
-    ones. One picture is in memory at a time, and the output appears only when it is whole.
+    ones. Two pictures are in memory at a time, and the output appears only when it is whole.
     """
 
-    def make(number: int, picture: Picture, qp: int) -> Picture:
-        return filter_(picture, qp, beside(number) if beside else NO_PLANES)
+    def make(number: int, picture: Picture, qp: int) -> Callable[[], Picture]:
+        samples = filter_.samples(picture, qp, beside(number) if beside else NO_PLANES)
+        return partial(rounded, picture, samples)
 
     _write(video, qps, output, make, progress)
 
@@ -62,19 +65,24 @@ def decide_video(
 ) -> list[Decision]:
     """As `filter_video`, but each picture as an encoder that knows the original would have it filtered.
 
-    Returns what was decided of each; see `decide_picture` and `candidates`.
+    Returns what was decided of each; see `decide_picture` and `candidates`. A picture is decided on while the next one
+    is in the network.
     """
     if len(originals) != len(video):
         raise ConfigError(f"{originals.path} has {len(originals)} pictures, {video.path} has {len(video)}")
     decisions = []
 
-    def make(number: int, picture: Picture, qp: int) -> Picture:
+    def make(number: int, picture: Picture, qp: int) -> Callable[[], Picture]:
         filtered = candidates(filter_, picture, qp, offsets, beside(number) if beside else NO_PLANES)
-        original = originals[number]
-        decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
-        decisions.append(decision)
-        forget_pages(original.y)
-        return decided
+
+        def decide() -> Picture:
+            original = originals[number]
+            decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
+            decisions.append(decision)
+            forget_pages(original.y)
+            return decided
+
+        return decide
 
     _write(video, qps, output, make, progress)
     return decisions
@@ -84,15 +92,26 @@ def _write(
     video: Video,
     qps: Sequence[int],
     output: Path | str,
-    make: Callable[[int, Picture, int], Picture],
+    make: Callable[[int, Picture, int], Callable[[], Picture]],
     progress: Progress | None,
 ) -> None:
+    """Write what `make` gives of each picture: a function for the rest of the work, done beside the next picture's."""
     if len(qps) not in (1, len(video)):
         raise ConfigError(f"{len(qps)} QPs were given for {len(video)} pictures: give one, or one a picture")
-    with create_video(output, video.format) as out:
-        for number, picture in enumerate(video):
-            out.write(make(number, picture, qps[0] if len(qps) == 1 else qps[number]))
+    with create_video(output, video.format) as out, ThreadPoolExecutor(1) as beside:
+        ending: Future[None] | None = None
+
+        def end(number: int, picture: Picture, rest: Callable[[], Picture]) -> None:
+            out.write(rest())
             # A mapped file's pages stay resident once they were read: of a long sequence all of them would.
             forget_pages(picture.y)
             if progress is not None:
                 progress(number + 1)
+
+        for number, picture in enumerate(video):
+            rest = make(number, picture, qps[0] if len(qps) == 1 else qps[number])
+            if ending is not None:
+                ending.result()
+            ending = beside.submit(end, number, picture, rest)
+        if ending is not None:
+            ending.result()

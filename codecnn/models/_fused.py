@@ -6,6 +6,8 @@ PyTorch's library of convolutions on CPUs, can apply ReLU to a result, or add it
 cache; PyTorch reaches that through operators that its own compiler uses, and that have no public name.
 """
 
+import threading
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,8 +44,11 @@ def _padding(weight: Tensor) -> list[int]:
     return [weight.shape[2] // 2, weight.shape[3] // 2]
 
 
-class Scratch:
-    """Tensors (n, channels, h, w) by name, kept as long as the shape stays; their content is whatever was there."""
+class Scratch(threading.local):
+    """Tensors (n, channels, h, w) by name, kept as long as the shape stays; their content is whatever was there.
+
+    Each thread has its own.
+    """
 
     def __init__(self) -> None:
         self.kept: dict[str, Tensor] = {}

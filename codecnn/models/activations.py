@@ -24,7 +24,7 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, existing: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.live = self.peak = 0
+        self.live = self.peak = self.largest = 0
         self.known: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
         for tensor in existing:
             self.known[tensor.untyped_storage()] = None
@@ -41,6 +41,7 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.known[storage] = None
         size = storage.nbytes()
         self.live += size
+        self.largest = max(self.largest, size)
         self.peak = max(self.peak, self.live)
         weakref.finalize(storage, self._free, size)
 
@@ -66,6 +67,14 @@ def peak_bytes(compute: Callable[[], object], existing: list[Tensor]) -> int:
         compute()
     peak: int = allocations.peak
     return peak
+
+
+def largest_tensor(compute: Callable[[], object], existing: list[Tensor]) -> int:
+    """Bytes of the largest tensor that `compute` makes on this thread, none of `existing`."""
+    with _Allocations(existing) as allocations:
+        compute()
+    largest: int = allocations.largest
+    return largest
 
 
 def probe_planes(

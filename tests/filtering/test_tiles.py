@@ -1,13 +1,15 @@
 """Tiles against the picture in one piece for every network, threads and memory; the filter is made ready once."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
 import codecnn.filtering._picture_filter as picture_filter
 from codecnn.errors import ConfigError
-from codecnn.filtering import FloatFilter, load_filter
-from codecnn.filtering._tile_memory import tile_within
+from codecnn.filtering import BFloat16Filter, FloatFilter, load_filter
+from codecnn.filtering._tile_memory import quick_tile, tiles_within
 from codecnn.models import create_model, list_models, save_weights
 from codecnn.models.activations import peak_bytes
 from codecnn.video import Picture, VideoFormat, create_video, open_video
@@ -100,7 +102,7 @@ def test_tensors_stay_within_the_memory_allowed(name):
     model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
     picture = decoded(100, 120)
     # Tiles of the picture's size and of about a quarter of its area.
-    per_sample = FloatFilter(model, memory=2**40).bytes_per_sample
+    per_sample = FloatFilter(model).tile_memory.all
     for share in (1.2, 0.5):
         memory = int(4 * 100 * 120 * 12 + share * per_sample * 100 * 120)
         filter_ = FloatFilter(model, memory=memory)
@@ -114,7 +116,7 @@ def test_the_tile_follows_from_the_memory():
     model = trained("rdn", **SMALL)
 
     def tile(memory, limit=640):
-        return tile_within(memory, 100.0, model, (1080, 1920), limit)
+        return tiles_within(memory, 100.0, model, (1080, 1920), limit)[0]
 
     assert tile(2**31) == 640
     assert tile(2**31, None) is None
@@ -122,7 +124,53 @@ def test_the_tile_follows_from_the_memory():
     side = tile(planes + 100 * 300**2)
     assert side % 16 == 0
     assert 300 - 16 - 3 - 2 * model.radius < side <= 300 - 2 * model.radius
+    two = [tiles_within(planes + 100 * area, 100.0, model, (1080, 1920), 200, 2) for area in (250**2, 2 * 250**2)]
+    assert two == [(200, 1), (200, 2)]
     with pytest.raises(ConfigError, match=r"40 MiB are too little for pictures of 1920x1080: .* takes 40 MiB"):
         tile(planes)
     with pytest.raises(ConfigError, match="tile size must be positive, not 0"):
         FloatFilter(model, tile=0)
+
+
+def test_quick_tiles_have_small_tensors_and_work_for_all_threads():
+    """No tensor above what glibc keeps; as many tiles for each thread, where that leaves them a size."""
+    model = create_model("low_cost_17")
+    largest = FloatFilter(model).tile_memory.largest
+    assert largest == pytest.approx(4 * 96 / 4, rel=0.15)  # 96 features of quarter pictures in float32
+    for size in ((1080, 1920), (2160, 3840), (384, 640)):
+        side = quick_tile(largest, model, size, 1)
+        assert largest * (side + 2 * model.radius) ** 2 <= 2**25
+    assert quick_tile(largest, model, (1080, 1920), 1) >= 540
+    assert quick_tile(1.0, model, (1080, 1920), 1) == 960
+    assert quick_tile(1e6, model, (1080, 1920), 1) == 128
+    for threads in (2, 4, 8):
+        side = quick_tile(largest, model, (2160, 3840), threads)
+        assert -(-2160 // side) * -(-3840 // side) % threads == 0
+
+
+def test_tiles_at_a_time_are_those_one_by_one(monkeypatch):
+    """The same samples by three threads, a tile each; what is set for a thread, as autocast, is set for each."""
+    picture = decoded(100, 120)
+    for name, kind in (("low_cost_17", FloatFilter), ("rdn", FloatFilter), ("low_cost_17", BFloat16Filter)):
+        model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
+        filter_, used = kind(model, tile=40), set()
+        torch.set_num_threads(1)
+        alone = filter_.samples(picture, 37)["y"]
+        compute = filter_._compute
+        seen = lambda window: used.add((threading.get_ident(), torch.get_num_threads())) or compute(window)  # noqa: B023, E731
+        monkeypatch.setattr(filter_, "_compute", seen)
+        torch.set_num_threads(3)
+        np.testing.assert_allclose(filter_.samples(picture, 37)["y"], alone, rtol=0, atol=1e-5 * 1024)
+        assert torch.get_num_threads() == 3
+        assert len(used) > 1
+        assert {threads for _, threads in used} == {1}
+        assert threading.get_ident() not in {thread for thread, _ in used}
+
+
+def test_what_fails_in_a_tile_is_raised_and_the_threads_are_as_they_were(monkeypatch):
+    filter_ = FloatFilter(create_model("low_cost_5"), tile=40)
+    monkeypatch.setattr(filter_, "_compute", lambda window: 1 / 0)
+    torch.set_num_threads(2)
+    with pytest.raises(ZeroDivisionError):
+        filter_.samples(decoded(100, 120), 37)
+    assert torch.get_num_threads() == 2

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
-from codecnn.filtering import DEFAULT_TILE, in_tiles
+from codecnn.filtering import FloatFilter, in_tiles
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs, prepare
 from codecnn.models.families.rdn import RDN
 from tools.bench._rows import Row, peak_mib, row
@@ -141,15 +141,17 @@ def measure_way(way: str, args: argparse.Namespace) -> dict[str, float]:
     torch.set_num_threads(args.threads)
     model = awake(args.network)
     planes = picture(model, *_size(args.size))
-    run, tile = prepare(model), DEFAULT_TILE
+    height, width = planes["rec_y"].shape[2:]
+    run, (tile, threads) = prepare(model), FloatFilter(model).tiles((height, width))
     if way == "eager":
         module = EagerRDN(model).eval() if is_eager_rdn(model) else model
-        run, tile = (lambda given: named_outputs(module(given))), None
+        run, tile, threads = (lambda given: named_outputs(module(given))), None, 1
     elif way != "codecnn":
-        run, tile = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}[way](args.onnx, args.threads), None
+        run = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}[way](args.onnx, args.threads)
+        tile, threads = None, 1
 
     def filtered() -> dict[str, Tensor]:
-        return in_tiles(run, model, planes, tile)
+        return in_tiles(run, model, planes, tile, threads)
 
     filtered()
     started, before = time.perf_counter(), time.process_time()

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from codecnn.filtering._frame import in_tiles
 from codecnn.filtering._picture_filter import FilterOptions, NetworkFilter
-from codecnn.filtering._tile_memory import bytes_per_sample
+from codecnn.filtering._tile_memory import TileMemory, measured
 from codecnn.filtering.integer._bytes import ByteNetwork, computes_bytes
-from codecnn.filtering.integer._fast import FastNetwork
+from codecnn.filtering.integer._fast import FastNetwork, exact_arithmetic
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.models.planes import CHROMA_PLANES
 
@@ -71,10 +71,14 @@ class ExactFilter(NetworkFilter):
         if network.graph.uses_qp:
             self.planes = (*self.planes, "qp")
 
-    def _filtered(self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None) -> dict[str, Tensor]:
-        return in_tiles(partial(self.fast, qp=qp, bit_depth=bit_depth), self.geometry, planes, tile)
+    def _filtered(
+        self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None, threads: int
+    ) -> dict[str, Tensor]:
+        # What it switches off is switched off for all threads, and on again when it ends: not by one of several tiles.
+        with exact_arithmetic(self.device.type):
+            return in_tiles(partial(self.fast, qp=qp, bit_depth=bit_depth), self.geometry, planes, tile, threads)
 
-    def _bytes_per_sample(self) -> float:
+    def _tile_memory(self) -> TileMemory:
         weights = [tensor for tensors in self.fast.tensors.values() for tensor in tensors.values()]
         compute = partial(self.fast, qp=0, bit_depth=self.network.bit_depth)
-        return bytes_per_sample(compute, self.geometry, weights, self.device)
+        return measured(compute, self.geometry, weights, self.device)
