@@ -210,7 +210,10 @@ def test_the_parts_of_a_clip_are_all_of_it(capfd):
         assert set(took) == {"all", "decoding", "reading", "the network", "decisions", "writing"}
         whole = took.pop("all")
         assert min(took.values()) > 0
-        assert 0.5 * whole < sum(took.values()) <= whole
+        assert max(took.values()) <= whole
+        assert (
+            0.5 * whole < sum(took.values()) <= 2 * whole
+        )  # one picture's decisions go on beside the next one's network
 
 
 @pytest.mark.parametrize("words", [words for job in _all.JOBS for words in (job.words, job.quick)])

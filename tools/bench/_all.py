@@ -41,14 +41,18 @@ class Job(NamedTuple):
     quick: str
 
 
-def _inference(network: str) -> Job:
+def _inference(network: str, size: str = "640x384") -> Job:
     words = f"inference --network {network} --size"
-    return Job(f"inference-{network}", f"{words} 640x384 --runs 5", f"{words} 64x48 --runs 1")
+    return Job(f"inference-{network}-{size}", f"{words} {size} --runs 5", f"{words} 64x48 --runs 1")
+
+
+_EIGHT = "--integers codecnn/zoo/{}.int8.safetensors"
 
 
 JOBS = (
     _inference("rdn_32_4_6_24"),
     _inference("low_cost_17"),
+    _inference("low_cost_17", "1920x1080"),
     _inference("low_cost_5"),
     Job("reads", "reads --pictures 6 --patches 1600", "reads --pictures 1 --patches 64 --rounds 1"),
     Job("build", "build --preset medium -q 22,27,32,37,42", "build --preset faster -q 42 --rounds 1"),
@@ -56,11 +60,22 @@ JOBS = (
     Job("training", "training --steps 80 --turns 3", "training --steps 4 --turns 1 --patch 32 --batch 2"),
     Job("correlate", "correlate --rows 1000000", "correlate --rows 20000 --resamples 0"),
     Job("sequence", "sequence --frames 300 --size 416x240", "sequence --frames 30 --size 64x48"),
-    Job("clip", "clip --frames 16", "clip --frames 2 --size 64x48 --turns 1"),
+    Job(
+        "clip",
+        f"clip --form float32 {_EIGHT.format('low_cost_17')} --frames 8",
+        "clip --frames 2 --size 64x48 --turns 1",
+    ),
     Job(
         "exact",
         "exact --network low_cost_5 --network low_cost_17 --size 640x384",
         "exact --network low_cost_5 --size 64x48 --runs 1",
+    ),
+    Job(
+        "exact-files",
+        " ".join(
+            ("exact", *map(_EIGHT.format, ("low_cost_5", "low_cost_17", "low_cost_75")), "--size 1920x1080 --threads 2")
+        ),
+        f"exact {_EIGHT.format('low_cost_5')} --size 64x48 --runs 1",
     ),
 )
 """What `all` measures: pictures of scikit-image and of noise, minutes in all on two cores."""

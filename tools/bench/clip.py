@@ -4,7 +4,9 @@
 
 Three photographs of scikit-image, side by side and repeated, move by four samples a picture and are coded by libvvenc
 `faster` in low delay. What `codecnn filter --original` does is done with the stream: decode it, read pictures, filter,
-decide by CTU, write Y4M, in float32 and bfloat16 in turn, and in integers with `--integers FILE`.
+decide by CTU, write Y4M, in float32 and bfloat16 in turn, or in one of them with `--form`, and in integers with
+`--integers FILE`. A picture is decided on and written while the next one is in the network, so that the parts may sum
+to more than all.
 """
 
 import argparse
@@ -26,13 +28,14 @@ from skimage.io import imsave
 
 from codecnn.codec.base import CodecSettings
 from codecnn.codec.encoders.libvvenc import encode_argv
-from codecnn.filtering import NetworkFilter, PictureFilter, decide_video, load_filter, stream_qps
+from codecnn.filtering import NetworkFilter, PictureFilter, Precision, decide_video, load_filter, stream_qps
 from codecnn.video import Video, VideoFormat, VideoWriter, create_video, open_like, open_video
 from codecnn.video.process import ffmpeg_path
 from tools.bench._rows import Row, row
 
 STEP = 4
 """Samples that the clip moves by from picture to picture."""
+FORMS: tuple[Precision, ...] = ("float32", "bfloat16")
 PLACES: dict[str, tuple[object, str]] = {
     "reading": (Video, "__getitem__"),
     "the network": (NetworkFilter, "samples"),
@@ -45,6 +48,7 @@ def main(argv: list[str]) -> list[Row]:
     """Measure and print, a row for each form and part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="low_cost_17")
+    parser.add_argument("--form", action="append", choices=FORMS, help="instead of both")
     parser.add_argument("--integers", type=Path, help="as well, written by `codecnn export --format int8`")
     parser.add_argument("--frames", type=int, default=16)
     parser.add_argument("--size", default="1920x1080")
@@ -53,8 +57,7 @@ def main(argv: list[str]) -> list[Row]:
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     filters: dict[str, PictureFilter] = {
-        "float32": load_filter(options.network),
-        "bfloat16": load_filter(options.network, precision="bfloat16"),
+        form: load_filter(options.network, precision=form) for form in options.form or FORMS
     }
     if options.integers is not None:
         filters["integers"] = load_filter(options.integers)
@@ -72,7 +75,7 @@ def main(argv: list[str]) -> list[Row]:
 def rows(form: str, times: dict[str, dict[str, list[float]]], options: argparse.Namespace) -> list[Row]:
     """Seconds a picture of a form, in all and by part, beside those of float32."""
     what = f"{options.size}, `{options.network}` in {form}, {options.threads} threads"
-    peer = None if form == "float32" else "float32"
+    peer = "float32" if form != "float32" and "float32" in times else None
     made = []
     for part, own in times[form].items():
         made.append(row(f"{what}: {part}, a picture", "s", own, peer, times["float32"][part] if peer else ()))

@@ -10,6 +10,7 @@ processor time, which other work disturbs less.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -102,11 +103,16 @@ def measure_file(path: Path, picture: Picture, runs: int, what: str) -> list[Row
     model = create_model(str(card.network)).eval()
     filters: dict[str, Callable[[Picture, int], object]] = {"float": FloatFilter(model)}
     filters |= {engine: ExactFilter(integers, engine=engine) for engine in engines(integers)}
+    peers = ["float"]
+    if find_spec("onnxruntime") is not None:
+        filters["ONNX Runtime"] = peer(model, picture)
+        peers.append("ONNX Runtime")
     times, facts, rows = in_turns(filters, picture, runs), {"file": path.name}, []
-    for engine in engines(integers):
-        rows.append(row(f"`{path.name}` by {engine}, {what}", "s", times[engine], "float", times["float"]))
-        facts[f"{engine}_to_float"] = round(rows[-1]["ratio"], 3)
+    for engine, other in itertools.product(engines(integers), peers):
+        rows.append(row(f"`{path.name}` by {engine}, {what}", "s", times[engine], other, times[other]))
+        facts[f"{engine}_to_{other}"] = round(rows[-1]["ratio"], 3)
     sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
     return rows
 
 
