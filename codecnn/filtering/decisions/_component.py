@@ -52,6 +52,8 @@ class Component:
     ) -> None:
         self.original, self.decoded, self.ctu_size = original, decoded, ctu_size
         self.weight, self.lambda_, self.peak = weight, lambda_, peak
+        # CTU row by CTU row, all that is computed of one stays in the processor's caches.
+        self.bands = [slice(start, start + ctu_size) for start in range(0, len(decoded), ctu_size)]
         self.errors = self._squared_errors(decoded)
 
     def off(self) -> Choice:
@@ -67,7 +69,9 @@ class Component:
         sums = self._residual_sums(samples)
 
         def at(scale: int) -> Iterator[Choice]:
-            full = scaled(self.decoded, samples, scale, self.peak)
+            full = np.empty_like(self.decoded)
+            for band in self.bands:
+                full[band] = scaled(self.decoded[band], samples[band], scale, self.peak)
             errors = self._squared_errors(full)
             bits = mode_bits + (1.0 if scale == SCALE_ONE else 1.0 + _SCALE_BITS)
             yield Choice("on", np.ones_like(errors, np.bool_), scale, full, bits, self.weight * float(errors.sum()))
@@ -87,16 +91,22 @@ class Component:
 
     def _squared_errors(self, plane: Array) -> Floats:
         """Sum of squared differences from the original in each CTU, (CTU rows, CTU columns); whole, so exact."""
-        return self._by_ctu(np.square(np.subtract(self.original, plane, dtype=np.float64)))
+        return np.stack(
+            [
+                ctu_sums(np.square(np.subtract(self.original[band], plane[band], dtype=np.float64)), self.ctu_size)
+                for band in self.bands
+            ]
+        )
 
     def _residual_sums(self, samples: Array) -> Floats:
         """What `residual_scale` takes, by CTU: (5, CTU rows, CTU columns) of N, Σc, Σo, Σc², Σco."""
-        c = np.subtract(samples, self.decoded, dtype=np.float64)
-        o = np.subtract(self.original, self.decoded, dtype=np.float64)
-        return np.stack([self._by_ctu(part) for part in (np.ones_like(c), c, o, c * c, c * o)])
 
-    def _by_ctu(self, plane: Floats) -> Floats:
-        return ctu_sums(plane, self.ctu_size).reshape(-(-plane.shape[0] // self.ctu_size), -1)
+        def sums(band: slice) -> Floats:
+            c = np.subtract(samples[band], self.decoded[band], dtype=np.float64)
+            o = np.subtract(self.original[band], self.decoded[band], dtype=np.float64)
+            return np.stack([ctu_sums(part, self.ctu_size) for part in (np.ones_like(c), c, o, c * c, c * o)])
+
+        return np.stack([sums(band) for band in self.bands], axis=1)
 
 
 def residual_scale(count: float, c: float, o: float, cc: float, co: float) -> int:
