@@ -13,7 +13,9 @@ from codecnn.dataset.store import open_store
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import load_filter
 from codecnn.filtering.integer import ExactFilter, filter_reference, integer_path, load_integer
+from codecnn.filtering.integer._convert import source_card
 from codecnn.models import save_weights
+from codecnn.models.card import as_card
 from codecnn.quality.metrics import psnr
 from codecnn.video import Picture, open_video
 from tests.helpers.integer_zoo import formula_model, formula_network
@@ -105,3 +107,11 @@ def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
     assert exact["loss_to_float"]["db"]["y"]["mean"] == pytest.approx(np.mean(losses), abs=1e-9)
     assert max(abs(loss) for loss in losses) > 0
     assert any("integers against" in note and "in float: PSNR Y" in note for note in exact["notes"])
+
+
+def test_what_other_integers_lost_is_not_on_the_card_of_new_ones():
+    """The test of the weights is taken over; the losses in it are those of integers that were made before."""
+    test = {"gain_db": {"y": {"mean": 0.2}}, "bd_rate": {"y": -3.0}}
+    taken = source_card(as_card({"sha256": "a", "test": test | {"integers_lose": {"db": {}}}}))
+    assert taken == {"test": test, "source_sha256": "a"}
+    assert source_card(as_card({"sha256": "a"})) == {"source_sha256": "a"}
