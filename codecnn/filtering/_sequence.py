@@ -98,7 +98,7 @@ def _write(
     """Write what `make` gives of each picture: a function for the rest of the work, done beside the next picture's."""
     if len(qps) not in (1, len(video)):
         raise ConfigError(f"{len(qps)} QPs were given for {len(video)} pictures: give one, or one a picture")
-    with create_video(output, video.format) as out, ThreadPoolExecutor(1) as beside:
+    with create_video(output, video.format) as out, ThreadPoolExecutor(1) as pool:
         ending: Future[None] | None = None
 
         def end(number: int, picture: Picture, rest: Callable[[], Picture]) -> None:
@@ -112,6 +112,6 @@ def _write(
             rest = make(number, picture, qps[0] if len(qps) == 1 else qps[number])
             if ending is not None:
                 ending.result()
-            ending = beside.submit(end, number, picture, rest)
+            ending = pool.submit(end, number, picture, rest)
         if ending is not None:
             ending.result()

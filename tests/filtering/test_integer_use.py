@@ -115,3 +115,17 @@ def test_what_other_integers_lost_is_not_on_the_card_of_new_ones():
     taken = source_card(as_card({"sha256": "a", "test": test | {"integers_lose": {"db": {}}}}))
     assert taken == {"test": test, "source_sha256": "a"}
     assert source_card(as_card({"sha256": "a"})) == {"source_sha256": "a"}
+
+
+def test_what_is_inexact_is_off_until_the_last_tile_is_done():
+    """For tiles that are computed at a time too, of which one ends before another."""
+    filter_ = ExactFilter(formula_network("low_cost_5", {"features": 8, "blocks": 2}), tile=40)
+    precision = lambda: torch.backends.mkldnn.conv.fp32_precision  # noqa: E731
+    before, seen, compute = precision(), [], filter_.fast
+    assert before != "ieee"
+    filter_.fast = lambda planes, **others: seen.append(precision()) or compute(planes, **others)
+    torch.set_num_threads(2)
+    filter_(Picture((np.full((100, 120), 500, np.uint16),), 10), 37)
+    assert len(seen) > 2
+    assert set(seen) == {"ieee"}
+    assert precision() == before

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from codecnn.codec import read_blocks
-from codecnn.errors import ConfigError
-from codecnn.filtering import FloatFilter, candidates, filter_video, planes_beside, stream_qps
+from codecnn.errors import ConfigError, FormatError
+from codecnn.filtering import FloatFilter, candidates, decide_video, filter_video, planes_beside, stream_qps
 from codecnn.models import create_model, save_weights
 from codecnn.video import VideoFormat, create_video, open_video
 from codecnn.video.raw import forget_pages
@@ -279,6 +279,14 @@ def test_a_sequence_that_fails_leaves_nothing(decoded, tmp_path):
     output = tmp_path / "out" / "o_48x32_10bit.yuv"
     with open_video(decoded) as video, pytest.raises(RuntimeError):
         filter_video(FloatFilter(network()), video, [32], output, beside=broken)
+    assert not list(output.parent.glob("*"))
+
+
+def test_a_decision_that_fails_beside_the_next_picture_is_raised(decoded, tmp_path):
+    original = write(tmp_path / "original_40x32_10bit.yuv", VideoFormat(40, 32, "420", 10))
+    output = tmp_path / "out" / "o_48x32_10bit.yuv"
+    with open_video(decoded) as video, open_video(original) as originals, pytest.raises(FormatError, match="40x32"):
+        decide_video(FloatFilter(network()), video, originals, [32], output)
     assert not list(output.parent.glob("*"))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import resource
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from codecnn.models import (
 )
 from codecnn.models._blocks import Block, InPlace
 from codecnn.models._conditioning import QpModulation
+from codecnn.models._fused import Scratch
 from codecnn.models.activations import inference_peak, probe_planes, training_peak
 from codecnn.models.planes import KNOWN_PLANES
 from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_picture, random_planes, zoo_model
@@ -248,6 +250,15 @@ def test_fused_blocks_are_the_blocks(network, conditioning, dtype):
             error = 1e-5 if dtype == torch.float32 else 1e-6 if network == "low_cost_5" else 1e-12
             torch.testing.assert_close(ready(planes), expected, rtol=0, atol=error)
             assert all(torch.equal(planes[name], plane) for name, plane in given.items())
+
+
+def test_threads_do_not_write_into_each_other_s_scratch():
+    scratch, x = Scratch(), torch.zeros(1, 3, 8, 8)
+    mine = scratch.like(x, "sum", 2)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(scratch.like, x, "sum", 2).result()
+    assert other.data_ptr() != mine.data_ptr()
+    assert scratch.like(x, "sum", 2) is mine
 
 
 def test_a_prepared_network_does_not_change_with_its_source():

@@ -211,9 +211,8 @@ def test_the_parts_of_a_clip_are_all_of_it(capfd):
         whole = took.pop("all")
         assert min(took.values()) > 0
         assert max(took.values()) <= whole
-        assert (
-            0.5 * whole < sum(took.values()) <= 2 * whole
-        )  # one picture's decisions go on beside the next one's network
+        # One picture is decided on and written beside the next one's network.
+        assert 0.5 * whole < sum(took.values()) <= 2 * whole
 
 
 @pytest.mark.parametrize("words", [words for job in _all.JOBS for words in (job.words, job.quick)])

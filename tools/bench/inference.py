@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import FloatFilter, in_tiles
-from codecnn.models import FilterNetwork, create_model, list_models, named_outputs, prepare
+from codecnn.models import FilterNetwork, create_model, list_models, named_outputs
 from codecnn.models.families.rdn import RDN
 from tools.bench._rows import Row, peak_mib, row
 from tools.bench.tiles import awake
@@ -142,7 +142,8 @@ def measure_way(way: str, args: argparse.Namespace) -> dict[str, float]:
     model = awake(args.network)
     planes = picture(model, *_size(args.size))
     height, width = planes["rec_y"].shape[2:]
-    run, (tile, threads) = prepare(model), FloatFilter(model).tiles((height, width))
+    ours = FloatFilter(model)
+    run, (tile, threads) = ours.model, ours.tiles((height, width))
     if way == "eager":
         module = EagerRDN(model).eval() if is_eager_rdn(model) else model
         run, tile, threads = (lambda given: named_outputs(module(given))), None, 1
