@@ -15,7 +15,7 @@ picture. A plane that a picture does not have is made up: unf_y of noise on it, 
 import argparse
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +45,7 @@ from codecnn.video import Picture, read_still
 
 SHIPPED, EIGHT = "zoo/", "int8/"
 WINDOW_GMACS = 3.0
-"""Multiply-accumulates of a window; it keeps the plain form to seconds."""
+"""Multiply-accumulates of a window, where the picture is as large; it keeps the plain form to seconds."""
 
 
 def names() -> list[str]:
@@ -157,7 +157,7 @@ def in_batches(
     return wrong
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Compare until every network has its multiply-accumulates; 1 where a sample differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pictures", nargs="+", type=Path)
@@ -165,20 +165,26 @@ def main() -> int:
     parser.add_argument("--gmacs", type=float, default=12, help="billions of multiply-accumulates a network")
     parser.add_argument("--network", action="append", choices=names())
     parser.add_argument("--device", default="cpu")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
 
-    done = Counter(line["network"] for line in read_jsonl(given.output))
+    done, spent = Counter[str](), defaultdict[str, float](float)
+    for line in read_jsonl(given.output):
+        done[line["network"]] += 1
+        spent[line["network"]] += line["gmacs"]
     pictures = [read_still(path, chroma="420", bit_depth=10) for path in given.pictures]
     for name in given.network or names():
         model, network = network_of(name, pictures[0])
         macs = complexity(model).kmac_per_pixel * 1000
-        windows = max(1, round(given.gmacs / WINDOW_GMACS))
-        for number in range(done[name], windows):
-            rng = np.random.default_rng([number, *name.encode()])
+        while spent[name] < given.gmacs:
+            rng = np.random.default_rng([done[name], *name.encode()])
             picture = window(pictures, rng, WINDOW_GMACS * 1e9 / macs)
             qp = int(rng.integers(64))
             found = differing(network, picture, qp, given.device, rng)
-            append_jsonl(given.output, {"network": name, "window": number, "qp": qp, "device": given.device} | found)
+            gmacs = picture.y.size * macs / 1e9
+            about = {"network": name, "window": done[name], "gmacs": gmacs, "qp": qp, "device": given.device}
+            append_jsonl(given.output, about | found)
+            done[name] += 1
+            spent[name] += gmacs
     lines = read_jsonl(given.output)
     wrong = sum(sum(line["differing"].values()) for line in lines)
     samples = Counter[str]()
@@ -189,4 +195,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
