@@ -16,6 +16,7 @@ import torch
 from codecnn.models import create_model, list_models
 from codecnn.models.card import as_card
 from tools.bench import _all, _table, inference
+from tools.bench._peers import in_onnxruntime, in_openvino
 from tools.bench._rows import peak_mib, row
 
 PLACE = {
@@ -89,7 +90,7 @@ def test_a_peer_gives_the_networks_picture(way, name, tmp_path):
 
     model = inference.awake(name)
     export_onnx(tmp_path / "m.onnx", model)
-    run = {"onnxruntime": inference.in_onnxruntime, "openvino": inference.in_openvino}[way](tmp_path / "m.onnx", 1)
+    run = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}[way](tmp_path / "m.onnx", 1)
     planes = inference.picture(model, 50, 34)
     with torch.inference_mode():
         found = inference.in_tiles(run, model, planes, tile=None)

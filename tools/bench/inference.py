@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import FloatFilter, in_tiles
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs
 from codecnn.models.families.rdn import RDN
+from tools.bench._peers import Planes, in_onnxruntime, in_openvino
 from tools.bench._rows import Row, peak_mib, row
 from tools.bench.tiles import awake
 
@@ -45,9 +45,6 @@ NEEDS = {
 """The ways, and the packages that each takes; an export is checked by onnxruntime, whoever runs it."""
 TOLERANCE = 1e-4
 QP = 37
-
-Planes = Mapping[str, Tensor]
-Run = Callable[[Planes], dict[str, Tensor]]
 
 
 class EagerRDN(nn.Module):
@@ -86,38 +83,6 @@ def is_eager_rdn(model: FilterNetwork) -> bool:
         and all(block.local_residual for block in model.blocks)
         and not model.predicts_picture
     )
-
-
-def in_onnxruntime(path: Path, threads: int) -> Run:
-    """The outputs of an ONNX file by ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    inputs, outputs = ([one.name for one in ends] for ends in (session.get_inputs(), session.get_outputs()))
-
-    def run(planes: Planes) -> dict[str, Tensor]:
-        made = session.run(outputs, {name: planes[name].numpy() for name in inputs})
-        return {name: torch.from_numpy(plane) for name, plane in zip(outputs, made, strict=True)}
-
-    return run
-
-
-def in_openvino(path: Path, threads: int) -> Run:
-    """The outputs of an ONNX file by OpenVINO; in float32, as some CPUs would otherwise take bfloat16."""
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    core = openvino.Core()
-    compiled = core.compile_model(core.read_model(path), "CPU", settings)
-    inputs, outputs = ([one.any_name for one in ends] for ends in (compiled.inputs, compiled.outputs))
-
-    def run(planes: Planes) -> dict[str, Tensor]:
-        made = compiled({name: planes[name].numpy() for name in inputs}, share_inputs=True)
-        return {name: torch.from_numpy(made[name]) for name in outputs}
-
-    return run
 
 
 def picture(model: FilterNetwork, width: int, height: int) -> dict[str, Tensor]:
