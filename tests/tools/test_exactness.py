@@ -46,5 +46,7 @@ def test_a_sample_that_differs_is_counted(compared, monkeypatch):
 
     monkeypatch.setattr(exactness, "ExactFilter", OneOff)
     status, told, lines = compared(0.001)
-    assert (status, told["differing"]) == (1, 3 * len(lines))
-    assert lines[0]["differing"]["whole"] == 1
+    made_alone = [way for way in lines[0]["differing"] if way != "batch"]  # with the ways by bytes where they are exact
+    assert len(made_alone) >= 3
+    assert (status, told["differing"]) == (1, len(made_alone) * len(lines))
+    assert all(lines[0]["differing"][way] == 1 for way in made_alone)
