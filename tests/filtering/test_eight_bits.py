@@ -21,10 +21,12 @@ from codecnn.filtering.integer import (
     integer_path,
     source_card,
 )
-from codecnn.filtering.integer._bytes import ByteNetwork, computes_bytes
+from codecnn.filtering.integer._fast import FastNetwork
+from codecnn.filtering.integer._lanes import products
+from codecnn.filtering.integer._rows import RowNetwork
 from codecnn.filtering.integer.file import check_planes, load_integer, md5_of, save_integer
 from codecnn.filtering.integer.reference import rounded_to_even, run_reference
-from codecnn.models import list_models, load_model, save_weights
+from codecnn.models import list_models, load_model, save_weights, weights_path
 from codecnn.models.graph.nodes import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
 from codecnn.verbs import _entries
@@ -51,12 +53,14 @@ GOLDEN = {
     "vrcnn": "be79712892f0a94e7e3ec7472b0d1fea",
 }
 """MD5 of the samples at QP 37 that `formula_eight` makes of the picture of `check_planes`."""
+BY = ["plain", "dots", "tiles"]
+"""What multiplies bytes, the quickest last; a processor that has one has those before."""
 ENGINES = ("float32", "float64", "int8")
-needs_bytes = pytest.mark.skipif(not computes_bytes(), reason="this processor has no exact convolutions of bytes")
+needs_bytes = pytest.mark.skipif(products() == "plain", reason="this processor multiplies no bytes")
 
 
 def here(names=ENGINES):
-    return [name for name in names if name != "int8" or computes_bytes()]
+    return [name for name in names if name != "int8" or products() != "plain"]
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -127,32 +131,58 @@ def test_batches_layouts_and_threads_change_nothing(name):
         assert_same(alone, {output: plane[3:4] for output, plane in expected.items()})
 
 
-@needs_bytes
-@pytest.mark.parametrize("name", ["low_cost_17", "low_cost_5", "rdn"])
-def test_convolutions_of_features_are_of_bytes(name):
-    """All but the first, whose samples have more bits than a byte."""
+@pytest.mark.parametrize("name", list_models())
+def test_rows_make_the_samples_however_bytes_are_multiplied(name):
+    """By plain loops on every processor, by VPDPBUSD and by AMX where they are; all convolutions are among them."""
     network = formula_eight(name)
-    engine = ByteNetwork(network)
-    engine({plane: torch.zeros(1, 1, 32, 32) for plane in network.graph.planes}, 30, 10)
-    convolutions = [node.name for node in network.graph.nodes if node.op == "conv"]
-    modulations = [node.name for node in network.graph.nodes if node.op == "modulate"]
-    assert {name for name, _ in engine.layers} == {*convolutions[1:], *modulations}
+    given = random_integers(network, 48, 40, seed=2)
+    planes = {plane: torch.from_numpy(x.astype(np.float32)) for plane, x in given.items()}
+    expected = FastNetwork(network)(planes, 32, 10)
+    for by in BY[: BY.index(products()) + 1]:
+        rows = RowNetwork(network, by)
+        in_rows = [step.node.name for step in rows.steps if step.weights]
+        whole = [node.name for node in rows.front if node.op == "conv"]
+        assert sorted(in_rows + whole) == sorted(node.name for node in network.graph.nodes if node.op == "conv")
+        made = rows(planes, 32, 10)
+        for output, plane in expected.items():
+            assert torch.equal(made[output], plane), by
+
+
+@needs_bytes
+@pytest.mark.parametrize("name", ["low_cost_17", "low_cost_5", "low_cost_yuv_17"])
+def test_wide_windows_of_smooth_pictures(name):
+    """oneDNN's convolutions of bytes, which were used before, made other samples there where they took AMX."""
+    network, _ = load_integer(integer_path(weights_path(name), 8))
+    y, x = np.mgrid[:300, :420]
+    smooth = (500 + 300 * np.sin(x / 90) * np.cos(y / 70)).astype(np.uint16)
+    planes = {"rec_y": smooth} | {plane: smooth[::2, ::2] for plane in network.graph.planes if plane != "rec_y"}
+    expected = exact(network, planes, 42, engine="float32")
+    assert_same(exact(network, planes, 42, engine="int8"), expected)
+    assert any((expected[name] != planes[f"rec_{name}"]).any() for name in expected)
+
+
+def test_what_a_processor_cannot_multiply_is_refused(monkeypatch):
+    monkeypatch.setattr("codecnn.filtering.integer._rows.products", lambda: "plain")
+    network = formula_eight("low_cost_5")
+    assert engines(network) == ["float32"]
+    with pytest.raises(ModelError, match="does not multiply by tiles"):
+        RowNetwork(network, "tiles")
 
 
 OTHER_PROCESSOR = """
-from codecnn.filtering.integer._bytes import computes_bytes
+from codecnn.filtering.integer._lanes import products
 from codecnn.filtering.integer.file import check_planes, md5_of
 from tests.filtering.test_integer import exact
 from tests.helpers.integer_zoo import formula_eight
 
 network = formula_eight("low_cost_17")
-print(computes_bytes(), md5_of(exact(network, check_planes(network))))
+print(products() != "plain", md5_of(exact(network, check_planes(network))))
 """
 
 
 @pytest.mark.parametrize(("isa", "pytorch"), [("AVX2", "avx2"), ("AVX512_CORE", "default")])
 def test_a_processor_without_vnni_makes_the_same_samples(isa, pytorch):
-    """oneDNN adds two products in 16 bits there, which two of 255·127 leave: bytes are not used."""
+    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, switches the engine of bytes off as well."""
     limits = {"ONEDNN_MAX_CPU_ISA": isa, "ATEN_CPU_CAPABILITY": pytorch}
     run = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESSOR],
@@ -167,7 +197,7 @@ def test_a_processor_without_vnni_makes_the_same_samples(isa, pytorch):
 def test_networks_of_16_bits_have_no_engine_of_bytes():
     network = formula_network("low_cost_5")
     assert engines(network) == ["float32"]
-    with pytest.raises(ModelError, match="no exact convolutions of bytes"):
+    with pytest.raises(ModelError, match="do not go row by row"):
         build_engine(network, "int8")
 
 
@@ -292,7 +322,7 @@ def _picture(planes):
 
 
 def test_a_byte_that_saturates_otherwise_is_still_exact():
-    """Bounds that a conversion to bytes does not give by itself take another way through the engine."""
+    """Bounds that a conversion to bytes does not give by itself."""
     rng = np.random.default_rng(0)
     planes = {"rec_y": rng.integers(0, 1024, (30, 30)).astype(np.uint16)}
     for low, high in ((-128, 127), (-100, 90), (0, 127), (0, 255), (0, 100), (-2000, 2000)):
@@ -304,7 +334,7 @@ def test_a_byte_that_saturates_otherwise_is_still_exact():
 
 
 def test_a_tensor_that_is_used_again_survives_the_sum():
-    """oneDNN writes a sum over the tensor that it is added to."""
+    """A tensor may be multiplied and added at once."""
     network = eight(np.full((1, 1, 1, 1), 3), 4, skip=1)
     again = Node("c", "conv", ("a", "b"), network.graph.nodes[2].values, network.graph.nodes[2].tensors)
     nodes = (*network.graph.nodes[:3], again, replace(network.graph.nodes[3], inputs=("c", "rec_y")))

@@ -10,9 +10,9 @@ from torch import Tensor
 from codecnn.filtering._frame import in_tiles
 from codecnn.filtering._picture_filter import FilterOptions, NetworkFilter
 from codecnn.filtering._tile_memory import TileMemory, measured
-from codecnn.filtering.integer._bytes import ByteNetwork, computes_bytes
 from codecnn.filtering.integer._fast import FastNetwork, exact_arithmetic
 from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.filtering.integer._rows import RowNetwork, goes_in_rows
 from codecnn.models.planes import CHROMA_PLANES
 
 Engine = Literal["float32", "float64", "int8"]
@@ -24,15 +24,15 @@ def engines(network: IntegerNetwork, device: str | torch.device = "cpu") -> list
     """What can compute a network on a device, all to the same samples, apart from "float64": all in float64.
 
     "float32"  float convolutions, each in float32 where its sums are proven to fit
-    "int8"     of a network of 8 bits, oneDNN's convolutions of bytes on processors with VNNI or AMX
+    "int8"     of a network of 8 bits, row by row in products of bytes, on processors with AVX512_VNNI or AMX
     """
-    bytes_too = network.bits == 8 and torch.device(device).type == "cpu" and computes_bytes()
-    return ["float32", "int8"] if bytes_too else ["float32"]
+    rows_too = torch.device(device).type == "cpu" and goes_in_rows(network)
+    return ["float32", "int8"] if rows_too else ["float32"]
 
 
 def build_engine(network: IntegerNetwork, engine: Engine, device: str | torch.device = "cpu") -> FastNetwork:
     """The network ready to run by an engine; raises ModelError for one that is not among `engines`."""
-    return ByteNetwork(network) if engine == "int8" else FastNetwork(network, device, wide=engine == "float64")
+    return RowNetwork(network) if engine == "int8" else FastNetwork(network, device, wide=engine == "float64")
 
 
 def _fastest(network: IntegerNetwork, device: str | torch.device) -> FastNetwork:

@@ -6,7 +6,7 @@ changes no digit, and what is left of the rounding shift is a floor.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -39,7 +39,6 @@ class FastNetwork:
         self.network = network
         self.device = torch.device(device)
         self.types: dict[str, torch.dtype] = {}
-        self.zeros: dict[str, int | None] = {}
         self.tensors: dict[str, dict[str, Tensor]] = {}
         # cuDNN and cuBLAS may compute float32 in fewer bits (TF32), or by transforms; float64 they multiply and add.
         wide = wide or self.device.type != "cpu"
@@ -52,16 +51,19 @@ class FastNetwork:
 
     def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
         check_bit_depth(self.network, bit_depth)
-
-        def compute(node: Node, inputs: list[Tensor]) -> Tensor:
-            if node.op == "plane":
-                return _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
-            if node.op == "output":
-                return self._output(node, inputs[0], planes, qp, bit_depth)
-            return self._compute(node, inputs, qp)
-
         with torch.inference_mode(), exact_arithmetic(self.device.type):
-            return walk(self.network.graph.nodes, compute)
+            return self._computed(lambda node, inputs: self._node(node, inputs, planes, qp, bit_depth), qp)
+
+    def _computed(self, compute: Callable[[Node, list[Tensor]], Tensor], qp: int) -> dict[str, Tensor]:
+        """The outputs, from what computes a node."""
+        return walk(self.network.graph.nodes, compute)
+
+    def _node(self, node: Node, inputs: list[Tensor], planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
+        if node.op == "plane":
+            return _centred(node.name, planes[node.name], bit_depth, self.network.bit_depth)
+        if node.op == "output":
+            return self._output(node, inputs[0], planes, qp, bit_depth)
+        return self._compute(node, inputs, qp)
 
     def _compute(self, node: Node, inputs: list[Tensor], qp: int) -> Tensor:
         if node.op == "qp":
@@ -70,26 +72,21 @@ class FastNetwork:
         kind = self.types[node.name]
         if kind == torch.float32 and node.op in ("conv", "modulate") and self.device.type == "cpu":
             return self._in_passes(node, inputs, qp)
-        numbers = [_numbers(x, self.zeros.get(name)).to(kind) for x, name in zip(inputs, node.inputs, strict=True)]
-        made = _COMPUTE[node.op](node, numbers, self.tensors[node.name], qp)
+        made = _COMPUTE[node.op](node, [x.to(kind) for x in inputs], self.tensors[node.name], qp)
         return self._saturated(node, made) if "low" in node.values else made.to(torch.float32)
 
     def _in_passes(self, node: Node, inputs: list[Tensor], qp: int) -> Tensor:
         """A convolution or modulation in float32 on a CPU: one pass over memory beside the convolution itself."""
-        tensors, zero = self.tensors[node.name], self.zeros.get(node.inputs[0])
+        tensors = self.tensors[node.name]
         if node.op == "modulate":
-            return modulated(inputs[0], zero, tensors["factor"][qp], tensors["offset"][qp], self._ending(node))
-        return self._ended(node, _convolved(node, _numbers(inputs[0], zero), tensors), inputs)
-
-    def _ended(self, node: Node, sums: Tensor, inputs: list[Tensor]) -> Tensor:
-        """The tensor of a convolution's sums in float32, over which it may be written."""
+            return modulated(inputs[0], tensors["factor"][qp], tensors["offset"][qp], self._ending(node))
+        sums = _convolved(node, inputs[0], tensors)
         if len(inputs) == 1:
             return saturated(sums, self._ending(node))
-        scale = 2.0 ** -node.values["skip"]
-        return summed(sums, inputs[1], self.zeros.get(node.inputs[1]), scale, self._ending(node))
+        return summed(sums, inputs[1], 2.0 ** -node.values["skip"], self._ending(node))
 
     def _ending(self, node: Node) -> Ending:
-        return Ending(node.values["low"], node.values["high"], self.network.bits == 8, self.zeros.get(node.name))
+        return Ending(node.values["low"], node.values["high"], self.network.bits == 8)
 
     def _saturated(self, node: Node, sums: Tensor) -> Tensor:
         """What becomes of a node's sums, which are divided by the power of two that they are shifted by."""
@@ -103,7 +100,7 @@ class FastNetwork:
         return sums.clamp_(node.values["low"], node.values["high"]).to(torch.float32)
 
     def _output(self, node: Node, x: Tensor, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
-        gain, x = self.tensors[node.name]["gain"], _numbers(x, self.zeros.get(node.inputs[0]))
+        gain = self.tensors[node.name]["gain"]
         shift = gain_shift(node, bit_depth)
         factor = gain[qp if len(gain) > 1 else 0].to(torch.float64) * 2.0**-shift
         if self.network.bits == 8:
@@ -162,12 +159,6 @@ def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -
         return plane * (1 << (network_bit_depth - bit_depth)) - middle
     scaled = (plane.to(torch.float64) * (1 << network_bit_depth) + 0.5).floor_()
     return (scaled.clamp_(0, 2 * middle - 1) - middle).to(torch.float32)
-
-
-def _numbers(x: Tensor, zero: int | None) -> Tensor:
-    """A tensor's integers as floating-point numbers, also of bytes with the zero point `zero`."""
-    # A byte less a Python float is float32, in one pass.
-    return x if zero is None else x - float(zero)
 
 
 def _convolved(node: Node, x: Tensor, tensors: dict[str, Tensor]) -> Tensor:

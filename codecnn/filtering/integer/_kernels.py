@@ -23,55 +23,15 @@ def round_own(sums: Array, low: np.float32, high: np.float32, to_even: bool) -> 
 
 
 @compiled_entry
-def round_into(sums: Array, made: Array, low: np.float32, high: np.float32, to_even: bool, zero: np.float32) -> None:
+def add_own(sums: Array, second: Array, scale: np.float32, low: np.float32, high: np.float32, to_even: bool) -> None:
     for i in range(sums.size):
-        made[i] = _ended(sums[i], low, high, to_even) + zero
-
-
-@compiled_entry
-def add_own(
-    sums: Array,
-    second: Array,
-    second_zero: np.float32,
-    scale: np.float32,
-    low: np.float32,
-    high: np.float32,
-    to_even: bool,
-) -> None:
-    for i in range(sums.size):
-        sums[i] = _ended(sums[i] + scale * (np.float32(second[i]) - second_zero), low, high, to_even)
-
-
-@compiled_entry
-def add_into(
-    sums: Array,
-    second: Array,
-    made: Array,
-    second_zero: np.float32,
-    scale: np.float32,
-    low: np.float32,
-    high: np.float32,
-    to_even: bool,
-    zero: np.float32,
-) -> None:
-    for i in range(sums.size):
-        number = sums[i] + scale * (np.float32(second[i]) - second_zero)
-        made[i] = _ended(number, low, high, to_even) + zero
+        sums[i] = _ended(sums[i] + scale * second[i], low, high, to_even)
 
 
 @compiled_entry
 def modulate_into(
-    x: Array,
-    x_zero: np.float32,
-    factor: Array,
-    offset: Array,
-    made: Array,
-    low: np.float32,
-    high: np.float32,
-    to_even: bool,
-    zero: np.float32,
+    x: Array, factor: Array, offset: Array, made: Array, low: np.float32, high: np.float32, to_even: bool
 ) -> None:
     for pixel in range(x.shape[0]):
         for c in range(x.shape[1]):
-            number = (np.float32(x[pixel, c]) - x_zero) * factor[c] + offset[c]
-            made[pixel, c] = _ended(number, low, high, to_even) + zero
+            made[pixel, c] = _ended(x[pixel, c] * factor[c] + offset[c], low, high, to_even)

@@ -24,47 +24,39 @@ class Ending:
 
     low, high   between which they are saturated
     to_even     they are rounded to the nearest integer, halves to the even one; otherwise down
-    zero        the zero point of the bytes that they are stored as; None for float32
     """
 
     low: int
     high: int
     to_even: bool
-    zero: int | None = None
 
 
 def saturated(sums: Tensor, ending: Ending) -> Tensor:
-    """The tensor (n, c, h, w) of float32 sums, which may be written over them."""
+    """The tensor (n, c, h, w) of float32 sums, written over them."""
     # numba takes half a second to import, which filters in float do not need.
-    from codecnn.filtering.integer._kernels import round_into, round_own
+    from codecnn.filtering.integer._kernels import round_own
 
-    return _passed(round_own, round_into, sums, (), (), ending)
-
-
-def summed(sums: Tensor, second: Tensor, zero: int | None, scale: float, ending: Ending) -> Tensor:
-    """The tensor of float32 sums and `scale` times another tensor, of float32 or of bytes with the zero point `zero`.
-
-    It may be written over the sums.
-    """
-    from codecnn.filtering.integer._kernels import add_into, add_own
-
-    numbers = np.float32(zero or 0), np.float32(scale)
-    return _passed(add_own, add_into, sums, (second,), numbers, ending)
+    return _passed(round_own, sums, (), (), ending)
 
 
-def modulated(x: Tensor, zero: int | None, factor: Tensor, offset: Tensor, ending: Ending) -> Tensor:
-    """The tensor factor[c] · x + offset[c] of one of float32 or of bytes with the zero point `zero`."""
+def summed(sums: Tensor, second: Tensor, scale: float, ending: Ending) -> Tensor:
+    """The tensor of float32 sums and `scale` times another tensor, written over the sums."""
+    from codecnn.filtering.integer._kernels import add_own
+
+    return _passed(add_own, sums, (second,), (np.float32(scale),), ending)
+
+
+def modulated(x: Tensor, factor: Tensor, offset: Tensor, ending: Ending) -> Tensor:
+    """The tensor factor[c] · x + offset[c]."""
     from codecnn.filtering.integer._kernels import modulate_into
 
     source = _by_pixel(x)
-    kind = torch.float32 if ending.zero is None else torch.uint8
-    made = torch.empty_like(x, dtype=kind, memory_format=torch.channels_last)
-    target = _by_pixel(made)
-    by_channel, middle, shift = (factor.numpy(), offset.numpy()), np.float32(zero or 0), np.float32(ending.zero or 0)
+    made = torch.empty_like(x, memory_format=torch.channels_last)
+    target, by_channel = _by_pixel(made), (factor.numpy(), offset.numpy())
     low, high, to_even = _numbers(ending)
 
     def part(rows: slice) -> None:
-        modulate_into(source[rows], middle, *by_channel, target[rows], low, high, to_even, shift)
+        modulate_into(source[rows], *by_channel, target[rows], low, high, to_even)
 
     _in_threads(part, *source.shape)
     return made
@@ -72,25 +64,19 @@ def modulated(x: Tensor, zero: int | None, factor: Tensor, offset: Tensor, endin
 
 def _passed(
     own: Callable[..., None],
-    into: Callable[..., None],
     sums: Tensor,
     seconds: tuple[Tensor, ...],
     numbers: tuple[np.float32, ...],
     ending: Ending,
 ) -> Tensor:
-    """What `own` writes over sums, or `into` into bytes."""
-    sums = sums.contiguous(memory_format=torch.channels_last)
-    made = sums if ending.zero is None else torch.empty_like(sums, dtype=torch.uint8)
-    source, target, *added = (_by_pixel(x) for x in (sums, made, *seconds))
+    """What `own` writes over sums."""
+    made = sums.contiguous(memory_format=torch.channels_last)
+    tensors = [_by_pixel(x) for x in (made, *seconds)]
 
     def part(rows: slice) -> None:
-        read = [one[rows].reshape(-1) for one in (source, *added)]
-        if ending.zero is None:
-            own(*read, *numbers, *_numbers(ending))
-        else:
-            into(*read, target[rows].reshape(-1), *numbers, *_numbers(ending), np.float32(ending.zero))
+        own(*(one[rows].reshape(-1) for one in tensors), *numbers, *_numbers(ending))
 
-    _in_threads(part, *source.shape)
+    _in_threads(part, *tensors[0].shape)
     return made
 
 

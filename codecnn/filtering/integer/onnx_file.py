@@ -12,7 +12,6 @@ import onnx
 
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ModelError
-from codecnn.filtering.integer._bytes import natural, zero_point
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer.reference import run_reference
 from codecnn.models.graph.nodes import MOVES, Array, Node
@@ -22,6 +21,11 @@ from codecnn.runs import atomic_path
 
 CHECKED = ((40, 64, 22), (24, 32, 37))
 """Height and width of the luma, and QP, of the noise that a file is tried on before it is written."""
+
+
+_MOVED_AS_BYTES = ("concat", "crop", "unshuffle", "shuffle")
+_NATURAL = {(-128, 127): "none", (0, 127): "relu", (0, 255): "none"}
+"""What saturates by itself where a result becomes a byte, and the activation that is needed in front of that."""
 
 
 def export_integers(path: Path | str, network: IntegerNetwork) -> None:
@@ -49,6 +53,19 @@ def run_samples(
     given = {name: x.astype(np.float32) * (unit if name in SAMPLE_PLANES else 1) for name, x in planes.items()}
     given["qp"] = np.full((len(planes["rec_y"]), 1, 1, 1), qp / QP_SCALE, np.float32)
     return {name: x / unit for name, x in run_onnx(content, given, plain=plain).items()}
+
+
+def _natural(node: Node) -> str | None:
+    return _NATURAL.get((node.values["low"], node.values["high"]))
+
+
+def _zero_point(node: Node, zeros: list[int | None]) -> int | None:
+    """The zero point of a node's bytes; None where they are float32 tensors."""
+    if node.op in _MOVED_AS_BYTES:
+        return zeros[0] if len(set(zeros)) == 1 else None
+    if "low" in node.values and _natural(node) is not None:
+        return 0 if node.values["high"] == 255 else 128
+    return None
 
 
 def _noise(network: IntegerNetwork, height: int, width: int) -> dict[str, Array]:
@@ -94,7 +111,7 @@ class _Exact:
 
     def write(self, node: Node) -> None:
         writer, name, x = self.writer, node.name, [self.made[one] for one in node.inputs]
-        self.zeros[name] = zero = zero_point(node, [self.zeros[one] for one in node.inputs])
+        self.zeros[name] = zero = _zero_point(node, [self.zeros[one] for one in node.inputs])
         middle = float(1 << (self.network.bit_depth - 1))
         match node.op:
             case "plane":
@@ -165,7 +182,7 @@ class _Exact:
         if zero is None:
             rounded = self.writer.add("Round", f"{name}.rounded", sums)
             return self._clipped(name, rounded, node.values["low"], node.values["high"])
-        if natural(node) == "relu":
+        if _natural(node) == "relu":
             sums = self.writer.add("Relu", f"{name}.positive", sums)
         return self._as_bytes(name, sums, zero)
 

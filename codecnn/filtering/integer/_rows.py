@@ -1,0 +1,224 @@
+"""Networks of 8 bits row by row: every operation makes a row of pixels as soon as what it reads is there.
+
+What lies between two operations is a few rows, which stay in the processor's caches, where other engines write whole
+tensors and read them again. Sums are of products of bytes. A tensor of more than 8 bits is two planes of
+bytes, its weights are two bytes as well, and the sums of their four products are put together when they are rounded.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from codecnn.errors import ModelError
+from codecnn.filtering.integer._fast import FastNetwork
+from codecnn.filtering.integer._lanes import LANES, Products, products
+from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.filtering.integer._row_kernels import keep_whole, run_rows
+from codecnn.filtering.integer._row_plan import LINE, MOST_OF_A_ROW, Piece, RowPlan, Step, aligned, floats
+from codecnn.filtering.integer._row_tables import (
+    DOTS,
+    FLOATS,
+    HALVES,
+    PLAIN,
+    PLANE,
+    SHAPES,
+    TILES,
+    Number,
+    Op,
+    Part,
+    Tap,
+)
+from codecnn.models.graph.nodes import Array, Node
+
+
+class RowNetwork(FastNetwork):
+    """A network of 8 bits whose convolutions go row by row; what stands in front and behind is as in `FastNetwork`.
+
+    `by` is what multiplies, which the processor must have. Raises ModelError for a network that cannot go so.
+    """
+
+    def __init__(self, network: IntegerNetwork, by: Products | None = None) -> None:
+        if network.bits != 8:
+            raise ModelError("networks of 16 bits do not go row by row")
+        modes = {"plain": PLAIN, "dots": DOTS, "tiles": TILES}
+        best = products()  # which also asks the system for tiles
+        if by is not None and modes[by] > modes[best]:
+            raise ModelError(f"this processor does not multiply by {by}, or is told not to")
+        super().__init__(network)
+        self.mode = modes[by or best]
+        plan = RowPlan(network)
+        self.front, self.behind, self.steps, self.kept = plan.front, plan.behind, plan.steps, plan.kept
+        self.margin = max(-step.above[1] for step in self.steps)
+        self.rings = dict.fromkeys(self.kept, 1)
+        for step in self.steps:
+            for piece, above in [
+                *((one, step.above[0]) for one in step.pieces),
+                *((one, 0) for one in [step.added] if one),
+            ]:
+                lag = self.kept[piece.name].lag
+                if lag is not None:
+                    rows = step.lag - lag - above - piece.crop + 1
+                    self.rings[piece.name] = max(self.rings[piece.name], rows)
+        self.modulations = {
+            step.modulated.name: self._tables(step.modulated) for step in self.steps if step.modulated is not None
+        }
+
+    def _tables(self, node: Node) -> tuple[Array, Array]:
+        """Factors and offsets of a modulation, (64, channels) each."""
+        made = (self.tensors[node.name][name].numpy() for name in ("factor", "offset"))
+        first, second = (floats(np.pad(table, ((0, 0), (0, -table.shape[1] % LANES)))) for table in made)
+        return first, second
+
+    def _computed(self, compute: Callable[[Node, list[Tensor]], Tensor], qp: int) -> dict[str, Tensor]:
+        made: dict[str, Tensor] = {}
+        for node in self.front:
+            made[node.name] = compute(node, [made[name] for name in node.inputs])
+        made |= self._in_rows(made, qp)
+        for node in self.behind:
+            made[node.name] = compute(node, [made[name] for name in node.inputs])
+        return {name: made[name] for name in self.network.graph.outputs}
+
+    def _in_rows(self, front: Mapping[str, Tensor], qp: int) -> dict[str, Tensor]:
+        """The tensors that the steps end in, of one picture after the other."""
+        count = len(next(iter(front.values())))
+        alone = [self._one({name: x[index] for name, x in front.items()}, qp) for index in range(count)]
+        return {name: torch.stack([one[name] for one in alone]) for name in alone[0]}
+
+    def _one(self, front: Mapping[str, Tensor], qp: int) -> dict[str, Tensor]:
+        places = _Places(self, {name: tuple(x.shape[1:]) for name, x in front.items()})
+        for name, kept in self.kept.items():
+            if kept.lag is None:
+                places.keep(name, front[name].contiguous().numpy())
+        ops, numbers, parts = places.tables(qp)
+        taps = np.zeros((int((parts[:, Part.TAPS]).sum()), len(Tap)), np.int64)
+        sums = _filled((4 * PLANE,), 0)
+        run_rows(ops, numbers, parts, taps, SHAPES.ctypes.data, sums.ctypes.data, self.mode)
+        return places.made()
+
+
+def _filled(shape: tuple[int, ...], value: int) -> Array:
+    return aligned(np.broadcast_to(np.uint8(value), shape))
+
+
+class _Places:
+    """Memory for one picture's rows, and the tables of addresses that `run_rows` goes by."""
+
+    def __init__(self, network: RowNetwork, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.network = network
+        first = next(iter(name for name, kept in network.kept.items() if kept.lag is None))
+        self.size = tuple(extent + 2 * network.kept[first].trim for extent in shapes[first])
+        self.memory: dict[str, Array] = {}
+        for name, kept in network.kept.items():
+            height, width = self._extent(name)
+            if kept.kind == FLOATS:
+                self.memory[name] = torch.empty(height * width * kept.channels + LANES).numpy()
+            else:
+                planes = 2 if kept.kind == HALVES else 1
+                self.memory[name] = _filled((planes, self._plane(name)), kept.zero)
+
+    def _extent(self, name: str) -> tuple[int, int]:
+        trim = self.network.kept[name].trim
+        return self.size[0] - 2 * trim, self.size[1] - 2 * trim
+
+    def _ring(self, name: str) -> int:
+        return self._extent(name)[0] if self.network.kept[name].lag is None else self.network.rings[name]
+
+    def _row(self, name: str) -> int:
+        """Bytes from row to row, with the pixels of zeros on both sides."""
+        return (self._extent(name)[1] + 2 * self.network.margin) * self.network.kept[name].channels
+
+    def _plane(self, name: str) -> int:
+        # Behind the rows one of zeros; and what is read of pixels that are not there.
+        beyond = (LANES + self.network.margin) * self.network.kept[name].channels + MOST_OF_A_ROW
+        return -(-((self._ring(name) + 1) * self._row(name) + beyond) // LINE) * LINE
+
+    def keep(self, name: str, x: Array) -> None:
+        """Write a tensor (c, h, w) of whole numbers, float32, where it is read."""
+        kept = self.network.kept[name]
+        height, width = x.shape[1:]
+        rows = self.memory[name][:, : height * self._row(name)].reshape(
+            -1, height, width + 2 * self.network.margin, kept.channels
+        )
+        keep_whole(x, rows[:, :, self.network.margin :], kept.kind == HALVES, kept.zero)
+
+    def _at(self, name: str) -> int:
+        """The address of the first pixel."""
+        kept, at = self.network.kept[name], self.memory[name].ctypes.data
+        return int(at) if kept.kind == FLOATS else int(at) + self.network.margin * kept.channels
+
+    def tables(self, qp: int) -> tuple[Array, Array, Array]:
+        ops = np.zeros((len(self.network.steps), len(Op)), np.int64)
+        numbers = np.zeros((len(ops), len(Number)), np.float32)
+        parts = np.zeros((sum(len(step.pieces) for step in self.network.steps) + 1, len(Part)), np.int64)
+        end = 0
+        for op, step, own in zip(ops, self.network.steps, numbers, strict=True):
+            own[:] = step.numbers
+            op[Op.FIRST] = end
+            for piece, weights in zip(step.pieces, step.weights, strict=True):
+                parts[end] = self._part(step, piece, weights)
+                end += 1
+            op[Op.END] = end
+            op[Op.LAG], op[Op.SPLIT], op[Op.CHUNK] = step.lag, step.split, step.chunk
+            op[Op.ROWS], op[Op.PIXELS] = self._extent(step.made)
+            op[Op.BLOCKS] = len(step.offset) // LANES
+            op[Op.OFFSET], op[Op.SCALE], op[Op.BIAS] = (x.ctypes.data for x in (step.offset, step.scale, step.bias))
+            op[Op.ADDED_RING] = 1
+            if step.added is not None:
+                op[Op.ADDED : Op.ADDED_ZERO + 1] = self._tensor(step.added.name)
+                op[Op.ADDED_SKIP] = step.added.crop
+            if step.modulated is not None:
+                factor, shift = self.network.modulations[step.modulated.name]
+                op[Op.FACTOR], op[Op.SHIFT] = factor[qp].ctypes.data, shift[qp].ctypes.data
+            op[Op.MADE : Op.MADE_ZERO + 1] = self._tensor(step.made)
+        return ops, numbers, parts
+
+    def _tensor(self, name: str) -> tuple[int, ...]:
+        """The columns of `Op` from kind to zero point."""
+        kept = self.network.kept[name]
+        if kept.kind == FLOATS:
+            height, width = self._extent(name)
+            pixel = 4 * kept.channels
+            return FLOATS, self._at(name), 0, width * pixel, height, pixel, 0
+        low = self._plane(name) if kept.kind == HALVES else 0
+        return kept.kind, self._at(name), low, self._row(name), self._ring(name), kept.channels, kept.zero
+
+    def _part(self, step: Step, piece: Piece, weights: Array) -> tuple[int, ...]:
+        """The columns of `Part`."""
+        _, at, low, row, ring, pixel, _ = self._tensor(piece.name)
+        above, left = (offset + piece.crop for offset in step.above)
+        rows = self._extent(piece.name)[0]
+        return (
+            at + left * pixel,
+            low,
+            row,
+            ring,
+            pixel,
+            rows,
+            step.taps[0],
+            above,
+            weights.shape[2],
+            weights.ctypes.data,
+        )
+
+    def made(self) -> dict[str, Tensor]:
+        """The tensors (c, h, w) that are read behind the rows."""
+        found = {}
+        for name, kept in self.network.kept.items():
+            if kept.kind == FLOATS:
+                height, width = self._extent(name)
+                own = self.memory[name][: height * width * kept.channels].reshape(height, width, kept.channels)
+                found[name] = torch.from_numpy(own).permute(2, 0, 1)
+        return found
+
+
+def goes_in_rows(network: IntegerNetwork) -> bool:
+    """Whether this processor multiplies bytes, and the network's convolutions can go row by row."""
+    if network.bits != 8 or products() == "plain":
+        return False
+    try:
+        RowPlan(network)
+    except ModelError:
+        return False
+    return True
