@@ -4,9 +4,10 @@
 
 Every network, in 16 bits and in 8 (int8/NAME), and all integers that come with codecnn (zoo/NAME.int16,
 zoo/NAME.int8), filters windows of the pictures, of random sizes, positions and QPs, once in plain NumPy and then with
-PyTorch in one piece, in tiles, in float64, with two threads, by oneDNN's convolutions of bytes, in a batch of eight
-and laid out otherwise. One line a window goes into the output, with the number of samples that differ; run again, it
-goes on behind the last one.
+PyTorch in one piece, in tiles, in float64, with two threads, row by row in products of bytes, in a batch of eight
+and laid out otherwise. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI products are those of VNNI where there is AMX.
+One line a window goes into the output, with the number of samples that differ; run again, it goes on behind the last
+one.
 Each gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all and
 then 420 for low_cost_5. Weights of networks are random of the usual scale, their integers calibrated on the first
 picture. A plane that a picture does not have is made up: unf_y of noise on it, those of the coding tree at random.
