@@ -31,6 +31,7 @@ from codecnn.filtering.integer._row_tables import (
     Tap,
 )
 from codecnn.models.graph.nodes import Array, Node
+from codecnn.vvc.compiled import COMPILED
 
 
 class RowNetwork(FastNetwork):
@@ -214,8 +215,8 @@ class _Places:
 
 
 def goes_in_rows(network: IntegerNetwork) -> bool:
-    """Whether this processor multiplies bytes, and the network's convolutions can go row by row."""
-    if network.bits != 8 or products() == "plain":
+    """Whether this processor multiplies bytes in compiled code, and the network's convolutions can go row by row."""
+    if network.bits != 8 or products() == "plain" or not COMPILED:
         return False
     try:
         RowPlan(network)
