@@ -67,7 +67,7 @@ def test_a_shell_completes_commands_options_and_names_of_weights():
 
     assert completed("codecnn fil") == ["filter"]
     assert "--original" in completed("codecnn filter --or")
-    assert completed("codecnn filter -m low_cost_7") == ["low_cost_75"]
+    assert completed("codecnn filter -m low_cost_7") == ["low_cost_75", "low_cost_75_unf"]
 
 
 def test_info(run, yuv):
