@@ -7,8 +7,21 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.filtering.integer import _lanes as lanes
-from codecnn.filtering.integer._lanes import HALVES_ZERO, LANES
-from codecnn.filtering.integer._row_tables import BYTES, DOTS, FLOATS, HALVES, PLANE, ROW, SEGMENT, TILES
+from codecnn.filtering.integer._lanes import LANES, PIXELS
+from codecnn.filtering.integer._row_tables import (
+    BYTES,
+    DOTS,
+    FLOATS,
+    HALVES,
+    OWN,
+    PLANE,
+    ROW,
+    SEGMENT,
+    SPLIT,
+    TILES,
+    WHOLE,
+    WORDS,
+)
 from codecnn.models.graph.nodes import Array
 from codecnn.vvc.compiled import compiled, compiled_entry, pointer
 
@@ -16,84 +29,107 @@ from codecnn.vvc.compiled import compiled, compiled_entry, pointer
 @compiled
 def _find_taps(op: Array, parts: Array, y: int, taps: Array) -> int:
     """The rows of pixels that row `y` is made of, as rows of `taps`, whose columns `Tap` names; how many there are."""
-    count, tile = 0, op[7] * LANES * (2 if op[6] else 1)
+    count = 0
     for index in range(op[4], op[5]):
         part = parts[index]
-        chunks = part[8]
+        by_tap = part[8] * part[10]
         for tap in range(part[6]):
             row = y + part[7] + tap
             inside = 0 <= row < part[5]
-            taps[count, 0] = part[0] + part[2] * (row % part[3] if inside else part[3])
-            taps[count, 1] = part[1]
+            taps[count, 0] = part[0]
+            taps[count, 1] = part[1] + part[2] * (row % part[3] if inside else part[3])
             taps[count, 2] = part[4]
-            taps[count, 3] = chunks
-            taps[count, 4] = part[9] + tap * chunks * tile
-            taps[count, 5] = part[6] * chunks * tile
+            taps[count, 3] = part[8]
+            taps[count, 4] = part[9] + tap * by_tap
+            taps[count, 5] = part[10]
+            taps[count, 6] = part[6] * by_tap
             count += 1
     return count
 
 
 @compiled
 def _tiles_of_bytes(taps: Array, x: int, block: int, blocks: int, chunk: int, offset: int, sums: int) -> None:
-    """The sums of bytes of sixteen pixels for up to four blocks of channels from `block` on."""
+    """The sums of bytes of sixteen pixels for three or four blocks of channels from `block` on."""
     # Rows of a tile that are read 0 bytes apart are one row.
     lanes.load_0(offset, 0)
-    if blocks > 1:
-        lanes.load_1(offset + ROW, 0)
-    if blocks > 2:
-        lanes.load_2(offset + 2 * ROW, 0)
+    lanes.load_1(offset + ROW, 0)
+    lanes.load_2(offset + 2 * ROW, 0)
     if blocks > 3:
         lanes.load_3(offset + 3 * ROW, 0)
-    tile = chunk * LANES
     for index in range(len(taps)):
-        pixel, by_block = taps[index, 2], taps[index, 5]
-        at, weights = taps[index, 0] + x * pixel, taps[index, 4] + block * by_block
+        pixel, by_chunk, by_block = taps[index, 2], taps[index, 5], taps[index, 6]
+        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
         for _ in range(taps[index, 3]):
             lanes.load_4(at, pixel)
             lanes.load_6(weights, ROW)
             lanes.add_046()
-            if blocks > 1:
-                lanes.load_7(weights + by_block, ROW)
-                lanes.add_147()
-            if blocks > 2:
-                lanes.load_6(weights + 2 * by_block, ROW)
-                lanes.add_246()
+            lanes.load_7(weights + by_block, ROW)
+            lanes.add_147()
+            lanes.load_6(weights + 2 * by_block, ROW)
+            lanes.add_246()
             if blocks > 3:
                 lanes.load_7(weights + 3 * by_block, ROW)
                 lanes.add_347()
             at += chunk
-            weights += tile
+            weights += by_chunk
     lanes.store_0(sums, ROW)
-    if blocks > 1:
-        lanes.store_1(sums + PLANE, ROW)
-    if blocks > 2:
-        lanes.store_2(sums + 2 * PLANE, ROW)
+    lanes.store_1(sums + PLANE, ROW)
+    lanes.store_2(sums + 2 * PLANE, ROW)
     if blocks > 3:
         lanes.store_3(sums + 3 * PLANE, ROW)
 
 
 @compiled
-def _tiles_of_halves(taps: Array, x: int, block: int, chunk: int, offset: int, sums: int) -> None:
+def _tiles_of_more(taps: Array, x: int, block: int, blocks: int, chunk: int, offset: int, sums: int) -> None:
+    """The sums of bytes of 32 pixels for one or two blocks of channels from `block` on."""
+    lanes.load_0(offset, 0)
+    lanes.load_2(offset, 0)
+    if blocks > 1:
+        lanes.load_1(offset + ROW, 0)
+        lanes.load_3(offset + ROW, 0)
+    for index in range(len(taps)):
+        pixel, by_chunk, by_block = taps[index, 2], taps[index, 5], taps[index, 6]
+        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
+        for _ in range(taps[index, 3]):
+            lanes.load_4(at, pixel)
+            lanes.load_6(weights, ROW)
+            lanes.add_046()
+            lanes.load_5(at + LANES * pixel, pixel)
+            lanes.add_256()
+            if blocks > 1:
+                lanes.load_7(weights + by_block, ROW)
+                lanes.add_147()
+                lanes.add_357()
+            at += chunk
+            weights += by_chunk
+    lanes.store_0(sums, ROW)
+    lanes.store_2(sums + LANES * ROW, ROW)
+    if blocks > 1:
+        lanes.store_1(sums + PLANE, ROW)
+        lanes.store_3(sums + PLANE + LANES * ROW, ROW)
+
+
+@compiled
+def _tiles_split(taps: Array, x: int, block: int, chunk: int, offset: int, sums: int) -> None:
     """The sums of sixteen pixels and a block of channels: of high bytes, of high ones by low ones, of low ones."""
     lanes.clear_0()
     lanes.clear_1()
     lanes.load_2(offset, 0)
     tile = chunk * LANES
     for index in range(len(taps)):
-        low, pixel = taps[index, 1], taps[index, 2]
-        at, weights = taps[index, 0] + x * pixel, taps[index, 4] + block * taps[index, 5]
+        pixel, by_chunk = taps[index, 2], taps[index, 5]
+        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * taps[index, 6]
         for _ in range(taps[index, 3]):
-            lanes.load_6(weights, ROW)
-            lanes.load_7(weights + tile, ROW)
-            lanes.load_5(at + low, pixel)
-            if low != 0:
-                lanes.load_4(at, pixel)
-                lanes.add_147()
+            lanes.load_4(at, pixel)
+            lanes.load_7(weights, ROW)
+            lanes.add_147()
+            lanes.load_6(weights + tile, ROW)
+            lanes.add_246()
+            if taps[index, 0] == HALVES:
+                lanes.load_6(weights + 2 * tile, ROW)
                 lanes.add_046()
-            lanes.add_257()
-            lanes.add_156()
             at += chunk
-            weights += 2 * tile
+            weights += by_chunk
     lanes.store_0(sums, ROW)
     lanes.store_1(sums + PLANE, ROW)
     lanes.store_2(sums + 2 * PLANE, ROW)
@@ -107,8 +143,16 @@ def _begin(offset: int, sums: int) -> None:
 
 
 @compiled
-def _add_plain(at: int, pixel: int, weights: int, quads: int, sums: int) -> None:
-    """As `add_dots`, on every processor."""
+def _clear(sums: int) -> None:
+    carray(pointer(sums), (LANES, LANES), np.int32)[:] = 0
+
+
+@compiled
+def _add_bytes(at: int, pixel: int, weights: int, quads: int, sums: int, mode: int) -> None:
+    """Add to the sums of sixteen pixels the products of `quads` groups of four bytes."""
+    if mode == DOTS:
+        lanes.add_dots(at, pixel, weights, quads, sums)
+        return
     own = carray(pointer(sums), (LANES, LANES), np.int32)
     tile = carray(pointer(weights), (quads, LANES, 4), np.int8)
     for row in range(LANES):
@@ -120,59 +164,70 @@ def _add_plain(at: int, pixel: int, weights: int, quads: int, sums: int) -> None
 
 
 @compiled
-def _add(at: int, pixel: int, weights: int, quads: int, sums: int, mode: int) -> None:
+def _add_words(at: int, pixel: int, weights: int, pairs: int, sums: int, mode: int) -> None:
+    """Likewise of pairs of 16 bits."""
     if mode == DOTS:
-        lanes.add_dots(at, pixel, weights, quads, sums)
+        lanes.add_words(at, pixel, weights, pairs, sums)
+        return
+    own = carray(pointer(sums), (LANES, LANES), np.int32)
+    tile = carray(pointer(weights), (pairs, LANES, 2), np.int16)
+    for row in range(LANES):
+        given = carray(pointer(at + row * pixel), (pairs, 2), np.int16)
+        for pair in range(pairs):
+            for channel in range(LANES):
+                for word in range(2):
+                    own[row, channel] += np.int32(given[pair, word]) * np.int32(tile[pair, channel, word])
+
+
+@compiled
+def _without_tiles(
+    taps: Array, x: int, block: int, blocks: int, split: bool, chunk: int, offset: int, sums: int, mode: int
+) -> None:
+    """The sums of sixteen pixels for `blocks` blocks of channels from `block` on, of one where they are split."""
+    if split:
+        _clear(sums)
+        _clear(sums + PLANE)
+        _begin(offset, sums + 2 * PLANE)
     else:
-        _add_plain(at, pixel, weights, quads, sums)
+        for own in range(blocks):
+            _begin(offset + ROW * own, sums + PLANE * own)
+    quads, last = chunk // 4, sums + 2 * PLANE if split else sums
+    for index in range(len(taps)):
+        kind, pixel, by_chunk, by_block = taps[index, 0], taps[index, 2], taps[index, 5], taps[index, 6]
+        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
+        for _ in range(taps[index, 3]):
+            if kind == BYTES and split:
+                _add_bytes(at, pixel, weights, quads, sums + PLANE, mode)
+                _add_bytes(at, pixel, weights + ROW * quads, quads, last, mode)
+            else:
+                for own in range(blocks):
+                    if kind == BYTES:
+                        _add_bytes(at, pixel, weights + own * by_block, quads, last + PLANE * own, mode)
+                    else:
+                        _add_words(at, pixel, weights + own * by_block, quads, last + PLANE * own, mode)
+            at += chunk
+            weights += by_chunk
 
 
 @compiled
-def _dots_of_bytes(taps: Array, x: int, block: int, blocks: int, chunk: int, offset: int, sums: int, mode: int) -> None:
-    """As `_tiles_of_bytes`, without tiles."""
-    for own in range(blocks):
-        _begin(offset + ROW * own, sums + PLANE * own)
-    tile = chunk * LANES
+def _by_channel(taps: Array, x: int, block: int, sums: int) -> None:
+    """The sums, float32, of sixteen pixels and a block of channels, each of which has weights of its own."""
+    _clear(sums)
     for index in range(len(taps)):
-        pixel, by_block = taps[index, 2], taps[index, 5]
-        at, weights = taps[index, 0] + x * pixel, taps[index, 4] + block * by_block
-        for _ in range(taps[index, 3]):
-            for own in range(blocks):
-                _add(at, pixel, weights + own * by_block, chunk // 4, sums + PLANE * own, mode)
-            at += chunk
-            weights += tile
-
-
-@compiled
-def _dots_of_halves(taps: Array, x: int, block: int, chunk: int, offset: int, sums: int, mode: int) -> None:
-    """As `_tiles_of_halves`, without tiles."""
-    middle, last = sums + PLANE, sums + 2 * PLANE
-    carray(pointer(sums), (LANES, LANES), np.int32)[:] = 0
-    carray(pointer(middle), (LANES, LANES), np.int32)[:] = 0
-    _begin(offset, last)
-    tile, quads = chunk * LANES, chunk // 4
-    for index in range(len(taps)):
-        low, pixel = taps[index, 1], taps[index, 2]
-        at, weights = taps[index, 0] + x * pixel, taps[index, 4] + block * taps[index, 5]
-        for _ in range(taps[index, 3]):
-            if low != 0:
-                _add(at, pixel, weights, quads, sums, mode)
-                _add(at, pixel, weights + tile, quads, middle, mode)
-            _add(at + low, pixel, weights, quads, middle, mode)
-            _add(at + low, pixel, weights + tile, quads, last, mode)
-            at += chunk
-            weights += 2 * tile
+        pixel = taps[index, 2]
+        at, weights = taps[index, 1] + x * pixel + ROW * block, taps[index, 4] + block * taps[index, 6]
+        lanes.add_weighted(at, pixel, weights, taps[index, 3], sums)
 
 
 @compiled
 def _end(op: Array, numbers: Array, y: int, x: int, block: int, sums: int) -> None:
     """What becomes of the sums of a segment of pixels and a block of channels."""
     channel = ROW * block
-    scale, bias = lanes.floats(op[9] + channel), lanes.floats(op[10] + channel)
-    modulated = op[19] != 0
-    factor = lanes.floats(op[19] + channel if modulated else op[9])
-    shift = lanes.floats(op[20] + channel if modulated else op[9])
-    split, added, made = op[6], op[11], op[21]
+    scale, bias = lanes.by_channel(op[9] + channel), lanes.by_channel(op[10] + channel)
+    modulated = op[18] != 0
+    factor = lanes.by_channel(op[18] + channel if modulated else op[9])
+    shift = lanes.by_channel(op[19] + channel if modulated else op[9])
+    kind, added, made = op[6], op[11], op[20]
     low, high, low_after, high_after = (
         np.int32(numbers[0]),
         np.int32(numbers[1]),
@@ -180,51 +235,86 @@ def _end(op: Array, numbers: Array, y: int, x: int, block: int, sums: int) -> No
         np.int32(numbers[4]),
     )
     share = numbers[2]
-    source = op[12] + op[14] * ((y + op[18]) % op[15]) + (x + op[18]) * op[16] + LANES * block
-    target = op[22] + op[24] * (y % op[25]) + x * op[26]
-    target += channel if made == FLOATS else LANES * block
-    from_low, from_pixel, from_zero = op[13], op[16], np.int32(op[17])
-    to_low, to_pixel, to_zero = op[23], op[26], np.int32(op[27])
-    for _ in range(min(SEGMENT, op[2] - x)):
-        v = lanes.sums_of_halves(sums, sums + PLANE, sums + 2 * PLANE) if split else lanes.sums(sums)
+    source = op[12] + op[13] * ((y + op[17]) % op[14]) + (x + op[17]) * op[15] + LANES * block * _size(added)
+    target = op[21] + op[22] * (y % op[23]) + x * op[24] + LANES * block * _size(made)
+    from_pixel, from_zero, to_pixel, to_zero = op[15], np.int32(op[16]), op[24], np.int32(op[25])
+    pixels = min(SEGMENT, op[2] - x)
+    for _ in range(0, pixels, PIXELS):
+        if kind == SPLIT:
+            v = lanes.split_sums(sums, sums + PLANE, sums + 2 * PLANE)
+        elif kind == WHOLE:
+            v = lanes.whole_sums(sums)
+        else:
+            v = lanes.own_sums(sums)
         v = lanes.scaled(v, scale, bias)
         if added == BYTES:
-            v = lanes.plus(v, lanes.read_bytes(source, from_zero), share)
+            v = lanes.plus(v, lanes.read_bytes(source, from_pixel, from_zero), share)
         elif added == HALVES:
-            v = lanes.plus(v, lanes.read_halves(source, source + from_low), share)
+            v = lanes.plus(v, lanes.read_halves(source, from_pixel), share)
+        elif added == WORDS:
+            v = lanes.plus(v, lanes.read_words(source, from_pixel), share)
+        elif added == FLOATS:
+            v = lanes.plus(v, lanes.read_floats(source, from_pixel), share)
         whole = lanes.rounded(v, low, high)
         if modulated:
             whole = lanes.rounded(lanes.scaled(lanes.as_floats(whole), factor, shift), low_after, high_after)
         if made == BYTES:
-            lanes.write_bytes(target, whole, to_zero)
+            lanes.write_bytes(target, to_pixel, whole, to_zero)
         elif made == HALVES:
-            lanes.write_halves(target, target + to_low, whole)
+            lanes.write_halves(target, to_pixel, whole)
+        elif made == WORDS:
+            lanes.write_words(target, to_pixel, whole)
         else:
-            lanes.write_floats(target, whole)
-        sums += ROW
-        source += from_pixel
-        target += to_pixel
+            lanes.write_floats(target, to_pixel, whole)
+        sums += PIXELS * ROW
+        source += PIXELS * from_pixel
+        target += PIXELS * to_pixel
+    _restore(made, target - (-pixels % PIXELS) * to_pixel, to_pixel, -pixels % PIXELS, to_zero)
+
+
+@compiled
+def _restore(kind: int, at: int, pixel: int, count: int, zero: np.int32) -> None:
+    """Write zeros over `count` pixels behind the last one of a row, a block of channels of each."""
+    for _ in range(count):
+        if kind == BYTES:
+            carray(pointer(at), (LANES,), np.uint8)[:] = zero
+        elif kind == FLOATS:
+            carray(pointer(at), (LANES,), np.float32)[:] = 0
+        else:
+            carray(pointer(at), (LANES,), np.uint16)[:] = zero
+        at += pixel
+
+
+@compiled
+def _size(kind: int) -> int:
+    """Bytes of a number, as SIZE has them."""
+    return 1 if kind <= BYTES else 4 if kind == FLOATS else 2
 
 
 @compiled
 def _row(op: Array, numbers: Array, parts: Array, y: int, taps: Array, sums: int, mode: int) -> None:
     """The row `y` of an operation."""
-    width, blocks, split, chunk = op[2], op[3], op[6], op[7]
+    width, blocks, kind, chunk = op[2], op[3], op[6], op[7]
     found = taps[: _find_taps(op, parts, y, taps)]
+    groups = -(-blocks // 4) if kind == WHOLE else blocks
     for start in range(0, width, SEGMENT):
         end = min(start + SEGMENT, width)
-        for block in range(0, blocks, 1 if split else 4):
-            offset, count = op[8] + ROW * block, 1 if split else min(4, blocks - block)
+        for group in range(groups):
+            block = group * blocks // groups
+            count = (group + 1) * blocks // groups - block
+            offset = op[8] + ROW * block
             for x in range(start, end, LANES):
                 own = sums + (x - start) * ROW
-                if split and mode == TILES:
-                    _tiles_of_halves(found, x, block, chunk, offset, own)
-                elif split:
-                    _dots_of_halves(found, x, block, chunk, offset, own, mode)
-                elif mode == TILES:
+                if kind == OWN:
+                    _by_channel(found, x, block, own)
+                elif mode != TILES:
+                    _without_tiles(found, x, block, count, kind == SPLIT, chunk, offset, own, mode)
+                elif kind == SPLIT:
+                    _tiles_split(found, x, block, chunk, offset, own)
+                elif count > 2:
                     _tiles_of_bytes(found, x, block, count, chunk, offset, own)
-                else:
-                    _dots_of_bytes(found, x, block, count, chunk, offset, own, mode)
+                elif (x - start) % (2 * LANES) == 0:
+                    _tiles_of_more(found, x, block, count, chunk, offset, own)
             for index in range(count):
                 _end(op, numbers, y, start, block + index, sums + index * PLANE)
 
@@ -244,7 +334,7 @@ def run_rows(ops: Array, numbers: Array, parts: Array, taps: Array, shapes: int,
         for index in range(len(ops)):
             y = step - ops[index, 0]
             if 0 <= y < ops[index, 1]:
-                if mode == TILES and ops[index, 7] != chunk:
+                if mode == TILES and ops[index, 6] != OWN and ops[index, 7] != chunk:
                     chunk = ops[index, 7]
                     lanes.shape_tiles(shapes + 16 * chunk)
                 _row(ops[index], numbers[index], parts, y, taps, sums, mode)
@@ -253,14 +343,9 @@ def run_rows(ops: Array, numbers: Array, parts: Array, taps: Array, shapes: int,
 
 
 @compiled_entry
-def keep_whole(x: Array, made: Array, halves: bool, zero: int) -> None:
-    """Write whole numbers x (c, h, w) as bytes into made (1 or 2, h, w, c), as rows are kept."""
+def keep_whole(x: Array, made: Array, zero: int) -> None:
+    """Write whole numbers x (c, h, w) with a zero point into made (h, w, c), of the type that rows are kept in."""
     for channel in range(x.shape[0]):
         for row in range(x.shape[1]):
             for column in range(x.shape[2]):
-                number = int(x[channel, row, column])
-                if halves:
-                    made[0, row, column, channel] = (number + HALVES_ZERO) >> 8
-                    made[1, row, column, channel] = (number + HALVES_ZERO) & 255
-                else:
-                    made[0, row, column, channel] = number + zero
+                made[row, column, channel] = int(x[channel, row, column]) + zero

@@ -10,7 +10,7 @@ import torch
 from codecnn.errors import ModelError
 from codecnn.filtering.integer._lanes import HALVES_ZERO, LANES
 from codecnn.filtering.integer._network import IntegerNetwork
-from codecnn.filtering.integer._row_tables import BYTES, FLOATS, HALVES
+from codecnn.filtering.integer._row_tables import BYTES, FLOATS, HALVES, OWN, SIZE, SPLIT, WHOLE, WORDS
 from codecnn.models.graph.nodes import Array, Node
 
 MOST_OF_A_ROW = 64
@@ -26,11 +26,12 @@ _MOST = 2**15 - 1 - 128
 class Kept:
     """How a tensor is kept.
 
-    kind      BYTES, HALVES or FLOATS
+    kind      BYTES, HALVES, WORDS or FLOATS
     channels  with those that fill up
-    zero      zero point of its bytes
+    zero      zero point
     trim      pixels that are missing on each side
     lag       how many rows it is behind the first operation; None for one that is whole before they begin
+    whole     whether it is read when all rows are done
     """
 
     kind: int
@@ -38,6 +39,7 @@ class Kept:
     zero: int
     trim: int
     lag: int | None
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,10 @@ class Step:
 
     lag       how many rows it is behind the first one
     pieces    what the convolution reads, in the order of its input channels
-    split     whether weights are of two bytes; chunk  bytes that are multiplied at a time
+    sums      WHOLE, SPLIT or OWN
+    chunk     bytes that are multiplied at a time
     taps      of the kernel, and above  the first of them from the pixel that is made: rows, columns
-    weights   as tiles, by piece, (blocks, taps, chunks, bytes, chunk / 4, 16, 4)
+    weights   by piece: (blocks, taps, chunks, ...), where the last axes are what one chunk is multiplied with
     offset, scale, bias  by output channel
     numbers   the columns of `Number`
     """
@@ -69,7 +72,7 @@ class Step:
     pieces: tuple[Piece, ...]
     added: Piece | None
     modulated: Node | None
-    split: bool
+    sums: int
     chunk: int
     taps: tuple[int, int]
     above: tuple[int, int]
@@ -81,15 +84,17 @@ class Step:
 
 
 class RowPlan:
-    """Which nodes go row by row, in what order, how their tensors are kept, and their weights as tiles.
+    """Which nodes go row by row, in what order, how their tensors are kept, and their weights as these are multiplied.
+
+    `tiles` says whether AMX multiplies.
 
     front   nodes that come before, whole
     steps   what goes row by row
     behind  nodes that come after, whole
     """
 
-    def __init__(self, network: IntegerNetwork) -> None:
-        self.network = network
+    def __init__(self, network: IntegerNetwork, *, tiles: bool) -> None:
+        self.network, self.tiles = network, tiles
         self.front: list[Node] = []
         self.behind: list[Node] = []
         self.steps: list[Step] = []
@@ -119,7 +124,7 @@ class RowPlan:
         if not self.steps or len({network.graph.extents[name].cell for name in self.kept}) > 1:
             raise ModelError("the network's convolutions are not of pixels of one size")
         for name in {name for node in self.behind for name in node.inputs} & self.pieces.keys():
-            if name not in self.kept or self.kept[name].kind != FLOATS:
+            if name not in self.kept or not self.kept[name].whole:
                 raise ModelError(f"{name!r} is read behind the rows and within")
 
     def _ahead(self) -> set[str]:
@@ -155,18 +160,26 @@ class RowPlan:
             self.kept.setdefault(name, self._kept(name, int(found.low.min()), int(found.high.max()), 4, None))
             return (Piece(name, 0, channels),)
         for piece in self.pieces[name]:
-            if self.kept[piece.name].kind == FLOATS:
+            if self.kept[piece.name].whole:
                 raise ModelError(f"{piece.name!r} is read behind the rows and within")
         return self.pieces[name]
 
     def _kept(self, name: str, low: int, high: int, unit: int, lag: int | None) -> Kept:
         channels = self.network.graph.extents[name].channels
-        kind, zero = (
-            (BYTES, 0 if low >= 0 else 128) if low >= -128 and high <= (255 if low >= 0 else 127) else (HALVES, 128)
-        )
         if max(-low, high) > _MOST:
             raise ModelError(f"{name!r} has numbers of more than two bytes")
+        if lag is not None and self._by_channel_alone(name):
+            kind, zero = FLOATS, 0
+        elif low >= -128 and high <= (255 if low >= 0 else 127):
+            kind, zero = BYTES, 0 if low >= 0 else 128
+        else:
+            kind, zero = (HALVES, HALVES_ZERO) if self.tiles else (WORDS, 0)
         return Kept(kind, -(-channels // unit) * unit, zero, self._trim(name), lag)
+
+    def _by_channel_alone(self, name: str) -> bool:
+        """Whether no convolution multiplies a tensor but those of each channel by itself."""
+        multiply = [user for user in self.users[name] if user.op in ("concat", "crop") or user.inputs[0] == name]
+        return bool(multiply) and all(_is_by_channel(user) for user in multiply)
 
     def _add(self, node: Node) -> None:
         """A convolution with what modulates it alone, or a modulation by itself, as the next step."""
@@ -190,7 +203,7 @@ class RowPlan:
             channels = self.network.graph.extents[last.name].channels
             if channels > LANES and channels % LANES:  # what fills a block up would be written over the next pixel
                 raise ModelError(f"{last.name!r} has {channels} channels, and is read behind the rows")
-            kept = Kept(FLOATS, channels, 0, kept.trim, lag)
+            kept = Kept(FLOATS, channels, 0, kept.trim, lag, whole=True)
         self.kept[last.name] = kept
         self.steps.append(
             Step(
@@ -217,37 +230,51 @@ class RowPlan:
         outputs = self.network.graph.extents[node.name].channels
         filled = -outputs % LANES
         if node.op == "modulate":
-            nothing, ones = np.zeros(outputs + filled), np.zeros(outputs + filled, np.int32)
+            nothing = np.zeros(outputs + filled)
             return {
-                "split": False,
+                "sums": WHOLE,
                 "chunk": 4,
                 "weights": (),
-                "offset": ones,
+                "offset": aligned(nothing.astype(np.int32)),
                 "scale": floats(nothing),
                 "bias": floats(nothing),
             }
-        weight = _dense(node)
         unit = 2.0 ** -node.tensors["shift"].astype(np.float64)
-        split = any(self.kept[piece.name].kind == HALVES for piece in reads) or bool(np.abs(weight).max() > 127)
-        if int(np.abs(weight).max()) > _MOST:
-            raise ModelError(f"node {node.name!r} has weights of more than two signed bytes")
-        lengths = [self.kept[piece.name].channels * weight.shape[3] for piece in reads]
-        chunk = max(-(-length // -(-length // MOST_OF_A_ROW) // 4) * 4 for length in lengths)
-        offset, tiles = np.zeros(outputs, np.int64), []
-        for piece in reads:
-            kept = self.kept[piece.name]
-            own = weight[:, piece.first : piece.first + piece.count]
-            offset -= own.sum(axis=(1, 2, 3)) * (HALVES_ZERO if kept.kind == HALVES else kept.zero)
-            tiles.append(_tiles(own, kept.channels, chunk, filled, split))
         scale, bias = (np.pad(values, (0, filled)) for values in (unit, node.tensors["bias"] * unit))
-        return {
-            "split": split,
-            "chunk": chunk,
-            "weights": tuple(tiles),
+        kinds = [self.kept[piece.name].kind for piece in reads]
+        offset = np.zeros(outputs, np.int64)
+        made: dict[str, Any] = {"sums": OWN, "chunk": 4}
+        if kinds == [FLOATS]:
+            made["weights"] = (_by_channel(node.tensors["weight"], filled),)
+        else:
+            weight = _dense(node)
+            wide = int(np.abs(weight).max())
+            if wide > _MOST:
+                raise ModelError(f"node {node.name!r} has weights of more than two signed bytes")
+            two = wide > 127 or HALVES in kinds or WORDS in kinds
+            made["sums"] = SPLIT if two and (self.tiles or BYTES in kinds) else WHOLE
+            sizes = [self.kept[piece.name].channels * SIZE[kind] for piece, kind in zip(reads, kinds, strict=True)]
+            lengths = [size * weight.shape[3] for size in sizes]
+            chunk = made["chunk"] = max(-(-length // -(-length // MOST_OF_A_ROW) // 4) * 4 for length in lengths)
+            tiles = []
+            for piece in reads:
+                kept = self.kept[piece.name]
+                own = weight[:, piece.first : piece.first + piece.count]
+                offset -= own.sum(axis=(1, 2, 3)) * kept.zero
+                tiles.append(_tiles(own, kept, chunk, filled, two))
+            made["weights"] = tuple(tiles)
+        return made | {
             "offset": aligned(np.pad(offset, (0, filled)).astype(np.int32)),
             "scale": floats(scale),
             "bias": floats(bias),
         }
+
+
+def _is_by_channel(node: Node) -> bool:
+    """Whether each channel is convolved by itself."""
+    if node.op != "conv":
+        return False
+    return node.values["groups"] == len(node.tensors["weight"]) and node.tensors["weight"].shape[1] == 1
 
 
 def aligned(values: Array) -> Array:
@@ -282,14 +309,31 @@ def _dense(node: Node) -> npt.NDArray[np.int64]:
     return dense
 
 
-def _tiles(weight: Array, channels: int, chunk: int, filled: int, split: bool) -> Array:
-    """Weights (o, i, h, w) as tiles of one tap row's chunk each, groups of four inputs side by side."""
+def _by_channel(weight: Array, filled: int) -> Array:
+    """Weights (c, 1, h, w) of one channel each as (blocks, h, w, 16), float32."""
+    rows = np.pad(weight[:, 0], ((0, filled), (0, 0), (0, 0)))
+    return floats(rows.reshape(-1, LANES, *rows.shape[1:]).transpose(0, 2, 3, 1))
+
+
+def _tiles(weight: Array, kept: Kept, chunk: int, filled: int, two: bool) -> Array:
+    """Weights (o, i, h, w) of one tensor as (blocks, h, chunks, tiles, chunk / 4, 16, 4).
+
+    A chunk is multiplied with all its tiles. Of two bytes they are several: what makes 2^8 times a sum, what makes a
+    sum itself, and 2^16 times it.
+    """
     outputs, inputs, taps, across = weight.shape
-    rows = np.pad(weight, ((0, filled), (0, channels - inputs), (0, 0), (0, 0))).transpose(0, 2, 3, 1)
-    rows = rows.reshape(outputs + filled, taps, across * channels)
-    rows = np.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[2] % chunk)))
-    rows = rows.reshape(-1, LANES, taps, rows.shape[2] // chunk, chunk // 4, 4)
+    rows = np.pad(weight, ((0, filled), (0, kept.channels - inputs), (0, 0), (0, 0))).transpose(0, 2, 3, 1)
+    rows = rows.reshape(outputs + filled, taps, across * kept.channels)
+    rows = np.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[2] % (chunk // SIZE[kept.kind]))))
     low = (rows + 128) % 256 - 128
-    parts = [(rows - low) >> 8, low] if split else [rows]
-    ordered = np.stack(parts, axis=1).transpose(0, 3, 4, 1, 5, 2, 6)
-    return aligned(ordered.astype(np.int8))
+    high, none = (rows - low) >> 8, np.zeros_like(rows)
+    if kept.kind == WORDS:
+        parts = [rows.astype("<i2").view(np.int8)]
+    elif kept.kind == HALVES:  # by its own low and high byte
+        parts = [
+            np.stack(pair, axis=3).reshape(*rows.shape[:2], -1) for pair in ((high, low), (low, none), (none, high))
+        ]
+    else:
+        parts = [high, low] if two else [rows]
+    tiles = np.stack(parts, axis=2).reshape(-1, LANES, taps, len(parts), parts[0].shape[2] // chunk, chunk // 4, 4)
+    return aligned(tiles.transpose(0, 2, 4, 3, 5, 1, 6).astype(np.int8))

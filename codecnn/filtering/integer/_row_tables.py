@@ -6,8 +6,13 @@ import numpy as np
 
 from codecnn.filtering.integer._lanes import LANES
 
-NOTHING, BYTES, HALVES, FLOATS = range(4)
-"""How a tensor is kept: not at all, as bytes, as numbers of 16 bits in two planes of bytes, as float32."""
+NOTHING, BYTES, HALVES, WORDS, FLOATS = range(5)
+"""How a tensor is kept: not at all, as bytes less a zero point, as numbers of 16 bits whose bytes AMX multiplies or
+which VPDPWSSD does, as float32."""
+SIZE = {BYTES: 1, HALVES: 2, WORDS: 2, FLOATS: 4}
+"""Bytes of a number."""
+WHOLE, SPLIT, OWN = range(3)
+"""What sums are: integers; integers times 2^16, 2^8 and 1, one plane each; float32, of each channel's own weights."""
 PLAIN, DOTS, TILES = range(3)
 """What multiplies bytes: loops, VPDPBUSD, AMX."""
 ROW = 4 * LANES
@@ -23,12 +28,11 @@ class Op(IntEnum):
     ROWS, PIXELS          what it makes
     BLOCKS                of sixteen output channels
     FIRST, END            its parts
-    SPLIT                 whether weights have two bytes
+    SUMS                  WHOLE, SPLIT or OWN
     CHUNK                 bytes of a row of pixels that are multiplied at a time, a multiple of 4
     OFFSET, SCALE, BIAS   of each output channel: int32, float32, float32
-    ADDED...              the tensor that is added: how it is kept, row 0, from its high to its low bytes, bytes from
-                          row to row, rows that are there, bytes from pixel to pixel, zero point, and what to skip of
-                          rows and pixels
+    ADDED...              the tensor that is added: how it is kept, row 0, bytes from row to row, rows that are
+                          there, bytes from pixel to pixel, zero point, and what to skip of rows and pixels
     FACTOR, SHIFT         of each output channel, where it is modulated; 0 where not
     MADE...               the tensor that it makes, likewise
     """
@@ -39,42 +43,41 @@ class Op(IntEnum):
     BLOCKS = 3
     FIRST = 4
     END = 5
-    SPLIT = 6
+    SUMS = 6
     CHUNK = 7
     OFFSET = 8
     SCALE = 9
     BIAS = 10
     ADDED = 11
     ADDED_AT = 12
-    ADDED_LOW = 13
-    ADDED_ROW = 14
-    ADDED_RING = 15
-    ADDED_PIXEL = 16
-    ADDED_ZERO = 17
-    ADDED_SKIP = 18
-    FACTOR = 19
-    SHIFT = 20
-    MADE = 21
-    MADE_AT = 22
-    MADE_LOW = 23
-    MADE_ROW = 24
-    MADE_RING = 25
-    MADE_PIXEL = 26
-    MADE_ZERO = 27
+    ADDED_ROW = 13
+    ADDED_RING = 14
+    ADDED_PIXEL = 15
+    ADDED_ZERO = 16
+    ADDED_SKIP = 17
+    FACTOR = 18
+    SHIFT = 19
+    MADE = 20
+    MADE_AT = 21
+    MADE_ROW = 22
+    MADE_RING = 23
+    MADE_PIXEL = 24
+    MADE_ZERO = 25
 
 
 class Part(IntEnum):
     """A tensor that a convolution multiplies, its own or a part of a concatenation.
 
-    AT, LOW, ROW, RING, PIXEL  as of `Op`
-    ROWS                       that it has; beyond them the row numbered RING is read, of zeros
-    TAPS, ABOVE                rows of the kernel, and the first of them counted from the row that is made
-    CHUNKS                     of a row of the kernel
-    WEIGHTS                    by block, row of the kernel and chunk; high bytes before low ones where they are split
+    KIND                  how it is kept
+    AT, ROW, RING, PIXEL  as of `Op`
+    ROWS                  that it has; beyond them the row numbered RING is read, of zeros
+    TAPS, ABOVE           rows of the kernel, and the first of them counted from the row that is made
+    CHUNKS                of a row of the kernel
+    WEIGHTS, BY_CHUNK     by block, row of the kernel and chunk, and bytes from chunk to chunk
     """
 
-    AT = 0
-    LOW = 1
+    KIND = 0
+    AT = 1
     ROW = 2
     RING = 3
     PIXEL = 4
@@ -83,22 +86,23 @@ class Part(IntEnum):
     ABOVE = 7
     CHUNKS = 8
     WEIGHTS = 9
+    BY_CHUNK = 10
 
 
 class Tap(IntEnum):
     """A row of a tensor that a row of the kernel is multiplied with.
 
-    AT, LOW, PIXEL      of the row, as of `Part`; LOW is 0 where it is kept as bytes
-    CHUNKS              as of `Part`
-    WEIGHTS, BY_BLOCK   of the first block, and bytes from block to block
+    KIND, AT, PIXEL, CHUNKS      as of `Part`
+    WEIGHTS, BY_CHUNK, BY_BLOCK  of the first block, and bytes from chunk to chunk and from block to block
     """
 
-    AT = 0
-    LOW = 1
+    KIND = 0
+    AT = 1
     PIXEL = 2
     CHUNKS = 3
     WEIGHTS = 4
-    BY_BLOCK = 5
+    BY_CHUNK = 5
+    BY_BLOCK = 6
 
 
 class Number(IntEnum):

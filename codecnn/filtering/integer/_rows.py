@@ -5,6 +5,7 @@ tensors and read them again. Sums are of products of bytes. A tensor of more tha
 bytes, its weights are two bytes as well, and the sums of their four products are put together when they are rounded.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -13,18 +14,21 @@ from torch import Tensor
 
 from codecnn.errors import ModelError
 from codecnn.filtering.integer._fast import FastNetwork
-from codecnn.filtering.integer._lanes import LANES, Products, products
+from codecnn.filtering.integer._lanes import LANES, PIXELS, Products, products
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._row_kernels import keep_whole, run_rows
 from codecnn.filtering.integer._row_plan import LINE, MOST_OF_A_ROW, Piece, RowPlan, Step, aligned, floats
 from codecnn.filtering.integer._row_tables import (
+    BYTES,
     DOTS,
     FLOATS,
     HALVES,
     PLAIN,
     PLANE,
     SHAPES,
+    SIZE,
     TILES,
+    WORDS,
     Number,
     Op,
     Part,
@@ -49,7 +53,7 @@ class RowNetwork(FastNetwork):
             raise ModelError(f"this processor does not multiply by {by}, or is told not to")
         super().__init__(network)
         self.mode = modes[by or best]
-        plan = RowPlan(network)
+        plan = RowPlan(network, tiles=self.mode == TILES)
         self.front, self.behind, self.steps, self.kept = plan.front, plan.behind, plan.steps, plan.kept
         self.margin = max(-step.above[1] for step in self.steps)
         self.rings = dict.fromkeys(self.kept, 1)
@@ -94,13 +98,12 @@ class RowNetwork(FastNetwork):
                 places.keep(name, front[name].contiguous().numpy())
         ops, numbers, parts = places.tables(qp)
         taps = np.zeros((int((parts[:, Part.TAPS]).sum()), len(Tap)), np.int64)
-        sums = _filled((4 * PLANE,), 0)
+        sums = aligned(np.zeros(4 * PLANE, np.uint8))
         run_rows(ops, numbers, parts, taps, SHAPES.ctypes.data, sums.ctypes.data, self.mode)
         return places.made()
 
 
-def _filled(shape: tuple[int, ...], value: int) -> Array:
-    return aligned(np.broadcast_to(np.uint8(value), shape))
+_TYPES = {BYTES: np.uint8, HALVES: np.uint16, WORDS: np.int16, FLOATS: np.float32}
 
 
 class _Places:
@@ -112,42 +115,48 @@ class _Places:
         self.size = tuple(extent + 2 * network.kept[first].trim for extent in shapes[first])
         self.memory: dict[str, Array] = {}
         for name, kept in network.kept.items():
-            height, width = self._extent(name)
-            if kept.kind == FLOATS:
-                self.memory[name] = torch.empty(height * width * kept.channels + LANES).numpy()
-            else:
-                planes = 2 if kept.kind == HALVES else 1
-                self.memory[name] = _filled((planes, self._plane(name)), kept.zero)
+            zeros = np.full(self._bytes(name) // SIZE[kept.kind], kept.zero, _TYPES[kept.kind])
+            self.memory[name] = aligned(zeros)
 
     def _extent(self, name: str) -> tuple[int, int]:
         trim = self.network.kept[name].trim
         return self.size[0] - 2 * trim, self.size[1] - 2 * trim
 
     def _ring(self, name: str) -> int:
-        return self._extent(name)[0] if self.network.kept[name].lag is None else self.network.rings[name]
+        kept = self.network.kept[name]
+        return self._extent(name)[0] if kept.lag is None or kept.whole else self.network.rings[name]
+
+    def _pixel(self, name: str) -> int:
+        kept = self.network.kept[name]
+        return kept.channels * SIZE[kept.kind]
+
+    def _across(self, name: str) -> int:
+        """Pixels from row to row: as many as are made, and those of zeros on both sides."""
+        return -(-self._extent(name)[1] // PIXELS) * PIXELS + 2 * self.network.margin
 
     def _row(self, name: str) -> int:
-        """Bytes from row to row, with the pixels of zeros on both sides."""
-        return (self._extent(name)[1] + 2 * self.network.margin) * self.network.kept[name].channels
+        """Bytes from row to row."""
+        return self._across(name) * self._pixel(name)
 
-    def _plane(self, name: str) -> int:
+    def _bytes(self, name: str) -> int:
         # Behind the rows one of zeros; and what is read of pixels that are not there.
-        beyond = (LANES + self.network.margin) * self.network.kept[name].channels + MOST_OF_A_ROW
+        beyond = (2 * LANES + self.network.margin) * self._pixel(name) + MOST_OF_A_ROW
         return -(-((self._ring(name) + 1) * self._row(name) + beyond) // LINE) * LINE
+
+    def _rows(self, name: str) -> Array:
+        """Its rows (h, w, c), without the zeros."""
+        height, width = self._extent(name)
+        margin, shape = self.network.margin, (height, self._across(name), self.network.kept[name].channels)
+        found: Array = self.memory[name][: math.prod(shape)].reshape(shape)[:, margin : margin + width]
+        return found
 
     def keep(self, name: str, x: Array) -> None:
         """Write a tensor (c, h, w) of whole numbers, float32, where it is read."""
-        kept = self.network.kept[name]
-        height, width = x.shape[1:]
-        rows = self.memory[name][:, : height * self._row(name)].reshape(
-            -1, height, width + 2 * self.network.margin, kept.channels
-        )
-        keep_whole(x, rows[:, :, self.network.margin :], kept.kind == HALVES, kept.zero)
+        keep_whole(x, self._rows(name), self.network.kept[name].zero)
 
     def _at(self, name: str) -> int:
         """The address of the first pixel."""
-        kept, at = self.network.kept[name], self.memory[name].ctypes.data
-        return int(at) if kept.kind == FLOATS else int(at) + self.network.margin * kept.channels
+        return int(self.memory[name].ctypes.data) + self.network.margin * self._pixel(name)
 
     def tables(self, qp: int) -> tuple[Array, Array, Array]:
         ops = np.zeros((len(self.network.steps), len(Op)), np.int64)
@@ -161,7 +170,7 @@ class _Places:
                 parts[end] = self._part(step, piece, weights)
                 end += 1
             op[Op.END] = end
-            op[Op.LAG], op[Op.SPLIT], op[Op.CHUNK] = step.lag, step.split, step.chunk
+            op[Op.LAG], op[Op.SUMS], op[Op.CHUNK] = step.lag, step.sums, step.chunk
             op[Op.ROWS], op[Op.PIXELS] = self._extent(step.made)
             op[Op.BLOCKS] = len(step.offset) // LANES
             op[Op.OFFSET], op[Op.SCALE], op[Op.BIAS] = (x.ctypes.data for x in (step.offset, step.scale, step.bias))
@@ -178,21 +187,17 @@ class _Places:
     def _tensor(self, name: str) -> tuple[int, ...]:
         """The columns of `Op` from kind to zero point."""
         kept = self.network.kept[name]
-        if kept.kind == FLOATS:
-            height, width = self._extent(name)
-            pixel = 4 * kept.channels
-            return FLOATS, self._at(name), 0, width * pixel, height, pixel, 0
-        low = self._plane(name) if kept.kind == HALVES else 0
-        return kept.kind, self._at(name), low, self._row(name), self._ring(name), kept.channels, kept.zero
+        return kept.kind, self._at(name), self._row(name), self._ring(name), self._pixel(name), kept.zero
 
     def _part(self, step: Step, piece: Piece, weights: Array) -> tuple[int, ...]:
         """The columns of `Part`."""
-        _, at, low, row, ring, pixel, _ = self._tensor(piece.name)
+        kind, at, row, ring, pixel, _ = self._tensor(piece.name)
         above, left = (offset + piece.crop for offset in step.above)
         rows = self._extent(piece.name)[0]
+        by_chunk = weights.strides[2]
         return (
+            kind,
             at + left * pixel,
-            low,
             row,
             ring,
             pixel,
@@ -201,17 +206,13 @@ class _Places:
             above,
             weights.shape[2],
             weights.ctypes.data,
+            by_chunk,
         )
 
     def made(self) -> dict[str, Tensor]:
         """The tensors (c, h, w) that are read behind the rows."""
-        found = {}
-        for name, kept in self.network.kept.items():
-            if kept.kind == FLOATS:
-                height, width = self._extent(name)
-                own = self.memory[name][: height * width * kept.channels].reshape(height, width, kept.channels)
-                found[name] = torch.from_numpy(own).permute(2, 0, 1)
-        return found
+        kept = self.network.kept.items()
+        return {name: torch.from_numpy(self._rows(name)).permute(2, 0, 1) for name, one in kept if one.whole}
 
 
 def goes_in_rows(network: IntegerNetwork) -> bool:
@@ -219,7 +220,7 @@ def goes_in_rows(network: IntegerNetwork) -> bool:
     if network.bits != 8 or products() == "plain" or not COMPILED:
         return False
     try:
-        RowPlan(network)
+        RowPlan(network, tiles=products() == "tiles")
     except ModelError:
         return False
     return True
