@@ -135,7 +135,12 @@ def test_batches_layouts_and_threads_change_nothing(name):
 def test_rows_make_the_samples_however_bytes_are_multiplied(name):
     """By plain loops on every processor, by VPDPBUSD and by AMX where they are; all convolutions are among them."""
     network = formula_eight(name)
-    given = random_integers(network, 48, 40, seed=2)
+    for width in (40, 44 + network.graph.stride):  # rows of a multiple of four pixels, and others
+        _assert_rows(network, width)
+
+
+def _assert_rows(network, width):
+    given = random_integers(network, 48, width, seed=2)
     planes = {plane: torch.from_numpy(x.astype(np.float32)) for plane, x in given.items()}
     expected = FastNetwork(network)(planes, 32, 10)
     for by in BY[: BY.index(products()) + 1]:

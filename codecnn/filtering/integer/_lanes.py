@@ -3,8 +3,8 @@
 Written as LLVM's own operations, for compiled functions to call. Addresses are int64; numbers are those of four pixels,
 `pixel` bytes apart, float32, all of them whole where they stand for integers, or 32-bit integers on the way to that.
 Tiles are those of AMX (Intel,
-"Architecture Instruction Set Extensions Programming Reference", chapter 3): 0 to 3 hold 16x16 sums of 32 bits, 4 and 5
-sixteen pixels of unsigned bytes, 6 and 7 signed weights in groups of four rows.
+"Architecture Instruction Set Extensions Programming Reference", chapter 3): 0 to 5 hold 16x16 sums of 32 bits, 6
+sixteen pixels of unsigned bytes, 7 signed weights in groups of four rows.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import functools
 import inspect
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, cast
 
 import llvmlite.binding
@@ -27,6 +27,8 @@ LANES = 16
 """Channels of a pixel that are worked on together."""
 PIXELS = 4
 """Pixels that are."""
+SUMS = 3
+"""Tiles of sums that are made together."""
 Products = Literal["tiles", "dots", "plain"]
 llvmlite.binding.initialize_native_asmparser()
 _F32 = ir.VectorType(ir.FloatType(), LANES)
@@ -151,14 +153,10 @@ def _of_pixels(builder: Any, address: Any, pixel: Any, kind: Any) -> Any:
 
 
 def _to_pixels(builder: Any, address: Any, pixel: Any, x: Any) -> None:
-    for first in range(0, PIXELS * LANES, LANES):
+    for first in range(0, x.type.count, LANES):
         own = _order(builder, x, x, range(first, first + LANES))
         builder.store(own, _at(builder, address, own.type), align=1)
         address = builder.add(address, pixel)
-
-
-def _narrowed(builder: Any, x: Any, bits: int) -> Any:
-    return builder.trunc(x, ir.VectorType(ir.IntType(bits), x.type.count))
 
 
 @_operation(numbers, types.int64)
@@ -174,21 +172,29 @@ def own_sums(builder: Any, address: Any) -> Any:
     return _loaded(builder, address, _FLOATS)
 
 
-@_operation(numbers, types.int64)
-def whole_sums(builder: Any, address: Any) -> Any:
-    """Sums of 32 bits."""
-    return builder.sitofp(_loaded(builder, address, _INTEGERS), _FLOATS)
+@_operation(integers, types.int64)
+def whole_by_channel(builder: Any, address: Any) -> Any:
+    """Sixteen numbers of 32 bits, the same for all pixels."""
+    own = _loaded(builder, address, _I32)
+    return _order(builder, own, own, [*range(LANES)] * PIXELS)
 
 
-@_operation(numbers, types.int64, types.int64, types.int64)
-def split_sums(builder: Any, high: Any, middle: Any, low: Any) -> Any:
-    """2^16 times the sums at the first address, 2^8 times those at the second, and those at the third.
+@_operation(numbers, types.int64, integers)
+def whole_sums(builder: Any, address: Any, offset: Any) -> Any:
+    """Sums of 32 bits, and what is added to them."""
+    return builder.sitofp(builder.add(_loaded(builder, address, _INTEGERS), offset), _FLOATS)
+
+
+@_operation(numbers, types.int64, types.int64, types.int64, integers)
+def split_sums(builder: Any, high: Any, middle: Any, low: Any, offset: Any) -> Any:
+    """2^16 times the sums at the first address, 2^8 times those at the second, those at the third, and `offset`.
 
     They wrap around at 32 bits, beyond which their total does not go.
     """
     total = builder.shl(_loaded(builder, high, _INTEGERS), _all(8))
     total = builder.shl(builder.add(total, _loaded(builder, middle, _INTEGERS)), _all(8))
-    return builder.sitofp(builder.add(total, _loaded(builder, low, _INTEGERS)), _FLOATS)
+    total = builder.add(total, builder.add(_loaded(builder, low, _INTEGERS), offset))
+    return builder.sitofp(total, _FLOATS)
 
 
 @_operation(numbers, types.int64, types.int64)
@@ -228,19 +234,45 @@ def plus(builder: Any, x: Any, other: Any, factor: Any) -> Any:
     return _times(builder, other, _same(builder, factor, _FLOATS), x)
 
 
-@_operation(integers, numbers, types.int32, types.int32)
-def rounded(builder: Any, x: Any, low: Any, high: Any) -> Any:
-    """x, below 2^31, rounded to the nearest integer, halves to the even one, and saturated."""
-    whole = _called(builder, f"llvm.lrint.v{_INTEGERS.count}i32.v{_FLOATS.count}f32", _INTEGERS, x)
+@_operation(integers, numbers)
+def rounded(builder: Any, x: Any) -> Any:
+    """x, below 2^31, rounded to the nearest integer, halves to the even one."""
+    return _called(builder, f"llvm.lrint.v{_INTEGERS.count}i32.v{_FLOATS.count}f32", _INTEGERS, x)
+
+
+def _bounded(builder: Any, x: Any, low: Any, high: Any) -> Any:
     for sign, bound in (("<", low), (">", high)):
-        limit = _same(builder, bound, _INTEGERS)
-        whole = builder.select(builder.icmp_signed(sign, whole, limit), limit, whole)
-    return whole
+        x = builder.select(builder.icmp_signed(sign, x, bound), bound, x)
+    return x
+
+
+@_operation(integers, integers, types.int32, types.int32)
+def bounded(builder: Any, x: Any, low: Any, high: Any) -> Any:
+    return _bounded(builder, x, *(_same(builder, bound, _INTEGERS) for bound in (low, high)))
 
 
 @_operation(numbers, integers)
 def as_floats(builder: Any, x: Any) -> Any:
     return builder.sitofp(x, _FLOATS)
+
+
+def _packed(builder: Any, name: str, x: Any, other: Any, bits: int) -> Any:
+    """Numbers of two registers saturated to half their bits: a quarter of one, a quarter of the other, and so on."""
+    made = ir.VectorType(ir.IntType(bits), 2 * x.type.count)
+    return _called(builder, f"llvm.x86.avx512.{name}.512", made, x, other)
+
+
+def _words(builder: Any, x: Any) -> tuple[Any, ...]:
+    """Integers saturated to 16 bits, in registers as `_packed` leaves them."""
+    pixels = [_order(builder, x, x, range(first, first + LANES)) for first in range(0, PIXELS * LANES, LANES)]
+    return tuple(_packed(builder, "packssdw", *pair, 16) for pair in zip(pixels[::2], pixels[1::2], strict=True))
+
+
+def _unmixed(builder: Any, x: Any, pixels: int) -> Any:
+    """What was packed of so many pixels, one behind the other."""
+    four = range(4)
+    quarters = [4 * pixels * quarter + 4 * pixel + lane for pixel in range(pixels) for quarter in four for lane in four]
+    return _order(builder, x, x, quarters)
 
 
 @_operation(types.none, types.int64, types.int64, integers)
@@ -250,66 +282,94 @@ def write_floats(builder: Any, address: Any, pixel: Any, x: Any) -> None:
 
 @_operation(types.none, types.int64, types.int64, integers, types.int32)
 def write_bytes(builder: Any, address: Any, pixel: Any, x: Any, zero: Any) -> None:
-    """Integers as bytes with a zero point, into which they fit."""
-    _to_pixels(builder, address, pixel, _narrowed(builder, builder.add(x, _same(builder, zero, _INTEGERS)), 8))
+    """Integers as bytes with a zero point, saturated."""
+    if _features().get("avx512bw"):
+        pairs = _words(builder, x)
+        own = _same(builder, builder.trunc(zero, ir.IntType(16)), pairs[0].type)
+        first, second = (_called(builder, "llvm.sadd.sat.v32i16", pair.type, pair, own) for pair in pairs)
+        made = _unmixed(builder, _packed(builder, "packuswb", first, second, 8), PIXELS)
+    else:
+        whole = builder.add(x, _same(builder, zero, _INTEGERS))
+        made = builder.trunc(_bounded(builder, whole, _all(0), _all(255)), ir.VectorType(_BYTE, whole.type.count))
+    _to_pixels(builder, address, pixel, made)
 
 
-@_operation(types.none, types.int64, types.int64, integers)
-def write_words(builder: Any, address: Any, pixel: Any, x: Any) -> None:
-    """Integers of 16 bits."""
-    _to_pixels(builder, address, pixel, _narrowed(builder, x, 16))
+def _write_words(builder: Any, address: Any, pixel: Any, x: Any, low: Any, high: Any, zero: int) -> None:
+    """Integers of 16 bits, saturated, and a zero point."""
+    bits = ir.IntType(16)
+    if _features().get("avx512bw"):
+        parts = [(_unmixed(builder, pair, 2), 2) for pair in _words(builder, x)]
+    else:
+        whole = _bounded(builder, x, *(_same(builder, bound, _INTEGERS) for bound in (low, high)))
+        parts = [(builder.trunc(whole, ir.VectorType(bits, whole.type.count)), PIXELS)]
+    for part, pixels in parts:
+        limits = (_same(builder, builder.trunc(bound, bits), part.type) for bound in (low, high))
+        within = builder.add(_bounded(builder, part, *limits), ir.Constant(part.type, [zero] * part.type.count))
+        _to_pixels(builder, address, pixel, within)
+        address = builder.add(address, builder.mul(pixel, ir.Constant(pixel.type, pixels)))
 
 
-@_operation(types.none, types.int64, types.int64, integers)
-def write_halves(builder: Any, address: Any, pixel: Any, x: Any) -> None:
-    """Integers as `read_halves` reads them."""
-    _to_pixels(builder, address, pixel, _narrowed(builder, builder.add(x, _all(HALVES_ZERO)), 16))
+@_operation(types.none, types.int64, types.int64, integers, types.int32, types.int32)
+def write_words(builder: Any, address: Any, pixel: Any, x: Any, low: Any, high: Any) -> None:
+    """Integers of 16 bits, saturated."""
+    _write_words(builder, address, pixel, x, low, high, 0)
 
 
-def _adding(kind: Any, step: int | None, add: Callable[..., Any]) -> Callable[[int, int, int, int, int], None]:
-    """What adds to the sums (16, 16) of sixteen pixels those of `count` vectors of weights.
+@_operation(types.none, types.int64, types.int64, integers, types.int32, types.int32)
+def write_halves(builder: Any, address: Any, pixel: Any, x: Any, low: Any, high: Any) -> None:
+    """Integers, saturated, as `read_halves` reads them."""
+    _write_words(builder, address, pixel, x, low, high, HALVES_ZERO)
 
-    `add(builder, total, address, weights)` adds one pixel's of one vector. Pixels are `pixel` bytes apart; from one
-    vector to the next the address moves on by `step` bytes, or by a pixel.
+
+def _adding(name: str) -> Callable[[int, int, int, int, int], None]:
+    """What adds to the sums (16, 16) of sixteen pixels the products of 32 bits of each by a vector of weights.
+
+    There are `count` such vectors; pixels are `pixel` bytes apart.
     """
 
     @_operation(types.none, types.int64, types.int64, types.int64, types.int64, types.int64)
     def add_products(builder: Any, at: Any, pixel: Any, weights: Any, count: Any, sums: Any) -> None:
+        if not _features().get("avx512vnni"):
+            return  # compiled, and never run
+        dots = ir.InlineAsm(ir.FunctionType(_I32, [_I32] * 3), f"{name} $3, $2, $0", "=v,0,v,v")
         rows = [builder.add(sums, ir.Constant(sums.type, 4 * LANES * row)) for row in range(LANES)]
         places = [builder.add(at, builder.mul(pixel, ir.Constant(pixel.type, row))) for row in range(LANES)]
-        sums_now = (_loaded(builder, row, kind) for row in rows)
+        sums_now = (_loaded(builder, row, _I32) for row in rows)
         totals = [cgutils.alloca_once_value(builder, now) for now in sums_now]  # type: ignore[no-untyped-call]
         with cgutils.for_range(builder, count) as loop:
-            across = builder.mul(loop.index, pixel if step is None else ir.Constant(count.type, step))
-            behind = builder.mul(loop.index, ir.Constant(count.type, 4 * LANES))
-            own = _loaded(builder, builder.add(weights, behind), kind)
+            across = builder.mul(loop.index, ir.Constant(count.type, 4))
+            own = _loaded(builder, builder.add(weights, builder.mul(across, ir.Constant(count.type, LANES))), _I32)
             for place, total in zip(places, totals, strict=True):
-                builder.store(add(builder, builder.load(total), builder.add(place, across), own), total)
+                four = _loaded(builder, builder.add(place, across), ir.IntType(32))
+                builder.store(builder.call(dots, [builder.load(total), _same(builder, four, _I32), own]), total)
         for row, total in zip(rows, totals, strict=True):
-            builder.store(builder.load(total), _at(builder, row, kind), align=1)
+            builder.store(builder.load(total), _at(builder, row, _I32), align=1)
 
     return add_products
 
 
-def _dotted(name: str) -> Callable[..., Any]:
-    def add(builder: Any, total: Any, address: Any, weights: Any) -> Any:
-        if not _features().get("avx512vnni"):
-            return total  # compiled, and never run
-        dots = ir.InlineAsm(ir.FunctionType(_I32, [_I32] * 3), f"{name} $3, $2, $0", "=v,0,v,v")
-        return builder.call(dots, [total, _same(builder, _loaded(builder, address, ir.IntType(32)), _I32), weights])
-
-    return add
+# Four unsigned bytes by signed ones, and two numbers of 16 bits.
+add_dots, add_words = (_adding(name) for name in ("vpdpbusd", "vpdpwssd"))
 
 
-def _weighted(builder: Any, total: Any, address: Any, weights: Any) -> Any:
-    return _times(builder, _loaded(builder, address, _F32), weights, total)
+@_operation(types.none, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64)
+def weigh(builder: Any, above: Any, at: Any, below: Any, pixel: Any, weights: Any, sums: Any) -> None:
+    """The sums (16, 16), float32, of sixteen pixels of three rows by weights (3, 3, 16), each channel by its own.
 
-
-# Groups of four unsigned bytes by signed ones, pairs of numbers of 16 bits, and pixels side by side of float32, each
-# channel of its own.
-add_dots = _adding(_I32, 4, _dotted("vpdpbusd"))
-add_words = _adding(_I32, 4, _dotted("vpdpwssd"))
-add_weighted = _adding(_F32, None, _weighted)
+    Pixels are `pixel` bytes apart; the first one that is read stands above and left of the first sum's.
+    """
+    totals: list[Any] = [ir.Constant(_F32, [0.0] * LANES)] * LANES
+    for row, address in enumerate((above, at, below)):
+        places = [ir.Constant(weights.type, 4 * LANES * (3 * row + tap)) for tap in range(3)]
+        own = [_loaded(builder, builder.add(weights, place), _F32) for place in places]
+        for column in range(LANES + 2):
+            given = _loaded(builder, address, _F32)
+            for tap in range(3):
+                if 0 <= column - tap < LANES:
+                    totals[column - tap] = _times(builder, given, own[tap], totals[column - tap])
+            address = builder.add(address, pixel)
+    for index, total in enumerate(totals):
+        builder.store(total, _at(builder, builder.add(sums, ir.Constant(sums.type, 4 * LANES * index)), _F32), align=1)
 
 
 @_operation(types.none, types.int64)
@@ -327,33 +387,69 @@ def _tile(number: int) -> Any:
     return ir.Constant(_BYTE, number)
 
 
-def _clearing(number: int) -> Callable[[], None]:
+def _beginning(first: int) -> Callable[[], None]:
+    """What sets all sums of a set of tiles, `first` and those behind, to 0."""
+
     @_operation(types.none)
-    def clear_tile(builder: Any) -> None:
-        _called_on_tiles(builder, "llvm.x86.tilezero", _tile(number))
+    def begin_tiles(builder: Any) -> None:
+        for own in range(SUMS):
+            _called_on_tiles(builder, "llvm.x86.tilezero", _tile(first + own))
 
-    return clear_tile
-
-
-def _moving(name: str, number: int) -> Callable[[int, int], None]:
-    @_operation(types.none, types.int64, types.int64)
-    def move_tile(builder: Any, address: Any, stride: Any) -> None:
-        _called_on_tiles(builder, name, _tile(number), _at(builder, address, _BYTE), stride)
-
-    return move_tile
+    return begin_tiles
 
 
-def _multiplying(total: int, a: int, b: int) -> Callable[[], None]:
-    @_operation(types.none)
-    def multiply_tiles(builder: Any) -> None:
-        _called_on_tiles(builder, "llvm.x86.tdpbusd", _tile(total), _tile(a), _tile(b))
+def _each(builder: Any, address: Any, count: Any, step: Any) -> Iterator[tuple[int, Any]]:
+    """The code of each of up to `SUMS` tiles, which is run for `count` of them, and its address, `step` bytes on."""
+    for own in range(SUMS):
+        with builder.if_then(builder.icmp_signed(">", count, ir.Constant(count.type, own))):
+            yield own, builder.add(address, builder.mul(step, ir.Constant(step.type, own)))
 
-    return multiply_tiles
+
+def _adding_tiles(first: int) -> Callable[[int, int, int, int, int, int, int, int], None]:
+    """What adds to `count` tiles of sums, `first` and those behind, the products of `chunks` chunks of sixteen pixels.
+
+    Pixels are `pixel` bytes apart, chunks `chunk`; weights of one chunk are `step` bytes apart from sum to sum, and
+    `by_chunk` from chunk to chunk.
+    """
+
+    @_operation(types.none, *[types.int64] * 8)
+    def add_tiles(
+        builder: Any,
+        at: Any,
+        pixel: Any,
+        chunks: Any,
+        chunk: Any,
+        weights: Any,
+        by_chunk: Any,
+        step: Any,
+        count: Any,
+    ) -> None:
+        given, own_weights = _tile(2 * SUMS), _tile(2 * SUMS + 1)
+        row = ir.Constant(at.type, 4 * LANES)
+        with cgutils.for_range(builder, chunks) as loop:
+            here = builder.add(at, builder.mul(loop.index, chunk))
+            _called_on_tiles(builder, "llvm.x86.tileloadd64", given, _at(builder, here, _BYTE), pixel)
+            begin = builder.add(weights, builder.mul(loop.index, by_chunk))
+            for own, place in _each(builder, begin, count, step):
+                _called_on_tiles(builder, "llvm.x86.tileloadd64", own_weights, _at(builder, place, _BYTE), row)
+                _called_on_tiles(builder, "llvm.x86.tdpbusd", _tile(first + own), given, own_weights)
+
+    return add_tiles
 
 
-clear_0, clear_1 = (_clearing(number) for number in range(2))
-load_0, load_1, load_2, load_3 = (_moving("llvm.x86.tileloadd64", number) for number in range(4))
-store_0, store_1, store_2, store_3 = (_moving("llvm.x86.tilestored64", number) for number in range(4))
-load_4, load_5, load_6, load_7 = (_moving("llvm.x86.tileloadd64", number) for number in range(4, 8))
-_PRODUCTS = ((0, 4, 6), (1, 4, 7), (2, 4, 6), (3, 4, 7), (2, 5, 6), (3, 5, 7))
-add_046, add_147, add_246, add_347, add_256, add_357 = (_multiplying(*of) for of in _PRODUCTS)
+def _storing(first: int) -> Callable[[int, int, int], None]:
+    """What stores `count` tiles of sums, `first` and those behind, `plane` bytes apart."""
+
+    @_operation(types.none, types.int64, types.int64, types.int64)
+    def store_tiles(builder: Any, sums: Any, plane: Any, count: Any) -> None:
+        row = ir.Constant(sums.type, 4 * LANES)
+        for own, at in _each(builder, sums, count, plane):
+            _called_on_tiles(builder, "llvm.x86.tilestored64", _tile(first + own), _at(builder, at, _BYTE), row)
+
+    return store_tiles
+
+
+# Two sets of sums: the products of one are made while those of the other are stored.
+begin_tiles, begin_others = (_beginning(first) for first in (0, SUMS))
+add_tiles, add_others = (_adding_tiles(first) for first in (0, SUMS))
+store_tiles, store_others = (_storing(first) for first in (0, SUMS))

@@ -3,11 +3,14 @@
 Columns of the tables are written as numbers, which compiled code takes for constants: `_row_tables` names them.
 """
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.filtering.integer import _lanes as lanes
-from codecnn.filtering.integer._lanes import LANES, PIXELS
+from codecnn.filtering.integer._lanes import LANES, PIXELS, SUMS
 from codecnn.filtering.integer._row_tables import (
     BYTES,
     DOTS,
@@ -23,7 +26,7 @@ from codecnn.filtering.integer._row_tables import (
     WORDS,
 )
 from codecnn.models.graph.nodes import Array
-from codecnn.vvc.compiled import compiled, compiled_entry, pointer
+from codecnn.vvc.compiled import compiled, compiled_entry, pointer, source_digest
 
 
 @compiled
@@ -43,108 +46,42 @@ def _find_taps(op: Array, parts: Array, y: int, taps: Array) -> int:
             taps[count, 4] = part[9] + tap * by_tap
             taps[count, 5] = part[10]
             taps[count, 6] = part[6] * by_tap
+            taps[count, 7] = part[11]
+            taps[count, 8] = part[12]
             count += 1
     return count
 
 
 @compiled
-def _tiles_of_bytes(taps: Array, x: int, block: int, blocks: int, chunk: int, offset: int, sums: int) -> None:
-    """The sums of bytes of sixteen pixels for three or four blocks of channels from `block` on."""
-    # Rows of a tile that are read 0 bytes apart are one row.
-    lanes.load_0(offset, 0)
-    lanes.load_1(offset + ROW, 0)
-    lanes.load_2(offset + 2 * ROW, 0)
-    if blocks > 3:
-        lanes.load_3(offset + 3 * ROW, 0)
-    for index in range(len(taps)):
-        pixel, by_chunk, by_block = taps[index, 2], taps[index, 5], taps[index, 6]
-        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
-        for _ in range(taps[index, 3]):
-            lanes.load_4(at, pixel)
-            lanes.load_6(weights, ROW)
-            lanes.add_046()
-            lanes.load_7(weights + by_block, ROW)
-            lanes.add_147()
-            lanes.load_6(weights + 2 * by_block, ROW)
-            lanes.add_246()
-            if blocks > 3:
-                lanes.load_7(weights + 3 * by_block, ROW)
-                lanes.add_347()
-            at += chunk
-            weights += by_chunk
-    lanes.store_0(sums, ROW)
-    lanes.store_1(sums + PLANE, ROW)
-    lanes.store_2(sums + 2 * PLANE, ROW)
-    if blocks > 3:
-        lanes.store_3(sums + 3 * PLANE, ROW)
-
-
-@compiled
-def _tiles_of_more(taps: Array, x: int, block: int, blocks: int, chunk: int, offset: int, sums: int) -> None:
-    """The sums of bytes of 32 pixels for one or two blocks of channels from `block` on."""
-    lanes.load_0(offset, 0)
-    lanes.load_2(offset, 0)
-    if blocks > 1:
-        lanes.load_1(offset + ROW, 0)
-        lanes.load_3(offset + ROW, 0)
-    for index in range(len(taps)):
-        pixel, by_chunk, by_block = taps[index, 2], taps[index, 5], taps[index, 6]
-        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
-        for _ in range(taps[index, 3]):
-            lanes.load_4(at, pixel)
-            lanes.load_6(weights, ROW)
-            lanes.add_046()
-            lanes.load_5(at + LANES * pixel, pixel)
-            lanes.add_256()
-            if blocks > 1:
-                lanes.load_7(weights + by_block, ROW)
-                lanes.add_147()
-                lanes.add_357()
-            at += chunk
-            weights += by_chunk
-    lanes.store_0(sums, ROW)
-    lanes.store_2(sums + LANES * ROW, ROW)
-    if blocks > 1:
-        lanes.store_1(sums + PLANE, ROW)
-        lanes.store_3(sums + PLANE + LANES * ROW, ROW)
-
-
-@compiled
-def _tiles_split(taps: Array, x: int, block: int, chunk: int, offset: int, sums: int) -> None:
-    """The sums of sixteen pixels and a block of channels: of high bytes, of high ones by low ones, of low ones."""
-    lanes.clear_0()
-    lanes.clear_1()
-    lanes.load_2(offset, 0)
-    tile = chunk * LANES
-    for index in range(len(taps)):
-        pixel, by_chunk = taps[index, 2], taps[index, 5]
-        at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * taps[index, 6]
-        for _ in range(taps[index, 3]):
-            lanes.load_4(at, pixel)
-            lanes.load_7(weights, ROW)
-            lanes.add_147()
-            lanes.load_6(weights + tile, ROW)
-            lanes.add_246()
-            if taps[index, 0] == HALVES:
-                lanes.load_6(weights + 2 * tile, ROW)
-                lanes.add_046()
-            at += chunk
-            weights += by_chunk
-    lanes.store_0(sums, ROW)
-    lanes.store_1(sums + PLANE, ROW)
-    lanes.store_2(sums + 2 * PLANE, ROW)
-
-
-@compiled
-def _begin(offset: int, sums: int) -> None:
-    """Sums of sixteen pixels, each `offset` by channel."""
-    own, first = carray(pointer(sums), (LANES, LANES), np.int32), carray(pointer(offset), (LANES,), np.int32)
-    own[:] = first
-
-
-@compiled
-def _clear(sums: int) -> None:
-    carray(pointer(sums), (LANES, LANES), np.int32)[:] = 0
+def _tiles(taps: Array, start: int, end: int, block: int, count: int, split: bool, chunk: int, sums: int) -> None:
+    """The sums of a segment of pixels: of `count` blocks of channels from `block` on, or of one if they are split."""
+    own = SUMS if split else count
+    others = False
+    for x in range(start, end, LANES):
+        if others:
+            lanes.begin_others()
+        else:
+            lanes.begin_tiles()
+        for index in range(len(taps)):
+            pixel, by_block = taps[index, 2], taps[index, 6]
+            at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
+            between, made = (chunk * LANES, taps[index, 8]) if split else (by_block, count)
+            if others:
+                lanes.add_others(at, pixel, taps[index, 3], chunk, weights, taps[index, 5], between, made)
+            else:
+                lanes.add_tiles(at, pixel, taps[index, 3], chunk, weights, taps[index, 5], between, made)
+        before = sums + (x - start - LANES) * ROW
+        if x > start:
+            if others:
+                lanes.store_tiles(before, PLANE, own)
+            else:
+                lanes.store_others(before, PLANE, own)
+        others = not others
+    last = sums + (end - 1 - start) // LANES * LANES * ROW
+    if others:
+        lanes.store_tiles(last, PLANE, own)
+    else:
+        lanes.store_others(last, PLANE, own)
 
 
 @compiled
@@ -180,43 +117,33 @@ def _add_words(at: int, pixel: int, weights: int, pairs: int, sums: int, mode: i
 
 
 @compiled
-def _without_tiles(
-    taps: Array, x: int, block: int, blocks: int, split: bool, chunk: int, offset: int, sums: int, mode: int
-) -> None:
-    """The sums of sixteen pixels for `blocks` blocks of channels from `block` on, of one where they are split."""
-    if split:
-        _clear(sums)
-        _clear(sums + PLANE)
-        _begin(offset, sums + 2 * PLANE)
-    else:
-        for own in range(blocks):
-            _begin(offset + ROW * own, sums + PLANE * own)
-    quads, last = chunk // 4, sums + 2 * PLANE if split else sums
+def _without_tiles(taps: Array, x: int, block: int, count: int, split: bool, chunk: int, sums: int, mode: int) -> None:
+    """As `_tiles`, of sixteen pixels."""
+    for own in range(SUMS if split else count):
+        carray(pointer(sums + PLANE * own), (LANES, LANES), np.int32)[:] = 0
+    quads = chunk // 4
     for index in range(len(taps)):
-        kind, pixel, by_chunk, by_block = taps[index, 0], taps[index, 2], taps[index, 5], taps[index, 6]
+        pixel, by_block = taps[index, 2], taps[index, 6]
         at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
+        between, first, made = (chunk * LANES, taps[index, 7], taps[index, 8]) if split else (by_block, 0, count)
         for _ in range(taps[index, 3]):
-            if kind == BYTES and split:
-                _add_bytes(at, pixel, weights, quads, sums + PLANE, mode)
-                _add_bytes(at, pixel, weights + ROW * quads, quads, last, mode)
-            else:
-                for own in range(blocks):
-                    if kind == BYTES:
-                        _add_bytes(at, pixel, weights + own * by_block, quads, last + PLANE * own, mode)
-                    else:
-                        _add_words(at, pixel, weights + own * by_block, quads, last + PLANE * own, mode)
+            for own in range(made):
+                target = sums + PLANE * (first + own)
+                if taps[index, 0] == BYTES:
+                    _add_bytes(at, pixel, weights + own * between, quads, target, mode)
+                else:
+                    _add_words(at, pixel, weights + own * between, quads, target, mode)
             at += chunk
-            weights += by_chunk
+            weights += taps[index, 5]
 
 
 @compiled
 def _by_channel(taps: Array, x: int, block: int, sums: int) -> None:
     """The sums, float32, of sixteen pixels and a block of channels, each of which has weights of its own."""
-    _clear(sums)
-    for index in range(len(taps)):
-        pixel = taps[index, 2]
-        at, weights = taps[index, 1] + x * pixel + ROW * block, taps[index, 4] + block * taps[index, 6]
-        lanes.add_weighted(at, pixel, weights, taps[index, 3], sums)
+    pixel = taps[0, 2]
+    first = x * pixel + ROW * block
+    weights = taps[0, 4] + block * taps[0, 6]
+    lanes.weigh(taps[0, 1] + first, taps[1, 1] + first, taps[2, 1] + first, pixel, weights, sums)
 
 
 @compiled
@@ -224,6 +151,7 @@ def _end(op: Array, numbers: Array, y: int, x: int, block: int, sums: int) -> No
     """What becomes of the sums of a segment of pixels and a block of channels."""
     channel = ROW * block
     scale, bias = lanes.by_channel(op[9] + channel), lanes.by_channel(op[10] + channel)
+    offset = lanes.whole_by_channel(op[8] + channel)
     modulated = op[18] != 0
     factor = lanes.by_channel(op[18] + channel if modulated else op[9])
     shift = lanes.by_channel(op[19] + channel if modulated else op[9])
@@ -241,9 +169,9 @@ def _end(op: Array, numbers: Array, y: int, x: int, block: int, sums: int) -> No
     pixels = min(SEGMENT, op[2] - x)
     for _ in range(0, pixels, PIXELS):
         if kind == SPLIT:
-            v = lanes.split_sums(sums, sums + PLANE, sums + 2 * PLANE)
+            v = lanes.split_sums(sums + 2 * PLANE, sums, sums + PLANE, offset)
         elif kind == WHOLE:
-            v = lanes.whole_sums(sums)
+            v = lanes.whole_sums(sums, offset)
         else:
             v = lanes.own_sums(sums)
         v = lanes.scaled(v, scale, bias)
@@ -255,17 +183,18 @@ def _end(op: Array, numbers: Array, y: int, x: int, block: int, sums: int) -> No
             v = lanes.plus(v, lanes.read_words(source, from_pixel), share)
         elif added == FLOATS:
             v = lanes.plus(v, lanes.read_floats(source, from_pixel), share)
-        whole = lanes.rounded(v, low, high)
+        whole = lanes.rounded(v)
         if modulated:
-            whole = lanes.rounded(lanes.scaled(lanes.as_floats(whole), factor, shift), low_after, high_after)
+            v = lanes.as_floats(lanes.bounded(whole, low, high))
+            whole = lanes.rounded(lanes.scaled(v, factor, shift))
         if made == BYTES:
             lanes.write_bytes(target, to_pixel, whole, to_zero)
         elif made == HALVES:
-            lanes.write_halves(target, to_pixel, whole)
+            lanes.write_halves(target, to_pixel, whole, low_after, high_after)
         elif made == WORDS:
-            lanes.write_words(target, to_pixel, whole)
+            lanes.write_words(target, to_pixel, whole, low_after, high_after)
         else:
-            lanes.write_floats(target, to_pixel, whole)
+            lanes.write_floats(target, to_pixel, lanes.bounded(whole, low_after, high_after))
         sums += PIXELS * ROW
         source += PIXELS * from_pixel
         target += PIXELS * to_pixel
@@ -296,50 +225,54 @@ def _row(op: Array, numbers: Array, parts: Array, y: int, taps: Array, sums: int
     """The row `y` of an operation."""
     width, blocks, kind, chunk = op[2], op[3], op[6], op[7]
     found = taps[: _find_taps(op, parts, y, taps)]
-    groups = -(-blocks // 4) if kind == WHOLE else blocks
+    groups = -(-blocks // SUMS) if kind == WHOLE else blocks
     for start in range(0, width, SEGMENT):
         end = min(start + SEGMENT, width)
         for group in range(groups):
             block = group * blocks // groups
             count = (group + 1) * blocks // groups - block
-            offset = op[8] + ROW * block
-            for x in range(start, end, LANES):
-                own = sums + (x - start) * ROW
-                if kind == OWN:
-                    _by_channel(found, x, block, own)
-                elif mode != TILES:
-                    _without_tiles(found, x, block, count, kind == SPLIT, chunk, offset, own, mode)
-                elif kind == SPLIT:
-                    _tiles_split(found, x, block, chunk, offset, own)
-                elif count > 2:
-                    _tiles_of_bytes(found, x, block, count, chunk, offset, own)
-                elif (x - start) % (2 * LANES) == 0:
-                    _tiles_of_more(found, x, block, count, chunk, offset, own)
+            if mode == TILES and kind != OWN:
+                _tiles(found, start, end, block, count, kind == SPLIT, chunk, sums)
+            else:
+                for x in range(start, end, LANES):
+                    own = sums + (x - start) * ROW
+                    if kind == OWN:
+                        _by_channel(found, x, block, own)
+                    else:
+                        _without_tiles(found, x, block, count, kind == SPLIT, chunk, own, mode)
             for index in range(count):
                 _end(op, numbers, y, start, block + index, sums + index * PLANE)
 
 
-@compiled_entry
-def run_rows(ops: Array, numbers: Array, parts: Array, taps: Array, shapes: int, sums: int, mode: int) -> None:
-    """All rows of all operations, each as soon as what it reads is there.
+def _entry(sources: str) -> Callable[..., str]:
+    @compiled_entry
+    def run_rows(ops: Array, numbers: Array, parts: Array, taps: Array, shapes: int, sums: int, mode: int) -> str:
+        """All rows of all operations, each as soon as what it reads is there.
 
-    Bytes are multiplied by TILES, DOTS or in PLAIN loops, as `mode` says. `taps` has room for those of all parts,
-    `sums` for four times PLANE; `shapes` is where SHAPES stands.
-    """
-    last = 0
-    for index in range(len(ops)):
-        last = max(last, ops[index, 0] + ops[index, 1])
-    chunk = 0
-    for step in range(last):
+        Bytes are multiplied by TILES, DOTS or in PLAIN loops, as `mode` says. `taps` has room for those of all parts,
+        `sums` for SUMS times PLANE; `shapes` is where SHAPES stands. Returns the hash of the sources: numba keeps
+        compiled functions apart by what they close over.
+        """
+        last = 0
         for index in range(len(ops)):
-            y = step - ops[index, 0]
-            if 0 <= y < ops[index, 1]:
-                if mode == TILES and ops[index, 6] != OWN and ops[index, 7] != chunk:
-                    chunk = ops[index, 7]
-                    lanes.shape_tiles(shapes + 16 * chunk)
-                _row(ops[index], numbers[index], parts, y, taps, sums, mode)
-    if mode == TILES:
-        lanes.release_tiles()
+            last = max(last, ops[index, 0] + ops[index, 1])
+        chunk = 0
+        for step in range(last):
+            for index in range(len(ops)):
+                y = step - ops[index, 0]
+                if 0 <= y < ops[index, 1]:
+                    if mode == TILES and ops[index, 6] != OWN and ops[index, 7] != chunk:
+                        chunk = ops[index, 7]
+                        lanes.shape_tiles(shapes + 16 * chunk)
+                    _row(ops[index], numbers[index], parts, y, taps, sums, mode)
+        if mode == TILES:
+            lanes.release_tiles()
+        return sources
+
+    return run_rows
+
+
+run_rows = _entry(source_digest(Path(__file__).parent))
 
 
 @compiled_entry

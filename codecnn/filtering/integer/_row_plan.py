@@ -170,8 +170,8 @@ class RowPlan:
             raise ModelError(f"{name!r} has numbers of more than two bytes")
         if lag is not None and self._by_channel_alone(name):
             kind, zero = FLOATS, 0
-        elif low >= -128 and high <= (255 if low >= 0 else 127):
-            kind, zero = BYTES, 0 if low >= 0 else 128
+        elif (low, high) in ((0, 255), (-128, 127)):
+            kind, zero = BYTES, -low
         else:
             kind, zero = (HALVES, HALVES_ZERO) if self.tiles else (WORDS, 0)
         return Kept(kind, -(-channels // unit) * unit, zero, self._trim(name), lag)
@@ -271,10 +271,11 @@ class RowPlan:
 
 
 def _is_by_channel(node: Node) -> bool:
-    """Whether each channel is convolved by itself."""
+    """Whether each channel is convolved by itself, 3x3."""
     if node.op != "conv":
         return False
-    return node.values["groups"] == len(node.tensors["weight"]) and node.tensors["weight"].shape[1] == 1
+    weight = node.tensors["weight"]
+    return node.values["groups"] == len(weight) and weight.shape[1:] == (1, 3, 3)
 
 
 def aligned(values: Array) -> Array:

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from codecnn.filtering.integer._lanes import LANES
+from codecnn.filtering.integer._lanes import LANES, SUMS
 
 NOTHING, BYTES, HALVES, WORDS, FLOATS = range(5)
 """How a tensor is kept: not at all, as bytes less a zero point, as numbers of 16 bits whose bytes AMX multiplies or
@@ -12,7 +12,7 @@ which VPDPWSSD does, as float32."""
 SIZE = {BYTES: 1, HALVES: 2, WORDS: 2, FLOATS: 4}
 """Bytes of a number."""
 WHOLE, SPLIT, OWN = range(3)
-"""What sums are: integers; integers times 2^16, 2^8 and 1, one plane each; float32, of each channel's own weights."""
+"""What sums are: integers; integers times 2^8, 1 and 2^16, one plane each; float32, of each channel's own weights."""
 PLAIN, DOTS, TILES = range(3)
 """What multiplies bytes: loops, VPDPBUSD, AMX."""
 ROW = 4 * LANES
@@ -28,7 +28,7 @@ class Op(IntEnum):
     ROWS, PIXELS          what it makes
     BLOCKS                of sixteen output channels
     FIRST, END            its parts
-    SUMS                  WHOLE, SPLIT or OWN
+    KIND                  of its sums: WHOLE, SPLIT or OWN
     CHUNK                 bytes of a row of pixels that are multiplied at a time, a multiple of 4
     OFFSET, SCALE, BIAS   of each output channel: int32, float32, float32
     ADDED...              the tensor that is added: how it is kept, row 0, bytes from row to row, rows that are
@@ -43,7 +43,7 @@ class Op(IntEnum):
     BLOCKS = 3
     FIRST = 4
     END = 5
-    SUMS = 6
+    KIND = 6
     CHUNK = 7
     OFFSET = 8
     SCALE = 9
@@ -74,6 +74,7 @@ class Part(IntEnum):
     TAPS, ABOVE           rows of the kernel, and the first of them counted from the row that is made
     CHUNKS                of a row of the kernel
     WEIGHTS, BY_CHUNK     by block, row of the kernel and chunk, and bytes from chunk to chunk
+    FIRST, COUNT          of its block's sums, where they are split
     """
 
     KIND = 0
@@ -87,13 +88,15 @@ class Part(IntEnum):
     CHUNKS = 8
     WEIGHTS = 9
     BY_CHUNK = 10
+    FIRST = 11
+    COUNT = 12
 
 
 class Tap(IntEnum):
     """A row of a tensor that a row of the kernel is multiplied with.
 
-    KIND, AT, PIXEL, CHUNKS      as of `Part`
-    WEIGHTS, BY_CHUNK, BY_BLOCK  of the first block, and bytes from chunk to chunk and from block to block
+    KIND, AT, PIXEL, CHUNKS, FIRST, COUNT  as of `Part`
+    WEIGHTS, BY_CHUNK, BY_BLOCK            of the first block, and bytes from chunk to chunk and from block to block
     """
 
     KIND = 0
@@ -103,6 +106,8 @@ class Tap(IntEnum):
     WEIGHTS = 4
     BY_CHUNK = 5
     BY_BLOCK = 6
+    FIRST = 7
+    COUNT = 8
 
 
 class Number(IntEnum):
@@ -120,5 +125,5 @@ SHAPES = np.zeros((17, 64), np.uint8)
 """By chunk in units of four bytes: palette 1, and of each tile the bytes of a row and the rows."""
 for _quads in range(1, 17):
     SHAPES[_quads, 0] = 1
-    SHAPES[_quads, 16:32].view(np.uint16)[:] = [64, 64, 64, 64, 4 * _quads, 4 * _quads, 64, 64]
-    SHAPES[_quads, 48:56] = [16, 16, 16, 16, 16, 16, _quads, _quads]
+    SHAPES[_quads, 16:32].view(np.uint16)[:] = [*[64] * (2 * SUMS), 4 * _quads, 64]
+    SHAPES[_quads, 48:56] = [*[16] * (2 * SUMS), 16, _quads]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from codecnn.errors import ModelError
 from codecnn.filtering.integer._fast import FastNetwork
-from codecnn.filtering.integer._lanes import LANES, PIXELS, Products, products
+from codecnn.filtering.integer._lanes import LANES, PIXELS, SUMS, Products, products
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._row_kernels import keep_whole, run_rows
 from codecnn.filtering.integer._row_plan import LINE, MOST_OF_A_ROW, Piece, RowPlan, Step, aligned, floats
@@ -98,7 +98,7 @@ class RowNetwork(FastNetwork):
                 places.keep(name, front[name].contiguous().numpy())
         ops, numbers, parts = places.tables(qp)
         taps = np.zeros((int((parts[:, Part.TAPS]).sum()), len(Tap)), np.int64)
-        sums = aligned(np.zeros(4 * PLANE, np.uint8))
+        sums = aligned(np.zeros(SUMS * PLANE, np.uint8))
         run_rows(ops, numbers, parts, taps, SHAPES.ctypes.data, sums.ctypes.data, self.mode)
         return places.made()
 
@@ -170,9 +170,9 @@ class _Places:
                 parts[end] = self._part(step, piece, weights)
                 end += 1
             op[Op.END] = end
-            op[Op.LAG], op[Op.SUMS], op[Op.CHUNK] = step.lag, step.sums, step.chunk
+            op[Op.LAG], op[Op.KIND], op[Op.CHUNK] = step.lag, step.sums, step.chunk
             op[Op.ROWS], op[Op.PIXELS] = self._extent(step.made)
-            op[Op.BLOCKS] = len(step.offset) // LANES
+            op[Op.BLOCKS] = len(step.scale) // LANES
             op[Op.OFFSET], op[Op.SCALE], op[Op.BIAS] = (x.ctypes.data for x in (step.offset, step.scale, step.bias))
             op[Op.ADDED_RING] = 1
             if step.added is not None:
@@ -207,6 +207,7 @@ class _Places:
             weights.shape[2],
             weights.ctypes.data,
             by_chunk,
+            *((1, 1) if kind == WORDS else (0, 3 if kind == HALVES else 2)),
         )
 
     def made(self) -> dict[str, Tensor]:
