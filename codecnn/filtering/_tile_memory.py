@@ -18,8 +18,8 @@ _PROBE = 96
 _SMALLEST = 16
 Tile = int | Literal["auto"] | None
 """Largest side of the tiles in luma samples; None the picture in one piece, "auto" what is quick on the device."""
-LARGEST_TILE = 960
-"""The largest that "auto" takes, and what a GPU gets."""
+LARGEST_TILE = 1088
+"""The largest that "auto" takes, and what a GPU gets: two are a picture of 1920x1080."""
 _QUICK = 32 * 2**20 - 2**16
 """Bytes of the largest tensor of a tile on a CPU. What is larger glibc gives back to the system when it is freed, and
 every page of the next one is mapped and cleared anew: at 1920x1080 a third of a low-cost network's time."""

@@ -9,7 +9,7 @@ import torch
 import codecnn.filtering._picture_filter as picture_filter
 from codecnn.errors import ConfigError
 from codecnn.filtering import BFloat16Filter, FloatFilter, load_filter
-from codecnn.filtering._tile_memory import quick_tile, tiles_within
+from codecnn.filtering._tile_memory import LARGEST_TILE, quick_tile, tiles_within
 from codecnn.models import create_model, list_models, save_weights
 from codecnn.models.activations import peak_bytes
 from codecnn.video import Picture, VideoFormat, create_video, open_video
@@ -148,7 +148,7 @@ def test_quick_tiles_have_small_tensors_and_work_for_all_threads():
         side = quick_tile(largest, model, size, 1)
         assert largest * (side + 2 * model.radius) ** 2 <= 2**25
     assert quick_tile(largest, model, (1080, 1920), 1) >= 540
-    assert quick_tile(1.0, model, (1080, 1920), 1) == 960
+    assert quick_tile(1.0, model, (1080, 1920), 1) == LARGEST_TILE
     assert quick_tile(1e6, model, (1080, 1920), 1) == 128
     for threads in (2, 4, 8):
         side = quick_tile(largest, model, (2160, 3840), threads)

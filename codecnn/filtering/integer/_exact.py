@@ -7,6 +7,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
+from codecnn.filtering._base import NO_PLANES, Planes, components
 from codecnn.filtering._frame import in_tiles
 from codecnn.filtering._picture_filter import FilterOptions, NetworkFilter
 from codecnn.filtering._tile_memory import TileMemory, measured
@@ -14,6 +15,7 @@ from codecnn.filtering.integer._fast import FastNetwork, exact_arithmetic
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._rows import RowNetwork, goes_in_rows
 from codecnn.models.planes import CHROMA_PLANES
+from codecnn.video import Picture
 
 Engine = Literal["float32", "float64", "int8"]
 _TRIAL = 96
@@ -70,6 +72,11 @@ class ExactFilter(NetworkFilter):
         super().__init__(network.graph, **options)
         if network.graph.uses_qp:
             self.planes = (*self.planes, "qp")
+
+    def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:
+        """As of every `NetworkFilter`; what it makes are whole samples, which need no rounding."""
+        made = components(picture) | self.samples(picture, qp, beside)
+        return Picture(tuple(plane.astype(picture.y.dtype) for plane in made.values()), picture.bit_depth)
 
     def _filtered(
         self, planes: dict[str, Tensor], qp: int, bit_depth: int, tile: int | None, threads: int
