@@ -95,7 +95,7 @@ def evaluate(
     ctc: bool = False,
     metrics: Sequence[str] = ("psnr",),
     decisions: "Decisions" = "none",
-    exact: bool = False,
+    exact: bool | None = None,
     precision: "Precision" = "float32",
     device: str = "auto",
     tile: "Tile" = "auto",
@@ -111,7 +111,8 @@ def evaluate(
     `sources` is one store, of which `split` is taken at `qps` (all), or videos and pictures that are coded first at
     `qps` (QPS) by `codec`, `preset`, `configuration` and `ctc` of a recipe, with `options` as its sequence has them
     (size, bit_depth, frames, step, ...). `models` are weights, files or names of `list_weights`. With `exact` the
-    integer form of each is measured beside it; `precision` is that of networks in float. `coding` and `filtering` are
+    integer form of each is measured beside it, with False it is in float alone, and with None in integers alone where
+    there are some of 8 bits; `precision` is that of networks in float. `coding` and `filtering` are
     told of progress. Returns the results of each filter.
 
     Of a `shard` (i, n) every n-th unit is coded and every n-th cell measured; nothing is returned until all shards have
@@ -171,7 +172,7 @@ def evaluate_in_loop(
     qps: Sequence[int] = QPS,
     preset: str = "medium",
     decisions: "Decisions" = "ctu",
-    exact: bool = False,
+    exact: bool | None = None,
     precision: "Precision" = "float32",
     device: str = "auto",
     tile: "Tile" = "auto",
@@ -225,12 +226,19 @@ def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
 
 
-def _entries(weights: list[Path], exact: bool, precision: "Precision", device: str, tile: "Tile") -> "list[Entry]":
+def _entries(
+    weights: list[Path], exact: bool | None, precision: "Precision", device: str, tile: "Tile"
+) -> "list[Entry]":
     """The filters, named by their files and folders; by whole paths where several have one name."""
+    from codecnn.filtering import in_integers
     from codecnn.filtering.integer import integers_beside, is_integer
 
-    # A file that holds integers has no further integer form.
-    forms = [(path, form) for path in weights for form in (False, True) if not form or (exact and not is_integer(path))]
+    forms = []
+    for path in weights:
+        if exact and not is_integer(path):  # a file that holds integers has no further integer form
+            forms += [(path, False), (path, True)]
+        else:
+            forms.append((path, exact is None and in_integers(path, precision)))
     files = [integers_beside(path) if form else path for path, form in forms]
     short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
     entries = []

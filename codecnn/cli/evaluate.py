@@ -59,13 +59,14 @@ def evaluate(
         typer.Option("--vvenc-library", help="libvvenc as a shared library [CODECNN_VVENC_LIBRARY]; docs/inloop.md"),
     ] = None,
     device: shared.Device = "auto",
-    exact: shared.Exact = False,
+    exact: shared.Exact = None,
     precision: shared.Precision = "float32",
     as_json: shared.Json = False,
 ) -> None:
     """Code sequences (or take a store's), filter what the codec decodes, and report PSNR gain and BD-rate.
 
-    A sequence is a video, a picture, or a folder of pictures that are coded one by one.
+    A sequence is a video, a picture, or a folder of pictures that are coded one by one. With --exact integers are
+    measured beside the floats that they were made from.
 
     What was measured of a sequence at a QP by a filter is kept, and an evaluation that was interrupted goes on there.
     For an array job run N of them into one folder, --shard 1/N to --shard N/N: the last to end reports. With --backend

@@ -76,7 +76,7 @@ def filter_command(
     memory: Annotated[str, typer.Option("--memory", help="limit on what the network's tensors take")] = "2GiB",
     tile: Tile = None,
     device: Device = "auto",
-    exact: Exact = False,
+    exact: Exact = None,
     precision: Precision = "float32",
     as_json: Json = False,
 ) -> None:

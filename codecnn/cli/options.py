@@ -38,8 +38,13 @@ Tile = Annotated[
     typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [what is quick]"),
 ]
 Exact = Annotated[
-    bool,
-    typer.Option("--exact", help="in integers, the same samples on every machine: NAME.int8.safetensors or NAME.int16"),
+    bool | None,
+    typer.Option(
+        "--exact/--float",
+        help="in integers, the same samples on every machine: NAME.int8.safetensors or NAME.int16 "
+        "[integers where there is NAME.int8.safetensors]",
+        show_default=False,
+    ),
 ]
 
 Precision = Annotated[

@@ -17,7 +17,7 @@ from codecnn.filtering._inputs import (
     stream_slice_types,
     unit_planes,
 )
-from codecnn.filtering._load import Precision, load_filter
+from codecnn.filtering._load import Precision, in_integers, load_filter
 from codecnn.filtering._picture_filter import BFloat16Filter, FloatFilter, NetworkFilter, filter_luma
 from codecnn.filtering._sequence import candidates, decide_video, filter_video
 from codecnn.filtering._tile_memory import Tile
@@ -51,6 +51,7 @@ __all__ = [
     "filter_luma",
     "filter_outputs",
     "filter_video",
+    "in_integers",
     "in_tiles",
     "load_filter",
     "planes_beside",

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.dataset.store import open_store
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.filtering import load_filter
-from codecnn.filtering.integer import ExactFilter, filter_reference, integer_path, load_integer
+from codecnn.filtering import in_integers, load_filter
+from codecnn.filtering.integer import ExactFilter, filter_reference, integer_path, load_integer, save_integer
 from codecnn.filtering.integer._convert import source_card
 from codecnn.models import save_weights
 from codecnn.models.card import as_card
@@ -129,3 +129,32 @@ def test_what_is_inexact_is_off_until_the_last_tile_is_done():
     assert len(seen) > 2
     assert set(seen) == {"ieee"}
     assert precision() == before
+
+
+def test_integers_of_8_bits_are_what_is_taken_where_nothing_is_said(weights, tiny_store, tmp_path):
+    path = tmp_path / "w.safetensors"
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(weights.with_suffix(suffix), path.with_suffix(suffix))
+    assert not in_integers(path), "there are none"
+    save_integer(integer_path(path), *load_integer(integer_path(weights)))
+    assert not in_integers(path), "those of 16 bits take many times as long as float"
+    invoke("export", "--model", path, "-o", integer_path(path, 8), "--format", "int8", "--store", tiny_store.folder)
+    assert in_integers(path)
+    assert not in_integers(path, "bfloat16")
+    assert not in_integers(integer_path(path, 8)), "it is a file of integers itself"
+    kinds = {None: "ExactFilter", True: "ExactFilter", False: "FloatFilter"}
+    assert {exact: type(load_filter(path, exact=exact)).__name__ for exact in kinds} == kinds
+    assert type(load_filter(path, exact=None, precision="bfloat16")).__name__ == "BFloat16Filter"
+
+    (unit, *_) = tiny_store.split("val")
+    size = ["-s", f"{unit.format.width}x{unit.format.height}", "--bit-depth", unit.format.bit_depth, "-q", "32"]
+    for name, options in {"default": [], "exact": ["--exact"], "float": ["--float"]}.items():
+        invoke("filter", "--model", path, *options, "-i", unit.decoded_path, "-o", tmp_path / f"{name}.yuv", *size)
+    default, exact, plain = ((tmp_path / f"{name}.yuv").read_bytes() for name in ("default", "exact", "float"))
+    assert default == exact != plain
+
+    for options, names in (([], ["w.int8"]), (["--float"], ["w"]), (["--exact"], ["w", "w.int8"])):
+        folder = tmp_path / "-".join(["e", *options])
+        invoke("evaluate", tiny_store.folder, "--model", path, *options, "-o", folder, "--split", "val")
+        results = json.loads((folder / "results.json").read_text())
+        assert [one["name"].rpartition("/")[2] for one in results.get("models", [results])] == names
