@@ -278,11 +278,17 @@ def _is_by_channel(node: Node) -> bool:
     return node.values["groups"] == len(weight) and weight.shape[1:] == (1, 3, 3)
 
 
+def room(size: int, kind: npt.DTypeLike) -> Array:
+    """Memory of so many bytes, which begins where a line of the cache does, as numbers of a kind."""
+    place = torch.empty(size + LINE, dtype=torch.uint8).numpy()  # PyTorch's, so that it is counted as memory
+    start = -place.ctypes.data % LINE
+    made: Array = place[start : start + size].view(kind)
+    return made
+
+
 def aligned(values: Array) -> Array:
     """A copy that begins where a line of the cache does."""
-    place = torch.empty(values.nbytes + LINE, dtype=torch.uint8).numpy()  # PyTorch's, so that it is counted as memory
-    start = -place.ctypes.data % LINE
-    made: Array = place[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    made = room(values.nbytes, values.dtype).reshape(values.shape)
     made[...] = values
     return made
 

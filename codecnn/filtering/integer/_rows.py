@@ -17,7 +17,7 @@ from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._lanes import LANES, PIXELS, SUMS, Products, products
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._row_kernels import keep_whole, run_rows
-from codecnn.filtering.integer._row_plan import LINE, MOST_OF_A_ROW, Piece, RowPlan, Step, aligned, floats
+from codecnn.filtering.integer._row_plan import LINE, MOST_OF_A_ROW, Piece, RowPlan, Step, aligned, floats, room
 from codecnn.filtering.integer._row_tables import (
     BYTES,
     DOTS,
@@ -115,8 +115,9 @@ class _Places:
         self.size = tuple(extent + 2 * network.kept[first].trim for extent in shapes[first])
         self.memory: dict[str, Array] = {}
         for name, kept in network.kept.items():
-            zeros = np.full(self._bytes(name) // SIZE[kept.kind], kept.zero, _TYPES[kept.kind])
-            self.memory[name] = aligned(zeros)
+            self.memory[name] = room(self._bytes(name), _TYPES[kept.kind])
+            if not kept.whole:  # of such nothing is read but what has been made
+                self.memory[name].fill(kept.zero)
 
     def _extent(self, name: str) -> tuple[int, int]:
         trim = self.network.kept[name].trim
