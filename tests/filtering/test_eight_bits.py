@@ -21,8 +21,8 @@ from codecnn.filtering.integer import (
     integer_path,
     source_card,
 )
+from codecnn.filtering.integer._emit import products
 from codecnn.filtering.integer._fast import FastNetwork
-from codecnn.filtering.integer._lanes import products
 from codecnn.filtering.integer._rows import RowNetwork
 from codecnn.filtering.integer.file import check_planes, load_integer, md5_of, save_integer
 from codecnn.filtering.integer.reference import rounded_to_even, run_reference
@@ -175,7 +175,7 @@ def test_what_a_processor_cannot_multiply_is_refused(monkeypatch):
 
 
 OTHER_PROCESSOR = """
-from codecnn.filtering.integer._lanes import products
+from codecnn.filtering.integer._emit import products
 from codecnn.filtering.integer.file import check_planes, md5_of
 from tests.filtering.test_integer import exact
 from tests.helpers.integer_zoo import formula_eight

@@ -10,7 +10,8 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.filtering.integer import _lanes as lanes
-from codecnn.filtering.integer._lanes import LANES, PIXELS, SUMS
+from codecnn.filtering.integer import _products as products
+from codecnn.filtering.integer._emit import LANES, PIXELS, SUMS
 from codecnn.filtering.integer._row_tables import (
     BYTES,
     DOTS,
@@ -59,36 +60,36 @@ def _tiles(taps: Array, start: int, end: int, block: int, count: int, split: boo
     others = False
     for x in range(start, end, LANES):
         if others:
-            lanes.begin_others()
+            products.begin_others()
         else:
-            lanes.begin_tiles()
+            products.begin_tiles()
         for index in range(len(taps)):
             pixel, by_block = taps[index, 2], taps[index, 6]
             at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
             between, made = (chunk * LANES, taps[index, 8]) if split else (by_block, count)
             if others:
-                lanes.add_others(at, pixel, taps[index, 3], chunk, weights, taps[index, 5], between, made)
+                products.add_others(at, pixel, taps[index, 3], chunk, weights, taps[index, 5], between, made)
             else:
-                lanes.add_tiles(at, pixel, taps[index, 3], chunk, weights, taps[index, 5], between, made)
+                products.add_tiles(at, pixel, taps[index, 3], chunk, weights, taps[index, 5], between, made)
         before = sums + (x - start - LANES) * ROW
         if x > start:
             if others:
-                lanes.store_tiles(before, PLANE, own)
+                products.store_tiles(before, PLANE, own)
             else:
-                lanes.store_others(before, PLANE, own)
+                products.store_others(before, PLANE, own)
         others = not others
     last = sums + (end - 1 - start) // LANES * LANES * ROW
     if others:
-        lanes.store_tiles(last, PLANE, own)
+        products.store_tiles(last, PLANE, own)
     else:
-        lanes.store_others(last, PLANE, own)
+        products.store_others(last, PLANE, own)
 
 
 @compiled
 def _add_bytes(at: int, pixel: int, weights: int, quads: int, sums: int, mode: int) -> None:
     """Add to the sums of sixteen pixels the products of `quads` groups of four bytes."""
     if mode == DOTS:
-        lanes.add_dots(at, pixel, weights, quads, sums)
+        products.add_dots(at, pixel, weights, quads, sums)
         return
     own = carray(pointer(sums), (LANES, LANES), np.int32)
     tile = carray(pointer(weights), (quads, LANES, 4), np.int8)
@@ -104,7 +105,7 @@ def _add_bytes(at: int, pixel: int, weights: int, quads: int, sums: int, mode: i
 def _add_words(at: int, pixel: int, weights: int, pairs: int, sums: int, mode: int) -> None:
     """Likewise of pairs of 16 bits."""
     if mode == DOTS:
-        lanes.add_words(at, pixel, weights, pairs, sums)
+        products.add_words(at, pixel, weights, pairs, sums)
         return
     own = carray(pointer(sums), (LANES, LANES), np.int32)
     tile = carray(pointer(weights), (pairs, LANES, 2), np.int16)
@@ -143,7 +144,7 @@ def _by_channel(taps: Array, x: int, block: int, sums: int) -> None:
     pixel = taps[0, 2]
     first = x * pixel + ROW * block
     weights = taps[0, 4] + block * taps[0, 6]
-    lanes.weigh(taps[0, 1] + first, taps[1, 1] + first, taps[2, 1] + first, pixel, weights, sums)
+    products.weigh(taps[0, 1] + first, taps[1, 1] + first, taps[2, 1] + first, pixel, weights, sums)
 
 
 @compiled
@@ -263,10 +264,10 @@ def _entry(sources: str) -> Callable[..., str]:
                 if 0 <= y < ops[index, 1]:
                     if mode == TILES and ops[index, 6] != OWN and ops[index, 7] != chunk:
                         chunk = ops[index, 7]
-                        lanes.shape_tiles(shapes + 16 * chunk)
+                        products.shape_tiles(shapes + 16 * chunk)
                     _row(ops[index], numbers[index], parts, y, taps, sums, mode)
         if mode == TILES:
-            lanes.release_tiles()
+            products.release_tiles()
         return sources
 
     return run_rows

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from codecnn.errors import ModelError
-from codecnn.filtering.integer._lanes import HALVES_ZERO, LANES
+from codecnn.filtering.integer._emit import HALVES_ZERO, LANES
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._row_tables import BYTES, FLOATS, HALVES, OWN, SIZE, SPLIT, WHOLE, WORDS
 from codecnn.models.graph.nodes import Array, Node

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from codecnn.filtering.integer._lanes import LANES, SUMS
+from codecnn.filtering.integer._emit import LANES, SUMS
 
 NOTHING, BYTES, HALVES, WORDS, FLOATS = range(5)
 """How a tensor is kept: not at all, as bytes less a zero point, as numbers of 16 bits whose bytes AMX multiplies or

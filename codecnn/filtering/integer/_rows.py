@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from codecnn.errors import ModelError
+from codecnn.filtering.integer._emit import LANES, PIXELS, SUMS, Products, products
 from codecnn.filtering.integer._fast import FastNetwork
-from codecnn.filtering.integer._lanes import LANES, PIXELS, SUMS, Products, products
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._row_kernels import keep_whole, run_rows
 from codecnn.filtering.integer._row_plan import LINE, MOST_OF_A_ROW, Piece, RowPlan, Step, aligned, floats, room
