@@ -76,7 +76,9 @@ class ExactFilter(NetworkFilter):
     def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:
         """As of every `NetworkFilter`; what it makes are whole samples, which need no rounding."""
         samples = self.samples(picture, qp, beside)
-        made = {name: samples[name].astype(x.dtype) if name in samples else x for name, x in components(picture).items()}
+        made = {
+            name: samples[name].astype(x.dtype) if name in samples else x for name, x in components(picture).items()
+        }
         return Picture(tuple(made.values()), picture.bit_depth)
 
     def _filtered(
