@@ -35,8 +35,6 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
     def _count(self, tensor: Tensor) -> None:
-        if tensor.is_mkldnn:
-            return  # weights in a library's own layout, made once: such tensors have no storage to follow
         storage = tensor.untyped_storage()
         if storage in self.known:
             return
