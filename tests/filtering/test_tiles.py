@@ -112,13 +112,6 @@ def test_tensors_stay_within_the_memory_allowed(name):
     assert np.abs(filter_.samples(picture, 37)["y"] - whole["y"]).max() <= 1e-5 * 1024
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
-def test_weights_that_a_library_laid_out_are_passed_over():
-    """Packed for convolutions of bytes they have no storage, and on processors with VNNI they are made on the way."""
-    x = torch.ones(1, 2, 4, 4)
-    assert peak_bytes(lambda: (x + 1).to_mkldnn(), [x]) == 4 * x.numel()
-
-
 def test_the_tile_follows_from_the_memory():
     model = trained("rdn", **SMALL)
 
