@@ -14,7 +14,7 @@ from codecnn.errors import ModelError
 from codecnn.models.graph.nodes import Array, Graph, Node
 
 Bounds = tuple[int, int]
-SIGNED, UNSIGNED, POSITIVE, WIDE = (-128, 127), (0, 255), (0, 127), (-4095, 4095)
+SIGNED, UNSIGNED, WIDE = (-128, 127), (0, 255), (-4095, 4095)
 RESIDUAL = (-2047, 2047)
 """Of what leaves the network: the fewer its bits, the more has the gain by QP, which it is multiplied by."""
 FINE = 2047
@@ -65,14 +65,6 @@ def spans(graph: Graph) -> dict[str, Bounds]:
         node = by_name[name]
         return [one for part in node.inputs for one in before(part)] if node.op in MOVES else [node]
 
-    def joined(name: str) -> list[Node]:
-        """All that a tensor is concatenated with."""
-        found: list[Node] = []
-        for node in users[name]:
-            found += before(node.name) if node.op == "concat" else []
-            found += joined(node.name) if node.op in MOVES else []
-        return found
-
     made: dict[str, Bounds] = {}
     for node in graph.nodes:
         if node.op not in ("conv", "modulate"):
@@ -83,12 +75,8 @@ def spans(graph: Graph) -> dict[str, Bounds]:
             made[node.name] = RESIDUAL
         elif of_planes and few and not node.values.get("relu"):
             made[node.name] = WIDE
-        elif not node.values.get("relu"):
-            made[node.name] = SIGNED
         else:
-            # Bytes of one tensor have one zero point: beside signed channels a ReLU's have half of the range.
-            alone = all(one.values.get("relu") for one in joined(node.name))
-            made[node.name] = UNSIGNED if alone else POSITIVE
+            made[node.name] = UNSIGNED if node.values.get("relu") else SIGNED
     return made
 
 
@@ -187,7 +175,7 @@ class Grid:
         return found
 
     def is_byte(self, name: str) -> bool:
-        return self.bounds[name] in (SIGNED, UNSIGNED, POSITIVE)
+        return self.bounds[name] in (SIGNED, UNSIGNED)
 
     def widened(self, names: Collection[str]) -> "Grid":
         """The grid in which those bytes have 12 bits, and are 16 times finer, of those that know no sign 8 times."""

@@ -24,8 +24,8 @@ CHECKED = ((40, 64, 22), (24, 32, 37))
 
 
 _MOVED_AS_BYTES = ("concat", "crop", "unshuffle", "shuffle")
-_NATURAL = {(-128, 127): "none", (0, 127): "relu", (0, 255): "none"}
-"""What saturates by itself where a result becomes a byte, and the activation that is needed in front of that."""
+_ZERO_POINTS = {(-128, 127): 128, (0, 255): 0}
+"""What saturates by itself where a result becomes a byte with that zero point."""
 
 
 def export_integers(path: Path | str, network: IntegerNetwork) -> None:
@@ -55,17 +55,11 @@ def run_samples(
     return {name: x / unit for name, x in run_onnx(content, given, plain=plain).items()}
 
 
-def _natural(node: Node) -> str | None:
-    return _NATURAL.get((node.values["low"], node.values["high"]))
-
-
 def _zero_point(node: Node, zeros: list[int | None]) -> int | None:
     """The zero point of a node's bytes; None where they are float32 tensors."""
     if node.op in _MOVED_AS_BYTES:
         return zeros[0] if len(set(zeros)) == 1 else None
-    if "low" in node.values and _natural(node) is not None:
-        return 0 if node.values["high"] == 255 else 128
-    return None
+    return _ZERO_POINTS.get((node.values["low"], node.values["high"])) if "low" in node.values else None
 
 
 def _noise(network: IntegerNetwork, height: int, width: int) -> dict[str, Array]:
@@ -182,8 +176,6 @@ class _Exact:
         if zero is None:
             rounded = self.writer.add("Round", f"{name}.rounded", sums)
             return self._clipped(name, rounded, node.values["low"], node.values["high"])
-        if _natural(node) == "relu":
-            sums = self.writer.add("Relu", f"{name}.positive", sums)
         return self._as_bytes(name, sums, zero)
 
     def _as_bytes(self, name: str, x: str, zero: int) -> str:
