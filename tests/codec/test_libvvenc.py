@@ -12,11 +12,13 @@ import pytest
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.codec.base import CodedPicture
 from codecnn.codec.checks import prove_decoded, prove_slice_qp
+from codecnn.codec.encoders import libvvenc
 from codecnn.codec.encoders.jvet import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, vvenc_params
 from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.evaluation import psnr
 from codecnn.video import VideoFormat, convert, open_raw
+from codecnn.video.process import run
 from tests.helpers.clips import write_clip
 
 SMALL = VideoFormat(64, 64, "420", 10)
@@ -213,6 +215,31 @@ def test_threads_do_not_change_the_stream(golden_file, tmp_path):
         sequence = get_codec("vvc").encode(source, form, settings, tmp_path / str(threads))
         streams.append((sequence.bitstream.read_bytes(), sequence.log.read_text()))
     assert streams[0] == streams[1]
+
+
+def test_a_stream_that_ffmpeg_leaves_empty_is_coded_again(monkeypatch, tmp_path):
+    """As it does now and then with 7 to 11 pictures; the stream and what is kept of it are the same."""
+    source = tmp_path / "noise.yuv"
+    np.random.default_rng(0).integers(400, 600, 8 * 64 * 64 * 3 // 2).astype("<u2").tofile(source)
+    runs = []
+
+    def emptied(argv, *, what, cwd=None):
+        done = run(argv, what=what, cwd=cwd)
+        runs.append(" ".join(argv))
+        if len(runs) == 1:
+            (tmp_path / "again" / "bitstream.266").write_bytes(b"")
+        return done
+
+    settings = CodecSettings(42, preset="faster")
+    once = get_codec("vvc").encode(source, SMALL, settings, tmp_path / "once")
+    monkeypatch.setattr(libvvenc, "run", emptied)
+    again = get_codec("vvc").encode(source, SMALL, settings, tmp_path / "again")
+    assert len(runs) == 2
+    assert "MaxParallelFrames=0" in runs[1]
+    assert len(again.pictures) == 8
+    for name in ("bitstream", "decoded", "log"):
+        assert getattr(again, name).read_bytes() == getattr(once, name).read_bytes(), name
+    assert again.argv == once.argv
 
 
 def _written(path, value):
