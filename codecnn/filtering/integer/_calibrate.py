@@ -18,6 +18,8 @@ from codecnn.models.graph.nodes import Array, Graph, run
 TILE = 256
 PICTURES = 4
 """Pictures that are looked at for each QP."""
+_SATURATED = 1.0
+"""Octaves by which a tensor that is added to another may be finer than what holds its largest values."""
 Progress = Callable[[int, int], None]
 
 
@@ -74,7 +76,11 @@ def bytes_for(
 
 
 def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
-    """The scales of tensors that are added to each other, up to powers of two their geometric means."""
+    """The scales of tensors that are added to each other, up to powers of two their geometric means.
+
+    Where in a channel one of them is much larger than the other has room for, as an RDN's fused features are than the
+    first ones, the mean would saturate it: there the other one is coarser, which bits can cure.
+    """
     roots: dict[str, str] = {}
     for name, source in linked(graph).items():
         roots[name] = roots.get(source, source)
@@ -82,7 +88,8 @@ def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
         names = [root, *(name for name, own in roots.items() if own == root)]
         octaves = np.log2([best[name] for name in names])
         steps = np.rint(np.median(octaves - octaves[0], axis=1))
-        mean = (octaves - steps[:, None]).mean(axis=0)
+        own = octaves - steps[:, None]
+        mean = np.minimum(own.mean(axis=0), own.min(axis=0) + _SATURATED)
         best |= {name: 2.0 ** (mean + step) for name, step in zip(names, steps, strict=True)}
     return best
 

@@ -156,7 +156,8 @@ def _scaled(node: Node, bits: int) -> dict[str, Tensor]:
 def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -> Tensor:
     middle = 1 << (network_bit_depth - 1)
     if name in SAMPLE_PLANES:
-        return plane * (1 << (network_bit_depth - bit_depth)) - middle
+        scale = 1 << (network_bit_depth - bit_depth)
+        return plane - middle if scale == 1 else (plane * scale).sub_(middle)
     scaled = (plane.to(torch.float64) * (1 << network_bit_depth) + 0.5).floor_()
     return (scaled.clamp_(0, 2 * middle - 1) - middle).to(torch.float32)
 

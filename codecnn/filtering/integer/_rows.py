@@ -89,6 +89,8 @@ class RowNetwork(FastNetwork):
         """The tensors that the steps end in, of one picture after the other."""
         count = len(next(iter(front.values())))
         alone = [self._one({name: x[index] for name, x in front.items()}, qp) for index in range(count)]
+        if count == 1:  # which needs no copy
+            return {name: x[None] for name, x in alone[0].items()}
         return {name: torch.stack([one[name] for one in alone]) for name in alone[0]}
 
     def _one(self, front: Mapping[str, Tensor], qp: int) -> dict[str, Tensor]:
