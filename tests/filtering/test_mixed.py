@@ -122,6 +122,25 @@ def test_what_is_small_beside_what_it_is_added_to_stays_as_fine_as_it_can_be(mod
     assert node.tensors["shift"].max() < node.values["skip"]
 
 
+def test_a_channel_that_is_small_alone_does_not_saturate_what_is_added_to_it(model, tiny_store):
+    """As an RDN's first features beside the fused ones: not by more than a half."""
+    made, units = copy.deepcopy(model), tiny_store.split("train")
+    with torch.no_grad():
+        made.head.weight[0] *= 2**-9
+        made.head.bias[0] *= 2**-9
+    graph = fused(build_graph(made))
+    grid = bytes_for(graph, units)
+    largest = {}
+
+    def observe(name, x):
+        largest[name] = np.maximum(largest.get(name, 0), x.abs().amax((0, 2, 3)).numpy())
+
+    for unit in units:
+        _filtered(graph, _crop(unit, graph, "cpu"), observe)
+    beyond = {name: (largest[name] * grid.scales[name] / grid.bounds[name][1]).max() for name in linked(graph)}
+    assert 1.5 < max(beyond.values()) < 3, "a crop that is filtered alone may be larger at its edges"
+
+
 def test_a_channel_without_a_sample_has_weights_that_fit(tiny_store):
     """What is zero on all pictures has no size; its weights have one."""
     model = awaken(create_model("low_cost_17", **OPTIONS), 2, std=0.2)
