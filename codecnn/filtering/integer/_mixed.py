@@ -106,10 +106,12 @@ def _crop(unit: Unit, graph: Graph, device: str | torch.device) -> Crop:
     return Crop(in_full_scale(planes, picture.bit_depth), wanted, unit.pictures[index].qp, picture.bit_depth)
 
 
-def _filtered(graph: Graph, crop: Crop, observe: Observe | None = None) -> dict[str, Array]:
+def _filtered(
+    graph: Graph, crop: Crop, observe: Observe | None = None, known: Mapping[str, Tensor] | None = None
+) -> dict[str, Array]:
     """Outputs of the network in real numbers, in samples, neither rounded nor clipped."""
     with torch.inference_mode():
-        made = in_tiles(partial(run, graph, qp=crop.qp, observe=observe), graph, crop.planes, None)
+        made = in_tiles(partial(run, graph, qp=crop.qp, observe=observe, known=known), graph, crop.planes, None)
     return {name: plane[0, 0].cpu().numpy().astype(np.float64) * 2**crop.bit_depth for name, plane in made.items()}
 
 
@@ -134,30 +136,46 @@ def _powers(
     It is rounded alone, and with it the weights that multiply it have 8 bits.
     """
     report = progress or (lambda done, total: None)
-    known, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
-    plain = [_filtered(graph, crop) for crop in crops]
-    found = {}
+    scales, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
     names = [name for name in grid.bounds if grid.is_byte(name)]
-    for done, name in enumerate(names):
-        report(done, len(names))
+    rounded = {}
+    for name in names:
         readers = {node.name for node in _readers(graph, name)}
-        rounded = Graph(
+        rounded[name] = Graph(
             tuple(
-                replace(node, tensors=_rounded_weights(layer_of(node, known, limits))) if node.name in readers else node
+                replace(node, tensors=_rounded_weights(layer_of(node, scales, limits)))
+                if node.name in readers
+                else node
                 for node in graph.nodes
             )
         )
-        byte = partial(_as_byte, name, torch.from_numpy(grid.scales[name])[:, None, None], grid.bounds[name])
-        found[name] = np.array(
-            [_added(crop, one, _filtered(rounded, crop, byte)) for crop, one in zip(crops, plain, strict=True)]
-        )
-    report(len(names), len(names))
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for done, crop in enumerate(crops):
+        report(done, len(crops))
+        tensors: dict[str, Tensor] = {}
+        plain = _filtered(graph, crop, tensors.__setitem__)
+        for name in names:
+            # What comes before, or beside, is what it was.
+            known = {other: x for other, x in tensors.items() if other not in _behind(graph, name)}
+            known[name] = _as_byte(tensors[name], grid.scales[name], grid.bounds[name])
+            found[name].append(_added(crop, plain, _filtered(rounded[name], crop, known=known)))
+    report(len(crops), len(crops))
+    return {name: np.array(powers) for name, powers in found.items()}
+
+
+def _as_byte(x: Tensor, scale: Array, bounds: Bounds) -> Tensor:
+    """A tensor once it is a byte, in real numbers."""
+    by_channel = torch.from_numpy(scale)[:, None, None].to(x)
+    return (x * by_channel).round().clamp(*bounds) / by_channel
+
+
+def _behind(graph: Graph, name: str) -> set[str]:
+    """The nodes that a tensor goes into, itself and what follows from them."""
+    found = {name}
+    for node in graph.nodes:
+        if found & set(node.inputs):
+            found.add(node.name)
     return found
-
-
-def _as_byte(name: str, scale: Tensor, bounds: Bounds, made: str, x: Tensor) -> Tensor | None:
-    """What stands in for the tensor `name` once it is a byte; nothing for any other."""
-    return (x * scale.to(x)).round().clamp(*bounds) / scale.to(x) if made == name else None
 
 
 def _added(crop: Crop, plain: Mapping[str, Array], other: Mapping[str, Array]) -> float:

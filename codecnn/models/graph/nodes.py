@@ -144,15 +144,21 @@ def walk(nodes: Sequence[Node], compute: Callable[[Node, list[Made]], Made]) -> 
 
 
 def run(
-    graph: Graph, planes: Mapping[str, Tensor], qp: int, observe: Callable[[str, Tensor], Tensor | None] | None = None
+    graph: Graph,
+    planes: Mapping[str, Tensor],
+    qp: int,
+    observe: Callable[[str, Tensor], Tensor | None] | None = None,
+    known: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Outputs of the graph in real numbers, as the network that it was built from gives them.
 
     Planes are as the network takes them, with halo; `observe` gets every node's name and tensor, and may return what
-    stands in for it. Computed in the type of `rec_y`.
+    stands in for it. Nodes whose tensors are `known` are not computed. Computed in the type of `rec_y`.
     """
 
     def compute(node: Node, inputs: list[Tensor]) -> Tensor:
+        if known is not None and node.name in known:
+            return known[node.name]
         tensors = {name: torch.from_numpy(array).to(planes["rec_y"]) for name, array in node.tensors.items()}
         if node.op == "plane":
             result = centred(planes[node.name])
