@@ -130,7 +130,6 @@ class VvcCodec:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{source.stem} at QP {settings.qp}"
         bitstream, decoded, log = folder / "bitstream.266", folder / "decoded.yuv", folder / "log.txt"
-
         argv = encode_argv(ffmpeg, f"file:{source.resolve()}", source_format, settings, f"file:{bitstream.name}")
         try:
             done = run(argv, what=f"coding {name}", cwd=folder)

@@ -35,7 +35,7 @@ _ELEMENT = 16.0
 """Multiply-accumulates that take about as long as writing a sample in four bytes rather than in one."""
 _LEAST_ERROR = 0.01
 """Mean squared error, in samples, below which a picture has none to speak of."""
-Observe = Callable[[str, Tensor], Tensor | None]
+Observe = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True)

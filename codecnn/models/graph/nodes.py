@@ -147,13 +147,13 @@ def run(
     graph: Graph,
     planes: Mapping[str, Tensor],
     qp: int,
-    observe: Callable[[str, Tensor], Tensor | None] | None = None,
+    observe: Callable[[str, Tensor], None] | None = None,
     known: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Outputs of the graph in real numbers, as the network that it was built from gives them.
 
-    Planes are as the network takes them, with halo; `observe` gets every node's name and tensor, and may return what
-    stands in for it. Nodes whose tensors are `known` are not computed. Computed in the type of `rec_y`.
+    Planes are as the network takes them, with halo; `observe` gets the name and the tensor of every node that is
+    computed, which those whose tensors are `known` are not. Computed in the type of `rec_y`.
     """
 
     def compute(node: Node, inputs: list[Tensor]) -> Tensor:
@@ -166,8 +166,9 @@ def run(
             result = _output(node, inputs[0], tensors["gain"], planes, qp)
         else:
             result = _COMPUTE[node.op](node, inputs, tensors, qp)
-        instead = None if observe is None else observe(node.name, result)
-        return result if instead is None else instead
+        if observe is not None:
+            observe(node.name, result)
+        return result
 
     return walk(graph.nodes, compute)
 
