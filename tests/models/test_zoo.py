@@ -34,7 +34,7 @@ from codecnn.video import Picture, VideoFormat, open_raw
 from tools import figure, variants, zoo
 
 NAMES = list_weights()
-ASLEEP = {"low_cost_75": {"blocks.0": 30}}
+ASLEEP = {"low_cost_75": {"blocks.0": 13}}
 """Units that are zero everywhere, of the block's 192: docs/learning.md says why, and new weights are to have none."""
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
 INTEGERS = [(path.name.partition(".")[0], path) for path in sorted(FOLDER.glob("*.int*.safetensors"))]
@@ -127,7 +127,7 @@ def test_integers_lie_beside_the_weights_and_are_theirs(name, path):
 def test_integers_gain_what_the_weights_do(name, path, coded):
     gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
     assert gains[0] > 0.03
-    assert gains[1] == pytest.approx(gains[0], abs=0.01)
+    assert gains[1] == pytest.approx(gains[0], abs=0.02), "as much as 8 bits may lose in the worst picture"
 
 
 def test_exact_takes_the_8_bits_where_they_ship():
