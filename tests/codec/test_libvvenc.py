@@ -218,7 +218,7 @@ def test_threads_do_not_change_the_stream(golden_file, tmp_path):
 
 
 def test_a_stream_that_ffmpeg_leaves_empty_is_coded_again(monkeypatch, tmp_path):
-    """As it does now and then with 7 to 11 pictures; the stream and what is kept of it are the same."""
+    """As it does now and then with 7 to 10 pictures; the stream and what is kept of it are the same."""
     source = tmp_path / "noise.yuv"
     np.random.default_rng(0).integers(400, 600, 8 * 64 * 64 * 3 // 2).astype("<u2").tofile(source)
     runs = []

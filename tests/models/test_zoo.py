@@ -127,7 +127,8 @@ def test_integers_lie_beside_the_weights_and_are_theirs(name, path):
 def test_integers_gain_what_the_weights_do(name, path, coded):
     gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
     assert gains[0] > 0.03
-    assert gains[1] == pytest.approx(gains[0], abs=0.02), "as much as 8 bits may lose in the worst picture"
+    # 8 bits may lose as much in the worst picture (docs/integer.md).
+    assert gains[1] == pytest.approx(gains[0], abs=0.02 if "int8" in path.name else 0.01)
 
 
 def test_exact_takes_the_8_bits_where_they_ship():

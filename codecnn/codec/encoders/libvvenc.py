@@ -135,7 +135,7 @@ class VvcCodec:
             done = run(argv, what=f"coding {name}", cwd=folder)
             if bitstream.stat().st_size == 0:
                 # ffmpeg may take the encoder for done where the first picture comes after the last one went in: in all
-                # intra of 7 to 11 pictures, now and then. Kept from working on several it makes the same stream.
+                # intra of 7 to 10 pictures, now and then. Kept from working on several it makes the same stream.
                 again = [*argv[:-2], f"{argv[-2]}:MaxParallelFrames=0", argv[-1]]
                 done = run(again, what=f"coding {name}", cwd=folder)
         except EncoderError as error:

@@ -149,6 +149,7 @@ def _powers(
                 for node in graph.nodes
             )
         )
+    behind = {name: _behind(graph, name) for name in names}
     found: dict[str, list[float]] = {name: [] for name in names}
     for done, crop in enumerate(crops):
         report(done, len(crops))
@@ -156,7 +157,7 @@ def _powers(
         plain = _filtered(graph, crop, tensors.__setitem__)
         for name in names:
             # What comes before, or beside, is what it was.
-            known = {other: x for other, x in tensors.items() if other not in _behind(graph, name)}
+            known = {other: x for other, x in tensors.items() if other not in behind[name]}
             known[name] = _as_byte(tensors[name], grid.scales[name], grid.bounds[name])
             found[name].append(_added(crop, plain, _filtered(rounded[name], crop, known=known)))
     report(len(crops), len(crops))
