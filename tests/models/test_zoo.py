@@ -110,8 +110,12 @@ def test_every_unit_of_a_block_wakes(name, coded):
     assert revive(model, batches) == ASLEEP.get(name, {})
 
 
-def test_every_network_has_integers_of_16_bits():
-    assert {name for name, path in INTEGERS if path == integer_path(weights_path(name))} == set(NAMES)
+def test_every_network_has_integers():
+    """The largest of 8 bits alone: 3.6 MB of 16, many times slower than float, would serve nobody."""
+    assert {name for name, _ in INTEGERS} == set(NAMES)
+    assert set(NAMES) - {name for name, path in INTEGERS if path == integer_path(weights_path(name))} == {
+        "low_cost_400_unf"
+    }
 
 
 @pytest.mark.parametrize(("name", "path"), INTEGERS, ids=lambda one: getattr(one, "stem", ""))
