@@ -29,6 +29,11 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in existing:
             self.known[tensor.untyped_storage()] = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to be skipped by a compiler that is not in use takes two seconds, in which it is imported."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         tree_map_only(Tensor, self._count, made)

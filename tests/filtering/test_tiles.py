@@ -1,5 +1,7 @@
 """Tiles against the picture in one piece for every network, threads and memory; the filter is made ready once."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -110,6 +112,21 @@ def test_tensors_stay_within_the_memory_allowed(name):
         assert 0.3 * memory < peak <= memory
     whole = FloatFilter(model, tile=None).samples(picture, 37)
     assert np.abs(filter_.samples(picture, 37)["y"] - whole["y"]).max() <= 1e-5 * 1024
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_measuring_what_a_tile_takes_imports_no_compiler_of_networks(exact):
+    """torch._dynamo takes two seconds to import, and nine where Python may not keep what it compiled."""
+    code = f"""
+import sys, numpy as np
+from codecnn.filtering import load_filter
+from codecnn.video import Picture
+luma = np.full((64, 64), 512, np.uint16)
+load_filter("low_cost_5", exact={exact})(Picture((luma,), 10), 37)
+print("torch" in sys.modules, "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
 
 
 def test_the_tile_follows_from_the_memory():
