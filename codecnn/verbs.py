@@ -269,7 +269,7 @@ def export(
     form: Form = "onnx",
     *,
     qp: int | None = None,
-    store: Path | str | None = None,
+    store: Path | str | Sequence[Path | str] | None = None,
     split: str = "train",
     pictures: int = 4,
     accumulator_bits: int = 32,
@@ -280,10 +280,10 @@ def export(
     """Write a trained network for other programs and check what was written: ONNX, ONNX of SADL's operators, integers.
 
     "onnx" also takes a file of integers of 8 bits, of which onnxruntime then makes the same samples. "sadl" is for the
-    one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of a store's split, the latter with sums of
-    `accumulator_bits`, the former with bytes that lose at most `loss` dB (LOSS of `codecnn.filtering.integer`) on those
-    pictures. Mode networks are written as "int16" and need no store. Returns what is to be said of the file, such as
-    "largest_difference_to_pytorch".
+    one slice QP `qp`. "int8" and "int16" are calibrated on `pictures` a QP of the split of each `store`, the latter
+    with sums of `accumulator_bits`, the former with bytes that lose at most `loss` dB (LOSS of
+    `codecnn.filtering.integer`) on those pictures. Mode networks are written as "int16" and need no store. Returns what
+    is to be said of the file, such as "largest_difference_to_pytorch".
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
     """
@@ -300,9 +300,10 @@ def export(
         raise ConfigError(f"the export would overwrite the weights {model}")
     if form == "int16" and card_path(model).is_file() and read_card(model).task == "modes":
         return _export_modes(model, output)
-    if integer != (store is not None):
+    stores = [store] if isinstance(store, Path | str) else store or []
+    if integer != bool(stores):
         raise ConfigError("the formats int8 and int16, and no other, need a store to calibrate on: --store")
-    if store is None:
+    if not stores:
         return _export_onnx(model, output, form, qp)
     from codecnn.filtering.integer import LOSS, integer_network, load_integer, save_integer
     from codecnn.models import load_model, pick_device
@@ -312,7 +313,7 @@ def export(
     integers, made = integer_network(
         network.to(where),
         card,
-        open_store(store),
+        [open_store(one) for one in stores],
         split,
         bits=8 if form == "int8" else 16,
         pictures=pictures,

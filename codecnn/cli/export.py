@@ -21,7 +21,9 @@ def export(
         typer.Option("--format", help="ONNX; ONNX of few operators for one QP; integers of 8 or 16 bits"),
     ] = "onnx",
     qp: Annotated[int | None, typer.Option("-q", "--qp", help="for sadl: the slice QP that the graph is for")] = None,
-    store: Annotated[Path | None, typer.Option("--store", help="for integers: the store to calibrate on")] = None,
+    store: Annotated[
+        list[Path] | None, typer.Option("--store", help="for integers: the store to calibrate on; may be repeated")
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="for integers: of the store")] = "train",
     pictures: Annotated[int, typer.Option("--pictures", min=1, help="for integers: pictures a QP to calibrate on")] = 4,
     accumulator_bits: Annotated[

@@ -146,14 +146,14 @@ def test_a_channel_without_a_sample_has_weights_that_fit(tiny_store):
     model = awaken(create_model("low_cost_17", **OPTIONS), 2, std=0.2)
     with torch.no_grad():
         model.blocks[0].expand.bias[3] = -1000.0
-    network, card = integer_network(model, as_card({}), tiny_store, bits=8, pictures=1, loss=math.inf)
+    network, card = integer_network(model, as_card({}), [tiny_store], bits=8, pictures=1, loss=math.inf)
     assert network.bits == 8
     assert card["calibration"]["wide"] == []
 
 
 def test_the_card_says_which_bits(tiny_store):
     model = awaken(create_model("rdn", **SMALL), 2, std=0.2)
-    network, card = integer_network(model, as_card({}), tiny_store, bits=8, pictures=1, loss=0.001)
+    network, card = integer_network(model, as_card({}), [tiny_store], bits=8, pictures=1, loss=0.001)
     told = card["calibration"]
     assert set(told) >= {"wide", "loss_db", "worst_loss_db"}
     assert told["wide"]

@@ -104,11 +104,14 @@ def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
     _, card = load_integer(output)
     assert card["source_sha256"] == json.loads(weights.with_suffix(".json").read_text())["sha256"]
     assert card["calibration"]["qps"] == [32, 42]
-    assert card["calibration"]["data_key"] == tiny_store.data_key
+    assert card["calibration"]["data_keys"] == [tiny_store.data_key]
     assert (card["network"], card["qps"]) == ("rdn", [32, 42])
     again = tmp_path / "again.safetensors"
     invoke("export", "--model", weights, "-o", again, "--format", "int16", "--store", tiny_store.folder)
     assert again.read_bytes() == output.read_bytes()
+    both = ("--store", tiny_store.folder, "--store", tiny_store.folder)
+    invoke("export", "--model", weights, "-o", again, "--format", "int16", *both)
+    assert load_integer(again)[1]["calibration"]["data_keys"] == [tiny_store.data_key] * 2
 
 
 @pytest.mark.parametrize(

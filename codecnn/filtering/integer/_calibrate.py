@@ -27,21 +27,19 @@ def magnitudes(
     graph: Graph,
     units: Sequence[Unit],
     *,
-    pictures: int = PICTURES,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """The largest magnitude that each node's tensor has on decoded pictures of `units`, at every QP among them.
+    """The largest magnitude that each node's tensor has on the decoded picture in the middle of each of `units`.
 
-    At each QP, `pictures` are taken from units at even distances, from each the one in its middle. Raises StoreError
-    and ModelError where a unit lacks a plane.
+    Raises StoreError and ModelError where a unit lacks a plane.
     """
     largest: dict[str, float] = defaultdict(float)
 
     def observe(name: str, tensor: Tensor) -> None:
         largest[name] = max(largest[name], float(tensor.abs().max()))
 
-    _observe(graph, units, pictures, device, progress, observe)
+    _observe(graph, units, device, progress, observe)
     return dict(largest)
 
 
@@ -49,7 +47,6 @@ def bytes_for(
     graph: Graph,
     units: Sequence[Unit],
     *,
-    pictures: int = PICTURES,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Grid:
@@ -66,7 +63,7 @@ def bytes_for(
             most = tensor.abs().amax((0, 2, 3)).cpu().numpy().astype(np.float64)
             largest[name] = np.maximum(largest.get(name, most), most)
 
-    _observe(graph, units, pictures, device, progress, observe)
+    _observe(graph, units, device, progress, observe)
     best, shared = {}, cells(graph)
     for name, (_, high) in own.items():
         most = together(np.maximum(largest[name], 1e-6), shared.get(name, 1))
@@ -97,16 +94,14 @@ def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
 def _observe(
     graph: Graph,
     units: Sequence[Unit],
-    pictures: int,
     device: str | torch.device,
     progress: Progress | None,
     observe: Callable[[str, Tensor], None],
 ) -> None:
-    """Show every node's tensor to `observe`, for `pictures` of each QP of the units."""
+    """Show every node's tensor to `observe`, for the picture in the middle of each unit."""
     report = progress or (lambda done, total: None)
-    chosen = spread(units, pictures)
-    for done, unit in enumerate(chosen):
-        report(done, len(chosen))
+    for done, unit in enumerate(units):
+        report(done, len(units))
         index = len(unit.pictures) // 2
         with unit.decoded() as decoded:
             picture = decoded[index]
@@ -115,11 +110,11 @@ def _observe(
         qp = unit.pictures[index].qp
         with torch.inference_mode():
             in_tiles(partial(run, graph, qp=qp, observe=observe), graph, planes, TILE)
-    report(len(chosen), len(chosen))
+    report(len(units), len(units))
 
 
-def spread(units: Sequence[Unit], pictures: int) -> list[Unit]:
-    """`pictures` of each QP's units, at even distances."""
+def spread(units: Sequence[Unit], pictures: int = PICTURES) -> list[Unit]:
+    """`pictures` of each QP's units, at even distances: what a calibration looks at."""
     by_qp: dict[int, list[Unit]] = defaultdict(list)
     for unit in units:
         by_qp[unit.qp].append(unit)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from codecnn.dataset.store import Store, Unit
-from codecnn.filtering.integer._calibrate import PICTURES, bytes_for, magnitudes
+from codecnn.filtering.integer._calibrate import PICTURES, bytes_for, magnitudes, spread
 from codecnn.filtering.integer._eight import fitted
 from codecnn.filtering.integer._grid import fused
 from codecnn.filtering.integer._mixed import LOSS, mixture
@@ -24,7 +24,7 @@ MIN_BIT_DEPTH = 10
 def integer_network(
     model: FilterNetwork,
     card: Card,
-    store: Store,
+    stores: Sequence[Store],
     split: str = "train",
     *,
     bits: int = 16,
@@ -34,17 +34,17 @@ def integer_network(
     device: str | torch.device = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[IntegerNetwork, dict[str, Any]]:
-    """The integer form of `model`, calibrated on decoded pictures of a store, and its card.
+    """The integer form of `model`, calibrated on decoded pictures of stores, and its card.
 
     The card is that of the weights, with their sha256 as `source_sha256`, and what the calibration saw. `pictures` are
-    looked at for each QP, see `magnitudes`; `bits` is 8 or 16, `accumulator_bits` of 16 as for `quantise`, `loss` of 8
-    what it may lose on these pictures, see `mixture`. Raises StoreError where the store lacks the split or a plane,
-    ModelError for a network that has no integer form.
+    looked at for each QP of each store, from units at even distances the one in the middle; `bits` is 8 or 16,
+    `accumulator_bits` of 16 as for `quantise`, `loss` of 8 what it may lose on these pictures, see `mixture`. Raises
+    StoreError where a store lacks the split or a plane, ModelError for a network that has no integer form.
     """
-    units = store.split(split)
+    units = [unit for store in stores for unit in spread(store.split(split), pictures)]
     graph = build_graph(model)
     bit_depth = bit_depth_for(units)
-    looked_at: dict[str, Any] = {"pictures": pictures, "device": device, "progress": progress}
+    looked_at: dict[str, Any] = {"device": device, "progress": progress}
     if bits == 8:
         joined = fused(graph)
         grid = fitted(joined, bytes_for(joined, units, **looked_at), bit_depth)
@@ -53,7 +53,7 @@ def integer_network(
     else:
         network = quantise(graph, magnitudes(graph, units, **looked_at), bit_depth, accumulator_bits=accumulator_bits)
     calibration: dict[str, Any] = {
-        "data_key": store.data_key,
+        "data_keys": [store.data_key for store in stores],
         "split": split,
         "pictures_per_qp": pictures,
         "qps": sorted({unit.qp for unit in units}),

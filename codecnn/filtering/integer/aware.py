@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.dataset.store import Unit
-from codecnn.filtering.integer._calibrate import bytes_for
+from codecnn.filtering.integer._calibrate import bytes_for, spread
 from codecnn.filtering.integer._convert import bit_depth_for
 from codecnn.filtering.integer._eight import as_integers, fitted, layer_of
 from codecnn.filtering.integer._grid import Grid, fused, spans
@@ -56,14 +56,15 @@ class EightBitNetwork(FilterNetwork):
     def of(
         cls, model: FilterNetwork, units: Sequence[Unit], *, loss: float, calibrate: bool = True
     ) -> "EightBitNetwork":
-        """That of `model` for the pictures of these units, calibrated on them unless its grid comes with a state.
+        """That of `model` for the pictures of these units, calibrated on some unless its grid comes with a state.
 
         Bytes may lose `loss` dB on them in the mean, see `mixture`: what training is there to take back.
         """
         graph, bit_depth, grid = fused(build_graph(model)), bit_depth_for(units), None
         if calibrate:
-            found = fitted(graph, bytes_for(graph, units), bit_depth)
-            grid = mixture(graph, found, units, bit_depth, loss=loss).grid
+            looked_at = spread(units)
+            found = fitted(graph, bytes_for(graph, looked_at), bit_depth)
+            grid = mixture(graph, found, looked_at, bit_depth, loss=loss).grid
         return cls(model, grid, bit_depth)
 
     def integers(self) -> IntegerNetwork:
