@@ -6,7 +6,8 @@ changes no digit, and what is left of the rounding shift is a floor.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from codecnn.filtering.integer._network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
 from codecnn.filtering.integer._passes import Ending, modulated, saturated, summed
+from codecnn.models._fused import add_convolution
 from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
 from codecnn.models.planes import SAMPLE_PLANES
 
@@ -48,6 +50,48 @@ class FastNetwork:
             self.types[node.name] = kind
             tensors = _scaled(node, network.bits)
             self.tensors[node.name] = {name: tensor.to(self.device, kind) for name, tensor in tensors.items()}
+        self.nodes: Sequence[Node] = network.graph.nodes if wide else self._in_parts()
+
+    def _in_parts(self) -> list[Node]:
+        """The nodes without the concatenations that only convolutions read: these read their parts, a weight for each.
+
+        A convolution over a concatenation is the sum of those over its parts; such sums are exact in any order. What
+        dense blocks concatenate is several times as large as what they make, and small tensors are quick
+        (`_tile_memory`).
+        """
+        graph = self.network.graph
+        users: dict[str, list[Node]] = {node.name: [] for node in graph.nodes}
+        parts: dict[str, tuple[str, ...]] = {}
+        for node in reversed(graph.nodes):
+            if node.op == "concat" and all(one.name in parts or self._adds(one, node.name) for one in users[node.name]):
+                parts[node.name] = node.inputs
+            for name in node.inputs:
+                users[name].append(node)
+
+        def flat(name: str) -> list[str]:
+            return [part for one in parts[name] for part in flat(one)] if name in parts else [name]
+
+        nodes = [node for node in graph.nodes if node.name not in parts]
+        for index, node in enumerate(nodes):
+            if node.op == "conv" and len(names := flat(node.inputs[0])) > 1:
+                own = self.tensors[node.name]
+                widths = [graph.extents[name].channels for name in names]
+                for part, weight in enumerate(torch.split(own["weight"], widths, dim=1)):
+                    own[f"weight.{part}"] = weight.contiguous(memory_format=torch.channels_last)
+                inputs = (*names, *node.inputs[1:])
+                nodes[index] = replace(node, inputs=inputs, values={**node.values, "parts": len(names)})
+        return nodes
+
+    def _adds(self, node: Node, name: str) -> bool:
+        """Whether a node convolves this input, and nothing else of it, so that it can do so part by part."""
+        return (
+            node.op == "conv"
+            and self.types[node.name] == torch.float32
+            and node.inputs.count(name) == 1
+            and node.inputs[0] == name
+            and node.values["groups"] == 1
+            and bool(node.values["pad"])
+        )
 
     def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
         check_bit_depth(self.network, bit_depth)
@@ -56,7 +100,7 @@ class FastNetwork:
 
     def _computed(self, compute: Callable[[Node, list[Tensor]], Tensor], qp: int) -> dict[str, Tensor]:
         """The outputs, from what computes a node."""
-        return walk(self.network.graph.nodes, compute)
+        return walk(self.nodes, compute)
 
     def _node(self, node: Node, inputs: list[Tensor], planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> Tensor:
         if node.op == "plane":
@@ -80,10 +124,13 @@ class FastNetwork:
         tensors = self.tensors[node.name]
         if node.op == "modulate":
             return modulated(inputs[0], tensors["factor"][qp], tensors["offset"][qp], self._ending(node))
-        sums = _convolved(node, inputs[0], tensors)
-        if len(inputs) == 1:
+        parts = node.values.get("parts", 1)
+        sums = _convolved(node, inputs[0], tensors["weight" if parts == 1 else "weight.0"], tensors["bias"])
+        for part in range(1, parts):
+            add_convolution(sums, inputs[part], tensors[f"weight.{part}"])
+        if len(inputs) == parts:
             return saturated(sums, self._ending(node))
-        return summed(sums, inputs[1], 2.0 ** -node.values["skip"], self._ending(node))
+        return summed(sums, inputs[parts], 2.0 ** -node.values["skip"], self._ending(node))
 
     def _ending(self, node: Node) -> Ending:
         return Ending(node.values["low"], node.values["high"], self.network.bits == 8)
@@ -162,9 +209,9 @@ def _centred(name: str, plane: Tensor, bit_depth: int, network_bit_depth: int) -
     return (scaled.clamp_(0, 2 * middle - 1) - middle).to(torch.float32)
 
 
-def _convolved(node: Node, x: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+def _convolved(node: Node, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The sums of a convolution."""
-    x, weight, bias = x.contiguous(memory_format=torch.channels_last), tensors["weight"], tensors["bias"]
+    x = x.contiguous(memory_format=torch.channels_last)
     padding, groups = list(same_padding(weight) if node.values["pad"] else (0, 0)), node.values["groups"]
     if x.dtype == torch.float32 and x.device.type == "cpu" and _DIRECT is not None:
         sums: Tensor = _DIRECT(x, weight, bias, padding, [1, 1], [1, 1], groups, "none", [], "")
@@ -173,7 +220,7 @@ def _convolved(node: Node, x: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 
 
 def _conv(node: Node, inputs: list[Tensor], tensors: dict[str, Tensor], qp: int) -> Tensor:
-    sums = _convolved(node, inputs[0], tensors)
+    sums = _convolved(node, inputs[0], tensors["weight"], tensors["bias"])
     return sums.add_(inputs[1], alpha=2.0 ** -node.values["skip"]) if len(inputs) == 2 else sums
 
 
