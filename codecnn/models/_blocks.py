@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.errors import ModelError
-from codecnn.models._fused import Scratch, add_convolution, convolution
+from codecnn.models.fused import Scratch, add_convolution, convolution
 from codecnn.models.graph._draft import Draft
 from codecnn.models.graph.nodes import Array
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as recompute
 
 from codecnn.models._blocks import Block
-from codecnn.models._fused import Scratch, add_convolution
+from codecnn.models.fused import Scratch, add_convolution
 from codecnn.models.graph._draft import Draft
 
 GROUP_WIDTH = 48

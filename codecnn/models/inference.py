@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from codecnn.errors import ModelError
-from codecnn.models._fused import Scratch
 from codecnn.models.base import FilterNetwork
+from codecnn.models.fused import Scratch
 from codecnn.models.graph._draft import Draft
 from codecnn.models.graph.nodes import Graph
 

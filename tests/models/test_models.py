@@ -23,8 +23,8 @@ from codecnn.models import (
 )
 from codecnn.models._blocks import Block, InPlace
 from codecnn.models._conditioning import QpModulation
-from codecnn.models._fused import Scratch
 from codecnn.models.activations import inference_peak, probe_planes, training_peak
+from codecnn.models.fused import Scratch
 from codecnn.models.planes import KNOWN_PLANES
 from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_picture, random_planes, zoo_model
 
@@ -215,7 +215,7 @@ def test_folding_is_exact(name):
 def fuses(request, monkeypatch):
     """With oneDNN's accumulation and without."""
     if not request.param:
-        monkeypatch.setattr("codecnn.models._fused.FUSES", False)
+        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
 
 
 @pytest.mark.usefixtures("fuses")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from codecnn.filtering.integer._network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
 from codecnn.filtering.integer._passes import Ending, modulated, saturated, summed
-from codecnn.models._fused import add_convolution
+from codecnn.models.fused import add_convolution
 from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
 from codecnn.models.planes import SAMPLE_PLANES
 
