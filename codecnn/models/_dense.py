@@ -8,11 +8,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as recompute
 
 from codecnn.models._blocks import Block
-from codecnn.models.fused import Scratch, add_convolution
+from codecnn.models.fused import GROUP_WIDTH, Scratch, add_convolution
 from codecnn.models.graph._draft import Draft
-
-GROUP_WIDTH = 48
-"""Features that `GroupedRDB` makes in one convolution: three vectors of 16 floats, where 24 leave half of one idle."""
 
 
 class RDB(Block):

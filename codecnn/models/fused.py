@@ -15,6 +15,10 @@ from torch.nn import functional as F
 FUSES = hasattr(torch.ops.mkldnn, "_convolution_pointwise") and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
 """Whether oneDNN's convolutions with ReLU, and into a sum, are here; without them these are operations of their own."""
 
+GROUP_WIDTH = 48
+"""Features that layers of a dense block make in one convolution: three vectors of 16 floats, where 24 leave half of one
+idle."""
+
 
 def convolution(x: Tensor, layer: nn.Conv2d, *, relu: bool = False) -> Tensor:
     """A convolution of stride 1 with zero padding, and ReLU."""

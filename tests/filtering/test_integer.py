@@ -132,6 +132,31 @@ def test_options_are_exact(name, options):
         assert kinds == ({torch.float32} if bits == 25 else {torch.float32, torch.float64})
 
 
+@pytest.mark.parametrize(("layers", "growth", "groups"), [(5, 20, [2, 2, 1]), (4, 16, [3, 1]), (3, 30, [2, 1])])
+def test_layers_of_dense_blocks_are_summed_together(layers, growth, groups):
+    network = formula_network("rdn", {"features": 8, "blocks": 1, "layers": layers, "growth": growth})
+    fast = FastNetwork(network)
+    together = [len(sums.layers) for sums in fast.sums.values() if "layers" in sums.layers[0].name]
+    alone = [node for node in fast.nodes if node.op == "conv" and node.name not in fast.sums and "layers" in node.name]
+    assert [*together, *(1 for _ in alone)] == groups
+    assert [node.name for node in fast.nodes if node.op == "concat"] == ["channels"]
+    planes = single(random_integers(network, 21, 26))
+    assert_same(exact(network, planes), filter_reference(network, planes, 37, 10))
+
+
+def test_a_layer_that_something_else_reads_too_is_made_by_itself():
+    network = formula_network("rdn", {"features": 8, "blocks": 1, "layers": 2, "growth": 24})
+    nodes = list(network.graph.nodes)
+    at, fusion = next((index, node) for index, node in enumerate(nodes) if node.name.endswith("fusion"))
+    lonely = next(node for node in nodes if node.name.endswith("layers.0"))
+    taken = {name: tensor[:, :24] if name == "weight" else tensor for name, tensor in fusion.tensors.items()}
+    nodes[at] = Node(fusion.name, "conv", (lonely.name,), fusion.values, taken)
+    changed = IntegerNetwork(Graph(tuple(nodes)), network.bit_depth, network.bits)
+    assert all(len(sums.layers) == 1 for sums in FastNetwork(changed).sums.values())
+    planes = single(random_integers(changed, 21, 26))
+    assert_same(exact(changed, planes), filter_reference(changed, planes, 37, 10))
+
+
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_17", "quarter_haar", "vrcnn"])
 def test_tiles_change_nothing(name):
     network = zoo_network(name)

@@ -7,7 +7,6 @@ changes no digit, and what is left of the rounding shift is a floor.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from codecnn.filtering.integer._network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
-from codecnn.filtering.integer._passes import Ending, modulated, saturated, summed
+from codecnn.filtering.integer._parts import Sums, by_parts
+from codecnn.filtering.integer._passes import Ending, first_saturated, modulated, saturated, summed
 from codecnn.models.fused import add_convolution
 from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
 from codecnn.models.planes import SAMPLE_PLANES
@@ -50,48 +50,15 @@ class FastNetwork:
             self.types[node.name] = kind
             tensors = _scaled(node, network.bits)
             self.tensors[node.name] = {name: tensor.to(self.device, kind) for name, tensor in tensors.items()}
-        self.nodes: Sequence[Node] = network.graph.nodes if wide else self._in_parts()
+        self.nodes: Sequence[Node] = network.graph.nodes
+        self.sums: dict[str, Sums] = {}
+        if not wide:
+            self.nodes, self.sums = by_parts(network.graph, self.tensors, self._sums_in_any_order)
 
-    def _in_parts(self) -> list[Node]:
-        """The nodes without the concatenations that only convolutions read: these read their parts, a weight for each.
-
-        A convolution over a concatenation is the sum of those over its parts; such sums are exact in any order. What
-        dense blocks concatenate is several times as large as what they make, and small tensors are quick
-        (`_tile_memory`).
-        """
-        graph = self.network.graph
-        users: dict[str, list[Node]] = {node.name: [] for node in graph.nodes}
-        parts: dict[str, tuple[str, ...]] = {}
-        for node in reversed(graph.nodes):
-            if node.op == "concat" and all(one.name in parts or self._adds(one, node.name) for one in users[node.name]):
-                parts[node.name] = node.inputs
-            for name in node.inputs:
-                users[name].append(node)
-
-        def flat(name: str) -> list[str]:
-            return [part for one in parts[name] for part in flat(one)] if name in parts else [name]
-
-        nodes = [node for node in graph.nodes if node.name not in parts]
-        for index, node in enumerate(nodes):
-            if node.op == "conv" and len(names := flat(node.inputs[0])) > 1:
-                own = self.tensors[node.name]
-                widths = [graph.extents[name].channels for name in names]
-                for part, weight in enumerate(torch.split(own["weight"], widths, dim=1)):
-                    own[f"weight.{part}"] = weight.contiguous(memory_format=torch.channels_last)
-                inputs = (*names, *node.inputs[1:])
-                nodes[index] = replace(node, inputs=inputs, values={**node.values, "parts": len(names)})
-        return nodes
-
-    def _adds(self, node: Node, name: str) -> bool:
-        """Whether a node convolves this input, and nothing else of it, so that it can do so part by part."""
-        return (
-            node.op == "conv"
-            and self.types[node.name] == torch.float32
-            and node.inputs.count(name) == 1
-            and node.inputs[0] == name
-            and node.values["groups"] == 1
-            and bool(node.values["pad"])
-        )
+    def _sums_in_any_order(self, node: Node) -> bool:
+        """Whether a convolution may add what it makes of parts of its input, which keep their size."""
+        in_float32 = self.types[node.name] == torch.float32
+        return in_float32 and node.values["groups"] == 1 and bool(node.values["pad"])
 
     def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
         check_bit_depth(self.network, bit_depth)
@@ -113,6 +80,8 @@ class FastNetwork:
         if node.op == "qp":
             middle = 1 << (self.network.bit_depth - 1)
             return torch.full_like(inputs[0][:, :1], (qp << (self.network.bit_depth - 6)) - middle)
+        if node.name in self.sums:
+            return self._summed(node, self.sums[node.name], inputs)
         kind = self.types[node.name]
         if kind == torch.float32 and node.op in ("conv", "modulate") and self.device.type == "cpu":
             return self._in_passes(node, inputs, qp)
@@ -124,13 +93,31 @@ class FastNetwork:
         tensors = self.tensors[node.name]
         if node.op == "modulate":
             return modulated(inputs[0], tensors["factor"][qp], tensors["offset"][qp], self._ending(node))
-        parts = node.values.get("parts", 1)
-        sums = _convolved(node, inputs[0], tensors["weight" if parts == 1 else "weight.0"], tensors["bias"])
-        for part in range(1, parts):
-            add_convolution(sums, inputs[part], tensors[f"weight.{part}"])
-        if len(inputs) == parts:
+        return self._ended(node, _convolved(node, inputs[0], tensors["weight"], tensors["bias"]), inputs[1:])
+
+    def _summed(self, node: Node, parts: Sums, inputs: list[Tensor]) -> Tensor:
+        """A convolution part by part, or several layers, whose results are one tensor."""
+        sums = _convolved(node, inputs[0], parts.weights[0], parts.bias)
+        for x, weight in zip(inputs[1:], parts.weights[1:], strict=False):
+            add_convolution(sums, x, weight)
+        rest = sums = sums.contiguous(memory_format=torch.channels_last)
+        start = 0
+        for layer, weight in zip(parts.layers, parts.within, strict=False):
+            made, behind = first_saturated(rest, rest.shape[1] - weight.shape[0], self._ending(layer))
+            if start > 0:
+                sums[:, start : start + made.shape[1]] = made
+            add_convolution(behind, made, weight)
+            rest, start = behind, start + made.shape[1]
+        last = self._ended(parts.layers[-1], rest, inputs[len(parts.weights) :])
+        if start > 0:
+            sums[:, start:] = last
+        return sums if start > 0 else last
+
+    def _ended(self, node: Node, sums: Tensor, added: list[Tensor]) -> Tensor:
+        """What becomes of a convolution's sums, and of a tensor that is added to them."""
+        if not added:
             return saturated(sums, self._ending(node))
-        return summed(sums, inputs[parts], 2.0 ** -node.values["skip"], self._ending(node))
+        return summed(sums, added[0], 2.0 ** -node.values["skip"], self._ending(node))
 
     def _ending(self, node: Node) -> Ending:
         return Ending(node.values["low"], node.values["high"], self.network.bits == 8)

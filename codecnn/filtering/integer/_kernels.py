@@ -29,6 +29,18 @@ def add_own(sums: Array, second: Array, scale: np.float32, low: np.float32, high
 
 
 @compiled_entry
+def round_first(sums: Array, made: Array, rest: Array, low: np.float32, high: np.float32, to_even: bool) -> None:
+    first = made.shape[1]
+    for pixel in range(sums.shape[0]):
+        for c in range(first):
+            made[pixel, c] = _ended(sums[pixel, c], low, high, to_even)
+        for c in range(first):
+            sums[pixel, c] = made[pixel, c]
+        for c in range(rest.shape[1]):
+            rest[pixel, c] = sums[pixel, first + c]
+
+
+@compiled_entry
 def modulate_into(
     x: Array, factor: Array, offset: Array, made: Array, low: np.float32, high: np.float32, to_even: bool
 ) -> None:

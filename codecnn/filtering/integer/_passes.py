@@ -39,6 +39,23 @@ def saturated(sums: Tensor, ending: Ending) -> Tensor:
     return _passed(round_own, sums, (), (), ending)
 
 
+def first_saturated(sums: Tensor, channels: int, ending: Ending) -> tuple[Tensor, Tensor]:
+    """The tensor of the first so many channels of float32 sums, written over them too, and a copy of the other sums."""
+    from codecnn.filtering.integer._kernels import round_first
+
+    made, rest = (
+        torch.empty_like(sums[:, :count], memory_format=torch.channels_last)
+        for count in (channels, sums.shape[1] - channels)
+    )
+    own, front, behind = (_by_pixel(x) for x in (sums, made, rest))
+
+    def part(rows: slice) -> None:
+        round_first(own[rows], front[rows], behind[rows], *_numbers(ending))
+
+    _in_threads(part, *own.shape)
+    return made, rest
+
+
 def summed(sums: Tensor, second: Tensor, scale: float, ending: Ending) -> Tensor:
     """The tensor of float32 sums and `scale` times another tensor, written over the sums."""
     from codecnn.filtering.integer._kernels import add_own

@@ -52,6 +52,7 @@ class RowNetwork(FastNetwork):
         if by is not None and modes[by] > modes[best]:
             raise ModelError(f"this processor does not multiply by {by}, or is told not to")
         super().__init__(network)
+        self.sums = {}  # nodes in front of the rows and behind them are computed as the network has them
         self.mode = modes[by or best]
         plan = RowPlan(network, tiles=self.mode == TILES)
         self.front, self.behind, self.steps, self.kept = plan.front, plan.behind, plan.steps, plan.kept
