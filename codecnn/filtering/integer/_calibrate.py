@@ -1,7 +1,7 @@
 """How large a network's tensors become on real pictures, and how fine 8 bits can be there."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ TILE = 256
 PICTURES = 4
 """Pictures that are looked at for each QP."""
 _SATURATED = 1.0
-"""Octaves by which a tensor that is added to another may be finer than what holds its largest values."""
+"""Octaves by which a byte that is added to another tensor may be finer than what holds its largest values."""
 Progress = Callable[[int, int], None]
 
 
@@ -43,17 +43,16 @@ def magnitudes(
     return dict(largest)
 
 
-def bytes_for(
+def reach(
     graph: Graph,
     units: Sequence[Unit],
     *,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
-) -> Grid:
-    """The grid of a network of 8 bits whose tensors are bytes wherever they can be; `graph` is fused.
+) -> dict[str, Array]:
+    """The largest magnitude of each convolution's and modulation's tensor, by channel, on the pictures of `magnitudes`.
 
-    The finest with which nothing saturates on the pictures that `magnitudes` takes; where tensors are added to each
-    other, between what is best for each, with a ratio that is a power of two: there the largest values may saturate.
+    `graph` is fused. Raises as `magnitudes` does.
     """
     own = spans(graph)
     largest: dict[str, Array] = {}
@@ -64,15 +63,25 @@ def bytes_for(
             largest[name] = np.maximum(largest.get(name, most), most)
 
     _observe(graph, units, device, progress, observe)
-    best, shared = {}, cells(graph)
+    return largest
+
+
+def grid_for(graph: Graph, largest: Mapping[str, Array], wide: Collection[str] = ()) -> Grid:
+    """The finest grid that holds the values of `reach`, of bytes wherever that can be and 12 bits in `wide`.
+
+    Tensors that are added to each other have scales between what is best for each, with a ratio that is a power of
+    two: there a byte's largest values may saturate. What has 12 bits is fine enough to hold all of them.
+    """
+    own, shared = spans(graph), cells(graph)
+    best = {}
     for name, (_, high) in own.items():
         most = together(np.maximum(largest[name], 1e-6), shared.get(name, 1))
         # What has more bits than a byte can spare one, for pictures that go farther.
         best[name] = (high if high <= UNSIGNED[1] else (high + 1) / 2) / most
-    return Grid(_linked_scales(graph, best), own)
+    return Grid(_linked_scales(graph, best, wide), own).widened(wide)
 
 
-def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
+def _linked_scales(graph: Graph, best: dict[str, Array], wide: Collection[str]) -> dict[str, Array]:
     """The scales of tensors that are added to each other, up to powers of two their geometric means.
 
     Where in a channel one of them is much larger than the other has room for, as an RDN's fused features are than the
@@ -86,7 +95,8 @@ def _linked_scales(graph: Graph, best: dict[str, Array]) -> dict[str, Array]:
         octaves = np.log2([best[name] for name in names])
         steps = np.rint(np.median(octaves - octaves[0], axis=1))
         own = octaves - steps[:, None]
-        mean = np.minimum(own.mean(axis=0), own.min(axis=0) + _SATURATED)
+        saturated = np.array([0.0 if name in wide else _SATURATED for name in names])
+        mean = np.minimum(own.mean(axis=0), (own + saturated[:, None]).min(axis=0))
         best |= {name: 2.0 ** (mean + step) for name, step in zip(names, steps, strict=True)}
     return best
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from codecnn.dataset.store import Store, Unit
-from codecnn.filtering.integer._calibrate import PICTURES, bytes_for, magnitudes, spread
-from codecnn.filtering.integer._eight import fitted
+from codecnn.filtering.integer._calibrate import PICTURES, magnitudes, reach, spread
 from codecnn.filtering.integer._grid import fused
 from codecnn.filtering.integer._mixed import LOSS, mixture
 from codecnn.filtering.integer._network import IntegerNetwork
@@ -47,8 +46,7 @@ def integer_network(
     looked_at: dict[str, Any] = {"device": device, "progress": progress}
     if bits == 8:
         joined = fused(graph)
-        grid = fitted(joined, bytes_for(joined, units, **looked_at), bit_depth)
-        mixed = mixture(joined, grid, units, bit_depth, loss=loss, **looked_at)
+        mixed = mixture(joined, reach(joined, units, **looked_at), units, bit_depth, loss=loss, **looked_at)
         network = mixed.network
     else:
         network = quantise(graph, magnitudes(graph, units, **looked_at), bit_depth, accumulator_bits=accumulator_bits)

@@ -17,7 +17,7 @@ from codecnn.dataset.store import Unit
 from codecnn.filtering._base import components, decoded_planes
 from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import unit_planes
-from codecnn.filtering.integer._calibrate import Progress
+from codecnn.filtering.integer._calibrate import Progress, grid_for
 from codecnn.filtering.integer._eight import Layer, as_integers, fitted, layer_of, real_tensors
 from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._grid import Bounds, Grid
@@ -60,7 +60,7 @@ class Mixture:
 
 def mixture(
     graph: Graph,
-    grid: Grid,
+    largest: Mapping[str, Array],
     units: Sequence[Unit],
     bit_depth: int,
     *,
@@ -68,15 +68,17 @@ def mixture(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Mixture:
-    """The cheapest network of `grid`, all bytes, and of tensors of 12 bits whose bytes lose `loss` dB in the mean.
+    """The cheapest network of bytes, and of tensors of 12 bits, whose bytes lose `loss` dB in the mean.
 
-    On the middle of the pictures of `units`, and in none of them more than WORST times that. What the integers of the
-    others lose comes on top, and is in the losses of what is made. Infinite `loss` leaves all bytes.
+    `graph` is fused, its tensors as large as `reach` found. The loss is that on the middle of the pictures of `units`,
+    in none of them more than WORST times that. What the integers of the others lose comes on top, and is in the losses
+    of what is made. Infinite `loss` leaves all bytes.
     """
     crops = [_crop(unit, graph, device) for unit in units]
-    powers = {} if math.isinf(loss) else _powers(graph, grid, crops, bit_depth, progress)
+    of_bytes = fitted(graph, grid_for(graph, largest), bit_depth)
+    powers = {} if math.isinf(loss) else _powers(graph, of_bytes, crops, bit_depth, progress)
     wide = _cheapest(graph, powers, loss)
-    chosen = fitted(graph, grid.widened(wide), bit_depth)
+    chosen = fitted(graph, grid_for(graph, largest, wide), bit_depth)
     network = as_integers(graph, chosen, bit_depth)
     fast = FastNetwork(network, device)
     ratios = [_errors(crop, _exact(fast, crop)) / _errors(crop, _filtered(graph, crop)) for crop in crops]

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from codecnn.codec.base import QP_SCALE
 from codecnn.dataset.store import Unit
-from codecnn.filtering.integer._calibrate import bytes_for, spread
+from codecnn.filtering.integer._calibrate import reach, spread
 from codecnn.filtering.integer._convert import bit_depth_for
-from codecnn.filtering.integer._eight import as_integers, fitted, layer_of
+from codecnn.filtering.integer._eight import as_integers, layer_of
 from codecnn.filtering.integer._grid import Grid, fused, spans
 from codecnn.filtering.integer._mixed import mixture
 from codecnn.filtering.integer._network import IntegerNetwork
@@ -63,8 +63,7 @@ class EightBitNetwork(FilterNetwork):
         graph, bit_depth, grid = fused(build_graph(model)), bit_depth_for(units), None
         if calibrate:
             looked_at = spread(units)
-            found = fitted(graph, bytes_for(graph, looked_at), bit_depth)
-            grid = mixture(graph, found, looked_at, bit_depth, loss=loss).grid
+            grid = mixture(graph, reach(graph, looked_at), looked_at, bit_depth, loss=loss).grid
         return cls(model, grid, bit_depth)
 
     def integers(self) -> IntegerNetwork:
