@@ -145,10 +145,11 @@ def measure_filtered(
     (sample²) and flag: whether the CTU's luma is filtered, null without decisions.
     """
     pictures, tables, decided = [], [], []
-    with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") as folder:
+    # VMAF is the one metric that reads its pictures from a file.
+    from_file = "vmaf" in metrics
+    with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") if from_file else nullcontext("") as folder:
         path = Path(folder) / "filtered.yuv"
-        # VMAF is the one metric that reads its pictures from a file.
-        writing = create_video(path, unit.format) if "vmaf" in metrics else nullcontext()
+        writing = create_video(path, unit.format) if from_file else nullcontext()
         with unit.originals() as originals, unit.decoded() as decoded, writing as writer:
             for index, (coded, original, output) in enumerate(zip(unit.pictures, originals, decoded, strict=True)):
                 beside = unit_planes(unit, index, filter_.planes)

@@ -12,7 +12,7 @@ from codecnn.filtering.integer import ExactFilter, FastNetwork, integer_network
 from codecnn.filtering.integer._calibrate import grid_for, reach
 from codecnn.filtering.integer._eight import as_integers, fitted
 from codecnn.filtering.integer._grid import cells, fused, linked, spans
-from codecnn.filtering.integer._mixed import WORST, _added, _cheapest, _crop, _exact, _filtered, _powers, mixture
+from codecnn.filtering.integer._mixed import WORST, Crop, _added, _cheapest, _crop, _exact, _filtered, _powers, mixture
 from codecnn.models import create_model
 from codecnn.models.card import as_card
 from codecnn.models.inference import build_graph
@@ -105,6 +105,15 @@ def test_powers_are_what_rounding_adds(calibrated):
     fast = FastNetwork(as_integers(graph, grid, 10))
     together = [_added(crop, _filtered(graph, crop), _exact(fast, crop)) for crop in crops]
     np.testing.assert_allclose(sum(powers.values()), together, rtol=0.4)
+
+
+def test_chroma_without_an_error_counts_as_if_it_had_60_db():
+    """As a grey picture's has: half a sample more of nothing is no loss that bits should be spent on."""
+    originals = {name: np.full((8, 8), 512.0) for name in ("y", "u")}
+    plain = {"y": originals["y"] + 4, "u": originals["u"]}
+    rounded = plain | {"u": plain["u"] + 0.5}
+    added = _added(Crop({}, originals, 22, 10), plain, rounded)
+    assert added == pytest.approx(0.5 * 0.25 / (1023**2 * 1e-6))
 
 
 def test_what_is_small_beside_what_it_is_added_to_stays_as_fine_as_it_can_be(model, tiny_store):

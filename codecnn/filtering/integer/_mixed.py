@@ -33,8 +33,8 @@ CROP = 192
 """Side of the middle of a picture that is looked at."""
 _ELEMENT = 16.0
 """Multiply-accumulates that take about as long as writing a sample in four bytes rather than in one."""
-_LEAST_ERROR = 0.01
-"""Mean squared error, in samples, below which a picture has none to speak of."""
+_LEAST_ERROR = 1e-6
+"""Mean squared error, of full scale (60 dB), below which a plane has none to speak of, as a grey picture's chroma."""
 Observe = Callable[[str, Tensor], None]
 
 
@@ -126,7 +126,7 @@ def _errors(crop: Crop, filtered: Mapping[str, Array]) -> Array:
     """By output the mean squared error of the filtered samples, rounded and clipped, against the originals."""
     peak = 2**crop.bit_depth - 1
     found = [np.square(np.clip(np.rint(filtered[name]), 0, peak) - crop.originals[name]).mean() for name in filtered]
-    return np.maximum(found, _LEAST_ERROR)
+    return np.maximum(found, _LEAST_ERROR * peak**2)
 
 
 def _powers(
