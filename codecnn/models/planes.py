@@ -12,7 +12,7 @@ DECODED_PLANES = tuple(name for name, source in SOURCES.items() if not source.be
 DIFFERENCE_PLANES = tuple(name for name, source in SOURCES.items() if source.beside and not source.signed)
 """Pictures beside the decoded one, such as that before the codec's loop filters and the codec's prediction, which a
 network is given as what they differ from `rec_y`: libvvenc's filters change 1 to 10 steps of 1024, and beside the
-texture of two pictures a training did not find that (docs/learning.md)."""
+texture of two pictures a training did not find that (docs/learning/planes.md)."""
 SIGNED_PLANES = tuple(name for name, source in SOURCES.items() if source.signed)
 """Differences of samples, such as the codec's residual, of which 1/2 stands for 0."""
 CHROMA_PLANES = tuple(name for name, source in SOURCES.items() if source.component)

@@ -21,6 +21,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
+    "docs/learning/*.md",
     "docs/site/*.md",
     "docs/tutorials/*.md",
     "tests/data/README.md",

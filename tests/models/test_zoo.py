@@ -35,7 +35,7 @@ from tools import figure, variants, zoo
 
 NAMES = list_weights()
 ASLEEP = {"low_cost_75": {"blocks.0": 13}}
-"""Units that are zero everywhere, of the block's 192: docs/learning.md says why, and new weights are to have none."""
+"""Units that are zero everywhere, of the block's 192: docs/learning/luma.md says why; new weights are to have none."""
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
 INTEGERS = [(path.name.partition(".")[0], path) for path in sorted(FOLDER.glob("*.int*.safetensors"))]
 
