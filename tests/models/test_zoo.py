@@ -34,8 +34,6 @@ from codecnn.video import Picture, VideoFormat, open_raw
 from tools import figure, variants, zoo
 
 NAMES = list_weights()
-ASLEEP = {"low_cost_75": {"blocks.0": 13}}
-"""Units that are zero everywhere, of the block's 192: docs/learning/luma.md says why; new weights are to have none."""
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
 INTEGERS = [(path.name.partition(".")[0], path) for path in sorted(FOLDER.glob("*.int*.safetensors"))]
 
@@ -107,7 +105,7 @@ def test_every_unit_of_a_block_wakes(name, coded):
     planes = torch.from_numpy(decoded.astype(np.float32) / 1024)[None, None]
     batches = [{"rec_y": planes, "qp": torch.full((1, 1, 1, 1), qp / 64)} for qp in (22, 32, 42)]
     model, _ = load_model(name)
-    assert revive(model, batches) == ASLEEP.get(name, {})
+    assert revive(model, batches) == {}
 
 
 def test_every_network_has_integers():
