@@ -126,7 +126,7 @@ def _errors(crop: Crop, filtered: Mapping[str, Array]) -> Array:
     """By output the mean squared error of the filtered samples, rounded and clipped, against the originals."""
     peak = 2**crop.bit_depth - 1
     found = [np.square(np.clip(np.rint(filtered[name]), 0, peak) - crop.originals[name]).mean() for name in filtered]
-    return np.maximum(found, _LEAST_ERROR * peak**2)
+    return np.maximum(found, _LEAST_ERROR * float(peak) ** 2)
 
 
 def _powers(
