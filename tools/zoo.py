@@ -38,11 +38,9 @@ def ship(run: Path, name: str, store: Path) -> None:
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
     save_weights(target, model, str(card.network), {key: card[key] for key in OF_THE_RUN if key in card})
-    target.chmod(0o644)
     model, card = load_model(target)
     integers, made = integer_network(model, card, [open_store(store)])
     save_integer(integer_path(target), integers, made)
-    integer_path(target).chmod(0o644)
 
 
 def figures(results: Path) -> str:

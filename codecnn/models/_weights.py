@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -158,7 +158,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     if path.suffix != ".safetensors":
         raise ModelError(f"{path}: weights are written as .safetensors")
     with atomic_path(path) as part:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, part)
+        part.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], Card]:

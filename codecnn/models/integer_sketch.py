@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, MissingFileError, ModelError
@@ -267,7 +267,7 @@ def save_integer_sketch(path: Path | str, network: IntegerSketch, card: Mapping[
     """
     path = Path(path)
     with atomic_path(path) as part:
-        save_file({name: np.ascontiguousarray(tensor) for name, tensor in network.tensors.items()}, part)
+        part.write_bytes(save({name: np.ascontiguousarray(tensor) for name, tensor in network.tensors.items()}))
     made = {
         "schema": CARD_SCHEMA,
         "task": TASK,

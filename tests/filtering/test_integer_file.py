@@ -44,6 +44,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.safetensors"
 
 
+def test_weights_are_for_everyone_who_may_read_a_new_file_there(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    save_weights(tmp_path / "w.safetensors", create_model("rdn", **SMALL), "rdn", {})
+    modes = [path.stat().st_mode for path in (tmp_path / "new", tmp_path / "w.safetensors", saved)]
+    assert len(set(modes)) == 1
+
+
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_5", "vrcnn"])
 def test_what_is_written_comes_back(name: str, path: Path) -> None:
     network = formula_network(name, SMALL if name == "rdn_yuv" else None)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from codecnn.errors import CodecnnError, MissingFileError, ModelError
 from codecnn.filtering.integer._exact import ExactFilter, engines
@@ -104,7 +104,7 @@ def save_integer(path: Path | str, network: IntegerNetwork, card: Mapping[str, A
         raise ModelError(f"{path}: integer networks are written as .safetensors")
     tensors = {f"{node.name}.{name}": tensor for node in network.graph.nodes for name, tensor in node.tensors.items()}
     with atomic_path(path) as part:
-        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, part)
+        part.write_bytes(save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}))
     planes = check_planes(network)
     made = {
         "schema": SCHEMAS[network.bits],
