@@ -1,7 +1,7 @@
 """The weights that come with codecnn: from training runs into the package, with their figures.
 
 codecnn train configs/zoo.yaml store=stores/zoo model.name=low_cost_17 -o runs/low_cost_17
-python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo       # weights, card, integers
+python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo        # weights, card, integers
 codecnn evaluate stores/diverse_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo   # pictures no training saw
 python tools/zoo.py figures results/zoo/results.json                           # into the cards; prints the table
 python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o docs/learning.png
@@ -28,19 +28,25 @@ from codecnn.runs import read_json, read_jsonl, write_json
 OF_THE_RUN = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
 """What a shipped card takes over from that of the run; the rest is made anew for the file."""
 
+COST_OF_16_BITS = 20.0
+"""kMAC/pixel above which no integers of 16 bits ship: many times slower than float, they would serve nobody."""
+EIGHT_BITS = {"bits": 8, "pictures": 16, "loss": 0.002}
+
 SAME_TEST = ("store", "encoder", "settings", "decisions")
 """What two tests of the same weights have in common that only differ in whether integers took part."""
 
 
-def ship(run: Path, name: str, store: Path) -> None:
-    """Put the best weights of a run into the package as `name`, with their integer form beside them."""
+def ship(run: Path, name: str, stores: list[Path]) -> None:
+    """Put the best weights of a run into the package as `name`, with integers that are calibrated on `stores`."""
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
     save_weights(target, model, str(card.network), {key: card[key] for key in OF_THE_RUN if key in card})
     model, card = load_model(target)
-    integers, made = integer_network(model, card, [open_store(store)])
-    save_integer(integer_path(target), integers, made)
+    opened = [open_store(store) for store in stores]
+    save_integer(integer_path(target, 8), *integer_network(model, card, opened, **EIGHT_BITS))
+    if card.kmac_per_pixel <= COST_OF_16_BITS:
+        save_integer(integer_path(target), *integer_network(model, card, opened))
 
 
 def figures(results: Path) -> str:
@@ -128,7 +134,7 @@ def main(argv: list[str]) -> None:
     one = commands.add_parser("ship", help="a run's best weights into the package")
     one.add_argument("run", type=Path)
     one.add_argument("name")
-    one.add_argument("--store", type=Path, required=True, help="that the integers are calibrated on")
+    one.add_argument("--store", type=Path, nargs="+", required=True, help="that the integers are calibrated on")
     one = commands.add_parser("figures", help="an evaluation's figures into the cards")
     one.add_argument("results", type=Path)
     one = commands.add_parser("curves", help="draw what runs learned")

@@ -1,4 +1,4 @@
-"""The sketch of the search in integers: the same modes on every machine; see docs/integer.md.
+"""The sketch of the search in integers: the same modes on every machine; see docs/integer/modes.md.
 
 `sketch_logits` computes in float64, in which all its sums are exact; `sketch_reference` is the page in plain NumPy.
 """
@@ -49,7 +49,7 @@ class IntegerSketch:
 
     tensors  patterns (s², k), predictors (4s+1, k, modes), weight (k, modes), logarithm (256,), hidden (h, modes),
              hidden_log (h,), offset (64, h), tail (modes, h), bias (modes,)
-    values   those of docs/integer.md
+    values   those of docs/integer/modes.md
 
     Raises ModelError that names what does not fit, and the sum that could overflow.
     """
@@ -183,7 +183,7 @@ def _finest(largest: float, sums: float) -> int:
 
 
 def sketch_reference(network: IntegerSketch, line: NDArray[Any], block: NDArray[Any], bit_depth: int, qp: int) -> Ints:
-    """Logits (n, modes) of reference lines (n, 4s+1) and blocks (n, s, s) of one picture, by docs/integer.md."""
+    """Logits (n, modes) of reference lines (n, 4s+1) and blocks (n, s, s) of one picture, by docs/integer/modes.md."""
     _check(network, block, bit_depth)
     of = {name: tensor.astype(np.int64) for name, tensor in network.tensors.items()}
     modes, values = network.modes, network.values
@@ -305,7 +305,7 @@ def load_integer_sketch(path: Path | str) -> tuple[IntegerSketch, Card]:
 
 
 def check_blocks(side: int) -> tuple[Ints, Ints]:
-    """The 10-bit reference lines and blocks of a card's MD5s, in docs/integer.md."""
+    """The 10-bit reference lines and blocks of a card's MD5s, in docs/integer/modes.md."""
     count = 4 * side + 1
     j, i = np.arange(count + side**2), np.arange(CHECK_BLOCKS)[:, None]
     samples = 512 + (((73 * j**2 + 151 * i**2 + 29 * i * j) % 1024 - 512) >> (i % 8))

@@ -45,11 +45,11 @@ GOLDEN = {
     "quarter_haar": "0cd48ab77fcb744d27e835d8e789ae83",
     "quarter_light": "0fd4c780a7e7ce73629fce5634fa3c6c",
     "quarter_unshuffle": "1f865e3138ba0b40716fdbeb196da8c4",
-    "rdn": "cea6a2e3fe6fbc7f29c5a324babf6565",
-    "rdn_32_3_6_16": "cea6a2e3fe6fbc7f29c5a324babf6565",
-    "rdn_32_4_6_24": "dfa2996d8699c33fd4b5758eb2523427",
-    "rdn_64_4_6_24_shuffle": "3b9415948a375a12934d94606dab39ae",
-    "rdn_yuv": "b6c71603cb98997b3246831f5e8c52d0",
+    "rdn": "ae7b492f95a8b8efee9f7b8cd5cbef2a",
+    "rdn_32_3_6_16": "ae7b492f95a8b8efee9f7b8cd5cbef2a",
+    "rdn_32_4_6_24": "3076debe05d20055ea8f4a06f9ac154f",
+    "rdn_64_4_6_24_shuffle": "96db275417200373558e7d7b4426015b",
+    "rdn_yuv": "40f3b327c25f5e6747b57bdba8c27beb",
     "vrcnn": "be79712892f0a94e7e3ec7472b0d1fea",
 }
 """MD5 of the samples at QP 37 that `formula_eight` makes of the picture of `check_planes`."""

@@ -11,10 +11,12 @@ from codecnn.filtering import FloatFilter
 from codecnn.filtering.integer import ExactFilter, FastNetwork, integer_network
 from codecnn.filtering.integer._calibrate import grid_for, reach
 from codecnn.filtering.integer._eight import as_integers, fitted
-from codecnn.filtering.integer._grid import cells, fused, linked, spans
+from codecnn.filtering.integer._fused import fused
+from codecnn.filtering.integer._grid import Grid, cells, linked, spans
 from codecnn.filtering.integer._mixed import WORST, Crop, _added, _cheapest, _crop, _exact, _filtered, _powers, mixture
 from codecnn.models import create_model
 from codecnn.models.card import as_card
+from codecnn.models.graph.nodes import run
 from codecnn.models.inference import build_graph
 from tests.helpers.networks import SMALL, awaken
 
@@ -39,6 +41,28 @@ def calibrated(model, tiny_store):
     graph, units = fused(build_graph(model)), tiny_store.split("train")
     largest = reach(graph, units)
     return graph, units, largest, fitted(graph, grid_for(graph, largest), 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "own"),
+    [("low_cost_17", OPTIONS | {"planes": ["rec_y", "qp", "slice_type"]}, 4), ("rdn", SMALL, 1)],
+)
+def test_what_multiplies_a_plane_of_one_value_is_in_few_weights(name, options, own):
+    """As training leaves such weights: all alike, and each so small that nothing of it is left in 16 bits."""
+    graph = build_graph(awaken(create_model(name, **options), 1))
+    weight = next(node for node in graph.nodes if node.op == "conv").tensors["weight"]
+    weight[:, -own:] = 6e-5 * np.abs(weight[:, :-own]).max((1, 2, 3), keepdims=True)
+    few = fused(graph)
+    planes = {"rec_y": torch.rand(1, 1, 40, 48), "slice_type": torch.ones(1, 1, 40, 48)}
+    planes = {plane: planes[plane].double() for plane in graph.planes}
+    torch.testing.assert_close(run(few, planes, 37)["y"], run(graph, planes, 37)["y"], rtol=0, atol=1e-12)
+    grid = Grid({node: np.full(few.extents[node].channels, 64.0) for node in spans(few)}, spans(few))
+    integers = as_integers(few, fitted(few, grid, 10), 10)
+    rounded = next(node for node in integers.graph.nodes if node.op == "conv").tensors["weight"].astype(int)
+    largest = np.abs(rounded).max((1, 2, 3))
+    assert (np.round(6e-5 * largest) == 0).all()
+    found = rounded[:, -own:].sum((1, 2, 3))
+    np.testing.assert_allclose(found, 6e-5 * largest * weight[0, -own:].size, rtol=0, atol=0.51)
 
 
 def difference(model, network, unit):

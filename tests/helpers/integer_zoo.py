@@ -5,7 +5,8 @@ import torch
 
 from codecnn.filtering.integer import IntegerNetwork, quantise
 from codecnn.filtering.integer._eight import as_integers, fitted
-from codecnn.filtering.integer._grid import Grid, fused, linked, spans
+from codecnn.filtering.integer._fused import fused
+from codecnn.filtering.integer._grid import Grid, linked, spans
 from codecnn.models import create_model
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES

@@ -8,7 +8,7 @@ import torch
 
 from codecnn.dataset.store import Store, Unit
 from codecnn.filtering.integer._calibrate import PICTURES, magnitudes, reach, spread
-from codecnn.filtering.integer._grid import fused
+from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._mixed import LOSS, mixture
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._quantisation import MAX_ACCUMULATOR_BITS, quantise

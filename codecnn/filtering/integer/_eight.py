@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from codecnn.errors import ModelError
-from codecnn.filtering.integer._grid import Grid, cells, fused, linked, spans, together
+from codecnn.filtering.integer._fused import fused
+from codecnn.filtering.integer._grid import Grid, cells, linked, spans, together
 from codecnn.filtering.integer._network import FLOAT32_EXACT, MAX_FINER, MAX_SHIFT, IntegerNetwork
 from codecnn.models.graph.nodes import Array, Graph, Node
 

@@ -6,7 +6,7 @@ another, both scales differ by a power of two.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,27 +22,6 @@ FINE = 2047
 FEW_CHANNELS = 4
 """What a convolution makes of planes in so few channels is no feature yet: it keeps more bits."""
 MOVES = ("concat", "crop", "edge", "unshuffle", "shuffle")
-
-
-def fused(graph: Graph) -> Graph:
-    """The graph in which a convolution takes along the sum that it is part of: it is rounded once."""
-    users: dict[str, list[Node]] = {node.name: [] for node in graph.nodes}
-    for node in graph.nodes:
-        for name in node.inputs:
-            users[name].append(node)
-    by_name = {node.name: node for node in graph.nodes}
-    merged: dict[str, Node] = {}
-    for node in graph.nodes:
-        if node.op == "add":
-            parts = [by_name[name] for name in node.inputs if len(users[name]) == 1]
-            sums = [one for one in parts if one.op == "conv" and len(one.inputs) == 1 and not one.values["relu"]]
-            if not sums:
-                raise ModelError(f"node {node.name!r} adds no convolution, and has no form of 8 bits")
-            (other,) = (name for name in node.inputs if name != sums[-1].name)
-            merged[node.name] = replace(sums[-1], name=node.name, inputs=(sums[-1].inputs[0], other))
-            by_name[sums[-1].name] = merged[node.name]
-    gone = {name for name, node in by_name.items() if node.name != name}
-    return Graph(tuple(merged.get(node.name, node) for node in graph.nodes if node.name not in gone))
 
 
 def spans(graph: Graph) -> dict[str, Bounds]:

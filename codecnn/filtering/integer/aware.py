@@ -18,7 +18,8 @@ from codecnn.dataset.store import Unit
 from codecnn.filtering.integer._calibrate import reach, spread
 from codecnn.filtering.integer._convert import bit_depth_for
 from codecnn.filtering.integer._eight import as_integers, layer_of
-from codecnn.filtering.integer._grid import Grid, fused, spans
+from codecnn.filtering.integer._fused import fused
+from codecnn.filtering.integer._grid import Grid, spans
 from codecnn.filtering.integer._mixed import mixture
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.models.base import Filtered, FilterNetwork
