@@ -21,6 +21,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
+    "docs/integer/*.md",
     "docs/learning/*.md",
     "docs/site/*.md",
     "docs/tutorials/*.md",
