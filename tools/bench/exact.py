@@ -135,8 +135,8 @@ def measure_file(path: Path, size: tuple[int, int], runs: int, what: str) -> lis
 
 
 def beside_of(picture: Picture) -> dict[str, np.ndarray]:
-    """The picture before the loop filters of one that is noise: other samples, for time does not depend on them."""
-    return {"unf_y": picture.y[::-1].copy()}
+    """What stands beside an intra picture that is noise: other samples, for time does not depend on them."""
+    return {"unf_y": picture.y[::-1].copy(), "slice_type": np.zeros(picture.y.shape, np.float32)}
 
 
 def with_halo(picture: Picture, beside: Mapping[str, np.ndarray], model: FilterNetwork) -> dict[str, Tensor]:
