@@ -31,6 +31,7 @@ OF_THE_RUN = ("data_key", "qps", "trained_on", "training", "provenance", "valida
 COST_OF_16_BITS = 20.0
 """kMAC/pixel above which no integers of 16 bits ship: many times slower than float, they would serve nobody."""
 EIGHT_BITS = {"bits": 8, "pictures": 16, "loss": 0.002}
+"""What integers of 8 bits are made with, as for `codecnn export`; docs/integer/cost.md says where other values ship."""
 
 SAME_TEST = ("store", "encoder", "settings", "decisions")
 """What two tests of the same weights have in common that only differ in whether integers took part."""

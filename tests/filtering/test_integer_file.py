@@ -1,6 +1,7 @@
 """Integer networks on disk: what comes back, and what is refused."""
 
 import json
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -15,7 +16,8 @@ from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering.integer import FastNetwork, filter_reference, is_integer, load_integer, save_integer
 from codecnn.filtering.integer.file import CHECK_QPS, check_planes, md5_of
 from codecnn.filtering.integer.reference import run_reference
-from codecnn.models import create_model, save_weights
+from codecnn.models import create_model, save_weights, weights_path
+from codecnn.models.integer_sketch import load_integer_sketch, save_integer_sketch
 from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from tests.helpers.integer_zoo import formula_network, random_integers
@@ -44,11 +46,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.safetensors"
 
 
-def test_weights_are_for_everyone_who_may_read_a_new_file_there(saved: Path, tmp_path: Path) -> None:
-    (tmp_path / "new").touch()
-    save_weights(tmp_path / "w.safetensors", create_model("rdn", **SMALL), "rdn", {})
-    modes = [path.stat().st_mode for path in (tmp_path / "new", tmp_path / "w.safetensors", saved)]
-    assert len(set(modes)) == 1
+def test_weights_are_for_everyone_who_may_read_a_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        save_weights(tmp_path / "w.safetensors", create_model("rdn", **SMALL), "rdn", {})
+        save_integer(tmp_path / "i.safetensors", formula_network("rdn", OPTIONS), {"network": "rdn"})
+        sketch, card = load_integer_sketch(weights_path("modes_8").with_suffix(".int16.safetensors"))
+        save_integer_sketch(tmp_path / "m.safetensors", sketch, card | {"sha256": card.source_sha256})
+    finally:
+        os.umask(before)
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("*.safetensors")} == {
+        "w.safetensors": 0o644,
+        "i.safetensors": 0o644,
+        "m.safetensors": 0o644,
+    }
 
 
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_5", "vrcnn"])

@@ -16,7 +16,8 @@ from codecnn.filtering.integer._grid import Grid, cells, linked, spans
 from codecnn.filtering.integer._mixed import WORST, Crop, _added, _cheapest, _crop, _exact, _filtered, _powers, mixture
 from codecnn.models import create_model
 from codecnn.models.card import as_card
-from codecnn.models.graph.nodes import run
+from codecnn.models.graph._draft import Draft
+from codecnn.models.graph.nodes import Graph, run
 from codecnn.models.inference import build_graph
 from tests.helpers.networks import SMALL, awaken
 
@@ -63,6 +64,18 @@ def test_what_multiplies_a_plane_of_one_value_is_in_few_weights(name, options, o
     assert (np.round(6e-5 * largest) == 0).all()
     found = rounded[:, -own:].sum((1, 2, 3))
     np.testing.assert_allclose(found, 6e-5 * largest * weight[0, -own:].size, rtol=0, atol=0.51)
+
+
+def test_where_a_convolution_pads_a_plane_of_one_value_its_weights_stay():
+    """Zeros around such a plane are not its value, so that each weight counts where it is."""
+    draft = Draft()
+    both = draft.joined("both", [draft.once("rec_y"), draft.add("level", "qp", "rec_y")])
+    weight = np.random.default_rng(0).normal(size=(1, 2, 3, 3))
+    made = draft.weights("tail", both, weight, np.zeros(1), pad=1)
+    draft.add("y", "output", made, "rec_y", tensors={"gain": np.ones(1)}, crop=0)
+    graph = Graph(tuple(draft.nodes))
+    planes = {"rec_y": torch.rand(1, 1, 8, 8, dtype=torch.float64)}
+    assert torch.equal(run(fused(graph), planes, 37)["y"], run(graph, planes, 37)["y"])
 
 
 def difference(model, network, unit):
