@@ -13,7 +13,18 @@ from codecnn.filtering.integer._calibrate import grid_for, reach
 from codecnn.filtering.integer._eight import as_integers, fitted
 from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._grid import Grid, cells, linked, spans
-from codecnn.filtering.integer._mixed import WORST, Crop, _added, _cheapest, _crop, _exact, _filtered, _powers, mixture
+from codecnn.filtering.integer._mixed import (
+    WORST,
+    Crop,
+    _added,
+    _cheapest,
+    _crop,
+    _exact,
+    _filtered,
+    _moments,
+    _powers,
+    mixture,
+)
 from codecnn.models import create_model
 from codecnn.models.card import as_card
 from codecnn.models.graph._draft import Draft
@@ -96,6 +107,15 @@ def test_bits_bring_the_integers_to_the_float_network(calibrated, model):
     assert near < coarse < 0.05
 
 
+def test_weights_that_know_what_they_multiply_bring_them_nearer(calibrated, model):
+    """Where the tensors have 12 bits, so that it is the weights that are coarse."""
+    graph, units, largest, grid = calibrated
+    seen = _moments(graph, [_crop(unit, graph, "cpu") for unit in units])
+    fine = fitted(graph, grid_for(graph, largest, [name for name in grid.bounds if grid.is_byte(name)]), 10)
+    known, nearest = (difference(model, as_integers(graph, fine, 10, one), units[0]) for one in (seen, None))
+    assert known < 0.9 * nearest
+
+
 def test_what_is_moved_together_has_one_scale(calibrated):
     graph, _, _, grid = calibrated
     assert cells(graph) == {"tail": 4}
@@ -108,7 +128,8 @@ def test_what_is_moved_together_has_one_scale(calibrated):
 
 def test_fewer_bytes_are_nearer(calibrated, model):
     graph, units, largest, grid = calibrated
-    powers = _powers(graph, grid, [_crop(unit, graph, "cpu") for unit in units], 10, None)
+    crops = [_crop(unit, graph, "cpu") for unit in units]
+    powers = _powers(graph, grid, crops, 10, _moments(graph, crops))
     half = 10 * math.log10(1 + sum(powers.values()).mean() / 2)
     found = [mixture(graph, largest, units, 10, loss=loss) for loss in (math.inf, half, 0.0)]
     assert found[0].wide == ()
@@ -138,8 +159,9 @@ def test_powers_are_what_rounding_adds(calibrated):
     """All bytes together are about as far from float as each alone, in squares."""
     graph, units, _, grid = calibrated
     crops = [_crop(unit, graph, "cpu") for unit in units]
-    powers = _powers(graph, grid, crops, 10, None)
-    fast = FastNetwork(as_integers(graph, grid, 10))
+    seen = _moments(graph, crops)
+    powers = _powers(graph, grid, crops, 10, seen)
+    fast = FastNetwork(as_integers(graph, grid, 10, seen))
     together = [_added(crop, _filtered(graph, crop), _exact(fast, crop)) for crop in crops]
     np.testing.assert_allclose(sum(powers.values()), together, rtol=0.4)
 

@@ -12,6 +12,7 @@ from codecnn.errors import ModelError
 from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._grid import Grid, cells, linked, spans, together
 from codecnn.filtering.integer._network import FLOAT32_EXACT, MAX_FINER, MAX_SHIFT, IntegerNetwork
+from codecnn.filtering.integer._rounding import Moments, whole_weights
 from codecnn.models.graph.nodes import Array, Graph, Node
 
 MAX_FRACTION = 28
@@ -44,6 +45,21 @@ class Layer:
 
         Of a modulation, (c, 64) factors and offsets. Raises ModelError for weights that no shift fits.
         """
+        scaled, offset, shift = self._scaled(weight, bias)
+        return nearest(scaled), nearest(offset), shift
+
+    def fitted_integers(self, weight: Tensor, bias: Tensor, known: Moments) -> tuple[Tensor, Tensor, Tensor]:
+        """As `integers` of a convolution, whose weights err least on inputs of the moments `known`."""
+        scaled, offset, shift = self._scaled(weight, bias)
+        whole, missing = whole_weights(scaled, self.outputs[:, None, None, None] / self.ratio, known, self.most)
+        moved = (offset + missing).round()
+        # Where these, a few units larger, could leave float32's range, the nearest ones do not.
+        beyond = self._widest_of(whole, moved, shift) > FLOAT32_EXACT
+        whole[beyond], moved[beyond] = scaled[beyond].round(), offset[beyond].round()
+        return whole, moved, shift
+
+    def _scaled(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights and biases in the units of their sums, which the shifts tell."""
         scaled = weight * self.ratio
         offset = bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
         with torch.no_grad():
@@ -51,11 +67,8 @@ class Layer:
             if bool((self._missing(scaled, offset, shift) > 0).any()):
                 raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
         unit = torch.exp2(shift).to(scaled)
-        return (
-            nearest(scaled * unit.reshape(-1, *[1] * (scaled.dim() - 1))),
-            nearest(offset * unit.reshape(-1, *[1] * (offset.dim() - 1))),
-            shift,
-        )
+        by_output = (unit.reshape(-1, *[1] * (one.dim() - 1)) for one in (scaled, offset))
+        return scaled * next(by_output), offset * next(by_output), shift
 
     def excess(self, weight: Tensor, bias: Tensor) -> Array:
         """By how many powers of two the scale of each output must be coarser for `integers` to find a shift."""
@@ -91,7 +104,11 @@ class Layer:
     def _widest(self, scaled: Tensor, offset: Tensor, shift: Tensor) -> Tensor:
         """The largest magnitude of each output's sums, by the proof of `IntegerNetwork`."""
         by_output = torch.exp2(shift).reshape(-1, *[1] * (scaled.dim() - 1))
-        whole, added = (scaled * by_output).round(), (offset * by_output.reshape(-1, *[1] * (offset.dim() - 1))).round()
+        added = (offset * by_output.reshape(-1, *[1] * (offset.dim() - 1))).round()
+        return self._widest_of((scaled * by_output).round(), added, shift)
+
+    def _widest_of(self, whole: Tensor, added: Tensor, shift: Tensor) -> Tensor:
+        """The same of integers."""
         up = whole.clamp(min=0) * self.high - whole.clamp(max=0) * -self.low
         down = whole.clamp(min=0) * -self.low - whole.clamp(max=0) * self.high
         if self.node.op == "conv":
@@ -166,17 +183,22 @@ def fitted(graph: Graph, grid: Grid, bit_depth: int) -> Grid:
     return Grid(scales, grid.bounds)
 
 
-def as_integers(graph: Graph, grid: Grid, bit_depth: int) -> IntegerNetwork:
+def as_integers(graph: Graph, grid: Grid, bit_depth: int, seen: Mapping[str, Moments] | None = None) -> IntegerNetwork:
     """The network of 8 bits of a fused graph, its tensors real numbers, for samples of up to `bit_depth` bits.
 
-    Raises ModelError for weights that no shift fits; see `fitted`.
+    `seen` are moments of what each convolution multiplies, without which its weights are the nearest integers. Raises
+    ModelError for weights that no shift fits; see `fitted`.
     """
     known, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
     nodes = []
     for node in graph.nodes:
         if node.name in grid.bounds:
             layer, (low, high) = layer_of(node, known, limits), grid.bounds[node.name]
-            weight, bias, shift = (tensor.numpy() for tensor in layer.integers(*real_tensors(node)))
+            if seen is not None and node.name in seen:
+                made = layer.fitted_integers(*real_tensors(node), seen[node.name])
+            else:
+                made = layer.integers(*real_tensors(node))
+            weight, bias, shift = (tensor.numpy() for tensor in made)
             values = {"low": low, "high": high}
             if node.op == "conv":
                 values |= {"pad": node.values["pad"], "groups": node.values["groups"], "skip": layer.skip}

@@ -22,6 +22,7 @@ from codecnn.filtering.integer._eight import Layer, as_integers, fitted, layer_o
 from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._grid import Bounds, Grid
 from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.filtering.integer._rounding import Moments, moments
 from codecnn.models.graph.nodes import MOVES, Array, Graph, Node, run
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
 
@@ -72,14 +73,15 @@ def mixture(
 
     `graph` is fused, its tensors as large as `reach` found. The loss is that on the middle of the pictures of `units`,
     in none of them more than WORST times that. What the integers of the others lose comes on top, and is in the losses
-    of what is made. Infinite `loss` leaves all bytes.
+    of what is made. Infinite `loss` leaves all bytes. Weights are those that err least on what they multiply there.
     """
     crops = [_crop(unit, graph, device) for unit in units]
+    seen = _moments(graph, crops)
     of_bytes = fitted(graph, grid_for(graph, largest), bit_depth)
-    powers = {} if math.isinf(loss) else _powers(graph, of_bytes, crops, bit_depth, progress)
+    powers = {} if math.isinf(loss) else _powers(graph, of_bytes, crops, bit_depth, seen, progress)
     wide = _cheapest(graph, powers, loss)
     chosen = fitted(graph, grid_for(graph, largest, wide), bit_depth)
-    network = as_integers(graph, chosen, bit_depth)
+    network = as_integers(graph, chosen, bit_depth, seen)
     fast = FastNetwork(network, device)
     ratios = [_errors(crop, _exact(fast, crop)) / _errors(crop, _filtered(graph, crop)) for crop in crops]
     return Mixture(network, chosen, tuple(sorted(wide)), tuple(10 * float(np.log10(one).mean()) for one in ratios))
@@ -129,8 +131,26 @@ def _errors(crop: Crop, filtered: Mapping[str, Array]) -> Array:
     return np.maximum(found, _LEAST_ERROR * float(peak) ** 2)
 
 
+def _moments(graph: Graph, crops: Sequence[Crop]) -> dict[str, Moments]:
+    """Of what each convolution multiplies on all of the crops."""
+    found: dict[str, Moments] = {}
+    for crop in crops:
+        tensors: dict[str, Tensor] = {}
+        _filtered(graph, crop, tensors.__setitem__)
+        for node in graph.nodes:
+            if node.op == "conv":
+                own = moments(node, tensors[node.inputs[0]])
+                found[node.name] = found[node.name] + own if node.name in found else own
+    return found
+
+
 def _powers(
-    graph: Graph, grid: Grid, crops: Sequence[Crop], bit_depth: int, progress: Progress | None
+    graph: Graph,
+    grid: Grid,
+    crops: Sequence[Crop],
+    bit_depth: int,
+    seen: Mapping[str, Moments],
+    progress: Progress | None = None,
 ) -> dict[str, Array]:
     """For each tensor that is bytes, by crop: what it adds to the filtered picture's squared error, relative to that.
 
@@ -139,17 +159,15 @@ def _powers(
     report = progress or (lambda done, total: None)
     scales, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
     names = [name for name in grid.bounds if grid.is_byte(name)]
+    whole = {
+        node.name: replace(node, tensors=_rounded_weights(layer_of(node, scales, limits), seen[node.name]))
+        for node in graph.nodes
+        if node.op == "conv"
+    }
     rounded = {}
     for name in names:
         readers = {node.name for node in _readers(graph, name)}
-        rounded[name] = Graph(
-            tuple(
-                replace(node, tensors=_rounded_weights(layer_of(node, scales, limits)))
-                if node.name in readers
-                else node
-                for node in graph.nodes
-            )
-        )
+        rounded[name] = Graph(tuple(whole[node.name] if node.name in readers else node for node in graph.nodes))
     behind = {name: _behind(graph, name) for name in names}
     found: dict[str, list[float]] = {name: [] for name in names}
     for done, crop in enumerate(crops):
@@ -186,9 +204,9 @@ def _added(crop: Crop, plain: Mapping[str, Array], other: Mapping[str, Array]) -
     return float(np.mean([np.square(other[name] - plain[name]).mean() / error for name, error in errors]))
 
 
-def _rounded_weights(layer: Layer) -> dict[str, Array]:
+def _rounded_weights(layer: Layer, seen: Moments) -> dict[str, Array]:
     """The weights of a convolution as real numbers again, after they were rounded to what 8-bit integers hold."""
-    weight, bias, shift = layer.integers(*real_tensors(layer.node))
+    weight, bias, shift = layer.fitted_integers(*real_tensors(layer.node), seen)
     unit = torch.exp2(-shift)
     return {
         "weight": (weight * unit[:, None, None, None] / layer.ratio).numpy(),

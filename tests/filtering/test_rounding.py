@@ -1,0 +1,137 @@
+"""Weights that err least on what they multiply: against every integer near them, and against the nearest."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from codecnn.filtering.integer._eight import as_integers, layer_of, real_tensors
+from codecnn.filtering.integer._grid import Grid, spans
+from codecnn.filtering.integer._network import FLOAT32_EXACT
+from codecnn.filtering.integer._rounding import moments, whole_weights
+from codecnn.models.graph._draft import Draft
+from codecnn.models.graph.nodes import Graph, Node, run
+
+
+def convolution(outputs=4, inputs=3, kernel=(1, 3), groups=1, seed=0):
+    rng = np.random.default_rng(seed)
+    weight = rng.normal(size=(outputs, inputs // groups, *kernel)) * 3
+    values = {"pad": 1, "groups": groups, "relu": 0}
+    return Node("c", "conv", ("x",), values, {"weight": weight, "bias": np.zeros(outputs)})
+
+
+def features(channels, seed=0, size=40):
+    """As a network's are: smooth, alike, and not of mean zero; (1, channels, size, size)."""
+    noise = torch.from_numpy(np.random.default_rng(seed).normal(size=(1, channels, size + 4, size + 4)))
+    smooth = F.avg_pool2d(noise, 5, 1)
+    return 40 * smooth + 60 * smooth.mean(1, keepdim=True) + 12
+
+
+def windows(node, x):
+    """(groups, k, n), by NumPy alone."""
+    weight, groups = node.tensors["weight"], node.values["groups"]
+    rows, columns = weight.shape[2:]
+    padded = np.pad(x[0].numpy(), [(0, 0), (rows // 2,) * 2, (columns // 2,) * 2])
+    views = np.lib.stride_tricks.sliding_window_view(padded, (rows, columns), axis=(1, 2))
+    flat = views.transpose(0, 3, 4, 1, 2).reshape(x.shape[1] * rows * columns, -1)
+    return flat.reshape(groups, -1, flat.shape[1])
+
+
+@pytest.mark.parametrize(("kernel", "groups"), [((1, 3), 1), ((3, 3), 3), ((1, 1), 1)])
+def test_moments_are_those_of_the_windows(kernel, groups):
+    node, x = convolution(3, 3, kernel, groups), features(3, size=20)
+    known, seen = moments(node, x), windows(node, x)
+    np.testing.assert_allclose(known.mean, seen.mean(2), rtol=1e-9)
+    expected = np.stack([np.cov(one, bias=True).reshape(len(one), len(one)) for one in seen])
+    np.testing.assert_allclose(known.covariance, expected, rtol=1e-9, atol=1e-9)
+    twice = known + moments(node, features(3, seed=1, size=20))
+    both = np.concatenate([seen, windows(node, features(3, seed=1, size=20))], axis=2)
+    np.testing.assert_allclose(twice.mean, both.mean(2), rtol=1e-9)
+
+
+def error_of(node, x, whole, more):
+    """Mean squared error of each output with those integers, for real weights that are their own scale."""
+    whole, more = np.asarray(whole), np.asarray(more)
+    of_groups = windows(node, x)
+    made = [
+        (left.reshape(len(left), -1) - right.reshape(len(right), -1)) @ seen - added[:, None]
+        for left, right, added, seen in zip(
+            np.split(node.tensors["weight"], len(of_groups)),
+            np.split(whole, len(of_groups)),
+            np.split(more, len(of_groups)),
+            of_groups,
+            strict=True,
+        )
+    ]
+    return np.square(np.concatenate(made)).mean(1)
+
+
+@pytest.mark.parametrize(("groups", "share"), [(1, 0.4), (3, 0.6)])
+def test_they_err_less_than_the_nearest(groups, share):
+    node, x = convolution(30, 3, (1, 3), groups, seed=3), features(3)
+    weight = torch.from_numpy(node.tensors["weight"])
+    whole, more = whole_weights(weight, torch.ones(30, 1, 1, 1).double(), moments(node, x), 127)
+    assert torch.equal(whole, whole.round())
+    found, nearest = error_of(node, x, whole, more), error_of(node, x, weight.round(), np.zeros(30))
+    assert found.mean() < share * nearest.mean()
+
+
+def test_they_err_hardly_more_than_the_best():
+    """The best of all integers about the real weights, found by trying them all: 4^3 for each of 30 outputs."""
+    node, x = convolution(30, 3, (1, 3), 3, seed=3), features(3)
+    weight, known = node.tensors["weight"], moments(node, x)
+    whole, more = whole_weights(torch.from_numpy(weight), torch.ones(30, 1, 1, 1).double(), known, 127)
+    best = np.full(30, np.inf)
+    for step in product((-1, 0, 1, 2), repeat=3):
+        other = np.floor(weight) + np.array(step)
+        missing = ((weight - other).reshape(3, 10, 3) * known.mean.numpy()[:, None]).sum(2).ravel()
+        best = np.minimum(best, error_of(node, x, other, missing))
+    found = error_of(node, x, whole, more)
+    assert (found > best - 1e-9).all()
+    assert found.mean() < 1.3 * best.mean()
+
+
+def test_the_scales_of_the_inputs_count():
+    """A weight whose input is counted in large units is as large as its error is."""
+    node, x = convolution(4, 3, (1, 1), seed=5), features(3)
+    weight, units = torch.from_numpy(node.tensors["weight"]), torch.tensor([0.25, 1.0, 8.0], dtype=torch.float64)
+    counted = whole_weights(weight, units[None, :, None, None], moments(node, x), 127)
+    same = whole_weights(weight, torch.ones(1, 3, 1, 1).double(), moments(node, x * units[:, None, None]), 127)
+    for one, other in zip(counted, same, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_none_is_larger_than_it_may_be():
+    node, x = convolution(4, 3, (1, 3), seed=7), features(3)
+    weight = torch.from_numpy(node.tensors["weight"])
+    whole, _ = whole_weights(weight, torch.ones(4, 1, 1, 1).double(), moments(node, x), 2)
+    assert whole.abs().max() == 2
+
+
+def test_no_sum_leaves_float32_however_they_are_rounded():
+    """Weights whose nearest integers take the whole of what a sum may be: a few more would be too many."""
+    draft = Draft()
+    x = draft.once("rec_y")
+    rng = np.random.default_rng(0)
+    weight = rng.choice([-1.0, 1.0], size=(64, 1, 9, 9)) * rng.uniform(0.7, 1.3, size=(64, 1, 9, 9))
+    y = draft.weights("head", x, weight, np.zeros(64), pad=0)
+    y = draft.weights("tail", y, rng.normal(size=(1, 64, 1, 1)), np.zeros(1), pad=0)
+    draft.add("y", "output", y, "rec_y", tensors={"gain": np.ones(1)}, crop=4)
+    graph = Graph(tuple(draft.nodes))
+    planes, tensors = {"rec_y": torch.rand(1, 1, 48, 48, dtype=torch.float64)}, {}
+    run(graph, planes, 37, tensors.__setitem__)
+    seen = {node.name: moments(node, tensors[node.inputs[0]]) for node in graph.nodes if node.op == "conv"}
+    fallen_back = 0
+    for scale in 2.0 ** np.linspace(4, 5, 24):
+        grid = Grid({name: np.full(graph.extents[name].channels, scale) for name in spans(graph)}, spans(graph))
+        network = as_integers(graph, grid, 10, seen)  # which proves it
+        known, limits = grid.all_scales(graph, 10), grid.all_bounds(graph, 10)
+        for node in network.graph.nodes:
+            if node.op == "conv":
+                layer = layer_of(next(one for one in graph.nodes if one.name == node.name), known, limits)
+                plain = layer.integers(*real_tensors(layer.node))[0].numpy()
+                fallen_back += (plain == node.tensors["weight"]).all((1, 2, 3)).sum()
+        assert max(found.widest for found in network.ranges.values()) <= FLOAT32_EXACT
+    assert fallen_back > 0, "some would have gone beyond"
