@@ -23,6 +23,7 @@ from codecnn.filtering.integer import (
 )
 from codecnn.filtering.integer._emit import products
 from codecnn.filtering.integer._fast import FastNetwork
+from codecnn.filtering.integer._grid import FINE
 from codecnn.filtering.integer._rows import RowNetwork
 from codecnn.filtering.integer.file import check_planes, load_integer, md5_of, save_integer
 from codecnn.filtering.integer.reference import rounded_to_even, run_reference
@@ -79,12 +80,12 @@ def test_goldens(name):
 
 
 @pytest.mark.parametrize("name", ["rdn", "low_cost_17", "low_cost_5", "quarter_haar", "rdn_yuv"])
-def test_mixed_with_12_bits(name):
-    """With every second and every third tensor of 12 bits, in NumPy and by every engine the same."""
-    for wide in (2, 3):
-        network = formula_eight(name, wide=wide)
+def test_mixed_with_12_and_13_bits(name):
+    """With every second tensor of 12 bits and every third of 13, in NumPy and by every engine the same."""
+    for wide, fine in zip((2, 3), FINE, strict=True):
+        network = formula_eight(name, wide=wide, fine=fine)
         highs = [node.values["high"] for node in network.graph.nodes if "high" in node.values]
-        assert len(network.graph.outputs) < highs.count(2047) < len(highs), "also others than the residuals"
+        assert len(network.graph.outputs) < highs.count(fine) < len(highs), "also others than the residuals"
         assert network.accumulator_bits <= 25
         planes = single(random_integers(network, 30, 42))
         expected = filter_reference(network, planes, 37, 10)

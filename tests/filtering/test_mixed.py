@@ -228,4 +228,4 @@ def test_the_card_says_which_bits(tiny_store):
     assert set(told) >= {"wide", "loss_db", "worst_loss_db"}
     assert told["wide"]
     high = {node.name: node.values["high"] for node in network.graph.nodes if "high" in node.values}
-    assert [name for name in told["wide"] if high[name] != 2047] == []
+    assert {high[name] for name in told["wide"]} in ({2047}, {4095})

@@ -6,7 +6,7 @@ import torch
 from codecnn.filtering.integer import IntegerNetwork, quantise
 from codecnn.filtering.integer._eight import as_integers, fitted
 from codecnn.filtering.integer._fused import fused
-from codecnn.filtering.integer._grid import Grid, linked, spans
+from codecnn.filtering.integer._grid import FINE, Grid, linked, spans
 from codecnn.models import create_model
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
@@ -51,8 +51,8 @@ def random_integers(network, height, width, seed=0, count=1, bit_depth=None):
     return planes
 
 
-def formula_eight(name, options=None, bit_depth=10, wide=0) -> IntegerNetwork:
-    """Its form of 8 bits, of scales that are not measured; every `wide`-th tensor has 13 bits."""
+def formula_eight(name, options=None, bit_depth=10, wide=0, fine=FINE[0]) -> IntegerNetwork:
+    """Its form of 8 bits, of scales that are not measured; every `wide`-th tensor goes up to `fine`."""
     graph = fused(build_graph(formula_model(name, options)))
     # Scales that are no powers of two, and differ by channel where nothing is added.
     linked_names = {*linked(graph), *linked(graph).values()}
@@ -64,4 +64,4 @@ def formula_eight(name, options=None, bit_depth=10, wide=0) -> IntegerNetwork:
         scales[node] = np.full(graph.extents[node].channels, 127 / 6.0)
     grid = Grid(scales, spans(graph))
     names = [node for node in grid.bounds if grid.is_byte(node)]
-    return as_integers(graph, fitted(graph, grid.widened(names[::wide] if wide else ()), bit_depth), bit_depth)
+    return as_integers(graph, fitted(graph, grid.widened(names[::wide] if wide else (), fine), bit_depth), bit_depth)

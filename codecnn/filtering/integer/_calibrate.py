@@ -12,7 +12,7 @@ from codecnn.dataset.store import Unit
 from codecnn.filtering._base import decoded_planes
 from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import unit_planes
-from codecnn.filtering.integer._grid import UNSIGNED, Grid, cells, linked, spans, together
+from codecnn.filtering.integer._grid import FINE, UNSIGNED, Grid, cells, linked, spans, together
 from codecnn.models.graph.nodes import Array, Graph, run
 
 TILE = 256
@@ -66,11 +66,11 @@ def reach(
     return largest
 
 
-def grid_for(graph: Graph, largest: Mapping[str, Array], wide: Collection[str] = ()) -> Grid:
-    """The finest grid that holds the values of `reach`, of bytes wherever that can be and 12 bits in `wide`.
+def grid_for(graph: Graph, largest: Mapping[str, Array], wide: Collection[str] = (), fine: int = FINE[0]) -> Grid:
+    """The finest grid that holds the values of `reach`, of bytes wherever that can be and of more bits in `wide`.
 
     Tensors that are added to each other have scales between what is best for each, with a ratio that is a power of
-    two: there a byte's largest values may saturate. What has 12 bits is fine enough to hold all of them.
+    two: there a byte's largest values may saturate. What has more bits, up to `fine`, one of FINE, holds all of them.
     """
     own, shared = spans(graph), cells(graph)
     best = {}
@@ -78,7 +78,7 @@ def grid_for(graph: Graph, largest: Mapping[str, Array], wide: Collection[str] =
         most = together(np.maximum(largest[name], 1e-6), shared.get(name, 1))
         # What has more bits than a byte can spare one, for pictures that go farther.
         best[name] = (high if high <= UNSIGNED[1] else (high + 1) / 2) / most
-    return Grid(_linked_scales(graph, best, wide), own).widened(wide)
+    return Grid(_linked_scales(graph, best, wide), own).widened(wide, fine)
 
 
 def _linked_scales(graph: Graph, best: dict[str, Array], wide: Collection[str]) -> dict[str, Array]:

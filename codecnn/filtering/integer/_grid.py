@@ -17,8 +17,9 @@ Bounds = tuple[int, int]
 SIGNED, UNSIGNED, WIDE = (-128, 127), (0, 255), (-4095, 4095)
 RESIDUAL = (-2047, 2047)
 """Of what leaves the network: the fewer its bits, the more has the gain by QP, which it is multiplied by."""
-FINE = 2047
-"""The largest integer of a tensor of 12 bits: more would make weights coarse, whose products sum to at most 2^24."""
+FINE = (2047, 4095)
+"""The largest integer of a tensor that is no byte, of 12 or of 13 bits: the more it has, the coarser are the weights
+that multiply it, whose products sum to at most 2^24."""
 FEW_CHANNELS = 4
 """What a convolution makes of planes in so few channels is no feature yet: it keeps more bits."""
 MOVES = ("concat", "crop", "edge", "unshuffle", "shuffle")
@@ -156,11 +157,11 @@ class Grid:
     def is_byte(self, name: str) -> bool:
         return self.bounds[name] in (SIGNED, UNSIGNED)
 
-    def widened(self, names: Collection[str]) -> "Grid":
-        """The grid in which those bytes have 12 bits, and are 16 times finer, of those that know no sign 8 times."""
+    def widened(self, names: Collection[str], fine: int = FINE[0]) -> "Grid":
+        """The grid in which those bytes go up to `fine`, one of FINE, and are as much finer."""
         scales, bounds = dict(self.scales), dict(self.bounds)
         for name in names:
             low, high = self.bounds[name]
-            bounds[name] = (-FINE if low < 0 else 0, FINE)
-            scales[name] = self.scales[name] * ((FINE + 1) // (high + 1))
+            bounds[name] = (-fine if low < 0 else 0, fine)
+            scales[name] = self.scales[name] * ((fine + 1) // (high + 1))
         return Grid(scales, bounds)

@@ -1,4 +1,4 @@
-"""Which tensors of a network of 8 bits keep 12: chosen by what a byte of each would cost on real pictures.
+"""Which tensors of a network of 8 bits keep 12 or 13: chosen by what a byte of each would cost on real pictures.
 
 The error that rounding adds to the filtered picture is nearly independent of what is left of the codec's, and of that
 of other tensors: powers add. So the loss of any choice follows from that of each tensor alone.
@@ -20,7 +20,7 @@ from codecnn.filtering._inputs import unit_planes
 from codecnn.filtering.integer._calibrate import Progress, grid_for
 from codecnn.filtering.integer._eight import Layer, as_integers, fitted, layer_of, real_tensors
 from codecnn.filtering.integer._fast import FastNetwork
-from codecnn.filtering.integer._grid import Bounds, Grid
+from codecnn.filtering.integer._grid import FINE, Bounds, Grid
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._rounding import Moments, moments
 from codecnn.models.graph.nodes import MOVES, Array, Graph, Node, run
@@ -51,7 +51,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A network of 8 bits, the tensors that keep 12, and what it loses against float: dB, by crop."""
+    """A network of 8 bits, the tensors that keep more, and what it loses against float: dB, by crop."""
 
     network: IntegerNetwork
     grid: Grid
@@ -69,22 +69,28 @@ def mixture(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Mixture:
-    """The cheapest network of bytes, and of tensors of 12 bits, whose bytes lose `loss` dB in the mean.
+    """The cheapest network of bytes, and of tensors of 12 or 13 bits, whose bytes lose `loss` dB in the mean.
 
     `graph` is fused, its tensors as large as `reach` found. The loss is that on the middle of the pictures of `units`,
     in none of them more than WORST times that. What the integers of the others lose comes on top, and is in the losses
-    of what is made. Infinite `loss` leaves all bytes. Weights are those that err least on what they multiply there.
+    of what is made; of 12 and 13 bits they have those that lose less. Infinite `loss` leaves all bytes. Weights are
+    those that err least on what they multiply there.
     """
     crops = [_crop(unit, graph, device) for unit in units]
     seen = _moments(graph, crops)
     of_bytes = fitted(graph, grid_for(graph, largest), bit_depth)
     powers = {} if math.isinf(loss) else _powers(graph, of_bytes, crops, bit_depth, seen, progress)
     wide = _cheapest(graph, powers, loss)
-    chosen = fitted(graph, grid_for(graph, largest, wide), bit_depth)
-    network = as_integers(graph, chosen, bit_depth, seen)
-    fast = FastNetwork(network, device)
-    ratios = [_errors(crop, _exact(fast, crop)) / _errors(crop, _filtered(graph, crop)) for crop in crops]
-    return Mixture(network, chosen, tuple(sorted(wide)), tuple(10 * float(np.log10(one).mean()) for one in ratios))
+    plain = [_errors(crop, _filtered(graph, crop)) for crop in crops]
+    made = []
+    for fine in FINE if wide else FINE[:1]:
+        grid = fitted(graph, grid_for(graph, largest, wide, fine), bit_depth)
+        network = as_integers(graph, grid, bit_depth, seen)
+        fast = FastNetwork(network, device)
+        ratios = [_errors(crop, _exact(fast, crop)) / own for crop, own in zip(crops, plain, strict=True)]
+        losses = tuple(10 * float(np.log10(one).mean()) for one in ratios)
+        made.append(Mixture(network, grid, tuple(sorted(wide)), losses))
+    return min(made, key=lambda one: sum(one.losses))
 
 
 def _crop(unit: Unit, graph: Graph, device: str | torch.device) -> Crop:
