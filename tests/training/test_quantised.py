@@ -10,9 +10,13 @@ from codecnn.config import checked
 from codecnn.errors import ConfigError
 from codecnn.filtering import load_filter
 from codecnn.filtering.integer import ExactFilter, engines, load_integer
+from codecnn.filtering.integer._calibrate import reach, spread
+from codecnn.filtering.integer._fused import fused
+from codecnn.filtering.integer._mixed import mixture
 from codecnn.filtering.integer.aware import EightBitNetwork
 from codecnn.filtering.integer.file import picture_of
 from codecnn.models import create_model, load_model, named_outputs, save_weights
+from codecnn.models.inference import build_graph
 from codecnn.training import FilterSettings
 from codecnn.training.filter import filter_task
 from codecnn.training.filter._validate import psnr_gains
@@ -59,6 +63,18 @@ def test_what_learns_computes_what_its_integers_do(name, options, tiny_store):
         < (made - plain).abs().mean()
         < 0.3 * (plain - real["rec_y"][:, :, model.halo : -model.halo, model.halo : -model.halo] * 1024).abs().mean()
     )
+
+
+def test_it_is_calibrated_for_the_nearest_integers(tiny_store, weights):
+    """As which training rounds weights: bits that suit those that err least are others."""
+    model, units = load_model(weights)[0], spread(tiny_store.split("train"))
+    graph = fused(build_graph(model))
+    nearest, least = (
+        mixture(graph, reach(graph, units), units, 10, loss=0.0003, nearest=nearest).grid.bounds
+        for nearest in (True, False)
+    )
+    assert EightBitNetwork.of(model, tiny_store.split("train"), loss=0.0003).grid.bounds == nearest
+    assert nearest != least
 
 
 def test_weights_learn_and_tables_stay(tiny_store, weights):

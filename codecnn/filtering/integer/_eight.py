@@ -48,10 +48,12 @@ class Layer:
         scaled, offset, shift = self._scaled(weight, bias)
         return nearest(scaled), nearest(offset), shift
 
-    def fitted_integers(self, weight: Tensor, bias: Tensor, known: Moments) -> tuple[Tensor, Tensor, Tensor]:
-        """As `integers` of a convolution, whose weights err least on inputs of the moments `known`."""
+    def fitted_integers(self, weight: Tensor, bias: Tensor, seen: Moments | None) -> tuple[Tensor, Tensor, Tensor]:
+        """As `integers`; of a convolution, whose inputs have been `seen`, weights that err least on them."""
+        if seen is None:
+            return self.integers(weight, bias)
         scaled, offset, shift = self._scaled(weight, bias)
-        whole, missing = whole_weights(scaled, self.outputs[:, None, None, None] / self.ratio, known, self.most)
+        whole, missing = whole_weights(scaled, self.outputs[:, None, None, None] / self.ratio, seen, self.most)
         moved = (offset + missing).round()
         # Where these, a few units larger, could leave float32's range, the nearest ones do not.
         beyond = self._widest_of(whole, moved, shift) > FLOAT32_EXACT
@@ -60,19 +62,17 @@ class Layer:
 
     def _scaled(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights and biases in the units of their sums, which the shifts tell."""
-        scaled = weight * self.ratio
-        offset = bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
+        scaled, offset = weight * self.ratio, bias * _by_output(self.outputs, bias)
         with torch.no_grad():
             shift = self._shifts(scaled, offset)
             if bool((self._missing(scaled, offset, shift) > 0).any()):
                 raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
         unit = torch.exp2(shift).to(scaled)
-        by_output = (unit.reshape(-1, *[1] * (one.dim() - 1)) for one in (scaled, offset))
-        return scaled * next(by_output), offset * next(by_output), shift
+        return scaled * _by_output(unit, scaled), offset * _by_output(unit, offset), shift
 
     def excess(self, weight: Tensor, bias: Tensor) -> Array:
         """By how many powers of two the scale of each output must be coarser for `integers` to find a shift."""
-        scaled, offset = weight * self.ratio, bias * self.outputs.reshape(-1, *[1] * (bias.dim() - 1))
+        scaled, offset = weight * self.ratio, bias * _by_output(self.outputs, bias)
         found: Array = self._missing(scaled, offset, self._shifts(scaled, offset)).cpu().numpy()
         return found
 
@@ -103,9 +103,9 @@ class Layer:
 
     def _widest(self, scaled: Tensor, offset: Tensor, shift: Tensor) -> Tensor:
         """The largest magnitude of each output's sums, by the proof of `IntegerNetwork`."""
-        by_output = torch.exp2(shift).reshape(-1, *[1] * (scaled.dim() - 1))
-        added = (offset * by_output.reshape(-1, *[1] * (offset.dim() - 1))).round()
-        return self._widest_of((scaled * by_output).round(), added, shift)
+        unit = torch.exp2(shift)
+        whole, added = (scaled * _by_output(unit, scaled)).round(), (offset * _by_output(unit, offset)).round()
+        return self._widest_of(whole, added, shift)
 
     def _widest_of(self, whole: Tensor, added: Tensor, shift: Tensor) -> Tensor:
         """The same of integers."""
@@ -120,6 +120,11 @@ class Layer:
             return both
         fraction = shift.clamp(min=self.skip)
         return both * torch.exp2(fraction - shift) + self.added * torch.exp2(fraction - self.skip)
+
+
+def _by_output(values: Tensor, like: Tensor) -> Tensor:
+    """One value an output (o,), shaped to multiply tensors (o, ...) such as `like`."""
+    return values.reshape(-1, *[1] * (like.dim() - 1))
 
 
 def layer_of(
@@ -194,10 +199,7 @@ def as_integers(graph: Graph, grid: Grid, bit_depth: int, seen: Mapping[str, Mom
     for node in graph.nodes:
         if node.name in grid.bounds:
             layer, (low, high) = layer_of(node, known, limits), grid.bounds[node.name]
-            if seen is not None and node.name in seen:
-                made = layer.fitted_integers(*real_tensors(node), seen[node.name])
-            else:
-                made = layer.integers(*real_tensors(node))
+            made = layer.fitted_integers(*real_tensors(node), (seen or {}).get(node.name))
             weight, bias, shift = (tensor.numpy() for tensor in made)
             values = {"low": low, "high": high}
             if node.op == "conv":

@@ -66,6 +66,7 @@ def mixture(
     bit_depth: int,
     *,
     loss: float = LOSS,
+    nearest: bool = False,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Mixture:
@@ -74,10 +75,10 @@ def mixture(
     `graph` is fused, its tensors as large as `reach` found. The loss is that on the middle of the pictures of `units`,
     in none of them more than WORST times that. What the integers of the others lose comes on top, and is in the losses
     of what is made; of 12 and 13 bits they have those that lose less. Infinite `loss` leaves all bytes. Weights are
-    those that err least on what they multiply there.
+    those that err least on what they multiply there, or with `nearest` the nearest integers, as training rounds them.
     """
     crops = [_crop(unit, graph, device) for unit in units]
-    seen = _moments(graph, crops)
+    seen = {} if nearest else _moments(graph, crops, progress)
     of_bytes = fitted(graph, grid_for(graph, largest), bit_depth)
     powers = {} if math.isinf(loss) else _powers(graph, of_bytes, crops, bit_depth, seen, progress)
     wide = _cheapest(graph, powers, loss)
@@ -137,16 +138,19 @@ def _errors(crop: Crop, filtered: Mapping[str, Array]) -> Array:
     return np.maximum(found, _LEAST_ERROR * float(peak) ** 2)
 
 
-def _moments(graph: Graph, crops: Sequence[Crop]) -> dict[str, Moments]:
+def _moments(graph: Graph, crops: Sequence[Crop], progress: Progress | None = None) -> dict[str, Moments]:
     """Of what each convolution multiplies on all of the crops."""
+    report = progress or (lambda done, total: None)
     found: dict[str, Moments] = {}
-    for crop in crops:
+    for done, crop in enumerate(crops):
+        report(done, len(crops))
         tensors: dict[str, Tensor] = {}
         _filtered(graph, crop, tensors.__setitem__)
         for node in graph.nodes:
             if node.op == "conv":
                 own = moments(node, tensors[node.inputs[0]])
                 found[node.name] = found[node.name] + own if node.name in found else own
+    report(len(crops), len(crops))
     return found
 
 
@@ -166,7 +170,7 @@ def _powers(
     scales, limits = grid.all_scales(graph, bit_depth), grid.all_bounds(graph, bit_depth)
     names = [name for name in grid.bounds if grid.is_byte(name)]
     whole = {
-        node.name: replace(node, tensors=_rounded_weights(layer_of(node, scales, limits), seen[node.name]))
+        node.name: replace(node, tensors=_rounded_weights(layer_of(node, scales, limits), seen.get(node.name)))
         for node in graph.nodes
         if node.op == "conv"
     }
@@ -210,7 +214,7 @@ def _added(crop: Crop, plain: Mapping[str, Array], other: Mapping[str, Array]) -
     return float(np.mean([np.square(other[name] - plain[name]).mean() / error for name, error in errors]))
 
 
-def _rounded_weights(layer: Layer, seen: Moments) -> dict[str, Array]:
+def _rounded_weights(layer: Layer, seen: Moments | None) -> dict[str, Array]:
     """The weights of a convolution as real numbers again, after they were rounded to what 8-bit integers hold."""
     weight, bias, shift = layer.fitted_integers(*real_tensors(layer.node), seen)
     unit = torch.exp2(-shift)

@@ -47,15 +47,18 @@ class Moments:
 
 
 def moments(node: Node, x: Tensor) -> Moments:
-    """The moments of what the weights of a convolution `node` multiply, of its first input `x` (1, c, h, w)."""
+    """The moments of what the weights of a convolution `node` multiply, of its first input `x` (1, c, h, w).
+
+    They are on the CPU, as what is made of them, wherever `x` is.
+    """
     weight, groups = node.tensors["weight"], node.values["groups"]
     kernel = weight.shape[2:]
     stride = max(int((x.shape[2] * x.shape[3] / _WINDOWS) ** 0.5), 1)
-    padding = same_padding(torch.from_numpy(weight)) if node.values["pad"] else (0, 0)
+    padding = same_padding(weight) if node.values["pad"] else (0, 0)
     windows = F.unfold(x, kernel, padding=padding, stride=stride)[0]
     windows = windows.reshape(groups, weight.shape[1] * kernel[0] * kernel[1], -1)
-    second = windows @ windows.transpose(1, 2)
-    return Moments(windows.shape[2], windows.sum(2).double(), second.double())
+    total, second = windows.sum(2), windows @ windows.transpose(1, 2)
+    return Moments(windows.shape[2], total.cpu().double(), second.cpu().double())
 
 
 def whole_weights(scaled: Tensor, of_inputs: Tensor, known: Moments, most: int) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,7 @@ class EightBitNetwork(FilterNetwork):
         graph, bit_depth, grid = fused(build_graph(model)), bit_depth_for(units), None
         if calibrate:
             looked_at = spread(units)
-            grid = mixture(graph, reach(graph, looked_at), looked_at, bit_depth, loss=loss).grid
+            grid = mixture(graph, reach(graph, looked_at), looked_at, bit_depth, loss=loss, nearest=True).grid
         return cls(model, grid, bit_depth)
 
     def integers(self) -> IntegerNetwork:
