@@ -12,6 +12,7 @@ from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model
 from codecnn.training import FilterSettings, filter_loss, psnr_gain, warmup_cosine
+from codecnn.training.filter._mix import trained_on
 from codecnn.training.filter._validate import psnr_gains
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import rows, train_filter, weights_of
@@ -130,6 +131,10 @@ def test_a_run_leaves_what_it_says(tiny_store, tmp_path):
     assert not list(run.glob("*.part*"))
     with pytest.raises(ConfigError, match="already holds a run"):
         _train(tiny_store, run)
+
+
+def test_a_card_has_the_shares_of_all_patches(tiny_store):
+    assert [seen.share for seen in trained_on([(tiny_store, 1700), (tiny_store, 300)])] == [0.85, 0.15]
 
 
 def test_a_resumed_run_ends_at_the_same_weights(tiny_store, tmp_path, monkeypatch):

@@ -30,8 +30,9 @@ def validation_units(mix: Mix) -> tuple[Unit, ...]:
 
 
 def trained_on(mix: Mix) -> list[TrainedOn]:
-    """What a card says of the stores of a mix."""
-    return [_trained_on(store, share) for store, share in mix]
+    """What a card says of the stores of a mix; the shares are of all patches, and add up to 1."""
+    total = sum(share for _, share in mix)
+    return [_trained_on(store, share / total) for store, share in mix]
 
 
 def _trained_on(store: Store, share: float) -> TrainedOn:
