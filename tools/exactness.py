@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.codec.plane_sources import CELL_PLANES
+from codecnn.codec.plane_sources import CELL_PLANES, SLICE_TYPE_PLANE
 from codecnn.filtering.integer import (
     Engine,
     ExactFilter,
@@ -105,6 +105,8 @@ def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) 
         if name in SAMPLE_PLANES and name not in planes:
             noisy = picture.y + rng.integers(-16, 17, picture.y.shape)
             planes[name] = np.clip(noisy, 0, 1023).astype(picture.y.dtype)
+        elif name == SLICE_TYPE_PLANE:
+            planes[name] = np.full(picture.y.shape, rng.integers(2), np.float32)
         elif name not in planes:
             cells = rng.integers(0, 4, (-(-height // 4), -(-width // 4))).repeat(4, axis=0).repeat(4, axis=1)
             planes[name] = (cells[:height, :width] / CELL_PLANES[name].scale).astype(np.float32)

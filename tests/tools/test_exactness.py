@@ -10,8 +10,6 @@ from codecnn.filtering.integer import ExactFilter
 from codecnn.runs import read_jsonl
 from tools import exactness
 
-NETWORK = "zoo/low_cost_5.int8"
-
 
 @pytest.fixture
 def compared(tmp_path, capfd):
@@ -19,8 +17,8 @@ def compared(tmp_path, capfd):
     picture, output = tmp_path / "noise.png", tmp_path / "lines.jsonl"
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (60, 90, 3), dtype=np.uint8)).save(picture)
 
-    def run(gmacs):
-        argv = [str(picture), "-o", str(output), "--network", NETWORK, "--gmacs", str(gmacs)]
+    def run(gmacs, network="zoo/low_cost_5.int8"):
+        argv = [str(picture), "-o", str(output), "--network", network, "--gmacs", str(gmacs)]
         return exactness.main(argv), json.loads(capfd.readouterr().out), list(read_jsonl(output))
 
     return run
@@ -35,6 +33,12 @@ def test_small_pictures_take_more_windows_and_a_run_goes_on(compared):
     more = compared(0.08)[2]
     assert more[: len(lines)] == lines
     assert [line["window"] for line in more] == list(range(len(more)))
+
+
+def test_a_network_is_told_the_type_of_the_slice(compared):
+    status, told, lines = compared(0.1, "zoo/low_cost_yuv_17_video.int8")
+    assert (status, told["differing"]) == (0, 0)
+    assert told["total"] == sum(line["samples"] for line in lines) > 0
 
 
 def test_a_sample_that_differs_is_counted(compared, monkeypatch):
