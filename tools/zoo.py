@@ -135,7 +135,9 @@ def main(argv: list[str]) -> None:
     one = commands.add_parser("ship", help="a run's best weights into the package")
     one.add_argument("run", type=Path)
     one.add_argument("name")
-    one.add_argument("--store", type=Path, nargs="+", required=True, help="that the integers are calibrated on")
+    one.add_argument(
+        "--store", type=Path, nargs="+", action="extend", required=True, help="that the integers are calibrated on"
+    )
     one = commands.add_parser("figures", help="an evaluation's figures into the cards")
     one.add_argument("results", type=Path)
     one = commands.add_parser("curves", help="draw what runs learned")

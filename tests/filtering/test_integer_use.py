@@ -109,12 +109,9 @@ def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
     assert any("integers against" in note and "in float: PSNR Y" in note for note in exact["notes"])
 
 
-def test_what_other_integers_lost_is_not_on_the_card_of_new_ones():
-    """The test of the weights is taken over; the losses in it are those of integers that were made before."""
+def test_the_card_of_integers_has_not_the_test_of_the_weights():
     test = {"gain_db": {"y": {"mean": 0.2}}, "bd_rate": {"y": -3.0}}
-    taken = source_card(as_card({"sha256": "a", "test": test | {"integers_lose": {"db": {}}}}))
-    assert taken == {"test": test, "source_sha256": "a"}
-    assert source_card(as_card({"sha256": "a"})) == {"source_sha256": "a"}
+    assert source_card(as_card({"sha256": "a", "test": test, "qps": [22]})) == {"qps": [22], "source_sha256": "a"}
 
 
 def test_what_is_inexact_is_off_until_the_last_tile_is_done():

@@ -174,7 +174,9 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
     settings = ["training.steps=3", "training.batch=2", "training.patch=16", "training.compile=false"]
     settings += [f"store={store}", "model.name=low_cost_5", "-o", tmp_path / "runs/tiny"]
     assert run("train", "configs/zoo.yaml", *settings)[0] == 0
-    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store)])
+    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store), "--store", str(store)])
+    eight = read_json(tmp_path / "zoo/tiny.int8.json")
+    assert eight["calibration"]["data_keys"] == [read_json(store / "manifest.json")["data_key"]] * 2
     assert "not tested" in run("models")[1]
     assert run("evaluate", store, "-m", "tiny", "--exact", "-o", tmp_path / "results")[0] == 0
     table = zoo.figures(tmp_path / "results/results.json")

@@ -70,9 +70,6 @@ def bit_depth_for(units: Sequence[Unit]) -> int:
 
 
 def source_card(card: Card) -> dict[str, Any]:
-    """What the card of integers takes over from that of the weights that they are made of."""
-    base = {name: value for name, value in card.items() if name not in ("schema", "task", "sha256", "provenance")}
-    if isinstance(test := base.get("test"), dict):
-        # What integers that were made before have lost says nothing of these.
-        base["test"] = {name: value for name, value in test.items() if name != "integers_lose"}
-    return {**base, "source_sha256": card.sha256}
+    """What the card of integers takes over from that of the weights that they are made of; no test: it was theirs."""
+    own = ("schema", "task", "sha256", "provenance", "test")
+    return {**{name: value for name, value in card.items() if name not in own}, "source_sha256": card.sha256}
