@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from codecnn.dataset.recipe import Recipe
-from codecnn.dataset.store import Store, open_store
+from codecnn.dataset import Recipe, Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.training.settings import FilterSettings, LoopSettings, Schema
+from codecnn.training import FilterSettings, LoopSettings, Schema
 
 if TYPE_CHECKING:  # they need torch, which a recipe does not
     from pydantic_core import ErrorDetails

@@ -11,10 +11,9 @@ from rich.table import Table
 from tqdm import tqdm
 
 if TYPE_CHECKING:
+    from codecnn.evaluation import Gains, Results
+    from codecnn.evaluation import Table as JvetTable
     from codecnn.evaluation.in_loop import LoopResults
-    from codecnn.evaluation.jvet import Table as JvetTable
-    from codecnn.evaluation.rows import Gains
-    from codecnn.evaluation.summarise import Results
 
 out = Console()
 err = Console(stderr=True)

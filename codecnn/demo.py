@@ -6,8 +6,7 @@ from typing import Any
 
 from codecnn.analysis import correlate, load_table, write_correlation
 from codecnn.config import bundled, load_config, load_recipe
-from codecnn.dataset.build import build_store
-from codecnn.dataset.store import Store
+from codecnn.dataset import Store, build_store
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model, weights_path

@@ -11,7 +11,7 @@ from typing import Any
 
 from codecnn.codec import EXTERNAL
 from codecnn.errors import CodecnnError
-from codecnn.video.process import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path
+from codecnn.video import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codecnn.cluster import WHOLE, Progress, Shard
-from codecnn.codec.plane_sources import RECIPE_PLANES
 from codecnn.config import checked, load_config, load_recipe
-from codecnn.dataset.build import build_shard, build_store
-from codecnn.dataset.recipe import Recipe
-from codecnn.dataset.store import MANIFEST, Store, is_store, open_store
+from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, build_store, is_store, open_store
 from codecnn.errors import ConfigError, StoreError, ToolMissingError
+from codecnn.planes import RECIPE_PLANES
 
 # torch takes seconds to import, so rooms that need it are imported by the verbs that need them.
 if TYPE_CHECKING:
     from codecnn.codec import Codec
-    from codecnn.evaluation import Entry
+    from codecnn.evaluation import Entry, Results
     from codecnn.evaluation.in_loop import LoopResults
-    from codecnn.evaluation.summarise import Results
     from codecnn.filtering import Decisions, Precision, Tile
     from codecnn.training import TrainingResult
 
@@ -56,7 +53,7 @@ def loop_codec(recipe: Recipe, folder: Path) -> "Codec | None":
     """
     if recipe.in_loop is None:
         return None
-    from codecnn.filtering.in_loop import in_loop_codec
+    from codecnn.filtering import in_loop_codec
 
     return in_loop_codec(recipe.in_loop, folder)
 
@@ -185,7 +182,7 @@ def evaluate_in_loop(
     docs/inloop.md says how to build it. `options` are those of `open_video`; the rest as for `evaluate`. Raises as
     `codecnn.evaluation.in_loop.evaluate_in_loop`, and ToolMissingError or MissingFileError for the library.
     """
-    from codecnn.codec.encoders.vvenc_library import find_library
+    from codecnn.codec import find_library
     from codecnn.evaluation.in_loop import evaluate_in_loop as run_evaluation
     from codecnn.models import weights_path
     from codecnn.video import open_video
@@ -287,8 +284,7 @@ def export(
 
     Raises ConfigError for what does not go together, ToolMissingError without the packages of the extra `export`.
     """
-    from codecnn.models import weights_path
-    from codecnn.models.card import card_path, read_card
+    from codecnn.models import card_path, read_card, weights_path
 
     model, output = weights_path(model), Path(output)
     integer = form in ("int8", "int16")
@@ -330,8 +326,14 @@ def export(
 
 
 def _export_modes(model: Path, output: Path) -> dict[str, Any]:
-    from codecnn.models import ModeSketch, load_mode_network
-    from codecnn.models.integer_sketch import BIT_DEPTH, load_integer_sketch, quantise_sketch, save_integer_sketch
+    from codecnn.models import (
+        BIT_DEPTH,
+        ModeSketch,
+        load_integer_sketch,
+        load_mode_network,
+        quantise_sketch,
+        save_integer_sketch,
+    )
 
     network, card = load_mode_network(model)
     if not isinstance(network, ModeSketch):
@@ -348,12 +350,11 @@ def _export_onnx(model: Path, output: Path, form: Form, qp: int | None) -> dict[
     if form == "onnx" and qp is not None:
         raise ConfigError("a graph of the format onnx takes the QP as an input: leave --qp away")
     from codecnn.filtering.integer import is_integer, load_integer
-    from codecnn.models import load_model
-    from codecnn.models.export import export_onnx
-    from codecnn.models.graph.onnx_file import OPSET
+    from codecnn.models import export_onnx, load_model
+    from codecnn.models.graph import OPSET
 
     if is_integer(model):
-        from codecnn.filtering.integer.onnx_file import export_integers
+        from codecnn.filtering.integer import export_integers
 
         if form == "sadl":
             raise ConfigError(f"{model} are integers already: --format onnx writes them")

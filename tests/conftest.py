@@ -51,7 +51,8 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def vvenc_library():
     """The user's libvvenc as a shared library; a test that codes with a filter in the loop skips without."""
-    from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE, load_library
+    from codecnn.codec import load_library
+    from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
 
     if not (name := os.environ.get(LIBRARY_VARIABLE)):
         pytest.skip(f"no libvvenc to code with a filter in the loop: set {LIBRARY_VARIABLE} (docs/inloop.md)")
@@ -109,8 +110,7 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_store(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory):
     """The store of `tiny_recipe`, built once; on a machine without an encoder the one that CODECNN_TEST_STORE names."""
     from codecnn.config import load_recipe
-    from codecnn.dataset.build import build_store
-    from codecnn.dataset.store import open_store
+    from codecnn.dataset import build_store, open_store
 
     if "CODECNN_TEST_STORE" in os.environ:
         return open_store(os.environ["CODECNN_TEST_STORE"])

@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from codecnn import cluster as spreading
-from codecnn.codec import read_blocks
-from codecnn.codec.blocks.vvc_partition import stream_table
+from codecnn.codec import read_blocks, stream_table
 from codecnn.config import load_recipe
-from codecnn.dataset.build import build_store
+from codecnn.dataset import build_store
 from codecnn.errors import ConfigError, EncoderError, WorkerError
 from codecnn.labels import label_blocks, label_settings
 from tests.helpers.commands import result_of

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.analysis.bootstrap import draw, interval
-from codecnn.dataset.store import open_store
+from codecnn.dataset import open_store
 from codecnn.intra import dct, hadamard, predict_modes, rate_cost, satd
 from codecnn.intra.cost import ROUNDING, quantiser
 from codecnn.intra.references import split_lines

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.dataset.store import Unit, open_store
+from codecnn.dataset import Unit, open_store
 from codecnn.errors import ConfigError
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import FilterNetwork, load_model, pick_device

@@ -25,10 +25,10 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.analysis.bootstrap import draw, interval
-from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE
-from codecnn.dataset.store import Unit, open_store
+from codecnn.dataset import Unit, open_store
 from codecnn.filtering import NetworkFilter, load_filter, unit_planes
 from codecnn.filtering.decisions import choose_flags, flag_bits, rd_lambda
+from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE
 from codecnn.quality import bd_rate, ctu_grid, ctu_means, ctu_sums
 from codecnn.runs import atomic_path, write_text
 

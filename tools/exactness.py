@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.codec.plane_sources import CELL_PLANES, SLICE_TYPE_PLANE
 from codecnn.filtering.integer import (
     Engine,
     ExactFilter,
@@ -36,11 +35,20 @@ from codecnn.filtering.integer import (
     quantise_eight,
 )
 from codecnn.filtering.integer.file import md5_of
-from codecnn.models import FilterNetwork, complexity, create_model, list_models, load_model, weights_path
-from codecnn.models.graph.nodes import Graph, run
-from codecnn.models.inference import build_graph
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import (
+    CHROMA_PLANES,
+    SAMPLE_PLANES,
+    FilterNetwork,
+    build_graph,
+    complexity,
+    create_model,
+    list_models,
+    load_model,
+    weights_path,
+)
+from codecnn.models.graph import Graph, run
 from codecnn.models.zoo import FOLDER
+from codecnn.planes import CELL_PLANES, SLICE_TYPE_PLANE
 from codecnn.runs import append_jsonl, read_jsonl
 from codecnn.video import Picture, read_still
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.evaluation.summarise import Results
+from codecnn.evaluation import Results
 from codecnn.runs import read_json
 
 

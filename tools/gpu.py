@@ -90,7 +90,7 @@ def pack_store(folder: Path, target: Path, room: int) -> tuple[int, int]:
 
     Splits are served in turn, each in an order that is drawn once and for all.
     """
-    from codecnn.dataset.store import MANIFEST, UNITS, open_store
+    from codecnn.dataset import MANIFEST, UNITS, open_store
     from codecnn.runs import read_json, read_jsonl, sha256_json
 
     all_units = open_store(folder).units

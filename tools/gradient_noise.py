@@ -19,9 +19,9 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.dataset.store import Store, open_store
+from codecnn.dataset import Store, open_store
 from codecnn.models import load_model
+from codecnn.planes import QP_SCALE
 from codecnn.training import FilterSettings
 from codecnn.training.filter import filter_task
 

@@ -23,14 +23,18 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.analysis.bootstrap import draw, interval
-from codecnn.dataset.store import open_store
-from codecnn.intra.blocks import block_costs, some_costs
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.dataset import open_store
+from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines, some_costs
 from codecnn.labels import first_modes
 from codecnn.labels.table import rank_modes
-from codecnn.models import ModeClassifier, load_mode_network, weights_path
-from codecnn.models.card import card_path
-from codecnn.models.integer_sketch import IntegerSketch, load_integer_sketch
+from codecnn.models import (
+    IntegerSketch,
+    ModeClassifier,
+    card_path,
+    load_integer_sketch,
+    load_mode_network,
+    weights_path,
+)
 from codecnn.runs import read_json, write_json
 from codecnn.training.intra_modes import costs_of
 from tools.label_thesis import RESAMPLES, TRIED, draw_blocks, excess

@@ -18,9 +18,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from codecnn.analysis import correlate, load_table, write_correlation
-from codecnn.codec.blocks.planes import ctu_depths
-from codecnn.codec.blocks.table import LUMA
-from codecnn.codec.blocks.vvc_partition import stream_table
+from codecnn.codec import LUMA, ctu_depths, stream_table
 from codecnn.quality import ctu_grid, ctu_means
 from codecnn.runs import atomic_path
 from codecnn.video import STILL_SUFFIXES, open_video

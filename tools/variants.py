@@ -25,7 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.config import FilterConfig, NetworkConfig, parse_overrides
-from codecnn.dataset.store import open_store
+from codecnn.dataset import open_store
 from codecnn.models import load_model, pick_device, weights_path
 from codecnn.runs import read_json, write_json, write_text
 from codecnn.training import CHECKPOINT, FilterSettings, psnr_gain, train

@@ -16,12 +16,11 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.dataset.store import open_store
+from codecnn.dataset import open_store
+from codecnn.evaluation import untrained_qp
 from codecnn.evaluation.over_classes import OverClasses
-from codecnn.evaluation.unfit import untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
-from codecnn.models import load_model, save_weights
-from codecnn.models.card import card_path, read_card
+from codecnn.models import card_path, load_model, read_card, save_weights
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json, read_jsonl, write_json
 

@@ -4,9 +4,6 @@
 checks, and gives a `Correlation`; `write_correlation` writes it as JSON, Markdown, CSV and plots.
 """
 
-from codecnn.analysis._correlation import correlate
-from codecnn.analysis._ctu_table import CtuTable, check_table, load_table
-from codecnn.analysis._report_files import write_correlation
-from codecnn.analysis._results import Correlation
+import lazy_loader
 
-__all__ = ["Correlation", "CtuTable", "check_table", "correlate", "load_table", "write_correlation"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

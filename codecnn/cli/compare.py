@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from codecnn.models import FilterNetwork
-    from codecnn.training.compare import LayerDifference
+    from codecnn.training import LayerDifference
 
 Precision = Literal["float32", "float64", "bfloat16"]
 
@@ -80,8 +80,8 @@ def compare(
 
 
 def _input(model: "FilterNetwork", source: Path | None, qp: int, **geometry: Any) -> "dict[str, Tensor]":
-    from codecnn.dataset.store import is_store, open_store
-    from codecnn.training.compare import noise_planes, picture_planes, store_planes
+    from codecnn.dataset import is_store, open_store
+    from codecnn.training import noise_planes, picture_planes, store_planes
     from codecnn.video import open_video
 
     if source is None:

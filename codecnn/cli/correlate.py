@@ -24,7 +24,7 @@ def correlate(
 ) -> None:
     """How QP and CU depth relate to the error the codec leaves: correlations, and the best a·QP + b·depth."""
     from codecnn import analysis
-    from codecnn.dataset.store import UNITS, open_store
+    from codecnn.dataset import UNITS, open_store
 
     if (source / UNITS).exists() or (source / "coded").exists():
         open_store(source)  # says what is wrong with an unfinished one

@@ -34,8 +34,7 @@ def dataset_build(
     """
     from codecnn import verbs
     from codecnn.config import load_recipe
-    from codecnn.dataset.build import build_shard
-    from codecnn.dataset.store import open_store
+    from codecnn.dataset import build_shard, open_store
 
     part, address = read_spread(shard, backend, scheduler)
     loaded = load_recipe(recipe, overrides or ())
@@ -64,7 +63,7 @@ def dataset_verify(
     as_json: Json = False,
 ) -> None:
     """Hash every file of a store again; exit 1 and a list where something is damaged."""
-    from codecnn.dataset.store import open_store, verify_store
+    from codecnn.dataset import open_store, verify_store
 
     checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
     damaged = {name: problem for name, problem in checked if problem is not None}
@@ -81,8 +80,7 @@ def dataset_verify(
 @dataset_app.command("stats")
 def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_json: Json = False) -> None:
     """What a store holds: pictures, CTUs, bits and PSNR by split and QP."""
-    from codecnn.dataset.stats import store_stats
-    from codecnn.dataset.store import open_store
+    from codecnn.dataset import open_store, store_stats
 
     stats = store_stats(open_store(store))
     if as_json:

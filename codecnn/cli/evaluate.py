@@ -74,8 +74,7 @@ def evaluate(
     under the same paths.
     """
     from codecnn import verbs
-    from codecnn.evaluation.measure import parse_metrics
-    from codecnn.evaluation.write import results_json
+    from codecnn.evaluation import parse_metrics, results_json
 
     options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
     options |= {"step": step, "packing": packing}
@@ -159,7 +158,7 @@ def jvet(
     Classes, overall figure and sequences of each configuration, and the types of its pictures: BD-rate of Y, U, V and
     YUV, gain, complexity, times.
     """
-    from codecnn.evaluation.merge import merge_results
+    from codecnn.evaluation import merge_results
 
     tables = merge_results(results, output)
     if as_json:

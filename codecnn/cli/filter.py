@@ -85,9 +85,9 @@ def filter_command(
     With --original each picture is filtered as an encoder would: off, on or by CTU, at the best strength.
     """
     from codecnn import filtering
-    from codecnn.codec.base import MAX_QP
-    from codecnn.evaluation.unfit import untrained_qp
+    from codecnn.evaluation import untrained_qp
     from codecnn.models import pick_device
+    from codecnn.planes import MAX_QP
     from codecnn.video import open_like, open_video
 
     if output.resolve() == source.resolve():
@@ -163,12 +163,9 @@ def _beside(
     stack: ExitStack,
 ) -> "Beside":
     """The planes beside the pictures: from the files named, and of the coding tree from a table or the VVC stream."""
-    from codecnn.codec.blocks.files import read_blocks
-    from codecnn.codec.blocks.vvc_partition import SUFFIXES
-    from codecnn.codec.headers import STREAM_SUFFIXES
-    from codecnn.codec.intra_planes import planes_of_stream
-    from codecnn.codec.plane_sources import REBUILT_PLANES, SLICE_TYPE_PLANE, TREE_PLANES
+    from codecnn.codec import STREAM_SUFFIXES, SUFFIXES, planes_of_stream, read_blocks
     from codecnn.filtering import planes_beside, stream_slice_types
+    from codecnn.planes import REBUILT_PLANES, SLICE_TYPE_PLANE, TREE_PLANES
     from codecnn.video import open_like
 
     form, videos = video.format, {}

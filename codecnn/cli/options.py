@@ -62,7 +62,7 @@ def read_spread(shard: str, backend: str, scheduler: str | None) -> tuple[tuple[
 
 def weights_file(weights: Path) -> Path:
     """The file of weights that an option names: a path, or one of the weights that come with codecnn."""
-    from codecnn.models.zoo import weights_path
+    from codecnn.models import weights_path
 
     return weights_path(weights)
 

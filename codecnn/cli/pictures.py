@@ -35,7 +35,7 @@ def info(
 
 
 def _stream_info(file: Path, as_json: bool) -> None:
-    from codecnn.codec.blocks.vvc_partition import stream_info
+    from codecnn.codec import stream_info
 
     info = stream_info(file)
     facts: dict[str, Any] = {"file": str(file), "codec": "vvc", **asdict(info)}
@@ -98,7 +98,7 @@ def partition(
     if planes is not None and tus:
         raise ConfigError("--tus and --planes are two outputs: give one of them")
     if len(streams) > 1 or part != (1, 1) or address is not None:
-        from codecnn.codec.partitions import write_partitions
+        from codecnn.codec import write_partitions
 
         names = [name.strip() for name in planes.split(",")] if planes is not None else []
         with progress("reading", "stream") as report:
@@ -109,9 +109,7 @@ def partition(
     if planes is not None:
         _write_planes(stream, [name.strip() for name in planes.split(",")], output, as_json)
         return
-    from codecnn.codec.blocks.files import write_blocks
-    from codecnn.codec.blocks.table import LUMA
-    from codecnn.codec.blocks.vvc_partition import stream_table
+    from codecnn.codec import LUMA, stream_table, write_blocks
 
     if tus:
         _write_transform_blocks(stream, output, as_json)
@@ -125,7 +123,7 @@ def partition(
 
 
 def _write_transform_blocks(stream: Path, output: Path, as_json: bool) -> None:
-    from codecnn.codec.blocks.transform_blocks import stream_transform_blocks, write_transform_blocks
+    from codecnn.codec import stream_transform_blocks, write_transform_blocks
 
     blocks = stream_transform_blocks(stream)
     write_transform_blocks(output, blocks)
@@ -135,7 +133,7 @@ def _write_transform_blocks(stream: Path, output: Path, as_json: bool) -> None:
 
 
 def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) -> None:
-    from codecnn.codec.intra_planes import write_planes
+    from codecnn.codec import write_planes
 
     with progress("rebuilding", "picture") as report:
         made = write_planes(stream, planes, folder, report)

@@ -27,9 +27,8 @@ def train(
     """
     from codecnn.config import load_config
     from codecnn.runs import read_jsonl
+    from codecnn.training import LOG, is_first
     from codecnn.training import train as run_training
-    from codecnn.training.checkpoint import LOG
-    from codecnn.training.distributed import is_first
 
     loaded = load_config(config, overrides or ())
     done = run_training(loaded, output or Path("runs") / config.stem, resume=resume, progress=True)

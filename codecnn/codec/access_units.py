@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video.process import ffmpeg_path, run
+from codecnn.video import ffmpeg_path, run
 
 Elements = Mapping[str, int]
 """The syntax elements of a NAL unit by their names in the standard; of a name that comes twice the last."""

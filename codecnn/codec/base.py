@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from codecnn.errors import ConfigError
+from codecnn.planes import MAX_QP
 from codecnn.video import VideoFormat
 
 CONFIGURATIONS = ("ai", "ra", "ldb")
@@ -13,10 +14,6 @@ CTC_INTRA_QP_OFFSET = {"ra": -3, "ldb": -1}
 """IntraQPOffset of encoder_randomaccess_vtm.cfg and encoder_lowdelay_vtm.cfg of VTM 23; all intra has none."""
 CTC_FROM_CFG = ("IntraQPOffset", "TemporalFilter")
 """What of the common test conditions stands in those files, and is otherwise switched off."""
-MAX_QP = 63
-"""QpBdOffset aside, the largest slice QP of VVC (H.266 clause 7.4.3.8); HEVC ends at 51."""
-QP_SCALE = 64.0
-"""A QP enters a network as q / 64."""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from codecnn.codec.base import CodecSettings, CodedPicture
 from codecnn.codec.blocks.vvc_partition import stream_units
 from codecnn.errors import EncoderError
 from codecnn.quality import ctu_means, mean_psnr, mse, peak_value
-from codecnn.video import Picture, VideoFormat, convert, open_raw
-from codecnn.video.picture import Plane
-from codecnn.vvc.state import CU_COLUMNS
+from codecnn.video import Picture, Plane, VideoFormat, convert, open_raw
+from codecnn.vvc import CU_COLUMNS
 
 PSNR_TOLERANCE = 1e-4
 """dB between our PSNR and that of a log of HM, VTM or libvvenc, which print four decimals."""

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from codecnn.video import VideoFormat
-from codecnn.video.process import run
+from codecnn.video import VideoFormat, run
 
 
 def decode_stream(

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec.base import CodedSequence
-from codecnn.codec.blocks.planes import BLOCK_SIZE
+from codecnn.codec.blocks.planes import drawn_cells
 from codecnn.codec.blocks.vvc_partition import SUFFIXES, rows_of, shown_pictures_of, table_of_units
-from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, drawn_cells, file_of
 from codecnn.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
 from codecnn.runs import atomic_path
 from codecnn.video import VideoFormat, create_video
-from codecnn.vvc.pictures import Picture
+from codecnn.vvc import Picture
 
 Planes = dict[str, npt.NDArray[Any]]
 
@@ -113,7 +113,7 @@ def tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
     """
     if not planes:
         return {}
-    from codecnn.vvc.coding_units import coding_units
+    from codecnn.vvc import coding_units
 
     (units,) = rows_of(coding_units, [picture], name)
     sps, pps = picture.sps, picture.pps

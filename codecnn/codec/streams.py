@@ -22,13 +22,12 @@ from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures,
 from codecnn.codec.own_original import prove_own_original
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.quality import mean_psnr, mse
-from codecnn.video import Picture, Video, VideoFormat, create_video, open_raw, open_video
-from codecnn.video.process import ffmpeg_identity, ffmpeg_path
+from codecnn.video import Picture, Video, VideoFormat, create_video, ffmpeg_identity, ffmpeg_path, open_raw, open_video
 
 STREAMS = "streams"
 """The name that recipes know the back end by."""
 
-UNKNOWN = "unknown"
+UNKNOWN_CODEC = "unknown"
 """What stands for the codec and the slice types of pictures without a stream."""
 
 UNKNOWN_PRESET = "unknown preset"
@@ -129,7 +128,9 @@ class StreamsCodec:
             if len(qps) != len(outputs):
                 raise ConfigError(f"{path} has {len(outputs)} pictures, and {len(qps)} slice QPs are given")
             prove_own_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
-            pictures = tuple(_measured(originals[n], outputs[n], n, UNKNOWN, qp, None) for n, qp in enumerate(qps))
+            pictures = tuple(
+                _measured(originals[n], outputs[n], n, UNKNOWN_CODEC, qp, None) for n, qp in enumerate(qps)
+            )
             with create_video(decoded, form) as writer:
                 for picture in outputs:
                     writer.write(picture)
@@ -157,7 +158,7 @@ class StreamsCodec:
 
 def streams_identity() -> str:
     """What stands for the encoder of pictures that were given."""
-    return f"{UNKNOWN} encoder, decoded by {ffmpeg_identity(ffmpeg_path())}"
+    return f"{UNKNOWN_CODEC} encoder, decoded by {ffmpeg_identity(ffmpeg_path())}"
 
 
 def _prove_format(path: Path, form: VideoFormat, count: int, originals: Video) -> None:

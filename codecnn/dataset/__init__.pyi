@@ -1,8 +1,13 @@
 from .build import build_shard as build_shard
 from .build import build_store as build_store
+from .encoder_specs import InLoopSpec as InLoopSpec
 from .loader import CtuPatches as CtuPatches
 from .loader import TrainingBatches as TrainingBatches
+from .loader import as_floats as as_floats
+from .loader import as_tensors as as_tensors
 from .loader import iterate as iterate
+from .loader import leave_signals as leave_signals
+from .patches import FILE_PLANES as FILE_PLANES
 from .patches import Patch as Patch
 from .patches import PatchReader as PatchReader
 from .recipe import Recipe as Recipe
@@ -10,7 +15,13 @@ from .recipe import SequenceSpec as SequenceSpec
 from .records import PictureRecord as PictureRecord
 from .records import StoredRecipe as StoredRecipe
 from .resident import ResidentBatches as ResidentBatches
+from .sampling import ALIGNMENT as ALIGNMENT
+from .sampling import UnitsShare as UnitsShare
+from .stats import codecs as codecs
+from .stats import encoder_settings as encoder_settings
 from .stats import store_stats as store_stats
+from .store import MANIFEST as MANIFEST
+from .store import UNITS as UNITS
 from .store import Store as Store
 from .store import Unit as Unit
 from .store import is_store as is_store

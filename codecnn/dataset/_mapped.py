@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.plane_sources import CELL_FILES
 from codecnn.dataset.store import Unit, map_cells
 from codecnn.errors import StoreError
-from codecnn.video.raw import map_file
+from codecnn.planes import CELL_FILES
+from codecnn.video import map_file
 
 OPEN_FILES = 256
 """Each open map holds a file descriptor, of which a process often may have no more than 1,024."""

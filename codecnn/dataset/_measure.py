@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from codecnn.codec import CodedSequence
-from codecnn.codec.blocks.files import write_blocks as write_table
-from codecnn.codec.blocks.planes import BLOCK_PLANES, TRANSFORM_PLANES, block_planes, ctu_depths
-from codecnn.codec.blocks.table import BlockTable
+from codecnn.codec import BlockTable, CodedSequence, block_planes, ctu_depths
+from codecnn.codec import write_blocks as write_table
 from codecnn.dataset.store import UNIT_SCHEMA
+from codecnn.planes import BLOCK_PLANES, TRANSFORM_PLANES
 from codecnn.quality import ctu_grid, ctu_means, psnr_of_mse
 from codecnn.runs import atomic_path
 from codecnn.video import open_raw

@@ -8,7 +8,7 @@ from typing import Any
 from filelock import FileLock
 from pydantic import Field
 
-from codecnn.codec.encoders.in_loop import BLOCK
+from codecnn.codec import BLOCK
 from codecnn.dataset._variants import fitted, vary_picture, vary_rgb
 from codecnn.dataset.recipe import Recipe, Source
 from codecnn.dataset.records import Format, Record, Variant

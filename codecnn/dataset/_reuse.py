@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codecnn.codec import CodedPicture, CodedSequence
-from codecnn.codec.base import LoopFacts
-from codecnn.codec.encoders.in_loop import DECISIONS
-from codecnn.codec.intra_planes import REBUILDER
-from codecnn.codec.plane_sources import RECIPE_PLANES, file_of
+from codecnn.codec import DECISIONS, REBUILDER, CodedPicture, CodedSequence, LoopFacts
 from codecnn.dataset.records import CodedUnit, Seconds
 from codecnn.errors import StoreError
+from codecnn.planes import RECIPE_PLANES, file_of
 from codecnn.runs import read_json, sha256_file, sha256_json
 
 LOG = "log.txt"

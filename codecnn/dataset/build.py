@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
 from codecnn.codec import (
     STREAMS,
+    BlockTable,
     Codec,
     CodecSettings,
     CodecTools,
@@ -33,10 +34,8 @@ from codecnn.codec import (
     block_table,
     get_codec,
     streams_identity,
+    with_intra_planes,
 )
-from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.intra_planes import with_intra_planes
-from codecnn.codec.plane_sources import TRANSFORM_FILE
 from codecnn.dataset._describe import describe
 from codecnn.dataset._measure import measure, write_blocks
 from codecnn.dataset._originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
@@ -46,6 +45,7 @@ from codecnn.dataset.recipe import Recipe, Source, expand
 from codecnn.dataset.records import CodedUnit, Seconds
 from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, SECONDS, UNITS, Store, open_store
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
+from codecnn.planes import TRANSFORM_FILE
 from codecnn.runs import (
     atomic_path,
     disk_errors,

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
 from codecnn.dataset.patches import FILE_PLANES, Patch, PatchReader
 from codecnn.dataset.sampling import ALIGNMENT, Positions, Sampler, UnitsShare
 from codecnn.dataset.store import Unit
 from codecnn.errors import ConfigError, StoreError
-from codecnn.quality.grid import ctu_grid
+from codecnn.planes import CELL_PLANES, QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
+from codecnn.quality import ctu_grid
 
 Batch = dict[str, Tensor]
 Layout = list[tuple[str, torch.dtype, tuple[int, ...], int]]

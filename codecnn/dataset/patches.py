@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.plane_sources import (
+from codecnn.dataset._mapped import MappedUnits
+from codecnn.dataset.store import Unit
+from codecnn.errors import ConfigError, StoreError
+from codecnn.planes import (
+    BLOCK_SIZE,
     CELL_FILES,
     CELL_PLANES,
     ORIGINAL_PLANES,
@@ -21,9 +24,6 @@ from codecnn.codec.plane_sources import (
     TEACHER_PLANES,
     how_to_have,
 )
-from codecnn.dataset._mapped import MappedUnits
-from codecnn.dataset.store import Unit
-from codecnn.errors import ConfigError, StoreError
 
 IntArray = npt.NDArray[np.int64]
 
@@ -195,7 +195,7 @@ class PatchReader:
             copy_window(cells, self.files.plane(cut.file, unit, picture, index), left, top)
             return cells
 
-        cells = CELL_PLANES[cut.name].made(window)
+        cells = CELL_PLANES[cut.name].combine(window)
         samples = cells.repeat(BLOCK_SIZE, axis=0).repeat(BLOCK_SIZE, axis=1)
         y, x = y - top * BLOCK_SIZE, x - left * BLOCK_SIZE
         out[...] = samples[y : y + cut.side, x : x + cut.side]

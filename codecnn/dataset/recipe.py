@@ -18,15 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from codecnn.codec import CODECS, STREAMS, CodecSettings, Given, makes_vvc
-from codecnn.codec.base import CONFIGURATIONS
-from codecnn.codec.plane_sources import REBUILT_PLANES, file_of
-from codecnn.codec.streams import UNKNOWN_PRESET
+from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, Given, makes_vvc
 from codecnn.dataset._streams import StreamSpec, find_streams
 from codecnn.dataset._variants import VariantsSpec, uniform
 from codecnn.dataset.encoder_specs import CtuSize, EncoderSpec, InLoopSpec, ToolsSpec
 from codecnn.dataset.records import Coding, Variant
 from codecnn.errors import ConfigError, MissingFileError
+from codecnn.planes import REBUILT_PLANES, file_of
 from codecnn.video import STILL_SUFFIXES, stills_in
 
 Split = Literal["train", "val", "test"]

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES
 from codecnn.dataset.loader import Batch, TrainingBatches, as_floats, as_tensors
 from codecnn.dataset.patches import IntArray, Patch, PatchReader, PlaneCut
 from codecnn.errors import ConfigError
+from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES
 
 _MEMORY_SHARE = 0.8
 """How much of the device's free memory the planes may take; the rest is for the network."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.codec.streams import UNKNOWN
+from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.store import Store, Unit
 
 
@@ -76,7 +76,7 @@ def _given(units: Iterable[Unit]) -> dict[str, Any]:
 def codecs(store: Store, split: str) -> list[str]:
     """The codecs that coded the pictures of a split; "unknown" for given ones without a stream."""
     given = [unit.given for unit in store.units if unit.split == split and unit.given is not None]
-    of_units = {one.codec or UNKNOWN for one in given}
+    of_units = {one.codec or UNKNOWN_CODEC for one in given}
     return sorted(of_units) or [store.manifest.recipe.codec]
 
 

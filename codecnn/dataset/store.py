@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from codecnn.codec.plane_sources import SLICE_TYPES
 from codecnn.dataset.records import CodedUnit, Coding, Manifest, Seconds
 from codecnn.errors import MissingFileError, StoreError
+from codecnn.planes import SLICE_TYPES
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import STILL_SUFFIXES, Video, open_raw
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from codecnn.cluster import Progress, Shard, check_shard, of_shard, work_through
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.errors import CodecnnError, ConfigError, ModelError
 from codecnn.evaluation.measure import (
     Cell,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codecnn.cluster import WHOLE, Shard
-from codecnn.dataset.store import Store
+from codecnn.dataset import Store
 from codecnn.evaluation._cells import measure_cells, measure_spread
 from codecnn.evaluation.measure import Entry, Progress, make_crops
 from codecnn.evaluation.picture_types import picture_types

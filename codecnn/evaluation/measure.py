@@ -16,15 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from codecnn.dataset.records import PictureRecord
-from codecnn.dataset.store import Unit
+from codecnn.dataset import PictureRecord, Unit
 from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
 from codecnn.models import Card
-from codecnn.quality.grid import ctu_grid, ctu_means
-from codecnn.quality.libvmaf import vmaf
-from codecnn.quality.metrics import mean_psnr, mse, psnr
-from codecnn.quality.structure import MIN_SIDE, ms_ssim, ssim
+from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
 from codecnn.video import Picture, create_video
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")

@@ -14,7 +14,7 @@ from codecnn.evaluation.report import write_tables
 from codecnn.evaluation.rows import AFTER, ResultRow, bd_rates, by_sequence, mean_rates
 from codecnn.evaluation.summarise import Results
 from codecnn.evaluation.write import write_csv
-from codecnn.quality.metrics import psnr_yuv_611
+from codecnn.quality import psnr_yuv_611
 from codecnn.runs import read_json
 
 RESULTS, IN_LOOP = "results.json", "in_loop.json"

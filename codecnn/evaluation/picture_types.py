@@ -3,9 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from codecnn.codec.headers import read_headers, shown_pictures
-from codecnn.codec.streams import UNKNOWN
-from codecnn.dataset.store import Unit
+from codecnn.codec import UNKNOWN_CODEC, read_headers, shown_pictures
+from codecnn.dataset import Unit
 from codecnn.errors import CodecnnError
 from codecnn.evaluation.measure import Cell
 from codecnn.evaluation.rows import (
@@ -41,7 +40,7 @@ def picture_types(units: Iterable[Unit]) -> dict[str, tuple[str, ...]]:
     found = {}
     for unit in units:
         kinds = [picture.slice_type for picture in unit.pictures]
-        if set(kinds) <= {"I", UNKNOWN}:
+        if set(kinds) <= {"I", UNKNOWN_CODEC}:
             continue
         layers = _layers(unit)
         if len(layers) == len(kinds):

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import PictureMeasure
-from codecnn.quality.bdrate import bd_rate
-from codecnn.quality.metrics import mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
+from codecnn.quality import bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
 PLANES = ("y", "u", "v")
 PSNRS = (*PLANES, "yuv_611", "yuv_mse")

@@ -5,9 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from codecnn.dataset.records import StoredRecipe
-from codecnn.dataset.stats import codecs
-from codecnn.dataset.store import Store
+from codecnn.dataset import Store, StoredRecipe, codecs
 from codecnn.evaluation.measure import Cell, Entry
 from codecnn.evaluation.over_classes import OverClasses, over_classes
 from codecnn.evaluation.picture_types import PictureTypes, by_picture_type
@@ -27,7 +25,7 @@ from codecnn.evaluation.rows import (
 )
 from codecnn.evaluation.unfit import untrained_coding, untrained_qp
 from codecnn.models import Card
-from codecnn.quality.metrics import peak_value
+from codecnn.quality import peak_value
 from codecnn.runs import provenance
 
 APART = {"ai": ("D", "F"), "ra": ("D", "E", "F"), "ldb": ("A1", "A2", "D", "F")}

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from codecnn.codec.streams import UNKNOWN
-from codecnn.dataset.records import StoredRecipe
-from codecnn.models import Card
-from codecnn.models.card import TrainedOn
+from codecnn.codec import UNKNOWN_CODEC
+from codecnn.dataset import StoredRecipe
+from codecnn.models import Card, TrainedOn
 
 _NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
 
@@ -29,7 +28,7 @@ def untrained_coding(card: Card, recipe: StoredRecipe, codecs: Sequence[str]) ->
         return []
     notes = []
     trained_codecs = {codec for one in seen for codec in one.codecs}
-    if other := set(codecs) - trained_codecs - {UNKNOWN}:
+    if other := set(codecs) - trained_codecs - {UNKNOWN_CODEC}:
         notes.append(f"the network was trained on pictures of {_listed(trained_codecs)}, not {_listed(other)}")
     notes += _untrained_configuration(seen, recipe.configuration)
     if recipe.loop_filters not in {one.loop_filters for one in seen}:

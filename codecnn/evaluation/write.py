@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from codecnn.codec.blocks.vtm_writer import PLACE, write_block_values
-from codecnn.dataset.store import Store
+from codecnn.codec import PLACE, write_block_values
+from codecnn.dataset import Store
 from codecnn.errors import TableError
 from codecnn.evaluation.jvet import tables_of
 from codecnn.evaluation.measure import Cell, Crop

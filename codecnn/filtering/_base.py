@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.errors import ModelError
-from codecnn.models.planes import CHROMA_PLANES
+from codecnn.models import CHROMA_PLANES
 from codecnn.video import Picture
 
 Array = npt.NDArray[Any]

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from codecnn.codec.base import MAX_QP
 from codecnn.filtering._base import PictureFilter, rounded
 from codecnn.filtering.decisions import Decision, decide_picture
+from codecnn.planes import MAX_QP
 from codecnn.video import Picture
 
 Decisions = Literal["none", "ctu", "full"]

@@ -13,9 +13,7 @@ from torch.nn import functional as F
 
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering._base import Array
-from codecnn.models import FilterNetwork, named_outputs
-from codecnn.models.base import Filtered
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, Filtered, FilterNetwork, named_outputs
 
 
 class Geometry(Protocol):

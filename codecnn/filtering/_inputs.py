@@ -11,23 +11,29 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.planes import BLOCK_SIZE
-from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.blocks.vvc_partition import StreamPicture
-from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures, slice_qp
-from codecnn.codec.intra_planes import RESIDUAL_ZERO, signed_samples
-from codecnn.codec.plane_sources import (
+from codecnn.codec import (
+    RESIDUAL_ZERO,
+    STREAM_SUFFIXES,
+    BlockTable,
+    StreamPicture,
+    drawn_cells,
+    read_headers,
+    shown_pictures,
+    signed_samples,
+    slice_qp,
+)
+from codecnn.dataset import Unit
+from codecnn.errors import ConfigError, FormatError, StoreError
+from codecnn.filtering._base import Array, Planes
+from codecnn.planes import (
+    BLOCK_SIZE,
     CELL_PLANES,
     SAMPLE_PLANES,
     SLICE_TYPE_PLANE,
     SLICE_TYPES,
     TREE_PLANES,
-    drawn_cells,
     how_to_have,
 )
-from codecnn.dataset.store import Unit
-from codecnn.errors import ConfigError, FormatError, StoreError
-from codecnn.filtering._base import Array, Planes
 from codecnn.video import Video, VideoFormat
 
 Told = TypeVar("Told")

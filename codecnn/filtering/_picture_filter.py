@@ -10,16 +10,14 @@ from typing import TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError
 from codecnn.filtering._base import NO_PLANES, Array, Planes, decoded_planes, rounded
 from codecnn.filtering._frame import Geometry, check_tile, in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import Beside
 from codecnn.filtering._sequence import Progress, filter_video
 from codecnn.filtering._tile_memory import LARGEST_TILE, Tile, TileMemory, measured, quick_tile, tiles_within
-from codecnn.models import FilterNetwork, prepare
-from codecnn.models.base import Filtered
-from codecnn.models.card import Card, as_card
+from codecnn.models import Card, Filtered, FilterNetwork, as_card, prepare
+from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.video import Picture, Video
 
 

@@ -5,13 +5,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from codecnn.codec.base import MAX_QP
 from codecnn.errors import ConfigError
 from codecnn.filtering._base import NO_PLANES, Array, PictureFilter, Planes, rounded
 from codecnn.filtering._inputs import Beside
 from codecnn.filtering.decisions import Decision, decide_picture
-from codecnn.video import Picture, Video, create_video
-from codecnn.video.raw import forget_pages
+from codecnn.planes import MAX_QP
+from codecnn.video import Picture, Video, create_video, forget_pages
 
 Progress = Callable[[int], None]
 """A function that is told how many pictures are done."""

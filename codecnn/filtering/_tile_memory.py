@@ -9,9 +9,7 @@ from torch import Tensor
 
 from codecnn.errors import ConfigError
 from codecnn.filtering._frame import Geometry, tile_count
-from codecnn.models.activations import largest_tensor, peak_bytes
-from codecnn.models.base import Filtered
-from codecnn.models.planes import CHROMA_PLANES
+from codecnn.models import CHROMA_PLANES, Filtered, largest_tensor, peak_bytes
 
 _PROBE = 96
 """Side of the output that `measured` computes: what a network takes grows with the area of its window."""

@@ -7,11 +7,19 @@ workers of a cluster.
 from dataclasses import dataclass
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, LoopFacts, coded_format
-from codecnn.codec.encoders.in_loop import DECISIONS, code_in_loop, loop_params
-from codecnn.codec.encoders.vvenc_library import find_library, load_library
-from codecnn.codec.plane_sources import SLICE_TYPE_PLANE
-from codecnn.dataset.encoder_specs import InLoopSpec
+from codecnn.codec import (
+    DECISIONS,
+    CodecSettings,
+    CodedPicture,
+    CodedSequence,
+    LoopFacts,
+    code_in_loop,
+    coded_format,
+    find_library,
+    load_library,
+    loop_params,
+)
+from codecnn.dataset import InLoopSpec
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering._base import PictureFilter
 from codecnn.filtering._decide import Decisions, filter_and_decide
@@ -21,6 +29,7 @@ from codecnn.filtering._picture_filter import NetworkFilter
 from codecnn.filtering.decisions import Decision, write_decisions
 from codecnn.filtering.integer import integers_beside, is_integer
 from codecnn.models import weights_path
+from codecnn.planes import SLICE_TYPE_PLANE
 from codecnn.runs import sha256_file
 from codecnn.video import Picture, VideoFormat, create_video, open_raw
 

@@ -4,19 +4,6 @@
 residuals; `sad`, `sse`, `satd` and `rate_cost` tell what a residual costs. Importing it does not import torch.
 """
 
-from codecnn.intra._predict import predict_modes
-from codecnn.intra._transforms import dct, dct_matrix, forward_transform, hadamard, inverse_transform
-from codecnn.intra.cost import rate_cost, sad, satd, sse
+import lazy_loader
 
-__all__ = [
-    "dct",
-    "dct_matrix",
-    "forward_transform",
-    "hadamard",
-    "inverse_transform",
-    "predict_modes",
-    "rate_cost",
-    "sad",
-    "satd",
-    "sse",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

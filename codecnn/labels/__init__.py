@@ -5,8 +5,6 @@ is the same as a record. `predict_block_modes` has networks tell the modes inste
 some blocks. `codecnn.labels.statistics` compares costs, and an encoder's choices with them.
 """
 
-from codecnn.labels._labelling import Labels, label_blocks
-from codecnn.labels._predicting import first_modes, predict_block_modes
-from codecnn.labels.table import LabelSettings, label_settings
+import lazy_loader
 
-__all__ = ["LabelSettings", "Labels", "first_modes", "label_blocks", "label_settings", "predict_block_modes"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from codecnn.cluster import WHOLE, Shard
-from codecnn.dataset.store import is_store, open_store
+from codecnn.dataset import is_store, open_store
 from codecnn.errors import ConfigError
 from codecnn.labels._parts import write_labels_by_parts
 from codecnn.labels.sources import SPLITS, Input, file_inputs, read_inputs, store_inputs

@@ -13,16 +13,30 @@ import torch
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError
-from codecnn.intra.blocks import check_bit_depth, some_costs
-from codecnn.intra.modes import CTU_SIZES, MODE_COUNT
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.intra import (
+    CTU_SIZES,
+    MODE_COUNT,
+    block_positions,
+    blocks_at,
+    check_bit_depth,
+    reference_lines,
+    some_costs,
+)
 from codecnn.labels._labelling import Labels, open_inputs
 from codecnn.labels.sources import read_inputs
 from codecnn.labels.table import Source
-from codecnn.models import ModeClassifier, load_mode_network, weights_path
-from codecnn.models.card import Card, read_card
-from codecnn.models.integer_sketch import IntegerSketch, first_of, load_integer_sketch, sketch_logits
-from codecnn.models.zoo import list_mode_weights
+from codecnn.models import (
+    Card,
+    IntegerSketch,
+    ModeClassifier,
+    first_of,
+    list_mode_weights,
+    load_integer_sketch,
+    load_mode_network,
+    read_card,
+    sketch_logits,
+    weights_path,
+)
 from codecnn.runs import atomic_path, provenance, sha256_file
 
 SCHEMA_VERSION = 1

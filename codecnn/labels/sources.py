@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from codecnn.dataset.store import Store
+from codecnn.dataset import Store
 from codecnn.errors import ConfigError, FormatError, MissingFileError, TableError
 from codecnn.labels.table import Source
 from codecnn.runs import sha256_file

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import TableError
-from codecnn.intra.blocks import block_costs
-from codecnn.intra.modes import SIZES
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.intra import SIZES, block_costs, block_positions, blocks_at, reference_lines
 from codecnn.labels.table import LabelSettings, Source, rank_modes
 
 TOP = 3

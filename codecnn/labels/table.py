@@ -14,10 +14,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.intra.blocks import block_costs, check_bit_depth
-from codecnn.intra.cost import WHOLE, check_cost
-from codecnn.intra.modes import CTU_SIZES, MODE_COUNT, SIZES, check_block
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.intra import (
+    CTU_SIZES,
+    MODE_COUNT,
+    SIZES,
+    WHOLE,
+    block_costs,
+    block_positions,
+    blocks_at,
+    check_bit_depth,
+    check_block,
+    check_cost,
+    reference_lines,
+)
 from codecnn.runs import atomic_path, provenance
 
 SCHEMA_VERSION = 2

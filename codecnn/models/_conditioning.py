@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
 from codecnn.models._blocks import Block
 from codecnn.models.graph._draft import Draft
 from codecnn.models.graph.nodes import QPS, Array
+from codecnn.planes import QP_SCALE
 
 CONDITIONING = ("plane", "film", "se")
 

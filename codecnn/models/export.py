@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
 from codecnn.models.base import FilterNetwork, named_outputs
 from codecnn.models.graph.onnx_file import onnx_model, run_onnx
 from codecnn.models.inference import build_graph
 from codecnn.models.planes import CHROMA_PLANES
+from codecnn.planes import QP_SCALE
 from codecnn.runs import atomic_path
 
 TOLERANCE = 1e-5

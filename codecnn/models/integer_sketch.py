@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
 from codecnn.models.families.mode_sketch import FLAT, ModeSketch
+from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.runs import atomic_path, sha256_file, write_json
 
 TASK = "integer_modes"

@@ -1,3 +1,4 @@
+from .bdrate import MIN_POINTS as MIN_POINTS
 from .bdrate import bd_rate as bd_rate
 from .grid import block_sums as block_sums
 from .grid import ctu_grid as ctu_grid
@@ -12,5 +13,6 @@ from .metrics import psnr_of_mean_mse as psnr_of_mean_mse
 from .metrics import psnr_of_mse as psnr_of_mse
 from .metrics import psnr_yuv_611 as psnr_yuv_611
 from .metrics import psnr_yuv_mse as psnr_yuv_mse
+from .structure import MIN_SIDE as MIN_SIDE
 from .structure import ms_ssim as ms_ssim
 from .structure import ssim as ssim

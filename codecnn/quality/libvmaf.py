@@ -7,8 +7,7 @@ from pathlib import Path
 
 from codecnn.errors import CodecnnError, EncoderError, FormatError
 from codecnn.runs import read_json
-from codecnn.video import VideoFormat
-from codecnn.video.process import ffmpeg_path, run
+from codecnn.video import VideoFormat, ffmpeg_path, run
 
 MODEL = "vmaf_v0.6.1"
 """The model for 1080p on a television, libvmaf's default, which papers mean where they name none."""

@@ -3,6 +3,6 @@
 `read_pictures` gives the planes of every intra picture of a stream. Nothing here imports torch.
 """
 
-from codecnn.reconstruct.pictures import PLANES, read_pictures, reconstruct
+import lazy_loader
 
-__all__ = ["PLANES", "read_pictures", "reconstruct"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

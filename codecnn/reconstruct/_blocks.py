@@ -15,8 +15,8 @@ from codecnn.reconstruct._residual import (
     joint_residual,
     residual_of_block,
 )
+from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
-from codecnn.vvc.compiled import compiled
 
 
 @compiled

@@ -4,8 +4,7 @@ from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._references import available
 from codecnn.reconstruct._scaling import clip
-from codecnn.vvc.compiled import compiled
-from codecnn.vvc.transform import log2
+from codecnn.vvc import compiled, log2
 
 _LEFT, _ABOVE = 68, 69
 _RECIPROCALS = (0, 7, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.vvc.tiles import MAX_TILES
+from codecnn.vvc import MAX_TILES
 
 
 class Frame(NamedTuple):

@@ -3,7 +3,7 @@
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._scaling import clip
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc import compiled
 
 
 @compiled

@@ -6,9 +6,9 @@ from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._references import mark
 from codecnn.reconstruct._scaling import clip, qp_of_block
 from codecnn.reconstruct._tables import LEVEL_SCALE
+from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
 
 
 @compiled

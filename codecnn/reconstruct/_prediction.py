@@ -5,8 +5,7 @@ from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._references import fetch_references, smooth_references
 from codecnn.reconstruct._scaling import clip
 from codecnn.reconstruct._tables import ANGLES, CUBIC, GAUSSIAN, INVERSE_ANGLES, SMOOTH_FROM
-from codecnn.vvc.compiled import compiled
-from codecnn.vvc.transform import log2
+from codecnn.vvc import compiled, log2
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc import compiled
 
 
 @compiled

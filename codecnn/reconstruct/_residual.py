@@ -5,10 +5,9 @@ from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._prediction import wide_angle
 from codecnn.reconstruct._scaling import accumulate, clip, qp_of_block, scale_levels
 from codecnn.reconstruct._transforms import clear_coefficients, inverse_lfnst, inverse_transform
+from codecnn.vvc import compiled, log2
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
-from codecnn.vvc.transform import log2
 
 
 @compiled

@@ -3,9 +3,9 @@
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._tables import LEVEL_SCALE, LIST_OF_SIZE
+from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
 
 
 @compiled

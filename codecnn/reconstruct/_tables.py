@@ -5,8 +5,7 @@ from importlib import resources
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.intra.matrices import kernel_matrix
-from codecnn.intra.modes import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle
+from codecnn.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle, kernel_matrix
 
 
 def _tables() -> npt.NDArray[np.int32]:

@@ -5,9 +5,8 @@ import numpy as np
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._scaling import clip
+from codecnn.vvc import SCAN, compiled
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
-from codecnn.vvc.scans import SCAN
 
 
 @compiled

@@ -14,9 +14,9 @@ from codecnn.reconstruct._frame import Frame
 from codecnn.reconstruct._palette import palette_unit
 from codecnn.reconstruct._references import mark
 from codecnn.reconstruct._residual import copy_prediction
+from codecnn.vvc import COMPILED, compiled, compiled_entry, pointer, source_digest
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
 
 
 @compiled

@@ -11,14 +11,20 @@ from codecnn.errors import ConfigError, FormatError, MissingFileError, Unsupport
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._tables import TABLES
 from codecnn.reconstruct._units import reconstruct_units
+from codecnn.vvc import (
+    LMCS_APS,
+    LOG_OF_A_CTU,
+    SCALING_APS,
+    ConformanceWindow,
+    LumaMapping,
+    SequenceParameterSet,
+    compiled_once,
+    inverse_map,
+    parsed_ctus,
+    read_lmcs_aps,
+    read_scaling_list_aps,
+)
 from codecnn.vvc import pictures as vvc
-from codecnn.vvc.aps import LMCS_APS, SCALING_APS
-from codecnn.vvc.coding_units import parsed_ctus
-from codecnn.vvc.compiled import compiled_once
-from codecnn.vvc.lmcs import LumaMapping, inverse_map, read_lmcs_aps
-from codecnn.vvc.log import LOG_OF_A_CTU
-from codecnn.vvc.scaling_lists import read_scaling_list_aps
-from codecnn.vvc.sps import ConformanceWindow, SequenceParameterSet
 
 Plane = npt.NDArray[Any]
 

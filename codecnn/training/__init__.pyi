@@ -1,5 +1,11 @@
 from ._schedule import warmup_cosine as warmup_cosine
 from .checkpoint import CHECKPOINT as CHECKPOINT
+from .checkpoint import LOG as LOG
+from .compare import LayerDifference as LayerDifference
+from .compare import noise_planes as noise_planes
+from .compare import picture_planes as picture_planes
+from .compare import store_planes as store_planes
+from .distributed import is_first as is_first
 from .filter._losses import filter_loss as filter_loss
 from .filter._validate import psnr_gain as psnr_gain
 from .loop import Trainer as Trainer
@@ -8,4 +14,5 @@ from .loop import train as train
 from .loop import train_task as train_task
 from .settings import FilterSettings as FilterSettings
 from .settings import LoopSettings as LoopSettings
+from .settings import Schema as Schema
 from .task import Task as Task

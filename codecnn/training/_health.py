@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.models import QpModulation
-from codecnn.models.base import Trunk
+from codecnn.models import QpModulation, Trunk
+from codecnn.planes import QP_SCALE
 from codecnn.training._forward import forward_hooks
 from codecnn.training.settings import LoopSettings
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from codecnn.models import parameter_groups
-from codecnn.models.roles import hidden_weights, modulation_parameters
+from codecnn.models import hidden_weights, modulation_parameters, parameter_groups
 from codecnn.training.settings import LoopSettings
 
 MOMENTUM = 0.9

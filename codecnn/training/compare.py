@@ -17,13 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map_only
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.dataset.loader import TrainingBatches
-from codecnn.dataset.store import Store
+from codecnn.dataset import Store, TrainingBatches
 from codecnn.errors import ModelError
-from codecnn.models import FilterNetwork, prepare
-from codecnn.models.activations import probe_planes
-from codecnn.models.device import pick_device
+from codecnn.models import FilterNetwork, pick_device, prepare, probe_planes
+from codecnn.planes import QP_SCALE
 from codecnn.training._forward import Autocast, forward_hooks, in_precision
 from codecnn.video import Picture
 

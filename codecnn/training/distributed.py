@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from codecnn.models.device import pick_device
-from codecnn.models.finetune import stay_in_evaluation
+from codecnn.models import pick_device, stay_in_evaluation
 
 PATIENCE = timedelta(hours=6)
 """How long a process waits for the others, which may validate longer than it. Of one that died, torchrun knows."""

@@ -6,41 +6,6 @@
 convert colour; `convert`, `downscale` and `pad_to_even` change a picture's bit depth and size.
 """
 
-from codecnn.video._colour import rgb_to_ycbcr, ycbcr_to_rgb
-from codecnn.video._ffmpeg import StreamInfo, open_stream, probe_stream
-from codecnn.video._formats import NameFields, VideoFormat, frame_rate, guess_format, parse_name, parse_size
-from codecnn.video._stills import STILL_SUFFIXES, read_still, stills_in
-from codecnn.video._video import Video
-from codecnn.video._writer import VideoWriter, create_video
-from codecnn.video._y4m import open_y4m
-from codecnn.video.open import open_like, open_video
-from codecnn.video.picture import Picture, convert, downscale, pad_to_even
-from codecnn.video.raw import open_raw
+import lazy_loader
 
-__all__ = [
-    "STILL_SUFFIXES",
-    "NameFields",
-    "Picture",
-    "StreamInfo",
-    "Video",
-    "VideoFormat",
-    "VideoWriter",
-    "convert",
-    "create_video",
-    "downscale",
-    "frame_rate",
-    "guess_format",
-    "open_like",
-    "open_raw",
-    "open_stream",
-    "open_video",
-    "open_y4m",
-    "pad_to_even",
-    "parse_name",
-    "parse_size",
-    "probe_stream",
-    "read_still",
-    "rgb_to_ycbcr",
-    "stills_in",
-    "ycbcr_to_rgb",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

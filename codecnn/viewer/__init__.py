@@ -4,9 +4,6 @@
 figures and statistics of your own: layers of samples, and `Blocks` of CUs with their modes.
 """
 
-from codecnn.viewer._blocks import Blocks, CodingUnit, Mode
-from codecnn.viewer._gather import Shown, shown_stream, shown_unit
-from codecnn.viewer._page import write_page
-from codecnn.viewer.view import Viewed, view
+import lazy_loader
 
-__all__ = ["Blocks", "CodingUnit", "Mode", "Shown", "Viewed", "shown_stream", "shown_unit", "view", "write_page"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.table import IBC, INTER, INTRA, PALETTE, UNKNOWN, BlockTable
-from codecnn.intra.modes import hevc_angle, vvc_angle
-from codecnn.vvc.state import CU_COLUMNS
+from codecnn.codec import IBC, INTER, INTRA, PALETTE, UNKNOWN, BlockTable
+from codecnn.intra import hevc_angle, vvc_angle
+from codecnn.vvc import CU_COLUMNS
 
 Ints = npt.NDArray[np.int32]
 Standard = Literal["vvc", "hevc"]

@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec.blocks.files import read_blocks
-from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_info, table_of_units
-from codecnn.codec.hevc_headers import HEVC_SUFFIXES
-from codecnn.dataset.store import Unit
+from codecnn.codec import HEVC_SUFFIXES, SUFFIXES, BlockTable, read_blocks, stream_info, table_of_units
+from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, UnsupportedError
 from codecnn.quality import psnr
 from codecnn.video import Picture, VideoFormat, convert, open_like, open_video, pad_to_even
 from codecnn.viewer._blocks import Blocks, blocks_of_table, blocks_of_units
-from codecnn.vvc.pictures import read_pictures
+from codecnn.vvc import read_pictures
 
 Plane = npt.NDArray[Any]
 
@@ -150,7 +147,7 @@ def _read_coded(path: Path, number: int) -> _Coded:
         raise ConfigError(f"{path} has no picture {number}: it shows {len(shown)}, counted from 0")
     # numba takes half a second to import, which an error above does not need.
     from codecnn.reconstruct import reconstruct
-    from codecnn.vvc.coding_units import coding_units
+    from codecnn.vvc import coding_units
 
     header = info.pictures[shown[number]]
     picture = list(read_pictures(path.read_bytes()))[shown[number]]

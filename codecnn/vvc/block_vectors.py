@@ -1,7 +1,7 @@
 """Block vectors of IBC units, in whole luma samples (H.266 clauses 8.6.2.2 to 8.6.2.6)."""
 
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.state import Work
 

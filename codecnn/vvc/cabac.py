@@ -8,7 +8,7 @@ all that follow, and a slice that ends exactly on its last bit was read rightly.
 import numpy as np
 
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.state import Work
 
 # VALUE holds the standard's 9 bit ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts where

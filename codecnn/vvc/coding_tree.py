@@ -7,7 +7,7 @@ from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
 from codecnn.vvc.coding_unit import coding_unit, record
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.neighbours import above_of, left_of
 from codecnn.vvc.quantization import start_group
 from codecnn.vvc.splits import decode_split

@@ -6,9 +6,9 @@ import numpy.typing as npt
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
-from codecnn.vvc.compiled import compiled
 from codecnn.vvc.inter import inter_unit
 from codecnn.vvc.intra import VERTICAL, intra_chroma, intra_luma
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import begin_unit, end_unit
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.palette import palette_unit

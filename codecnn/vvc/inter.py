@@ -4,7 +4,7 @@ from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.block_vectors import keep_vector, merge_vector, predicted_vector
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, limited_exp_golomb, truncated_unary
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.neighbours import above_of, fill, left_of
 from codecnn.vvc.state import Work
 

@@ -3,7 +3,7 @@
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_binary, truncated_unary
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import DERIVED_MIP
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.state import Work

@@ -5,7 +5,7 @@ BLOCK_HEADER numbers (T_X, ...) and the levels of Y, Cb and Cr that are not zero
 """
 
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.state import Work
 
 U_SIZE, U_X, U_Y, U_W, U_H, U_TREE, U_REGION, U_PRED_MODE, U_MODE, U_MIP, U_MIP_TRANSPOSED = range(11)

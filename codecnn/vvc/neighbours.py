@@ -3,7 +3,7 @@
 import numpy as np
 
 from codecnn.vvc import state as st
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.state import Work
 
 

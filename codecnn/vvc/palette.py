@@ -3,7 +3,7 @@
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_binary
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import keep_palette
 from codecnn.vvc.quantization import decode_chroma_qp_offset, decode_qp_delta
 from codecnn.vvc.state import Work

@@ -8,7 +8,7 @@ large the next may be, which both contexts and Rice parameters follow. No bin de
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass_bits, limited_exp_golomb, truncated_unary
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import keep_level
 from codecnn.vvc.scans import SCAN, SCAN_INDEX
 from codecnn.vvc.state import Work

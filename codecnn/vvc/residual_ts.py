@@ -3,7 +3,7 @@
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import keep_level
 from codecnn.vvc.residual import (
     LEVEL,

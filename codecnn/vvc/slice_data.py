@@ -9,8 +9,8 @@ from numba import carray  # type: ignore[attr-defined]
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_terminating_one, start_decoder
 from codecnn.vvc.coding_tree import coding_tree_of_ctu
-from codecnn.vvc.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
 from codecnn.vvc.contexts import CONTEXT_NUMBERS
+from codecnn.vvc.jit import COMPILED, compiled, compiled_entry, pointer, source_digest
 from codecnn.vvc.log import LOG_OF_A_CTU
 from codecnn.vvc.loop_filters import alf, sao
 from codecnn.vvc.state import CtbMaps, Ints, Work

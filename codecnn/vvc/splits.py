@@ -7,7 +7,7 @@ never a quadtree again. No bin is spent on what cannot be: a reader that allows 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin
-from codecnn.vvc.compiled import compiled
+from codecnn.vvc.jit import compiled
 from codecnn.vvc.neighbours import above_of, left_available, left_of, top_available
 from codecnn.vvc.state import Work
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from codecnn.dataset.store import open_store
+from codecnn.dataset import open_store
 from codecnn.models import save_weights
 from tests.helpers.commands import result_of
 from tests.helpers.networks import SMALL, random_picture

@@ -5,11 +5,11 @@ import time
 import numpy as np
 import pytest
 
-from codecnn.codec.blocks._vtm_reader import read_vtm_stats
-from codecnn.codec.blocks.files import read_blocks
-from codecnn.codec.blocks.planes import BLOCK_PLANES, BLOCK_SIZE, LEFT_EDGE, TOP_EDGE, block_planes, rasterise
-from codecnn.codec.blocks.table import CHROMA, BlockTable
+from codecnn.codec import BlockTable, block_planes, read_blocks, read_vtm_stats
+from codecnn.codec.blocks.planes import LEFT_EDGE, TOP_EDGE, rasterise
+from codecnn.codec.blocks.table import CHROMA
 from codecnn.errors import TableError
+from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE
 from tests.helpers.block_tables import as_table, make_table, random_partition
 from tests.helpers.golden import vtm_rows
 

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecnn.codec.blocks._vtm_reader import read_vtm_stats
+from codecnn.codec import LUMA, BlockTable, ctu_depths, read_blocks, read_vtm_stats, stream_table, write_blocks
 from codecnn.codec.blocks._x265_analysis import read_x265_analysis
-from codecnn.codec.blocks.files import read_blocks, write_blocks
-from codecnn.codec.blocks.planes import ctu_depths, rasterise
-from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, COLUMNS, LUMA, BlockTable
-from codecnn.codec.blocks.vvc_partition import stream_table
+from codecnn.codec.blocks.planes import rasterise
+from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, COLUMNS
 from codecnn.errors import FormatError, MissingFileError, TableError
-from codecnn.vvc.state import TRANSFORM_COLUMNS
+from codecnn.vvc import TRANSFORM_COLUMNS
 from tests.helpers.block_tables import as_rows, as_table, make_table, random_partition
 from tests.helpers.golden import vtm_rows
 

@@ -13,17 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.codec import CodecSettings, CodecTools, block_table, get_codec
+from codecnn.codec import VTM, VVENC, CodecSettings, CodecTools, VvcCodec, block_table, get_codec
 from codecnn.codec.checks import prove_slice_qp
 from codecnn.codec.encoders.hm import hm_arguments
 from codecnn.codec.encoders.jvet import parse_log
-from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.programs import Job, about, find_program
-from codecnn.codec.encoders.vtm import VTM, vtm_arguments
-from codecnn.codec.encoders.vvencapp import VVENC, vvenc_arguments
+from codecnn.codec.encoders.vtm import vtm_arguments
+from codecnn.codec.encoders.vvencapp import vvenc_arguments
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
-from codecnn.video import VideoFormat, open_raw
-from codecnn.video.process import ffmpeg_path
+from codecnn.video import VideoFormat, ffmpeg_path, open_raw
 from tests.helpers.clips import write_clip
 from tests.helpers.standin_programs import write_program
 

@@ -9,17 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings
+from codecnn.codec import CodecSettings, code_in_loop, find_library, load_library
 from codecnn.codec.decode import decode_stream
 from codecnn.codec.encoders import in_loop
 from codecnn.codec.encoders import vvenc_library as binding
-from codecnn.codec.encoders.in_loop import code_in_loop
-from codecnn.codec.encoders.vvenc_library import CONFIG_BYTES, checked_library, find_library, load_library
+from codecnn.codec.encoders.vvenc_library import CONFIG_BYTES, checked_library
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.filtering import stream_qps
-from codecnn.quality.metrics import psnr
-from codecnn.video import Picture, VideoFormat, convert, open_raw
-from codecnn.video.process import ffmpeg_path
+from codecnn.quality import psnr
+from codecnn.video import Picture, VideoFormat, convert, ffmpeg_path, open_raw
 
 VERSION = next(iter(CONFIG_BYTES))
 FORMAT = VideoFormat(64, 64, "420", 8, 30)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from codecnn.codec.intra_planes import RESIDUAL_ZERO
+from codecnn.codec import RESIDUAL_ZERO
 from codecnn.reconstruct import PLANES, read_pictures
 from codecnn.video import open_video
 from tests.helpers.commands import result_of

@@ -9,16 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings, get_codec
-from codecnn.codec.base import CodedPicture
+from codecnn.codec import CodecSettings, CodedPicture, get_codec
 from codecnn.codec.checks import prove_decoded, prove_slice_qp
 from codecnn.codec.encoders import libvvenc
 from codecnn.codec.encoders.jvet import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, vvenc_params
 from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.evaluation import psnr
-from codecnn.video import VideoFormat, convert, open_raw
-from codecnn.video.process import run
+from codecnn.video import VideoFormat, convert, open_raw, run
 from tests.helpers.clips import write_clip
 
 SMALL = VideoFormat(64, 64, "420", 10)

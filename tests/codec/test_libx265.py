@@ -14,12 +14,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec import Codec, CodecSettings, CodedPicture, CodedSequence, get_codec
+from codecnn.codec import (
+    Codec,
+    CodecSettings,
+    CodedPicture,
+    CodedSequence,
+    HevcCodec,
+    ctu_depths,
+    get_codec,
+    x265_tables,
+)
 from codecnn.codec.blocks._x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
-from codecnn.codec.blocks.planes import ctu_depths
 from codecnn.codec.blocks.table import COLUMNS
 from codecnn.codec.checks import prove_slice_qp, prove_x265_bits, prove_x265_psnr
-from codecnn.codec.encoders.libx265 import HevcCodec, has_qp_offsets, hevc_encode_argv, parse_statistics, x265_tables
+from codecnn.codec.encoders.libx265 import has_qp_offsets, hevc_encode_argv, parse_statistics
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.video import Picture, VideoFormat
 from tests.helpers.clips import traced, write_clip

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.codec import StreamPicture, read_headers, shown_pictures, slice_qp, stream_info
 from codecnn.codec import access_units as reading
 from codecnn.codec.access_units import AccessUnit, access_units
-from codecnn.codec.blocks.vvc_partition import StreamPicture, stream_info
-from codecnn.codec.headers import read_headers, shown_pictures, slice_qp
 from codecnn.codec.hevc_headers import hevc_pictures
 from codecnn.errors import FormatError, MissingFileError
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.codec import CodecSettings, CodecTools, block_table, get_codec, read_blocks
-from codecnn.codec.blocks.vvc_partition import stream_info
-from codecnn.codec.encoders.vtm import VTM
+from codecnn.codec import VTM, CodecSettings, CodecTools, block_table, get_codec, read_blocks, stream_info
 from codecnn.video import VideoFormat
 from tests.helpers.clips import write_clip
 

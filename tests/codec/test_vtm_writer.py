@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecnn.codec.blocks._vtm_reader import read_vtm_stats
-from codecnn.codec.blocks.files import read_blocks, write_blocks
-from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, INTRA, LUMA, UNKNOWN, BlockTable
-from codecnn.codec.blocks.vtm_writer import block_value_lines, write_block_values, write_vtm_stats
+from codecnn.codec import (
+    INTRA,
+    LUMA,
+    UNKNOWN,
+    BlockTable,
+    read_blocks,
+    read_vtm_stats,
+    write_block_values,
+    write_blocks,
+)
+from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA
+from codecnn.codec.blocks.vtm_writer import block_value_lines, write_vtm_stats
 from codecnn.errors import MissingFileError, TableError
 from tests.helpers import block_tables
 from tests.helpers.block_tables import as_rows

@@ -11,19 +11,15 @@ from codecnn.codec.decode import decode_stream
 from codecnn.codec.encoders import in_loop
 from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
 from codecnn.config import load_recipe
-from codecnn.dataset.build import build_store
-from codecnn.dataset.encoder_specs import InLoopSpec
-from codecnn.dataset.store import verify_store
+from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.errors import ConfigError, EncoderError, MissingFileError, ModelError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.evaluation.in_loop import evaluate_in_loop
-from codecnn.filtering import FloatFilter, load_filter
-from codecnn.filtering.in_loop import InLoopCodec, in_loop_codec
-from codecnn.models import create_model, load_model, save_weights, weights_path
-from codecnn.models.card import as_card
+from codecnn.filtering import FloatFilter, in_loop_codec, load_filter
+from codecnn.filtering.in_loop import InLoopCodec
+from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
 from codecnn.runs import sha256_file
-from codecnn.video import VideoFormat, open_raw
-from codecnn.video.process import ffmpeg_path
+from codecnn.video import VideoFormat, ffmpeg_path, open_raw
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import train_filter

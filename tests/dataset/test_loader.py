@@ -12,16 +12,23 @@ import torch
 from scipy import stats
 from torch.utils.data import DataLoader
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.codec.blocks.planes import BLOCK_PLANES
-from codecnn.codec.plane_sources import CELL_FILES, CELL_PLANES, file_of
 from codecnn.config import FilterConfig, checked
+from codecnn.dataset import (
+    CtuPatches,
+    Patch,
+    PatchReader,
+    ResidentBatches,
+    TrainingBatches,
+    as_floats,
+    as_tensors,
+    iterate,
+)
 from codecnn.dataset import _mapped as mapped
-from codecnn.dataset.loader import CtuPatches, PackedBatches, TrainingBatches, as_floats, as_tensors, iterate, unpack
-from codecnn.dataset.patches import LOADER_PLANES, Patch, PatchReader
-from codecnn.dataset.resident import ResidentBatches
+from codecnn.dataset.loader import PackedBatches, unpack
+from codecnn.dataset.patches import LOADER_PLANES
 from codecnn.dataset.sampling import Sampler
 from codecnn.errors import ConfigError, MissingFileError, StoreError
+from codecnn.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, QP_SCALE, file_of
 from codecnn.training import FilterSettings
 from codecnn.training.filter._mix import data_key, validation_units
 from codecnn.video import VideoFormat

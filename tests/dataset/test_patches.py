@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecnn.dataset.loader import CtuPatches, TrainingBatches, as_floats, as_tensors
-from codecnn.dataset.patches import Patch, PatchReader, copy_window
+from codecnn.dataset import CtuPatches, Patch, PatchReader, TrainingBatches, as_floats, as_tensors
+from codecnn.dataset.patches import copy_window
 from codecnn.errors import ConfigError
 
 

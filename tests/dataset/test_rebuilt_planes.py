@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.codec.encoders.libvvenc import VvcCodec
-from codecnn.codec.intra_planes import planes_of_stream, signed_samples
-from codecnn.codec.plane_sources import REBUILT_PLANES
+from codecnn.codec import VvcCodec, planes_of_stream, signed_samples
 from codecnn.config import load_recipe
-from codecnn.dataset.build import build_store
-from codecnn.dataset.loader import CtuPatches
+from codecnn.dataset import CtuPatches, build_store
 from codecnn.errors import ConfigError, StoreError, UnsupportedError
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import create_model, save_weights
+from codecnn.planes import REBUILT_PLANES
 from codecnn.reconstruct import read_pictures
 from codecnn.runs import read_jsonl
 from codecnn.video import VideoFormat, create_video, open_video

@@ -15,15 +15,12 @@ import pytest
 from pydantic import ValidationError
 
 from codecnn.cluster import parse_shard
-from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.codec import VvcCodec
 from codecnn.config import load_recipe
+from codecnn.dataset import Recipe, build, build_shard, build_store, open_store, store_stats, verify_store
 from codecnn.dataset import _originals as originals
-from codecnn.dataset import build
-from codecnn.dataset.build import build_shard, build_store
-from codecnn.dataset.recipe import Recipe, expand
+from codecnn.dataset.recipe import expand
 from codecnn.dataset.records import CodedUnit
-from codecnn.dataset.stats import store_stats
-from codecnn.dataset.store import open_store, verify_store
 from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
 from codecnn.runs import sha256_file
 from tests.helpers.store_units import hashes

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from codecnn.config import load_recipe
-from codecnn.dataset.build import build_store
-from codecnn.dataset.store import open_store, verify_store
+from codecnn.dataset import build_store, open_store, verify_store
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.evaluation import evaluate
 from codecnn.evaluation.summarise import summarise_rows
-from codecnn.models.card import as_card
+from codecnn.models import as_card
 from codecnn.video import VideoFormat, open_raw
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import rate_rows, toward_entry

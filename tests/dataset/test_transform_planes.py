@@ -6,17 +6,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from codecnn.codec.blocks.files import read_blocks, write_blocks
-from codecnn.codec.blocks.planes import BLOCK_PLANES, TRANSFORM_PLANES, block_planes
+from codecnn.codec import block_planes, read_blocks, stream_table, write_blocks
 from codecnn.codec.blocks.table import COLUMNS
-from codecnn.codec.blocks.vvc_partition import stream_table
-from codecnn.codec.plane_sources import CELL_PLANES, TREE_PLANES
 from codecnn.config import load_recipe
-from codecnn.dataset.build import build_store
-from codecnn.dataset.loader import CtuPatches
+from codecnn.dataset import CtuPatches, build_store
 from codecnn.errors import ConfigError, StoreError, TableError, UnsupportedError
 from codecnn.filtering import unit_planes
 from codecnn.models import create_model, save_weights
+from codecnn.planes import BLOCK_PLANES, CELL_PLANES, TRANSFORM_PLANES, TREE_PLANES
 from codecnn.video import open_video
 from tests.helpers.commands import result_of
 from tests.helpers.intra_pictures import golden_pictures

@@ -10,14 +10,11 @@ from skimage.transform import rescale
 
 from codecnn.codec import CodecTools
 from codecnn.config import load_recipe
+from codecnn.dataset import Recipe, build, build_store, open_store, store_stats
 from codecnn.dataset import _originals as originals
-from codecnn.dataset import build
 from codecnn.dataset._variants import VariantsSpec, _area, fitted, uniform, vary_picture, vary_rgb
-from codecnn.dataset.build import build_store
-from codecnn.dataset.recipe import Recipe, expand
+from codecnn.dataset.recipe import expand
 from codecnn.dataset.records import Variant
-from codecnn.dataset.stats import store_stats
-from codecnn.dataset.store import open_store
 from codecnn.errors import ConfigError
 from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video, read_still
 from tests.helpers.store_units import hashes

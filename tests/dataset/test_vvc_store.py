@@ -6,13 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings, CodecTools, block_reader, block_table, get_codec
-from codecnn.codec.blocks.files import read_blocks
-from codecnn.codec.blocks.planes import BLOCK_PLANES, block_planes, ctu_depths
+from codecnn.codec import (
+    CodecSettings,
+    CodecTools,
+    block_planes,
+    block_reader,
+    block_table,
+    ctu_depths,
+    get_codec,
+    read_blocks,
+)
 from codecnn.config import load_recipe
-from codecnn.dataset import build
-from codecnn.dataset.build import build_store
+from codecnn.dataset import build, build_store
 from codecnn.errors import EncoderError, FormatError, UnsupportedError
+from codecnn.planes import BLOCK_PLANES
 from codecnn.video import VideoFormat
 from tests.helpers.block_tables import as_rows
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from codecnn.config import TrainConfig, checked, load_config, load_recipe
-from codecnn.dataset.recipe import Recipe
+from codecnn.dataset import Recipe
 from tests.helpers.commands import read_command
 from tests.helpers.documentation import BLOCKS, ROOT
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings
-from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.codec import CodecSettings, VvcCodec
 from codecnn.config import load_recipe
-from codecnn.dataset.build import build_store
+from codecnn.dataset import build_store
 from codecnn.errors import ConfigError
 from codecnn.evaluation import psnr
 from codecnn.evaluation.in_loop import closed_loop

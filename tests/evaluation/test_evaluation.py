@@ -7,12 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from codecnn.evaluation import Entry, _cells, evaluate, psnr
-from codecnn.evaluation.summarise import Results, label, summarise_rows
-from codecnn.evaluation.write import results_json
+from codecnn.evaluation import Entry, Results, _cells, evaluate, psnr, results_json
+from codecnn.evaluation.summarise import label, summarise_rows
 from codecnn.filtering import FloatFilter, filter_luma
-from codecnn.models import create_model, load_model, save_weights
-from codecnn.models.card import as_card
+from codecnn.models import as_card, create_model, load_model, save_weights
 from tests.helpers.filters import rate_rows, row_of
 from tests.helpers.networks import SMALL, awaken
 
@@ -116,7 +114,7 @@ def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
 
     from codecnn.config import load_recipe
     from codecnn.console import print_gains
-    from codecnn.dataset.build import build_store
+    from codecnn.dataset import build_store
 
     imsave(tmp_path / "black.png", np.zeros((64, 64, 3), np.uint8), check_contrast=False)
     recipe = tmp_path / "black.yaml"

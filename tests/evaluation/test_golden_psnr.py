@@ -7,9 +7,8 @@ import re
 import pytest
 
 from codecnn.evaluation import mean_psnr, psnr
-from codecnn.quality.metrics import mse
-from codecnn.video import open_video
-from codecnn.video.picture import convert
+from codecnn.quality import mse
+from codecnn.video import convert, open_video
 
 _PICTURE = re.compile(r"^POC\s+(\d+) .*?\[Y +(\S+) dB +U +(\S+) dB +V +(\S+) dB\]", re.MULTILINE)
 

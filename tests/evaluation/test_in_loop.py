@@ -15,10 +15,10 @@ import pytest
 
 from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
 from codecnn.errors import ConfigError, ModelError
-from codecnn.evaluation.in_loop import evaluate_in_loop
+from codecnn.evaluation.in_loop import evaluate_in_loop, rates_of
 from codecnn.evaluation.in_loop._coding import LOOPED, PLAIN, LoopPicture, LoopStream
-from codecnn.evaluation.in_loop._results import make_rows, mean_rates, rates_of
-from codecnn.quality.metrics import psnr
+from codecnn.evaluation.in_loop._results import make_rows, mean_rates
+from codecnn.quality import psnr
 from codecnn.video import VideoFormat, convert, open_raw, open_video
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import toward_entry

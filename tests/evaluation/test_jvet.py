@@ -11,15 +11,15 @@ import pytest
 from codecnn.config import load_recipe
 from codecnn.dataset import build_store
 from codecnn.errors import ConfigError, MissingFileError, TableError
-from codecnn.evaluation.in_loop._results import LoopResults, LoopRow
+from codecnn.evaluation import Results, merge_results, results_json
+from codecnn.evaluation.in_loop import LoopResults
+from codecnn.evaluation.in_loop._results import LoopRow
 from codecnn.evaluation.jvet import tables_of
 from codecnn.evaluation.measure import Cell, PictureMeasure
-from codecnn.evaluation.merge import merge_results
 from codecnn.evaluation.picture_types import by_picture_type, picture_types
 from codecnn.evaluation.rows import make_row
-from codecnn.evaluation.summarise import Results, summarise_rows
-from codecnn.evaluation.write import results_json
-from codecnn.models.card import as_card
+from codecnn.evaluation.summarise import summarise_rows
+from codecnn.models import as_card
 from codecnn.runs import write_json
 from tests.helpers.filters import rate_rows
 from tests.helpers.store_units import make_unit

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from skimage.io import imread
 
 from codecnn.errors import FormatError, TableError
+from codecnn.evaluation import Results
 from codecnn.evaluation.measure import Crop
 from codecnn.evaluation.report import write_report
 from codecnn.evaluation.report._figures import BETTER, CHANGE_GAIN, ERROR_GAIN, WORSE
-from codecnn.evaluation.summarise import Results
 from codecnn.evaluation.write import write_csv, write_markdown
 
 EVIL = '<script>alert("x")</script> & co'

@@ -13,14 +13,12 @@ import pytest
 
 from codecnn.analysis import correlate, load_table
 from codecnn.errors import ConfigError, ModelError
-from codecnn.evaluation import Entry, evaluate, psnr
-from codecnn.evaluation.measure import measure_filtered, parse_metrics
+from codecnn.evaluation import Entry, evaluate, parse_metrics, psnr
+from codecnn.evaluation.measure import measure_filtered
 from codecnn.evaluation.summarise import summarise_rows
 from codecnn.filtering import decide_picture
-from codecnn.models import create_model, save_weights
-from codecnn.models.card import as_card
-from codecnn.quality.libvmaf import vmaf
-from codecnn.quality.structure import ssim
+from codecnn.models import as_card, create_model, save_weights
+from codecnn.quality import ssim, vmaf
 from codecnn.video import Picture, create_video
 from tests.helpers.filters import Toward, rate_rows, toward_entry
 from tests.helpers.networks import SMALL, awaken

@@ -4,7 +4,7 @@ import pytest
 
 from codecnn.evaluation.summarise import summarise_rows
 from codecnn.evaluation.unfit import untrained_coding, untrained_loop
-from codecnn.models.card import as_card
+from codecnn.models import as_card
 from tests.helpers.filters import rate_rows
 
 SEEN = {"name": "s", "share": 1.0, "encoder": "e", "codec": "vvc", "preset": "medium", "configuration": "ai"}

@@ -8,9 +8,8 @@ import pytest
 
 from codecnn.errors import ConfigError, FormatError, ModelError
 from codecnn.filtering import FloatFilter, decide_picture, rounded, sequence_pays
-from codecnn.filtering.decisions import chroma_weight, flag_bits, rd_lambda
+from codecnn.filtering.decisions import choose_flags, chroma_weight, flag_bits, rd_lambda
 from codecnn.filtering.decisions._component import residual_scale
-from codecnn.filtering.decisions._rate_distortion import choose_flags
 from codecnn.models import create_model
 from codecnn.video import Picture, open_video
 from tests.helpers.networks import SMALL, awaken

@@ -14,21 +14,23 @@ from safetensors.numpy import load_file, save_file
 from codecnn.errors import ModelError
 from codecnn.filtering.integer import (
     ExactFilter,
+    FastNetwork,
     IntegerNetwork,
     build_engine,
     engines,
     filter_reference,
     integer_path,
+    load_integer,
+    save_integer,
     source_card,
 )
 from codecnn.filtering.integer._emit import products
-from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._grid import FINE
 from codecnn.filtering.integer._rows import RowNetwork
-from codecnn.filtering.integer.file import check_planes, load_integer, md5_of, save_integer
+from codecnn.filtering.integer.file import check_planes, md5_of
 from codecnn.filtering.integer.reference import rounded_to_even, run_reference
 from codecnn.models import list_models, load_model, save_weights, weights_path
-from codecnn.models.graph.nodes import Graph, Node
+from codecnn.models.graph import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
 from codecnn.verbs import _entries
 from tests.filtering.test_integer import OPTIONS, assert_same, exact, single

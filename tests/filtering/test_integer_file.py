@@ -16,8 +16,7 @@ from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering.integer import FastNetwork, filter_reference, is_integer, load_integer, save_integer
 from codecnn.filtering.integer.file import CHECK_QPS, check_planes, md5_of
 from codecnn.filtering.integer.reference import run_reference
-from codecnn.models import create_model, save_weights, weights_path
-from codecnn.models.integer_sketch import load_integer_sketch, save_integer_sketch
+from codecnn.models import create_model, load_integer_sketch, save_integer_sketch, save_weights, weights_path
 from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from tests.helpers.integer_zoo import formula_network, random_integers

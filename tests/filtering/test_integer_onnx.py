@@ -12,7 +12,7 @@ from codecnn.errors import ModelError
 from codecnn.filtering.integer import load_integer, save_integer
 from codecnn.filtering.integer.reference import run_reference
 from codecnn.models import list_models
-from codecnn.models.graph.nodes import Graph
+from codecnn.models.graph import Graph
 from tests.filtering.test_eight_bits import eight
 from tests.filtering.test_integer import OPTIONS, assert_same
 from tests.helpers.integer_zoo import formula_eight, formula_network, random_integers

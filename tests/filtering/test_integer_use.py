@@ -9,14 +9,19 @@ import torch
 from typer.testing import CliRunner
 
 from codecnn.cli import app
-from codecnn.dataset.store import open_store
+from codecnn.dataset import open_store
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import in_integers, load_filter
-from codecnn.filtering.integer import ExactFilter, filter_reference, integer_path, load_integer, save_integer
-from codecnn.filtering.integer._convert import source_card
-from codecnn.models import save_weights
-from codecnn.models.card import as_card
-from codecnn.quality.metrics import psnr
+from codecnn.filtering.integer import (
+    ExactFilter,
+    filter_reference,
+    integer_path,
+    load_integer,
+    save_integer,
+    source_card,
+)
+from codecnn.models import as_card, save_weights
+from codecnn.quality import psnr
 from codecnn.video import Picture, open_video
 from tests.helpers.integer_zoo import formula_model, formula_network
 from tests.helpers.networks import SMALL

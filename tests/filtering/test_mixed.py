@@ -25,11 +25,9 @@ from codecnn.filtering.integer._mixed import (
     _powers,
     mixture,
 )
-from codecnn.models import create_model
-from codecnn.models.card import as_card
+from codecnn.models import as_card, build_graph, create_model
+from codecnn.models.graph import Graph, run
 from codecnn.models.graph._draft import Draft
-from codecnn.models.graph.nodes import Graph, run
-from codecnn.models.inference import build_graph
 from tests.helpers.networks import SMALL, awaken
 
 OPTIONS = {"features": 8, "blocks": 2}

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from codecnn import verbs
-from codecnn.codec.blocks.planes import BLOCK_PLANES
 from codecnn.errors import ConfigError, ModelError, StoreError
 from codecnn.filtering import (
     BFloat16Filter,
@@ -16,8 +15,8 @@ from codecnn.filtering import (
     load_filter,
     unit_planes,
 )
-from codecnn.models import create_model, weights_path
-from codecnn.models.card import as_card
+from codecnn.models import as_card, create_model, weights_path
+from codecnn.planes import BLOCK_PLANES
 from codecnn.training import filter_loss, psnr_gain
 from codecnn.video import Picture, VideoFormat, create_video, open_video
 from tests.helpers.filters import row_of

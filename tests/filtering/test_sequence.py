@@ -13,8 +13,7 @@ from codecnn.codec import read_blocks
 from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import FloatFilter, candidates, decide_video, filter_video, planes_beside, stream_qps
 from codecnn.models import create_model, save_weights
-from codecnn.video import VideoFormat, create_video, open_video
-from codecnn.video.raw import forget_pages
+from codecnn.video import VideoFormat, create_video, forget_pages, open_video
 from tests.helpers.networks import SMALL, awaken
 
 FORM = VideoFormat(48, 32, "420", 10)

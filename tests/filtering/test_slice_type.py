@@ -8,19 +8,15 @@ import pytest
 import torch
 
 from codecnn.config import checked
-from codecnn.dataset.build import build_store
-from codecnn.dataset.loader import TrainingBatches
-from codecnn.dataset.recipe import Recipe
-from codecnn.dataset.store import open_store
+from codecnn.dataset import Recipe, TrainingBatches, build_store, open_store
 from codecnn.errors import ConfigError, StoreError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, slice_type_beside, stream_qps, stream_slice_types, unit_planes
-from codecnn.filtering.integer import ExactFilter
-from codecnn.filtering.integer.aware import EightBitNetwork
-from codecnn.models import create_model, load_model, save_weights
-from codecnn.models.card import as_card
+from codecnn.filtering.integer import EightBitNetwork, ExactFilter
+from codecnn.models import as_card, create_model, load_model, save_weights
 from codecnn.video import VideoFormat, open_video
-from codecnn.viewer._gather import FILTERED, shown_stream
+from codecnn.viewer import shown_stream
+from codecnn.viewer._gather import FILTERED
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import awaken
 from tests.helpers.training import train_filter

@@ -12,8 +12,7 @@ import codecnn.filtering._picture_filter as picture_filter
 from codecnn.errors import ConfigError
 from codecnn.filtering import BFloat16Filter, FloatFilter, load_filter
 from codecnn.filtering._tile_memory import LARGEST_TILE, quick_tile, tiles_within
-from codecnn.models import create_model, list_models, save_weights
-from codecnn.models.activations import peak_bytes
+from codecnn.models import create_model, list_models, peak_bytes, save_weights
 from codecnn.video import Picture, VideoFormat, create_video, open_video
 from tests.helpers.networks import SHORT, SMALL, awaken
 

@@ -17,12 +17,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from codecnn.analysis import load_table
-from codecnn.codec.blocks._vtm_reader import read_vtm_stats
+from codecnn.codec import read_blocks, read_vtm_stats
 from codecnn.codec.blocks._x265_analysis import coded_size, read_x265_analysis
-from codecnn.codec.blocks.files import read_blocks
 from codecnn.codec.blocks.table import COLUMNS
 from codecnn.config import bundled, load_config, load_recipe
-from codecnn.dataset.store import open_store, verify_store
+from codecnn.dataset import open_store, verify_store
 from codecnn.errors import ModelError
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.runs import sha256_file

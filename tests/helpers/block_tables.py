@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from codecnn.codec import BlockTable
-from codecnn.codec.blocks.table import COLUMNS, LUMA
+from codecnn.codec import LUMA, BlockTable
+from codecnn.codec.blocks.table import COLUMNS
 
 
 def make_table(**columns) -> BlockTable:

@@ -8,7 +8,7 @@ from codecnn.evaluation import Entry
 from codecnn.evaluation.measure import measure_decoded, measure_filtered
 from codecnn.evaluation.rows import ResultRow, make_row
 from codecnn.filtering import FloatFilter, rounded
-from codecnn.models.card import as_card
+from codecnn.models import as_card
 
 
 class Toward:

@@ -7,9 +7,7 @@ from codecnn.filtering.integer import IntegerNetwork, quantise
 from codecnn.filtering.integer._eight import as_integers, fitted
 from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._grid import FINE, Grid, linked, spans
-from codecnn.models import create_model
-from codecnn.models.inference import build_graph
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, build_graph, create_model
 from tests.helpers.networks import SHORT
 
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.vvc import Picture, parsed_ctus, read_pictures
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.coding_units import parsed_ctus
-from codecnn.vvc.pictures import Picture, read_pictures
 from tests.helpers.golden import csv_rows
 
 COLUMNS = ("w", "h", "cbf", "jointCbCr", "ts", "isp", "mrl", "mip", "mipTransposed", "bdpcm", "lfnst", "mode", "cuQp")

@@ -4,9 +4,7 @@ import math
 
 import torch
 
-from codecnn.models import create_model, list_models
-from codecnn.models.activations import probe_planes
-from codecnn.models.planes import CHROMA_PLANES
+from codecnn.models import CHROMA_PLANES, create_model, list_models, probe_planes
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
 QP = 37 / 64

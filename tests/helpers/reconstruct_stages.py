@@ -20,9 +20,9 @@ from codecnn.reconstruct import (
 )
 from codecnn.reconstruct import _frame as fr
 from codecnn.reconstruct._tables import TABLES
+from codecnn.vvc import LumaMapping, inverse_map
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.lmcs import LumaMapping, inverse_map
 from tests.helpers import reconstruct_references as plain
 
 SIDE = 192

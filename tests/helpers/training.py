@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from codecnn.config import FilterConfig
-from codecnn.dataset.store import Store
+from codecnn.dataset import Store
 from codecnn.training import train
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.video import Picture, VideoFormat, create_video
-from codecnn.video.process import ffmpeg_path
+from codecnn.video import Picture, VideoFormat, create_video, ffmpeg_path
 
 FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
 

@@ -29,8 +29,7 @@ def counted(work, context):
 # Before the modules that take the function by its name.
 cabac.decode_bin = counted
 
-from codecnn.vvc.coding_units import coding_units  # noqa: E402
-from codecnn.vvc.pictures import read_pictures  # noqa: E402
+from codecnn.vvc import coding_units, read_pictures  # noqa: E402
 
 for name in sys.argv[1:]:
     for picture in read_pictures(Path(name).read_bytes()):

@@ -9,9 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecnn.errors import ConfigError
-from codecnn.intra import dct, forward_transform, hadamard, rate_cost, sad, satd, sse
-from codecnn.intra._transforms import dct_matrix, kernel_matrix
-from codecnn.intra.blocks import block_costs, block_costs_reference, some_costs
+from codecnn.intra import (
+    block_costs,
+    dct,
+    dct_matrix,
+    forward_transform,
+    hadamard,
+    kernel_matrix,
+    rate_cost,
+    sad,
+    satd,
+    some_costs,
+    sse,
+)
+from codecnn.intra.blocks import block_costs_reference
 from tests.intra.test_predict import reference_kinds
 
 SIDES = (4, 8, 16, 32, 64)

@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.intra import forward_transform, inverse_transform, predict_modes, sad, satd, sse
+from codecnn.intra import (
+    forward_transform,
+    inverse_transform,
+    kernel_matrix,
+    predict_modes,
+    reference_lines,
+    sad,
+    satd,
+    sse,
+)
 from codecnn.intra._taps import mode_taps
-from codecnn.intra._transforms import kernel_matrix
 from codecnn.intra.modes import wide_angle_mode
 from codecnn.intra.predict_reference import predict_modes_reference
-from codecnn.intra.references import reference_lines, split_lines
+from codecnn.intra.references import split_lines
 from codecnn.video import open_video
 from tests.helpers.golden import GoldenFile
 

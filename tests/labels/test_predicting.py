@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError
-from codecnn.intra.blocks import block_costs
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines
 from codecnn.labels import label_blocks, label_settings, predict_block_modes
-from codecnn.models import create_mode_network, save_weights, weights_path
-from codecnn.models.integer_sketch import load_integer_sketch, sketch_reference
+from codecnn.models import create_mode_network, load_integer_sketch, save_weights, weights_path
+from codecnn.models.integer_sketch import sketch_reference
 from codecnn.runs import sha256_file
 from tests.helpers.commands import result_of
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from codecnn.errors import TableError
+from codecnn.intra import block_positions, blocks_at, reference_lines
 from codecnn.intra.blocks import block_costs_reference
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
+from codecnn.labels import LabelSettings, Source
 from codecnn.labels.statistics import CostComparison, add_up, compare_costs, encoder_agreement
-from codecnn.labels.table import LabelSettings, Source
 
 SETTINGS = LabelSettings(((8, 8),))
 

@@ -7,8 +7,9 @@ from scipy.signal import convolve2d
 from torch import nn
 
 from codecnn.errors import ModelError
+from codecnn.models import QpModulation
 from codecnn.models._blocks import Branches, DepthwiseBlock, Haar, InverseHaar, SeparableBlock
-from codecnn.models._conditioning import QpGain, QpModulation
+from codecnn.models._conditioning import QpGain
 from codecnn.models._dense import RDB, rdb_macs
 from codecnn.models.families.rdn import RDN
 from codecnn.models.planes import upsample_chroma

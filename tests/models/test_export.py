@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
-from codecnn.models import create_model, list_models, named_outputs, save_weights
-from codecnn.models.inference import build_graph
+from codecnn.models import build_graph, create_model, list_models, named_outputs, save_weights
 from tests.filtering.test_integer import OPTIONS
 from tests.helpers.integer_zoo import formula_model
 from tests.helpers.networks import SMALL, random_planes

@@ -7,7 +7,8 @@ import torch
 
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models import create_model, grow, load_model, save_weights
-from codecnn.training.settings import FilterSettings, StartSettings
+from codecnn.training import FilterSettings
+from codecnn.training.settings import StartSettings
 from tests.helpers.networks import awaken, learn
 from tests.helpers.training import train_filter
 

@@ -8,18 +8,19 @@ import torch
 
 from codecnn import verbs
 from codecnn.errors import ConfigError, MissingFileError, ModelError
-from codecnn.models import create_mode_network, load_mode_network, save_weights
-from codecnn.models.integer_sketch import (
+from codecnn.models import (
     IntegerSketch,
-    check_blocks,
+    create_mode_network,
     first_of,
     load_integer_sketch,
+    load_mode_network,
     quantise_sketch,
     save_integer_sketch,
+    save_weights,
     sketch_logits,
-    sketch_reference,
+    weights_path,
 )
-from codecnn.models.zoo import weights_path
+from codecnn.models.integer_sketch import check_blocks, sketch_reference
 from codecnn.runs import read_json, write_json
 from tests.models.test_mode_sketch import _blocks, _logits
 

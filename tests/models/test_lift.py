@@ -8,7 +8,8 @@ import torch
 from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import create_model, lift, load_model, save_weights
-from codecnn.training.settings import FilterSettings, StartSettings
+from codecnn.training import FilterSettings
+from codecnn.training.settings import StartSettings
 from tests.helpers.networks import awaken, learn, random_picture
 from tests.helpers.training import train_filter
 

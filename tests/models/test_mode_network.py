@@ -8,8 +8,16 @@ import torch
 from scipy.special import softmax
 
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.models import create_mode_network, create_model, load_mode_network, load_model, save_weights
-from codecnn.models.families.mode_network import MODE_PLANES, excess_cost, mode_image, mode_loss, mode_side
+from codecnn.models import (
+    create_mode_network,
+    create_model,
+    excess_cost,
+    load_mode_network,
+    load_model,
+    mode_loss,
+    save_weights,
+)
+from codecnn.models.families.mode_network import MODE_PLANES, mode_image, mode_side
 from tests.helpers.networks import awaken, learn
 from tests.helpers.plain_blocks import convolve, linear, rdb, relu
 

@@ -5,9 +5,15 @@ import pytest
 import torch
 
 from codecnn.errors import ConfigError, ModelError
-from codecnn.intra.blocks import block_costs
-from codecnn.models import ModeSketch, create_mode_network, load_mode_network, save_weights
-from codecnn.models.zoo import list_mode_weights, weights_path
+from codecnn.intra import block_costs
+from codecnn.models import (
+    ModeSketch,
+    create_mode_network,
+    list_mode_weights,
+    load_mode_network,
+    save_weights,
+    weights_path,
+)
 
 SMALL = {"side": 8, "coefficients": 4, "hidden": 8}
 

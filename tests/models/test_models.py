@@ -10,6 +10,7 @@ import torch
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import (
+    QpModulation,
     complexity,
     complexity_table,
     create_model,
@@ -19,11 +20,11 @@ from codecnn.models import (
     named_outputs,
     peak_memory,
     prepare,
+    probe_planes,
     save_weights,
 )
 from codecnn.models._blocks import Block, InPlace
-from codecnn.models._conditioning import QpModulation
-from codecnn.models.activations import inference_peak, probe_planes, training_peak
+from codecnn.models.activations import inference_peak, training_peak
 from codecnn.models.fused import Scratch
 from codecnn.models.planes import KNOWN_PLANES
 from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_picture, random_planes, zoo_model

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from codecnn.models import create_model, revive, save_weights
-from codecnn.training.settings import FilterSettings, StartSettings
+from codecnn.training import FilterSettings
+from codecnn.training.settings import StartSettings
 from tests.helpers.networks import awaken
 from tests.helpers.training import train_filter
 

@@ -5,8 +5,7 @@ import torch
 
 from codecnn.errors import ModelError
 from codecnn.filtering import filter_outputs
-from codecnn.models import complexity, create_model, grow, load_model, prepare, save_weights
-from codecnn.models.roles import hidden_weights
+from codecnn.models import complexity, create_model, grow, hidden_weights, load_model, prepare, save_weights
 from tests.helpers.networks import awaken, random_picture, random_planes
 
 SMALL = {

@@ -13,8 +13,7 @@ import torch
 
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.evaluation import psnr
-from codecnn.evaluation.summarise import Results
+from codecnn.evaluation import Results, psnr
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
 from codecnn.models import (
@@ -22,12 +21,12 @@ from codecnn.models import (
     create_model,
     list_weights,
     load_model,
+    read_card,
     revive,
     save_weights,
     weights_path,
     zoo_cards,
 )
-from codecnn.models.card import read_card
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json
 from codecnn.video import Picture, VideoFormat, open_raw

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.interpolate import Akima1DInterpolator, PchipInterpolator
 
 from codecnn.errors import ConfigError, TableError
-from codecnn.quality.bdrate import bd_rate
+from codecnn.quality import bd_rate
 
 ANCHOR = [(6320.1, 41.25), (3010.7, 38.31), (1480.2, 35.42), (742.9, 32.68)]
 TEST = [(6322.4, 41.29), (3011.9, 38.38), (1480.9, 35.52), (743.3, 32.80)]

@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 from skimage.metrics import mean_squared_error, peak_signal_noise_ratio
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.quality.metrics import (
-    mean_psnr,
-    mse,
-    peak_value,
-    psnr,
-    psnr_of_mean_mse,
-    psnr_of_mse,
-    psnr_yuv_611,
-    psnr_yuv_mse,
-)
+from codecnn.quality import mean_psnr, mse, peak_value, psnr, psnr_of_mean_mse, psnr_of_mse, psnr_yuv_611, psnr_yuv_mse
 
 
 def _pair(bit_depth, shape=(37, 53), seed=0):

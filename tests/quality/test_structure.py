@@ -12,11 +12,9 @@ from skimage import data
 from skimage.metrics import structural_similarity
 
 from codecnn.errors import EncoderError, FormatError
-from codecnn.quality import structure
-from codecnn.quality.libvmaf import vmaf
-from codecnn.quality.structure import MIN_SIDE, SCALE_WEIGHTS, ms_ssim, ssim
-from codecnn.video import VideoFormat
-from codecnn.video.process import ffmpeg_path
+from codecnn.quality import MIN_SIDE, ms_ssim, ssim, structure, vmaf
+from codecnn.quality.structure import SCALE_WEIGHTS
+from codecnn.video import VideoFormat, ffmpeg_path
 from tests.helpers.clips import write_planes
 
 

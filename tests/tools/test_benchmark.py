@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.models import create_model, list_models
-from codecnn.models.card import as_card
+from codecnn.models import as_card, create_model, list_models
 from tools.bench import _all, _table, inference
 from tools.bench._peers import in_onnxruntime, in_openvino
 from tools.bench._rows import peak_mib, row
@@ -86,7 +85,7 @@ def test_other_rdns_are_taken_as_they_stand(options):
 def test_a_peer_gives_the_networks_picture(way, name, tmp_path):
     pytest.importorskip("onnx")
     pytest.importorskip(way)
-    from codecnn.models.export import export_onnx
+    from codecnn.models import export_onnx
 
     model = inference.awake(name)
     export_onnx(tmp_path / "m.onnx", model)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from codecnn.dataset.store import open_store
+from codecnn.dataset import open_store
 from tests.helpers.training import step_of, weights_of
 from tools import gpu
 

@@ -12,7 +12,7 @@ from skimage import data
 from torch import nn
 from torch.nn import functional as F
 
-from codecnn.dataset.store import Store, Unit, open_store
+from codecnn.dataset import Store, Unit, open_store
 from codecnn.models import create_model, named_outputs
 from codecnn.runs import sha256_file
 from codecnn.training import FilterSettings

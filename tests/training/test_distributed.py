@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from codecnn.dataset.loader import TrainingBatches
+from codecnn.dataset import TrainingBatches
 from codecnn.errors import ConfigError, StoppedError
 from codecnn.training import _fastest, distributed, loop
 from tests.helpers.networks import SMALL

@@ -14,17 +14,17 @@ from scipy.fft import dctn
 
 from codecnn.config import IntraModesConfig, bundled, load_config
 from codecnn.errors import ConfigError, MissingFileError, TableError
-from codecnn.intra import predict_modes, satd
-from codecnn.intra.blocks import block_costs
-from codecnn.labels.sources import file_inputs, read_inputs, store_inputs
-from codecnn.labels.table import LabelSettings, write_labels
+from codecnn.intra import block_costs, predict_modes, satd
+from codecnn.labels import LabelSettings, read_inputs
+from codecnn.labels.sources import file_inputs, store_inputs
+from codecnn.labels.table import write_labels
 from codecnn.models import create_mode_network, load_mode_network
 from codecnn.models.families.mode_network import mode_image, mode_side
 from codecnn.training import LoopSettings, train_task
+from codecnn.training.intra_modes import costs_of, intra_modes_task, soft_targets
 from codecnn.training.intra_modes._cache import ALL, open_labels
-from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, costs_of, network_input, transpose
+from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, network_input, transpose
 from codecnn.training.intra_modes._score import prepare_validation, score_modes
-from codecnn.training.intra_modes._task import intra_modes_task, soft_targets
 from tests.helpers.commands import result_of
 from tests.models.test_mode_network import SMALL, awaken
 

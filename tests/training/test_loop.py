@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from codecnn.dataset.loader import TrainingBatches
+from codecnn.dataset import TrainingBatches
 from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from codecnn.models import create_model
-from codecnn.models.roles import hidden_weights, modulation_parameters
+from codecnn.models import create_model, hidden_weights, modulation_parameters
 from codecnn.training import FilterSettings
 from codecnn.training._optimiser import ConvolutionMuon, make_optimiser
 

@@ -9,15 +9,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.fft import dctn
 from scipy.linalg import hadamard
 
-from codecnn.dataset.loader import TrainingBatches
+from codecnn.dataset import TrainingBatches
 from codecnn.errors import ConfigError
 from codecnn.models import create_model, named_outputs
 from codecnn.models.planes import RESIDUAL_SCALE
 from codecnn.training import FilterSettings, filter_loss
 from codecnn.training._forward import Autocast, compiled
+from codecnn.training.filter import filter_task
 from codecnn.training.filter._losses import CHARBONNIER_EPSILON
 from codecnn.training.filter._show import show_filtering
-from codecnn.training.filter._task import filter_task
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.toy_task import run_toy
 from tests.helpers.training import Around, lines, rows, train_filter, weights_of

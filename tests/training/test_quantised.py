@@ -9,14 +9,12 @@ import torch
 from codecnn.config import checked
 from codecnn.errors import ConfigError
 from codecnn.filtering import load_filter
-from codecnn.filtering.integer import ExactFilter, engines, load_integer
+from codecnn.filtering.integer import EightBitNetwork, ExactFilter, engines, load_integer
 from codecnn.filtering.integer._calibrate import reach, spread
 from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._mixed import mixture
-from codecnn.filtering.integer.aware import EightBitNetwork
 from codecnn.filtering.integer.file import picture_of
-from codecnn.models import create_model, load_model, named_outputs, save_weights
-from codecnn.models.inference import build_graph
+from codecnn.models import build_graph, create_model, load_model, named_outputs, save_weights
 from codecnn.training import FilterSettings
 from codecnn.training.filter import filter_task
 from codecnn.training.filter._validate import psnr_gains

@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from codecnn.config import checked
-from codecnn.dataset.loader import TrainingBatches
+from codecnn.dataset import TrainingBatches
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import FloatFilter, filter_luma, load_filter
 from codecnn.models import create_model, load_model, save_weights
-from codecnn.training import FilterSettings, filter_loss, warmup_cosine
+from codecnn.training import FilterSettings, Trainer, filter_loss, warmup_cosine
 from codecnn.training.filter import filter_task
 from codecnn.training.filter._teacher import Teacher, original_share
-from codecnn.training.loop import Trainer
 from codecnn.training.settings import ComponentSettings, TeacherSettings
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import rows, train_filter, weights_of

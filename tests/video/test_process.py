@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codecnn.errors import DiskFullError, EncoderError, ToolMissingError
-from codecnn.video.process import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path, require_encoder, run
+from codecnn.video import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path, require_encoder, run
 
 
 def script(text: str) -> list[str]:

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec.blocks.vvc_partition import stream_table
-from codecnn.video.process import ffmpeg_path, run
-from codecnn.vvc.pictures import read_pictures
+from codecnn.codec import stream_table
+from codecnn.video import ffmpeg_path, run
+from codecnn.vvc import read_pictures
 from tests.vvc.test_partition import ALL_INTRA, LOW_DELAY, RANDOM_ACCESS, assert_partition, code
 
 WIDTH, HEIGHT = 136, 104

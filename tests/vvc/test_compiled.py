@@ -8,7 +8,7 @@ import pytest
 
 MODULE = """
 import sys
-from codecnn.vvc.compiled import compiled, compiled_entry, compiled_once
+from codecnn.vvc.jit import compiled, compiled_entry, compiled_once
 
 @compiled
 def doubled(x):

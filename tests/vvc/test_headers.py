@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from codecnn.errors import FormatError
-from codecnn.vvc import nal
+from codecnn.vvc import SCAN, SequenceParameterSet, nal, read_pictures
 from codecnn.vvc.bits import Bits
 from codecnn.vvc.contexts import initial_contexts
 from codecnn.vvc.nal import nal_units
-from codecnn.vvc.pictures import read_pictures
 from codecnn.vvc.ref_lists import list_pocs
-from codecnn.vvc.scans import SCAN, SCAN_INDEX
-from codecnn.vvc.sps import SequenceParameterSet
+from codecnn.vvc.scans import SCAN_INDEX
 from codecnn.vvc.tiles import ADDRESS, ENDS, FIRST_IN_ROW, TILE, Rectangle, TileGrid, slice_ctus, slice_parts
 
 

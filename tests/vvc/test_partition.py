@@ -9,17 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec.blocks.files import read_blocks
-from codecnn.codec.blocks.planes import ctu_depths
-from codecnn.codec.blocks.table import CHROMA, LUMA, BlockTable
-from codecnn.codec.blocks.vvc_partition import stream_info, stream_table
+from codecnn.codec import LUMA, BlockTable, ctu_depths, read_blocks, stream_info, stream_table
+from codecnn.codec.blocks.table import CHROMA
 from codecnn.errors import CodecnnError, FormatError, MissingFileError
-from codecnn.video import read_still
-from codecnn.video.process import ffmpeg_path
-from codecnn.video.process import run as run_program
-from codecnn.vvc.coding_units import coding_units
-from codecnn.vvc.pictures import read_pictures
-from codecnn.vvc.state import CU_COLUMNS
+from codecnn.video import ffmpeg_path, read_still
+from codecnn.video import run as run_program
+from codecnn.vvc import CU_COLUMNS, coding_units, read_pictures
 from tests.helpers.block_tables import as_rows
 from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED, listed, vtm_rows

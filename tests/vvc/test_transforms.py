@@ -9,12 +9,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from codecnn.codec import stream_table, stream_transform_blocks, write_transform_blocks
 from codecnn.codec.blocks.table import ALL_COLUMNS
-from codecnn.codec.blocks.transform_blocks import stream_transform_blocks, write_transform_blocks
-from codecnn.codec.blocks.vvc_partition import stream_table
-from codecnn.vvc.coding_units import coding_units
-from codecnn.vvc.state import CU_COLUMNS, DCT2, DCT8, DST7, TRANSFORM_COLUMNS
-from codecnn.vvc.transform_blocks import BLOCK_COLUMNS, transform_blocks
+from codecnn.vvc import BLOCK_COLUMNS, CU_COLUMNS, TRANSFORM_COLUMNS, coding_units, transform_blocks
+from codecnn.vvc.state import DCT2, DCT8, DST7
 from tests.helpers.commands import result_of
 from tests.helpers.golden import SHARED
 from tests.helpers.intra_pictures import GoldenPicture, golden_pictures, intra_pictures

@@ -26,7 +26,7 @@ from codecnn import __version__
 from codecnn.errors import CodecnnError
 from codecnn.models import zoo_cards
 from codecnn.runs import read_json, write_json, write_text
-from codecnn.video.process import ffmpeg_identity, ffmpeg_path
+from codecnn.video import ffmpeg_identity, ffmpeg_path
 from tools.bench._table import document
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,10 +20,9 @@ import skimage.data
 from skimage.io import imsave
 
 from codecnn.config import checked
-from codecnn.dataset.build import build_store
-from codecnn.dataset.recipe import Recipe
+from codecnn.dataset import Recipe, build_store
 from codecnn.runs import write_text
-from codecnn.video.process import ffmpeg_path
+from codecnn.video import ffmpeg_path
 from tools.bench._rows import Row, row
 
 

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import FloatFilter
 from codecnn.filtering.integer import (
     ExactFilter,
@@ -33,9 +32,8 @@ from codecnn.filtering.integer import (
     quantise,
     quantise_eight,
 )
-from codecnn.models import FilterNetwork, create_model, list_models
-from codecnn.models.inference import build_graph
-from codecnn.models.planes import CHROMA_PLANES
+from codecnn.models import CHROMA_PLANES, FilterNetwork, build_graph, create_model, list_models
+from codecnn.planes import QP_SCALE
 from codecnn.video import Picture
 from tools.bench._peers import PRECISIONS, in_onnxruntime, in_openvino
 from tools.bench._rows import Row, row, seconds

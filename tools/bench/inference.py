@@ -28,10 +28,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.filtering import FloatFilter, in_tiles
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs
 from codecnn.models.families.rdn import RDN
+from codecnn.planes import QP_SCALE
 from tools.bench._peers import Planes, in_onnxruntime, in_openvino
 from tools.bench._rows import Row, peak_mib, row
 from tools.bench.tiles import awake
@@ -143,7 +143,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "onnxruntime" in ways:
-            from codecnn.models.export import export_onnx
+            from codecnn.models import export_onnx
 
             export_onnx(folder / "network.onnx", awake(args.network))
             options += ["--onnx", str(folder / "network.onnx")]

@@ -22,14 +22,14 @@ import numpy as np
 import scipy.fft
 import skimage.data
 
-from codecnn.codec.base import CodecSettings
+from codecnn.codec import CodecSettings
 from codecnn.codec.encoders.libvvenc import encode_argv
+from codecnn.intra import block_positions, blocks_at, reference_lines
 from codecnn.intra.blocks import block_costs_reference
 from codecnn.intra.predict_reference import predict_modes_reference
-from codecnn.intra.references import block_positions, blocks_at, reference_lines
-from codecnn.labels.table import LabelSettings, Source, label_pictures
-from codecnn.video import VideoFormat, open_video
-from codecnn.video.process import ffmpeg_path
+from codecnn.labels import LabelSettings, Source
+from codecnn.labels.table import label_pictures
+from codecnn.video import VideoFormat, ffmpeg_path, open_video
 from tools.bench._rows import Row, row, seconds
 
 REFERENCE_ROWS = 128

@@ -23,8 +23,8 @@ from torch import nn
 
 from codecnn.config import FilterConfig, NetworkConfig
 from codecnn.runs import append_jsonl, read_jsonl
-from codecnn.training import CHECKPOINT, FilterSettings, train
-from codecnn.training.task import Task, ValidationResult
+from codecnn.training import CHECKPOINT, FilterSettings, Task, train
+from codecnn.training.task import ValidationResult
 
 CURVE = "curve.jsonl"
 COLOURS = {"plain": "C0", "taught": "C1"}

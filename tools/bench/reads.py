@@ -22,10 +22,8 @@ import numpy.typing as npt
 import skimage.data
 import torch
 
-from codecnn.dataset.loader import CtuPatches, TrainingBatches, iterate
-from codecnn.dataset.patches import Patch, PatchReader, copy_window
-from codecnn.dataset.resident import ResidentBatches
-from codecnn.dataset.store import Unit, open_store
+from codecnn.dataset import CtuPatches, Patch, PatchReader, ResidentBatches, TrainingBatches, Unit, iterate, open_store
+from codecnn.dataset.patches import copy_window
 from codecnn.video import VideoFormat
 from tools.bench._rows import Row, row
 

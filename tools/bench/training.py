@@ -27,13 +27,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.dataset.loader import TrainingBatches
-from codecnn.dataset.store import Unit
+from codecnn.dataset import TrainingBatches, Unit
 from codecnn.models import complexity, create_model
+from codecnn.planes import QP_SCALE
 from codecnn.runs import read_jsonl, write_jsonl
-from codecnn.training import FilterSettings, train_task
-from codecnn.training.checkpoint import LOG, METRICS
+from codecnn.training import LOG, FilterSettings, train_task
+from codecnn.training.checkpoint import METRICS
 from codecnn.training.filter import FilterTask
 from tools.bench._rows import Row, row
 from tools.bench.reads import make_units

@@ -1,6 +1,6 @@
 """Planes of block statistics: a column painted by sample, the depths of CTUs, and 4x4 cells for networks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -8,16 +8,8 @@ import numpy.typing as npt
 
 from codecnn.codec.blocks.table import ALL_COLUMNS, LUMA, UNKNOWN, BlockTable
 from codecnn.errors import TableError
+from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE, CELL_PLANES, TRANSFORM_PLANES, CellArray
 from codecnn.quality import ctu_means
-
-BLOCK_PLANES: tuple[str, ...] = ("depth", "qp", "pred_mode", "intra_mode", "partition")
-"""The planes in their order: columns of `BlockTable`, and `partition`, the edges of the CUs."""
-
-TRANSFORM_PLANES: tuple[str, ...] = ("cbf_y", "ts_y", "mts", "tr_hor", "tr_ver", "lfnst", "bdpcm")
-"""What luma's transforms are in each CU, in the order of files: columns of `BlockTable` that VVC bitstreams tell."""
-
-BLOCK_SIZE = 4
-"""Side of a cell in luma samples: the smallest CU of VVC (H.266 clause 7.4.3.4); HEVC's is 8."""
 
 LEFT_EDGE, TOP_EDGE = 1, 2
 """Bits of `partition`: a CU begins at the left or the top side of the cell."""
@@ -131,3 +123,24 @@ def ctu_depths(
     rows, columns = np.arange(0, height, ctu_size), np.arange(0, width, ctu_size)
     largest = np.maximum.reduceat(np.maximum.reduceat(plane, columns, axis=1), rows, axis=0)
     return ctu_means(plane, ctu_size), largest.ravel()
+
+
+def drawn_cells(table: BlockTable, poc: int, width: int, height: int, names: Iterable[str]) -> dict[str, CellArray]:
+    """Draw planes of the coding tree of one picture.
+
+    Args:
+        table: CUs of the coded pictures.
+        poc: Picture order count of the picture.
+        width: Width of the picture in luma samples.
+        height: Height of the picture in luma samples.
+        names: Planes to draw, of `codecnn.planes.TREE_PLANES`.
+
+    Returns:
+        Planes by name, int8, shape (ceil(height / 4), ceil(width / 4)).
+    """
+    wanted = {name: CELL_PLANES[name] for name in names}
+    columns = list(dict.fromkeys(column for plane in wanted.values() for column in plane.columns))
+    if not columns:
+        return {}
+    cells = dict(zip(columns, block_planes(table, [poc], width, height, columns)[0], strict=True))
+    return {name: plane.combine(cells.__getitem__) for name, plane in wanted.items()}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from codecnn.errors import TableError
-from codecnn.vvc.state import TRANSFORM_COLUMNS
+from codecnn.vvc import TRANSFORM_COLUMNS
 
 LUMA, CHROMA = 0, 1
 """Values of the `channel` column in memory; files spell them as in `CHANNEL_NAMES`."""

@@ -30,7 +30,7 @@ def stream_transform_blocks(path: Path | str) -> pa.Table:
     CUs without a transform tree, skipped ones and palettes, have no row. Raises as `stream_table`.
     """
     # numba takes half a second to import, which headers do not need.
-    from codecnn.vvc.transform_blocks import BLOCK_COLUMNS, transform_blocks
+    from codecnn.vvc import BLOCK_COLUMNS, transform_blocks
 
     rows, poc = of_shown_pictures(Path(path), transform_blocks, len(BLOCK_COLUMNS))
     columns = {"poc": pa.array(poc), "component": pa.array(np.array(COMPONENTS, dtype=object)[rows[:, 0]], pa.string())}

@@ -12,9 +12,7 @@ import numpy.typing as npt
 from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import ALL_COLUMNS, BlockTable
 from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.vvc.pictures import Picture, read_pictures
-from codecnn.vvc.sps import CHROMA_FORMATS
-from codecnn.vvc.state import CU_COLUMNS
+from codecnn.vvc import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
 
 SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
 """Names of VVC elementary streams."""
@@ -116,7 +114,7 @@ def stream_units(path: Path) -> list[npt.NDArray[np.int32]]:
 
     Raises as `stream_table`.
     """
-    from codecnn.vvc.coding_units import coding_units
+    from codecnn.vvc import coding_units
 
     return rows_of(coding_units, _read(path, str(path)), str(path))
 
@@ -131,7 +129,7 @@ def of_shown_pictures(path: Path, read: Callable[[Picture], Rows], columns: int)
 
 def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
     # numba takes half a second to import, which headers do not need.
-    from codecnn.vvc.coding_units import coding_units
+    from codecnn.vvc import coding_units
 
     return table_of_units(*_shown(pictures, name, coding_units, len(CU_COLUMNS)))
 
@@ -148,7 +146,7 @@ def _shown(
 
 
 def table_of_units(units: npt.NDArray[np.int32], poc: npt.NDArray[np.int32]) -> BlockTable:
-    """The table of coding units (n, columns) as `codecnn.vvc.coding_units` reads them, in pictures `poc` of (n,)."""
+    """The table of coding units (n, columns) as `codecnn.vvc.parsed_units` reads them, in pictures `poc` of (n,)."""
     columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
     columns["depth"] = columns["qt_depth"] + columns["mt_depth"]
     return BlockTable(**{name: columns[name] for name in ALL_COLUMNS})

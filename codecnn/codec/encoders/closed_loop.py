@@ -24,9 +24,8 @@ from codecnn.codec.encoders.in_loop import LoopFilter
 from codecnn.codec.encoders.jvet import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.errors import EncoderError
-from codecnn.quality.metrics import psnr
-from codecnn.video import Picture, VideoFormat, convert, create_video, open_raw
-from codecnn.video.process import ffmpeg_path, run
+from codecnn.quality import psnr
+from codecnn.video import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
 
 REFERENCE_QP = 10
 """Slice QP of the first picture of a stream of two; still lower ones overflow the buffer that ffmpeg gives libvvenc."""

@@ -16,8 +16,7 @@ from codecnn.codec.encoders.programs import About, EncoderProgram, Job, about, c
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.errors import ConfigError, EncoderError, FormatError
 from codecnn.runs import write_text
-from codecnn.video import VideoFormat, open_raw
-from codecnn.video.process import ffmpeg_identity, ffmpeg_path, run
+from codecnn.video import VideoFormat, ffmpeg_identity, ffmpeg_path, open_raw, run
 
 DECODER_VERSION = r"(\w+(?: software:)? Decoder Version \[?[\w.-]+\]?|[Vv][Vv]de[cC]\w*\b.*? version:? +v?\d\S*)"
 """The banners of DecoderApp, TAppDecoder and vvdecapp."""

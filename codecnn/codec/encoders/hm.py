@@ -28,7 +28,7 @@ def _coding_tree(ctu_size: int) -> dict[str, str]:
     }
 
 
-HM = EncoderProgram(
+HM: EncoderProgram = EncoderProgram(
     name="hm",
     title="HM",
     encoders=("TAppEncoderStatic", "TAppEncoder"),

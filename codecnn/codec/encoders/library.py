@@ -4,8 +4,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from codecnn.video import VideoFormat
-from codecnn.video.process import ffmpeg_identity, require_encoder, run
+from codecnn.video import VideoFormat, ffmpeg_identity, require_encoder, run
 
 
 @functools.cache

@@ -17,8 +17,7 @@ from codecnn.codec.encoders.limits import check_ctu_size, check_even, check_para
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.runs import write_text
-from codecnn.video import VideoFormat
-from codecnn.video.process import ffmpeg_path, require_encoder, run
+from codecnn.video import VideoFormat, ffmpeg_path, require_encoder, run
 
 PRESETS = ("faster", "fast", "medium", "slow", "slower")
 CTU_SIZES = (32, 64, 128)

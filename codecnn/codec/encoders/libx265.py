@@ -21,8 +21,7 @@ from codecnn.codec.encoders.library import joined, library_identity, raw_input
 from codecnn.codec.encoders.limits import check_depth, check_even, check_hevc, check_params, check_preset
 from codecnn.errors import ConfigError, EncoderError, MissingFileError
 from codecnn.runs import write_text
-from codecnn.video import Video, VideoFormat, open_raw
-from codecnn.video.process import ffmpeg_path, require_encoder, run
+from codecnn.video import Video, VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
 _PRESETS = "ultrafast superfast veryfast faster fast medium slow slower veryslow placebo"
 PRESETS = tuple(_PRESETS.split())

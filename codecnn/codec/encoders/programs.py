@@ -11,8 +11,7 @@ from typing import Literal
 from codecnn.codec.base import CodecSettings
 from codecnn.errors import ConfigError, MissingFileError, ToolMissingError
 from codecnn.runs import sha256_file
-from codecnn.video import VideoFormat
-from codecnn.video.process import output_of
+from codecnn.video import VideoFormat, output_of
 
 _OPTION = re.compile(r"^ +(?:-[\w-]+, *)? *--([\w-]+)", re.MULTILINE)
 """A line of the help text: "  -q, --QP  description" (doHelpOpt of program_options_lite.cpp, in VTM, HM and vvenc)."""

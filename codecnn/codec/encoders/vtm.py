@@ -35,7 +35,7 @@ def vtm_arguments(job: Job) -> list[str]:
     return model_arguments(job, own, FILTERS_OFF, BITSTREAM)
 
 
-VTM = EncoderProgram(
+VTM: EncoderProgram = EncoderProgram(
     name="vtm",
     title="VTM",
     encoders=("EncoderAppStatic", "EncoderApp"),

@@ -70,7 +70,7 @@ def vvenc_arguments(job: Job) -> list[str]:
     ]
 
 
-VVENC = EncoderProgram(
+VVENC: EncoderProgram = EncoderProgram(
     name="vvencapp",
     title="vvenc",
     encoders=("vvencapp", "vvencFFapp"),

@@ -4,8 +4,6 @@
 and BD-rates; docs/inloop.md says what they are. `closed_loop` approximates them where there is no such library.
 """
 
-from codecnn.evaluation.in_loop._closed_loop import ClosedLoop, closed_loop
-from codecnn.evaluation.in_loop._results import CHAINS, LoopResults, rates_of
-from codecnn.evaluation.in_loop._sweep import evaluate_in_loop
+import lazy_loader
 
-__all__ = ["CHAINS", "ClosedLoop", "LoopResults", "closed_loop", "evaluate_in_loop", "rates_of"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

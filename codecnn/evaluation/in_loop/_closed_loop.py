@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
-from codecnn.codec.encoders.closed_loop import code_closed_loop
+from codecnn.codec import CodecSettings, CodedPicture, code_closed_loop, coded_format
 from codecnn.errors import ConfigError
 from codecnn.evaluation.in_loop._coding import LoopPicture, LoopStream, filtered_behind, loop_picture
 from codecnn.evaluation.in_loop._results import LoopRow, make_rows
 from codecnn.evaluation.measure import Entry
-from codecnn.filtering import Decisions, Filtered, filter_and_decide, slice_type_beside
-from codecnn.filtering.in_loop import check_served
+from codecnn.filtering import Decisions, Filtered, check_served, filter_and_decide, slice_type_beside
 from codecnn.runs import atomic_path
 from codecnn.video import Picture, Video, create_video
 

@@ -10,21 +10,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
-from codecnn.codec.encoders.in_loop import DECISIONS, code_in_loop
-from codecnn.codec.encoders.vvenc_library import VvencLibrary
+from codecnn.codec import DECISIONS, CodecSettings, CodedPicture, VvencLibrary, code_in_loop, coded_format
 from codecnn.evaluation.measure import Entry
 from codecnn.filtering import (
     Decision,
     Decisions,
     Filtered,
+    check_served,
     filter_and_decide,
     sequence_pays,
     slice_type_beside,
     write_decisions,
 )
-from codecnn.filtering.in_loop import check_served
-from codecnn.quality.metrics import mse
+from codecnn.quality import mse
 from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, convert, create_video, open_raw
 

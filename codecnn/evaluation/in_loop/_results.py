@@ -12,8 +12,7 @@ from codecnn.evaluation.in_loop._coding import LoopStream
 from codecnn.evaluation.write import write_csv
 from codecnn.filtering import Decisions
 from codecnn.filtering.decisions import chroma_weight, rd_lambda
-from codecnn.quality.bdrate import MIN_POINTS, bd_rate
-from codecnn.quality.metrics import mean_psnr
+from codecnn.quality import MIN_POINTS, bd_rate, mean_psnr
 from codecnn.runs import write_json, write_text
 from codecnn.video import VideoFormat
 

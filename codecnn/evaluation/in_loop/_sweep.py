@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, coded_format
-from codecnn.codec.encoders.vvenc_library import VvencLibrary
+from codecnn.codec import CodecSettings, VvencLibrary, coded_format
 from codecnn.errors import ConfigError
 from codecnn.evaluation.in_loop._coding import Coder, as_sequence
 from codecnn.evaluation.in_loop._results import (

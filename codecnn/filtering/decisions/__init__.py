@@ -5,19 +5,6 @@ and `count_decisions` tell what was decided. `rd_lambda`, `chroma_weight`, `flag
 the encoder's figures.
 """
 
-from codecnn.filtering.decisions._picture import CTU_SIZES, Decision, decide_picture, sequence_pays
-from codecnn.filtering.decisions._rate_distortion import choose_flags, chroma_weight, flag_bits, rd_lambda
-from codecnn.filtering.decisions._statistics import count_decisions, write_decisions
+import lazy_loader
 
-__all__ = [
-    "CTU_SIZES",
-    "Decision",
-    "choose_flags",
-    "chroma_weight",
-    "count_decisions",
-    "decide_picture",
-    "flag_bits",
-    "rd_lambda",
-    "sequence_pays",
-    "write_decisions",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

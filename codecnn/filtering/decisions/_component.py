@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from codecnn.filtering._base import Array
 from codecnn.filtering.decisions._rate_distortion import BoolArray, choose_flags, flag_bits
-from codecnn.quality.grid import ctu_sums
+from codecnn.quality import ctu_sums
 
 Floats = npt.NDArray[np.float64]
 Mode = Literal["off", "on", "ctu"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.codec.blocks.vtm_writer import write_block_values
+from codecnn.codec import write_block_values
 from codecnn.filtering.decisions._component import SCALE_ONE, SCALE_RANGE
 from codecnn.filtering.decisions._picture import Decision, sequence_pays
-from codecnn.quality.grid import ctu_grid
+from codecnn.quality import ctu_grid
 
 
 def write_decisions(path: Path | str, decisions: Sequence[Decision], width: int, height: int, ctu: int) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.filtering._base import decoded_planes
 from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import unit_planes
 from codecnn.filtering.integer._grid import FINE, UNSIGNED, Grid, cells, linked, spans, together
-from codecnn.models.graph.nodes import Array, Graph, run
+from codecnn.models.graph import Array, Graph, run
 
 TILE = 256
 PICTURES = 4

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from codecnn.dataset.store import Store, Unit
+from codecnn.dataset import Store, Unit
 from codecnn.filtering.integer._calibrate import PICTURES, magnitudes, reach, spread
 from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._mixed import LOSS, mixture
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._quantisation import MAX_ACCUMULATOR_BITS, quantise
-from codecnn.models import Card, FilterNetwork
-from codecnn.models.inference import build_graph
+from codecnn.models import Card, FilterNetwork, build_graph
 from codecnn.runs import provenance
 
 MIN_BIT_DEPTH = 10

@@ -13,7 +13,7 @@ from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._grid import Grid, cells, linked, spans, together
 from codecnn.filtering.integer._network import FLOAT32_EXACT, MAX_FINER, MAX_SHIFT, IntegerNetwork
 from codecnn.filtering.integer._rounding import Moments, whole_weights
-from codecnn.models.graph.nodes import Array, Graph, Node
+from codecnn.models.graph import Array, Graph, Node
 
 MAX_FRACTION = 28
 

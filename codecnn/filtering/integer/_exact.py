@@ -14,7 +14,7 @@ from codecnn.filtering._tile_memory import TileMemory, measured
 from codecnn.filtering.integer._fast import FastNetwork, exact_arithmetic
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._rows import RowNetwork, goes_in_rows
-from codecnn.models.planes import CHROMA_PLANES
+from codecnn.models import CHROMA_PLANES
 from codecnn.video import Picture
 
 Engine = Literal["float32", "float64", "int8"]

@@ -16,9 +16,8 @@ from torch.nn import functional as F
 from codecnn.filtering.integer._network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
 from codecnn.filtering.integer._parts import Sums, by_parts
 from codecnn.filtering.integer._passes import Ending, first_saturated, modulated, saturated, summed
-from codecnn.models.fused import add_convolution
-from codecnn.models.graph.nodes import MOVES, Node, Operation, cropped, same_padding, walk
-from codecnn.models.planes import SAMPLE_PLANES
+from codecnn.models import SAMPLE_PLANES, add_convolution
+from codecnn.models.graph import MOVES, Node, Operation, cropped, same_padding, walk
 
 _DIRECT = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
 """oneDNN's convolution, which PyTorch's compiler uses. PyTorch itself takes another, half as fast, for one thread's."""

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from codecnn.codec.plane_sources import SLICE_TYPE_PLANE
 from codecnn.errors import ModelError
 from codecnn.filtering.integer._grid import moved
-from codecnn.models.graph.nodes import MOVES, Array, Graph, Node
+from codecnn.models.graph import MOVES, Array, Graph, Node
+from codecnn.planes import SLICE_TYPE_PLANE
 
 
 def fused(graph: Graph) -> Graph:

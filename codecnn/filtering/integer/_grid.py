@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codecnn.errors import ModelError
-from codecnn.models.graph.nodes import Array, Graph, Node
+from codecnn.models.graph import Array, Graph, Node
 
 Bounds = tuple[int, int]
 SIGNED, UNSIGNED, WIDE = (-128, 127), (0, 255), (-4095, 4095)

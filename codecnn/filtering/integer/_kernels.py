@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.models.graph.nodes import Array
-from codecnn.vvc.compiled import compiled, compiled_entry
+from codecnn.models.graph import Array
+from codecnn.vvc import compiled, compiled_entry
 
 
 @compiled

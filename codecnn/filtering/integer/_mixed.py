@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.filtering._base import components, decoded_planes
 from codecnn.filtering._frame import in_full_scale, in_tiles, plane_tensors
 from codecnn.filtering._inputs import unit_planes
@@ -23,8 +23,8 @@ from codecnn.filtering.integer._fast import FastNetwork
 from codecnn.filtering.integer._grid import FINE, Bounds, Grid
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._rounding import Moments, moments
-from codecnn.models.graph.nodes import MOVES, Array, Graph, Node, run
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models.graph import MOVES, Array, Graph, Node, run
 
 LOSS = 0.004
 """dB that bytes may cost in the mean over the calibration's pictures, unless it is told otherwise."""

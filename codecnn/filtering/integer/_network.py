@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.errors import ModelError
-from codecnn.models.graph.nodes import GRAPH_TENSORS, GRAPH_VALUES, Graph, Node
+from codecnn.models.graph import GRAPH_TENSORS, GRAPH_VALUES, Graph, Node
 
 Ints = npt.NDArray[np.int64]
 

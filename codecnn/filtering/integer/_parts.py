@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from codecnn.models.fused import GROUP_WIDTH
-from codecnn.models.graph.nodes import Graph, Node
+from codecnn.models import GROUP_WIDTH
+from codecnn.models.graph import Graph, Node
 
 Names = tuple[str, ...]
 Reads = Mapping[str, Names]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.models.graph.nodes import Array
+from codecnn.models.graph import Array
 
 _SMALL = 2**18
 """Elements that one thread is done with before others have begun."""

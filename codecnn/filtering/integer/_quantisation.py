@@ -18,7 +18,7 @@ from codecnn.filtering.integer._network import (
     by_weight,
     node_range,
 )
-from codecnn.models.graph.nodes import Array, Graph, Node
+from codecnn.models.graph import Array, Graph, Node
 
 ACCUMULATOR_BITS = 25
 """Sums below 2^24 in magnitude: all of them are float32 numbers, so float32 convolutions are exact."""

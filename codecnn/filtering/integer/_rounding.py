@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.models.graph.nodes import Node, same_padding
+from codecnn.models.graph import Node, same_padding
 
 _WINDOWS = 1024
 """Of so many windows of a picture's tensor the moments are taken, at even distances."""

@@ -26,8 +26,8 @@ from codecnn.filtering.integer._row_tables import (
     WHOLE,
     WORDS,
 )
-from codecnn.models.graph.nodes import Array
-from codecnn.vvc.compiled import compiled, compiled_entry, pointer, source_digest
+from codecnn.models.graph import Array
+from codecnn.vvc import compiled, compiled_entry, pointer, source_digest
 
 
 @compiled

@@ -11,7 +11,7 @@ from codecnn.errors import ModelError
 from codecnn.filtering.integer._emit import HALVES_ZERO, LANES
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer._row_tables import BYTES, FLOATS, HALVES, OWN, SIZE, SPLIT, WHOLE, WORDS
-from codecnn.models.graph.nodes import Array, Node
+from codecnn.models.graph import Array, Node
 
 MOST_OF_A_ROW = 64
 """Bytes of a row of a tile, at most."""

@@ -34,8 +34,8 @@ from codecnn.filtering.integer._row_tables import (
     Part,
     Tap,
 )
-from codecnn.models.graph.nodes import Array, Node
-from codecnn.vvc.compiled import COMPILED
+from codecnn.models.graph import Array, Node
+from codecnn.vvc import COMPILED
 
 
 class RowNetwork(FastNetwork):

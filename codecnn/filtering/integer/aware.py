@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.filtering.integer._calibrate import reach, spread
 from codecnn.filtering.integer._convert import bit_depth_for
 from codecnn.filtering.integer._eight import as_integers, layer_of
@@ -22,10 +21,9 @@ from codecnn.filtering.integer._fused import fused
 from codecnn.filtering.integer._grid import Grid, spans
 from codecnn.filtering.integer._mixed import mixture
 from codecnn.filtering.integer._network import IntegerNetwork
-from codecnn.models.base import Filtered, FilterNetwork
-from codecnn.models.graph.nodes import MOVES, Graph, Node, cropped, same_padding, walk
-from codecnn.models.inference import build_graph
-from codecnn.models.planes import centred
+from codecnn.models import Filtered, FilterNetwork, build_graph, centred
+from codecnn.models.graph import MOVES, Graph, Node, cropped, same_padding, walk
+from codecnn.planes import QP_SCALE
 
 
 class EightBitNetwork(FilterNetwork):

@@ -19,9 +19,8 @@ from codecnn.errors import CodecnnError, MissingFileError, ModelError
 from codecnn.filtering.integer._exact import ExactFilter, engines
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer.reference import filter_reference
-from codecnn.models.card import Card, as_card, card_path, check_described
-from codecnn.models.graph.nodes import Array, Graph, Node
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, Card, as_card, card_path, check_described
+from codecnn.models.graph import Array, Graph, Node
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 from codecnn.video import Picture
 

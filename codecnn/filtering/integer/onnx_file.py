@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ModelError
 from codecnn.filtering.integer._network import IntegerNetwork
 from codecnn.filtering.integer.reference import run_reference
-from codecnn.models.graph.nodes import MOVES, Array, Node
-from codecnn.models.graph.onnx_file import Writer, convolution, cropped, moved, qp_plane, run_onnx
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models.graph import MOVES, Array, Node, Writer, convolution, crop_node, moved, qp_plane, run_onnx
+from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.runs import atomic_path
 
 CHECKED = ((40, 64, 22), (24, 32, 37))
@@ -193,7 +192,7 @@ class _Exact:
         scaled = writer.add("Mul", f"{name}.scaled", x, writer.by_qp(f"{name}.gain", gain[:, None]))
         change = writer.add("Round", f"{name}.change", scaled)
         if len(node.inputs) == 2:
-            base = cropped(writer, f"{name}.base", f"{node.inputs[1]}.scaled", node.values["crop"])
+            base = crop_node(writer, f"{name}.base", f"{node.inputs[1]}.scaled", node.values["crop"])
         else:
             base = writer.constant(f"{name}.base", float(1 << (bit_depth - 1)))
         samples = writer.add("Add", f"{name}.sum", change, base)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.filtering.integer._network import IntegerNetwork, Ints, check_bit_depth, finest, gain_shift, half
-from codecnn.models.graph.nodes import Node, same_padding, walk
-from codecnn.models.planes import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models.graph import Node, same_padding, walk
 
 Array = npt.NDArray[Any]
 Observe = Callable[[str, Ints], None]

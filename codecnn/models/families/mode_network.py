@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
 from codecnn.models._blocks import check_counts
 from codecnn.models._dense import RDB
 from codecnn.models.families.mode_sketch import ModeSketch
+from codecnn.planes import QP_SCALE
 
 MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")
 """Planes of `mode_image`; the directions are the modes 2, 18, 34, 50 and 66 of VVC, 2, 10, 18, 26 and 34 of HEVC."""

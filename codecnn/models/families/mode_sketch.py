@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.codec.base import QP_SCALE
 from codecnn.errors import ModelError
-from codecnn.intra import dct_matrix, predict_modes
-from codecnn.intra.modes import MODE_COUNT, check_block
+from codecnn.intra import MODE_COUNT, check_block, dct_matrix, predict_modes
 from codecnn.models._blocks import check_counts
+from codecnn.planes import QP_SCALE
 
 FLAT = 2.0**-16
 """Mean excess, in units of full scale, below which all modes count as equally good."""

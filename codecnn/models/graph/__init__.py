@@ -1,1 +1,5 @@
 """Networks as graphs of plain operations, for other programs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

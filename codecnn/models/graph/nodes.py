@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.codec.base import MAX_QP
 from codecnn.errors import ModelError
 from codecnn.models.planes import CHROMA_PLANES, KNOWN_PLANES, centred
+from codecnn.planes import MAX_QP
 
 QPS = MAX_QP + 1
 """Rows of a table by QP: one for each QP from 0 to 63."""

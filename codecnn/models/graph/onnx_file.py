@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from codecnn.codec.base import MAX_QP, QP_SCALE
 from codecnn.errors import ConfigError, ModelError
 from codecnn.models.graph.nodes import Graph, Node, same_padding
 from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES
+from codecnn.planes import MAX_QP, QP_SCALE
 
 OPSET = 26
 IR_VERSION = 13
@@ -118,7 +118,7 @@ def _write(writer: Writer, node: Node, x: list[str]) -> str:
             gain = writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None])
             change = writer.add("Mul", f"{name}.change", x[0], gain)
             if len(node.inputs) == 2:
-                base = cropped(writer, f"{name}.base", node.inputs[1], node.values["crop"])
+                base = crop_node(writer, f"{name}.base", node.inputs[1], node.values["crop"])
             else:
                 base = writer.constant(f"{name}.base", 0.5)
             return writer.add("Add", name, change, base)
@@ -132,7 +132,7 @@ def qp_plane(writer: Writer, like: str, values: Any) -> str:
     return writer.add("Add", "qp.plane", nothing, writer.by_qp("qp.value", np.asarray(values)[:, None]))
 
 
-def cropped(writer: Writer, name: str, x: str, size: int) -> str:
+def crop_node(writer: Writer, name: str, x: str, size: int) -> str:
     """`x` without `size` samples on each side."""
     return writer.sliced(name, x, size, -size, [2, 3]) if size else x
 
@@ -143,7 +143,7 @@ def moved(writer: Writer, node: Node, x: list[str]) -> str:
         case "concat":
             return writer.add("Concat", node.name, *x, axis=1)
         case "crop":
-            return cropped(writer, node.name, x[0], node.values["size"])
+            return crop_node(writer, node.name, x[0], node.values["size"])
         case "edge":
             return _edge(writer, _edge(writer, x[0], f"{node.name}.rows", 2), node.name, 3)
         case "unshuffle" | "shuffle":

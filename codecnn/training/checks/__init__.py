@@ -4,7 +4,6 @@ Each check is a function that returns a `Finding`. Those of a network and its lo
 `Setup`, which any network with batches and a loss can have; docs/check.md tells what they look for.
 """
 
-from codecnn.training.checks.base import Finding, Setup
-from codecnn.training.checks.run import Progress, check_filter, check_task, task_setup
+import lazy_loader
 
-__all__ = ["Finding", "Progress", "Setup", "check_filter", "check_task", "task_setup"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

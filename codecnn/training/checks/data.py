@@ -6,12 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from codecnn.codec.base import QP_SCALE
-from codecnn.codec.plane_sources import CELL_PLANES, QP_PLANE
-from codecnn.dataset.loader import as_floats, as_tensors
-from codecnn.dataset.patches import FILE_PLANES, Patch, PatchReader
-from codecnn.dataset.sampling import ALIGNMENT
-from codecnn.dataset.store import Unit
+from codecnn.dataset import ALIGNMENT, FILE_PLANES, Patch, PatchReader, Unit, as_floats, as_tensors
+from codecnn.planes import CELL_PLANES, QP_PLANE, QP_SCALE
 from codecnn.training.checks.base import Measured, check, few
 from codecnn.training.checks.pictures import THRESHOLD, split_pictures, twins
 from codecnn.training.task import Batch

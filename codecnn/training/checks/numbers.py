@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.runs import sha256_file
 from codecnn.training.checks.base import Measured, Setup, adam, check, few, train_step
 from codecnn.training.task import Batch

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.quality import block_sums
 
 THRESHOLD = 0.5

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.models import FilterNetwork, pick_device
 from codecnn.training._forward import in_precision
 from codecnn.training.checks import network as net

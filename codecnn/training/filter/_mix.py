@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from codecnn.dataset.stats import codecs, encoder_settings
-from codecnn.dataset.store import Store, Unit
+from codecnn.dataset import Store, Unit, codecs, encoder_settings
 from codecnn.errors import StoreError
-from codecnn.models.card import TrainedOn
+from codecnn.models import TrainedOn
 from codecnn.runs import sha256_json
 
 Mix = Sequence[tuple[Store, float]]

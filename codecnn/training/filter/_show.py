@@ -4,9 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from codecnn.dataset.loader import as_floats, as_tensors
-from codecnn.dataset.patches import Patch, PatchReader
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Patch, PatchReader, Unit, as_floats, as_tensors
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import FilterNetwork
 from codecnn.training._forward import forward_hooks

@@ -10,15 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from codecnn.dataset.loader import TrainingBatches, iterate
-from codecnn.dataset.resident import ResidentBatches
-from codecnn.dataset.sampling import UnitsShare
-from codecnn.dataset.store import Store, Unit
+from codecnn.dataset import ResidentBatches, Store, TrainingBatches, Unit, UnitsShare, iterate
 from codecnn.errors import ConfigError
-from codecnn.filtering.integer import save_integer, source_card
-from codecnn.filtering.integer.aware import EightBitNetwork
+from codecnn.filtering.integer import EightBitNetwork, save_integer, source_card
 from codecnn.models import (
     FilterNetwork,
+    TrainedOn,
     create_model,
     freeze,
     grow,
@@ -29,7 +26,6 @@ from codecnn.models import (
     revive,
     save_weights,
 )
-from codecnn.models.card import TrainedOn
 from codecnn.training.filter._losses import filter_loss
 from codecnn.training.filter._mix import Mix, data_key, trained_on, validation_units
 from codecnn.training.filter._show import show_features, show_filtering

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.errors import ModelError
 from codecnn.filtering import NetworkFilter, Precision, load_filter, unit_planes
 from codecnn.models import weights_path

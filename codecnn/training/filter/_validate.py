@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from codecnn.dataset.store import Unit
+from codecnn.dataset import Unit
 from codecnn.filtering import FloatFilter, NetworkFilter, unit_planes
-from codecnn.filtering.integer import ExactFilter
-from codecnn.filtering.integer.aware import EightBitNetwork
+from codecnn.filtering.integer import EightBitNetwork, ExactFilter
 from codecnn.models import FilterNetwork
 from codecnn.quality import mse
 from codecnn.training.distributed import gather, share

@@ -3,7 +3,6 @@
 `costs_of` gives a table's costs, `soft_targets` what is learned from them.
 """
 
-from codecnn.training.intra_modes._data import costs_of
-from codecnn.training.intra_modes._task import IntraModesTask, intra_modes_task, soft_targets
+import lazy_loader
 
-__all__ = ["IntraModesTask", "costs_of", "intra_modes_task", "soft_targets"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

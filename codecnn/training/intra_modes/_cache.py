@@ -25,9 +25,8 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from codecnn.errors import MissingFileError, TableError
-from codecnn.intra.modes import MODE_COUNT
-from codecnn.labels.sources import Input, input_from_facts, read_inputs
-from codecnn.labels.table import SCHEMA_VERSION, Source
+from codecnn.intra import MODE_COUNT
+from codecnn.labels import SCHEMA_VERSION, Input, Source, input_from_facts, read_inputs
 from codecnn.runs import disk_errors, read_json, remove_tree, sha256_file, write_json
 
 Array = npt.NDArray[Any]

@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from codecnn.dataset.loader import leave_signals
+from codecnn.dataset import leave_signals
 from codecnn.errors import ConfigError, TableError
-from codecnn.intra.blocks import block_costs
-from codecnn.intra.modes import MODE_COUNT
-from codecnn.intra.references import reference_places
+from codecnn.intra import MODE_COUNT, block_costs, reference_places
 from codecnn.models import ModeClassifier
 from codecnn.training.intra_modes._cache import LabelCache, Size
 

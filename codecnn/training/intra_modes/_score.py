@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from codecnn.errors import TableError
-from codecnn.intra.modes import PLANAR
-from codecnn.models import ModeClassifier
-from codecnn.models.families.mode_network import excess_cost
+from codecnn.intra import PLANAR
+from codecnn.models import ModeClassifier, excess_cost
 from codecnn.training.intra_modes._cache import Size
 from codecnn.training.intra_modes._data import LabelledBlocks, costs_of, network_input
 from codecnn.training.task import ValidationResult

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.errors import ConfigError
-from codecnn.intra.modes import MODE_COUNT
-from codecnn.models import ModeClassifier, create_mode_network, save_weights
-from codecnn.models.families.mode_network import mode_loss, network_name
+from codecnn.intra import MODE_COUNT
+from codecnn.models import ModeClassifier, create_mode_network, mode_loss, network_name, save_weights
 from codecnn.runs import sha256_json
 from codecnn.training.intra_modes._cache import ALL, LabelCache, open_labels
 from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, Part, iterate_modes, network_input

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from codecnn.errors import FormatError
 from codecnn.vvc import state as st
 from codecnn.vvc.aps import AlfFilters
-from codecnn.vvc.compiled import compiled_once
 from codecnn.vvc.contexts import initial_contexts
+from codecnn.vvc.jit import compiled_once
 from codecnn.vvc.picture_header import AlfSelection
 from codecnn.vvc.pictures import Picture, Slice
 from codecnn.vvc.slice_data import CUS_OF_A_CTU, parse_ctus

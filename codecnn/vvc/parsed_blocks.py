@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
-from codecnn.vvc.coding_units import parsed_ctus
 from codecnn.vvc.intra import VERTICAL
+from codecnn.vvc.parsed_units import parsed_ctus
 from codecnn.vvc.pictures import Picture
 
 _BLOCK_COLUMNS = "component x y w h cbf ts mts tr_hor tr_ver lfnst bdpcm joint_cbcr nonzero"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from codecnn.codec.blocks.vvc_partition import SUFFIXES
-from codecnn.dataset.store import Unit, open_store
+from codecnn.codec import SUFFIXES
+from codecnn.dataset import Unit, open_store
 from codecnn.errors import ConfigError
 from codecnn.viewer._gather import shown_stream, shown_unit
 from codecnn.viewer._page import write_page

@@ -1,0 +1,9 @@
+from ._sweep import evaluate as evaluate
+from .jvet import Table as Table
+from .measure import Entry as Entry
+from .measure import parse_metrics as parse_metrics
+from .merge import merge_results as merge_results
+from .rows import Gains as Gains
+from .summarise import Results as Results
+from .unfit import untrained_qp as untrained_qp
+from .write import results_json as results_json

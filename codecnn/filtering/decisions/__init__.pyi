@@ -1,0 +1,10 @@
+from ._picture import CTU_SIZES as CTU_SIZES
+from ._picture import Decision as Decision
+from ._picture import decide_picture as decide_picture
+from ._picture import sequence_pays as sequence_pays
+from ._rate_distortion import choose_flags as choose_flags
+from ._rate_distortion import chroma_weight as chroma_weight
+from ._rate_distortion import flag_bits as flag_bits
+from ._rate_distortion import rd_lambda as rd_lambda
+from ._statistics import count_decisions as count_decisions
+from ._statistics import write_decisions as write_decisions

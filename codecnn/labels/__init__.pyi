@@ -1,0 +1,11 @@
+from ._labelling import Labels as Labels
+from ._labelling import label_blocks as label_blocks
+from ._predicting import first_modes as first_modes
+from ._predicting import predict_block_modes as predict_block_modes
+from .sources import Input as Input
+from .sources import input_from_facts as input_from_facts
+from .sources import read_inputs as read_inputs
+from .table import SCHEMA_VERSION as SCHEMA_VERSION
+from .table import LabelSettings as LabelSettings
+from .table import Source as Source
+from .table import label_settings as label_settings

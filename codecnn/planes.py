@@ -1,0 +1,175 @@
+"""Names, sources and scales of the planes that a network can take as input.
+
+The loader cuts these planes from a store, a network declares them by name, and the frame filter supplies them beside a
+decoded picture. All three read this module, so a new plane is added here. The module imports nothing else of codecnn.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+CellArray = npt.NDArray[np.int8]
+
+MAX_QP = 63
+"""Largest slice QP of VVC without QpBdOffset (H.266 clause 7.4.3.8); the largest of HEVC is 51."""
+
+QP_SCALE = 64.0
+"""A QP enters a network as QP / QP_SCALE."""
+
+BLOCK_SIZE = 4
+"""Width and height of a cell in luma samples: the smallest CU of VVC (H.266 clause 7.4.3.4); that of HEVC is 8."""
+
+BLOCK_PLANES: tuple[str, ...] = ("depth", "qp", "pred_mode", "intra_mode", "partition")
+"""Planes of the coding tree in file order: columns of the CU table, and `partition`, the edges of the CUs."""
+
+TRANSFORM_PLANES: tuple[str, ...] = ("cbf_y", "ts_y", "mts", "tr_hor", "tr_ver", "lfnst", "bdpcm")
+"""Planes of the luma transforms of each CU in file order: columns of the CU table that VVC bitstreams provide."""
+
+BLOCK_FILE, TRANSFORM_FILE, STRENGTH_FILE = "block_planes", "transforms", "strengths"
+CELL_FILES: dict[str, tuple[str, ...]] = {
+    BLOCK_FILE: BLOCK_PLANES,
+    TRANSFORM_FILE: TRANSFORM_PLANES,
+    STRENGTH_FILE: ("bs_v", "bs_h"),
+}
+"""Files of a unit that hold planes of 4x4 cells, with their planes in file order. All other files hold pictures."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A plane of samples: one component of one of a unit's picture files.
+
+    Attributes:
+        file: Name of the unit's file, e.g. "decoded".
+        component: 0 for Y, 1 for U, 2 for V.
+        beside: Description of the pictures if they accompany the decoded ones (e.g. the prediction), else None. The
+            network receives their difference from the decoded picture, or, if `signed`, the values themselves.
+        signed: Samples are stored with an offset of 2^(bit_depth - 1), which stands for 0.
+    """
+
+    file: str
+    component: int = 0
+    beside: str | None = None
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A plane of 4x4 cells: one column of one of `CELL_FILES`, int8, -1 (unknown) read as 0.
+
+    Attributes:
+        column: Name of the column in the file.
+        scale: Divisor that brings the values to about 0 to 1.
+        file: Name of the unit's file.
+        plus: A second column and the factor with which it is added, or None.
+    """
+
+    column: str
+    scale: float
+    file: str = BLOCK_FILE
+    plus: tuple[str, int] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the file that the plane is computed from."""
+        return (self.column,) if self.plus is None else (self.column, self.plus[0])
+
+    def combine(self, cells: Callable[[str], npt.NDArray[Any]]) -> CellArray:
+        """Compute the plane, int8, from a function that returns the cells of a column."""
+        plane: CellArray = cells(self.column)
+        if self.plus is not None:
+            other, factor = self.plus
+            plane = np.maximum(plane, 0) + np.int8(factor) * np.maximum(cells(other), 0)
+        return plane
+
+    def read(self, planes: npt.NDArray[Any]) -> CellArray:
+        """Compute the plane, shape (..., h/4, w/4), from the planes of its file, shape (..., planes, h/4, w/4)."""
+        return self.combine(lambda column: planes[..., CELL_FILES[self.file].index(column), :, :])
+
+    @property
+    def index(self) -> int:
+        """Index of the column among the planes of its file."""
+        return CELL_FILES[self.file].index(self.column)
+
+
+SAMPLE_PLANES: dict[str, Samples] = {
+    "rec_y": Samples("decoded", 0),
+    "rec_u": Samples("decoded", 1),
+    "rec_v": Samples("decoded", 2),
+    "unf_y": Samples(
+        "unfiltered",
+        beside="the reconstruction before the in-loop filters, which is available from an all-intra VVC bitstream",
+    ),
+    "pred_y": Samples(
+        "prediction", beside="the codec's prediction, which is available from an all-intra VVC bitstream"
+    ),
+    "resid_y": Samples(
+        "residual", beside="the codec's residual, which is available from an all-intra VVC bitstream", signed=True
+    ),
+}
+"""Planes of samples that a network can take."""
+
+ORIGINAL_PLANES: dict[str, Samples] = {
+    "orig_y": Samples("original", 0),
+    "orig_u": Samples("original", 1),
+    "orig_v": Samples("original", 2),
+}
+"""Training targets: the original samples."""
+
+TEACHER_PLANES: dict[str, Samples] = {
+    "teacher_y": Samples("teacher", 0),
+    "teacher_u": Samples("teacher", 1),
+    "teacher_v": Samples("teacher", 2),
+}
+"""Training targets for distillation: the decoded pictures filtered by a teacher network."""
+
+QP_PLANE = "qp"
+"""Slice QP as QP / QP_SCALE, one value per picture."""
+
+SLICE_TYPE_PLANE = "slice_type"
+"""Slice type of a picture: 0 if it has I slices only, 1 if it has P or B slices."""
+
+SLICE_TYPES = {"I": 0.0, "P": 1.0, "B": 1.0}
+"""Value of `SLICE_TYPE_PLANE` for the most general slice type of a picture."""
+
+CELL_PLANES: dict[str, Cells] = {
+    "depth": Cells("depth", 8.0),  # number of splits below the CTU
+    "cu_qp": Cells("qp", QP_SCALE),
+    "pred_mode": Cells("pred_mode", 3.0),  # inter, intra, IBC, palette
+    "intra_mode": Cells("intra_mode", 67.0),
+    # QP + 4 * depth, which is nearly linear in ln MSE (docs: correlation); at most 63 + 4 * 8
+    "qp_depth": Cells("qp", 95.0, plus=("depth", 4)),
+    "partition": Cells("partition", 3.0),  # two bits: CU edge to the left, CU edge above
+    "cbf_y": Cells("cbf_y", 1.0, TRANSFORM_FILE),
+    "ts_y": Cells("ts_y", 1.0, TRANSFORM_FILE),
+    "mts": Cells("mts", 4.0, TRANSFORM_FILE),
+    "tr_hor": Cells("tr_hor", 2.0, TRANSFORM_FILE),  # DCT-II, DST-VII, DCT-VIII
+    "tr_ver": Cells("tr_ver", 2.0, TRANSFORM_FILE),
+    "lfnst": Cells("lfnst", 2.0, TRANSFORM_FILE),
+    "bdpcm": Cells("bdpcm", 2.0, TRANSFORM_FILE),  # none, horizontal, vertical
+    "bs_v": Cells("bs_v", 2.0, STRENGTH_FILE),
+    "bs_h": Cells("bs_h", 2.0, STRENGTH_FILE),
+}
+"""Planes of the coding tree and its transforms, and boundary strengths at the left and upper edges of 4x4 cells."""
+
+REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
+"""Planes that `codecnn.reconstruct` rebuilds from a VVC bitstream."""
+
+TREE_PLANES = tuple(name for name in CELL_PLANES if name not in REBUILT_PLANES)
+"""Planes that are drawn from a CU table."""
+
+RECIPE_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES)
+"""Planes that a store holds only if its recipe asks for them."""
+
+
+def how_to_have(name: str) -> str:
+    """Return the end of an error message that says which recipe key provides the missing plane `name`."""
+    verb = "rebuilds" if name in REBUILT_PLANES else "provides"
+    return f": the key planes: [{name}] of its recipe {verb} it" if name in RECIPE_PLANES else ""
+
+
+def file_of(name: str) -> str:
+    """Return the name of the unit's file that holds the plane `name`."""
+    return CELL_PLANES[name].file if name in CELL_PLANES else SAMPLE_PLANES[name].file

@@ -1,0 +1,9 @@
+from ._blocks import Blocks as Blocks
+from ._blocks import CodingUnit as CodingUnit
+from ._blocks import Mode as Mode
+from ._gather import Shown as Shown
+from ._gather import shown_stream as shown_stream
+from ._gather import shown_unit as shown_unit
+from ._page import write_page as write_page
+from .render import Viewed as Viewed
+from .render import view as view
