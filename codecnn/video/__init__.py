@@ -1,9 +1,15 @@
-"""Pictures in and out: geometry, file names, raw YUV and Y4M by memmap, stills, and anything ffmpeg decodes.
+"""Read and write pictures: raw YUV and Y4M by memory map, still pictures, and any stream that ffmpeg decodes.
 
-`open_video` opens any of them as a `Video` of `Picture`s (`open_raw`, `open_y4m` and `open_stream` one kind each),
-`open_like` one beside another; `create_video` writes raw YUV or Y4M. `VideoFormat` is the geometry, `parse_name` and
-`guess_format` read it from a file's name, `probe_stream` from a stream. `read_still`, `rgb_to_ycbcr` and `ycbcr_to_rgb`
-convert colour; `convert`, `downscale` and `pad_to_even` change a picture's bit depth and size.
+- `open_video` opens any of these as a `Video`, a sequence of `Picture`s; `open_raw`, `open_y4m` and `open_stream` open
+  one kind each, and `open_like` opens a file with the geometry of another. `create_video` writes raw YUV or Y4M.
+- `VideoFormat` is the geometry of pictures; `parse_name` and `guess_format` derive it from a file name, `probe_stream`
+  reads it from a stream.
+- `read_still`, `rgb_to_ycbcr` and `ycbcr_to_rgb` convert colour; `convert`, `downscale` and `pad_to_even` change the
+  bit depth and size of a picture.
+- `run` and `ffmpeg_path` start encoders and decoders.
+
+Modules: `formats` (geometry and file names), `pictures`, `colour`, `raw`, `y4m`, `stills`, `ffmpeg` (programs and
+streams), `files` (open and create by file name).
 """
 
 import lazy_loader

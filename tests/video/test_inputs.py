@@ -21,7 +21,7 @@ from codecnn.video import (
     rgb_to_ycbcr,
 )
 from codecnn.video import (
-    _ffmpeg as ffmpeg,
+    ffmpeg as ffmpeg_module,
 )
 from tests.helpers.video_files import FFMPEG, assert_same, joined, random_pictures, random_samples, write_video
 
@@ -102,8 +102,10 @@ def test_no_more_pictures_of_a_stream_are_decoded_than_needed(
     numbered: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = []
-    decode = ffmpeg.decode
-    monkeypatch.setattr(ffmpeg, "decode", lambda *args, **kwargs: counts.append(decode(*args, **kwargs)) or counts[-1])
+    decode = ffmpeg_module.decode
+    monkeypatch.setattr(
+        ffmpeg_module, "decode", lambda *args, **kwargs: counts.append(decode(*args, **kwargs)) or counts[-1]
+    )
     assert len(open_video(numbered["mkv"], start=1, step=3, frames=2)) == 2
     assert len(open_video(numbered["mkv"], start=1, step=3)) == 4
     assert counts == [5, 11]

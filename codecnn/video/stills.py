@@ -1,4 +1,4 @@
-"""Still pictures (PNG, JPEG, TIFF, BMP, WebP), or folders of them, as Y'CbCr."""
+"""Still pictures (PNG, JPEG, TIFF, BMP, WebP), and folders of them, as Y'CbCr."""
 
 import math
 import re
@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video._colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
-from codecnn.video._ffmpeg import decode
-from codecnn.video._formats import VideoFormat
-from codecnn.video._video import Video
-from codecnn.video.picture import Picture, Plane
+from codecnn.video.colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
+from codecnn.video.ffmpeg import decode
+from codecnn.video.formats import VideoFormat
+from codecnn.video.pictures import Picture, Plane, Video
 from codecnn.video.raw import map_file
 
 _SIGNATURES = {
@@ -28,13 +27,16 @@ _SIGNATURES = {
     ".bmp": (b"BM",),
     ".webp": (b"RIFF",),
 }
+"""File name suffix -> possible first bytes of the file."""
+
 STILL_SUFFIXES = frozenset(_SIGNATURES)
+"""Lower-case suffixes of the still pictures that can be read."""
 
 Change = Callable[[NDArray[Any]], NDArray[Any]]
-"""What is done to stored samples, uint8 or uint16 of their whole range, before they become Y'CbCr."""
+"""Function applied to stored samples (uint8 or uint16, whole range) before they are converted to Y'CbCr."""
 
 _DEEP_PNG_LAYOUTS = {2: ("rgb48le", 3), 4: ("ya16le", 2), 6: ("rgba64le", 4)}
-"""PNG colour type -> ffmpeg's layout and its channels, for the 16-bit types that Pillow cuts to 8 bit."""
+"""PNG colour type -> (ffmpeg's pixel format, channels), for the 16-bit types that Pillow reduces to 8 bit."""
 
 
 def read_still(
@@ -46,17 +48,28 @@ def read_still(
     full_range: bool = False,
     change: Change | None = None,
 ) -> Picture:
-    """Read a still picture as Y'CbCr, by default 420 (grey pictures: 400), 10 bit, BT.709, limited range.
+    """Read a still picture and convert it to Y'CbCr.
 
-    Colour is converted as `rgb_to_ycbcr` tells, from all bits the file has (16-bit PNG and TIFF too). A grey picture
-    gets neutral chroma where a chroma format other than 400 is asked for. Palettes are expanded. Alpha is dropped
-    without compositing: the colour that is stored under it is taken. Rotation tags and colour profiles are not applied.
-    `change` is given the samples as they are stored, (h, w, 3) or grey (h, w), and what it returns is converted.
-    Raises FormatError when the file is damaged, holds several pictures, or CMYK or float samples, ConfigError for a
-    matrix that does not exist.
+    The conversion is that of `rgb_to_ycbcr` and uses the full precision of the file, including 16-bit PNG and TIFF.
+    Palettes are expanded. Alpha is dropped without compositing: the colour stored under it is used. Rotation tags and
+    colour profiles are not applied.
+
+    Args:
+        path: A file with one of `STILL_SUFFIXES`.
+        chroma: Chroma format of the picture; by default 420, and 400 for a grey picture. A grey picture has neutral
+            chroma planes if a chroma format other than 400 is given.
+        bit_depth: Bits per sample of the picture.
+        matrix: Name of the colour matrix: bt601, bt709 or bt2020.
+        full_range: Quantise to the full range instead of the limited range.
+        change: Function applied to the samples as stored, shape (h, w, 3) or, if grey, (h, w); its result is converted.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is damaged, or holds several pictures, CMYK or float samples.
+        ConfigError: The matrix is unknown.
     """
     path = Path(path)
-    coefficients(matrix)  # a grey picture does not ask for them
+    coefficients(matrix)  # checks the matrix of grey pictures too
     samples = _without_alpha(_read_samples(path), path)
     if change is not None:
         samples = change(samples)
@@ -70,20 +83,28 @@ def read_still(
 
 
 def open_still(path: Path | str, *, chroma: str | None = None, **options: Any) -> Video:
-    """A still picture as a video of one picture, read and converted at once, by the options of `read_still`."""
+    """Read a still picture as a video of one picture, with the options and errors of `read_still`."""
     path = Path(path)
     picture = read_still(path, chroma=chroma, **options)
     return Video(path, _format_of(picture, chroma), lambda _: picture.planes, 1)
 
 
 def open_still_folder(folder: Path | str, *, chroma: str | None = None, **options: Any) -> Video:
-    """The still pictures of a folder as one video, in natural order of their names: im2.png stands before im10.png.
+    """Open the still pictures of a folder as one video, in natural order of their names (im2.png before im10.png).
 
-    A picture is read and converted, by the options of `read_still`, each time it is asked for: memory holds one.
-    Hidden files, folders and names that do not end as a still picture's are passed over; the first picture tells size
-    and, where `chroma` does not, the chroma format. Raises FormatError when there is no picture or one of another
-    size, and, once it is read, for a picture that is damaged or of another chroma format; MissingFileError when the
-    folder may not be read.
+    A picture is read and converted each time it is accessed, so memory holds one. Hidden files, subfolders and names
+    without a suffix of `STILL_SUFFIXES` are ignored. The first picture determines the size and, unless `chroma` is
+    given, the chroma format.
+
+    Args:
+        folder: The folder.
+        chroma: Chroma format, as for `read_still`.
+        options: Other options of `read_still`.
+
+    Raises:
+        MissingFileError: The folder cannot be read.
+        FormatError: The folder has no picture, or one of another size. Reading a picture raises it if the picture is
+            damaged or of another chroma format.
     """
     folder = Path(folder)
     paths = stills_in(folder)
@@ -101,7 +122,12 @@ def open_still_folder(folder: Path | str, *, chroma: str | None = None, **option
 
 
 def stills_in(folder: Path) -> list[Path]:
-    """The still pictures of a folder, in natural order of their names. Raises as `open_still_folder` does."""
+    """List the still pictures of a folder in natural order of their names.
+
+    Raises:
+        MissingFileError: The folder cannot be read.
+        FormatError: The folder has no still picture.
+    """
     try:
         paths = [
             path
@@ -113,34 +139,34 @@ def stills_in(folder: Path) -> list[Path]:
     if not paths:
         kinds = ", ".join(sorted(STILL_SUFFIXES))
         raise FormatError(f"{folder} is a directory without still pictures ({kinds}), not a file of pictures")
-    return sorted(paths, key=lambda path: _natural(path.name))
+    return sorted(paths, key=lambda path: _natural_key(path.name))
 
 
-def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Sorts numbers in names by value; the name itself decides between im1 and im01."""
+def _natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Return a sort key that compares numbers in names by value; the name itself orders im1 and im01."""
     parts = re.split(r"(\d+)", name.lower(), flags=re.ASCII)
-    # Texts stand at even places and numbers at odd ones, so two names compare like with like. A number without leading
-    # zeros is the larger the longer it is: this does not end in int(), which refuses thousands of digits.
+    # Even positions hold text and odd positions numbers, so keys compare like with like. Without leading zeros a longer
+    # number is larger; int() is avoided because it refuses thousands of digits.
     keys = [(len(digits := part.lstrip("0")), digits) if place % 2 else (0, part) for place, part in enumerate(parts)]
     return keys, name
 
 
 def _stored_size(path: Path) -> str:
-    """WxH from a still's header, without reading its samples."""
+    """Return "WxH" from a still picture's header, without reading its samples."""
     from PIL import Image
 
     try:
         with warnings.catch_warnings(), Image.open(path) as image:
-            # A picture that is merely large is told when it is read.
+            # Pillow warns of very large pictures; the warning appears when the picture is read.
             warnings.simplefilter("ignore")
             return f"{image.width}x{image.height}"
-    except Exception as error:  # the readers' own errors are of any type
+    except Exception as error:  # the readers raise errors of any type
         raise FormatError(f"{path} cannot be read as a picture") from error
 
 
-def _check_same(path: Path, found: str, first: Path, wanted: str) -> None:
-    if found != wanted:
-        raise FormatError(f"{path} is {found}, but {first.name}, the first of its folder, is {wanted}")
+def _check_same(path: Path, actual: str, first: Path, expected: str) -> None:
+    if actual != expected:
+        raise FormatError(f"{path} is {actual}, but {first.name}, the first of its folder, is {expected}")
 
 
 def _format_of(picture: Picture, chroma: str | None) -> VideoFormat:
@@ -149,11 +175,11 @@ def _format_of(picture: Picture, chroma: str | None) -> VideoFormat:
 
 
 def _read_samples(path: Path) -> NDArray[Any]:
-    """(h, w) grey or (h, w, channels) as stored, uint8 or uint16."""
+    """Read samples as stored: uint8 or uint16, shape (h, w) if grey, else (h, w, channels)."""
     head = map_file(path)[:32].tobytes()
-    # Checked here because imread tries some thirty plugins on a file that is not what its name says.
+    # Checked here because imread tries about thirty plugins on a file whose content does not match its name.
     if not head.startswith(_SIGNATURES.get(path.suffix.lower(), ())):
-        raise FormatError(f"{path} is not a {path.suffix.lower().lstrip('.').upper()} picture, whatever its name says")
+        raise FormatError(f"{path} is not a {path.suffix.lower().lstrip('.').upper()} picture, despite its name")
     if path.suffix.lower() == ".png" and head[24:25] == b"\x10" and head[25] in _DEEP_PNG_LAYOUTS:
         return _read_deep_png(path, head)
     from skimage.io import imread
@@ -162,7 +188,7 @@ def _read_samples(path: Path) -> NDArray[Any]:
         if path.suffix.lower() in (".tif", ".tiff"):
             _check_tiff(path)
         samples: NDArray[Any] = imread(str(path.absolute()))
-    except Exception as error:  # the readers' own errors are of any type
+    except Exception as error:  # the readers raise errors of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FormatError(f"{path} cannot be read as a picture: {reason}") from error
     if samples.dtype == np.bool_:
@@ -173,7 +199,7 @@ def _read_samples(path: Path) -> NDArray[Any]:
 
 
 def _check_tiff(path: Path) -> None:
-    """Raise ValueError where strips or tiles are missing: the reader would fill them with zeros, a billion of them."""
+    """Raise ValueError if strips or tiles are missing, which the reader would fill with zeros, however large."""
     from tifffile import TiffFile
 
     with TiffFile(path) as file:
@@ -187,6 +213,7 @@ def _check_tiff(path: Path) -> None:
 
 
 def _read_deep_png(path: Path, head: bytes) -> NDArray[Any]:
+    """Read a 16-bit PNG of a type in `_DEEP_PNG_LAYOUTS` through ffmpeg; `head` is the start of the file."""
     width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
     layout, channels = _DEEP_PNG_LAYOUTS[head[25]]
     with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
@@ -203,7 +230,7 @@ def _read_deep_png(path: Path, head: bytes) -> NDArray[Any]:
 
 
 def _without_alpha(samples: NDArray[Any], path: Path) -> NDArray[Any]:
-    """(h, w) or (h, w, 3) from what was read."""
+    """Reduce the samples read from `path` to shape (h, w) or (h, w, 3)."""
     if samples.ndim == 2:
         return samples
     if samples.ndim != 3 or samples.shape[2] not in (1, 2, 3, 4):

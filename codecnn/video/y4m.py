@@ -1,6 +1,7 @@
-"""Y4M (YUV4MPEG2): the header's tags, and reading by memory map.
+"""Y4M (YUV4MPEG2) files: header tags, and reading by memory map.
 
-Tags as in the yuv4mpeg(5) manual of mjpegtools, with the deeper `C` values that ffmpeg, libvvenc and x265 write.
+Tags are those of the yuv4mpeg(5) manual of mjpegtools, with the additional `C` values for higher bit depths that
+ffmpeg, libvvenc and x265 write.
 """
 
 import re
@@ -12,22 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
-from codecnn.video._formats import VideoFormat, frame_rate
-from codecnn.video._video import Video, planes_at
+from codecnn.video.formats import VideoFormat, frame_rate
+from codecnn.video.pictures import Video, planes_at
 from codecnn.video.raw import map_file
 
 MAGIC = b"YUV4MPEG2"
 FRAME = b"FRAME"
 FRAME_LINE = b"FRAME\n"
-"""What stands before each picture in the files we write."""
+"""Line before each picture in the files that codecnn writes."""
 _MAX_LINE = 4096
 _COLOUR = re.compile(r"(420|422|444)(?:jpeg|paldv|mpeg2)?|(420|422|444)p(9|1[0-6])|mono(9|1[0-6])?", re.ASCII)
 
 
 def open_y4m(path: Path | str) -> Video:
-    """Open a Y4M file; its geometry comes from its header.
+    """Open a Y4M file with the geometry of its header.
 
-    Raises FormatError when the header or a FRAME line is broken, or the file ends inside a picture.
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The header or a FRAME line is malformed, or the file ends inside a picture.
     """
     path = Path(path)
     data = map_file(path)
@@ -40,10 +43,17 @@ def open_y4m(path: Path | str) -> Video:
 
 
 def parse_header(line: bytes, path: Path | str) -> VideoFormat:
-    """Geometry from a Y4M header line without its newline; `path` is for messages.
+    """Parse the geometry in a Y4M header line.
 
-    W, H, F and C (or X's YSCSS where C is absent) tell the geometry, I, A and other X say nothing about it. Without C
-    it is 420 at 8 bit; F0:0 is an unknown rate. Raises FormatError for a tag that is missing or cannot be used.
+    W and H are the size, F the frame rate (F0:0 is unknown), and C the sample layout, or XYSCSS where C is absent;
+    without either it is 420 at 8 bit. I, A and other X tags are ignored.
+
+    Args:
+        line: The header line without its newline.
+        path: The file, for error messages.
+
+    Raises:
+        FormatError: A tag is missing or cannot be used.
     """
     try:
         tags = line.decode("ascii").split(" ")[1:]
@@ -63,7 +73,7 @@ def parse_header(line: bytes, path: Path | str) -> VideoFormat:
 def _parse_colour(text: str, path: Path | str) -> tuple[str, int]:
     match = _COLOUR.fullmatch(text)
     if match is None:
-        raise FormatError(f"{path}: Y4M colour space C{text[:40]} is none of 420, 422, 444 and mono at 8 to 16 bit")
+        raise FormatError(f"{path}: Y4M colour space C{text[:40]} is not 420, 422, 444 or mono at 8 to 16 bit")
     if text.startswith("mono"):
         return "400", int(match[4] or 8)
     return match[1] or match[2], int(match[3] or 8)
@@ -79,7 +89,10 @@ def _parse_rate(text: str | None, path: Path | str) -> Fraction | None:
 
 
 def format_header(video_format: VideoFormat) -> bytes:
-    """The Y4M header line, newline included. 420 at 8 bit is written as C420mpeg2: chroma at the left, as in JVET."""
+    """Return the Y4M header line of a format, newline included.
+
+    420 at 8 bit is written as C420mpeg2: chroma samples are at the left, as in the JVET test sequences.
+    """
     rate = video_format.fps or Fraction(0)
     ratio = f"{rate.numerator}:{rate.denominator if rate else 0}"
     deep = video_format.bit_depth > 8
@@ -93,7 +106,7 @@ def format_header(video_format: VideoFormat) -> bytes:
 
 
 def _frame_offsets(path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int) -> Sequence[int]:
-    """Byte offsets of the pictures' samples."""
+    """Return the byte offset of the samples of each picture; the first FRAME line is at offset `start`."""
     step = len(FRAME_LINE) + picture_bytes
     if start < data.size and (data.size - start) % step == 0:
         lines = data[start:].reshape(-1, step)[:, : len(FRAME_LINE)]
@@ -103,7 +116,7 @@ def _frame_offsets(path: Path, data: NDArray[np.uint8], start: int, picture_byte
 
 
 def _walk_frames(path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int) -> list[int]:
-    """Offsets where FRAME lines carry parameters and so differ in length."""
+    """Return the offsets of the samples where FRAME lines have parameters and so differ in length."""
     offsets: list[int] = []
     while start < data.size:
         line = _line(data, start)
@@ -123,6 +136,6 @@ def _walk_frames(path: Path, data: NDArray[np.uint8], start: int, picture_bytes:
 
 
 def _line(data: NDArray[np.uint8], start: int) -> bytes | None:
-    """The bytes from `start` up to the next newline, None where there is none within reason."""
+    """Return the bytes from `start` to the next newline, None if there is none within `_MAX_LINE` bytes."""
     head, newline, _ = data[start : start + _MAX_LINE].tobytes().partition(b"\n")
     return head if newline else None

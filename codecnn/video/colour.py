@@ -1,18 +1,18 @@
-"""R'G'B' to Y'CbCr and back, in float64.
+"""Conversion between R'G'B' and Y'CbCr in float64.
 
-Coefficients KR, KB and quantisation of both ranges: Rec. ITU-T H.273 clause 8.3 (MatrixCoefficients 1, 5 / 6 and 9);
-for bt709 the same as Rec. ITU-R BT.709-6 items 3.2 to 3.4.
+The coefficients KR and KB and the quantisation of both ranges are those of Rec. ITU-T H.273 clause 8.3
+(MatrixCoefficients 1, 5 / 6 and 9); for bt709 they equal Rec. ITU-R BT.709-6 items 3.2 to 3.4.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.video._formats import CHROMA_SUBSAMPLING, VideoFormat, check_bit_depth
-from codecnn.video.picture import Picture, Plane
+from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat, check_bit_depth
+from codecnn.video.pictures import Picture, Plane
 
 MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
-"""Matrix name -> (KR, KB); bt2020 is the non-constant-luminance form."""
+"""Matrix name -> (KR, KB); bt2020 is the form with non-constant luminance."""
 
 Real = NDArray[np.float64]
 
@@ -25,11 +25,21 @@ def rgb_to_ycbcr(
     matrix: str = "bt709",
     full_range: bool = False,
 ) -> Picture:
-    """Convert (h, w, 3) R'G'B' of the whole range of its type to a picture; rounding happens once, at the end.
+    """Convert R'G'B' samples to a Y'CbCr picture, with one rounding at the end.
 
     Chroma is subsampled to location type 0 of H.266 (between the rows, on the even columns): [1 2 1] / 4 across and
-    the mean of two rows down, with the edge replicated. Raises FormatError for a shape, type, chroma format or bit
-    depth, ConfigError for a matrix that does not exist.
+    the mean of two rows down, with the edge replicated.
+
+    Args:
+        rgb: Samples of shape (h, w, 3) that use the whole range of their type.
+        chroma: Chroma format of the picture.
+        bit_depth: Bits per sample of the picture.
+        matrix: Name of the colour matrix, a key of `MATRICES`.
+        full_range: Quantise to the full range (0 to 1023 at 10 bit) instead of the limited range (64 to 940).
+
+    Raises:
+        FormatError: The shape, type, chroma format or bit depth cannot be used.
+        ConfigError: The matrix is unknown.
     """
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype not in (np.uint8, np.uint16):
         raise FormatError(f"R'G'B' of shape {rgb.shape} and type {rgb.dtype} is not (h, w, 3) of uint8 or uint16")
@@ -46,9 +56,20 @@ def rgb_to_ycbcr(
 
 
 def ycbcr_to_rgb(picture: Picture, *, matrix: str = "bt709", full_range: bool = False) -> NDArray[np.uint8]:
-    """Convert a picture to (h, w, 3) R'G'B' of 8 bit for display; colours outside R'G'B' are clipped.
+    """Convert a picture to 8-bit R'G'B' for display; colours outside R'G'B' are clipped.
 
-    Chroma is interpolated bilinearly from location type 0 with the edge replicated; a picture without chroma is grey.
+    Chroma is interpolated bilinearly from location type 0 with the edge replicated. A picture without chroma is grey.
+
+    Args:
+        picture: Picture of any chroma format and bit depth.
+        matrix: Name of the colour matrix, a key of `MATRICES`.
+        full_range: The samples of the picture use the full range.
+
+    Returns:
+        Samples of shape (h, w, 3), 0 to 255.
+
+    Raises:
+        ConfigError: The matrix is unknown.
     """
     kr, kb = coefficients(matrix)
     scale_y, offset_y, scale_c, offset_c = _ranges(picture.bit_depth, full_range)
@@ -68,7 +89,7 @@ def ycbcr_to_rgb(picture: Picture, *, matrix: str = "bt709", full_range: bool = 
 
 
 def neutral_chroma(video_format: VideoFormat) -> tuple[Plane, Plane]:
-    """Two chroma planes without colour, 2^(b-1) everywhere; FormatError for 400."""
+    """Return two chroma planes without colour, filled with 2^(b-1); FormatError for 400."""
     if video_format.chroma == "400":
         raise FormatError(f"{video_format} has no chroma planes")
     shape = video_format.plane_shapes[1]
@@ -77,13 +98,13 @@ def neutral_chroma(video_format: VideoFormat) -> tuple[Plane, Plane]:
 
 
 def quantise_luma(luma: Real, bit_depth: int, full_range: bool) -> Real:
-    """E'Y in [0, 1] to integer values: 64 to 940 at 10 bit limited range, 0 to 1023 full range."""
+    """Quantise E'Y in [0, 1] to integer values: 64 to 940 at 10 bit limited range, 0 to 1023 full range."""
     scale, offset, _, _ = _ranges(bit_depth, full_range)
     return _round_clip(scale * luma + offset, bit_depth)
 
 
 def _ranges(bit_depth: int, full_range: bool) -> tuple[float, float, float, float]:
-    """Scale and offset of luma, scale and offset of chroma."""
+    """Return scale and offset of luma, scale and offset of chroma."""
     check_bit_depth(bit_depth)
     if full_range:
         peak = float((1 << bit_depth) - 1)
@@ -98,9 +119,9 @@ def _round_clip(values: Real, bit_depth: int) -> Real:
 
 
 def coefficients(matrix: str) -> tuple[float, float]:
-    """KR and KB of a matrix; ConfigError for one that does not exist."""
+    """Return KR and KB of a matrix; ConfigError if it is unknown."""
     if matrix not in MATRICES:
-        raise ConfigError(f"unknown colour matrix {matrix!r}: one of {', '.join(MATRICES)}")
+        raise ConfigError(f"unknown colour matrix {matrix!r}: use one of {', '.join(MATRICES)}")
     return MATRICES[matrix]
 
 
@@ -116,7 +137,11 @@ def _subsample(plane: Real, chroma: str) -> Real:
 
 
 def _interpolate(plane: Real, shape: tuple[int, ...]) -> Real:
-    """Chroma at every luma sample. Columns: even ones are the samples, odd ones lie halfway; rows lie 1/4 off."""
+    """Interpolate chroma at the position of every luma sample.
+
+    Chroma samples lie on the even columns, so odd columns are the mean of two. They lie between the rows, so every row
+    is 1/4 chroma sample away from the nearest chroma row.
+    """
     height, width = shape
     if plane.shape[1] != width:
         following = np.pad(plane, ((0, 0), (0, 1)), mode="edge")[:, 1:]

@@ -1,0 +1,348 @@
+"""Programs as subprocesses, and the streams that ffmpeg decodes (H.266, H.265, H.264, MP4, Matroska, ...).
+
+Programs are started with argument lists, never through a shell, and their errors become one sentence. A decoded stream
+is a raw file in a memory map.
+"""
+
+import functools
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from codecnn.errors import DiskFullError, EncoderError, FormatError, ToolMissingError
+from codecnn.video.formats import VideoFormat, frame_rate
+from codecnn.video.pictures import Video, check_selection, planes_at
+from codecnn.video.raw import map_file
+
+FFMPEG_VARIABLE = "CODECNN_FFMPEG"
+"""Environment variable that names the ffmpeg to use."""
+_DISK_FULL_TEXT = "No space left on device"
+_CONSEQUENCE = re.compile(
+    r"Task finished with error code|Terminating thread|Could not open encoder before EOF|Nothing was written into|"
+    r"Conversion failed|Error opening (?:in|out)put file|packets read|muxing overhead"
+)
+"""Lines that ffmpeg prints after the line with the cause of an error."""
+
+_PLANAR = re.compile(r"(?:yuv(?P<j>j?)a?(?P<chroma>420|422|444)p|gray)(?P<depth>9|10|12|14|16)?(?:le|be)?", re.ASCII)
+_SEMIPLANAR = {
+    "nv12": ("420", 8),
+    "nv21": ("420", 8),
+    "nv16": ("422", 8),
+    "nv24": ("444", 8),
+    "p010le": ("420", 10),
+    "p210le": ("422", 10),
+}
+_STREAM_LINE = re.compile(
+    r"^  Stream #0:0.*?: Video: (?P<codec>\w+)(?: \([^()\n]*\))*, (?P<pix_fmt>\w+)(?:\([^()\n]*\))?, "
+    r"(?P<width>\d{1,6})x(?P<height>\d{1,6})(?P<rest>[^\n]*)",
+    re.MULTILINE | re.ASCII,
+)
+_CHANGE_LINE = re.compile(
+    r"^\[vf#\S+ @ \S+\] Reconfiguring filter graph because video parameters changed to (\w+)(?:\([^()\n]*\))?, "
+    r"(\d+)x(\d+)",
+    re.MULTILINE | re.ASCII,
+)
+_MAX_RATE = 1000
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Result of a program that has ended.
+
+    Attributes:
+        returncode: Exit status, negative for a signal.
+        stdout: Standard output.
+        stderr: Standard error.
+        cpu_seconds: Processor time of all its threads, user and system, in seconds.
+    """
+
+    returncode: int
+    stdout: str
+    stderr: str
+    cpu_seconds: float
+
+
+def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> Finished:
+    """Run a program until it ends and return its output.
+
+    Args:
+        argv: Program and arguments.
+        what: Description of the work for error messages, e.g. "coding astronaut at QP 32".
+        cwd: Working folder; that of this process by default.
+
+    Raises:
+        ToolMissingError: The program cannot be started.
+        DiskFullError: The disk is full.
+        EncoderError: The program failed; the message ends with its most informative line.
+    """
+    finished = _start(argv, cwd)
+    if finished.returncode != 0 or _DISK_FULL_TEXT in finished.stderr:
+        if _DISK_FULL_TEXT in finished.stderr:
+            raise DiskFullError(f"no space left on the disk while {what}")
+        reason = _error_line(finished.stderr or finished.stdout)
+        raise EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}")
+    return finished
+
+
+def output_of(argv: Sequence[str]) -> str:
+    """Return what a program prints to stdout and stderr, whatever its exit status. Raises ToolMissingError."""
+    finished = _start(argv)
+    return finished.stdout + finished.stderr
+
+
+def _start(argv: Sequence[str], cwd: Path | None = None) -> Finished:
+    pipe = subprocess.PIPE
+    try:
+        started = subprocess.Popen(
+            list(argv), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise ToolMissingError(f"{argv[0]} cannot be started: {error.strerror}") from error
+    # As subprocess.run, but with wait4, the only call that returns the processor time of this child alone while
+    # other children run at the same time.
+    with started as process, ThreadPoolExecutor(1) as reader:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            errors = reader.submit(process.stderr.read)
+            stdout, stderr = process.stdout.read(), errors.result()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            process.kill()
+            raise
+    return Finished(process.returncode, stdout, stderr, usage.ru_utime + usage.ru_stime)
+
+
+def _error_line(text: str) -> str:
+    """Return the last line of a program's error output that mentions an error, else the last line."""
+    text = re.sub(r"\[\S+ @ 0x[0-9a-f]+\] ", "", text.replace("\r", "\n"))
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _CONSEQUENCE.search(line)]
+    errors = [line for line in lines if re.search(r"error|invalid|fail|unknown|must be|not ", line, re.IGNORECASE)]
+    return (errors or lines or ["it printed nothing"])[-1][:300]
+
+
+def ffmpeg_path() -> str:
+    """Return the path of the ffmpeg to use: that of the variable CODECNN_FFMPEG, else that of imageio-ffmpeg.
+
+    Raises:
+        ToolMissingError: The path is not an executable file, or there is no ffmpeg.
+    """
+    named = os.environ.get(FFMPEG_VARIABLE)
+    if named is not None:
+        if not os.access(named, os.X_OK) or Path(named).is_dir():
+            raise ToolMissingError(f"{FFMPEG_VARIABLE} names {named}, which is not an executable file")
+        return named
+    import imageio_ffmpeg
+
+    try:
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
+    except RuntimeError as error:
+        raise ToolMissingError(
+            f"no ffmpeg found: reinstall imageio-ffmpeg, or set {FFMPEG_VARIABLE} to an ffmpeg with libvvenc and "
+            "libx265"
+        ) from error
+
+
+@functools.cache
+def ffmpeg_identity(ffmpeg: str) -> str:
+    """Return the version of an ffmpeg, e.g. "ffmpeg n9.0.2-17-g2a571b6068". Raises ToolMissingError."""
+    finished = _start([ffmpeg, "-hide_banner", "-version"])
+    match = re.match(r"ffmpeg version (\S+)", finished.stdout)
+    if match is None:
+        raise ToolMissingError(f"{ffmpeg} does not answer -version as ffmpeg does")
+    return f"ffmpeg {match[1]}"
+
+
+@functools.cache
+def ffmpeg_encoders(ffmpeg: str) -> frozenset[str]:
+    """Return the names of the video encoders of an ffmpeg, e.g. "libvvenc". Raises ToolMissingError."""
+    finished = _start([ffmpeg, "-hide_banner", "-encoders"])
+    return frozenset(re.findall(r"^ V[.A-Z]{5} (\S+)", finished.stdout, flags=re.MULTILINE))
+
+
+def require_encoder(ffmpeg: str, encoder: str) -> None:
+    """Raise ToolMissingError unless `ffmpeg` has the encoder."""
+    if encoder not in ffmpeg_encoders(ffmpeg):
+        raise ToolMissingError(
+            f"{Path(ffmpeg).name} was built without {encoder}: use the ffmpeg of imageio-ffmpeg 0.8.1 or newer, "
+            f"or set {FFMPEG_VARIABLE} to an ffmpeg that has it"
+        )
+
+
+class StreamInfo(NamedTuple):
+    """Properties of the first video stream of a file: ffmpeg's names of codec and pixel format, and the geometry."""
+
+    codec: str
+    pix_fmt: str
+    format: VideoFormat
+
+
+def probe_stream(path: Path | str) -> StreamInfo:
+    """Read codec and geometry of the first video stream of a file without decoding it.
+
+    Args:
+        path: Any file that ffmpeg can demultiplex.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is empty, has no video, or its pictures are not Y'CbCr or grey of 8 to 16 bit.
+    """
+    path = Path(path)
+    map_file(path)
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", *_input(path)]
+    argv += ["-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "null", "-"]
+    try:
+        report = run(argv, what=f"reading {path}").stderr
+    except EncoderError as error:
+        raise FormatError(f"{path} is not a video that ffmpeg can read: {_reason(error)}") from error
+    container = re.search(r"^Input #0, ([\w,]+), from", report, flags=re.MULTILINE)
+    # The stream is searched in the description of the output. That of the input includes the file's name, which may
+    # contain text that looks like such a line.
+    stream = _STREAM_LINE.search(report, report.rfind("\nOutput #0, null"))
+    if container is None or stream is None:
+        raise FormatError(f"{path} has no video stream whose size and pixel format ffmpeg knows")
+    chroma, bit_depth, _ = _layout(stream["pix_fmt"], path)
+    fps = _stream_rate(container[1], stream["rest"])
+    video_format = VideoFormat(int(stream["width"]), int(stream["height"]), chroma, bit_depth, fps)
+    return StreamInfo(stream["codec"], stream["pix_fmt"], video_format)
+
+
+def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
+    """Decode the first video stream of a file and map the pictures; each coded picture appears exactly once.
+
+    The raw pictures are in the folder for temporary files (TMPDIR) and disappear with the video and its pictures.
+
+    Args:
+        path: Any file that ffmpeg decodes.
+        frames: Number of pictures to decode from the start; None for all.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is not a video, or the size or sample layout of its pictures changes.
+        EncoderError: Decoding failed. Any damage that the decoder notices is a failure, including a wrong picture hash
+            of HEVC.
+    """
+    path = Path(path)
+    check_selection(path, frames=frames)
+    info = probe_stream(path)
+    _, _, pix_fmt = _layout(info.pix_fmt, path)
+    limit = () if frames is None else ("-frames:v", str(frames))
+    with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
+        decoded = Path(folder) / "decoded.yuv"
+        count = decode(path, pix_fmt, decoded, limit, info=info)
+        # The mapping keeps the pictures readable after the file is deleted here.
+        data = map_file(decoded)
+    if data.size != count * info.format.picture_bytes:
+        raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
+    starts = range(0, data.size, info.format.picture_bytes)
+    return Video(path, info.format, planes_at(data, starts, info.format), count)
+
+
+def decode(
+    path: Path,
+    pix_fmt: str,
+    output: Path,
+    options: Sequence[str] = (),
+    *,
+    demuxer: str | None = None,
+    info: StreamInfo | None = None,
+) -> int:
+    """Decode the first video stream of a file into a raw file, each picture once, without scaling or rotation.
+
+    Args:
+        path: The stream.
+        pix_fmt: ffmpeg's pixel format of the raw file.
+        output: The raw file.
+        options: Additional output options of ffmpeg.
+        demuxer: ffmpeg's name of the input format; detected by default.
+        info: Size and pixel format that all pictures must have, if given.
+
+    Returns:
+        Number of pictures.
+
+    Raises:
+        EncoderError: Decoding failed or the stream is damaged.
+        FormatError: A picture differs from `info`.
+    """
+    forced = () if demuxer is None else ("-f", demuxer)
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"]
+    argv += ["-err_detect", "crccheck+explode", "-noautorotate", *forced, *_input(path)]
+    argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options]
+    argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", _url(output)]
+    try:
+        finished = run(argv, what=f"decoding {path}")
+    except EncoderError as error:
+        raise EncoderError(f"decoding {path} failed: {_reason(error)}") from error
+    if info is not None:
+        _check_constant(path, finished.stderr, info)
+    counts = re.findall(r"^frame=\s*(\d+)$", finished.stdout, flags=re.MULTILINE | re.ASCII)
+    if not counts:
+        raise EncoderError(f"decoding {path} failed: ffmpeg did not report how many pictures it wrote")
+    return int(counts[-1])
+
+
+def _check_constant(path: Path, report: str, info: StreamInfo) -> None:
+    """Raise FormatError if ffmpeg reports a change of size or pixel format.
+
+    ffmpeg would convert the samples silently, and pictures of two sizes may have equal numbers of bytes.
+    """
+    for pix_fmt, width, height in _CHANGE_LINE.findall(report, report.rfind("\nOutput #0, rawvideo")):
+        if (pix_fmt, int(width), int(height)) != (info.pix_fmt, info.format.width, info.format.height):
+            raise FormatError(
+                f"{path} is a stream of {info.format} whose pictures change to {width}x{height} {pix_fmt}"
+            )
+
+
+def _url(path: Path) -> str:
+    """Return a URL that ffmpeg always takes for a file, never for an option, a protocol or a pattern."""
+    return f"file:{path.absolute()}"
+
+
+def _input(path: Path) -> tuple[str, ...]:
+    return ("-protocol_whitelist", "file,pipe", "-i", _url(path))
+
+
+def _layout(pix_fmt: str, path: Path) -> tuple[str, int, str]:
+    """Return chroma format and bit depth of ffmpeg's `pix_fmt`, and the planar little-endian format to decode it to.
+
+    The two formats hold the same samples; only byte order, interleaving and alpha differ.
+    """
+    if pix_fmt in _SEMIPLANAR:
+        chroma, bit_depth = _SEMIPLANAR[pix_fmt]
+    elif match := _PLANAR.fullmatch(pix_fmt):
+        chroma, bit_depth = match["chroma"] or "400", int(match["depth"] or 8)
+        if match["j"]:
+            # Older ffmpegs would compress the full range of these formats into the limited range of plain yuv.
+            return chroma, bit_depth, f"yuvj{chroma}p"
+    else:
+        raise FormatError(
+            f"{path} has pictures of pixel format {pix_fmt}: only YCbCr 420, 422, 444 and grey can be read"
+        )
+    return chroma, bit_depth, VideoFormat(1, 1, chroma, bit_depth).ffmpeg_pix_fmt
+
+
+def _stream_rate(container: str, rest: str) -> Fraction | None:
+    """Return the frame rate in Hz from the end of ffmpeg's stream line, None if it is missing or implausible.
+
+    Elementary streams have no time stamps: their `fps` is ffmpeg's default of 25, and `tbr` is the rate in the headers
+    of the stream (for H.264 the rate of fields).
+    """
+    elementary = container in ("vvc", "hevc", "h264")
+    match = re.search(r" (\d+(?:\.\d+)?) " + ("tbr" if elementary else "fps"), rest, flags=re.ASCII)
+    if match is None:
+        return None
+    rate = Fraction(match[1]) / (2 if container == "h264" else 1)
+    return frame_rate(rate) if 0 < rate <= _MAX_RATE else None
+
+
+def _reason(error: EncoderError) -> str:
+    """Return the program's message without the text that `run` puts in front of it."""
+    return str(error).split("): ", 1)[-1]

@@ -1,0 +1,222 @@
+"""Videos by file name: open any kind of file, and create raw YUV or Y4M."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from codecnn.errors import ConfigError, FormatError
+from codecnn.runs import atomic_path
+from codecnn.video.ffmpeg import open_stream
+from codecnn.video.formats import VideoFormat, frame_rate, parse_name, parse_size
+from codecnn.video.pictures import Picture, Plane, Video, check_selection
+from codecnn.video.raw import RAW_SUFFIXES, open_packed
+from codecnn.video.stills import STILL_SUFFIXES, Change, open_still, open_still_folder
+from codecnn.video.y4m import FRAME_LINE, format_header, open_y4m
+
+_CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
+_STREAMS = {".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
+_NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS
+"""Suffixes that `create_video` refuses because programs take such files for something else."""
+
+
+def open_video(
+    path: Path | str,
+    *,
+    size: tuple[int, int] | str | None = None,
+    bit_depth: int | None = None,
+    chroma: str | None = None,
+    fps: Fraction | float | str | None = None,
+    start: int = 0,
+    frames: int | None = None,
+    step: int = 1,
+    packing: str | None = None,
+    matrix: str = "bt709",
+    full_range: bool = False,
+    change: Change | None = None,
+) -> Video:
+    """Open raw YUV (.yuv, .raw), Y4M, a still picture, a folder of still pictures, or anything that ffmpeg decodes.
+
+    The suffix of the name selects the kind. For raw files options override the name (see `guess_format`). For still
+    pictures the options state the result of the conversion (see `read_still`, `open_still_folder`). All other files
+    have headers, and options must agree with them.
+
+    Args:
+        path: File or folder.
+        size: (width, height) or "WxH" in luma samples.
+        bit_depth: Bits per sample; 10 by default for still pictures.
+        chroma: Chroma format: 400, 420, 422 or 444.
+        fps: Frame rate of the file in Hz, overriding that of the name or header. The rate of the video is divided by
+            `step`.
+        start: Number of pictures to skip.
+        frames: Largest number of pictures to select; None for all.
+        step: Distance between selected pictures (8 with all intra in JVET test conditions).
+        packing: Packing of a raw file, planar or semi-planar such as p010 (a key of `PACKINGS`). Its pictures have
+            planar samples aligned to the least significant bit in any case.
+        matrix: Colour matrix for still pictures: bt601, bt709 or bt2020.
+        full_range: Convert still pictures to the full range instead of the limited range.
+        change: Function applied to the stored samples of still pictures before their conversion.
+
+    Returns:
+        Sequence of pictures with planes y, u, v; its `format` is the geometry of all.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is damaged, or an option contradicts its header.
+        EncoderError: ffmpeg cannot decode the file.
+        ConfigError: An option cannot be used, or not with this kind of file.
+    """
+    path = Path(path)
+    check_selection(path, start=start, frames=frames, step=step)
+    rate = None if fps is None else frame_rate(fps)
+    suffix = path.suffix.lower()
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it accepts names that are too long
+    is_still = is_folder or suffix in STILL_SUFFIXES
+    is_raw = suffix in RAW_SUFFIXES and not is_folder
+    if packing is not None and not is_raw:
+        raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
+    if (matrix, full_range, change) != ("bt709", False, None) and not is_still:
+        raise ConfigError(f"{path} holds YCbCr already: matrix, full range and change are for still pictures")
+    if is_raw:
+        video = open_packed(path, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps)
+        return video.select(start=start, frames=frames, step=step)
+    if is_still:
+        depth = 10 if bit_depth is None else bit_depth
+        open_stills = open_still_folder if is_folder else open_still
+        video = open_stills(path, chroma=chroma, bit_depth=depth, matrix=matrix, full_range=full_range, change=change)
+    elif suffix == ".y4m":
+        video = open_y4m(path)
+    else:
+        # Pictures after the last selected one are not decoded.
+        video = open_stream(path, frames=None if frames is None else start + (frames - 1) * step + 1)
+    _check_options(path, video.format, size, bit_depth, chroma)
+    return video.select(start=start, frames=frames, step=step, fps=rate)
+
+
+def open_like(path: Path | str, form: VideoFormat) -> Video:
+    """Open a file that belongs to pictures of a known format, e.g. the original of a decoded sequence.
+
+    Args:
+        path: File of any kind that `open_video` opens.
+        form: Geometry of a raw file, as far as its name does not state it. Other kinds of file do not use it.
+
+    Raises:
+        CodecnnError: As `open_video`.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in RAW_SUFFIXES:
+        return open_video(path)
+    named = parse_name(path)
+    return open_video(
+        path,
+        size=None if named.width else (form.width, form.height),
+        bit_depth=named.bit_depth or form.bit_depth,
+        chroma=named.chroma or form.chroma,
+    )
+
+
+def _check_options(
+    path: Path,
+    video_format: VideoFormat,
+    size: tuple[int, int] | str | None,
+    bit_depth: int | None,
+    chroma: str | None,
+) -> None:
+    """Raise FormatError if an explicit option contradicts the format in the file's header."""
+    options = (*(parse_size(size) if isinstance(size, str) else size or (None, None)), chroma, bit_depth)
+    actual = (video_format.width, video_format.height, video_format.chroma, video_format.bit_depth)
+    names = ("width", "height", "chroma format", "bit depth")
+    for name, option, value in zip(names, options, actual, strict=True):
+        if option is not None and option != value:
+            raise FormatError(f"{path} has {name} {value} by its own header: it cannot be opened with {option}")
+
+
+class VideoWriter:
+    """Writer that appends pictures of one format to an open file; `create_video` creates it.
+
+    Attributes:
+        path: The file to be written.
+        format: Geometry of its pictures.
+        count: Number of pictures written so far.
+    """
+
+    def __init__(self, path: Path, video_format: VideoFormat, file: BinaryIO, picture_head: bytes) -> None:
+        """Create a writer to `file` that writes the bytes `picture_head` before each picture."""
+        self.path = path
+        self.format = video_format
+        self.count = 0
+        self._file = file
+        self._picture_head = picture_head
+
+    def write(self, picture: Picture | Sequence[Plane]) -> None:
+        """Append a picture.
+
+        Args:
+            picture: A picture, or its planes Y or Y, U, V of shape (h, w). Integer types wider than that of the format
+                are accepted if all samples are in range.
+
+        Raises:
+            FormatError: The number of planes, their shapes, sample type or range do not fit the format.
+        """
+        where = f"{self.path}, picture {self.count}"
+        if isinstance(picture, Picture):
+            if picture.bit_depth != self.format.bit_depth:
+                raise FormatError(f"{where}: samples of {picture.bit_depth} bit do not fit {self.format}")
+            picture = picture.planes
+        shapes = tuple(plane.shape for plane in picture)
+        if shapes != self.format.plane_shapes:
+            raise FormatError(
+                f"{where}: planes of {shapes} do not fit {self.format}: it has {self.format.plane_shapes}"
+            )
+        # All planes are checked before the first byte is written, so that a refused picture changes nothing.
+        samples = [self._checked(plane, where) for plane in picture]
+        self._file.write(self._picture_head)
+        for plane in samples:
+            self._file.write(plane.data)
+        self.count += 1
+
+    def _checked(self, plane: Plane, where: str) -> Plane:
+        if plane.dtype.kind not in "ui" or plane.dtype.itemsize < self.format.dtype.itemsize:
+            raise FormatError(
+                f"{where}: samples of type {plane.dtype} do not fit {self.format}: use {self.format.dtype}"
+            )
+        smallest, largest = int(plane.min()), int(plane.max())
+        if smallest < 0 or largest >= 1 << self.format.bit_depth:
+            value = smallest if smallest < 0 else largest
+            raise FormatError(f"{where}: sample {value} is outside 0 to {(1 << self.format.bit_depth) - 1}")
+        return np.ascontiguousarray(plane, dtype=self.format.dtype)
+
+
+@contextlib.contextmanager
+def create_video(path: Path | str, video_format: VideoFormat) -> Iterator[VideoWriter]:
+    """Create a raw YUV or Y4M file and yield a writer of its pictures.
+
+    Use it as `with create_video("out.yuv", video_format) as out: out.write(picture)`. The file appears when
+    the block ends without an exception. Otherwise nothing is written and an existing file stays unchanged.
+
+    Args:
+        path: The file; .y4m selects Y4M, any other suffix raw YUV.
+        video_format: Geometry of the pictures.
+
+    Yields:
+        The writer.
+
+    Raises:
+        ConfigError: The suffix belongs to another kind of file (.mp4, .png, ...).
+        FormatError: The block wrote no picture.
+    """
+    path = Path(path)
+    if path.suffix.lower() in _NOT_RAW:
+        raise ConfigError(f"{path} would hold raw samples, despite its name: end it in .yuv, or in .y4m for Y4M")
+    is_y4m = path.suffix.lower() == ".y4m"
+    with atomic_path(path) as part, part.open("wb") as file:
+        if is_y4m:
+            file.write(format_header(video_format))
+        writer = VideoWriter(path, video_format, file, FRAME_LINE if is_y4m else b"")
+        yield writer
+        if writer.count == 0:
+            raise FormatError(f"{path}: no picture was written")
