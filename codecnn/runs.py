@@ -1,30 +1,41 @@
-"""Files that are whole or absent: atomic writes, JSON lines, hashes and provenance."""
+"""Files that are complete or absent: atomic writes, JSON, JSON lines, CSV, hashes and provenance."""
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import platform
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from codecnn import __version__
-from codecnn.errors import CodecnnError, ConfigError, DiskFullError, MissingFileError
+from codecnn.errors import CodecnnError, ConfigError, DiskFullError, MissingFileError, TableError
 
 _NOT_JSON = (ValueError, RecursionError)
-"""What json raises: malformed text, undecodable bytes, numbers of thousands of digits; brackets nested too deep."""
+"""Errors of the json module: malformed text, undecodable bytes or numbers with thousands of digits; deep nesting."""
+
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the operating system's errors for a full disk and an exceeded quota."""
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn "no space left" from any write below into a DiskFullError that names `path`."""
+    """Convert "no space left" errors of the enclosed writes.
+
+    Args:
+        path: File that the error message names.
+
+    Raises:
+        DiskFullError: The disk is full or the quota is exceeded.
+    """
     try:
         yield
     except OSError as error:
@@ -35,15 +46,25 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Yield a `.part` path beside `path`; on success it replaces `path`, on any error it is removed.
+    """Provide a temporary path that replaces `path` on success and is removed on any error.
 
-    Its name is drawn at random, so writers at the same time, on whatever machine, and leftovers of a killed one never
-    mix. A device or a pipe, such as /dev/stdout, cannot be replaced and is written to as it is. Raises ConfigError when
-    `path` is a folder.
+    The temporary file lies in the same folder. Its name is random, so that simultaneous writers on any machine, and
+    files left by a killed process, do not collide. A device or a pipe such as /dev/stdout cannot be replaced and is
+    written to directly.
+
+    Args:
+        path: File to write.
+
+    Yields:
+        The path to write to.
+
+    Raises:
+        ConfigError: `path` is a folder.
+        DiskFullError: The disk is full.
     """
     path = Path(path)
     if path.is_dir():
-        raise ConfigError(f"{path} is a folder, not a file that can be written")
+        raise ConfigError(f"{path} is a folder and cannot be written as a file: name a file")
     if path.exists() and not path.is_file():
         with disk_errors(path):
             yield path
@@ -67,18 +88,29 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write a text file atomically (UTF-8)."""
+    """Write a text file atomically, in UTF-8."""
     with atomic_path(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path | str, value: Any) -> None:
-    """Write JSON atomically: two spaces, key order kept, NaN refused."""
+    """Write a JSON file atomically, indented by two spaces, keys in their order; NaN is an error."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file; MissingFileError when there is none to read, CodecnnError for a malformed one, naming it."""
+    """Read a JSON file.
+
+    Args:
+        path: File to read.
+
+    Returns:
+        The value.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        CodecnnError: The file is not valid JSON.
+    """
     path = Path(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -91,9 +123,17 @@ def read_json(path: Path | str) -> Any:
 
 
 def append_jsonl(path: Path | str, value: Any) -> None:
-    """Append one JSON line and flush it to the disk.
+    """Append a line of JSON and flush it to the disk.
 
-    A line that a kill left incomplete is closed first, so that it cannot swallow this one.
+    If a killed process left the last line incomplete, that line is terminated first, so that it does not absorb this
+    one.
+
+    Args:
+        path: File to append to; it is created if it does not exist.
+        value: Value of the line; NaN is an error.
+
+    Raises:
+        DiskFullError: The disk is full.
     """
     path = Path(path)
     line = json.dumps(value, allow_nan=False).encode() + b"\n"
@@ -108,7 +148,15 @@ def append_jsonl(path: Path | str, value: Any) -> None:
 
 
 def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
-    """Read lines of JSON objects; an absent file has none, and a line that is none, as a kill leaves, is ignored."""
+    """Read the lines of a JSON-lines file that are JSON objects.
+
+    Args:
+        path: File to read.
+
+    Returns:
+        The objects. Lines that are no objects, such as the incomplete line of a killed process, are skipped. A missing
+        file gives an empty list.
+    """
     path = Path(path)
     if not path.exists():
         return []
@@ -120,29 +168,56 @@ def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
 
 
 def write_jsonl(path: Path | str, values: list[Any]) -> None:
-    """Write a whole JSON-lines file atomically."""
+    """Write a JSON-lines file atomically."""
     write_text(path, "".join(json.dumps(value, allow_nan=False) + "\n" for value in values))
 
 
+def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file atomically.
+
+    Args:
+        path: File to write.
+        rows: Rows as mappings; each key of any row becomes a column, lists and dictionaries are written as JSON.
+
+    Raises:
+        TableError: There are no rows.
+    """
+    if not rows:
+        raise TableError(f"{path}: there is no row to write")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()})
+    write_text(path, text.getvalue())
+
+
 def sha256_file(path: Path | str) -> str:
-    """SHA-256 of a file's bytes, hexadecimal."""
+    """Compute the SHA-256 of a file's bytes, hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_json(value: Any) -> str:
-    """SHA-256 of a JSON value in canonical form (sorted keys, no blanks), hexadecimal."""
+    """Compute the SHA-256 of a JSON value in canonical form (sorted keys, no blanks), hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and all below it; an absent one is fine."""
+    """Remove a folder with its content; a missing folder is no error."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
 
 
 def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What made a result file: versions of codecnn, Python and the numeric libraries, and the command line."""
+    """Describe how a result file was made: versions of codecnn, Python and numeric libraries, and the command line.
+
+    Args:
+        extra: Further facts to include.
+
+    Returns:
+        A JSON object.
+    """
     versions = {}
     for name in ("numpy", "scipy", "torch", "imageio-ffmpeg", "bjontegaard", "bayesian-optimization"):
         with contextlib.suppress(metadata.PackageNotFoundError):

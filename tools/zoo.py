@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.dataset import open_store
-from codecnn.evaluation import untrained_qp
-from codecnn.evaluation.over_classes import OverClasses
+from codecnn.evaluation import OverClasses, untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import card_path, load_model, read_card, save_weights
 from codecnn.models.zoo import FOLDER

@@ -1,7 +1,9 @@
-"""The evaluation of filters on coded test sequences, and the figures it is made of.
+"""Evaluation of filters on coded test sequences: PSNR gain, BD-rate, complexity and reports.
 
-`evaluate` runs filters, each an `Entry`, over a store: it measures, then summarises, then writes. `psnr`, `mse` and
-`bd_rate` are the figures themselves; they come without torch, which only the evaluation needs.
+`evaluate` runs one or more filters, each described by an `Entry`, over the units of a store. It measures every cell
+(one filter on one unit), summarises the cells into `Results`, and writes results.json, tables and an HTML report.
+`merge_results` combines evaluations of several configurations into one table in the layout of JVET's sheets.
+`codecnn.evaluation.in_loop` evaluates filters inside the coding loop of an encoder.
 """
 
 import lazy_loader

@@ -1,26 +1,57 @@
-"""The table of a contribution to JVET: what filters save in each configuration, and what they cost. Writes no file."""
+"""Tables in the layout of JVET's sheets: BD-rate, gain, complexity and time of filters in several configurations."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from codecnn.evaluation.rows import Gains, Rates, Record, ResultRow, by_sequence, mean_gains
-from codecnn.evaluation.summarise import APART, Results
+from codecnn.errors import ConfigError, MissingFileError, TableError
+from codecnn.evaluation.in_loop import LoopModel, LoopResults, LoopRow
+from codecnn.evaluation.report import render
+from codecnn.evaluation.results import EXCLUDED_CLASSES, Results
+from codecnn.evaluation.rows import (
+    AFTER,
+    Gains,
+    Rates,
+    Record,
+    ResultRow,
+    bd_rates,
+    by_sequence,
+    mean_gains,
+    mean_rates,
+)
+from codecnn.quality import psnr_yuv_611
+from codecnn.runs import provenance, read_json, write_csv, write_text
 
 CONFIGURATIONS = {"ai": "All intra", "ra": "Random access", "ldb": "Low delay B"}
-"""As the sheets of the common test conditions call them, in their order."""
+"""Titles of the configurations, in the order of the sheets of the common test conditions."""
+
 CLASSES = ("A1", "A2", "B", "C", "E")
-"""Classes above the overall figure; D and F stand below it."""
-QUALITIES = {"y": "Y", "u": "U", "v": "V", "yuv_611": "YUV"}
-"""What BD-rates are of: the planes, and (6 Y + U + V) / 8 of their PSNRs."""
+"""Classes above the overall figure; D and F follow below it."""
+
+RATE_COLUMNS = {"y": "Y", "u": "U", "v": "V", "yuv_611": "YUV"}
+"""Quality measures with a BD-rate column and their titles; YUV is (6 Y + U + V) / 8 of the PSNRs."""
+
+RESULTS, IN_LOOP = "results.json", "in_loop.json"
+"""Files that an evaluation leaves in its folder."""
+
+LOOP_CHAINS = {"post_filter": "post-filter, of the library's encoder", "in_loop": "in the loop"}
+"""Chains of an evaluation in the loop that become a table each, with the label of the table."""
 
 
 class TableRow(Record):
-    """A line of a table: a class, a mean of classes or sequences, a sequence, or the pictures of one type.
+    """A row of a table.
 
-    `kind` is "class", "overall", "sequence" or "pictures". BD-rates in %, mean luma gain in dB. Times in seconds a
-    picture, mean over QPs and sequences: the encoder's of the processor, the filter's by the clock.
+    Attributes:
+        kind: "class", "overall" (a mean of classes or sequences), "sequence" or "pictures" (one type of picture).
+        name: Title of the row.
+        bd_rate: BD-rates in %.
+        gain_y: Mean luma PSNR gain in dB.
+        encoder_seconds: CPU time of the encoder in seconds a picture, mean over QPs and sequences.
+        filter_seconds: Wall-clock time of the filter in seconds a picture, mean over QPs and sequences.
     """
 
     kind: str
@@ -32,7 +63,7 @@ class TableRow(Record):
 
 
 class Table(Record):
-    """A filter in one configuration; `weights` tells whether two tables are of the same filter."""
+    """The table of one filter in one configuration; tables with equal `weights` show the same filter."""
 
     weights: str | None
     name: str
@@ -47,13 +78,13 @@ class Table(Record):
     rows: tuple[TableRow, ...]
 
     def csv_rows(self) -> list[dict[str, Any]]:
-        """Its lines as flat records, each with what is said of the whole."""
-        told = {"filter": self.name, "configuration": self.title, "coded": self.coded, "decisions": self.decisions}
+        """Return the rows as flat records that repeat the facts of the table."""
+        facts = {"filter": self.name, "configuration": self.title, "coded": self.coded, "decisions": self.decisions}
         cost = {"kmac_per_pixel": self.kmac_per_pixel, "parameters": self.parameters}
         return [
-            told
+            facts
             | {"kind": row.kind, "name": row.name}
-            | {f"bd_rate_{title.lower()}": row.bd_rate.get(quality) for quality, title in QUALITIES.items()}
+            | {f"bd_rate_{title.lower()}": row.bd_rate.get(quality) for quality, title in RATE_COLUMNS.items()}
             | {"gain_y": row.gain_y}
             | cost
             | {"encoder_seconds_per_picture": row.encoder_seconds, "filter_seconds_per_picture": row.filter_seconds}
@@ -62,19 +93,57 @@ class Table(Record):
         ]
 
 
-def tables_of(every: Iterable[Results]) -> tuple[Table, ...]:
-    """The table of each result, those of one filter together and its configurations in JVET's order."""
-    return sorted_tables(_table(results) for results in every)
+def merge_results(folders: Sequence[Path], output: Path) -> tuple[Table, ...]:
+    """Merge evaluations into one table and write it as jvet.csv and report.html.
+
+    Args:
+        folders: Folders of evaluations: each contains results.json, or in_loop.json if the filter was in the loop.
+        output: Folder to write to.
+
+    Returns:
+        The tables of each filter together, its configurations in JVET's order.
+
+    Raises:
+        MissingFileError: A folder contains neither file.
+        TableError: A file is damaged, or two results are of the same filter, configuration and coding.
+        ConfigError: `output` is one of the folders, whose report would be overwritten.
+    """
+    if any(folder.resolve() == output.resolve() for folder in folders):
+        raise ConfigError(f"{output} contains one of the evaluations, and its report would be replaced: name another")
+    tables = sorted_tables(table for folder in folders for table in _read(folder))
+    seen: set[tuple[str | None, ...]] = set()
+    for table in tables:
+        key = (table.weights or table.name, table.title, table.coded, table.label, table.decisions)
+        if key in seen:
+            raise TableError(
+                f"two of the results are of {table.name}, {table.title}, {table.coded}, {table.label}: name one of them"
+            )
+        seen.add(key)
+    write_csv(output / "jvet.csv", [row for table in tables for row in table.csv_rows()])
+    _write_page(output / "report.html", tables)
+    return tables
+
+
+def tables_of(all_results: Iterable[Results]) -> tuple[Table, ...]:
+    """Build the table of each result, sorted as `sorted_tables` does."""
+    return sorted_tables(_table(results) for results in all_results)
 
 
 def sorted_tables(tables: Iterable[Table]) -> tuple[Table, ...]:
-    """Tables of one filter together, in the order in which the filters come, configurations in JVET's order."""
+    """Sort tables by filter, in the order in which the filters occur, and then by configuration in JVET's order."""
     listed = list(tables)
     filters = list(dict.fromkeys(table.weights or table.name for table in listed))
     order = list(CONFIGURATIONS)
     return tuple(
-        sorted(listed, key=lambda one: (filters.index(one.weights or one.name), order.index(one.configuration)))
+        sorted(listed, key=lambda table: (filters.index(table.weights or table.name), order.index(table.configuration)))
     )
+
+
+def _write_page(path: Path, tables: Sequence[Table]) -> None:
+    """Write an HTML page with the tables of each filter below one another, without a script."""
+    grouped = [list(group) for _, group in groupby(tables, key=lambda table: table.weights or table.name)]
+    filters = [(group[0].name, group) for group in grouped]
+    write_text(path, render("tables.html.j2", filters=filters, titles=RATE_COLUMNS, footer=provenance()))
 
 
 def _table(results: Results) -> Table:
@@ -91,37 +160,37 @@ def _table(results: Results) -> Table:
         kmac_per_pixel=results.kmac_per_pixel,
         parameters=results.parameters,
         device=results.device,
-        rows=tuple(_rows(results, APART[configuration])),
+        rows=tuple(_rows(results, EXCLUDED_CLASSES[configuration])),
     )
 
 
-def _rows(results: Results, apart: Sequence[str]) -> list[TableRow]:
-    """Classes in JVET's order, the overall figure, the classes apart from it, sequences, types of pictures."""
+def _rows(results: Results, excluded: Sequence[str]) -> list[TableRow]:
+    """List classes in JVET's order, the overall figure, the excluded classes, sequences and types of pictures."""
     rows = results.sequences
     classes = sorted(results.bd_rate_by_class, key=lambda label: (label not in CLASSES, label))
 
     def of_class(label: str) -> TableRow:
-        own = [row for row in rows if row.class_ == label]
-        return table_row("class", f"Class {label}", results.bd_rate_by_class[label], own)
+        class_rows = [row for row in rows if row.class_ == label]
+        return table_row("class", f"Class {label}", results.bd_rate_by_class[label], class_rows)
 
-    lines = [of_class(label) for label in classes if label not in apart]
+    lines = [of_class(label) for label in classes if label not in excluded]
     if results.bd_rate_jvet is not None:
-        counted = [row for row in rows if row.class_ not in apart]
+        counted = [row for row in rows if row.class_ not in excluded]
         lines.append(table_row("overall", "Overall", results.bd_rate_jvet, counted))
-    lines += [of_class(label) for label in classes if label in apart]
+    lines += [of_class(label) for label in classes if label in excluded]
     if results.bd_rate_jvet != results.bd_rate:
         lines.append(table_row("overall", "All sequences", results.bd_rate, rows))
     rates = results.bd_rate_per_sequence
-    lines += [table_row("sequence", name, rates.get(name, {}), own) for name, own in by_sequence(rows).items()]
+    lines += [table_row("sequence", name, rates.get(name, {}), group) for name, group in by_sequence(rows).items()]
     lines += [
-        TableRow(kind="pictures", name=name, bd_rate=of.bd_rate, gain_y=of.gain_db.get("y", {}).get("mean"))
-        for name, of in results.picture_types.items()
+        TableRow(kind="pictures", name=name, bd_rate=figures.bd_rate, gain_y=figures.gain_db.get("y", {}).get("mean"))
+        for name, figures in results.picture_types.items()
     ]
     return lines
 
 
 def table_row(kind: str, name: str, rates: Rates, rows: Sequence[ResultRow]) -> TableRow:
-    """The line of some rows whose BD-rates are known."""
+    """Build a table row from rows of results and their BD-rates."""
     gains: Gains = mean_gains(rows)
     return TableRow(
         kind=kind,
@@ -134,7 +203,70 @@ def table_row(kind: str, name: str, rates: Rates, rows: Sequence[ResultRow]) -> 
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """The mean, None unless all are known."""
+    """Average values; None unless all are known."""
     listed = list(values)
     known = [value for value in listed if value is not None]
     return float(np.mean(known)) if known and len(known) == len(listed) else None
+
+
+def _read(folder: Path) -> tuple[Table, ...]:
+    path = folder / RESULTS
+    try:
+        if path.is_file():
+            content = read_json(path)
+            models = content.get("models", [content])
+            return tables_of(Results.model_validate(model) for model in models)
+        path = folder / IN_LOOP
+        if path.is_file():
+            return _loop_tables(LoopResults.model_validate(read_json(path)))
+    except (ValidationError, AttributeError, TypeError) as error:
+        raise TableError(f"{path} is not a results file of an evaluation: {str(error).splitlines()[0]}") from None
+    raise MissingFileError(
+        f"{folder} contains no {RESULTS} and no {IN_LOOP}: write them with `codecnn evaluate -o {folder}`"
+    )
+
+
+def _loop_tables(results: LoopResults) -> tuple[Table, ...]:
+    # Files of earlier versions do not describe the filters.
+    unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
+    models = {model: results.models.get(model, unknown) for model in results.bd_rate}
+    return tuple(
+        Table(
+            weights=models[model].weights_sha256,
+            name=model,
+            configuration="ldb",
+            title=CONFIGURATIONS["ldb"],
+            coded=f"{results.library} {results.settings['preset']}",
+            label=label,
+            decisions=results.decisions,
+            kmac_per_pixel=models[model].kmac_per_pixel,
+            parameters=models[model].parameters,
+            device=models[model].device or None,
+            rows=tuple(_loop_rows([row for row in results.rows if row.model == model], chain)),
+        )
+        for model in results.bd_rate
+        for chain, label in LOOP_CHAINS.items()
+    )
+
+
+def _loop_rows(rows: Sequence[LoopRow], chain: str) -> list[TableRow]:
+    without = {(row.name, row.qp): row for row in rows if row.chain == "without"}
+    groups = by_sequence(_as_result_row(without[row.name, row.qp], row) for row in rows if row.chain == chain)
+    rates = {name: bd_rates(group, AFTER, "pchip", []) for name, group in groups.items()}
+    all_rows = [row for group in groups.values() for row in group]
+    lines = [table_row("overall", "All sequences", mean_rates(rates.values()), all_rows)]
+    return lines + [table_row("sequence", name, rates[name], group) for name, group in groups.items()]
+
+
+def _as_result_row(anchor: LoopRow, test: LoopRow) -> ResultRow:
+    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
+    figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits}
+    figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
+    figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
+    for suffix, row in (("", anchor), (AFTER, test)):
+        y, u, v = row.psnr_y, row.psnr_u, row.psnr_v
+        figures |= {f"psnr_y{suffix}": y, f"psnr_u{suffix}": u, f"psnr_v{suffix}": v}
+        if y is not None and u is not None and v is not None:
+            # The combination is linear, so that of the mean PSNRs equals the mean over the pictures.
+            figures[f"psnr_yuv_611{suffix}"] = psnr_yuv_611(y, u, v)
+    return ResultRow.model_validate(figures)

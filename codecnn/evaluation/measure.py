@@ -1,6 +1,7 @@
-"""Measuring: the quality of coded units as decoded and as each filter makes them, cell by cell.
+"""Measure the quality of coded units before and after a filter.
 
-A cell is a sequence at a QP through a filter. Only this module reads pictures; what follows it has records.
+This is the only module of the evaluation that reads pictures; the modules that follow it work on the records it
+returns.
 """
 
 import tempfile
@@ -24,19 +25,32 @@ from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, m
 from codecnn.video import Picture, create_video
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
-MAX_CROPS = 6
-CROP_SIZE = 192
-"""Side in luma samples of the crops that the report shows."""
-_STEP = 32
+"""Names of the quality metrics that an evaluation can measure."""
 
-Progress = Callable[[int, int], None]
+MAX_CROPS = 6
+"""Largest number of sequences of which the report shows a crop."""
+
+CROP_SIZE = 192
+"""Width and height in luma samples of the crops in the report."""
+
+CROP_STEP = 32
+"""Distance in luma samples between the positions that are tried for a crop."""
+
+UNKNOWN_DEVICE = "unknown"
+"""Device of a cell whose file does not name one."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A filter that takes part: the name it has in the results, the card of its weights, and where it runs.
+    """A filter that takes part in an evaluation.
 
-    `load` makes the same entry in another process, on the device that there is there.
+    Attributes:
+        name: Name of the filter in the results; unique within an evaluation.
+        card: Card of its weights.
+        filter: The filter itself.
+        device: Description of the device it runs on, e.g. "cpu, 2 threads".
+        load: Function that creates the same entry in another process, on the device of that process; None if the
+            entry cannot be sent to the workers of a cluster.
     """
 
     name: str
@@ -47,11 +61,21 @@ class Entry:
 
 
 class PictureMeasure(BaseModel):
-    """One picture, decoded or filtered, against its original, as the JSON of a cell holds it.
+    """Quality of one decoded or filtered picture, as stored in the JSON of a cell.
 
-    `mse` of each plane, sample²; `ssim` and `ms_ssim` of luma, the latter None where the picture is too small; `vmaf`.
-    A filtered picture has `seconds`, the time of one pass of the filter; with decisions also `mse_network`, that of the
-    network everywhere, and what was decided. What was not measured is not set.
+    Fields that were not measured are not set, and `to_json` omits them.
+
+    Attributes:
+        mse: Mean squared error of each plane, in sample units squared.
+        ssim: SSIM of luma.
+        ms_ssim: MS-SSIM of luma; None if the picture is too small for five scales.
+        seconds: Time of one pass of the filter in seconds.
+        mse_network: With decisions, the mean squared error of the network applied everywhere.
+        bits: Bits of the decisions.
+        mode: With decisions, "off", "on" or "ctu".
+        scales: With decisions, the residual scale of each component.
+        qp_offset: With decisions, the offset added to the slice QP at the network's input.
+        vmaf: VMAF of the picture.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,31 +92,53 @@ class PictureMeasure(BaseModel):
     vmaf: float | None = None
 
     def psnrs(self, bit_depth: int) -> list[float | None]:
-        """PSNR of each plane in dB, None where it is without error."""
+        """Compute the PSNR of each plane in dB; None for a plane without error."""
         return [mean_psnr([value], bit_depth) if value > 0 else None for value in self.mse]
 
     def to_json(self) -> dict[str, Any]:
-        """What was measured."""
+        """Return the fields that were measured."""
         return self.model_dump(exclude_unset=True)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A coded unit through the filter `model`: its pictures as decoded and as filtered, and the file of its CTUs."""
+    """A measurement cell: one coded unit through one filter.
+
+    Attributes:
+        model: Name of the filter.
+        unit: The coded unit.
+        decoded: Quality of each decoded picture.
+        filtered: Quality of each filtered picture.
+        ctus: Parquet file with a row for each CTU.
+        device: Device on which the filter was timed; "unknown" if the file of the cell does not name it.
+        threads: Number of CPU threads of PyTorch when the filter was timed; None if the file does not state it.
+    """
 
     model: str
     unit: Unit
     decoded: Sequence[PictureMeasure]
     filtered: Sequence[PictureMeasure]
     ctus: Path
+    device: str = UNKNOWN_DEVICE
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
 class Crop:
-    """The same cut of a sequence at one QP: original, decoded, filtered.
+    """The same region of a picture in the original, the decoded and the filtered version.
 
-    Pictures are luma (h, w), unsigned at `bit_depth`, or RGB (h, w, 3) uint8; PSNRs in dB. Raises FormatError where
-    shapes differ.
+    Attributes:
+        name: Name of the sequence.
+        qp: QP of the unit.
+        original: Luma, shape (h, w), unsigned integers at `bit_depth`; or RGB, shape (h, w, 3), uint8.
+        decoded: The decoded region, same shape and type.
+        filtered: The filtered region, same shape and type.
+        bit_depth: Bits per luma sample.
+        psnr_decoded: PSNR of the decoded region in dB.
+        psnr_filtered: PSNR of the filtered region in dB.
+
+    Raises:
+        FormatError: The three regions differ in shape.
     """
 
     name: str
@@ -111,21 +157,39 @@ class Crop:
 
     @property
     def gain(self) -> float | None:
-        """Gain of this cut in dB; None where it had no error."""
+        """PSNR gain of the region in dB; None if the decoded region has no error."""
         return None if np.isinf(self.psnr_decoded) else self.psnr_filtered - self.psnr_decoded
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:
-    """Metrics of a comma list, "ms-ssim" being "ms_ssim". Raises ConfigError for one that is not of METRICS."""
+    """Parse a comma-separated list of metrics.
+
+    Args:
+        text: Names from `METRICS`, e.g. "psnr,ms-ssim"; a hyphen counts as an underscore.
+
+    Returns:
+        The names as written in `METRICS`.
+
+    Raises:
+        ConfigError: A name is not in `METRICS`.
+    """
     names = tuple(name.strip().replace("-", "_") for name in text.split(","))
     unknown = [name for name in names if name not in METRICS]
     if unknown:
-        raise ConfigError(f"unknown metric {unknown[0]!r}: one of {', '.join(METRICS).replace('_', '-')}")
+        raise ConfigError(f"unknown metric {unknown[0]!r}: use one of {', '.join(METRICS).replace('_', '-')}")
     return names
 
 
 def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[PictureMeasure]:
-    """Quality of each decoded picture of `unit` against its original."""
+    """Measure each decoded picture of a unit against its original.
+
+    Args:
+        unit: The coded unit.
+        metrics: Names from `METRICS`; the squared error is always measured.
+
+    Returns:
+        One record a picture, in output order.
+    """
     with unit.originals() as originals, unit.decoded() as decoded:
         pictures = [_quality(a, b, metrics) for a, b in zip(originals, decoded, strict=True)]
     return _with_vmaf(pictures, unit, unit.decoded_path, metrics)
@@ -134,33 +198,43 @@ def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[PictureMeasure]:
 def measure_filtered(
     filter_: PictureFilter, unit: Unit, metrics: Sequence[str], decisions: Decisions, ctu_size: int
 ) -> tuple[list[PictureMeasure], pa.Table]:
-    """Quality of each picture of `unit` as filtered, and a table of its CTUs.
+    """Filter each decoded picture of a unit and measure it against its original.
 
-    With decisions the picture is the one an encoder would have chosen; where all of a sequence's decisions do not pay
-    for their bits, it is taken as coded without the filter. The table has poc, qp, x, y, w, h, mse_y, mse_y_filtered
-    (sample²) and flag: whether the CTU's luma is filtered, null without decisions.
+    With decisions, each picture is filtered as an encoder would choose. If the decisions of the sequence do not lower
+    its RD cost, including their bits, the sequence counts as coded without the filter.
+
+    Args:
+        filter_: The filter.
+        unit: The coded unit.
+        metrics: Names from `METRICS`; the squared error is always measured.
+        decisions: "none", "ctu" or "full".
+        ctu_size: Width and height of a CTU in luma samples.
+
+    Returns:
+        One record a picture, in output order, and a table with a row a CTU: poc, qp, x, y, w, h, mse_y,
+        mse_y_filtered (sample units squared) and flag (true if luma of the CTU is filtered, null without decisions).
     """
-    pictures, tables, decided = [], [], []
-    # VMAF is the one metric that reads its pictures from a file.
-    from_file = "vmaf" in metrics
-    with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") if from_file else nullcontext("") as folder:
+    pictures, tables, all_decisions = [], [], []
+    # VMAF reads its pictures from a file; the other metrics take arrays.
+    needs_file = "vmaf" in metrics
+    with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") if needs_file else nullcontext("") as folder:
         path = Path(folder) / "filtered.yuv"
-        writing = create_video(path, unit.format) if from_file else nullcontext()
+        writing = create_video(path, unit.format) if needs_file else nullcontext()
         with unit.originals() as originals, unit.decoded() as decoded, writing as writer:
             for index, (coded, original, output) in enumerate(zip(unit.pictures, originals, decoded, strict=True)):
-                beside = unit_planes(unit, index, filter_.planes)
-                made = filter_and_decide(filter_, original, output, coded.qp, beside, decisions, ctu_size)
-                told: dict[str, Any] = {"seconds": made.seconds}
-                if (decision := made.decision) is not None:
-                    decided.append(decision)
-                    told |= {"mse_network": _mses(original, made.network), "bits": decision.bits}
-                    told |= {"mode": decision.mode, "scales": dict(decision.scales), "qp_offset": decision.qp_offset}
-                pictures.append(_quality(original, made.picture, metrics, **told))
-                tables.append(_ctus(coded, original, output, made, ctu_size))
+                auxiliary = unit_planes(unit, index, filter_.planes)
+                filtered = filter_and_decide(filter_, original, output, coded.qp, auxiliary, decisions, ctu_size)
+                facts: dict[str, Any] = {"seconds": filtered.seconds}
+                if (decision := filtered.decision) is not None:
+                    all_decisions.append(decision)
+                    facts |= {"mse_network": _mses(original, filtered.network), "bits": decision.bits}
+                    facts |= {"mode": decision.mode, "scales": dict(decision.scales), "qp_offset": decision.qp_offset}
+                pictures.append(_quality(original, filtered.picture, metrics, **facts))
+                tables.append(_ctu_table(coded, original, output, filtered, ctu_size))
                 if writer is not None:
-                    writer.write(made.picture)
+                    writer.write(filtered.picture)
         table = pa.concat_tables(tables)
-        if decided and not sequence_pays(decided):
+        if all_decisions and not sequence_pays(all_decisions):
             return _switched_off(unit, pictures, table, metrics)
         return _with_vmaf(pictures, unit, path, metrics), table
 
@@ -168,10 +242,10 @@ def measure_filtered(
 def _switched_off(
     unit: Unit, pictures: Sequence[PictureMeasure], table: pa.Table, metrics: Sequence[str]
 ) -> tuple[list[PictureMeasure], pa.Table]:
-    """A sequence that its encoder leaves the filter out of: the decoded pictures, and no bits at all.
+    """Replace the measurements of a sequence by those of its decoded pictures, without any bits for decisions.
 
-    An encoder knows before it writes the sequence's parameters that the filter loses over all pictures together, flags
-    included; it then turns the tool off there, and no picture has even the one bit that says "off".
+    An encoder knows before it writes the sequence parameters that the filter raises the RD cost of the sequence. It
+    disables the tool there, so not even the one bit a picture that says "off" is written.
     """
     off = {"bits": 0.0, "mode": "off", "scales": {}, "qp_offset": 0}
     decoded = measure_decoded(unit, metrics)
@@ -181,14 +255,24 @@ def _switched_off(
 
 
 def make_crops(entry: Entry, units: Sequence[Unit], decisions: Decisions, ctu_size: int) -> list[Crop]:
-    """A crop of each of the first sequences, at the QP that reports show, as one filter makes it."""
+    """Cut a region out of each of the first sequences, at the QP that reports show.
+
+    Args:
+        entry: The filter that the crops show.
+        units: All units of the evaluation.
+        decisions: "none", "ctu" or "full".
+        ctu_size: Width and height of a CTU in luma samples.
+
+    Returns:
+        At most `MAX_CROPS` crops.
+    """
     return [_crop(entry, unit, decisions, ctu_size) for unit in shown_units(units)[:MAX_CROPS]]
 
 
 def shown_units(units: Iterable[Unit]) -> list[Unit]:
-    """The unit of each sequence that reports show: its second highest QP.
+    """Choose the unit of each sequence that reports show: the one with the second highest QP.
 
-    There the codec's error and its repair are visible, and it is still a QP that is used.
+    At this QP the coding error and its reduction are visible, and the QP is still used in practice.
     """
     by_name: dict[str, dict[int, Unit]] = defaultdict(dict)
     for unit in units:
@@ -196,64 +280,70 @@ def shown_units(units: Iterable[Unit]) -> list[Unit]:
     return [group[sorted(group)[max(len(group) - 2, 0)]] for group in by_name.values()]
 
 
-def _quality(original: Picture, picture: Picture, metrics: Sequence[str], **told: Any) -> PictureMeasure:
+def _quality(original: Picture, picture: Picture, metrics: Sequence[str], **facts: Any) -> PictureMeasure:
     if "ssim" in metrics:
-        told["ssim"] = ssim(original.y, picture.y, picture.bit_depth)
+        facts["ssim"] = ssim(original.y, picture.y, picture.bit_depth)
     if "ms_ssim" in metrics:
         fits = min(picture.y.shape) >= MIN_SIDE
-        told["ms_ssim"] = ms_ssim(original.y, picture.y, picture.bit_depth) if fits else None
-    return PictureMeasure(mse=_mses(original, picture), **told)
+        facts["ms_ssim"] = ms_ssim(original.y, picture.y, picture.bit_depth) if fits else None
+    return PictureMeasure(mse=_mses(original, picture), **facts)
 
 
 def _with_vmaf(pictures: list[PictureMeasure], unit: Unit, path: Path, metrics: Sequence[str]) -> list[PictureMeasure]:
     if "vmaf" not in metrics:
         return pictures
     scores = vmaf(unit.original_path, path, unit.format)
-    return [one.model_copy(update={"vmaf": score}) for one, score in zip(pictures, scores, strict=True)]
+    return [picture.model_copy(update={"vmaf": score}) for picture, score in zip(pictures, scores, strict=True)]
 
 
 def _mses(original: Picture, picture: Picture) -> tuple[float, ...]:
     if original.bit_depth != picture.bit_depth:
-        raise FormatError(f"pictures of {original.bit_depth} and {picture.bit_depth} bit have no common error")
+        raise FormatError(
+            f"the original has {original.bit_depth} bits a sample and the picture {picture.bit_depth}: "
+            "convert them to the same bit depth"
+        )
     return tuple(mse(a, b) for a, b in zip(original.planes, picture.planes, strict=True))
 
 
-def _ctus(coded: PictureRecord, original: Picture, decoded: Picture, made: Filtered, ctu_size: int) -> pa.Table:
+def _ctu_table(
+    coded: PictureRecord, original: Picture, decoded: Picture, filtered: Filtered, ctu_size: int
+) -> pa.Table:
+    """Build the CTU table of one picture, with the columns that `measure_filtered` describes."""
     height, width = original.y.shape
     grid = ctu_grid(width, height, ctu_size)
     source = original.y.astype(np.float64)
-    flags = None if made.decision is None else made.decision.flags.get("y")
+    flags = None if filtered.decision is None else filtered.decision.flags.get("y")
     columns: dict[str, Any] = {
         "poc": pa.array(np.full(len(grid), coded.poc), pa.int32()),
         "qp": pa.array(np.full(len(grid), coded.qp), pa.int32()),
         **{name: pa.array(grid[:, index], pa.int32()) for index, name in enumerate("xywh")},
         "mse_y": pa.array(ctu_means((source - decoded.y) ** 2, ctu_size)),
-        "mse_y_filtered": pa.array(ctu_means((source - made.picture.y) ** 2, ctu_size)),
+        "mse_y_filtered": pa.array(ctu_means((source - filtered.picture.y) ** 2, ctu_size)),
         "flag": pa.nulls(len(grid), pa.bool_()) if flags is None else pa.array(flags.ravel(), pa.bool_()),
     }
     return pa.table(columns)
 
 
 def _crop(entry: Entry, unit: Unit, decisions: Decisions, ctu_size: int) -> Crop:
-    """Luma of the first picture of `unit`, where the filter changes most, with that cut's own PSNRs.
+    """Cut luma of the first picture of a unit where the filter changes it most.
 
-    On a whole picture hardly a change can be seen, and a place chosen by its gain would flatter: that of the largest
-    change shows a loss as readily. The picture is filtered again, for cells keep figures and no pictures.
+    A change is hardly visible on a whole picture. Choosing the region by its gain would show only gains; choosing it by
+    the size of the change shows losses as well. The picture is filtered again because cells hold no pictures.
     """
     with unit.originals() as originals, unit.decoded() as decoded:
         original, output = originals[0], decoded[0]
-        qp, beside = unit.pictures[0].qp, unit_planes(unit, 0, entry.filter.planes)
-        filtered = filter_and_decide(entry.filter, original, output, qp, beside, decisions, ctu_size).picture
+        qp, auxiliary = unit.pictures[0].qp, unit_planes(unit, 0, entry.filter.planes)
+        filtered = filter_and_decide(entry.filter, original, output, qp, auxiliary, decisions, ctu_size).picture
         planes = [np.array(picture.y) for picture in (original, output, filtered)]
-    y, x = _busiest(planes[2].astype(np.float64) - planes[1], CROP_SIZE)
+    y, x = _largest_change(planes[2].astype(np.float64) - planes[1], CROP_SIZE)
     cuts = [plane[y : y + CROP_SIZE, x : x + CROP_SIZE] for plane in planes]
     depth = unit.format.bit_depth
     before, after = (psnr(cuts[0], cut, depth) for cut in cuts[1:])
     return Crop(unit.name, unit.qp, cuts[0], cuts[1], cuts[2], depth, before, after)
 
 
-def _busiest(change: NDArray[np.float64], size: int) -> tuple[int, int]:
-    """Upper left corner of the window in which a (h, w) plane has the most energy, on a grid of 32 samples."""
+def _largest_change(change: NDArray[np.float64], size: int) -> tuple[int, int]:
+    """Find the upper left corner (y, x) of the window with the largest energy, on a grid of `CROP_STEP` samples."""
     height, width = (max(extent - size, 0) for extent in change.shape)
-    corners = [(y, x) for y in range(0, height + 1, _STEP) for x in range(0, width + 1, _STEP)]
+    corners = [(y, x) for y in range(0, height + 1, CROP_STEP) for x in range(0, width + 1, CROP_STEP)]
     return max(corners, key=lambda at: float(np.square(change[at[0] : at[0] + size, at[1] : at[1] + size]).sum()))

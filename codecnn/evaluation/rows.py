@@ -1,4 +1,4 @@
-"""Rows of results: one coded unit before and after one filter, and the gains and BD-rates of rows."""
+"""Rows of results (one coded unit before and after one filter), and the PSNR gains and BD-rates of rows."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,36 +13,49 @@ from codecnn.evaluation.measure import PictureMeasure
 from codecnn.quality import bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
 PLANES = ("y", "u", "v")
+"""Names of the colour planes."""
+
 PSNRS = (*PLANES, "yuv_611", "yuv_mse")
-"""What a PSNR is of: a plane; (6 Y + U + V) / 8 of the planes' PSNRs; all samples, as VTM's YUV-PSNR."""
+"""Kinds of PSNR: of a plane; (6 Y + U + V) / 8 of the planes' PSNRs; of all samples together (YUV-PSNR of VTM)."""
 
 STRUCTURAL = ("ssim", "ms_ssim")
-QUALITIES = {name: f"psnr_{name}" for name in PSNRS} | {name: name for name in (*STRUCTURAL, "vmaf")}
-"""What a BD-rate is of, and the key of its figures in a row."""
+"""Structural similarities, which enter BD-rates as -10 log10(1 - s)."""
 
-AFTER, NETWORK = "_filtered", "_network"
+QUALITIES = {name: f"psnr_{name}" for name in PSNRS} | {name: name for name in (*STRUCTURAL, "vmaf")}
+"""Quality measures for which BD-rates are computed, with the field of a row that holds them."""
+
+AFTER = "_filtered"
+"""Suffix of the fields after the filter (with decisions, if there are any)."""
+
+NETWORK = "_network"
+"""Suffix of the fields of the network applied everywhere, without decisions."""
 
 Rates = dict[str, float | None]
-"""BD-rates in % by quality, negative where bits are saved; None where there is none."""
+"""BD-rates in % by quality measure; negative values save bits, None means that there is no BD-rate."""
+
 Gains = dict[str, float]
-"""Gains in dB at each QP, "22" and so on, and their "mean"."""
+"""Gains in dB by QP, e.g. "22", and their "mean"."""
 
 
 class Record(BaseModel):
+    """Base of the records in results.json."""
+
     model_config = ConfigDict(frozen=True)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in results.json: what was not measured is not there."""
+        """Return the content for results.json, without the fields that were not measured."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
 class ResultRow(Record):
     """One coded unit before and after one filter.
 
-    PSNRs are means over pictures of per-picture PSNR in dB, peak 255·2^(b-8); None where a plane is missing or without
-    error in some picture (grey pictures in 4:2:0 have such chroma). `psnr_yuv_mse` is of the mean MSE, as VTM logs it.
-    With decisions `_filtered` is what was decided, and `_network` the network everywhere. `seconds_per_picture` is the
-    filter's, by the clock; `encoder_seconds_per_picture` the encoder's, of the processor; None where nobody noted it.
+    PSNRs are the means of the pictures' PSNRs in dB with peak 255 * 2^(b - 8). A PSNR is None if the plane is missing
+    or has no error in a picture, e.g. chroma of grey pictures in 4:2:0. `psnr_yuv_mse` is computed from the mean MSE,
+    as in the log of VTM. With decisions, the suffix `_filtered` stands for the decided pictures and `_network` for the
+    network applied everywhere. `seconds_per_picture` is the wall-clock time of the filter,
+    `encoder_seconds_per_picture` the CPU time of the encoder; None if it was not recorded. Bits are those of the whole
+    bitstream file.
     """
 
     name: str
@@ -82,9 +95,15 @@ class ResultRow(Record):
     vmaf_filtered: float | None = None
 
     def quality(self, name: str, suffix: str = "") -> float | None:
-        """The figure that rises with quality `name` of QUALITIES, in dB but for VMAF; None where it is not known.
+        """Return a quality measure as RD curves draw it.
 
-        A structural similarity s becomes -10·log10(1 - s), as RD curves draw it; 1 has no such value.
+        Args:
+            name: Name from `QUALITIES`.
+            suffix: "" (decoded), `AFTER` or `NETWORK`.
+
+        Returns:
+            The value in dB, or the VMAF score. A structural similarity s is returned as -10 log10(1 - s). None if it
+            was not measured or is infinite.
         """
         value: float | None = getattr(self, f"{QUALITIES[name]}{suffix}")
         if value is None or name not in STRUCTURAL:
@@ -92,7 +111,7 @@ class ResultRow(Record):
         return None if value >= 1 else -10 * float(np.log10(1 - value))
 
     def gain(self, plane: str = "y", suffix: str = AFTER) -> float | None:
-        """Filtered minus decoded PSNR in dB, `plane` of PSNRS; None where either is not known."""
+        """Return the filtered minus the decoded PSNR in dB, `plane` from `PSNRS`; None if either is unknown."""
         before, after = self.quality(plane), self.quality(plane, suffix)
         return None if before is None or after is None else after - before
 
@@ -101,27 +120,38 @@ def make_row(
     unit: Unit,
     decoded: Sequence[PictureMeasure],
     filtered: Sequence[PictureMeasure],
-    which: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
 ) -> ResultRow:
-    """The row of one coded unit, before and after one filter; of the pictures `which` with their own bits alone."""
+    """Summarise the pictures of one coded unit, before and after one filter.
+
+    Args:
+        unit: The coded unit.
+        decoded: Quality of each decoded picture.
+        filtered: Quality of each filtered picture.
+        positions: Indices of the pictures to include; the bits are then those of these pictures alone. None includes
+            all pictures and the bits of the whole bitstream.
+
+    Returns:
+        The row of the unit.
+    """
     bits = unit.bits
-    if which is not None:
-        decoded, filtered = ([every[index] for index in which] for every in (decoded, filtered))
-        own = [unit.pictures[index].bits for index in which]
-        bits = None if None in own else sum(one or 0 for one in own)
-    figures: dict[str, Any] = psnrs_of([one.mse for one in decoded], unit)
-    figures |= {f"{name}{AFTER}": value for name, value in psnrs_of([one.mse for one in filtered], unit).items()}
-    networks = [one.mse_network for one in filtered if one.mse_network is not None]
+    if positions is not None:
+        decoded, filtered = ([pictures[index] for index in positions] for pictures in (decoded, filtered))
+        picture_bits = [unit.pictures[index].bits for index in positions]
+        bits = None if None in picture_bits else sum(count or 0 for count in picture_bits)
+    figures: dict[str, Any] = psnrs_of([picture.mse for picture in decoded], unit)
+    figures |= {f"{name}{AFTER}": value for name, value in psnrs_of([each.mse for each in filtered], unit).items()}
+    networks = [picture.mse_network for picture in filtered if picture.mse_network is not None]
     if len(networks) == len(filtered):
-        alone = psnrs_of(networks, unit)
-        figures |= {f"psnr_{name}{NETWORK}": alone[f"psnr_{name}"] for name in PSNRS}
+        network_figures = psnrs_of(networks, unit)
+        figures |= {f"psnr_{name}{NETWORK}": network_figures[f"psnr_{name}"] for name in PSNRS}
     for name in (*STRUCTURAL, "vmaf"):
         for suffix, pictures in (("", decoded), (AFTER, filtered)):
             if any(name in picture.model_fields_set for picture in pictures):
                 values = [getattr(picture, name) for picture in pictures]
                 figures[f"{name}{suffix}"] = None if None in values else float(np.mean(values))
     figures["class"] = unit.class_
-    if which is None and (seconds := unit.encoder_seconds) is not None:
+    if positions is None and (seconds := unit.encoder_seconds) is not None:
         figures["encoder_seconds_per_picture"] = seconds / len(decoded)
     return ResultRow(
         name=unit.name,
@@ -135,6 +165,16 @@ def make_row(
 
 
 def psnrs_of(mses: Sequence[Sequence[float]], unit: Unit) -> dict[str, float | None]:
+    """Compute all kinds of PSNR from the squared errors of a unit's pictures.
+
+    Args:
+        mses: For each picture, the mean squared error of each plane, in sample units squared.
+        unit: The unit; its format gives bit depth and plane sizes.
+
+    Returns:
+        "psnr_" and each name of `PSNRS` in dB, and "psnr_PLANE_of_mean_mse"; None if a plane is missing or has no
+        error.
+    """
     depth = unit.format.bit_depth
     planes = np.array(mses, np.float64).T
     figures: dict[str, float | None] = {f"psnr_{plane}": None for plane in PSNRS}
@@ -151,7 +191,7 @@ def psnrs_of(mses: Sequence[Sequence[float]], unit: Unit) -> dict[str, float | N
 
 
 def by_sequence(rows: Iterable[ResultRow]) -> dict[str, list[ResultRow]]:
-    """The rows of each sequence."""
+    """Group rows by the name of their sequence."""
     groups: dict[str, list[ResultRow]] = defaultdict(list)
     for row in rows:
         groups[row.name].append(row)
@@ -159,7 +199,7 @@ def by_sequence(rows: Iterable[ResultRow]) -> dict[str, list[ResultRow]]:
 
 
 def mean_gains(rows: Iterable[ResultRow], plane: str = "y", suffix: str = AFTER) -> Gains:
-    """Mean gain over the rows at each QP, and the mean of those over the QPs; empty where no gain is known."""
+    """Compute the mean gain over the rows at each QP, and the mean over the QPs; empty if no gain is known."""
     by_qp: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         if (gain := row.gain(plane, suffix)) is not None:
@@ -169,19 +209,30 @@ def mean_gains(rows: Iterable[ResultRow], plane: str = "y", suffix: str = AFTER)
 
 
 def gains_by_plane(rows: Sequence[ResultRow], suffix: str) -> dict[str, Gains]:
+    """Compute `mean_gains` for each name of `PSNRS` that has any."""
     return {plane: gains for plane in PSNRS if (gains := mean_gains(rows, plane, suffix))}
 
 
 def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[str]) -> Rates:
-    """BD-rate of one sequence by quality; None, and a note, where there is none.
+    """Compute the BD-rates of one sequence over its decoded pictures.
 
-    `bd_rate` refuses curves of fewer than four points, of a quality that does not rise with the rate, and with less
-    than half of the shorter one's range in common: there the integral would be of what the interpolation makes up.
+    `codecnn.quality.bd_rate` refuses curves of fewer than four points, curves whose quality does not rise with the
+    rate, and curves that share less than half of the shorter one's range, because the result would depend on the
+    interpolation alone.
+
+    Args:
+        rows: The rows of the sequence, one a QP.
+        suffix: `AFTER` (bits of the decisions are counted) or `NETWORK` (they are not: the network is on everywhere).
+        method: Interpolation, "pchip" or "akima".
+        notes: List that receives a sentence for each BD-rate that cannot be computed.
+
+    Returns:
+        BD-rate in % by quality measure; None if it cannot be computed.
     """
     rates: Rates = {}
     bits = [row.bits for row in rows if row.bits is not None]
     if len(bits) < len(rows):
-        notes.append(f"no BD-rate for {rows[0].name}: of pictures without a stream the bits are not known")
+        notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown because there is no bitstream")
     for name, key in QUALITIES.items():
         if name not in PLANES and not any(f"{key}{suffix}" in row.model_fields_set for row in rows):
             continue
@@ -190,10 +241,9 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
         after = [row.quality(name, suffix) for row in rows]
         if None in before or None in after or len(bits) < len(rows):
             continue
-        # The network alone is on everywhere, so it has no flags to count.
-        own = [0 if suffix == NETWORK else row.flag_bits for row in rows]
+        decision_bits = [0 if suffix == NETWORK else row.flag_bits for row in rows]
         anchor = [(rate, value) for rate, value in zip(bits, before, strict=True) if value is not None]
-        test = [(rate + c, b) for rate, b, c in zip(bits, after, own, strict=True) if b is not None]
+        test = [(rate + c, b) for rate, b, c in zip(bits, after, decision_bits, strict=True) if b is not None]
         try:
             rates[name] = bd_rate(anchor, test, method)
         except (ConfigError, TableError) as error:
@@ -202,10 +252,10 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
 
 
 def mean_rates(rates: Iterable[Rates]) -> Rates:
-    """Mean by quality; None unless every sequence has one, for a mean of some would not be what its name promises."""
-    listed = list(rates)
+    """Average BD-rates over sequences; None for a quality measure that a sequence has no BD-rate of."""
+    sequence_rates = list(rates)
     means: Rates = dict.fromkeys(PLANES)
-    for name in (name for name in QUALITIES if any(name in each for each in listed)):
-        known = [rate for each in listed if (rate := each.get(name)) is not None]
-        means[name] = float(np.mean(known)) if len(known) == len(listed) else None
+    for name in (name for name in QUALITIES if any(name in each for each in sequence_rates)):
+        known = [rate for each in sequence_rates if (rate := each.get(name)) is not None]
+        means[name] = float(np.mean(known)) if len(known) == len(sequence_rates) else None
     return means

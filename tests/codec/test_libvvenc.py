@@ -15,7 +15,7 @@ from codecnn.codec.encoders import libvvenc
 from codecnn.codec.encoders.jvet import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, vvenc_params
 from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
-from codecnn.evaluation import psnr
+from codecnn.quality import psnr
 from codecnn.video import VideoFormat, convert, open_raw, run
 from tests.helpers.clips import write_clip
 

@@ -157,7 +157,8 @@ def test_training_on_them_is_said_by_the_card(store, tmp_path):
     (seen,) = card.trained_on
     assert seen.in_loop == store.units[0].in_loop.model_dump()
     (results,) = evaluate([Entry("one", card, FloatFilter(model))], store, "val", tmp_path / "out")
-    assert results.label == "over pictures that nobody is shown (predicted from those that low_cost_5 filtered)"
+    label = "measured on the reconstruction before the in-loop filter (coded with low_cost_5 in the loop)"
+    assert results.label == label
 
 
 def test_weights_that_do_not_fit_or_change_are_said(vvenc_library, recipe, tmp_path):

@@ -9,8 +9,7 @@ import pytest
 from codecnn.config import load_recipe
 from codecnn.dataset import build_store, open_store, verify_store
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError
-from codecnn.evaluation import evaluate
-from codecnn.evaluation.summarise import summarise_rows
+from codecnn.evaluation import evaluate, summarise_rows
 from codecnn.models import as_card
 from codecnn.video import VideoFormat, open_raw
 from tests.helpers.clips import write_clip
@@ -148,7 +147,7 @@ def test_what_needs_bits_says_so(mixed, tmp_path):
     assert results.codec == "hevc and unknown and vvc"
     assert results.mean_gain("y") > 0
     assert set(results.bd_rate_per_sequence["y"].values()) == {None}
-    assert "no BD-rate for y: of pictures without a stream the bits are not known" in results.notes
+    assert "no BD-rate for y: its bits are unknown because there is no bitstream" in results.notes
     assert {row.bits is None for row in results.sequences if row.name == "y"} == {True}
     assert (tmp_path / "report.html").is_file()
     rows = rate_rows("y", 0.1)

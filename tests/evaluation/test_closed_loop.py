@@ -1,4 +1,4 @@
-"""The closed loop: with a filter that does nothing it is the open one; what the filter does reaches the references."""
+"""The approximated coding loop: a filter without effect changes nothing, any other changes the references."""
 
 import runpy
 import sys
@@ -11,8 +11,8 @@ from codecnn.codec import CodecSettings, VvcCodec
 from codecnn.config import load_recipe
 from codecnn.dataset import build_store
 from codecnn.errors import ConfigError
-from codecnn.evaluation import psnr
 from codecnn.evaluation.in_loop import closed_loop
+from codecnn.quality import psnr
 from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video
 from tests.helpers.filters import toward_entry
 
@@ -22,7 +22,7 @@ CODED = VideoFormat(64, 64, "420", 10, 30)
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """Two pictures of a texture that moves by two samples, smooth enough to be predicted."""
+    """Write two pictures of a texture that moves by two samples and is smooth enough for inter prediction."""
     y, x = np.mgrid[:64, :68]
     rng = np.random.default_rng(3)
     texture = 128 + 50 * np.sin(x / 3) * np.cos(y / 4) + np.cumsum(rng.normal(0, 3, (64, 68)), axis=1)
@@ -36,39 +36,39 @@ def clip(tmp_path_factory):
 
 
 def loop(clip, share, qp=37, **options):
-    """The rows of the loop by their chain, and how near references came."""
+    """Code a clip in the loop; returns the rows by chain, and the lowest PSNR of a reference."""
     settings = CodecSettings(qp=qp, preset="faster", configuration="ldb", ctu_size=128)
     with open_video(clip) as video:
         entry = toward_entry([4.0 * picture.y for picture in video], left=share, right=share)
-        made = closed_loop(entry, "moving", video, settings, **options)
-    return {row.chain: row for row in made.rows}, made.reference_psnr
+        result = closed_loop(entry, "moving", video, settings, **options)
+    return {row.chain: row for row in result.rows}, result.reference_psnr
 
 
-def test_a_filter_that_does_nothing_closes_no_loop(clip, tmp_path):
-    rows, near = loop(clip, 0.0, decisions="none", before=tmp_path / "before.yuv")
+def test_filter_without_effect_changes_nothing(clip, tmp_path):
+    rows, reference_psnr = loop(clip, 0.0, decisions="none", before=tmp_path / "before.yuv")
     assert len({(row.bits, row.psnr_y, row.psnr_u) for row in rows.values()}) == 1
-    assert near > 45
-    # The first picture is intra, as of the encoder alone; every one is at the QP asked for, and has its proofs.
+    assert reference_psnr > 45
+    # The first picture equals that of an all-intra encode at the same QP.
     settings = CodecSettings(qp=37, preset="faster", ctu_size=128)
     coded = VvcCodec().encode(clip, FORMAT, settings, tmp_path / "intra")
     with open_raw(tmp_path / "before.yuv", CODED) as before, open_raw(coded.decoded, CODED) as intra:
         assert np.array_equal(before[0].y, intra[0].y)
         with open_video(clip) as video:
-            ours = [psnr(4 * a.y.astype(np.uint16), b.y, 10) for a, b in zip(video, before, strict=True)]
-    assert rows["without"].psnr_y == pytest.approx(np.mean(ours), abs=1e-9)
+            psnrs = [psnr(4 * a.y.astype(np.uint16), b.y, 10) for a, b in zip(video, before, strict=True)]
+    assert rows["without"].psnr_y == pytest.approx(np.mean(psnrs), abs=1e-9)
     assert rows["without"].bits > coded.pictures[0].bits
 
 
-def test_a_good_filter_helps_the_next_picture(clip):
+def test_good_filter_improves_the_next_picture(clip):
     rows, _ = loop(clip, 0.8, decisions="none")
-    # A reference near the original leaves little to code, which a post-filter cannot tell.
+    # A better reference leaves less residual to code, which a post-filter cannot change.
     assert rows["post_filter"].bits == rows["without"].bits
-    inside, behind = rows["in_loop"], rows["post_filter"]
-    assert behind.psnr_y > rows["without"].psnr_y + 3
-    assert inside.psnr_y > behind.psnr_y or inside.bits < 0.95 * behind.bits
+    in_loop, post_filter = rows["in_loop"], rows["post_filter"]
+    assert post_filter.psnr_y > rows["without"].psnr_y + 3
+    assert in_loop.psnr_y > post_filter.psnr_y or in_loop.bits < 0.95 * post_filter.bits
 
 
-def test_a_sequence_leaves_a_harmful_filter_out(clip):
+def test_harmful_filter_is_not_used(clip):
     rows, _ = loop(clip, -0.5, decisions="ctu")
     plain = rows["without"]
     for chain in ("post_filter", "in_loop"):
@@ -79,15 +79,15 @@ def test_a_sequence_leaves_a_harmful_filter_out(clip):
     assert rows["in_loop"].psnr_y < plain.psnr_y
 
 
-def test_the_tool_s_slices_are_on_the_ladder_and_its_pictures_become_units(clip, tmp_path, monkeypatch, capsys):
-    """At QP 32, which libvvenc's own groups of low delay have for no slice that is not intra."""
+def test_tool_codes_at_the_slice_qp_and_its_pictures_become_units(clip, tmp_path, monkeypatch, capsys):
+    """The groups of pictures of libvvenc in low delay use QP 32 for no inter slice, so QP 32 tests the slice QP."""
     script = Path(__file__).resolve().parents[2] / "tools" / "closed_loop.py"
     argv = [script, clip, "-m", "low_cost_5", "-q", "32,37", "--preset", "faster", "-o", tmp_path / "out"]
     monkeypatch.setattr(sys, "argv", list(map(str, argv)))
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(script), run_name="__main__")
     assert stop.value.code == 0
-    assert "no BD-rate for moving: it takes 4 QPs, not 2" in capsys.readouterr().out
+    assert "no BD-rate for moving: it needs 4 QPs, not 2" in capsys.readouterr().out
     recipe = tmp_path / "out" / "units.yaml"
     store = build_store(load_recipe(recipe), recipe.parent, tmp_path / "store")
     assert [[picture.qp for picture in unit.pictures] for unit in store.units] == [[32, 32], [37, 37]]
@@ -96,9 +96,9 @@ def test_the_tool_s_slices_are_on_the_ladder_and_its_pictures_become_units(clip,
         assert unit.split == "train"
 
 
-def test_one_picture_is_no_loop(clip):
+def test_one_picture_is_refused(clip):
     with (
         open_video(clip, frames=1) as video,
-        pytest.raises(ConfigError, match="two pictures at least, not 1"),
+        pytest.raises(ConfigError, match="at least two pictures, not 1"),
     ):
         closed_loop(toward_entry([4.0 * video[0].y]), "moving", video, CodecSettings(qp=37, ctu_size=128))

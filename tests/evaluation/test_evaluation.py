@@ -1,16 +1,18 @@
-"""The evaluation: figures against the encoder's log and against slices by hand, resumed work, honest labels."""
+"""Evaluation of filters: PSNR against the encoder log, resumed evaluations, labels and timing devices."""
 
+import dataclasses
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
 
-from codecnn.evaluation import Entry, Results, _cells, evaluate, psnr, results_json
-from codecnn.evaluation.summarise import label, summarise_rows
+from codecnn.evaluation import Entry, Results, cells, evaluate, gain_label, results_json, summarise_rows
 from codecnn.filtering import FloatFilter, filter_luma
 from codecnn.models import as_card, create_model, load_model, save_weights
+from codecnn.quality import psnr
 from tests.helpers.filters import rate_rows, row_of
 from tests.helpers.networks import SMALL, awaken
 
@@ -27,12 +29,12 @@ def entry(weights):
     return Entry("w", weights[1], FloatFilter(weights[0]))
 
 
-def test_psnr_and_bd_rate_come_without_torch():
-    code = "import sys; from codecnn.evaluation import bd_rate, psnr; sys.exit('torch' in sys.modules)"
+def test_psnr_and_bd_rate_work_without_torch():
+    code = "import sys; from codecnn.quality import bd_rate, psnr; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_unfiltered_psnr_is_the_encoders_own(tiny_store):
+def test_unfiltered_psnr_equals_the_encoder_log(tiny_store):
     for unit in tiny_store.units:
         row = row_of(create_model("rdn", **SMALL), unit)
         assert row.psnr_y == pytest.approx(unit.psnr_y, abs=1e-4)
@@ -40,7 +42,7 @@ def test_unfiltered_psnr_is_the_encoders_own(tiny_store):
         assert row.psnr_y_filtered == row.psnr_y
 
 
-def test_filtered_psnr_is_that_of_the_filtered_picture(tiny_store, weights):
+def test_filtered_psnr_equals_that_of_the_filtered_picture(tiny_store, weights):
     unit = tiny_store.split("test")[1]
     row = row_of(weights[0], unit)
     with unit.originals() as originals, unit.decoded() as decoded:
@@ -69,9 +71,9 @@ def test_results_and_report(tiny_store, entry, tmp_path):
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
 
 
-def test_an_interrupted_evaluation_goes_on(tiny_store, entry, tmp_path, monkeypatch):
+def test_interrupted_evaluation_continues(tiny_store, entry, tmp_path, monkeypatch):
     calls = []
-    original = _cells.measure_filtered
+    original = cells.measure_filtered
 
     def counted(filter_, unit, *options):
         calls.append(unit.key)
@@ -79,7 +81,7 @@ def test_an_interrupted_evaluation_goes_on(tiny_store, entry, tmp_path, monkeypa
             raise KeyboardInterrupt
         return original(filter_, unit, *options)
 
-    monkeypatch.setattr(_cells, "measure_filtered", counted)
+    monkeypatch.setattr(cells, "measure_filtered", counted)
     with pytest.raises(KeyboardInterrupt):
         evaluate([entry], tiny_store, "test", tmp_path)
     evaluate([entry], tiny_store, "test", tmp_path)
@@ -106,10 +108,10 @@ def test_bd_rate_counts_flag_bits_and_is_averaged_over_sequences(tiny_store):
 
 def test_random_access_is_labelled_post_filter(tiny_store):
     recipe = tiny_store.manifest.recipe.model_copy(update={"configuration": "ra"})
-    assert label(recipe).startswith("post-filter")
+    assert gain_label(recipe).startswith("post-filter")
 
 
-def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
+def test_picture_without_error_is_printed(tmp_path, capsys, weights):
     from skimage.io import imsave
 
     from codecnn.config import load_recipe
@@ -127,9 +129,45 @@ def test_a_picture_without_error_has_no_gain_to_show(tmp_path, capsys, weights):
     assert "black" in capsys.readouterr().out
 
 
-def test_a_qp_that_was_not_trained_is_noted(tiny_store, weights, tmp_path):
+def test_untrained_qp_gives_a_note(tiny_store, weights, tmp_path):
     card = weights[1] | {"qps": [22, 37]}
     assert summarise_rows([], card, tiny_store, "test").notes == ()
     (results,) = evaluate([Entry("w", card, FloatFilter(weights[0]))], tiny_store, "test", tmp_path)
-    assert [note for note in results.notes if note.startswith("the network was trained at QP 22 to 37: of QP 42 it")]
-    assert not [note for note in results.notes if "of QP 32" in note]
+    assert "the network was trained for QP 22 to 37; QP 42 is filtered as QP 37" in results.notes
+    assert not [note for note in results.notes if "QP 32" in note]
+
+
+def test_results_name_the_device_of_the_cells(tiny_store, entry, tmp_path):
+    """Another device that only reads the cells must not appear as the device of their timing."""
+    first = dataclasses.replace(entry, device="cpu, 1 threads")
+    (measured,) = evaluate([first], tiny_store, "test", tmp_path)
+    assert (measured.device, measured.threads) == ("cpu, 1 threads", torch.get_num_threads())
+    (again,) = evaluate([dataclasses.replace(entry, device="another GPU")], tiny_store, "test", tmp_path)
+    assert (again.device, again.threads) == (measured.device, measured.threads)
+    assert not [note for note in again.notes if "timed" in note]
+    for path in tmp_path.glob("cells/*.json"):
+        content = json.loads(path.read_text())
+        assert ("device" in content) == ("threads" in content) == ("weights" in content["key"])
+
+
+def test_cells_of_several_devices_are_called_mixed(tiny_store, entry, tmp_path):
+    evaluate([dataclasses.replace(entry, device="first")], tiny_store, "test", tmp_path)
+    path = next(path for path in sorted(tmp_path.glob("cells/*.json")) if "device" in json.loads(path.read_text()))
+    path.unlink()
+    (results,) = evaluate([dataclasses.replace(entry, device="second")], tiny_store, "test", tmp_path)
+    assert (results.device, results.threads) == ("mixed", None)
+    (note,) = (note for note in results.notes if "timed on different devices" in note)
+    assert "first (" in note
+    assert "second (" in note
+    assert json.loads((tmp_path / "results.json").read_text())["device"] == "mixed"
+
+
+def test_cells_without_device_are_read(tiny_store, entry, tmp_path, monkeypatch):
+    (before,) = evaluate([entry], tiny_store, "test", tmp_path)
+    for path in tmp_path.glob("cells/*.json"):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({key: content[key] for key in ("key", "pictures")}))
+    monkeypatch.setattr(cells, "measure_filtered", None)
+    (results,) = evaluate([entry], tiny_store, "test", tmp_path)
+    assert (results.device, results.threads) == ("unknown", None)
+    assert results.sequences == before.sequences

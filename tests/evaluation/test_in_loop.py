@@ -1,4 +1,4 @@
-"""Evaluation with the filter in the loop: streams, BD-rates, and folders that are whole or absent."""
+"""Evaluation with the filter in the loop: streams, BD-rates, and folders that are complete or absent."""
 
 import dataclasses
 import hashlib
@@ -9,17 +9,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from codecnn.codec import CodedPicture
 from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
 from codecnn.errors import ConfigError, ModelError
-from codecnn.evaluation.in_loop import evaluate_in_loop, rates_of
-from codecnn.evaluation.in_loop._coding import LOOPED, PLAIN, LoopPicture, LoopStream
-from codecnn.evaluation.in_loop._results import make_rows, mean_rates
+from codecnn.evaluation.in_loop import (
+    LOOPED_NOTE,
+    PLAIN_NOTE,
+    LoopPicture,
+    LoopStream,
+    coding,
+    evaluate_in_loop,
+    make_rows,
+    rates_of,
+)
+from codecnn.evaluation.rows import mean_rates
 from codecnn.quality import psnr
-from codecnn.video import VideoFormat, convert, open_raw, open_video
+from codecnn.video import Picture, VideoFormat, convert, open_raw, open_video
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import toward_entry
 
@@ -41,10 +52,10 @@ def by_chain(results, qp):
     return {row.chain: row for row in results.rows if row.qp == qp}
 
 
-# --- with the library -------------------------------------------------------------------------------------------------
+# --- Tests that need libvvenc as a shared library ---------------------------------------------------------------------
 
 
-def test_a_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
+def test_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
     entry = toward(video, 0.1)
     results = evaluate_in_loop([entry], {"clip": video}, QPS, vvenc_library, tmp_path, preset="faster")
     rates = results.bd_rate["toward"]
@@ -54,53 +65,54 @@ def test_a_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
     assert row["in_loop"].folder != row["without"].folder == row["post_filter"].folder
     assert row["in_loop"] == row["in_loop_throughout"].model_copy(update={"chain": "in_loop"})
     assert row["in_loop"].flag_bits >= 3 * 2
-    assert all(one.encoder_seconds_per_picture > 0 for one in results.rows)
+    assert all(each.encoder_seconds_per_picture > 0 for each in results.rows)
     assert results.models["toward"].model_dump() == {
         "weights_sha256": "toward",
         "kmac_per_pixel": 1.0,
         "parameters": 2,
         "device": "cpu",
+        "threads": torch.get_num_threads(),
     }
-    # What is written is what was measured, and says what it takes to decode it.
+    # The files agree with the results, and the card states what decoding requires.
     folder = tmp_path / row["in_loop"].folder
     card = json.loads((folder / "card.json").read_text())
-    assert card["note"] == LOOPED
+    assert card["note"] == LOOPED_NOTE
     assert card["weights"]["sha256"] == "toward"
     for name in ("stream.266", "pictures.yuv", "decisions.vtmbmsstats", "log.txt"):
         assert card["files"][name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
     assert row["in_loop"].bits == 8 * (folder / "stream.266").stat().st_size
     with open_raw(folder / "pictures.yuv", CODED) as shown:
-        ours = [psnr(convert(a, 10).y, b.y, 10) for a, b in zip(video, shown, strict=True)]
-    assert row["in_loop"].psnr_y == pytest.approx(np.mean(ours), abs=1e-9)
-    assert json.loads((tmp_path / row["without"].folder / "card.json").read_text())["note"] == PLAIN
+        psnrs = [psnr(convert(a, 10).y, b.y, 10) for a, b in zip(video, shown, strict=True)]
+    assert row["in_loop"].psnr_y == pytest.approx(np.mean(psnrs), abs=1e-9)
+    assert json.loads((tmp_path / row["without"].folder / "card.json").read_text())["note"] == PLAIN_NOTE
     text = (tmp_path / "in_loop.md").read_text()
     assert f"{rates['in_loop']['y']:+.2f}" in text
     assert json.loads((tmp_path / "in_loop.json").read_text()) == json.loads(results.model_dump_json())
 
-    # Again, elsewhere: the same streams, pictures and decisions, byte for byte.
+    # Coding again in another folder gives the same streams, pictures and decisions, byte for byte.
     again = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path / "again", preset="faster")
     other = json.loads((tmp_path / "again" / by_chain(again, 37)["in_loop"].folder / "card.json").read_text())
     assert (other["files"], other["pictures"][0]["mse"]) == (card["files"], card["pictures"][0]["mse"])
 
 
-def test_decisions_keep_a_harmful_filter_out(vvenc_library, video, tmp_path):
+def test_harmful_filter_is_not_used(vvenc_library, video, tmp_path):
     entry = toward(video, -0.5)
     seen = {"name": "s", "share": 1.0, "encoder": "e", "codec": "vvc", "preset": "faster", "configuration": "ldb"}
     card = entry.card | {"trained_on": [seen | {"loop_filters": True, "ctu_size": 64}]}
     entry = dataclasses.replace(entry, card=card)
     results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
-    assert "toward: the network was trained on pictures predicted from unfiltered ones" in results.notes[0]
+    assert "toward: the network was trained on pictures predicted from unfiltered pictures" in results.notes[0]
     rows = by_chain(results, 37)
     plain = rows["without"]
     for chain in ("post_filter", "in_loop"):
         assert not rows[chain].used
         assert (rows[chain].bits, rows[chain].flag_bits, rows[chain].psnr_y) == (plain.bits, 0, plain.psnr_y)
-    # A bit a picture says "off".
+    # One bit a picture signals "off".
     always = rows["in_loop_throughout"]
     assert (always.bits, always.flag_bits, always.psnr_y, always.pictures_off) == (plain.bits, 3, plain.psnr_y, 3)
 
 
-def test_a_network_that_needs_more_than_the_loop_has_is_refused(vvenc_library, video, tmp_path):
+def test_network_that_needs_other_planes_is_refused(vvenc_library, video, tmp_path):
     entry = toward(video, 0.4)
     entry.filter.planes = ("rec_y", "unf_y")
     with pytest.raises(ModelError, match="toward needs the plane 'unf_y', which libvvenc does not hand out"):
@@ -110,6 +122,8 @@ def test_a_network_that_needs_more_than_the_loop_has_is_refused(vvenc_library, v
 SCRIPT = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from codecnn.codec import CodedPicture
 from codecnn.codec.encoders.vvenc_library import find_library
 from codecnn.evaluation.in_loop import evaluate_in_loop
 from codecnn.video import convert, open_video
@@ -121,40 +135,40 @@ evaluate_in_loop([entry], {"clip": video}, (32, 37), find_library(), folder / "o
 """
 
 
-def test_a_killed_run_leaves_nothing_that_looks_finished(vvenc_library, tmp_path):
+def test_killed_run_leaves_no_folder_that_looks_complete(vvenc_library, tmp_path):
     video = open_video(write_clip(tmp_path / "clip_64x64_30.yuv", FORMAT, 3))
     log, out = tmp_path / "log", tmp_path / "out"
     environment = os.environ | {LIBRARY_VARIABLE: str(vvenc_library.path)}
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, cwd=Path.cwd())
-    # Three calls behind the stream, then in the loop: at the fifth the first stream with the filter is half done.
+    # Three calls filter behind the decoder, then come those in the loop: the fifth is inside the first such stream.
     while process.poll() is None and not (log.exists() and log.read_text().count("call") >= 5):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not list(out.glob("in_loop.*"))
-    whole = [folder for folder in (out / "coded").iterdir() if ".part-" not in folder.name]
-    assert [folder.name.split("_qp")[0] for folder in whole] == ["clip_without"]
+    complete = [folder for folder in (out / "coded").iterdir() if ".part-" not in folder.name]
+    assert [folder.name.split("_qp")[0] for folder in complete] == ["clip_without"]
     assert not list(out.glob("coded/*.part-*/card.json"))
-    before = (whole[0] / "card.json").stat().st_mtime_ns
+    before = (complete[0] / "card.json").stat().st_mtime_ns
     for calls in (2 * (3 + 3), 0):
         log.write_text("")
         evaluate_in_loop([toward(video, 0.4, log=log)], {"clip": video}, (32, 37), vvenc_library, out, preset="faster")
         assert log.read_text().count("call") == calls
     assert (out / "in_loop.json").is_file()
-    assert (whole[0] / "card.json").stat().st_mtime_ns == before
+    assert (complete[0] / "card.json").stat().st_mtime_ns == before
 
 
-def test_the_command_writes_streams_and_says_what_they_gain(vvenc_library, run, weights, tmp_path):
+def test_command_writes_streams_and_prints_gains(vvenc_library, run, weights, tmp_path):
     clip = write_clip(tmp_path / "clip_64x64_30.yuv", FORMAT, 2)
     argv = ("evaluate", clip, "-m", weights, "--configuration", "ldb", "--in-loop", "--preset", "faster", "-q", "32,37")
     status, text, err = run(*argv, "--vvenc-library", vvenc_library.path, "-o", tmp_path / "out")
     assert status == 0, err
     assert "decisions ctu" in text
-    assert "no BD-rate for clip_64x64_30: it takes 4 QPs, not 2" in " ".join(text.split())
+    assert "no BD-rate for clip_64x64_30: it needs 4 QPs, not 2" in " ".join(text.split())
     assert len(list(tmp_path.glob("out/coded/*/stream.266"))) == 4
 
 
-# --- everywhere -------------------------------------------------------------------------------------------------------
+# --- Tests without libvvenc -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -167,7 +181,7 @@ def weights(tmp_path_factory):
     return path
 
 
-def test_one_picture_is_no_loop(video, tmp_path):
+def test_one_picture_is_refused(video, tmp_path):
     with pytest.raises(ConfigError, match="clip has one picture"):
         evaluate_in_loop([], {"clip": video.select(frames=1)}, (37,), None, tmp_path)
 
@@ -182,7 +196,7 @@ def test_one_picture_is_no_loop(video, tmp_path):
         (("--in-loop", "--configuration", "ldb", "--vvenc-library", "none.so"), "none.so does not exist"),
     ],
 )
-def test_options_that_do_not_fit_get_a_sentence(run, monkeypatch, weights, tmp_path, options, words):
+def test_options_that_do_not_fit_are_refused(run, monkeypatch, weights, tmp_path, options, words):
     monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
     clip = write_clip(tmp_path / "clip_64x64_30.yuv", FORMAT, 2)
     status, _, err = run("evaluate", clip, "-m", weights, "-o", tmp_path / "out", *options)
@@ -192,15 +206,15 @@ def test_options_that_do_not_fit_get_a_sentence(run, monkeypatch, weights, tmp_p
 
 
 def stream(level, bits, flag_bits=0.0, mode="ctu"):
-    """Two pictures of one MSE; 3 dB are a factor of two in `level`."""
-    one = LoopPicture(
+    """Create a stream of two pictures with MSE `level`; 3 dB correspond to a factor of two."""
+    picture = LoopPicture(
         poc=0, slice_type="B", qp=37, bits=bits // 2, mse=(level,) * 3, flag_bits=flag_bits / 2, mode=mode
     )
-    return LoopStream((one, one), bits, Path("coded/a"))
+    return LoopStream((picture, picture), bits, Path("coded/a"))
 
 
-def test_rates_and_what_a_sequence_takes():
-    """Bits halve every 3 dB: a tenth fewer bits at equal PSNR is -10 %; flags count as bits."""
+def test_rates_and_use_of_the_filter():
+    """10 % fewer bits at equal PSNR give a BD-rate of -10 %; flags count as bits."""
     rows = []
     for index, qp in enumerate((42, 37, 32, 27)):
         level, bits = 64 / 2**index, 8000 * 2**index
@@ -212,9 +226,9 @@ def test_rates_and_what_a_sequence_takes():
     assert rates_of(rows, "in_loop", notes) == pytest.approx({"y": -10, "u": -10, "v": -10}, abs=0.01)
     assert notes == []
     assert rates_of(rows[:8], "in_loop", notes) == {"y": None, "u": None, "v": None}
-    assert notes == ["no BD-rate for clip: it takes 4 QPs, not 2"]
+    assert notes == ["no BD-rate for clip: it needs 4 QPs, not 2"]
     assert mean_rates([{"y": 1.0, "u": None, "v": 2.0}, {"y": 3.0, "u": 1.0, "v": 2.0}]) == {"y": 2, "u": None, "v": 2}
-    # More bits at the same quality: an encoder leaves the filter out, unless it is told to take it throughout.
+    # With more bits at the same quality, an encoder does not use the filter unless it is always on.
     worse = (stream(10.0, 1000), stream(10.0, 1000), stream(10.0, 990, 20.0))
     for decisions, used in (("ctu", False), ("none", True)):
         chains = {row.chain: row for row in make_rows("clip", "model", 37, worse, CODED, decisions, Path())}
@@ -223,19 +237,54 @@ def test_rates_and_what_a_sequence_takes():
         assert chains["in_loop_throughout"].bits == 990
 
 
-def test_a_network_is_told_the_slice_type_in_the_loop(vvenc_library, video, tmp_path):
-    """The first picture is intra and the others are not, behind the stream as in its loop."""
+def test_network_receives_the_slice_type_in_the_loop(vvenc_library, video, tmp_path):
+    """The first picture is intra and the others are inter, behind the decoder as well as in the loop."""
     entry = toward(video, 0.4)
-    told = []
+    slice_types = []
 
     class Typed(type(entry.filter)):
         planes = ("rec_y", "slice_type")
 
         def samples(self, picture, qp, beside=None):
             assert beside["slice_type"].shape == picture.y.shape
-            told.append(set(np.unique(beside["slice_type"]).tolist()))
+            slice_types.append(set(np.unique(beside["slice_type"]).tolist()))
             return super().samples(picture, qp)
 
     entry.filter.__class__ = Typed
     evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
-    assert told == 2 * [{0.0}, {1.0}, {1.0}]
+    assert slice_types == 2 * [{0.0}, {1.0}, {1.0}]
+
+
+def test_results_name_the_device_of_the_streams(video, tmp_path, monkeypatch):
+    """Streams keep the device that they were timed on; a stand-in takes the place of the encoder."""
+
+    def encode(library, originals, video_format, settings, bitstream, filter_, log=None):
+        pictures = []
+        for poc, original in enumerate(originals):
+            coded = CodedPicture(poc, "B" if poc else "I", settings.qp, 800, 30.0, 30.0, 30.0)
+            planes = [(plane // 8 * 8).astype(np.uint16) for plane in convert(original, 10).planes]
+            filter_(coded, Picture(tuple(planes), 10))
+            pictures.append(coded)
+        bitstream.write_bytes(bytes(300))
+        return tuple(pictures), 1.0
+
+    monkeypatch.setattr(coding, "code_in_loop", encode)
+    (tmp_path / "libvvenc.so").write_bytes(b"")
+    library = SimpleNamespace(version="0", path=tmp_path / "libvvenc.so")
+
+    def models(device, *qps):
+        entry = dataclasses.replace(toward(video, 0.4), device=device)
+        results = evaluate_in_loop([entry], {"clip": video}, qps, library, tmp_path / "out")
+        return results.models["toward"], [note for note in results.notes if "timed" in note]
+
+    first, notes = models("first", 37)
+    assert (first.device, first.threads, notes) == ("first", torch.get_num_threads(), [])
+    assert models("second", 37) == (first, [])
+    mixed, notes = models("second", 37, 32)
+    assert (mixed.device, mixed.threads) == ("mixed", None)
+    assert "toward: the filter was timed on different devices" in notes[0]
+    for path in tmp_path.glob("out/coded/*/card.json"):
+        card = json.loads(path.read_text())
+        path.write_text(json.dumps({key: card[key] for key in card.keys() - {"device", "threads"}}))
+    unknown, _ = models("second", 37, 32)
+    assert (unknown.device, unknown.threads) == ("unknown", None)

@@ -1,4 +1,4 @@
-"""The evaluation report: every figure where it belongs, nothing from elsewhere, names escaped, pictures as they are."""
+"""The evaluation report: values in the right places, escaped names, exact pictures, and no external resources."""
 
 import base64
 import csv
@@ -14,23 +14,19 @@ from pydantic import ValidationError
 from skimage.io import imread
 
 from codecnn.errors import FormatError, TableError
-from codecnn.evaluation import Results
-from codecnn.evaluation.measure import Crop
-from codecnn.evaluation.report import write_report
-from codecnn.evaluation.report._figures import BETTER, CHANGE_GAIN, ERROR_GAIN, WORSE
-from codecnn.evaluation.write import write_csv, write_markdown
+from codecnn.evaluation import Crop, Results, write_markdown, write_report
+from codecnn.evaluation.figures import BETTER, CHANGE_GAIN, ERROR_GAIN, WORSE
+from codecnn.runs import write_csv
 
-EVIL = '<script>alert("x")</script> & co'
+HOSTILE_NAME = '<script>alert("x")</script> & co'
 QPS = (22, 27, 32, 37)
-
-
 BASKETBALL = "BasketballPass_416x240_50"
 
 
 def _rows():
-    """Rows of results.json: two sequences at four QPs, the first with losses, without V."""
+    """Create rows of results.json: two sequences at four QPs, the first with losses, both without V."""
     rows = []
-    for name, gain in ((BASKETBALL, -0.0121), (EVIL, 0.0504)):
+    for name, gain in ((BASKETBALL, -0.0121), (HOSTILE_NAME, 0.0504)):
         for i, qp in enumerate(QPS):
             luma = 42.0 - 3 * i
             row = {"name": name, "qp": qp, "bits": 2_000_000 // 2**i, "flag_bits": 12, "psnr_y": luma}
@@ -39,11 +35,11 @@ def _rows():
     return rows
 
 
-def _results(rows=None, **changes):
-    """Results as they come back from results.json."""
+def make_results(rows=None, **changes):
+    """Create results as they are read from results.json."""
     values = {
         "model": "rdn",
-        "name": "mine/best",
+        "name": "run/best",
         "kmac_per_pixel": 17.7,
         "parameters": 284352,
         "codec": "vvc",
@@ -53,14 +49,14 @@ def _results(rows=None, **changes):
         "sequences": _rows() if rows is None else rows,
         "gain_db": {"y": {"22": 0.0191, "27": 0.0291, "32": 0.0391, "37": 0.0491, "mean": 0.0341}},
         "bd_rate": {"y": -1.234, "u": None, "v": None},
-        "bd_rate_per_sequence": {BASKETBALL: {"y": 0.456}, EVIL: {"y": None}},
+        "bd_rate_per_sequence": {BASKETBALL: {"y": 0.456}, HOSTILE_NAME: {"y": None}},
         "notes": ["no BD-rate of <U>"],
     }
     return Results.model_validate(values | changes)
 
 
 class _Page(HTMLParser):
-    """Tables as rows of (text, class), every src and href, every tag; a tag that is not closed is an error."""
+    """Parse a page into tables (rows of text and class), sources, tags and text; an unclosed tag is an error."""
 
     def __init__(self, text):
         super().__init__()
@@ -99,7 +95,7 @@ def crop():
     filtered = (decoded + rng.integers(-30, 30, original.shape)).astype(np.uint16)
     filtered[0] = original[0]
     filtered[1] = original[1] + 80
-    return Crop(EVIL, 37, original, decoded, filtered, 10, 30.125, 30.25)
+    return Crop(HOSTILE_NAME, 37, original, decoded, filtered, 10, 30.125, 30.25)
 
 
 def _render(tmp_path, results, crops=(), cells=()):
@@ -116,8 +112,8 @@ def _images(page):
     return [imread(io.BytesIO(_content(source))) for source in page.sources if source.startswith("data:image/png")]
 
 
-def test_page_stands_alone_and_escapes_names(tmp_path, crop):
-    text, page = _render(tmp_path, _results(), [crop])
+def test_page_has_no_external_resources_and_escapes_names(tmp_path, crop):
+    text, page = _render(tmp_path, make_results(), [crop])
     assert text.lstrip().startswith("<!DOCTYPE html>")
     assert page.tags.count("script") == 1
     assert "link" not in page.tags
@@ -125,16 +121,16 @@ def test_page_stands_alone_and_escapes_names(tmp_path, crop):
     assert page.sources
     assert page.links == []
     assert all(source.startswith(("data:image/svg+xml;base64,", "data:image/png;base64,")) for source in page.sources)
-    bare = re.sub(r"base64,[^\"]*", "", text)
-    assert "http" not in bare.replace("http-equiv", "")
-    assert "url(" not in bare
-    assert EVIL in page.text
+    without_data = re.sub(r"base64,[^\"]*", "", text)
+    assert "http" not in without_data.replace("http-equiv", "")
+    assert "url(" not in without_data
+    assert HOSTILE_NAME in page.text
     assert "no BD-rate of <U>" in page.text
 
 
-def test_only_the_pages_own_script_may_run(tmp_path, crop):
-    """The policy names the hash of what stands between the script tags, byte for byte."""
-    text, _ = _render(tmp_path, _results(), [crop])
+def test_policy_allows_only_the_script_of_the_page(tmp_path, crop):
+    """The policy contains the hash of the script element's content."""
+    text, _ = _render(tmp_path, make_results(), [crop])
     script = re.search(r"<script>(.*)</script>", text, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
@@ -144,18 +140,18 @@ def test_only_the_pages_own_script_may_run(tmp_path, crop):
 
 
 def test_headline(tmp_path):
-    _, page = _render(tmp_path, _results())
-    for figure in ("+0.034 dB", "-1.23 %", "17.7", "284,352", "rdn", "mine/best", "vvc", "measured", "preset medium"):
-        assert figure in page.text
-    for figure in ("0.1.0", "codecnn evaluate <i>", "numpy 2.4"):
-        assert figure in page.text
+    _, page = _render(tmp_path, make_results())
+    for text in ("+0.034 dB", "-1.23 %", "17.7", "284,352", "rdn", "run/best", "vvc", "measured", "preset medium"):
+        assert text in page.text
+    for text in ("0.1.0", "codecnn evaluate <i>", "numpy 2.4"):
+        assert text in page.text
 
 
 def test_bd_rates_in_the_layout_of_jvet(tmp_path):
-    """Classes first, then all together, then each sequence."""
-    rows = [row | {"class": "D" if row["name"] == EVIL else "B"} for row in _rows()]
+    """Classes come first, then the overall figures, then the sequences."""
+    rows = [row | {"class": "D" if row["name"] == HOSTILE_NAME else "B"} for row in _rows()]
     by_class = {"B": {"y": 0.456, "u": -1.0, "v": None}, "D": {"y": -2.0, "u": None, "v": None}}
-    results = _results(rows, bd_rate_by_class=by_class, bd_rate_jvet={"y": 0.456})
+    results = make_results(rows, bd_rate_by_class=by_class, bd_rate_jvet={"y": 0.456})
     summary = _render(tmp_path, results)[1].tables[0]
     assert [cell for cell, _ in summary[0]][1:] == ["Y", "U", "V", "Mean gain Y"]
     assert [[cell for cell, _ in row] for row in summary[1:]] == [
@@ -164,32 +160,32 @@ def test_bd_rates_in_the_layout_of_jvet(tmp_path):
         ["Overall without D", "+0.46 %", "–", "–", "+0.003 dB"],
         ["Overall", "-1.23 %", "–", "–", "+0.034 dB"],
         [BASKETBALL, "+0.46 %", "–", "–", "+0.003 dB"],
-        [EVIL, "–", "–", "–", "+0.065 dB"],
+        [HOSTILE_NAME, "–", "–", "–", "+0.065 dB"],
     ]
     assert summary[1][1][1] == "bad"
     assert summary[2][1][1] is None
 
 
 def test_gain_tables(tmp_path):
-    _, page = _render(tmp_path, _results())
+    _, page = _render(tmp_path, make_results())
     _, luma, chroma, _ = page.tables
     assert [cell for cell, _ in luma[0]] == ["Sequence", "QP 22", "QP 27", "QP 32", "QP 37", "Mean"]
     assert [cell for cell, _ in luma[1]] == [BASKETBALL, "-0.012", "-0.002", "+0.008", "+0.018", "+0.003"]
     assert [shown for _, shown in luma[1]] == [None, "bad", "bad", None, None, None]
-    assert [cell for cell, _ in luma[2]] == [EVIL, "+0.050", "+0.060", "+0.070", "+0.080", "+0.065"]
+    assert [cell for cell, _ in luma[2]] == [HOSTILE_NAME, "+0.050", "+0.060", "+0.070", "+0.080", "+0.065"]
     assert [cell for cell, _ in luma[3]] == ["Mean", "+0.019", "+0.029", "+0.039", "+0.049", "+0.034"]
     assert [cell for cell, _ in chroma[1]][1:6] == ["+0.500"] * 5
 
 
-def test_several_filters_stand_side_by_side(tmp_path):
-    other = _results(name="other", kmac_per_pixel=99.5, bd_rate={"y": 3.21, "u": None, "v": None})
-    _, page = _render(tmp_path, [_results(), other])
-    side = page.tables[0]
-    assert [row[0][0] for row in side[1:]] == ["mine/best", "other"]
-    assert side[2][1][0] == "99.5"
-    assert side[2][5] == ["+3.21 %", "bad"]
+def test_several_filters_are_compared(tmp_path):
+    other = make_results(name="other", kmac_per_pixel=99.5, bd_rate={"y": 3.21, "u": None, "v": None})
+    _, page = _render(tmp_path, [make_results(), other])
+    comparison = page.tables[0]
+    assert [row[0][0] for row in comparison[1:]] == ["run/best", "other"]
+    assert comparison[2][1][0] == "99.5"
+    assert comparison[2][6] == ["+3.21 %", "bad"]
     svg = _content(page.sources[0]).decode()
-    assert ">mine/best<" in svg
+    assert ">run/best<" in svg
     assert ">other<" in svg
     assert page.text.count("no BD-rate of <U>") == 1
 
@@ -197,20 +193,20 @@ def test_several_filters_stand_side_by_side(tmp_path):
 def test_zero_has_no_minus(tmp_path):
     rows = _rows()
     rows[0]["psnr_y_filtered"] = rows[0]["psnr_y"] - 1e-6
-    assert _render(tmp_path, _results(rows))[1].tables[1][1][1][0] == "+0.000"
+    assert _render(tmp_path, make_results(rows))[1].tables[1][1][1][0] == "+0.000"
 
 
-def test_measurements_are_all_there(tmp_path):
-    _, page = _render(tmp_path, _results())
+def test_all_measurements_are_listed(tmp_path):
+    _, page = _render(tmp_path, make_results())
     table = [[cell for cell, _ in row] for row in page.tables[-1]]
     luma, chroma = ["PSNR Y", "PSNR Y filtered"], ["PSNR U", "PSNR U filtered"]
-    assert table[0] == ["sequence", "QP", "bits", "flag bits", *luma, *chroma]
+    assert table[0] == ["sequence", "QP", "bits", "decision bits", *luma, *chroma]
     assert len(table) == 9
     assert table[2] == [BASKETBALL, "27", "1,000,000", "12.0", "39.0000", "38.9979", "45.0000", "45.5000"]
 
 
-def test_a_curve_for_each_sequence(tmp_path):
-    _, page = _render(tmp_path, _results())
+def test_each_sequence_has_a_curve(tmp_path):
+    _, page = _render(tmp_path, make_results())
     assert len(page.sources) == 2
     for source in page.sources:
         svg = ET.fromstring(_content(source))
@@ -220,7 +216,7 @@ def test_a_curve_for_each_sequence(tmp_path):
 
 
 def test_crops_show_the_pictures(tmp_path, crop):
-    _, page = _render(tmp_path, _results(_rows()[:1]), [crop])
+    _, page = _render(tmp_path, make_results(_rows()[:1]), [crop])
     images = _images(page)
     assert len(images) == 6
     decoded, filtered, original, before, after, change = images
@@ -237,13 +233,13 @@ def test_crops_show_the_pictures(tmp_path, crop):
     assert (change[better == 0] == 255).all()
     assert (strong & (better > 0)).any()
     assert (strong & (better < 0)).any()
-    assert "30.12 dB → 30.25 dB (+0.125 dB here)" in page.text
+    assert "30.12 dB → 30.25 dB (+0.125 dB in this region)" in page.text
 
 
 def test_colour_crops(tmp_path):
     rgb = np.random.default_rng(1).integers(0, 256, (8, 9, 3)).astype(np.uint8)
     darker = (rgb // 2).astype(np.uint8)
-    _, page = _render(tmp_path, _results(), [Crop("c", 22, rgb, rgb, darker, 10, 40.0, 39.0)])
+    _, page = _render(tmp_path, make_results(), [Crop("c", 22, rgb, rgb, darker, 10, 40.0, 39.0)])
     images = [image[..., :3] for image in _images(page)]
     assert (images[2] == rgb).all()
     assert (images[1] == darker).all()
@@ -257,41 +253,41 @@ def test_crop_of_unequal_shapes():
 
 
 def test_same_results_give_the_same_bytes(tmp_path, crop):
-    first, _ = _render(tmp_path, _results(), [crop])
-    assert _render(tmp_path, _results(), [crop])[0] == first
+    first, _ = _render(tmp_path, make_results(), [crop])
+    assert _render(tmp_path, make_results(), [crop])[0] == first
 
 
-def test_what_else_the_results_say(tmp_path):
+def test_further_facts_of_the_results(tmp_path):
     facts = {"encoder": "libvvenc 1.15", "split": "val", "settings": {"preset": "fast", "ctu_size": None}}
-    _, page = _render(tmp_path, _results(**facts))
+    _, page = _render(tmp_path, make_results(**facts))
     for text in ("encoder", "libvvenc 1.15", "split", "preset fast"):
         assert text in page.text
     assert "ctu_size" not in page.text
-    assert "trained on these pictures" not in page.text
-    _, page = _render(tmp_path, _results(**facts, trained_on_this_data=True))
+    assert "was trained on these pictures" not in page.text
+    _, page = _render(tmp_path, make_results(**facts, trained_on_this_data=True))
     assert "trained on these pictures" in page.text
 
 
-def test_rate_is_per_picture_where_pictures_are_counted(tmp_path):
-    """Ten times the bits in ten times the pictures is the same curve; the axis then says what it counts."""
+def test_rate_is_per_picture_if_the_number_of_pictures_is_known(tmp_path):
+    """Ten times the bits in ten times the pictures give the same curve; only the axis title differs."""
 
     def curves(times, **pictures):
         scaled = [{"bits": row["bits"] * times, "flag_bits": row["flag_bits"] * times} | pictures for row in _rows()]
-        rows = [row | own for row, own in zip(_rows(), scaled, strict=True)]
-        return _render(tmp_path, _results(rows))[1].sources
+        rows = [row | update for row, update in zip(_rows(), scaled, strict=True)]
+        return _render(tmp_path, make_results(rows))[1].sources
 
     assert curves(10, pictures=10) == curves(1, pictures=1) != curves(1)
 
 
-def test_a_crop_without_error_has_no_gain(tmp_path):
+def test_crop_without_error_has_no_gain(tmp_path):
     flat = np.full((8, 8), 100, np.uint8)
-    _, page = _render(tmp_path, _results(), [Crop("flat", 22, flat, flat, flat, 8, float("inf"), float("inf"))])
+    _, page = _render(tmp_path, make_results(), [Crop("flat", 22, flat, flat, flat, 8, float("inf"), float("inf"))])
     assert "inf dB" in page.text
     assert "nan" not in page.text
 
 
-def test_little_is_enough(tmp_path):
-    """One QP, luma only, nothing optional."""
+def test_minimal_results_give_a_page(tmp_path):
+    """One QP, luma only, no optional fields."""
     row = {"name": "s", "qp": 32, "bits": 1000, "psnr_y": 30.0, "psnr_y_filtered": None}
     _, page = _render(tmp_path, Results.model_validate({"model": "m", "sequences": [row]}))
     assert len(page.tables) == 2
@@ -301,11 +297,11 @@ def test_little_is_enough(tmp_path):
     assert page.tables[1][1][1] == ["+0.500", None]
 
 
-def test_no_sequence_leaves_the_old_report(tmp_path):
-    _render(tmp_path, _results())
+def test_results_without_sequence_keep_the_old_report(tmp_path):
+    _render(tmp_path, make_results())
     before = (tmp_path / "report.html").read_bytes()
     with pytest.raises(TableError, match="no sequence"):
-        write_report(tmp_path / "report.html", [_results([])], [], [])
+        write_report(tmp_path / "report.html", [make_results([])], [], [])
     for values, missing in (({}, "sequences"), ({"sequences": [{"name": "s", "bits": 8}]}, r"sequences.0.qp")):
         with pytest.raises(ValidationError, match=missing):
             Results.model_validate(values)
@@ -315,7 +311,7 @@ def test_no_sequence_leaves_the_old_report(tmp_path):
     assert (tmp_path / "report.html").read_bytes() == before
 
 
-def test_csv_has_every_measurement(tmp_path):
+def test_csv_contains_all_measurements(tmp_path):
     rows = _rows()
     rows[3]["extra"] = [1, 2]
     write_csv(tmp_path / "results.csv", rows)
@@ -332,14 +328,14 @@ def test_csv_has_every_measurement(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
 
 
-def test_markdown_is_a_table_whatever_the_names(tmp_path):
+def test_markdown_tables_with_special_characters_in_names(tmp_path):
     facts = {"settings": {"preset": "medium", "configuration": "ai"}}
     rows = [_rows()[0] | {"name": "a|b_c"}, *_rows()[1:]]
-    write_markdown(tmp_path / "results.md", [_results(rows, **facts), _results(rows, **facts, name="other")])
+    write_markdown(tmp_path / "results.md", [make_results(rows, **facts), make_results(rows, **facts, name="other")])
     text = (tmp_path / "results.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {10}
     assert "| Overall | -1.23 | – | – | +0.019 | +0.024 |" in text.replace("+0.029", "+0.024")
     assert "a\\|b\\_c" in text
-    assert text.count("# mine/best") == text.count("# other") == 1
+    assert text.count("# run/best") == text.count("# other") == 1
     assert "no BD-rate of <U>" in text

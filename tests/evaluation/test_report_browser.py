@@ -1,4 +1,4 @@
-"""The report in a real browser: sliders move, nothing is refused or fails, nothing is fetched, print and dark work."""
+"""The report in a browser: sliders, security policy, no network access, printing and dark mode."""
 
 import base64
 import io
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from skimage.io import imread
 
-from codecnn.evaluation.measure import Crop
-from codecnn.evaluation.report import write_report
-from tests.evaluation.test_report import _results
+from codecnn.evaluation import Crop, write_report
+from tests.evaluation.test_report import make_results
 from tests.helpers.browser import Browser, needs_chromium
 
 pytestmark = needs_chromium
@@ -24,7 +23,9 @@ def _crop(name):
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    write_report(folder / "report.html", [_results()], [_crop("first"), _crop('<img src=x onerror="alert(1)">')], [])
+    write_report(
+        folder / "report.html", [make_results()], [_crop("first"), _crop('<img src=x onerror="alert(1)">')], []
+    )
     browser = Browser(folder / "profile")
     try:
         browser.open(folder / "report.html")
@@ -37,7 +38,7 @@ SECOND = "document.querySelectorAll('.pair')[1]"
 CLIP = f"getComputedStyle({SECOND}.querySelector('img + img')).clipPath"
 
 
-def test_a_drag_and_a_key_move_the_boundary(browser):
+def test_drag_and_key_move_the_boundary(browser):
     assert browser.value(CLIP) == "inset(0px 0px 0px 50%)"
     browser.value(f"{SECOND}.scrollIntoView({{block: 'center'}})")
     box = browser.value(f"(b => [b.left, b.top, b.width, b.height])({SECOND}.getBoundingClientRect())")
@@ -64,8 +65,8 @@ def test_a_drag_and_a_key_move_the_boundary(browser):
     assert browser.value(first) == "inset(0px 0px 0px 50%)"
 
 
-def test_what_the_boundary_hides_is_seen_no_more(browser):
-    """Pixels of a screenshot: with the boundary at the left all is filtered, at the right all is decoded."""
+def test_boundary_hides_one_picture(browser):
+    """With the boundary at the left the screenshot shows the filtered picture, at the right the decoded one."""
     shots = {}
     for at in (0, 100):
         browser.value(
@@ -76,7 +77,7 @@ def test_what_the_boundary_hides_is_seen_no_more(browser):
             "(b => [b.left + scrollX, b.top + scrollY, b.width, b.height])"
             "(document.querySelector('.pair').getBoundingClientRect())"
         )
-        # The upper part, without the words at the foot; below, without the line of the boundary at either side.
+        # Only the upper part, without the labels at the bottom; below, without the boundary line at either side.
         clip = {"x": x, "y": y, "width": width, "height": height * 0.8, "scale": 1}
         shot = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
         shots[at] = imread(io.BytesIO(base64.b64decode(shot)))[40:-40, 40:-40, :3].astype(int)
@@ -84,7 +85,7 @@ def test_what_the_boundary_hides_is_seen_no_more(browser):
     assert np.abs(shots[0] - 200).max() <= 1
 
 
-def test_nothing_fails_and_nothing_is_fetched(browser):
+def test_page_has_no_errors_and_no_network_requests(browser):
     assert browser.value("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     assert browser.value("document.images.length") == 14
     assert browser.value("document.querySelectorAll('img[onerror]').length") == 0
@@ -92,17 +93,17 @@ def test_nothing_fails_and_nothing_is_fetched(browser):
     assert browser.requests() <= {"file", "data"}
 
 
-def test_a_foreign_script_is_refused(browser):
-    """The policy at work: what would be injected does not run, and the browser says so."""
+def test_injected_script_is_refused(browser):
+    """The security policy stops an injected script, and the browser reports it."""
     before = len(browser.problems())
     browser.value(
         "(s => { s.textContent = 'window.evil = 1'; document.body.append(s); s.remove(); })"
         "(document.createElement('script'))"
     )
     assert browser.value("window.evil") is None
-    told = browser.problems()[before:]
-    assert any("Content Security Policy" in json.dumps(one) for one in told)
-    browser.events = [event for event in browser.events if event.get("params") not in told]
+    reports = browser.problems()[before:]
+    assert any("Content Security Policy" in json.dumps(report) for report in reports)
+    browser.events = [event for event in browser.events if event.get("params") not in reports]
 
 
 def test_dark_narrow_and_printed(browser):

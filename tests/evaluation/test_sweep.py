@@ -1,4 +1,4 @@
-"""The sweep: kills, several filters, decisions with their bits, metrics beside PSNR, tables for other programs."""
+"""Evaluation over a store: killed processes, several filters, decisions and their bits, metrics, output files."""
 
 import csv
 import dataclasses
@@ -13,12 +13,10 @@ import pytest
 
 from codecnn.analysis import correlate, load_table
 from codecnn.errors import ConfigError, ModelError
-from codecnn.evaluation import Entry, evaluate, parse_metrics, psnr
-from codecnn.evaluation.measure import measure_filtered
-from codecnn.evaluation.summarise import summarise_rows
+from codecnn.evaluation import Entry, evaluate, measure_filtered, parse_metrics, summarise_rows
 from codecnn.filtering import decide_picture
 from codecnn.models import as_card, create_model, save_weights
-from codecnn.quality import ssim, vmaf
+from codecnn.quality import psnr, ssim, vmaf
 from codecnn.video import Picture, create_video
 from tests.helpers.filters import Toward, rate_rows, toward_entry
 from tests.helpers.networks import SMALL, awaken
@@ -26,7 +24,7 @@ from tests.helpers.networks import SMALL, awaken
 
 @pytest.fixture(scope="module")
 def store(tiny_store):
-    """All six units of the tiny store as test pictures: three pictures of two classes, two QPs."""
+    """Provide all six units of the tiny store as test pictures: three pictures of two classes, two QPs."""
     classes = {"a": "B", "b": "B", "small": "D"}
     units = [unit.model_copy(update={"split": "test", "class_": classes[unit.name]}) for unit in tiny_store.units]
     return dataclasses.replace(tiny_store, units=tuple(units))
@@ -38,18 +36,18 @@ def originals(store):
 
 
 class WithQp(Toward):
-    """The same whatever the QP, and one that takes it."""
+    """A filter that takes the QP as input but ignores it."""
 
     planes = ("rec_y", "qp")
 
 
-def test_a_network_that_takes_no_qp_pays_for_no_choice_of_it(store, originals):
-    """The word that tells the QP offset is in the stream only where there is something to tell."""
+def test_network_without_qp_input_has_no_bits_for_qp_offsets(store, originals):
+    """The QP offset is signalled only for a network that takes the QP."""
     unit = store.units[0]
     bits = []
-    for one in (Toward(originals, 0.5, 0.5), WithQp(originals, 0.5, 0.5)):
+    for filter_ in (Toward(originals, 0.5, 0.5), WithQp(originals, 0.5, 0.5)):
         for decisions in ("ctu", "full"):
-            pictures, _ = measure_filtered(one, unit, ("psnr",), decisions, 64)
+            pictures, _ = measure_filtered(filter_, unit, ("psnr",), decisions, 64)
             bits.append(pictures[0].bits)
     assert bits[0] == bits[1] == bits[2]
     assert bits[3] == bits[0] + 2
@@ -61,14 +59,14 @@ def configured(manifest, configuration):
 
 
 def first_pictures(unit):
-    """The first picture of a unit: original and decoded."""
+    """Return the first picture of a unit: original and decoded."""
     with unit.originals() as originals, unit.decoded() as decoded:
         pair = originals[0], decoded[0]
-        return [Picture(tuple(np.array(plane) for plane in one.planes), one.bit_depth) for one in pair]
+        return [Picture(tuple(np.array(plane) for plane in each.planes), each.bit_depth) for each in pair]
 
 
-def test_kills_at_random_moments_lose_one_cell_each_at_most(store, originals, tmp_path):
-    """Forked evaluations are killed; each measures again only what it was at when it died."""
+def test_each_kill_loses_at_most_one_cell(store, originals, tmp_path):
+    """Evaluations killed at random moments repeat only the cell that they were measuring."""
     log = tmp_path / "calls"
     log.touch()
     context = multiprocessing.get_context("fork")
@@ -79,7 +77,7 @@ def test_kills_at_random_moments_lose_one_cell_each_at_most(store, originals, tm
         child = context.Process(target=evaluate, args=([entry], store, "test", out))
         child.start()
         before = len(log.read_text().split())
-        # Let it come a little further each time, then kill it anywhere: measuring, writing, in between.
+        # Wait for one more call, then kill it at a random moment: while measuring, writing or in between.
         while child.is_alive() and len(log.read_text().split()) == before:
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 0.3))
@@ -90,16 +88,16 @@ def test_kills_at_random_moments_lose_one_cell_each_at_most(store, originals, tm
             json.loads(cell.read_text())
     assert kills >= 3
     (results,) = evaluate([toward_entry(originals, log=log)], store, "test", out)
-    # One call a unit, one again for each kill, and one for each of three crops, which the last kill may have cut off.
+    # One call a unit, one more for each kill, and one for each of three crops, which the last kill may interrupt.
     crops = 3
     assert len(log.read_text().split()) <= len(store.units) + kills + 2 * crops
     (fresh,) = evaluate([toward_entry(originals)], store, "test", tmp_path / "fresh")
-    for row, other in zip(results.sequences, fresh.sequences, strict=True):
-        assert row.model_copy(update={"seconds_per_picture": other.seconds_per_picture}) == other
+    for row, expected in zip(results.sequences, fresh.sequences, strict=True):
+        assert row.model_copy(update={"seconds_per_picture": expected.seconds_per_picture}) == expected
     assert (out / "pictures.csv").read_text() == (tmp_path / "fresh" / "pictures.csv").read_text()
 
 
-def test_a_damaged_cell_is_measured_again(store, originals, tmp_path):
+def test_damaged_cell_is_measured_again(store, originals, tmp_path):
     (first,) = evaluate([toward_entry(originals)], store, "test", tmp_path)
     for index, cell in enumerate(sorted((tmp_path / "cells").iterdir())):
         if index % 3 == 0:
@@ -110,7 +108,7 @@ def test_a_damaged_cell_is_measured_again(store, originals, tmp_path):
     assert [row.psnr_y_filtered for row in again.sequences] == [row.psnr_y_filtered for row in first.sequences]
 
 
-def test_decisions_keep_the_good_half_and_pay_for_their_flags(store, originals, tmp_path):
+def test_decisions_filter_the_good_half_and_count_flag_bits(store, originals, tmp_path):
     entry = toward_entry(originals, left=0.9)
     (plain,) = evaluate([entry], store, "test", tmp_path / "plain")
     (results,) = evaluate([entry], store, "test", tmp_path / "ctu", decisions="ctu")
@@ -121,7 +119,7 @@ def test_decisions_keep_the_good_half_and_pay_for_their_flags(store, originals, 
         samples = {0: entry.filter.samples(decoded, unit.qp)}
         picture, decision = decide_picture(source, decoded, samples, qp=unit.qp, ctu=64)
         assert row.psnr_y_filtered == psnr(source.y, picture.y, 10)
-        # A sequence of which nothing is filtered has no flags at all.
+        # A sequence without filtered CTUs has no flags at all.
         assert row.flag_bits == (0 if decision.mode == "off" else decision.bits)
     by_name = {row.name: row for row in results.sequences}
     assert by_name["a"].psnr_y_filtered > by_name["a"].psnr_y_network
@@ -137,7 +135,7 @@ def test_decisions_keep_the_good_half_and_pay_for_their_flags(store, originals, 
     assert right
 
 
-def test_a_harmful_filter_is_left_out_of_the_sequence_without_a_bit(store, originals):
+def test_harmful_filter_is_disabled_for_the_sequence_without_bits(store, originals):
     harm = Toward(originals, -0.5, -0.5)
     for unit in store.units[:2]:
         for metrics in (["psnr"], ["psnr", "ssim"]):
@@ -152,7 +150,7 @@ def test_a_harmful_filter_is_left_out_of_the_sequence_without_a_bit(store, origi
 
 
 def test_table_of_ctus(store, originals, tmp_path):
-    """Brute force over slices, and the analysis reads it as it reads a store's."""
+    """The table equals a computation by slices, and the correlation analysis reads it."""
     entry = toward_entry(originals)
     evaluate([entry], store, "test", tmp_path)
     table = pq.read_table(tmp_path / "ctus.parquet").to_pylist()
@@ -162,16 +160,16 @@ def test_table_of_ctus(store, originals, tmp_path):
         filtered = entry.filter(decoded, unit.qp)
         covered = np.zeros(source.y.shape, int)
         for row in rows:
-            place = np.s_[row["y"] : row["y"] + row["h"], row["x"] : row["x"] + row["w"]]
-            covered[place] += 1
+            region = np.s_[row["y"] : row["y"] + row["h"], row["x"] : row["x"] + row["w"]]
+            covered[region] += 1
             for name, picture in (("mse_y", decoded), ("mse_y_filtered", filtered)):
-                error = source.y[place].astype(float) - picture.y[place]
+                error = source.y[region].astype(float) - picture.y[region]
                 assert row[name] == pytest.approx((error**2).mean(), rel=1e-12)
             assert row["flag"] is None
             assert (row["qp"], row["sequence"], row["model"]) == (unit.qp, unit.name, "half")
         assert (covered == 1).all()
-    own = {(row["unit"], row["poc"], row["x"], row["y"]): row["mse_y"] for row in store.ctus().to_pylist()}
-    assert {(row["unit"], row["poc"], row["x"], row["y"]): row["mse_y"] for row in table} == own
+    stored = {(row["unit"], row["poc"], row["x"], row["y"]): row["mse_y"] for row in store.ctus().to_pylist()}
+    assert {(row["unit"], row["poc"], row["x"], row["y"]): row["mse_y"] for row in table} == stored
     depths = [row | {"depth_mean": float(index % 3)} for index, row in enumerate(table)]
     assert set(load_table(tmp_path / "ctus.parquet")) >= {"qp", "depth_mean", "mse_y", "sequence", "poc"}
     columns = {name: [row[name] for row in depths] for name in ("qp", "depth_mean", "mse_y", "sequence")}
@@ -197,17 +195,17 @@ def test_decisions_as_block_statistics(store, originals, tmp_path):
 def test_several_filters(store, originals, tmp_path):
     entries = [toward_entry(originals), toward_entry(originals, name="less", left=0.1)]
     results = evaluate(entries, store, "test", tmp_path)
-    assert [one.name for one in results] == ["half", "less"]
+    assert [each.name for each in results] == ["half", "less"]
     (alone,) = evaluate(entries[1:], store, "test", tmp_path / "alone")
     assert results[1].gain_db == alone.gain_db
     with (tmp_path / "results.csv").open() as file:
         assert [row["model"] for row in csv.DictReader(file)] == ["half"] * 6 + ["less"] * 6
     page = (tmp_path / "report.html").read_text()
-    assert "Filters side by side" in page
+    assert "Comparison of the filters" in page
     assert (tmp_path / "results.md").read_text().count("\n# less") == 1
 
 
-def test_metrics_beside_psnr(store, originals, tmp_path):
+def test_metrics_other_than_psnr(store, originals, tmp_path):
     entry = toward_entry(originals)
     (results,) = evaluate([entry], store, "test", tmp_path, metrics=["psnr", "ssim", "ms_ssim", "vmaf"])
     unit = next(unit for unit in store.units if unit.name == "a" and unit.qp == 42)
@@ -230,40 +228,40 @@ def test_metrics_beside_psnr(store, originals, tmp_path):
 
 
 def test_bd_rates_by_class_and_over_all(store):
-    """Means over the sequences of a class, and over all."""
+    """Means over the sequences of a class and over all sequences."""
     gains, classes = {"p": 0.1, "q": 0.3, "r": 0.6, "s": 0.9}, {"p": "B", "q": "B", "r": "C", "s": "D"}
-    every = [row for name, gain in gains.items() for row in rate_rows(name, gain, class_=classes[name])]
-    results = summarise_rows(every, as_card({}), store, "test")
-    worth = {name: 100 * (2 ** (-gain / 3) - 1) for name, gain in gains.items()}
-    by_class = {label: rates["y"] for label, rates in results.bd_rate_by_class.items()}
-    assert by_class == pytest.approx({"B": (worth["p"] + worth["q"]) / 2, "C": worth["r"], "D": worth["s"]}, abs=0.01)
+    rows = [row for name, gain in gains.items() for row in rate_rows(name, gain, class_=classes[name])]
+    results = summarise_rows(rows, as_card({}), store, "test")
+    rates = {name: 100 * (2 ** (-gain / 3) - 1) for name, gain in gains.items()}
+    by_class = {label: each["y"] for label, each in results.bd_rate_by_class.items()}
+    assert by_class == pytest.approx({"B": (rates["p"] + rates["q"]) / 2, "C": rates["r"], "D": rates["s"]}, abs=0.01)
     over = (by_class["B"] + by_class["C"] + by_class["D"]) / 3
     assert results.over_classes.bd_rate_y == pytest.approx(over)
     assert results.over_classes.worst_class[0] == "B"
-    assert ("Mean of the 3 classes", over) in [(name, rates["y"]) for name, rates, _ in results.summary()]
-    assert results.bd_rate["v"] == pytest.approx(sum(worth.values()) / 4, abs=0.01)
-    assert results.bd_rate_jvet["y"] == pytest.approx((worth["p"] + worth["q"] + worth["r"]) / 3, abs=0.01)
+    assert ("Mean of the 3 classes", over) in [(name, each["y"]) for name, each, _ in results.summary()]
+    assert results.bd_rate["v"] == pytest.approx(sum(rates.values()) / 4, abs=0.01)
+    assert results.bd_rate_jvet["y"] == pytest.approx((rates["p"] + rates["q"] + rates["r"]) / 3, abs=0.01)
     low_delay = dataclasses.replace(store, manifest=configured(store.manifest, "ldb"))
-    in_low_delay = [row.model_copy(update={"class_": {"B": "A1"}.get(row.class_, row.class_)}) for row in every]
+    in_low_delay = [row.model_copy(update={"class_": {"B": "A1"}.get(row.class_, row.class_)}) for row in rows]
     without_a1 = summarise_rows(in_low_delay, as_card({}), low_delay, "test")
-    assert without_a1.bd_rate_jvet["y"] == pytest.approx(worth["r"], abs=0.01)
+    assert without_a1.bd_rate_jvet["y"] == pytest.approx(rates["r"], abs=0.01)
     assert "Overall without A1 and D" in [name for name, _, _ in without_a1.summary()]
     assert results.bd_rate_akima["y"] == pytest.approx(results.bd_rate["y"], abs=0.01)
-    short = summarise_rows(every[:-1], as_card({}), store, "test")
+    short = summarise_rows(rows[:-1], as_card({}), store, "test")
     assert short.bd_rate["y"] is None
     assert short.over_classes is None
     assert short.bd_rate_by_class["C"]["y"] is not None
     assert any("no BD-rate Y for s" in note and "4 points" in note for note in short.notes)
 
 
-def test_refusals(store, originals, tmp_path):
+def test_invalid_arguments_are_refused(store, originals, tmp_path):
     entry = toward_entry(originals)
     for error, message, entries, options in (
         (ConfigError, "'lpips'", [entry], {"metrics": ["lpips"]}),
-        (ConfigError, "two filters have one name: half, half", [entry, entry], {}),
+        (ConfigError, "two filters have the same name: half, half", [entry, entry], {}),
         (ConfigError, "'maybe'", [entry], {"decisions": "maybe"}),
         (ConfigError, "no filter", [], {}),
-        (ModelError, "half does not tell the sha256", [Entry("half", as_card({}), entry.filter)], {}),
+        (ModelError, "half does not state the sha256", [Entry("half", as_card({}), entry.filter)], {}),
     ):
         with pytest.raises(error, match=message):
             evaluate(entries, store, "test", tmp_path, **options)
@@ -271,7 +269,7 @@ def test_refusals(store, originals, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_takes_filters_metrics_decisions_and_qps(run, tiny_store, tmp_path):
+def test_command_takes_filters_metrics_decisions_and_qps(run, tiny_store, tmp_path):
     identity, other = create_model("rdn", **SMALL), awaken(create_model("rdn", **SMALL))
     save_weights(tmp_path / "one" / "best.safetensors", identity, "rdn", {})
     save_weights(tmp_path / "two" / "best.safetensors", other, "rdn", {})

@@ -1,21 +1,23 @@
-"""A filter that knows the originals, and rows of results whose BD-rates are known."""
+"""A filter that knows the originals, and rows of results with known BD-rates."""
 
 import time
 
 import numpy as np
 
-from codecnn.evaluation import Entry
-from codecnn.evaluation.measure import measure_decoded, measure_filtered
-from codecnn.evaluation.rows import ResultRow, make_row
+from codecnn.evaluation import Entry, ResultRow, make_row, measure_decoded, measure_filtered
 from codecnn.filtering import FloatFilter, rounded
 from codecnn.models import as_card
 
 
 class Toward:
-    """Goes the share `left` of the way to the nearest original in the left half, `right` of it in the right half.
+    """Filter that moves the samples towards the most similar original.
 
-    `originals` are luma planes (h, w) at the bit depth of the decoded pictures. Without `right` the right half moves as
-    far away from the original. Each call adds a line to the file `log` and takes `pause` seconds.
+    Args:
+        originals: Luma planes of shape (h, w), at the bit depth of the decoded pictures.
+        left: Share of the coding error that is removed in the left half of the picture.
+        right: The same for the right half; None adds the share `left` of the error instead.
+        log: File to which each call appends a line.
+        pause: Duration of a call in seconds.
     """
 
     planes, outputs = ("rec_y",), ("y",)
@@ -39,21 +41,25 @@ class Toward:
 
 
 def toward_entry(originals, name="half", **options):
-    """An entry of the filter `Toward`, whose weights its name stands for."""
+    """Create an entry of the filter `Toward`; its name takes the place of the SHA-256 of the weights."""
     card = as_card({"network": "toward", "kmac_per_pixel": 1.0, "parameters": 2, "sha256": name})
     return Entry(name, card, Toward(originals, **options))
 
 
 def row_of(model, unit):
-    """What an evaluation says of the network `model` on a unit, without decisions."""
+    """Measure a network on a unit without decisions, as an evaluation does."""
     filtered, _ = measure_filtered(FloatFilter(model), unit, ["psnr"], "none", 64)
     return make_row(unit, measure_decoded(unit, ["psnr"]), filtered)
 
 
 def rate_rows(name, gain, *, flag_share=0.0, class_=None):
-    """Four QPs in which 3 dB are worth a factor of two in bits, so that g dB more save 1 - 2^(-g/3) of them.
+    """Create rows of four QPs in which bits double every 3 dB, so that a gain of g dB saves 1 - 2^(-g/3) of the bits.
 
-    `flag_share` of a row's bits is added for flags.
+    Args:
+        name: Name of the sequence.
+        gain: Gain of the filter in dB.
+        flag_share: Bits of the decisions as a share of the row's bits.
+        class_: Class of the sequence.
     """
     rows = []
     for index, qp in enumerate((42, 37, 32, 27)):

@@ -13,7 +13,7 @@ import torch
 
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.evaluation import Results, psnr
+from codecnn.evaluation import Results
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
 from codecnn.models import (
@@ -28,6 +28,7 @@ from codecnn.models import (
     zoo_cards,
 )
 from codecnn.models.zoo import FOLDER
+from codecnn.quality import psnr
 from codecnn.runs import read_json
 from codecnn.video import Picture, VideoFormat, open_raw
 from tools import figure, variants, zoo

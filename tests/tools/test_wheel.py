@@ -8,7 +8,7 @@ import pytest
 
 from tools import wheel
 
-HELD = ["codecnn/__init__.py", "codecnn/evaluation/report/report.html.j2", "codecnn/_bundled/datasets/demo.yaml"]
+HELD = ["codecnn/__init__.py", "codecnn/evaluation/templates/report.html.j2", "codecnn/_bundled/datasets/demo.yaml"]
 TRACKED = ["README.md", "tests/conftest.py", *(name.removeprefix("codecnn/_bundled/") for name in HELD)]
 METADATA = "codecnn-1.dist-info/METADATA"
 

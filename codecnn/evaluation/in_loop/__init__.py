@@ -1,7 +1,8 @@
-"""Filters inside the loop of low delay: what a post-filter cannot tell, measured with a real encoder.
+"""Evaluation of filters inside the coding loop, in low delay.
 
-`evaluate_in_loop` codes sequences at QPs without a filter and with each one in the loop, and writes streams, pictures
-and BD-rates; docs/inloop.md says what they are. `closed_loop` approximates them where there is no such library.
+`evaluate_in_loop` codes sequences with libvvenc without a filter and with each filter in its coding loop, and writes
+bitstreams, pictures and BD-rates (see docs/inloop.md). `closed_loop` approximates the loop with the encoder that is
+bundled with codecnn, for machines without libvvenc as a shared library.
 """
 
 import lazy_loader

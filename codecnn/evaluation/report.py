@@ -1,4 +1,4 @@
-"""The evaluation report: one HTML page that needs no other file, works offline, prints, and follows light or dark."""
+"""The evaluation report: one HTML page without external files that works offline, prints, and adapts to dark mode."""
 
 import base64
 import hashlib
@@ -13,8 +13,7 @@ import jinja2
 import pyarrow.parquet as pq
 
 from codecnn.errors import TableError
-from codecnn.evaluation.measure import Cell, Crop, shown_units
-from codecnn.evaluation.report._figures import (
+from codecnn.evaluation.figures import (
     CHANGE_GAIN,
     ERROR_GAIN,
     crop_pictures,
@@ -22,14 +21,16 @@ from codecnn.evaluation.report._figures import (
     rate_figure,
     shade,
 )
+from codecnn.evaluation.measure import Cell, Crop, shown_units
+from codecnn.evaluation.results import Results
 from codecnn.evaluation.rows import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow
-from codecnn.evaluation.summarise import Results
 from codecnn.runs import write_text
 
 MAX_MAPS = 6
-"""How many sequences the page shows maps of CTUs of."""
+"""Largest number of sequences of which the page shows a CTU map."""
+
 MAP_RANGE = 0.3
-"""Gain of a CTU in dB at which its colour is full."""
+"""Gain of a CTU in dB at which its colour is fully saturated."""
 
 _TITLES = {name: name.upper() for name in QUALITIES} | {
     "yuv_611": "YUV 6:1:1",
@@ -37,27 +38,36 @@ _TITLES = {name: name.upper() for name in QUALITIES} | {
     "ms_ssim": "MS-SSIM",
 }
 _FOOTER = {"weights_sha256", "encoder", "psnr_peak", "split", "loss_to_float"}
-"""What the foot of the page says; all else has its own place."""
+"""Fields of the results that only the footer of the page shows."""
 
 
-def write_report(path: Path | str, every: Sequence[Results], crops: Sequence[Crop], cells: Sequence[Cell]) -> None:
-    """Write report.html: headline, BD-rates in JVET's layout, gains, curves, crops and maps of CTUs.
+def write_report(
+    path: Path | str, all_results: Sequence[Results], crops: Sequence[Crop], cells: Sequence[Cell]
+) -> None:
+    """Write report.html: headline, BD-rates in JVET's layout, gains, RD curves, crops and CTU maps.
 
-    `every` holds the results of each filter; figures that are None are left blank. `cells` give the curves by picture
-    and the maps. The page's only script moves the sliders, and its content security policy allows nothing else. Raises
-    TableError where there is no sequence.
+    The page contains one script, which moves the sliders; its content security policy forbids everything else.
+
+    Args:
+        path: File to write.
+        all_results: Results of each filter; figures that are None are left blank.
+        crops: Crops to show.
+        cells: Cells for the plots by picture and the CTU maps.
+
+    Raises:
+        TableError: The results contain no sequence.
     """
-    if not all(results.sequences for results in every):
-        raise TableError("the results hold no sequence to report on")
+    if not all(results.sequences for results in all_results):
+        raise TableError("the results contain no sequence to report on: evaluate at least one")
     script = _resource("report.js")
-    names = list(dict.fromkeys(row.name for results in every for row in results.sequences))
+    names = list(dict.fromkeys(row.name for results in all_results for row in results.sequences))
     by_name = {
-        name: {results.title: [row for row in results.sequences if row.name == name] for results in every}
+        name: {results.title: [row for row in results.sequences if row.name == name] for results in all_results}
         for name in names
     }
     page = render(
         "report.html.j2",
-        models=every,
+        models=all_results,
         titles=_TITLES,
         curves=[(name, figure) for name, rows in by_name.items() if (figure := rate_figure(rows))],
         pictures=_picture_curves(cells),
@@ -68,14 +78,22 @@ def write_report(path: Path | str, every: Sequence[Results], crops: Sequence[Cro
         error_gain=ERROR_GAIN,
         change_gain=CHANGE_GAIN,
         map_range=MAP_RANGE,
-        notes=list(dict.fromkeys(note for results in every for note in results.notes)),
-        footer=_footer(every),
+        notes=list(dict.fromkeys(note for results in all_results for note in results.notes)),
+        footer=_footer(all_results),
     )
     write_text(path, page)
 
 
 def render(template: str, **values: Any) -> str:
-    """A page of this room's templates, everything escaped that is not said to be safe."""
+    """Render a template of this package; values are escaped unless the template marks them as safe.
+
+    Args:
+        template: File name in templates/.
+        **values: Variables of the template.
+
+    Returns:
+        The HTML page.
+    """
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -86,16 +104,16 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _resource(name: str) -> str:
-    return resources.files("codecnn.evaluation.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("codecnn.evaluation").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _columns(rates: Rates) -> list[str]:
-    """The qualities that a table of BD-rates has columns of: the planes, and others that are known."""
+    """Choose the columns of a BD-rate table: the planes, and the other quality measures that are known."""
     return [name for name in _TITLES if name in PLANES or rates.get(name) is not None]
 
 
 def _gain_tables(results: Results) -> list[tuple[str, list[tuple[str, Gains]]]]:
-    """Gains of each plane, sequence by QP, with means; none of planes that no filter moves."""
+    """List the gains of each plane by sequence, with their mean, except for planes that the filter does not change."""
     return [
         (plane, [*results.sequence_gains(plane).items(), ("Mean", results.gain_db.get(plane, {}))])
         for plane in PLANES
@@ -104,25 +122,25 @@ def _gain_tables(results: Results) -> list[tuple[str, list[tuple[str, Gains]]]]:
 
 
 def _measurements(rows: Sequence[ResultRow]) -> tuple[list[str], list[list[Any]]]:
-    """Titles, and bits and qualities as text, leaving out columns that no row fills."""
-    wanted = [("pictures", "pictures", 0), ("bits", "bits", 0), ("flag_bits", "flag bits", 1)]
+    """Format the rows as column titles and text cells, without the columns that no row fills."""
+    columns = [("pictures", "pictures", 0), ("bits", "bits", 0), ("flag_bits", "decision bits", 1)]
     for name, key in QUALITIES.items():
         title, digits = (_TITLES[name], 6) if key == name else (f"PSNR {_TITLES[name]}", 4)
-        wanted += [(key, title, digits), (f"{key}{AFTER}", f"{title} filtered", digits)]
-    wanted += [("seconds_per_picture", "s/picture", 3), ("encoder_seconds_per_picture", "encoder s/picture", 2)]
-    used = [one for one in wanted if any(getattr(row, one[0]) is not None for row in rows)]
+        columns += [(key, title, digits), (f"{key}{AFTER}", f"{title} filtered", digits)]
+    columns += [("seconds_per_picture", "filter s/picture", 3), ("encoder_seconds_per_picture", "encoder s/picture", 2)]
+    used = [column for column in columns if any(getattr(row, column[0]) is not None for row in rows)]
     body = [[row.name, row.qp, *(_plain(getattr(row, key), digits) for key, _, digits in used)] for row in rows]
     return ["sequence", "QP", *(title for _, title, _ in used)], body
 
 
 def _shown(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells that reports show of each sequence, one a filter, all of one unit."""
+    """Choose the cells that the report shows of each sequence: one a filter, all of the same unit."""
     units = shown_units(cell.unit for cell in cells)
     return [[cell for cell in cells if cell.unit.key == unit.key] for unit in units]
 
 
 def _picture_curves(cells: Sequence[Cell]) -> list[tuple[str, int, str]]:
-    """(sequence, QP, figure) of every sequence of several pictures."""
+    """Plot each sequence of several pictures; returns (sequence, QP, figure)."""
     curves = []
     for shown in _shown(cells):
         unit = shown[0].unit
@@ -135,33 +153,33 @@ def _picture_curves(cells: Sequence[Cell]) -> list[tuple[str, int, str]]:
 
 
 def _maps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """CTUs of the first picture of some sequences, of the first filter."""
+    """Describe the CTUs of the first picture of some sequences, for the first filter."""
     maps: list[dict[str, Any]] = []
     for cell, *_ in _shown(cells)[:MAX_MAPS]:
         table = pq.read_table(cell.ctus).to_pylist()
         blocks = []
         for row in (row for row in table if row["poc"] == table[0]["poc"]):
             before, after = row["mse_y"], row["mse_y_filtered"]
-            better = 10 * math.log10(before / after) if before > 0 and after > 0 else 0.0
-            title = f"CTU at {row['x']}, {row['y']}: {_signed(better, 3, ' dB')}"
+            gain = 10 * math.log10(before / after) if before > 0 and after > 0 else 0.0
+            title = f"CTU at {row['x']}, {row['y']}: {_signed(gain, 3, ' dB')}"
             title += "" if row["flag"] is None else f", filter {'on' if row['flag'] else 'off'}"
-            blocks.append(row | {"colour": shade(better / MAP_RANGE), "title": title})
+            blocks.append(row | {"colour": shade(gain / MAP_RANGE), "title": title})
         flags = {"flags": any(row["flag"] is not None for row in table), "on": sum(bool(b["flag"]) for b in blocks)}
         maps.append({"unit": cell.unit, "blocks": blocks} | flags)
     return maps
 
 
-def _footer(every: Sequence[Results]) -> dict[str, Any]:
+def _footer(all_results: Sequence[Results]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for results in every:
+    for results in all_results:
         facts |= results.model_dump(include=_FOOTER, exclude_unset=True)
-    if len(every) > 1:
-        facts["weights_sha256"] = [results.weights_sha256 for results in every]
-    return facts | every[0].provenance
+    if len(all_results) > 1:
+        facts["weights_sha256"] = [results.weights_sha256 for results in all_results]
+    return facts | all_results[0].provenance
 
 
 def _signed(value: float | None, digits: int, unit: str = "") -> str:
-    """A number with its sign and unit; a dash for None, and never -0.000."""
+    """Format a number with sign and unit; a dash for None, and never -0.000."""
     return "–" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}{unit}"
 
 
@@ -170,7 +188,7 @@ def _plain(value: float | None, digits: int) -> str:
 
 
 def _text(value: Any) -> str:
-    """A JSON value as one line to read."""
+    """Format a JSON value as one line of text."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items() if item not in (None, [], {}))
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Figures of the report: curves as SVG that follows a light or dark page, pictures as PNG, all as data URIs."""
+"""Figures of the report as data URIs: plots as SVG that adapts to a light or dark page, pictures as PNG."""
 
 import base64
 import io
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.figure import Figure  # not pyplot, so no display is looked for and nothing global is set
+from matplotlib.figure import Figure  # pyplot would look for a display and change global settings
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
@@ -17,32 +17,39 @@ from codecnn.evaluation.measure import Crop
 from codecnn.evaluation.rows import ResultRow
 
 ERROR_GAIN, CHANGE_GAIN = 8, 32
-"""How much the maps of errors, and of their change, are magnified."""
+"""Magnification of the maps of the coding error, and of its change."""
+
 _LEVELS = 32
+"""Number of grey levels in a map."""
 
 _INK, _SOFT, _DECODED = "#0f172a", "#94a3b8", "#64748b"
 _COLOURS = ("#0f62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207")
-"""The filters' colours in their order, which those who see no red or green can tell apart, as the markers can."""
+"""Colours of the filters, distinguishable with red-green colour blindness; the markers differ as well."""
 _MARKERS = "osD^v"
 _DARK = {_INK: "#e2e8f0", _SOFT: "#64748b", _DECODED: "#94a3b8"} | dict(
     zip(_COLOURS, ("#6cb4ee", "#fb923c", "#4ade80", "#c084fc", "#facc15"), strict=True)
 )
 _MARGINS = {"left": 0.16, "right": 0.97, "top": 0.97, "bottom": 0.12}
 BETTER, WORSE = (15, 98, 168), (194, 65, 12)
+"""Colours (red, green, blue) of a smaller and of a larger error."""
 
 
 def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
-    """RD curves of one sequence, decoded and of each filter, and below the filters' gains by QP; None without figures.
+    """Plot the RD curves of one sequence and, below them, the gain of each filter by QP.
 
-    `rows` holds each filter's rows for the sequence. Rates are those that BD-rate counts.
+    Args:
+        rows: Rows of the sequence, by the name of the filter.
+
+    Returns:
+        An SVG as data URI, None if no bits and gains are known. The rates include the bits of the decisions.
     """
-    known = {name: [row for row in own if row.bits and row.gain() is not None] for name, own in rows.items()}
-    known = {name: sorted(own, key=_bits) for name, own in known.items() if own}
+    known = {name: [row for row in group if row.bits and row.gain() is not None] for name, group in rows.items()}
+    known = {name: sorted(group, key=_bits) for name, group in known.items() if group}
     if not known:
         return None
     figure = Figure(figsize=(4.4, 4.4))
     top, bottom = figure.subplots(2, 1, height_ratios=[2, 1.2], gridspec_kw={**_MARGINS, "hspace": 0.38})
-    per_picture = all(row.pictures for own in known.values() for row in own)
+    per_picture = all(row.pictures for group in known.values() for row in group)
 
     def kbit(row: ResultRow, bits: float) -> float:
         return bits / (1000 * (row.pictures or 1 if per_picture else 1))
@@ -51,31 +58,38 @@ def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
     decoded = [kbit(row, _bits(row)) for row in first], [row.psnr_y for row in first]
     top.plot(*decoded, **_line(_DECODED, "o", "decoded", style="--"))
     bottom.axhline(0, color=_SOFT, lw=1)
-    for (name, own), colour, marker in zip(known.items(), cycle(_COLOURS), cycle(_MARKERS), strict=False):
-        rates = [kbit(row, _bits(row) + row.flag_bits) for row in own]
-        top.plot(rates, [row.psnr_y_filtered for row in own], **_line(colour, marker, name))
-        gains = sorted((row.qp, row.gain()) for row in own)
+    for (name, group), colour, marker in zip(known.items(), cycle(_COLOURS), cycle(_MARKERS), strict=False):
+        rates = [kbit(row, _bits(row) + row.flag_bits) for row in group]
+        top.plot(rates, [row.psnr_y_filtered for row in group], **_line(colour, marker, name))
+        gains = sorted((row.qp, row.gain()) for row in group)
         bottom.plot(*zip(*gains, strict=True), **_line(colour, marker, name))
-    top.set(ylabel="PSNR Y (dB)", xlabel="kbit per picture" if per_picture else "kbit")
+    top.set(ylabel="PSNR Y (dB)", xlabel="rate (kbit per picture)" if per_picture else "rate (kbit)")
     top.legend(frameon=False, fontsize=9, loc="lower right")
-    # The quantisation step doubles every six QPs, so even steps of QP lie about evenly on a logarithmic axis.
+    # The quantisation step doubles every six QPs, so on a logarithmic axis equal QP steps are about equally far apart.
     top.set_xscale("log")
     top.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     top.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     top.xaxis.set_minor_locator(NullLocator())
-    bottom.set(ylabel="gain (dB)", xlabel="QP")
-    bottom.set_xticks(sorted({row.qp for own in known.values() for row in own}))
+    bottom.set(ylabel="PSNR Y gain (dB)", xlabel="QP")
+    bottom.set_xticks(sorted({row.qp for group in known.values() for row in group}))
     bottom.margins(y=0.15)
     return _svg(figure)
 
 
 def _bits(row: ResultRow) -> float:
-    """Bits of a row that has them."""
     return row.bits or 0
 
 
 def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Sequence[float | None]]) -> str | None:
-    """Luma PSNR of each picture as decoded, and the filters' gains below; None for fewer than two pictures."""
+    """Plot the luma PSNR of each decoded picture and, below it, the gain of each filter.
+
+    Args:
+        decoded: PSNR of each picture in dB.
+        filtered: The same after each filter, by its name.
+
+    Returns:
+        An SVG as data URI; None for fewer than two pictures or if a PSNR is unknown.
+    """
     if len(decoded) < 2 or None in decoded or any(None in values for values in filtered.values()):
         return None
     figure = Figure(figsize=(4.4, 3.6))
@@ -86,7 +100,7 @@ def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Seque
     for (name, values), colour in zip(filtered.items(), cycle(_COLOURS), strict=False):
         bottom.plot(np.array(values, np.float64) - base, **_line(colour, "", name))
     top.set(ylabel="PSNR Y (dB)")
-    bottom.set(ylabel="gain (dB)", xlabel="picture")
+    bottom.set(ylabel="PSNR Y gain (dB)", xlabel="picture")
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(filtered) > 1:
         bottom.legend(frameon=False, fontsize=8)
@@ -94,10 +108,15 @@ def picture_figure(decoded: Sequence[float | None], filtered: Mapping[str, Seque
 
 
 def crop_pictures(crop: Crop) -> dict[str, str]:
-    """PNGs of a crop: original, decoded, filtered, both errors, and where the filter made the error smaller or larger.
+    """Draw a crop as six PNGs.
 
-    Errors are magnified about mid-grey by ERROR_GAIN. The change |decoded - original| - |filtered - original| is
-    magnified by CHANGE_GAIN, BETTER where it is above 0, WORSE below, over white.
+    Args:
+        crop: The region in its three versions.
+
+    Returns:
+        Data URIs of "original", "decoded" and "filtered"; of "error_decoded" and "error_filtered", the errors magnified
+        by `ERROR_GAIN` around mid-grey; and of "change", |decoded - original| - |filtered - original| magnified by
+        `CHANGE_GAIN`, in the colour `BETTER` where positive and `WORSE` where negative, on white.
     """
     step = 1 if crop.original.ndim == 3 else 1 << (crop.bit_depth - 8)
     original, decoded, filtered = (x.astype(np.float64) / step for x in (crop.original, crop.decoded, crop.filtered))
@@ -116,7 +135,7 @@ def crop_pictures(crop: Crop) -> dict[str, str]:
 
 
 def shade(value: float) -> str:
-    """The colour of a value in -1 (worse) to 1 (better), as the change map paints it: "rgb(r g b)"."""
+    """Return the CSS colour of a value from -1 (worse) to 1 (better), as used by the change map."""
     red, green, blue = _two_sided(np.array([[value]]))[0, 0].astype(int)
     return f"rgb({red} {green} {blue})"
 
@@ -129,14 +148,14 @@ def _two_sided(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _coarse(picture: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fewer levels, which eyes do not miss in a map and PNG packs better."""
+    """Reduce the number of grey levels, which is hardly visible in a map and compresses better."""
     step = 256 / _LEVELS
     levels: NDArray[np.float64] = np.clip(np.rint(picture / step) * step, 0, 255)
     return levels
 
 
 def _png(picture: NDArray[np.float64]) -> str:
-    """A picture in 8-bit units, (h, w) or (h, w, 3)."""
+    """Encode a picture in 8-bit units, shape (h, w) or (h, w, 3), as PNG."""
     file = io.BytesIO()
     samples = np.clip(np.rint(picture), 0, 255).astype(np.uint8)
     Image.fromarray(samples).save(file, format="PNG", optimize=True)
@@ -156,13 +175,13 @@ def _svg(figure: Figure) -> str:
             for text in legend.get_texts():
                 text.set_color(_INK)
     file = io.BytesIO()
-    # The same results give the same bytes; text stays text, in the reader's own font.
+    # A fixed salt makes the output reproducible; text stays text and uses the font of the reader.
     with rc_context({"svg.hashsalt": "codecnn", "svg.fonttype": "none", "font.family": "sans-serif"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = file.getvalue().decode()
     rules = "".join(
-        f'[style*="{what}: {light}"] {{ {what}: {dark} !important }}'
-        for what in ("stroke", "fill")
+        f'[style*="{attribute}: {light}"] {{ {attribute}: {dark} !important }}'
+        for attribute in ("stroke", "fill")
         for light, dark in _DARK.items()
     )
     style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>"

@@ -1,0 +1,240 @@
+"""Measurement cells that are measured once and kept in files, by one process or by several.
+
+The name and content of a cell's file depend on everything that decides the measured figures, except for the time of the
+filter. A time depends on the machine, so each file also states the device and the number of threads of its timing.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from codecnn.cluster import Progress, Shard, check_shard, of_shard, work_through
+from codecnn.dataset import Unit
+from codecnn.errors import CodecnnError, ConfigError, ModelError
+from codecnn.evaluation.measure import (
+    UNKNOWN_DEVICE,
+    Cell,
+    Entry,
+    PictureMeasure,
+    measure_decoded,
+    measure_filtered,
+    parse_metrics,
+)
+from codecnn.filtering import QP_OFFSETS, Decisions
+from codecnn.runs import atomic_path, read_json, sha256_json, write_json
+
+CELL_SCHEMA = 2
+"""Schema version of cell files, part of their key; raise it when filters start to compute other samples.
+
+Since version 2, filters are given no QP outside of the range that they were trained for.
+"""
+
+
+@dataclass(frozen=True)
+class _CellTask:
+    """A cell to measure: the filter (or a function that loads it on a worker), the unit, and the file to write."""
+
+    entry: Entry | Callable[[], Entry]
+    unit: Unit
+    file: Path
+
+
+@dataclass(frozen=True)
+class _StoredCell:
+    """Content of a cell's file: measurements, and the device and threads of the timing."""
+
+    pictures: list[PictureMeasure]
+    device: str
+    threads: int | None
+
+
+def measure_cells(
+    entries: Sequence[Entry],
+    units: Sequence[Unit],
+    folder: Path,
+    metrics: Sequence[str],
+    decisions: Decisions,
+    ctu_size: int,
+    progress: Progress | None = None,
+) -> list[Cell]:
+    """Measure every unit through every filter; cells that `folder` holds are read instead.
+
+    Args:
+        entries: The filters.
+        units: The coded units.
+        folder: Folder of the cell files.
+        metrics: Names from `METRICS`.
+        decisions: "none", "ctu" or "full".
+        ctu_size: Width and height of a CTU in luma samples.
+        progress: Called with (cells done, all cells).
+
+    Returns:
+        The cells, filter by filter.
+
+    Raises:
+        ConfigError: Unknown metric or decisions, no filter, or two filters with the same name.
+        ModelError: A card does not state the SHA-256 of its weights.
+    """
+    _check(entries, metrics, decisions)
+    report = progress or (lambda done, total: None)
+    cells: dict[str, list[Cell]] = {entry.name: [] for entry in entries}
+    # Units are the outer loop, so that an interrupted evaluation has compared all filters on the same units.
+    for index, (unit, entry) in enumerate((unit, entry) for unit in units for entry in entries):
+        report(index, len(units) * len(entries))
+        cells[entry.name].append(_measure_cell(entry, unit, folder, metrics, decisions, ctu_size))
+    report(len(units) * len(entries), len(units) * len(entries))
+    return [cell for group in cells.values() for cell in group]
+
+
+def measure_distributed(
+    entries: Sequence[Entry],
+    units: Sequence[Unit],
+    folder: Path,
+    metrics: Sequence[str],
+    decisions: Decisions,
+    ctu_size: int,
+    *,
+    shard: Shard,
+    scheduler: str | None,
+    progress: Progress | None,
+) -> bool:
+    """Measure the missing cells of a shard, here or on the workers of a dask scheduler.
+
+    Workers load the filters themselves, so weights and store must lie under the same paths there.
+
+    Args:
+        entries: The filters.
+        units: The coded units.
+        folder: Folder of the cell files.
+        metrics: Names from `METRICS`.
+        decisions: "none", "ctu" or "full".
+        ctu_size: Width and height of a CTU in luma samples.
+        shard: (i, n): measure every n-th cell, starting with the i-th.
+        scheduler: Address of a dask scheduler, or None to measure in this process.
+        progress: Called with (cells done, cells of the shard).
+
+    Returns:
+        True if `folder` now holds the cells of all shards.
+
+    Raises:
+        ConfigError: An entry has no `load` function for the workers, or an option is invalid (see `measure_cells`).
+        WorkerError: The workers failed; see `codecnn.cluster.work_through`.
+    """
+    check_shard(shard)
+    _check(entries, metrics, decisions)
+    # Workers run in other working folders.
+    folder = folder.absolute()
+    tasks = []
+    for unit in (unit.model_copy(update={"folder": unit.folder.absolute()}) for unit in units):
+        for entry in entries:
+            file, _ = _cell_file(entry, unit, folder, metrics, decisions, ctu_size)
+            tasks.append(_CellTask(_entry_loader(entry) if scheduler else entry, unit, file))
+    shard_tasks = of_shard(tasks, shard)
+    missing = [task for task in shard_tasks if not task.file.is_file()]
+    work_through(
+        functools.partial(_run_task, folder=folder, metrics=metrics, decisions=decisions, ctu_size=ctu_size),
+        missing,
+        lambda task: task.file,
+        scheduler=scheduler,
+        progress=progress,
+        done=len(shard_tasks) - len(missing),
+    )
+    return all(task.file.is_file() for task in tasks)
+
+
+def _entry_loader(entry: Entry) -> Callable[[], Entry]:
+    if entry.load is None:
+        raise ConfigError(f"{entry.name} has no `load` function, which each worker of a cluster needs: set Entry.load")
+    return entry.load
+
+
+def _run_task(task: _CellTask, *, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int) -> None:
+    entry = task.entry if isinstance(task.entry, Entry) else task.entry()
+    _measure_cell(entry, task.unit, folder, metrics, decisions, ctu_size)
+
+
+def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> None:
+    parse_metrics(",".join(metrics))
+    if decisions not in QP_OFFSETS:
+        raise ConfigError(f"unknown decisions {decisions!r}: use one of {', '.join(QP_OFFSETS)}")
+    names = [entry.name for entry in entries]
+    if not names:
+        raise ConfigError("there is no filter to evaluate: name weights with --model")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two filters have the same name: {', '.join(names)}")
+    for entry in entries:
+        if not entry.card.sha256:
+            raise ModelError(f"the card of {entry.name} does not state the sha256 of its weights: save them again")
+
+
+def _measure_cell(
+    entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int
+) -> Cell:
+    """Read a cell from its files, or measure it and write them."""
+    key = _decoded_key(unit, metrics)
+    path = folder / _file_name(unit, key)
+    if (stored := _read_stored(path, key)) is not None:
+        decoded = stored.pictures
+    else:
+        decoded = measure_decoded(unit, metrics)
+        write_json(path, {"key": key, "pictures": [picture.to_json() for picture in decoded]})
+    path, key = _cell_file(entry, unit, folder, metrics, decisions, ctu_size)
+    table = path.with_suffix(".parquet")
+    stored = _read_stored(path, key)
+    if stored is None or not table.is_file():
+        filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu_size)
+        stored = _StoredCell(filtered, entry.device, cpu_threads())
+        # The table is written first: if the JSON is there, both files are complete.
+        with atomic_path(table) as part:
+            pq.write_table(ctus, part)
+        pictures = [picture.to_json() for picture in filtered]
+        content = {"key": key, "device": stored.device, "threads": stored.threads, "pictures": pictures}
+        write_json(path, content)
+    return Cell(entry.name, unit, decoded, stored.pictures, table, stored.device, stored.threads)
+
+
+def cpu_threads() -> int:
+    """Return the number of CPU threads that PyTorch computes with."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _cell_file(
+    entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int
+) -> tuple[Path, dict[str, Any]]:
+    """Return the JSON file of a cell, which is written last, and its key."""
+    key = _decoded_key(unit, metrics) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
+    key |= {"decisions": decisions, "ctu": ctu_size}
+    return folder / _file_name(unit, key), key
+
+
+def _decoded_key(unit: Unit, metrics: Sequence[str]) -> dict[str, Any]:
+    key = {"schema": CELL_SCHEMA, "unit": unit.key, "original": unit.files[unit.original_file]}
+    return key | {"metrics": sorted(metrics)}
+
+
+def _file_name(unit: Unit, key: Mapping[str, Any]) -> str:
+    # The name of a sequence may contain any character.
+    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{sha256_json(key)[:16]}.json"
+
+
+def _read_stored(path: Path, key: Mapping[str, Any]) -> _StoredCell | None:
+    """Read a cell's file; None if it is missing, damaged or has another key.
+
+    Files of earlier versions state no device or no threads; these are then unknown.
+    """
+    try:
+        content = read_json(path)
+        if content["key"] != key:
+            return None
+        pictures = [PictureMeasure.model_validate(picture) for picture in content["pictures"]]
+        return _StoredCell(pictures, content.get("device") or UNKNOWN_DEVICE, content.get("threads"))
+    except (CodecnnError, KeyError, TypeError, AttributeError, ValidationError):
+        return None

@@ -1,0 +1,211 @@
+"""Figures of groups of measurements: means over classes of sequences, and figures by type of picture."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from codecnn.codec import UNKNOWN_CODEC, read_headers, shown_pictures
+from codecnn.dataset import Unit
+from codecnn.errors import CodecnnError
+from codecnn.evaluation.measure import Cell
+from codecnn.evaluation.rows import (
+    AFTER,
+    Gains,
+    Rates,
+    Record,
+    bd_rates,
+    by_sequence,
+    gains_by_plane,
+    make_row,
+    mean_rates,
+)
+
+BOOTSTRAP_DRAWS = 2000
+"""Number of bootstrap resamples; the limits of the interval then vary by a few hundredths of its width."""
+
+
+class ClassMeans(BaseModel):
+    """Means over classes of sequences, and the class and the sequence that gain least.
+
+    A mean over sequences is dominated by the class with the most sequences. Here each class has the same weight.
+
+    Attributes:
+        classes: Number of classes.
+        gain_db: Mean over classes of the mean luma PSNR gain in dB over sequences and QPs.
+        bd_rate_y: Mean over classes of the mean luma BD-rate in % of a class.
+        bd_rate_u: The same for U, over the sequences that have a BD-rate; None if a class has none.
+        bd_rate_v: The same for V.
+        bd_rate_y_ci95: 95 % interval of `bd_rate_y`: percentile bootstrap of the sequences within each class (Efron and
+            Tibshirani, "An Introduction to the Bootstrap", 1993).
+        worst_class: Name and luma BD-rate of the class that gains least.
+        worst_sequence: Name and luma BD-rate of the sequence that gains least.
+        losing_cells: Number of (sequence, QP) pairs in which the filter lowers the luma PSNR.
+        cells: Number of (sequence, QP) pairs.
+        left_out: By plane, the number of sequences without BD-rate, e.g. because V is coded without loss.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    classes: int
+    gain_db: float
+    bd_rate_y: float
+    bd_rate_u: float | None
+    bd_rate_v: float | None
+    bd_rate_y_ci95: tuple[float, float]
+    worst_class: tuple[str, float]
+    worst_sequence: tuple[str, float]
+    losing_cells: int
+    cells: int
+    left_out: dict[str, int] = {}
+
+    def __str__(self) -> str:
+        low, high = self.bd_rate_y_ci95
+        text = f"mean of {self.classes} classes: BD-rate Y {self.bd_rate_y:+.2f} % ({low:+.2f} to {high:+.2f}), "
+        if self.bd_rate_u is not None and self.bd_rate_v is not None:
+            text += f"U {self.bd_rate_u:+.2f} %, V {self.bd_rate_v:+.2f} %, "
+            text += "".join(
+                f"{count} sequence{'s' * (count > 1)} without BD-rate {name.upper()}, "
+                for name, count in self.left_out.items()
+            )
+        text += f"gain Y {self.gain_db:+.3f} dB; worst class {self.worst_class[0]} {self.worst_class[1]:+.2f} %, "
+        text += f"worst sequence {self.worst_sequence[0]} {self.worst_sequence[1]:+.2f} %; "
+        return text + f"PSNR Y is lower in {self.losing_cells} of {self.cells} cells"
+
+
+OverClasses = ClassMeans  # alias, remove
+
+
+def class_means(
+    classes: Mapping[str, str | None],
+    rates: Mapping[str, Mapping[str, float | None]],
+    gains: Mapping[str, Sequence[float]],
+) -> ClassMeans | None:
+    """Compute means over classes of sequences.
+
+    Args:
+        classes: Class of each sequence, by the name of the sequence.
+        rates: BD-rates in % by plane, by the name of the sequence.
+        gains: Luma PSNR gains in dB at each QP, by the name of the sequence.
+
+    Returns:
+        The means; None if a sequence has no class, no luma BD-rate or no gain, or if there is only one class.
+    """
+    members: dict[str, list[str]] = defaultdict(list)
+    for name, label in classes.items():
+        if label is None or rates[name].get("y") is None or not gains.get(name):
+            return None
+        members[label].append(name)
+    if len(members) < 2:
+        return None
+
+    def mean(plane: str) -> float | None:
+        known = [[rate for name in names if (rate := rates[name].get(plane)) is not None] for names in members.values()]
+        return float(np.mean([np.mean(of_class) for of_class in known])) if all(known) else None
+
+    missing = {plane: sum(rates[name].get(plane) is None for name in classes) for plane in "uv"}
+    luma = {name: float(rates[name]["y"] or 0.0) for name in classes}
+    by_class = {label: float(np.mean([luma[name] for name in names])) for label, names in members.items()}
+    worst_class = max(by_class, key=by_class.__getitem__)
+    worst_sequence = max(luma, key=luma.__getitem__)
+    cells = [gain for name in classes for gain in gains[name]]
+    return ClassMeans(
+        classes=len(members),
+        gain_db=float(np.mean([np.mean([np.mean(gains[name]) for name in names]) for names in members.values()])),
+        bd_rate_y=float(np.mean(list(by_class.values()))),
+        bd_rate_u=mean("u"),
+        bd_rate_v=mean("v"),
+        bd_rate_y_ci95=_interval([[luma[name] for name in names] for names in members.values()]),
+        worst_class=(worst_class, by_class[worst_class]),
+        worst_sequence=(worst_sequence, luma[worst_sequence]),
+        losing_cells=sum(gain < 0 for gain in cells),
+        cells=len(cells),
+        left_out={plane: count for plane, count in missing.items() if 0 < count < len(classes)},
+    )
+
+
+def _interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Compute the 95 % percentile interval of the mean of the groups' means by resampling within each group."""
+    rng = np.random.default_rng(0)
+    means = [
+        np.asarray(group)[rng.integers(len(group), size=(BOOTSTRAP_DRAWS, len(group)))].mean(axis=1) for group in groups
+    ]
+    low, high = np.percentile(np.mean(means, axis=0), [2.5, 97.5])
+    return float(low), float(high)
+
+
+class PictureTypes(Record):
+    """Figures of the pictures of one type, over all sequences.
+
+    Attributes:
+        pictures: Number of pictures at each QP.
+        gain_db: PSNR gains in dB by plane.
+        bd_rate: BD-rates in %, from the mean PSNR and the bits of these pictures alone. None if a sequence has none:
+            fewer than four QPs, or pictures so small that their PSNR does not rise with their bits.
+    """
+
+    pictures: int
+    gain_db: dict[str, Gains]
+    bd_rate: Rates
+
+
+def picture_types(units: Iterable[Unit]) -> dict[str, tuple[str, ...]]:
+    """Determine the type of each picture of the units that contain inter pictures.
+
+    Args:
+        units: Coded units.
+
+    Returns:
+        By the key of the unit, a type for each picture in output order: "I", "B layer 2" and so on. The temporal layer
+        comes from the headers of the bitstream; without a readable bitstream the type has no layer.
+    """
+    types = {}
+    for unit in units:
+        kinds = [picture.slice_type for picture in unit.pictures]
+        if set(kinds) <= {"I", UNKNOWN_CODEC}:
+            continue
+        layers = _temporal_layers(unit)
+        if len(layers) == len(kinds):
+            kinds = [
+                kind if kind == "I" else f"{kind} layer {layer}" for kind, layer in zip(kinds, layers, strict=True)
+            ]
+        types[unit.key] = tuple(kinds)
+    return types
+
+
+def _temporal_layers(unit: Unit) -> list[int]:
+    """Read the temporal layer of each picture in output order; empty without a readable bitstream."""
+    if not unit.has("bitstream"):
+        return []
+    try:
+        return [picture.temporal_id for picture in shown_pictures(read_headers(unit.path("bitstream")))]
+    except CodecnnError:
+        return []
+
+
+def by_picture_type(cells: Sequence[Cell], types: Mapping[str, Sequence[str]]) -> dict[str, PictureTypes]:
+    """Compute the figures of each picture type.
+
+    Args:
+        cells: Cells of one filter.
+        types: Types of the pictures as returned by `picture_types`; cells of other units are ignored.
+
+    Returns:
+        Figures by type, I first and then by layer.
+    """
+    rows = defaultdict(list)
+    for cell in cells:
+        positions = defaultdict(list)
+        for index, kind in enumerate(types.get(cell.unit.key, ())):
+            positions[kind].append(index)
+        for kind, indices in positions.items():
+            rows[kind].append(make_row(cell.unit, cell.decoded, cell.filtered, indices))
+    return {
+        kind: PictureTypes(
+            pictures=sum(row.pictures or 0 for row in type_rows) // len({row.qp for row in type_rows}),
+            gain_db=gains_by_plane(type_rows, AFTER),
+            bd_rate=mean_rates(bd_rates(group, AFTER, "pchip", []) for group in by_sequence(type_rows).values()),
+        )
+        for kind, type_rows in sorted(rows.items(), key=lambda item: (item[0] != "I", item[0]))
+    }

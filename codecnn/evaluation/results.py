@@ -1,0 +1,407 @@
+"""Results of an evaluation, summarised from its cells: rows, gains by QP, BD-rates and notes.
+
+This module reads and writes no files.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from codecnn.codec import UNKNOWN_CODEC
+from codecnn.dataset import Store, StoredRecipe, codecs
+from codecnn.evaluation.groups import ClassMeans, PictureTypes, by_picture_type, class_means
+from codecnn.evaluation.measure import UNKNOWN_DEVICE, Cell, Entry
+from codecnn.evaluation.rows import (
+    AFTER,
+    NETWORK,
+    Gains,
+    Rates,
+    Record,
+    ResultRow,
+    bd_rates,
+    by_sequence,
+    gains_by_plane,
+    make_row,
+    mean_gains,
+    mean_rates,
+)
+from codecnn.models import Card, TrainedOn
+from codecnn.quality import peak_value
+from codecnn.runs import provenance
+
+EXCLUDED_CLASSES = {"ai": ("D", "F"), "ra": ("D", "E", "F"), "ldb": ("A1", "A2", "D", "F")}
+"""Classes that JVET leaves out of its overall figures, by configuration (JVET-T2010).
+
+Classes D and F are reported separately; class E is not coded in random access, A1 and A2 are not coded in low delay.
+"""
+
+SETTINGS = ("preset", "configuration", "ctc", "loop_filters", "ctu_size", "internal_bit_depth", "params", "qp")
+"""Keys of the recipe that the results repeat."""
+
+MIXED = "mixed"
+"""Device of results whose cells were timed on different devices."""
+
+_CONFIGURATION_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
+
+
+class Loss(Record):
+    """Loss of an integer filter against the float filter that it was made from.
+
+    Attributes:
+        name: Name of the float filter.
+        db: Missing PSNR gain in dB, by plane and QP.
+        bd_rate: Added BD-rate in percentage points, by quality measure.
+    """
+
+    name: str | None
+    db: dict[str, Gains]
+    bd_rate: Rates
+
+
+class Results(Record):
+    """Results of one filter, as stored in results.json.
+
+    Gains are means over sequences. A BD-rate counts the bits of the decisions; it is computed for each sequence and
+    then averaged. A mean BD-rate is None if a sequence has none; `notes` states the reason.
+
+    Attributes:
+        model: Name of the network.
+        name: Name of the filter in the evaluation.
+        label: Meaning of the gain: in the loop, behind the decoder, or before the in-loop filter.
+        device: Device on which the cells were timed; "mixed" if they were timed on several, "unknown" if unrecorded.
+        threads: Number of CPU threads of the timing; None if it differs between cells or is unrecorded.
+        bd_rate: Mean over all sequences.
+        bd_rate_by_class: Mean over the sequences of a class.
+        bd_rate_jvet: Mean over the sequences of all classes except `EXCLUDED_CLASSES`.
+        bd_rate_akima: As `bd_rate`, with Akima instead of PCHIP interpolation.
+        bd_rate_network: BD-rate of the network applied everywhere, without decisions.
+        over_classes: Means over classes; None unless there are several classes.
+        picture_types: Figures by picture type; empty if all pictures have the same type and layer.
+        loss_to_float: For integers, the loss against the float filter of the same evaluation.
+    """
+
+    schema_: int = Field(2, alias="schema")
+    model: str | None = None
+    name: str | None = None
+    weights_sha256: str | None = None
+    kmac_per_pixel: int | float | None = None
+    parameters: int | None = None
+    codec: str | None = None
+    encoder: str | None = None
+    settings: dict[str, Any] = Field({})
+    label: str | None = None
+    decisions: str = "none"
+    device: str | None = None
+    threads: int | None = None
+    psnr_peak: dict[str, float | str] = Field({})
+    split: str | None = None
+    trained_on_this_data: bool = False
+    sequences: tuple[ResultRow, ...]
+    gain_db: dict[str, Gains] = Field({})
+    bd_rate: Rates = Field({})
+    bd_rate_by_class: dict[str, Rates] = Field({})
+    over_classes: ClassMeans | None = None
+    bd_rate_per_sequence: dict[str, Rates] = Field({})
+    bd_rate_akima: Rates = Field({})
+    bd_rate_jvet: Rates | None = None
+    gain_db_network: dict[str, Gains] | None = None
+    bd_rate_network: Rates | None = None
+    picture_types: dict[str, PictureTypes] = Field({})
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, Any] = Field({})
+    loss_to_float: Loss | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the filter in tables and plots."""
+        return str(self.name or self.model)
+
+    @property
+    def qps(self) -> list[int]:
+        """QPs of the rows in ascending order."""
+        return sorted({row.qp for row in self.sequences})
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean wall-clock time of the filter in seconds a picture; None if unknown."""
+        known = [row.seconds_per_picture for row in self.sequences if row.seconds_per_picture is not None]
+        return sum(known) / len(known) if known else None
+
+    def mean_gain(self, plane: str, *, network: bool = False) -> float | None:
+        """Return the mean gain in dB over sequences and QPs, with decisions or of the network; None if unknown."""
+        gains = self.gain_db_network if network else self.gain_db
+        return (gains or {}).get(plane, {}).get("mean")
+
+    def sequence_gains(self, plane: str = "y") -> dict[str, Gains]:
+        """Compute the gains of each sequence."""
+        return {name: mean_gains(rows, plane) for name, rows in by_sequence(self.sequences).items()}
+
+    def summary(self) -> list[tuple[str, Rates, Gains]]:
+        """Return the rows of the summary table.
+
+        Returns:
+            Title, BD-rates and luma gains of each class, the means over classes and sequences, and each sequence.
+        """
+        rows = [
+            (f"Class {label}", rates, mean_gains(row for row in self.sequences if row.class_ == label))
+            for label, rates in self.bd_rate_by_class.items()
+        ]
+        if self.bd_rate_jvet is not None and self.bd_rate_jvet != self.bd_rate:
+            excluded = EXCLUDED_CLASSES[self.settings.get("configuration", "ai")]
+            counted = mean_gains(row for row in self.sequences if row.class_ not in excluded)
+            present = [label for label in excluded if label in {row.class_ for row in self.sequences}]
+            rows.append((f"Overall without {' and '.join(present)}", self.bd_rate_jvet, counted))
+        if (over := self.over_classes) is not None:
+            means: Rates = {"y": over.bd_rate_y, "u": over.bd_rate_u, "v": over.bd_rate_v}
+            rows.append((f"Mean of the {over.classes} classes", means, {"mean": over.gain_db}))
+        rows.append(("Overall", self.bd_rate, mean_gains(self.sequences)))
+        rates = self.bd_rate_per_sequence
+        return rows + [(name, rates.get(name, {}), gains) for name, gains in self.sequence_gains().items()]
+
+
+def summarise(
+    entries: Sequence[Entry],
+    cells: Sequence[Cell],
+    store: Store,
+    split: str,
+    decisions: str = "none",
+    types: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Results, ...]:
+    """Summarise the cells of each filter.
+
+    Args:
+        entries: The filters.
+        cells: Cells of all filters.
+        store: The store of the units.
+        split: Split of the units, e.g. "test".
+        decisions: "none", "ctu" or "full".
+        types: Types of the pictures, as returned by `picture_types`.
+
+    Returns:
+        Results in the order of `entries`. Integers whose float filter is also there state their loss against it.
+    """
+    all_results = []
+    for entry in entries:
+        entry_cells = [cell for cell in cells if cell.model == entry.name]
+        rows = [make_row(cell.unit, cell.decoded, cell.filtered) for cell in entry_cells]
+        device, threads, notes = timing_of([(cell.device, cell.threads) for cell in entry_cells])
+        results = summarise_rows(rows, entry.card, store, split, entry.name, decisions, device, threads)
+        update: dict[str, Any] = {"notes": (*results.notes, *notes)} if notes else {}
+        if type_figures := by_picture_type(entry_cells, types or {}):
+            update["picture_types"] = type_figures
+        all_results.append(results.model_copy(update=update))
+    by_weights = {results.weights_sha256: results for results in all_results}
+    float_results = [by_weights.get(entry.card.source_sha256 or "") for entry in entries]
+    return tuple(
+        results if plain is None else _with_loss(results, plain)
+        for results, plain in zip(all_results, float_results, strict=True)
+    )
+
+
+def timing_of(timings: Sequence[tuple[str, int | None]]) -> tuple[str, int | None, list[str]]:
+    """Determine on what device the filter of some cells was timed.
+
+    Args:
+        timings: Device and number of threads of each cell.
+
+    Returns:
+        Device, "mixed" if the cells differ; number of threads, None if the cells differ or none states it; and a note
+        that lists devices and threads if the cells differ.
+    """
+    devices = {device for device, _ in timings}
+    threads = {count for _, count in timings if count is not None}
+    if len(devices) <= 1 and len(threads) <= 1:
+        return next(iter(devices), UNKNOWN_DEVICE), next(iter(threads), None), []
+    counts = Counter(timings)
+    listed = [
+        f"{device} ({'' if number is None else f'PyTorch threads: {number}; '}cells: {count})"
+        for (device, number), count in sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+    ]
+    return MIXED, None, [f"the filter was timed on different devices or thread counts: {', '.join(listed)}"]
+
+
+def summarise_rows(
+    rows: Sequence[ResultRow],
+    card: Card,
+    store: Store,
+    split: str,
+    name: str | None = None,
+    decisions: str = "none",
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Results:
+    """Summarise the rows of one filter.
+
+    Args:
+        rows: Rows of the filter, one a unit.
+        card: Card of the weights.
+        store: The store of the units.
+        split: Split of the units, e.g. "test".
+        name: Name of the filter; None takes the name of the network.
+        decisions: "none", "ctu" or "full".
+        device: Device on which the filter was timed.
+        threads: Number of CPU threads of the timing, None if unknown.
+
+    Returns:
+        The results.
+    """
+    notes = [note for qp in {row.qp for row in rows} if (note := untrained_qp(card, qp))]
+    notes += untrained_coding(card, store.manifest.recipe, codecs(store, split))
+    by_name = by_sequence(rows)
+    rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in by_name.items()}
+    classes = {name: group[0].class_ for name, group in by_name.items()}
+    recipe = store.manifest.recipe
+    depth = recipe.internal_bit_depth
+    optional: dict[str, Any] = {}
+    counted = [name for name, label in classes.items() if label not in EXCLUDED_CLASSES[recipe.configuration]]
+    # If a sequence has no class, it is unknown whether JVET's mean includes it.
+    if all(classes.values()) and counted:
+        optional["bd_rate_jvet"] = mean_rates(rates[name] for name in counted)
+    per_cell = {name: [gain for row in group if (gain := row.gain()) is not None] for name, group in by_name.items()}
+    if (means := class_means(classes, rates, per_cell)) is not None:
+        optional["over_classes"] = means
+    if decisions != "none":
+        optional["gain_db_network"] = gains_by_plane(rows, NETWORK)
+        network_rates = (bd_rates(group, NETWORK, "pchip", []) for group in by_name.values())
+        optional["bd_rate_network"] = mean_rates(network_rates)
+    return Results(
+        schema=2,
+        model=card.network,
+        name=name or card.network,
+        weights_sha256=card.sha256,
+        kmac_per_pixel=card.kmac_per_pixel,
+        parameters=card.parameters,
+        codec=" and ".join(codecs(store, split)),
+        encoder=store.manifest.encoder,
+        settings={name: getattr(recipe, name) for name in SETTINGS},
+        label=gain_label(recipe),
+        decisions=decisions,
+        device=device,
+        threads=threads,
+        psnr_peak={"jvet": peak_value(depth), "full": peak_value(depth, "full"), "used": "jvet"},
+        split=split,
+        trained_on_this_data=card.data_key == store.data_key and split == "train",
+        sequences=tuple(rows),
+        gain_db=gains_by_plane(rows, AFTER),
+        bd_rate=mean_rates(rates.values()),
+        bd_rate_by_class={
+            label: mean_rates(rates[name] for name in classes if classes[name] == label)
+            for label in sorted({label for label in classes.values() if label is not None})
+        },
+        bd_rate_per_sequence=rates,
+        bd_rate_akima=mean_rates(bd_rates(group, AFTER, "akima", []) for group in by_name.values()),
+        notes=tuple(sorted(set(notes))),
+        provenance=provenance({"data_key": store.data_key}),
+        **optional,
+    )
+
+
+def _with_loss(results: Results, plain: Results) -> Results:
+    """Add to the results of an integer filter its loss against the float filter that it was made from."""
+    db = {
+        plane: {qp: plain.gain_db[plane][qp] - gain for qp, gain in gains.items()}
+        for plane, gains in results.gain_db.items()
+    }
+    rates: Rates = {}
+    for name, rate in results.bd_rate.items():
+        anchor = plain.bd_rate[name]
+        rates[name] = None if rate is None or anchor is None else rate - anchor
+    update: dict[str, Any] = {"loss_to_float": Loss(name=plain.name, db=db, bd_rate=rates)}
+    if "y" in db:
+        points = "no BD-rate" if rates["y"] is None else f"BD-rate Y {rates['y']:+.3f} points"
+        note = f"difference of the integer filter to {plain.name} in float: PSNR Y {-db['y']['mean']:+.4f} dB, {points}"
+        update["notes"] = (*results.notes, note)
+    return results.model_copy(update=update)
+
+
+def gain_label(recipe: StoredRecipe) -> str:
+    """Describe what the gain of a filter means for pictures coded by a recipe.
+
+    In all intra, pictures are predicted from unfiltered samples of the same picture, so filtering afterwards gives the
+    same result as filtering in the loop.
+    """
+    if recipe.configuration == "ai":
+        return "in-loop (all intra: no picture is predicted from a filtered picture)"
+    if recipe.in_loop is not None:
+        weights = recipe.in_loop.weights
+        return f"measured on the reconstruction before the in-loop filter (coded with {weights} in the loop)"
+    return "post-filter (pictures are predicted from unfiltered pictures)"
+
+
+def untrained_qp(card: Card, qp: int) -> str | None:
+    """Describe what a filter does at a QP outside of its training range.
+
+    Args:
+        card: Card of the weights.
+        qp: Slice QP.
+
+    Returns:
+        A sentence; None if the network was trained for the QP or the card does not state QPs.
+    """
+    qps, nearest = card.qps, card.nearest_qp(qp)
+    if not qps or nearest == qp:
+        return None
+    return f"the network was trained for QP {min(qps)} to {max(qps)}; QP {qp} is filtered as QP {nearest}"
+
+
+def untrained_coding(card: Card, recipe: StoredRecipe, codec_names: Sequence[str]) -> list[str]:
+    """List properties of the coding that none of the training pictures had.
+
+    The configuration matters because inter pictures copy much from reference pictures that went through the codec's
+    in-loop filters, and weights trained on all intra pictures have not seen such pictures.
+
+    Args:
+        card: Card of the weights.
+        recipe: Recipe of the evaluated store.
+        codec_names: Codecs of the evaluated units, e.g. "vvc".
+
+    Returns:
+        A sentence for each property; empty if the card does not describe the training set.
+    """
+    trained_on = card.trained_on
+    if not trained_on:
+        return []
+    notes = []
+    trained_codecs = {codec for store in trained_on for codec in store.codecs}
+    if other := set(codec_names) - trained_codecs - {UNKNOWN_CODEC}:
+        notes.append(f"the network was trained on pictures of {_listed(trained_codecs)}, not of {_listed(other)}")
+    notes += _untrained_configuration(trained_on, recipe.configuration)
+    if recipe.loop_filters not in {store.loop_filters for store in trained_on}:
+        state = "off" if recipe.loop_filters else "on"
+        notes.append(f"the network was trained on pictures with the codec's loop filters {state}")
+    return [f"{note}; it may lower the quality of these pictures" for note in notes]
+
+
+def untrained_loop(card: Card) -> list[str]:
+    """List reasons why weights may not be suited for the coding loop in low delay.
+
+    Inside the loop, the filter receives pictures that are partly predicted from its own output.
+
+    Args:
+        card: Card of the weights.
+
+    Returns:
+        A sentence for each reason; empty if the card does not describe the training set.
+    """
+    trained_on = card.trained_on
+    if not trained_on:
+        return []
+    notes = _untrained_configuration(trained_on, "ldb")
+    if all(store.in_loop is None for store in trained_on):
+        notes.append("the network was trained on pictures predicted from unfiltered pictures, not from filtered ones")
+    return [f"{note}; it may lower the quality of these pictures" for note in notes]
+
+
+def _untrained_configuration(trained_on: Sequence[TrainedOn], configuration: str) -> list[str]:
+    known = {store.configuration for store in trained_on}
+    if configuration in known:
+        return []
+    name = _CONFIGURATION_NAMES.get(configuration, configuration)
+    trained = {_CONFIGURATION_NAMES.get(each, each) for each in known}
+    return [f"the network was trained on pictures of {_listed(trained)}, not of {name}"]
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(sorted(names))

@@ -1,0 +1,48 @@
+"""Notes on weights that are applied to pictures unlike their training pictures."""
+
+import pytest
+
+from codecnn.evaluation import summarise_rows, untrained_coding, untrained_loop
+from codecnn.models import as_card
+from tests.helpers.filters import rate_rows
+
+TRAINED_ON = {"name": "s", "share": 1.0, "encoder": "e", "codec": "vvc", "preset": "medium", "configuration": "ai"}
+TRAINED_ON |= {"loop_filters": True, "ctu_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"codec": "hevc"}, ["pictures of vvc, not of hevc"]),
+        ({"configuration": "ra"}, ["of all intra, not of random access"]),
+        ({"configuration": "ldb"}, ["of all intra, not of low delay"]),
+        ({"loop_filters": False}, ["with the codec's loop filters on"]),
+        ({"codec": "hevc", "configuration": "ra"}, ["not of hevc", "not of random access"]),
+    ],
+)
+def test_each_property_that_no_training_picture_had_gives_a_note(tiny_store, changes, words):
+    recipe = tiny_store.manifest.recipe.model_copy(update=changes)
+    notes = untrained_coding(as_card({"trained_on": [TRAINED_ON]}), recipe, [recipe.codec])
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+    assert untrained_coding(as_card({}), recipe, [recipe.codec]) == []
+    both = as_card({"trained_on": [TRAINED_ON, TRAINED_ON | changes]})
+    assert untrained_coding(both, recipe, [recipe.codec]) == []
+
+
+def test_notes_on_weights_in_the_loop_of_low_delay():
+    low_delay = TRAINED_ON | {"configuration": "ldb"}
+    looped = low_delay | {"in_loop": {"weights": "w", "network": "n", "sha256": "0", "decisions": "ctu"}}
+    unfiltered = "predicted from unfiltered pictures, not from filtered ones; it may lower the quality"
+    assert untrained_loop(as_card({})) == untrained_loop(as_card({"trained_on": [TRAINED_ON, looped]})) == []
+    for seen, words in ((low_delay, [unfiltered]), (TRAINED_ON, ["of all intra, not of low delay", unfiltered])):
+        notes = untrained_loop(as_card({"trained_on": [seen]}))
+        assert len(notes) == len(words)
+        assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
+def test_results_contain_the_notes(tiny_store):
+    card = as_card({"trained_on": [TRAINED_ON | {"codec": "hevc"}]})
+    results = summarise_rows(rate_rows("a", 0.1), card, tiny_store, "test")
+    assert any("pictures of hevc, not of vvc" in note for note in results.notes)
