@@ -1,5 +1,6 @@
 """Networks by name."""
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable
@@ -25,6 +26,7 @@ def register(name: str, build: Callable[..., FilterNetwork], description: str, *
 
 def list_models() -> list[str]:
     """Names that `create_model` knows, sorted: ["arcnn", "dncnn", "edsr", "low_cost_17", ...]."""
+    _load_families()
     return sorted(_NETWORKS)
 
 
@@ -51,7 +53,13 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
         raise ModelError(f"network {name!r} does not take these options: {told}; there are {known}") from error
 
 
+def _load_families() -> None:
+    """Import the package's network families, which register themselves."""
+    importlib.import_module("codecnn.models.families")
+
+
 def _network(name: str) -> _Registered:
+    _load_families()
     if name not in _NETWORKS:
         raise ModelError(f"unknown network {name!r}: one of {', '.join(list_models())}")
     return _NETWORKS[name]

@@ -14,9 +14,9 @@ import pytest
 
 from codecnn import cli
 from codecnn.cli.examples import EXAMPLES
-from codecnn.evaluation import psnr
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
+from codecnn.quality import psnr
 from codecnn.video import VideoFormat, create_video, open_video
 from tests.helpers.commands import read_command, result_of
 from tests.helpers.documentation import ROOT

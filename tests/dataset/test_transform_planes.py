@@ -121,7 +121,7 @@ def test_networks_take_them_from_loader_store_stream_and_table(run, told_store, 
 
 
 def test_what_lacks_them_is_told(told_store, tiny_store, tiny_recipe, tmp_path, monkeypatch):
-    taught = r"the key planes: \[mts\] of its recipe gives it"
+    taught = r"the key planes: \[mts\] of its recipe provides it"
     with pytest.raises(StoreError, match=f"has no plane 'mts': {taught}"):
         unit_planes(tiny_store.units[0], 0, ["mts"])
     with pytest.raises(StoreError, match=f"has no plane mts: {taught}"):

@@ -8,11 +8,11 @@ import torch
 from scipy.signal import correlate
 
 from codecnn.errors import ConfigError, ModelError
-from codecnn.filtering import FloatFilter, rounded
+from codecnn.filtering import FloatFilter
 from codecnn.filtering.integer import ExactFilter, FastNetwork, IntegerNetwork, filter_reference, quantise
 from codecnn.filtering.integer._network import FLOAT32_EXACT
 from codecnn.filtering.integer.file import check_planes, md5_of, picture_of
-from codecnn.filtering.integer.reference import _compute, centred_integers, run_reference
+from codecnn.filtering.integer.reference import _compute, centred_integers, rounded, run_reference
 from codecnn.models import FilterNetwork, build_graph, create_model, list_models, named_outputs
 from codecnn.models.graph import Graph, Node, run
 from codecnn.models.planes import KNOWN_PLANES

@@ -244,7 +244,7 @@ def test_qp_and_depth_as_one_plane(golden_file):
 
 def test_planes_that_are_missing_or_do_not_fit(decoded, tmp_path):
     other = write(tmp_path / "other_48x32_8bit.yuv", VideoFormat(48, 32))
-    with pytest.raises(ConfigError, match=r"'unf_y', the pictures before .* --plane unf_y=FILE"):
+    with pytest.raises(ConfigError, match=r"'unf_y', the reconstruction before .* --plane unf_y=FILE"):
         planes_beside(["rec_y", "unf_y"], FORM, {}, None)
     with pytest.raises(ConfigError, match=r"'depth' of the coding tree"):
         planes_beside(["rec_y", "depth"], FORM, {}, None)
