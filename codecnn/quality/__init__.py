@@ -1,10 +1,11 @@
-"""Quality of pictures, arrays in and numbers out.
+"""Quality of pictures and rate-distortion curves.
 
-MSE and PSNR as codecs log them (`psnr`, `mean_psnr`, and from MSEs `psnr_of_mse`, `psnr_of_mean_mse`), structural
-similarity (`ssim`, `ms_ssim`), `vmaf` of files, `bd_rate` of two curves; the CTU grid (`ctu_grid`) with sums and means
-over its CTUs (`ctu_sums`, `ctu_means`) or over any blocks (`block_sums`).
+- `mse` and `psnr` compare pictures; `mean_psnr`, `psnr_of_mse`, `psnr_of_mean_mse`, `psnr_yuv_mse` and `psnr_yuv_611`
+  average over pictures and planes as codecs and publications do. `bd_rate` compares two rate-distortion curves.
+- `ssim`, `ms_ssim` and `vmaf` are perceptual metrics.
+- `ctu_grid` is the CTU grid of a picture; `ctu_sums`, `ctu_means` and `block_sums` are sums and means over blocks.
 
-The names are those of `__init__.pyi`, and each is loaded when it is first used.
+Modules: `metrics` (MSE, PSNR, BD-rate), `perceptual` (SSIM, VMAF), `grid` (blocks).
 """
 
 import lazy_loader

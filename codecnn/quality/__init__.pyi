@@ -1,10 +1,9 @@
-from .bdrate import MIN_POINTS as MIN_POINTS
-from .bdrate import bd_rate as bd_rate
 from .grid import block_sums as block_sums
 from .grid import ctu_grid as ctu_grid
 from .grid import ctu_means as ctu_means
 from .grid import ctu_sums as ctu_sums
-from .libvmaf import vmaf as vmaf
+from .metrics import MIN_POINTS as MIN_POINTS
+from .metrics import bd_rate as bd_rate
 from .metrics import mean_psnr as mean_psnr
 from .metrics import mse as mse
 from .metrics import peak_value as peak_value
@@ -13,6 +12,8 @@ from .metrics import psnr_of_mean_mse as psnr_of_mean_mse
 from .metrics import psnr_of_mse as psnr_of_mse
 from .metrics import psnr_yuv_611 as psnr_yuv_611
 from .metrics import psnr_yuv_mse as psnr_yuv_mse
-from .structure import MIN_SIDE as MIN_SIDE
-from .structure import ms_ssim as ms_ssim
-from .structure import ssim as ssim
+from .perceptual import MIN_SIDE as MIN_SIDE
+from .perceptual import SCALE_WEIGHTS as SCALE_WEIGHTS
+from .perceptual import ms_ssim as ms_ssim
+from .perceptual import ssim as ssim
+from .perceptual import vmaf as vmaf

@@ -1,4 +1,4 @@
-"""BD-rate against the spreadsheet's formula, own integration, curves with a known answer, and what it must refuse."""
+"""BD-rate against the spreadsheet's formula, numerical integration and known results; refused curves."""
 
 import math
 from itertools import pairwise
@@ -18,7 +18,7 @@ TEST = [(6322.4, 41.29), (3011.9, 38.38), (1480.9, 35.52), (743.3, 32.80)]
 
 
 def _by_quadrature(anchor, test, interpolator=PchipInterpolator):
-    """log-rate difference by numerical quadrature of SciPy's interpolator between the common PSNRs."""
+    """Compute BD-rate by numerical quadrature of SciPy's interpolators over the shared PSNR interval."""
     curves = []
     for points in (anchor, test):
         rate, psnr = np.array(sorted(points)).T
@@ -31,10 +31,10 @@ def _by_quadrature(anchor, test, interpolator=PchipInterpolator):
     return 100 * (np.exp(area / (high - low)) - 1)
 
 
-@pytest.mark.parametrize(("method", "own"), [("pchip", PchipInterpolator), ("akima", Akima1DInterpolator)])
-def test_equals_own_integration(method, own):
+@pytest.mark.parametrize(("method", "interpolator"), [("pchip", PchipInterpolator), ("akima", Akima1DInterpolator)])
+def test_equals_numerical_integration(method, interpolator):
     value = bd_rate(ANCHOR, TEST, method)
-    assert value == pytest.approx(_by_quadrature(ANCHOR, TEST, own), abs=1e-6)
+    assert value == pytest.approx(_by_quadrature(ANCHOR, TEST, interpolator), abs=1e-6)
     assert -2.5 < value < -1.0
 
 
@@ -66,11 +66,11 @@ def test_known_values(curves, method, percent):
 
 
 def _spreadsheet(anchor, test):
-    """The macro of the spreadsheets that JCT-VC and JVET publish with their test conditions, for four points.
+    """Compute BD-rate of four points as the spreadsheets that JCT-VC and JVET publish with their test conditions.
 
-    Written from its description: log10 of the rate over PSNR, in each interval y = y0 + s (d + s (c + s b)), slopes d
-    by the weighted harmonic mean inside and by the three-point formula, kept in shape, at the ends; integrated in
-    closed form. Neither SciPy nor `bjontegaard` has a part in it.
+    Written from the description of their macro, without SciPy and `bjontegaard`: log10 of the rate over PSNR, in each
+    interval y = y0 + s (d + s (c + s b)). The slopes d are weighted harmonic means inside and follow the
+    shape-preserving three-point formula at the ends. The polynomials are integrated in closed form.
     """
 
     def end_slope(h1, h2, delta1, delta2):
@@ -104,7 +104,7 @@ def _spreadsheet(anchor, test):
     return 100 * (10 ** ((integral(test, low, high) - integral(anchor, low, high)) / (high - low)) - 1)
 
 
-# The points that follow the published ones are made up.
+# Published curves, followed by invented ones.
 TABLE = [
     (ANCHOR, TEST),
     X265,
@@ -117,7 +117,7 @@ TABLE = [
         [(8123.4, 42.91), (3821.9, 38.87), (1894.2, 36.46), (912.7, 32.93)],
         [(8822.0, 42.43), (3905.1, 38.32), (2011.3, 36.15), (980.2, 32.06)],
     ),
-    # Nearly flat at its end: the slope there is cut to keep the shape.
+    # Nearly flat at its end, where the formula limits the slope to preserve the shape.
     ([(4000, 36.1), (2000, 36.0), (1000, 33.0), (500, 30.0)], [(4100, 36.2), (1900, 36.05), (1010, 33.1), (490, 30.2)]),
 ]
 
@@ -129,7 +129,7 @@ def test_equals_the_spreadsheet_of_the_standards_groups(curves):
 
 
 def _curve(steps):
-    """Points from 500 and 30 dB on by steps: (factor of the rate, dB)."""
+    """Return points that start at rate 500 and 30 dB and continue by steps (factor of the rate, dB)."""
     factors, gains = zip(*steps, strict=True)
     return list(zip(np.cumprod([500.0, *factors]), np.cumsum([30.0, *gains]), strict=True))
 
@@ -156,7 +156,7 @@ def test_scaled_rates_give_their_factor(method, factor):
 
 @pytest.mark.parametrize("method", ["pchip", "akima", "cubic"])
 def test_straight_lines_have_a_known_answer(method):
-    """log10(rate) = psnr / 20: 0.5 dB better at equal rate is 10^(-0.5/20) of the rate at equal PSNR."""
+    """With log10(rate) = psnr / 20, 0.5 dB more at equal rate is a factor 10^(-0.5/20) of the rate at equal PSNR."""
     psnr = np.array([30, 33, 36, 39, 42.0])
     anchor = np.stack([10 ** (psnr / 20), psnr], axis=1)
     test = np.stack([10 ** (psnr / 20), psnr + 0.5], axis=1)
@@ -179,7 +179,7 @@ def test_point_counts_may_differ_and_order_does_not_matter(shift):
     st.lists(st.tuples(st.floats(1.1, 3), st.floats(0.5, 4)), min_size=3, max_size=6),
     st.lists(st.tuples(st.floats(1.1, 3), st.floats(0.5, 4)), min_size=3, max_size=6),
 )
-def test_random_curves_equal_own_integration(steps_a, steps_b):
+def test_random_curves_equal_numerical_integration(steps_a, steps_b):
     curves = [_curve(steps) for steps in (steps_a, steps_b)]
     assert bd_rate(*curves) == pytest.approx(_by_quadrature(*curves), rel=1e-6, abs=1e-6)
 
@@ -212,7 +212,7 @@ def test_half_of_the_shorter_curve_must_be_shared():
         ([(1, "high"), *ANCHOR], "pairs of numbers"),
     ],
 )
-def test_what_has_no_bd_rate_is_refused(test, message):
+def test_curves_without_bd_rate_are_refused(test, message):
     with pytest.raises(TableError, match=message):
         bd_rate(ANCHOR, test)
     with pytest.raises(TableError, match=message.replace("the test", "the anchor")):

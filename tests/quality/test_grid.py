@@ -1,4 +1,4 @@
-"""The CTU grid, and sums and means over it against plain loops."""
+"""The CTU grid, and sums and means over its blocks against plain loops."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def test_the_grid_covers_every_sample_once(width, height, size):
     assert (covered == 1).all()
 
 
-def _plain(plane, rows, columns):
-    """Sample by sample; NumPy integers and floats would wrap around and round, these do not."""
+def _plain_sums(plane, rows, columns):
+    """Sum sample by sample with Python numbers, which do not wrap around."""
     sums = [[0] * len(columns) for _ in rows]
     for y, line in enumerate(plane.tolist()):
         for x, value in enumerate(line):
@@ -32,18 +32,18 @@ def _plain(plane, rows, columns):
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint16, np.float64])
 @settings(deadline=None)
 @given(st.integers(1, 30), st.integers(1, 30), SEEDS)
-def test_sums_over_blocks_are_those_of_a_plain_loop(dtype, width, height, seed):
+def test_block_sums_equal_a_plain_loop(dtype, width, height, seed):
     rng = np.random.default_rng(seed)
     plane = rng.integers(0, {np.bool_: 2, np.int8: 128}.get(dtype, 65536), (height, width)).astype(dtype)
     rows, columns = ([0, *np.flatnonzero(rng.random(extent - 1) < 0.3) + 1] for extent in plane.shape)
     sums = block_sums(plane, np.array(rows), np.array(columns))
     assert sums.dtype == (np.float64 if dtype == np.float64 else np.int64)
-    assert sums.tolist() == _plain(plane, rows, columns)
+    assert sums.tolist() == _plain_sums(plane, rows, columns)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(2, 40), SEEDS)
-def test_sums_and_means_of_ctus_are_those_of_slices(width, height, size, seed):
+def test_ctu_sums_and_means_equal_those_of_slices(width, height, size, seed):
     rng = np.random.default_rng(seed)
     ctus = [np.s_[y : y + h, x : x + w] for x, y, w, h in ctu_grid(width, height, size)]
     whole = rng.integers(0, 1024, (height, width)).astype(np.uint16)
@@ -54,6 +54,6 @@ def test_sums_and_means_of_ctus_are_those_of_slices(width, height, size, seed):
     np.testing.assert_allclose(ctu_means(plane, size), [plane[ctu].mean() for ctu in ctus])
 
 
-def test_a_grid_of_no_size():
+def test_ctu_size_0_is_refused():
     with pytest.raises(ConfigError, match="CTU size must be positive, not 0"):
         ctu_grid(64, 64, 0)

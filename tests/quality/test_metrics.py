@@ -1,4 +1,4 @@
-"""MSE and PSNR against scikit-image, against the formula by hand, and against what uint8 arithmetic would give."""
+"""MSE and PSNR against scikit-image and the formula by hand; no wrap-around in integer types."""
 
 import math
 
@@ -22,7 +22,7 @@ def _pair(bit_depth, shape=(37, 53), seed=0):
 
 
 @pytest.mark.parametrize(("bit_depth", "jvet", "full"), [(8, 255, 255), (10, 1020, 1023), (12, 4080, 4095)])
-def test_peak_is_the_named_one(bit_depth, jvet, full):
+def test_peak_value(bit_depth, jvet, full):
     assert peak_value(bit_depth) == jvet
     assert peak_value(bit_depth, "full") == full
 
@@ -43,7 +43,7 @@ def test_psnr_by_hand():
     assert psnr(a, b, 8) == pytest.approx(10 * math.log10(255**2 / 3.5), abs=1e-12)
 
 
-def test_jvet_and_full_differ_at_10_bit_as_measured():
+def test_difference_of_jvet_and_full_peak_at_10_bit():
     a, b = _pair(10)
     assert psnr(a, b, 10, "full") - psnr(a, b, 10) == pytest.approx(0.0255, abs=5e-5)
 
@@ -66,8 +66,8 @@ def test_identical_is_infinite():
 def test_stack_is_the_mean_of_per_picture_psnr():
     a, b = _pair(10, (3, 16, 24))
     b[1] = np.minimum(b[1] + 20, 1023)
-    each = [peak_signal_noise_ratio(x, y, data_range=1020) for x, y in zip(a, b, strict=True)]
-    assert psnr(a, b, 10) == pytest.approx(np.mean(each), abs=1e-9)
+    psnrs = [peak_signal_noise_ratio(x, y, data_range=1020) for x, y in zip(a, b, strict=True)]
+    assert psnr(a, b, 10) == pytest.approx(np.mean(psnrs), abs=1e-9)
     assert psnr(a[:, None], b[:, None], 10) == psnr(a, b, 10)
     mses = [mean_squared_error(x, y) for x, y in zip(a, b, strict=True)]
     assert mean_psnr(mses, 10) == pytest.approx(psnr(a, b, 10), abs=1e-9)
@@ -91,11 +91,11 @@ def test_torch_and_floats():
     expected = psnr(a, b, 8)
     assert psnr(torch.from_numpy(a), torch.from_numpy(b), 8) == expected
     assert psnr(torch.from_numpy(a).float().requires_grad_(), b.astype(np.float32), 8) == expected
-    # Whole numbers to 256 are exact in bfloat16.
+    # bfloat16 holds whole numbers up to 256 exactly.
     assert mse(torch.from_numpy(a).bfloat16(), b) == mse(a, b)
 
 
-def test_residuals_have_an_mse():
+def test_mse_of_residuals():
     residual = np.array([[-3, 4]], np.int16)
     assert mse(residual, np.zeros_like(residual)) == 12.5
 
@@ -111,14 +111,14 @@ def test_residuals_have_an_mse():
         (np.full((4, 4), 65536), np.zeros((4, 4), np.uint8), "65536"),
     ],
 )
-def test_what_is_no_picture_is_refused(a, b, message):
+def test_invalid_samples_are_refused(a, b, message):
     with pytest.raises(FormatError, match=message):
         mse(a, b)
     with pytest.raises(FormatError, match=message):
         psnr(a, b, 8)
 
 
-def test_wrong_bit_depth_is_noticed():
+def test_samples_beyond_the_bit_depth_are_refused():
     a, b = _pair(10)
     with pytest.raises(FormatError, match="bit depth 8"):
         psnr(a, b, 8)
@@ -126,7 +126,7 @@ def test_wrong_bit_depth_is_noticed():
         psnr(np.full((2, 2), -1, np.int16), np.zeros((2, 2), np.int16), 8)
 
 
-def test_other_refusals():
+def test_invalid_arguments_are_refused():
     with pytest.raises(FormatError, match=r"shape \(4,\)"):
         psnr(np.zeros(4), np.ones(4), 8)
     with pytest.raises(ConfigError, match="'vmaf'"):
@@ -148,7 +148,7 @@ def test_weighted_mean_of_psnrs():
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
 def test_psnr_over_all_samples(bit_depth):
-    """All samples of three planes in one row have that PSNR, by scikit-image."""
+    """The PSNR equals that of the concatenated planes by scikit-image."""
     pairs = [_pair(bit_depth, shape, seed) for seed, shape in enumerate([(24, 36), (12, 18), (12, 18)])]
     pairs[2] = (pairs[2][0], np.minimum(pairs[2][1], 200))
     a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
@@ -162,7 +162,7 @@ def test_psnr_over_all_samples(bit_depth):
         psnr_yuv_mse([float("nan"), 1, 1], [4, 1, 1], 8)
 
 
-def test_arrays_of_mses_give_what_each_gives_alone():
+def test_psnr_of_an_array_of_mses():
     errors = [0.0, 0.01, 3.5, 1e4]
     assert psnr_of_mse(errors, 10).tolist() == [mean_psnr([error], 10) for error in errors]
     assert psnr_of_mse(3.5, 8, "full") == pytest.approx(10 * math.log10(255**2 / 3.5), abs=1e-12)

@@ -1,4 +1,4 @@
-"""SSIM and MS-SSIM against scikit-image, pytorch-msssim and libvmaf; VMAF against libvmaf fed in another way."""
+"""SSIM and MS-SSIM against scikit-image, pytorch-msssim and libvmaf; VMAF against another call of libvmaf."""
 
 import json
 import re
@@ -12,14 +12,14 @@ from skimage import data
 from skimage.metrics import structural_similarity
 
 from codecnn.errors import EncoderError, FormatError
-from codecnn.quality import MIN_SIDE, ms_ssim, ssim, structure, vmaf
-from codecnn.quality.structure import SCALE_WEIGHTS
+from codecnn.quality import MIN_SIDE, SCALE_WEIGHTS, ms_ssim, ssim, vmaf
+from codecnn.quality.perceptual import halve
 from codecnn.video import VideoFormat, ffmpeg_path
 from tests.helpers.clips import write_planes
 
 
 def _pair(bit_depth, shape, strength, seed=0):
-    """A natural picture cut to `shape`, and the same with noise that is stronger to the right."""
+    """Return a natural picture cropped to `shape`, and the same with noise that grows to the right."""
     picture = data.camera()[: shape[0], : shape[1]].astype(np.float64) * (1 << (bit_depth - 8))
     noise = np.random.default_rng(seed).normal(0, strength * (1 << (bit_depth - 8)), shape)
     noisy = np.clip(np.rint(picture + noise * np.linspace(0.2, 2, shape[1])), 0, (1 << bit_depth) - 1)
@@ -29,9 +29,9 @@ def _pair(bit_depth, shape, strength, seed=0):
 
 @pytest.mark.parametrize(("bit_depth", "shape"), [(8, (96, 130)), (10, (101, 77)), (12, (11, 40))])
 @pytest.mark.parametrize("strength", [1, 20])
-def test_ssim_is_that_of_scikit_image(bit_depth, shape, strength):
+def test_ssim_equals_scikit_image(bit_depth, shape, strength):
     a, b = _pair(bit_depth, shape, strength)
-    # "uint16" would be taken for a range of 65535.
+    # Without data_range, scikit-image would assume a range of 65535 for uint16.
     settings = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
     expected = structural_similarity(a, b, data_range=(1 << bit_depth) - 1, **settings)
     assert ssim(a, b, bit_depth) == pytest.approx(expected, abs=1e-9)
@@ -41,8 +41,8 @@ def test_ssim_is_that_of_scikit_image(bit_depth, shape, strength):
 @pytest.mark.parametrize(
     ("bit_depth", "shape", "strength"), [(8, (176, 208), 5), (8, (512, 512), 30), (10, (320, 256), 2)]
 )
-def test_ms_ssim_is_that_of_pytorch_msssim(bit_depth, shape, strength):
-    """Sides that halve without a rest, because that package takes a line of zeros for what is missing."""
+def test_ms_ssim_equals_pytorch_msssim(bit_depth, shape, strength):
+    """The sides are divisible by 16, because pytorch-msssim pads odd sides with zeros."""
     a, b = _pair(bit_depth, shape, strength)
     planes = [torch.from_numpy(x.astype(np.float64))[None, None] for x in (a, b)]
     expected = float(torch_ms_ssim(*planes, data_range=(1 << bit_depth) - 1, win_size=11, win_sigma=1.5))
@@ -50,17 +50,16 @@ def test_ms_ssim_is_that_of_pytorch_msssim(bit_depth, shape, strength):
     assert 0.3 < expected < 0.999
 
 
-def test_odd_sides_repeat_their_last_line():
-    """A picture whose last line and column stand twice has the same smaller pictures as the odd one itself."""
+def test_odd_sides_replicate_their_last_row_and_column():
     a, b = _pair(8, (201, 187), 10)
-    blurred = [np.pad(x.astype(float), ((0, 1), (0, 1)), mode="edge") for x in (a, b)]
-    halves = [x.reshape(101, 2, 94, 2).mean(axis=(1, 3)) for x in blurred]
+    padded = [np.pad(x.astype(float), ((0, 1), (0, 1)), mode="edge") for x in (a, b)]
+    halves = [x.reshape(101, 2, 94, 2).mean(axis=(1, 3)) for x in padded]
     assert halves[0].shape == (101, 94)
-    assert np.array_equal(structure._halved(a.astype(float)), halves[0])
+    assert np.array_equal(halve(a.astype(float)), halves[0])
     assert 0.5 < ms_ssim(a, b, 8) < 1
 
 
-def test_identical_pictures_are_1_and_opposite_ones_are_no_complex_number():
+def test_identical_pictures_give_1_and_inverted_noise_gives_0():
     a, _ = _pair(8, (180, 180), 1)
     assert ssim(a, a, 8) == ms_ssim(a, a, 8) == 1
     noise = np.random.default_rng(0).integers(0, 256, (180, 180)).astype(np.uint8)
@@ -69,7 +68,7 @@ def test_identical_pictures_are_1_and_opposite_ones_are_no_complex_number():
     assert sum(SCALE_WEIGHTS) == pytest.approx(1, abs=2e-4)
 
 
-def test_what_is_too_small_or_unequal_is_refused():
+def test_small_or_unequal_planes_are_refused():
     a = np.zeros((160, 200), np.uint8)
     with pytest.raises(FormatError, match="200x160 is too small: each side needs 161"):
         ms_ssim(a, a, 8)
@@ -89,7 +88,7 @@ def _clip(tmp_path, form, strength=12, pictures=3, name=""):
     a, _ = _pair(form.bit_depth, (512, 512), 1)
     shape = (form.height, form.width)
     rng = np.random.default_rng(1)
-    # A crop that moves, because VMAF looks at motion.
+    # A moving crop, because VMAF uses motion.
     reference = [a[3 * i : 3 * i + shape[0], 2 * i : 2 * i + shape[1]] for i in range(pictures)]
     scale = strength * (1 << (form.bit_depth - 8))
     top = (1 << form.bit_depth) - 1
@@ -100,8 +99,8 @@ def _clip(tmp_path, form, strength=12, pictures=3, name=""):
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
-def test_vmaf_is_what_libvmaf_tells_of_y4m(tmp_path, bit_depth):
-    """The independent path: Y4M files that carry their own format, other threads, XML, SSIM beside it."""
+def test_vmaf_equals_libvmaf_on_y4m(tmp_path, bit_depth):
+    """The reference call uses Y4M files, two threads, an XML log and additional features."""
     form = VideoFormat(256, 192, "420", bit_depth, 30)
     paths, reference, distorted = _clip(tmp_path, form)
     scores = vmaf(*paths, form)
@@ -114,24 +113,24 @@ def test_vmaf_is_what_libvmaf_tells_of_y4m(tmp_path, bit_depth):
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
     text = log.read_text()
 
-    def told(name):
+    def logged(name):
         return [float(value) for value in re.findall(rf'<frame [^>]*? {name}="([^"]+)"', text)]
 
-    assert scores == pytest.approx(told("vmaf"), abs=1e-6)
+    assert scores == pytest.approx(logged("vmaf"), abs=1e-6)
     assert len(scores) == 3
     assert all(20 < score < 95 for score in scores)
-    # libvmaf's own SSIM, of pictures too small for it to shrink, was 6e-4 to 1.6e-3 away.
+    # The pictures are too small for libvmaf to downscale them before SSIM.
     assert [ssim(a, b, bit_depth) for a, b in zip(reference, distorted, strict=True)] == pytest.approx(
-        told("float_ssim"), abs=3e-3
+        logged("float_ssim"), abs=3e-3
     )
-    # Its MS-SSIM shrinks by another filter, which tells scales and weights that are wrong all the same.
+    # libvmaf's MS-SSIM downscales with another filter, but is close enough to reveal wrong scales or weights.
     assert [ms_ssim(a, b, bit_depth) for a, b in zip(reference, distorted, strict=True)] == pytest.approx(
-        told("float_ms_ssim"), abs=1e-2
+        logged("float_ms_ssim"), abs=1e-2
     )
 
 
 def test_vmaf_does_not_depend_on_chroma_format_or_bit_depth(tmp_path):
-    """ffmpeg takes grey pictures for full range; scaled to the limited one, they would have another VMAF."""
+    """ffmpeg takes grey pictures for full range; scaling them to the limited range would change their VMAF."""
     results = {}
     for chroma, bit_depth in (("420", 8), ("400", 8), ("444", 8), ("400", 10), ("420", 16)):
         form = VideoFormat(256, 192, chroma, bit_depth)
@@ -147,7 +146,7 @@ def test_vmaf_does_not_depend_on_chroma_format_or_bit_depth(tmp_path):
     assert max(first) < 95
 
 
-def test_other_models_and_what_vmaf_refuses(tmp_path):
+def test_vmaf_models_and_refused_arguments(tmp_path):
     form = VideoFormat(256, 192, "400", 8)
     (reference, distorted), *_ = _clip(tmp_path, form)
     assert max(vmaf(reference, distorted, form, model="vmaf_v0.6.1neg")) < max(vmaf(reference, distorted, form)) + 1e-9
