@@ -24,9 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.analysis.bootstrap import draw, interval
 from codecnn.dataset import open_store
-from codecnn.intra import dct, hadamard, predict_modes, rate_cost, satd
-from codecnn.intra.cost import ROUNDING, quantiser
-from codecnn.intra.references import split_lines
+from codecnn.intra import ROUNDING, dct, hadamard, predict_modes, quantiser, rate_cost, satd, split_lines
 from codecnn.runs import write_text
 from tools.label_thesis import draw_blocks
 

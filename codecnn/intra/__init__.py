@@ -1,7 +1,14 @@
-"""Intra prediction of VVC and HEVC, transforms and costs; NumPy arrays or tensors in, the same out.
+"""Intra prediction of VVC and HEVC, transforms and block costs, on NumPy arrays or torch tensors.
 
-`predict_modes` predicts a block by every mode; `dct`, `hadamard`, `forward_transform` and `inverse_transform` transform
-residuals; `sad`, `sse`, `satd` and `rate_cost` tell what a residual costs. Importing it does not import torch.
+Functions return the kind of array that they take. Importing this package does not import torch.
+
+- `predict_modes` predicts blocks by every luma mode; `reference_lines` collects their reference samples from a picture.
+- `dct`, `hadamard`, `forward_transform` and `inverse_transform` transform residuals.
+- `sad`, `sse`, `satd` and `rate_cost` measure a residual; `block_costs` measures every mode of many blocks.
+- `predict_modes_reference` and `block_costs_reference` are plain implementations to check the fast ones against.
+
+Modules: `modes` (constants of the standards), `references`, `taps` (modes as sums of reference samples), `predict`,
+`transforms`, `costs`, `kernels` (compiled loops on the CPU), `plain` (reference implementations).
 """
 
 import lazy_loader

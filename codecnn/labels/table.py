@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from codecnn.errors import ConfigError, FormatError
 from codecnn.intra import (
     CTU_SIZES,
+    INTEGER_COSTS,
     MODE_COUNT,
     SIZES,
-    WHOLE,
     block_costs,
     block_positions,
     blocks_at,
@@ -160,7 +160,7 @@ def label_positions(
     ]
     for cost in settings.costs:
         costs = block_costs(lines, original, depth, cost, standard, device, source.qp)
-        modes, values = rank_modes(costs, max(2, settings.top), exact=cost in WHOLE)
+        modes, values = rank_modes(costs, max(2, settings.top), exact=cost in INTEGER_COSTS)
         columns += [
             pa.array(modes[:, 0]),
             pa.array(values[:, 0]),

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.intra import inverse_transform as plain_inverse_transform
-from codecnn.intra.predict_reference import predict_modes_reference
+from codecnn.intra import predict_modes_reference
 from codecnn.reconstruct import (
     _cross_component,
     _luma_mapping,

@@ -1,4 +1,4 @@
-"""Transforms and costs against scipy, properties of them, and the fast costs of all modes against the plain ones."""
+"""Transforms and costs against scipy and their properties; fast costs of all modes against the plain ones."""
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from codecnn.errors import ConfigError
 from codecnn.intra import (
     block_costs,
+    block_costs_reference,
     dct,
     dct_matrix,
     forward_transform,
@@ -19,11 +20,10 @@ from codecnn.intra import (
     rate_cost,
     sad,
     satd,
-    some_costs,
+    selected_costs,
     sse,
 )
-from codecnn.intra.blocks import block_costs_reference
-from tests.intra.test_predict import reference_kinds
+from tests.intra.test_predict import varied_lines
 
 SIDES = (4, 8, 16, 32, 64)
 
@@ -33,7 +33,7 @@ def _residual(height: int, width: int, count: int = 5, seed: int = 0) -> np.ndar
 
 
 @pytest.mark.parametrize(("height", "width"), [(4, 4), (8, 16), (64, 64), (32, 4)])
-def test_dct_is_scipys(height: int, width: int) -> None:
+def test_dct_equals_scipy(height: int, width: int) -> None:
     residual = _residual(height, width)
     expected = scipy.fft.dctn(residual, axes=(1, 2), norm="ortho")
     np.testing.assert_allclose(dct(residual), expected, atol=1e-9)
@@ -43,14 +43,14 @@ def test_dct_is_scipys(height: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(4, 4), (8, 16), (16, 4)])
-def test_hadamard_is_scipys(height: int, width: int) -> None:
+def test_hadamard_equals_scipy(height: int, width: int) -> None:
     residual = _residual(height, width)
     expected = scipy.linalg.hadamard(height) @ residual @ scipy.linalg.hadamard(width)
     np.testing.assert_array_equal(hadamard(residual), expected)
     np.testing.assert_array_equal(hadamard(torch.from_numpy(residual)).numpy(), expected)
 
 
-def test_satd_by_hadamard_is_the_sum_of_scipys_tiles() -> None:
+def test_hadamard_satd_equals_the_sum_of_scipy_tiles() -> None:
     residual = _residual(16, 16)
     matrix, expected = scipy.linalg.hadamard(8), 0
     for y, x in ((0, 0), (0, 8), (8, 0), (8, 8)):
@@ -67,7 +67,7 @@ def test_satd_by_hadamard_is_the_sum_of_scipys_tiles() -> None:
     offset=st.integers(-900, 900),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_constant_offset_changes_only_dc(side: tuple[int, int], offset: int, seed: int) -> None:
+def test_constant_offset_changes_only_dc(side: tuple[int, int], offset: int, seed: int) -> None:
     residual = _residual(*side, count=1, seed=seed)
     area = side[0] * side[1]
     change = dct(residual + offset) - dct(residual)
@@ -81,7 +81,7 @@ def test_a_constant_offset_changes_only_dc(side: tuple[int, int], offset: int, s
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), side=st.sampled_from(SIDES))
-def test_dct_keeps_the_energy(seed: int, side: int) -> None:
+def test_dct_preserves_energy(seed: int, side: int) -> None:
     residual = _residual(side, side, count=1, seed=seed)
     assert (dct(residual) ** 2).sum() == pytest.approx(float(sse(residual)[0]))
 
@@ -94,7 +94,7 @@ def test_sad_and_sse_of_small_types() -> None:
 
 
 @pytest.mark.parametrize("side", [4, 8, 16, 32])
-def test_integer_kernels_are_nearly_orthogonal_and_their_own(side: int) -> None:
+def test_integer_kernels_are_nearly_orthogonal(side: int) -> None:
     i = np.arange(side)
     dst7 = np.sin(np.pi * np.outer(2 * i + 1, i + 1) / (2 * side + 1)) * 2 / np.sqrt(2 * side + 1)
     for kernel, exact in (("DCT2", dct_matrix(side)), ("DST7", dst7)):
@@ -104,7 +104,7 @@ def test_integer_kernels_are_nearly_orthogonal_and_their_own(side: int) -> None:
 
 
 def test_notebook_example_500_100_450() -> None:
-    """What docs/labels.md tells: MSE and transform cost judge the same predictions in opposite ways."""
+    """The example of docs/labels.md: MSE and transform cost rank the same predictions in opposite order."""
     original = np.full((8, 8), 500)
     row, column = np.mgrid[:8, :8]
     checked = 500 + 20 * (-1) ** (row + column)
@@ -119,13 +119,13 @@ def test_notebook_example_500_100_450() -> None:
     np.testing.assert_allclose(rate_cost(residual, 27, 10), [3843.19, 2043.65, 7833.34], atol=0.01)
 
 
-def test_rate_cost_counts_levels_and_what_they_leave() -> None:
-    """At QP 4 and 8 bit the step is 1: a DC coefficient of 8·5 has the level 40, whose signed code takes 13 bits."""
+def test_rate_cost_counts_levels_and_quantisation_error() -> None:
+    """At QP 4 and 8 bit the step is 1, so a DC coefficient of 8·5 has level 40, whose signed code has 13 bits."""
     flat = np.full((1, 8, 8), 5)
     weight = 0.57 * 2 ** ((4 - 12) / 3)
     np.testing.assert_allclose(rate_cost(flat, 4, 8), weight * 13, atol=1e-6)
     np.testing.assert_allclose(rate_cost(4 * flat, 4, 10), 16 * weight * 13, atol=1e-6)
-    np.testing.assert_allclose(rate_cost(flat, 51, 8), 8 * 8 * 25)  # all is quantised away
+    np.testing.assert_allclose(rate_cost(flat, 51, 8), 8 * 8 * 25)  # all coefficients are quantised to 0
     np.testing.assert_allclose(rate_cost(torch.from_numpy(flat), 20, 8).numpy(), rate_cost(flat, 20, 8))
 
 
@@ -136,46 +136,46 @@ LARGE = [pytest.param(side, side, "vvc", 10, marks=pytest.mark.slow) for side in
 @pytest.mark.parametrize(
     ("width", "height", "standard", "bit_depth"), [(*block, depth) for block in BLOCKS for depth in (8, 12)] + LARGE
 )
-def test_costs_of_all_modes_are_the_plain_ones(width: int, height: int, standard: str, bit_depth: int) -> None:
-    lines = reference_kinds(width, height, bit_depth, seed=7).astype(np.int32)
+def test_costs_of_all_modes_equal_the_reference(width: int, height: int, standard: str, bit_depth: int) -> None:
+    lines = varied_lines(width, height, bit_depth, seed=7).astype(np.int32)
     original = np.random.default_rng(1).integers(0, 1 << bit_depth, (len(lines), height, width))
     original[-1] = (1 << bit_depth) - 1
     for cost in ("dct", "hadamard", "sad", "sse"):
-        made = block_costs(lines, original, bit_depth, cost, standard)
+        actual = block_costs(lines, original, bit_depth, cost, standard)
         expected = block_costs_reference(lines, original, bit_depth, cost, standard)
-        np.testing.assert_allclose(made, expected, rtol=2e-6 if cost == "dct" else 0, err_msg=cost)
-        assert (made[-1] == 0).all()
+        np.testing.assert_allclose(actual, expected, rtol=2e-6 if cost == "dct" else 0, err_msg=cost)
+        assert (actual[-1] == 0).all()
 
 
 @pytest.mark.parametrize(("side", "bit_depth", "qp"), [(4, 8, 37), (8, 10, 22), (16, 12, 4)])
-def test_rates_of_all_modes_are_the_plain_ones(side: int, bit_depth: int, qp: int) -> None:
-    lines = reference_kinds(side, side, bit_depth, seed=7).astype(np.int32)
+def test_rate_costs_of_all_modes_equal_the_reference(side: int, bit_depth: int, qp: int) -> None:
+    lines = varied_lines(side, side, bit_depth, seed=7).astype(np.int32)
     original = np.random.default_rng(1).integers(0, 1 << bit_depth, (len(lines), side, side))
     original[-1] = (1 << bit_depth) - 1
-    made = block_costs(lines, original, bit_depth, "rate", qp=qp)
+    actual = block_costs(lines, original, bit_depth, "rate", qp=qp)
     expected = block_costs_reference(lines, original, bit_depth, "rate", qp=qp)
-    # A coefficient on the border of two levels may fall to either side in float32.
-    assert (abs(made / np.maximum(expected, 1) - expected / np.maximum(expected, 1)) < 1e-5).mean() > 0.995
-    np.testing.assert_allclose(made, expected, rtol=0.01)
-    assert (made[-1] == 0).all()
+    # In float32, a coefficient on the border of two levels may be quantised to either.
+    assert (abs(actual / np.maximum(expected, 1) - expected / np.maximum(expected, 1)) < 1e-5).mean() > 0.995
+    np.testing.assert_allclose(actual, expected, rtol=0.01)
+    assert (actual[-1] == 0).all()
     with pytest.raises(ConfigError, match="'rate' needs the QP"):
         block_costs(lines, original, bit_depth, "rate")
 
 
 @pytest.mark.parametrize(("width", "height"), [(8, 8), (16, 8)])
-def test_costs_of_some_modes_are_those_of_all(width: int, height: int) -> None:
-    lines = reference_kinds(width, height, 10, seed=7).astype(np.int32)
+def test_selected_costs_equal_those_of_all_modes(width: int, height: int) -> None:
+    lines = varied_lines(width, height, 10, seed=7).astype(np.int32)
     rng = np.random.default_rng(1)
     original = rng.integers(0, 1024, (len(lines), height, width))
     modes = rng.integers(0, 67, (len(lines), 5)).astype(np.uint8)
     for cost in ("dct", "hadamard", "rate"):
         expected = np.take_along_axis(block_costs(lines, original, 10, cost, qp=32), modes.astype(int), 1)
-        np.testing.assert_array_equal(some_costs(lines, original, 10, cost, modes, qp=32), expected, err_msg=cost)
+        np.testing.assert_array_equal(selected_costs(lines, original, 10, cost, modes, qp=32), expected, err_msg=cost)
     with pytest.raises(ConfigError, match="not by 'sad'"):
-        some_costs(lines, original, 10, "sad", modes)
+        selected_costs(lines, original, 10, "sad", modes)
 
 
-def test_what_costs_refuse() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ConfigError, match="unknown SATD 'haar'"):
         satd(np.zeros((1, 8, 8), int), "haar")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="12x8 block"):

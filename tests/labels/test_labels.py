@@ -13,8 +13,7 @@ import pytest
 from skimage.io import imsave
 
 from codecnn.errors import ConfigError, FormatError
-from codecnn.intra import block_positions, blocks_at, reference_lines
-from codecnn.intra.blocks import block_costs_reference
+from codecnn.intra import block_costs_reference, block_positions, blocks_at, reference_lines
 from codecnn.labels import Labels, LabelSettings, Source, label_blocks, label_settings, read_inputs
 from codecnn.labels.sources import file_inputs
 from codecnn.labels.table import label_pictures, parse_block_sizes, rank_modes, write_labels

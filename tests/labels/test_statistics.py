@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from codecnn.errors import TableError
-from codecnn.intra import block_positions, blocks_at, reference_lines
-from codecnn.intra.blocks import block_costs_reference
+from codecnn.intra import block_costs_reference, block_positions, blocks_at, reference_lines
 from codecnn.labels import LabelSettings, Source
 from codecnn.labels.statistics import CostComparison, add_up, compare_costs, encoder_agreement
 

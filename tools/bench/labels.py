@@ -24,9 +24,13 @@ import skimage.data
 
 from codecnn.codec import CodecSettings
 from codecnn.codec.encoders.libvvenc import encode_argv
-from codecnn.intra import block_positions, blocks_at, reference_lines
-from codecnn.intra.blocks import block_costs_reference
-from codecnn.intra.predict_reference import predict_modes_reference
+from codecnn.intra import (
+    block_costs_reference,
+    block_positions,
+    blocks_at,
+    predict_modes_reference,
+    reference_lines,
+)
 from codecnn.labels import LabelSettings, Source
 from codecnn.labels.table import label_pictures
 from codecnn.video import VideoFormat, ffmpeg_path, open_video

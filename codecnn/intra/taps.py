@@ -1,12 +1,13 @@
-"""Every intra mode as the same few sums of reference samples, so that one loop predicts them all.
+"""Every intra mode as sums of a few reference samples, so that one loop predicts by all modes.
 
-A block's references lie in one row of samples: left from the bottom up, corner, top from left to right (the order in
-which H.266 8.4.5.2.9 substitutes), then the same smoothed, then the DC value. A predicted sample is
+The references of a block are one row of samples (see `reference_rows`): left from the bottom up, corner, top from left
+to right (the order of substitution of H.266 8.4.5.2.9), then the same samples smoothed, then the DC value. A predicted
+sample is
 
     first = clip((Σ weight · row[index] + 2^(shift-1)) >> shift)      four taps: interpolation, planar
     pred  = clip((Σ weight · row[index] + keep · first + 2^(shift-1)) >> shift)     two taps: PDPC, HEVC's edge filters
 
-(shift 0 rounds nothing), whose indices, weights and shifts depend on size and mode alone. Two sums and not one, because
+where shift 0 means no rounding. Indices, weights and shifts depend on size and mode only. There are two sums because
 the standards round and clip the prediction before they blend it.
 """
 
@@ -36,11 +37,20 @@ from codecnn.intra.modes import (
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """Tables of all modes of a size: m modes, int32.
+    """Tables of the sums of all m modes for one block size, int32.
 
-    `index` and `weight` (m, height, width, 4), `shift` (m,); `blend_index` and `blend_weight` (m, height, width, 2),
-    `keep` (m, height, width), `blend_shift`, `blend_round` (m,); `blended` (m,) bool: whether the second sum changes
-    anything.
+    Attributes:
+        width: Block width in samples.
+        height: Block height in samples.
+        standard: "vvc" or "hevc".
+        index: Positions in the row for the first sum, shape (m, height, width, 4).
+        weight: Weights of the first sum, shape (m, height, width, 4).
+        shift: Shift of the first sum, shape (m,).
+        blend_index: Positions in the row for the second sum, shape (m, height, width, 2).
+        blend_weight: Weights of the second sum, shape (m, height, width, 2).
+        keep: Weight of the first sum in the second one, shape (m, height, width).
+        blend_shift: Shift of the second sum, shape (m,).
+        blend_round: Rounding offset of the second sum, shape (m,).
     """
 
     width: int
@@ -57,11 +67,12 @@ class Taps:
 
     @property
     def blended(self) -> NDArray[np.bool_]:
+        """Modes that the second sum changes, shape (m,)."""
         return np.asarray(self.blend_weight.any((1, 2, 3)))
 
 
 class _Rows(NamedTuple):
-    """Where p[x][y] of the clauses lies in the row of a block."""
+    """Positions of the samples p[x][y] of the clauses in the row of a block."""
 
     width: int
     height: int
@@ -72,22 +83,31 @@ class _Rows(NamedTuple):
         return 2 * self.height + (line_length(self.width, self.height) if self.smoothed else 0)
 
     def top(self, x: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Where p[x][-1] lies, x in -1..2·width-1."""
+        """Return the position of p[x][-1], x in -1..2·width-1."""
         return np.asarray(self.corner + 1 + x)
 
     def left(self, y: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Where p[-1][y] lies, y in -1..2·height-1."""
+        """Return the position of p[-1][y], y in -1..2·height-1."""
         return np.asarray(self.corner - 1 - y)
 
 
 def line_length(width: int, height: int) -> int:
-    """Number of reference samples of a block: two widths, two heights and the corner."""
+    """Return the number of reference samples of a block: two widths, two heights and the corner."""
     return 2 * width + 2 * height + 1
 
 
 @cache
 def mode_taps(width: int, height: int, standard: str = "vvc") -> Taps:
-    """Tables of all modes for blocks of `width` x `height`; ConfigError for a size the standard does not have."""
+    """Return the tables of all modes of a standard for one block size.
+
+    Args:
+        width: Block width in samples.
+        height: Block height in samples.
+        standard: "vvc" or "hevc".
+
+    Raises:
+        ConfigError: The standard has no such block size.
+    """
     check_block(width, height, standard)
     modes = MODE_COUNT[standard]
     shape = (modes, height, width)
@@ -106,7 +126,7 @@ def mode_taps(width: int, height: int, standard: str = "vvc") -> Taps:
     )
     for mode in range(modes):
         if mode == DC:
-            # The DC value is the last of a row, after the references and the same smoothed.
+            # The DC value is the last of a row, after the references and the smoothed references.
             taps.index[mode, ..., 0], taps.weight[mode, ..., 0] = 2 * line_length(width, height), 64
         fill = _fill_vvc if standard == "vvc" else _fill_hevc
         fill(taps, mode)
@@ -117,18 +137,18 @@ def mode_taps(width: int, height: int, standard: str = "vvc") -> Taps:
 
 
 def _fill_vvc(taps: Taps, number: int) -> None:
-    """Fill the tables of one VVC mode, H.266 8.4.5.2.6."""
+    """Fill the tables of one VVC mode (H.266 8.4.5.2.6)."""
     width, height = taps.width, taps.height
     mode = wide_angle_mode(number, width, height)
     smoothed = mode in SMOOTHED_MODES
-    # Modes that meet whole samples need no interpolation, which would smooth, so their references are smoothed instead;
-    # blocks of up to 32 samples are not.
+    # Modes at whole samples need no interpolation, which smooths, so their references are smoothed instead, except
+    # for blocks of up to 32 samples.
     rows = _Rows(width, height, smoothed and width * height > 32)
     if mode == PLANAR:
         _fill_planar(taps, number, rows)
     elif mode != DC:
-        # Far from horizontal and vertical, and the sooner the larger the block, the smoothing Gaussian interpolates;
-        # near them the cubic keeps edges sharp (8.4.5.2.13, table 23).
+        # Modes far from horizontal and vertical interpolate with the smoothing Gaussian filter, modes near them with
+        # the cubic filter, which keeps edges sharp; the limit depends on the block size (8.4.5.2.13, table 23).
         distance = min(abs(mode - 50), abs(mode - 18))
         size = (width.bit_length() + height.bit_length() - 2) >> 1
         gaussian = distance > GAUSSIAN_DISTANCE[size] and not smoothed
@@ -145,7 +165,7 @@ def _fill_vvc(taps: Taps, number: int) -> None:
 def _lines(
     taps: Taps, number: int, angle: int, vertical: bool
 ) -> Iterator[tuple[int, int, int, tuple[NDArray[np.int32], NDArray[np.int32]]]]:
-    """Rows (columns, where the mode is horizontal) of a block: number, iIdx, iFact, and views of its taps, (n, 4)."""
+    """Yield the rows (columns if the mode is horizontal) of a block: number, iIdx, iFact, views of its taps (n, 4)."""
     for y in range(taps.height if vertical else taps.width):
         index, fraction = ((y + 1) * angle) >> 5, ((y + 1) * angle) & 31
         tables = taps.index[number], taps.weight[number]
@@ -153,9 +173,9 @@ def _lines(
 
 
 def _reference(rows: _Rows, x: NDArray[np.int64], angle: int, vertical: bool, y: int) -> NDArray[np.int64]:
-    """Where ref[x] of H.266 8.4.5.2.13 lies; `vertical` for the modes that predict from above.
+    """Return the positions of ref[x] of H.266 8.4.5.2.13; `vertical` for modes that predict from above.
 
-    Negative x continue the main side along the prediction's own direction, by samples of the other side.
+    Negative x extend the main side by samples of the other side along the direction of the prediction.
     """
     main, side = (rows.top, rows.left) if vertical else (rows.left, rows.top)
     width, height = (rows.width, rows.height) if vertical else (rows.height, rows.width)
@@ -164,7 +184,7 @@ def _reference(rows: _Rows, x: NDArray[np.int64], angle: int, vertical: bool, y:
 
 
 def _fill_planar(taps: Taps, number: int, rows: _Rows) -> None:
-    """Fill the tables of planar, H.266 8.4.5.2.11 and H.265 8.4.4.2.4: the mean of two linear interpolations."""
+    """Fill the tables of planar, the mean of two linear interpolations (H.266 8.4.5.2.11, H.265 8.4.4.2.4)."""
     width, height = taps.width, taps.height
     x, y = np.arange(width), np.arange(height)[:, None]
     log_w, log_h = width.bit_length() - 1, height.bit_length() - 1
@@ -180,18 +200,18 @@ def _fill_planar(taps: Taps, number: int, rows: _Rows) -> None:
 
 
 def _fill_pdpc(taps: Taps, number: int, mode: int, rows: _Rows) -> None:
-    """Fill the second sum of a VVC mode, position-dependent prediction combination of H.266 8.4.5.2.15.
+    """Fill the second sum of a VVC mode: position-dependent prediction sample filtering (H.266 8.4.5.2.15).
 
-    It draws samples near the block's edge towards the unfiltered neighbours across it, by a weight of 32/64 at the edge
-    that halves every 2^scale / 2 samples, so that the prediction joins them.
+    Samples near the edge of the block are blended with the unfiltered neighbours across it. Their weight is 32/64 at
+    the edge and halves every 2^scale / 2 samples.
     """
     log_w, log_h = taps.width.bit_length() - 1, taps.height.bit_length() - 1
     x, y = np.arange(taps.width), np.arange(taps.height)[:, None]
-    if 18 < mode < 50:  # both sides are predicted from already
+    if 18 < mode < 50:  # the prediction already uses both sides
         return
     if mode in (PLANAR, DC, 18, 50):
         scale = (log_w + log_h - 2) >> 2
-    else:  # the nearer to vertical or horizontal, the farther away the line meets the other side; below 0 too far
+    else:  # modes near vertical or horizontal meet the other side far away; a negative scale means too far
         inverse = inverse_angle(vvc_angle(mode))
         scale = min(2, (log_h if mode > 50 else log_w) - ((3 * inverse - 2).bit_length() - 1) + 8)
     if scale < 0:
@@ -202,7 +222,7 @@ def _fill_pdpc(taps: Taps, number: int, mode: int, rows: _Rows) -> None:
         index[..., 0], weight[..., 0] = rows.top(x), from_top
         index[..., 1], weight[..., 1] = rows.left(y), from_left
         keep[:] = 64 - from_top - from_left
-    elif mode in (18, 50):  # the gradient along the other side is added, the prediction stays whole
+    elif mode in (18, 50):  # the gradient along the other side is added to the full prediction
         index[..., 0], weight[..., 0] = (rows.top(x), from_top) if mode == 18 else (rows.left(y), from_left)
         index[..., 1], weight[..., 1] = rows.corner, -weight[..., 0]
         keep[:] = 64
@@ -217,9 +237,9 @@ def _fill_pdpc(taps: Taps, number: int, mode: int, rows: _Rows) -> None:
 
 
 def _fill_hevc(taps: Taps, mode: int) -> None:
-    """Fill the tables of one HEVC mode, H.265 8.4.4.2.1 to 8.4.4.2.6."""
+    """Fill the tables of one HEVC mode (H.265 8.4.4.2.1 to 8.4.4.2.6)."""
     size = taps.width
-    # intraHorVerDistThres of 8.4.4.2.3: the larger the block, the more modes predict from smoothed references.
+    # intraHorVerDistThres of 8.4.4.2.3: in larger blocks more modes predict from smoothed references.
     distance = min(abs(mode - 26), abs(mode - 10))
     rows = _Rows(size, size, mode != DC and size > 4 and distance > {8: 7, 16: 1, 32: 0}[size])
     edge = taps.blend_index[mode], taps.blend_weight[mode], taps.keep[mode]
@@ -246,7 +266,7 @@ def _fill_hevc(taps: Taps, mode: int) -> None:
 
 
 def _fill_hevc_dc(rows: _Rows, index: NDArray[np.int32], weight: NDArray[np.int32], keep: NDArray[np.int32]) -> None:
-    """Fill the edge filter of DC, H.265 8.4.4.2.5: weights in quarters, neighbour 1 and prediction 3."""
+    """Fill the edge filter of DC: weights in quarters, neighbour 1 and prediction 3 (H.265 8.4.4.2.5)."""
     size = np.arange(rows.width)
     keep[:] = 4
     keep[0], keep[:, 0], keep[0, 0] = 3, 3, 2
@@ -255,7 +275,7 @@ def _fill_hevc_dc(rows: _Rows, index: NDArray[np.int32], weight: NDArray[np.int3
 
 
 def _hevc_reference(rows: _Rows, x: NDArray[np.int64], angle: int, vertical: bool) -> NDArray[np.int64]:
-    """Where ref[x] of H.265 8.4.4.2.6 lies; a second tap of weight 0 may lie anywhere."""
+    """Return the positions of ref[x] of H.265 8.4.4.2.6; that of a second tap of weight 0 is arbitrary."""
     main, side = (rows.top, rows.left) if vertical else (rows.left, rows.top)
     inverse = (2 * 256 * 32 - angle) // (-2 * angle) if angle < 0 else 0
     extended = (-np.minimum(x, 0) * inverse + 128) >> 8

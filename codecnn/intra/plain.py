@@ -1,7 +1,8 @@
-"""Intra prediction in plain NumPy, a mode at a time, in the order and the names of H.266 8.4.5.2 and H.265 8.4.4.2.
+"""Plain NumPy implementations of prediction and costs, which the fast ones are checked against.
 
-It is what `predict` is checked against. References are the neighbours of n blocks, all in int64: `corner` (n,),
-`top` (n, 2·width) from p[0][-1] on, `left` (n, 2·height) from p[-1][0] on.
+Each mode is predicted separately, in the order and with the names of H.266 8.4.5.2 and H.265 8.4.4.2. The references of
+n blocks are int64: `corner` (n,), `top` (n, 2·width) from p[0][-1] to the right, `left` (n, 2·height) from p[-1][0]
+down.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codecnn.intra.costs import cost_function
 from codecnn.intra.modes import (
     CUBIC_FILTER,
     DC,
@@ -23,6 +25,7 @@ from codecnn.intra.modes import (
     vvc_angle,
     wide_angle_mode,
 )
+from codecnn.intra.references import split_lines
 
 Samples = NDArray[np.int64]
 
@@ -37,9 +40,13 @@ def predict_modes_reference(
     standard: str = "vvc",
     strong_smoothing: bool = True,
 ) -> Samples:
-    """All modes of all blocks, (n, 67 or 35, height, width). `strong_smoothing` is that of HEVC.
+    """Predict blocks by every mode, as `predict_modes` with the same arguments, in int64.
 
-    Raises ConfigError for a size that the standard does not have.
+    Returns:
+        Predictions of shape (n, 67 or 35, height, width).
+
+    Raises:
+        ConfigError: The standard has no such block size.
     """
     check_block(width, height, standard)
     corner, top, left = (np.asarray(samples, np.int64) for samples in (corner, top, left))
@@ -51,12 +58,43 @@ def predict_modes_reference(
     return np.stack(predictions, 1)
 
 
+def block_costs_reference(
+    lines: NDArray[np.int32],
+    original: NDArray[Any],
+    bit_depth: int,
+    cost: str,
+    standard: str = "vvc",
+    qp: int | None = None,
+) -> NDArray[np.float64]:
+    """Compute the cost of every mode of blocks, as `block_costs`, from `predict_modes_reference` in float64.
+
+    Args:
+        lines: References (see `reference_lines`), shape (n, 2·height + 1 + 2·width).
+        original: Original samples, shape (n, height, width).
+        bit_depth: Bits per sample.
+        cost: Name of the cost, one of COSTS.
+        standard: "vvc" or "hevc".
+        qp: QP of the cost "rate".
+
+    Returns:
+        Costs of shape (n, 67 or 35).
+
+    Raises:
+        ConfigError: As `block_costs`.
+    """
+    height, width = original.shape[1:]
+    pred = predict_modes_reference(*split_lines(lines, height), width, height, bit_depth, standard)
+    residual = original[:, None].astype(np.int64) - pred
+    costs = cost_function(cost, qp, bit_depth)(residual.reshape(-1, height, width))
+    return np.asarray(costs, np.float64).reshape(residual.shape[:2])
+
+
 def _smooth(corner: Samples, top: Samples, left: Samples) -> tuple[Samples, Samples, Samples]:
-    """H.266 8.4.5.2.10 and H.265 8.4.4.2.3: the filter [1 2 1] along the reference samples; both ends stay."""
-    above, beside = (np.concatenate((corner[:, None], side), 1) for side in (top, left))
+    """Filter the references with [1 2 1] except at both ends (H.266 8.4.5.2.10, H.265 8.4.4.2.3)."""
+    padded_top, padded_left = (np.concatenate((corner[:, None], side), 1) for side in (top, left))
     top, left = top.copy(), left.copy()
     corner = (left[:, 0] + 2 * corner + top[:, 0] + 2) >> 2
-    for side, padded in ((top, above), (left, beside)):
+    for side, padded in ((top, padded_top), (left, padded_left)):
         side[:, :-1] = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:] + 2) >> 2
     return corner, top, left
 
@@ -64,7 +102,7 @@ def _smooth(corner: Samples, top: Samples, left: Samples) -> tuple[Samples, Samp
 def _vvc_mode(
     corner: Samples, top: Samples, left: Samples, width: int, height: int, mode: int, bit_depth: int
 ) -> Samples:
-    """H.266 8.4.5.2.6: smoothing, prediction and PDPC of one mode, (n, height, width)."""
+    """Predict by one mode, with smoothing and PDPC (H.266 8.4.5.2.6); returns (n, height, width)."""
     mode = wide_angle_mode(mode, width, height)
     smoothed = mode in SMOOTHED_MODES
     if smoothed and width * height > 32:
@@ -75,13 +113,13 @@ def _vvc_mode(
         pred = _vvc_dc(top, left, width, height)
     elif mode >= 34:
         pred = _vvc_angular(corner, top, left, width, height, mode, smoothed, bit_depth)
-    else:  # the clause for modes below 34 is that for modes from 34 on with rows and columns exchanged
+    else:  # modes below 34 are predicted like those from 34 on with rows and columns exchanged
         pred = _vvc_angular(corner, left, top, height, width, mode, smoothed, bit_depth).swapaxes(1, 2)
     return _pdpc(pred, corner, top, left, width, height, mode, bit_depth)
 
 
 def _planar(top: Samples, left: Samples, width: int, height: int) -> Samples:
-    """H.266 8.4.5.2.11; for square blocks that of H.265 8.4.4.2.4."""
+    """Predict by planar (H.266 8.4.5.2.11; for square blocks equal to H.265 8.4.4.2.4)."""
     x, y = np.arange(width), np.arange(height)[:, None]
     log_w, log_h = width.bit_length() - 1, height.bit_length() - 1
     pred_v = ((height - 1 - y) * top[:, None, :width] + (y + 1) * left[:, height, None, None]) << log_w
@@ -90,9 +128,9 @@ def _planar(top: Samples, left: Samples, width: int, height: int) -> Samples:
 
 
 def _vvc_dc(top: Samples, left: Samples, width: int, height: int) -> Samples:
-    """H.266 8.4.5.2.12: the mean of the longer side, or of both where they are equal."""
-    above, beside = top[:, :width], left[:, :height]
-    used = np.concatenate([above] * (width >= height) + [beside] * (height >= width), 1)
+    """Predict by DC: the mean of the longer side, or of both if they are equal (H.266 8.4.5.2.12)."""
+    sides = [top[:, :width]] * (width >= height) + [left[:, :height]] * (height >= width)
+    used = np.concatenate(sides, 1)
     count = used.shape[1]
     mean = (used.sum(1) + count // 2) // count
     return np.broadcast_to(mean[:, None, None], (len(mean), height, width))
@@ -101,7 +139,7 @@ def _vvc_dc(top: Samples, left: Samples, width: int, height: int) -> Samples:
 def _vvc_angular(
     corner: Samples, main: Samples, side: Samples, width: int, height: int, mode: int, smoothed: bool, bit_depth: int
 ) -> Samples:
-    """H.266 8.4.5.2.13, equations (335) to (342), refIdx 0, `main` being the side that the mode predicts from."""
+    """Predict by an angular mode from the side `main` (H.266 8.4.5.2.13, equations (335) to (342), refIdx 0)."""
     angle = vvc_angle(mode)
     ref = dict(enumerate(np.concatenate((corner[:, None], main), 1).T))  # ref[x] = p[-1 + x][-1]
     ref[2 * width + 1] = ref[2 * width]
@@ -125,7 +163,7 @@ def _vvc_angular(
 def _pdpc(
     pred: Samples, corner: Samples, top: Samples, left: Samples, width: int, height: int, mode: int, bit_depth: int
 ) -> Samples:
-    """H.266 8.4.5.2.15: position-dependent prediction sample filtering; unchanged where it does not apply."""
+    """Apply position-dependent prediction sample filtering if the mode uses it (H.266 8.4.5.2.15)."""
     log_w, log_h = width.bit_length() - 1, height.bit_length() - 1
     x, y = np.arange(width), np.arange(height)[:, None]
     if 18 < mode < 50:
@@ -162,7 +200,7 @@ def _pdpc(
 def _hevc_mode(
     corner: Samples, top: Samples, left: Samples, size: int, mode: int, bit_depth: int, strong: bool
 ) -> Samples:
-    """H.265 8.4.4.2.1: smoothing, prediction and edge filter of one mode, (n, size, size)."""
+    """Predict by one mode, with smoothing and edge filter (H.265 8.4.4.2.1); returns (n, size, size)."""
     if mode != DC and size > 4:
         distance = min(abs(mode - 26), abs(mode - 10))
         if distance > {8: 7, 16: 1, 32: 0}[size]:
@@ -179,7 +217,7 @@ def _hevc_mode(
 def _hevc_smooth(
     corner: Samples, top: Samples, left: Samples, size: int, bit_depth: int, strong: bool
 ) -> tuple[Samples, Samples, Samples]:
-    """H.265 8.4.4.2.3: [1 2 1], or a straight line between the ends where a 32x32 block's references nearly are one."""
+    """Smooth with [1 2 1], or make nearly straight references of 32x32 blocks straight lines (H.265 8.4.4.2.3)."""
     weak = _smooth(corner, top, left)
     if not strong or size != 32:
         return weak
@@ -188,14 +226,14 @@ def _hevc_smooth(
         flat &= np.abs(corner + side[:, -1] - 2 * side[:, size - 1]) < 1 << (bit_depth - 5)
     position = np.arange(63)
     smoothed = []
-    for side, weakly in ((top, weak[1]), (left, weak[2])):
+    for side, weak_side in ((top, weak[1]), (left, weak[2])):
         line = ((63 - position) * corner[:, None] + (position + 1) * side[:, -1:] + 32) >> 6
-        smoothed.append(np.where(flat[:, None], np.concatenate((line, side[:, -1:]), 1), weakly))
+        smoothed.append(np.where(flat[:, None], np.concatenate((line, side[:, -1:]), 1), weak_side))
     return np.where(flat, corner, weak[0]), smoothed[0], smoothed[1]
 
 
 def _hevc_dc(top: Samples, left: Samples, size: int) -> Samples:
-    """H.265 8.4.4.2.5: the mean of both sides, its first row and column drawn towards them below 32x32."""
+    """Predict by DC: the mean of both sides, with the first row and column blended below 32x32 (H.265 8.4.4.2.5)."""
     mean = (top[:, :size].sum(1) + left[:, :size].sum(1) + size) // (2 * size)
     pred = np.repeat(mean, size * size).reshape(-1, size, size)
     if size < 32:
@@ -206,12 +244,12 @@ def _hevc_dc(top: Samples, left: Samples, size: int) -> Samples:
 
 
 def _hevc_angular(corner: Samples, main: Samples, side: Samples, size: int, mode: int, bit_depth: int) -> Samples:
-    """H.265 8.4.4.2.6, `main` being the side that the mode predicts from."""
+    """Predict by an angular mode from the side `main` (H.265 8.4.4.2.6)."""
     angle = hevc_angle(mode)
     ref = dict(enumerate(np.concatenate((corner[:, None], main), 1).T))
     if angle < 0:
         inverse = (2 * 256 * 32 + -angle) // (2 * -angle)
-        for x in range(((size * angle) >> 5) + 1, 0):  # the last one of the clause is never read
+        for x in range(((size * angle) >> 5) + 1, 0):  # the last x of the clause is never read
             ref[x] = side[:, ((-x * inverse + 128) >> 8) - 1]
     pred = np.empty((len(corner), size, size), np.int64)
     for y in range(size):
