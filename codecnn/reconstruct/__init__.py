@@ -1,6 +1,8 @@
-"""Intra pictures of a VVC stream from its bits: prediction, residual, and the picture before the loop filters.
+"""Reconstruction of intra pictures from a VVC bitstream, on top of the parser `codecnn.vvc`.
 
-`read_pictures` gives the planes of every intra picture of a stream. Nothing here imports torch.
+`read_pictures` yields `PLANES` of every intra picture of a stream: prediction, residual, the reconstruction before the
+in-loop filters and boundary strengths. `reconstruct` does the same for one parsed picture. The package does not import
+torch.
 """
 
 import lazy_loader

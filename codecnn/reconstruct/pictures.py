@@ -1,4 +1,4 @@
-"""The planes of intra pictures: what the compiled functions need from headers, and what comes out."""
+"""Reconstruction of intra pictures: initialisation from the headers, and the planes of the result."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,73 +8,104 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._tables import TABLES
-from codecnn.reconstruct._units import reconstruct_units
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.coding_units import reconstruct_units
+from codecnn.reconstruct.frame import TABLES
 from codecnn.vvc import (
+    CTU_LOG_SIZE,
     LMCS_APS,
-    LOG_OF_A_CTU,
     SCALING_APS,
     ConformanceWindow,
     LumaMapping,
+    Picture,
     SequenceParameterSet,
+    Slice,
     compiled_once,
     inverse_map,
     parsed_ctus,
     read_lmcs_aps,
     read_scaling_list_aps,
 )
-from codecnn.vvc import pictures as vvc
+from codecnn.vvc import read_pictures as parsed_pictures
 
 Plane = npt.NDArray[Any]
 
 PLANES = ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v", "resid_y", "resid_u", "resid_v", "bs_v", "bs_h")
-"""Prediction, picture before the loop filters, and residual, of each component; boundary strengths of luma, 0 to 2, at
-the left (bs_v) and upper edges (bs_h) of 4x4 samples."""
+"""Planes that can be reconstructed.
+
+Prediction, reconstruction before the in-loop filters and residual of each component; boundary strengths of luma, 0 to
+2, at the left (bs_v) and upper (bs_h) edges of 4x4 samples.
+"""
 
 _KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
+
 WIDEST_RANGE = 18
-"""Sums of 64 products of coefficients of 19 bits, of 12 bit pictures with extended precision, and transMatrix fit into
-32 bits; no more do."""
-_LOG_SIZE = 4 * LOG_OF_A_CTU
+"""Largest log2 of the range of coefficients.
+
+The sum of 64 products of coefficients of 19 bits, which 12-bit pictures with extended precision have, and transMatrix
+fits into 32 bits; that of wider coefficients does not.
+"""
+_LOG_SIZE = 4 * CTU_LOG_SIZE
 
 
 def read_pictures(
     path: Path | str, planes: Sequence[str] = ("pred_y", "unf_y")
 ) -> Iterator[tuple[int, dict[str, Plane]]]:
-    """POC and `planes`, by name of `PLANES`, of every intra picture of a VVC byte stream (Annex B), in decoding order.
+    """Read a VVC stream and reconstruct planes of its intra pictures.
 
-    Planes are (h, w) without the conformance window's margin, uint16, residuals int16. Luma is as in decoded pictures:
-    where LMCS maps it, it is mapped back, but for the residual, which is that of mapped samples. Pictures with P or B
-    slices are passed over. The first call ever compiles for about two minutes.
+    The first call on a machine compiles for about two minutes.
 
-    Raises ConfigError for a plane that there is not, MissingFileError, FormatError for damage, and UnsupportedError for
-    what codecnn does not read or where no picture is intra.
+    Args:
+        path: VVC byte stream (Annex B).
+        planes: Names of `PLANES`.
+
+    Yields:
+        POC and planes by name of each intra picture, in decoding order; pictures with P or B slices are skipped. Planes
+        have the shape (h, w) without the margin of the conformance window; residuals are int16, the others uint16. Luma
+        is scaled as in decoded pictures: luma mapping (LMCS) is inverted, except for the residual of mapped samples.
+
+    Raises:
+        ConfigError: A plane does not exist.
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged.
+        UnsupportedError: The stream uses an unsupported tool, or no picture is intra.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    found = False
+    any_intra = False
     picture = None
     try:
-        for picture in vvc.read_pictures(path.read_bytes()):
+        for picture in parsed_pictures(path.read_bytes()):
             if picture.is_intra:
-                found = True
+                any_intra = True
                 yield picture.poc, reconstruct(picture, planes)
     except FormatError as error:
         where = "" if picture is None else f", POC {picture.poc}"
         raise type(error)(f"{path}{where}: {error}") from None
-    if not found:
+    if not any_intra:
         raise UnsupportedError(f"{path}: no picture is intra, and codecnn reconstructs intra pictures only")
 
 
-def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]:
-    """The `planes` of one picture, whose slices must all be intra, as `read_pictures` gives them."""
+def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
+    """Reconstruct planes of one intra picture.
+
+    Args:
+        picture: Picture whose slices are all I slices.
+        planes: Names of `PLANES`.
+
+    Returns:
+        Planes by name, as `read_pictures` yields them.
+
+    Raises:
+        ConfigError: A plane does not exist.
+        FormatError: The slice data is damaged.
+        UnsupportedError: The picture uses an unsupported tool.
+    """
     sps, pps = picture.sps, picture.pps
     components = 3 if sps.sps_chroma_format_idc else 1
     if sps.log2_transform_range > WIDEST_RANGE:
-        text = f"{sps.bit_depth} bit with extended precision, of which codecnn does not rebuild pictures"
-        raise UnsupportedError(f"it has {text}")
+        raise UnsupportedError(f"extended precision at {sps.bit_depth} bit is not supported, only up to 12 bit")
     for name in planes:
         if name not in PLANES:
             raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
@@ -83,23 +114,23 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
     frame, sizes = _frame(picture)
     mappings: dict[int, LumaMapping] = {}
     index = -1
-    for some in parsed_ctus(picture, _LOG_SIZE):
-        if some.number != index:
-            index = some.number
-            mapping = _put_slice(frame.p, some.part)
+    for ctus in parsed_ctus(picture, _LOG_SIZE):
+        if ctus.number != index:
+            index = ctus.number
+            mapping = _put_slice(frame.p, ctus.part)
             if mapping is not None:
                 mappings[index] = mapping
         with compiled_once(reconstruct_units, "the reconstruction of intra pictures", "one and a half minutes"):
-            reconstruct_units(frame._replace(log=some.log), len(some.log))
+            reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
         if frame.p[fr.FAULT]:
-            raise FormatError(f"slice {index}: a block vector leads to where nothing is reconstructed yet")
+            raise FormatError(f"slice {index}: a block vector points to samples that are not reconstructed yet")
     window = pps.conformance_window
     out: dict[str, Plane] = {}
     for name in planes:
         kind, letter = name.split("_")
         if kind == "bs":
             strengths = frame.known[fr.STRENGTH_V if letter == "v" else fr.STRENGTH_H]
-            _leave_subpictures_apart(strengths if letter == "v" else strengths.T, sps, letter == "v")
+            _clear_subpicture_edges(strengths if letter == "v" else strengths.T, sps, letter == "v")
             out[name] = _spread(strengths)[_inside(window, sps, sizes[0], 0)].astype(np.uint16)
             continue
         component = "yuv".index(letter)
@@ -115,32 +146,37 @@ def reconstruct(picture: vvc.Picture, planes: Sequence[str]) -> dict[str, Plane]
 def _inside(
     window: ConformanceWindow, sps: SequenceParameterSet, size: tuple[int, int], component: int
 ) -> tuple[slice, slice]:
-    """Rows and columns of a component that the conformance window leaves."""
+    """Return the rows and columns of a component inside the conformance window."""
     down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
     rows = slice(window.top << down, size[0] - (window.bottom << down))
     return rows, slice(window.left << right, size[1] - (window.right << right))
 
 
-def _leave_subpictures_apart(strengths: npt.NDArray[np.int32], sps: SequenceParameterSet, columns: bool) -> None:
-    """Zero the strengths along the edges of subpictures that no filter crosses, in place; (edges, along them) if not
-    `columns`, transposed."""
+def _clear_subpicture_edges(strengths: npt.NDArray[np.int32], sps: SequenceParameterSet, columns: bool) -> None:
+    """Zero the strengths along subpicture edges that no in-loop filter crosses, in place.
+
+    Args:
+        strengths: Strengths in cells of 4x4 samples, shape (cells along an edge, edges).
+        sps: Active SPS.
+        columns: The edges are vertical; False if `strengths` is transposed.
+    """
     cells = 1 << (sps.ctb_log2_size_y - 2)
-    for one in sps.subpictures:
-        first, length, across, size = one.y, one.high, one.x, one.wide
+    for subpicture in sps.subpictures:
+        first, length, across, size = subpicture.y, subpicture.high, subpicture.x, subpicture.wide
         if not columns:
-            first, length, across, size = one.x, one.wide, one.y, one.high
+            first, length, across, size = subpicture.x, subpicture.wide, subpicture.y, subpicture.high
         for edge in (across, across + size):
-            if not one.filtered and edge * cells < strengths.shape[1]:
+            if not subpicture.filtered and edge * cells < strengths.shape[1]:
                 strengths[first * cells : (first + length) * cells, edge * cells] = 0
 
 
 def _spread(cells: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Cells of 4x4 samples as samples."""
+    """Repeat each cell over its 4x4 samples."""
     return np.repeat(np.repeat(cells, 4, 0), 4, 1)
 
 
-def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
-    """Empty arrays for a picture, and the (height, width) of its components."""
+def _frame(picture: Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
+    """Allocate the arrays for a picture; return them and the (height, width) of its components."""
     sps, pps = picture.sps, picture.pps
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
     sub_x, sub_y = sps.log2_sub_width_c, sps.log2_sub_height_c
@@ -171,8 +207,8 @@ def _frame(picture: vvc.Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     ), sizes
 
 
-def _put_slice(p: npt.NDArray[np.int64], part: vvc.Slice) -> LumaMapping | None:
-    """Put what is a slice's own into `Frame.p`; its luma mapping, if it has one."""
+def _put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
+    """Set the values of a slice in `Frame.p`; return its luma mapping, if it has one."""
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
     p[fr.DEBLOCKED] = not h.sh_deblocking_filter_disabled_flag
@@ -188,12 +224,12 @@ def _put_slice(p: npt.NDArray[np.int64], part: vvc.Slice) -> LumaMapping | None:
     p[fr.LISTS_FOR_LFNST] = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
     p[fr.LISTS_NOT_FOR_ACT] = sps.lists_disabled_for_act[0] if sps.lists_disabled_for_act else -1
     if h.sh_explicit_scaling_list_used_flag:
-        lists = read_scaling_list_aps(_parameter_set(part, SCALING_APS, ph.ph_scaling_list_aps_id, "scaling lists"))
-        for number, one in enumerate(lists):
-            matrix = np.array(one.entries).reshape(one.side, one.side)
-            whole = np.kron(matrix, np.ones((8 // one.side, 8 // one.side), np.int64))
-            p[fr.LISTS_AT + 64 * number : fr.LISTS_AT + 64 * (number + 1)] = whole.ravel()
-            p[fr.LISTS_DC + number] = one.dc
+        lists = read_scaling_list_aps(_parameter_set(part, SCALING_APS, ph.ph_scaling_list_aps_id, "scaling list"))
+        for number, (side, entries, dc) in enumerate(lists):
+            matrix = np.array(entries).reshape(side, side)
+            enlarged = np.kron(matrix, np.ones((8 // side, 8 // side), np.int64))
+            p[fr.LISTS_AT + 64 * number : fr.LISTS_AT + 64 * (number + 1)] = enlarged.ravel()
+            p[fr.LISTS_DC + number] = dc
     p[fr.LMCS], p[fr.LMCS_CHROMA] = h.sh_lmcs_used_flag, h.sh_lmcs_used_flag and ph.ph_chroma_residual_scale_flag
     if not h.sh_lmcs_used_flag:
         return None
@@ -204,16 +240,17 @@ def _put_slice(p: npt.NDArray[np.int64], part: vvc.Slice) -> LumaMapping | None:
     return mapping
 
 
-def _parameter_set(part: vvc.Slice, kind: int, number: int, what: str) -> bytes:
-    if (kind, number) not in part.others:
-        raise FormatError(f"there is no parameter set {number} of {what}")
-    return part.others[kind, number]
+def _parameter_set(part: Slice, kind: int, number: int, what: str) -> bytes:
+    """Return the payload of a parameter set, or raise FormatError if it is missing."""
+    if (kind, number) not in part.parameter_sets:
+        raise FormatError(f"there is no {what} parameter set {number}")
+    return part.parameter_sets[kind, number]
 
 
 def _mapped_back(
     plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
 ) -> Plane:
-    """Luma of the slices that map it (`mappings` by slice) as decoded pictures have it."""
+    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index."""
     slices = _spread((regions - 1) // fr.SLICE_REGIONS)[: plane.shape[0], : plane.shape[1]]
     out = plane.copy()
     for index, mapping in mappings.items():

@@ -1,7 +1,8 @@
-"""The syntax of a VVC bitstream (H.266): headers, CABAC, coding trees. `codecnn.reconstruct` rebuilds pictures from it.
+"""Parser of VVC bitstreams (H.266): parameter sets, headers, CABAC, coding trees and residuals.
 
-`pictures.read_pictures` gives the pictures of a byte stream with their headers, `coding_units.coding_units` the coding
-units of one; `codecnn.codec.read_blocks` makes a table of them. Clauses are those of H.266.
+`read_pictures` reads the headers of all pictures of a byte stream, `coding_units` and `transform_blocks` parse the
+slice data of one picture into tables, and `parsed_ctus` gives the log from which `codecnn.reconstruct` works.
+`compiled`, `compiled_entry` and `compiled_once` compile functions with numba. Clauses in docstrings are those of H.266.
 """
 
 import lazy_loader

@@ -12,14 +12,13 @@ from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import begin_unit, end_unit
 from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.palette import palette_unit
-from codecnn.vvc.quantization import predict_qp
 from codecnn.vvc.state import Work
-from codecnn.vvc.transform import choose_kernels, isp_parts, transform_tree
+from codecnn.vvc.transform import choose_kernels, isp_parts, predict_qp, transform_tree
 
 
 @compiled
 def coding_unit(w: Work) -> None:
-    """coding_unit() at a leaf of the coding tree, the node at hand."""
+    """Parse the syntax of a coding unit at a leaf of the coding tree, the current node."""
     n = w.n
     n[st.CU_FIRST : st.CU_LAST + 1] = 0
     n[st.INTRA_MODE] = -1
@@ -68,11 +67,14 @@ def coding_unit(w: Work) -> None:
 
 @compiled
 def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
-    """Add the row of the coding unit at hand to `cus`; none for chroma of a local dual tree, as in VTM's statistics."""
+    """Append the row of the current coding unit to `cus`.
+
+    The chroma block of a local dual tree has no row, as in VTM's statistics.
+    """
     n = w.n
     chroma = n[st.TREE] == st.DUAL_CHROMA
     if chroma and not (n[st.DUAL_TREE] and n[st.IS_I]):
-        # It comes behind its luma blocks, which have rows.
+        # It follows its luma blocks, which have rows.
         cus[n[st.CU_COUNT] - 1, st.CU_BINS] = n[st.BINS]
         return
     row = cus[n[st.CU_COUNT]]
@@ -93,7 +95,7 @@ def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
 
 @compiled
 def record_transforms(w: Work, row: npt.NDArray[np.int32]) -> None:
-    """TRANSFORM_COLUMNS of the coding unit at hand, of the components that its tree has."""
+    """Set TRANSFORM_COLUMNS of the current coding unit for the components that its tree has."""
     n = w.n
     cbf, ts = n[st.CBF_ANY], n[st.TS_ANY]
     row[9] = n[st.LFNST_IDX]
@@ -108,13 +110,13 @@ def record_transforms(w: Work, row: npt.NDArray[np.int32]) -> None:
 
 @compiled
 def bdpcm_direction(flag: int, mode: int) -> int:
-    """0 without BDPCM, 1 for horizontal and 2 for vertical, of which its mode is one."""
+    """Return 0 without BDPCM, 1 for horizontal and 2 for vertical BDPCM; `mode` is its prediction mode."""
     return 0 if not flag else 2 if mode == VERTICAL else 1
 
 
 @compiled
 def decode_pred_mode(w: Work) -> None:
-    """cu_skip_flag, pred_mode_flag, pred_mode_ibc_flag and pred_mode_plt_flag; sets SKIP and PRED_MODE."""
+    """Decode cu_skip_flag, pred_mode_flag, pred_mode_ibc_flag and pred_mode_plt_flag; set SKIP and PRED_MODE."""
     n = w.n
     decode_inter_modes(w)
     chroma = n[st.TREE] == st.DUAL_CHROMA
@@ -130,7 +132,7 @@ def decode_pred_mode(w: Work) -> None:
 
 @compiled
 def decode_inter_modes(w: Work) -> None:
-    """cu_skip_flag, pred_mode_flag and pred_mode_ibc_flag; sets SKIP and PRED_MODE."""
+    """Decode cu_skip_flag, pred_mode_flag and pred_mode_ibc_flag; set SKIP and PRED_MODE."""
     n = w.n
     n[st.PRED_MODE] = st.MODE_INTRA
     intra_slice, ibc = n[st.IS_I] == 1, n[st.IBC] == 1
@@ -170,7 +172,7 @@ def decode_inter_modes(w: Work) -> None:
 
 @compiled
 def decode_sbt(w: Work) -> None:
-    """cu_sbt_flag and what follows it."""
+    """Decode cu_sbt_flag and the elements that depend on it."""
     n = w.n
     width, height = n[st.W], n[st.H]
     if n[st.PRED_MODE] != st.MODE_INTER or not n[st.SBT] or n[st.CIIP_FLAG] or max(width, height) > n[st.MAX_TB]:
@@ -190,7 +192,7 @@ def decode_sbt(w: Work) -> None:
 
 @compiled
 def decode_lfnst(w: Work) -> None:
-    """lfnst_idx."""
+    """Decode lfnst_idx."""
     n = w.n
     width, height = n[st.W], n[st.H]
     if not n[st.LFNST] or n[st.PRED_MODE] != st.MODE_INTRA or n[st.TS_ANY] or max(width, height) > n[st.MAX_TB]:
@@ -212,7 +214,7 @@ def decode_lfnst(w: Work) -> None:
 
 @compiled
 def decode_mts(w: Work) -> None:
-    """mts_idx."""
+    """Decode mts_idx."""
     n = w.n
     if n[st.TREE] == st.DUAL_CHROMA or n[st.LFNST_IDX] or n[st.TS_LUMA] or max(n[st.W], n[st.H]) > 32:
         return

@@ -1,7 +1,7 @@
 """Context variables: initial values and adaptation rates (H.266 clause 9.3.2.2, tables 51 to 126).
 
-A context is one adaptive probability. A syntax element has as many as its ctxInc (clause 9.3.4.2) tells cases apart, so
-that bins which neighbours or earlier levels make likely do not blur the probability of those they make unlikely.
+A context variable is one adaptive probability. A syntax element has as many as ctxInc (clause 9.3.4.2) has values, so
+that cases with different statistics, as neighbours or earlier levels indicate them, do not share a probability.
 """
 
 import numpy as np
@@ -11,10 +11,14 @@ _COLUMNS: tuple[list[int], ...] = ([], [], [], [])
 
 
 def _variables(*rows: str) -> int:
-    """Enter the context variables of one syntax element, and return the index of the first: ctxInc counts from there.
+    """Append the context variables of one syntax element to the table.
 
-    The rows are those of its table: initValue for initType 0 (I slices), 1 (P) and 2 (B), then shiftIdx. 35
-    (equiprobable) stands where slices of a type have no such element.
+    Args:
+        *rows: Rows of the element's table in the standard: initValue for initType 0 (I slices), 1 (P) and 2 (B), then
+            shiftIdx. The value 35 (equiprobable) stands where slices of a type do not have the element.
+
+    Returns:
+        Index of the first variable, from which ctxInc counts.
     """
     first = len(_COLUMNS[0])
     for column, row in zip(_COLUMNS, rows, strict=True):
@@ -163,21 +167,30 @@ ABS_LEVEL_GTX_FLAG = _variables(
 COEFF_SIGN_FLAG = _variables("12 17 46 28 25 46", "5 10 53 43 25 46", "35 25 46 28 33 38", "1 4 4 5 8 8")
 
 _VALUES = np.array(_COLUMNS, np.int64)
+
 CONTEXT_NUMBERS = 4 * _VALUES.shape[1]
+"""Numbers that all context variables take in `Work.n`, four each."""
 
 
 def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[np.int64]:
-    """Context variables at the start of a slice (clause 9.3.2.2): pStateIdx0, pStateIdx1, shift0, shift1 of each.
+    """Compute the context variables at the start of a slice (clause 9.3.2.2).
 
-    `slice_type` is I, P or B, `cabac_init` sh_cabac_init_flag, `qp` SliceQpY.
+    Args:
+        slice_type: "I", "P" or "B".
+        cabac_init: sh_cabac_init_flag.
+        qp: SliceQpY.
+
+    Returns:
+        pStateIdx0, pStateIdx1, shift0 and shift1 of each variable, one variable after the other, int64.
     """
     init_type = {"I": 0, "P": 1, "B": 2}[slice_type]
     if cabac_init and init_type:
         init_type = 3 - init_type
     values, shifts = _VALUES[init_type], _VALUES[3]
-    # Six bits hold a line over the QP: three its slope, three where it lies; for quantization thins bins out.
+    # The six bits of initValue describe a line over the QP by three bits of slope and three of offset, because
+    # probabilities change with quantization.
     slope, offset = (values >> 3) - 4, (values & 7) * 18 + 1
     state = np.clip(((slope * (min(max(qp, 0), 63) - 16)) >> 1) + offset, 1, 127)
-    # Each variable is two estimates of one probability, of 10 and of 14 bits, that forget at these two rates.
+    # Each variable holds two estimates of one probability, of 10 and 14 bits, which adapt at these two rates.
     shift0 = (shifts >> 2) + 2
     return np.stack([state << 3, state << 7, shift0, (shifts & 3) + 3 + shift0], axis=1).ravel()

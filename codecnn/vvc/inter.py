@@ -1,19 +1,23 @@
-"""Inter and IBC coding units: merge data and motion vector differences (H.266 clauses 7.3.11.5, 7.3.11.7, 7.3.11.8)."""
+"""Inter and IBC coding units: merge data, motion vector differences (H.266 clauses 7.3.11.5, 7.3.11.7 and 7.3.11.8).
+
+Block vectors of intra block copy (IBC) are derived here, in whole luma samples (clauses 8.6.2.2 to 8.6.2.6). Motion
+vectors of inter units are parsed only.
+"""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
-from codecnn.vvc.block_vectors import keep_vector, merge_vector, predicted_vector
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, limited_exp_golomb, truncated_unary
 from codecnn.vvc.jit import compiled
-from codecnn.vvc.neighbours import above_of, fill, left_of
+from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.state import Work
 
 PRED_L0, PRED_L1, PRED_BI = range(3)
+"""Values of inter_pred_idc."""
 
 
 @compiled
 def inter_unit(w: Work) -> None:
-    """The prediction part of an inter or IBC coding unit; sets MERGE and CIIP_FLAG."""
+    """Parse the prediction part of an inter or IBC coding unit; set MERGE and CIIP_FLAG."""
     n = w.n
     n[st.MERGE] = 1 if n[st.SKIP] else decode_bin(w, c.GENERAL_MERGE_FLAG)
     ibc = n[st.PRED_MODE] == st.MODE_IBC
@@ -33,7 +37,10 @@ def inter_unit(w: Work) -> None:
 
 @compiled
 def decode_merge_index(w: Work, candidates: int) -> int:
-    """merge_idx, merge_gpm_idx0 or merge_gpm_idx1 of so many candidates; no bin where there is but one."""
+    """Decode merge_idx, merge_gpm_idx0 or merge_gpm_idx1.
+
+    A single candidate has no bin.
+    """
     if candidates > 1 and decode_bin(w, c.MERGE_IDX):
         return 1 + truncated_unary(w, candidates - 2)
     return 0
@@ -41,14 +48,14 @@ def decode_merge_index(w: Work, candidates: int) -> int:
 
 @compiled
 def subblock_context(w: Work) -> int:
-    """ctxInc of merge_subblock_flag and inter_affine_flag (clause 9.3.4.2.2)."""
+    """Derive ctxInc of merge_subblock_flag and inter_affine_flag (clause 9.3.4.2.2)."""
     n = w.n
     return left_of(w, st.CU_SUBBLOCK, n[st.X], n[st.Y], 0) + above_of(w, st.CU_SUBBLOCK, n[st.X], n[st.Y], 0)
 
 
 @compiled
 def merge_data(w: Work) -> int:
-    """merge_data() of an inter unit: merge_subblock_flag."""
+    """Parse the merge data of an inter unit; return merge_subblock_flag."""
     n = w.n
     width, height = n[st.W], n[st.H]
     candidates = n[st.MAX_SUBBLOCK_MERGE]
@@ -56,7 +63,7 @@ def merge_data(w: Work) -> int:
         if candidates > 1 and decode_bin(w, c.MERGE_SUBBLOCK_IDX):
             truncated_unary(w, candidates - 2)
         return 1
-    # What a unit may not use has no bin: CIIP needs 64 samples, geometric partitions 8x8 and no ratio beyond 4.
+    # A tool that is not allowed has no bin. CIIP requires 64 samples, GPM 8x8 samples and an aspect ratio up to 4.
     below_128 = width < 128 and height < 128
     may_ciip = n[st.CIIP] == 1 and not n[st.SKIP] and width * height >= 64 and below_128
     may_gpm = n[st.GPM] == 1 and n[st.IS_B] == 1 and min(width, height) >= 8 and below_128
@@ -79,7 +86,7 @@ def merge_data(w: Work) -> int:
 
 @compiled
 def regular_merge(w: Work) -> None:
-    """mmvd_merge_flag and what it leads to, or merge_idx."""
+    """Parse mmvd_merge_flag and the elements that depend on it, or merge_idx."""
     n = w.n
     if n[st.MMVD] and decode_bin(w, c.MMVD_MERGE_FLAG):
         if n[st.MAX_MERGE] > 1:
@@ -93,7 +100,7 @@ def regular_merge(w: Work) -> None:
 
 @compiled
 def ibc_vector(w: Work) -> None:
-    """The block vector of an IBC unit without merge."""
+    """Parse the block vector of an IBC unit without merge."""
     n = w.n
     x, y = mvd_coding(w)
     second = decode_bin(w, c.MVP_FLAG) if n[st.MAX_IBC_MERGE] > 1 else 0
@@ -105,7 +112,11 @@ def ibc_vector(w: Work) -> None:
 
 @compiled
 def motion_vectors(w: Work) -> int:
-    """Reference pictures and motion vector differences of an inter unit without merge: inter_affine_flag."""
+    """Parse reference indices and motion vector differences of an inter unit without merge.
+
+    Returns:
+        inter_affine_flag.
+    """
     n = w.n
     width, height = n[st.W], n[st.H]
     direction = decode_inter_pred_idc(w) if n[st.IS_B] else PRED_L0
@@ -147,7 +158,7 @@ def motion_vectors(w: Work) -> int:
 
 @compiled
 def decode_inter_pred_idc(w: Work) -> int:
-    """inter_pred_idc (clause 9.3.3.9)."""
+    """Decode inter_pred_idc (clause 9.3.3.9)."""
     n = w.n
     if n[st.W] + n[st.H] > 12:
         exponent = 0
@@ -160,7 +171,7 @@ def decode_inter_pred_idc(w: Work) -> int:
 
 @compiled
 def decode_ref_idx(w: Work, active: int) -> int:
-    """ref_idx_l0 or ref_idx_l1 of so many active entries; no bin where there is but one."""
+    """Decode ref_idx_l0 or ref_idx_l1 of a list of `active` entries; a single entry has no bin."""
     top = active - 1
     value = 0
     while value < min(top, 2) and decode_bin(w, c.REF_IDX + value):
@@ -172,7 +183,7 @@ def decode_ref_idx(w: Work, active: int) -> int:
 
 @compiled
 def mvd_coding(w: Work) -> tuple[int, int]:
-    """mvd_coding(): the difference, horizontal and vertical."""
+    """Parse a motion vector difference; return the horizontal and vertical difference."""
     x = decode_bin(w, c.ABS_MVD_GREATER0_FLAG)
     y = decode_bin(w, c.ABS_MVD_GREATER0_FLAG)
     far_x = x and decode_bin(w, c.ABS_MVD_GREATER1_FLAG)
@@ -184,3 +195,103 @@ def mvd_coding(w: Work) -> tuple[int, int]:
         y = 2 + limited_exp_golomb(w, 1, 15, 17) if far_y else 1
         y = -y if decode_bypass(w) else y
     return x, y
+
+
+_TABLE = 5
+"""Entries of the table of earlier block vectors."""
+
+
+@compiled
+def merge_vector(w: Work, index: int) -> None:
+    """Set the block vector to merge candidate `index` (8.6.2.3, 8.6.2.4).
+
+    Candidates are the vectors of the units to the left and above, then those of the last units, then zero.
+    """
+    n = w.n
+    x, y, width, height = n[st.X], n[st.Y], n[st.W], n[st.H]
+    left = above = False
+    left_x = left_y = above_x = above_y = 0
+    count = 0
+    n[st.VECTOR_X] = n[st.VECTOR_Y] = 0
+    large = width * height > 16
+    if large and left_of(w, st.CU_PRED_MODE, x, y + height - 1, -1) == st.MODE_IBC:
+        left = True
+        left_x = peek(w, st.CU_VECTOR_X, x - 1, y + height - 1)
+        left_y = peek(w, st.CU_VECTOR_Y, x - 1, y + height - 1)
+        if index == count:
+            n[st.VECTOR_X], n[st.VECTOR_Y] = left_x, left_y
+            return
+        count += 1
+    if large and above_of(w, st.CU_PRED_MODE, x + width - 1, y, -1) == st.MODE_IBC:
+        above = True
+        above_x = peek(w, st.CU_VECTOR_X, x + width - 1, y - 1)
+        above_y = peek(w, st.CU_VECTOR_Y, x + width - 1, y - 1)
+        if not left or above_x != left_x or above_y != left_y:
+            if index == count:
+                n[st.VECTOR_X], n[st.VECTOR_Y] = above_x, above_y
+                return
+            count += 1
+    for i in range(n[st.VECTORS]):
+        at = st.VECTOR_TABLE + 2 * (n[st.VECTORS] - 1 - i)
+        last_x, last_y = n[at], n[at + 1]
+        # Only the most recent one is compared with the neighbours.
+        if i == 0 and left and last_x == left_x and last_y == left_y:
+            continue
+        if i == 0 and above and last_x == above_x and last_y == above_y:
+            continue
+        if index == count:
+            n[st.VECTOR_X], n[st.VECTOR_Y] = last_x, last_y
+            return
+        count += 1
+
+
+@compiled
+def predicted_vector(w: Work, index: int, difference_x: int, difference_y: int, coarse: bool) -> None:
+    """Set the block vector to a candidate plus a difference (8.6.2.2).
+
+    Args:
+        w: State of the parser.
+        index: Index of the candidate.
+        difference_x: Horizontal difference in steps.
+        difference_y: Vertical difference in steps.
+        coarse: A step is four samples instead of one.
+    """
+    n = w.n
+    merge_vector(w, index)
+    x, y = n[st.VECTOR_X], n[st.VECTOR_Y]
+    if coarse:
+        x, y = rounded(x) + 4 * difference_x, rounded(y) + 4 * difference_y
+    else:
+        x, y = x + difference_x, y + difference_y
+    # Vectors wrap around at 18 bits in units of 1/16 sample.
+    n[st.VECTOR_X], n[st.VECTOR_Y] = ((x + 8192) & 16383) - 8192, ((y + 8192) & 16383) - 8192
+
+
+@compiled
+def rounded(value: int) -> int:
+    """Round a component of a vector to steps of four (clause 8.5.2.14)."""
+    return ((value + 1) >> 2) << 2 if value >= 0 else ((value + 2) >> 2) << 2
+
+
+@compiled
+def keep_vector(w: Work) -> None:
+    """Store the block vector for neighbours and at the end of the table of earlier vectors (8.6.2.6)."""
+    n = w.n
+    x, y = n[st.VECTOR_X], n[st.VECTOR_Y]
+    fill(w, st.CU_VECTOR_X, x)
+    fill(w, st.CU_VECTOR_Y, y)
+    if n[st.W] * n[st.H] <= 16:
+        return
+    count = n[st.VECTORS]
+    remove = 0 if count == _TABLE else count
+    for i in range(count):
+        if n[st.VECTOR_TABLE + 2 * i] == x and n[st.VECTOR_TABLE + 2 * i + 1] == y:
+            remove = i
+            break
+    for i in range(remove, count - 1):
+        n[st.VECTOR_TABLE + 2 * i] = n[st.VECTOR_TABLE + 2 * i + 2]
+        n[st.VECTOR_TABLE + 2 * i + 1] = n[st.VECTOR_TABLE + 2 * i + 3]
+    if remove < count:
+        count -= 1
+    n[st.VECTOR_TABLE + 2 * count], n[st.VECTOR_TABLE + 2 * count + 1] = x, y
+    n[st.VECTORS] = count + 1

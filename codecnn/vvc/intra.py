@@ -1,4 +1,4 @@
-"""Intra coding units: prediction modes of luma and chroma (H.266 clauses 7.3.11.5 and 8.4.2)."""
+"""Intra coding units: prediction modes of luma and chroma (H.266 clauses 7.3.11.5, 8.4.2 and 8.4.3)."""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
@@ -9,18 +9,20 @@ from codecnn.vvc.neighbours import above_of, fill, left_of, peek
 from codecnn.vvc.state import Work
 
 PLANAR, DC, HORIZONTAL, VERTICAL, DIAGONAL = 0, 1, 18, 50, 66
+
 CCLM = 67
-"""The first of three: from left and above, from the left, from above."""
+"""First of the three modes of the cross-component linear model: from left and above, from the left, from above."""
 
 _STEEP = (0, 1, 61, 62, 63, 64, 65, 66, 2, 3, 5, 6, 8, 10, 12, 13, 14, 16, 18, 20, 22, 23, 24, 26, 28, 30, 31, 33, 34)
 _FLAT = (35, 36, 37, 38, 39, 40, 41, 41, 42, 43, 43, 44, 44, 45, 45, 46, 47, 48, 48, 49, 49, 50, 51, 51, 52, 52, 53, 54)
+
 MODES_422 = (*_STEEP, *_FLAT, 55, 55, 56, 56, 57, 57, 58, 59, 59, 60)
-"""The mode of 4:2:2 chroma, whose samples are twice as wide as they are high, by the mode of luma (table 28)."""
+"""Chroma mode of 4:2:2, whose samples are twice as wide as high, by luma mode (table 28)."""
 
 
 @compiled
 def intra_luma(w: Work) -> None:
-    """The luma part of an intra coding unit; sets INTRA_MODE to IntraPredModeY, of a MIP unit to intra_mip_mode."""
+    """Parse the luma part of an intra unit; set INTRA_MODE to IntraPredModeY or, for MIP, to intra_mip_mode."""
     n = w.n
     width, height = n[st.W], n[st.H]
     if n[st.BDPCM] and max(width, height) <= n[st.MAX_TS]:
@@ -43,7 +45,7 @@ def intra_luma(w: Work) -> None:
 
 @compiled
 def decode_mip_flag(w: Work) -> int:
-    """intra_mip_flag, with the ctxInc of clause 9.3.4.2.2."""
+    """Decode intra_mip_flag with the ctxInc of clause 9.3.4.2.2."""
     n = w.n
     inc = 3
     if n[st.W] <= 2 * n[st.H] and n[st.H] <= 2 * n[st.W]:
@@ -53,7 +55,7 @@ def decode_mip_flag(w: Work) -> int:
 
 @compiled
 def intra_angular(w: Work) -> None:
-    """Reference line, sub-partitions and mode of a unit without MIP and BDPCM."""
+    """Parse reference line, sub-partitions and mode of a unit without MIP and BDPCM."""
     n = w.n
     if n[st.MRL] and n[st.Y] > n[st.CTB_Y]:
         while n[st.MRL_IDX] < 2 and decode_bin(w, c.INTRA_LUMA_REF_IDX + n[st.MRL_IDX]):
@@ -75,7 +77,7 @@ def intra_angular(w: Work) -> None:
 
 @compiled
 def neighbour_mode(w: Work, x: int, y: int) -> int:
-    """candIntraPredModeX of the luma block at (x, y) (clause 8.4.2)."""
+    """Return candIntraPredModeX of the luma block at (x, y) (clause 8.4.2)."""
     if peek(w, st.CU_PRED_MODE, x, y) != st.MODE_INTRA or peek(w, st.CU_MIP, x, y):
         return PLANAR
     return peek(w, st.CU_INTRA_MODE, x, y)
@@ -83,18 +85,27 @@ def neighbour_mode(w: Work, x: int, y: int) -> int:
 
 @compiled
 def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
-    """The mode at intra_luma_mpm_idx, or the one that intra_luma_mpm_remainder leaves (clause 8.4.2)."""
+    """Derive the luma mode from its index (clause 8.4.2).
+
+    Args:
+        w: State of the parser.
+        index: intra_luma_mpm_idx or intra_luma_mpm_remainder.
+        is_candidate: 1 if `index` is intra_luma_mpm_idx.
+
+    Returns:
+        IntraPredModeY, 1 to 66.
+    """
     n = w.n
     left = above = PLANAR
     if left_of(w, st.CU_PRED_MODE, n[st.X], n[st.Y] + n[st.H] - 1, st.MODE_INTRA + 1) == st.MODE_INTRA:
         left = neighbour_mode(w, n[st.X] - 1, n[st.Y] + n[st.H] - 1)
-    # What lies above the CTU counts as planar, so that no line of modes need be kept.
+    # Blocks above the CTU count as planar, so that decoders need not store a line of modes.
     if n[st.Y] > n[st.CTB_Y]:
         above = neighbour_mode(w, n[st.X] + n[st.W] - 1, n[st.Y] - 1)
-    # Five candidates beside planar, which has a flag of its own: the neighbours' modes and angles next to them.
+    # Five candidates besides planar, which has a separate flag: the modes of the neighbours and adjacent angles.
     low, high = min(left, above), max(left, above)
     spread = high - low
-    # Modes beside an angular one, modulo 64: from 2 to 65.
+    # Angular modes adjacent to another one count modulo 64, from 2 to 65.
     if high <= DC:
         first, second, third, fourth, fifth = DC, VERTICAL, HORIZONTAL, VERTICAL - 4, VERTICAL + 4
     elif low <= DC or spread == 0:
@@ -117,7 +128,7 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
             return first
         return second if index == 1 else third if index == 2 else fourth if index == 3 else fifth
     mode = index + 1
-    # The remainder counts the modes that are no candidates, so each candidate below moves it up by one.
+    # The remainder counts the modes that are not candidates, so each lower candidate increases it by one.
     for _ in range(5):
         smallest = min(first, second, third, fourth, fifth)
         if mode >= smallest:
@@ -137,8 +148,11 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
 
 @compiled
 def intra_chroma(w: Work) -> None:
-    """The chroma part of an intra coding unit; sets CHROMA_MODE to IntraPredModeC, of CCLM to 67, 68 or 69 as VTM does,
-    and COLOCATED_MODE to the luma mode that the clause derives it from (clause 8.4.3)."""
+    """Parse the chroma part of an intra coding unit.
+
+    Sets CHROMA_MODE to IntraPredModeC, where CCLM is 67, 68 or 69 as in VTM, and COLOCATED_MODE to the luma mode from
+    which clause 8.4.3 derives it.
+    """
     n = w.n
     n[st.COLOCATED_MODE] = colocated_mode(w)
     matrix = n[st.CHROMA] == 3 and n[st.TREE] == st.SINGLE and n[st.MIP_FLAG] == 1
@@ -157,7 +171,7 @@ def intra_chroma(w: Work) -> None:
     elif decode_bin(w, c.INTRA_CHROMA_PRED_MODE):
         index = decode_bypass_bits(w, 2)
         mode = PLANAR if index == 0 else VERTICAL if index == 1 else HORIZONTAL if index == 2 else DC
-        # The mode that the luma has already stands for the diagonal one instead.
+        # The mode of luma, which has a shorter code, stands for the diagonal mode here.
         n[st.CHROMA_MODE] = DIAGONAL if mode == n[st.COLOCATED_MODE] and not matrix else mode
     else:
         n[st.CHROMA_MODE] = DERIVED_MIP if matrix else n[st.COLOCATED_MODE]
@@ -167,7 +181,10 @@ def intra_chroma(w: Work) -> None:
 
 @compiled
 def colocated_mode(w: Work) -> int:
-    """lumaIntraPredMode (clause 8.4.3): of this unit, or where trees are separate of the luma at its centre."""
+    """Derive lumaIntraPredMode (clause 8.4.3).
+
+    It is the mode of this unit or, with separate trees, of the luma block at its centre.
+    """
     n = w.n
     if n[st.TREE] == st.SINGLE:
         return PLANAR if n[st.MIP_FLAG] else n[st.INTRA_MODE]
@@ -179,7 +196,10 @@ def colocated_mode(w: Work) -> int:
 
 @compiled
 def cclm_enabled(w: Work) -> bool:
-    """CclmEnabled (clause 7.4.12.5): with separate trees, only where luma is split as far as chroma at 64x64."""
+    """Derive CclmEnabled (clause 7.4.12.5).
+
+    With separate trees CCLM requires that within 64x64 samples luma is split as far as chroma.
+    """
     n = w.n
     if not n[st.CCLM]:
         return False

@@ -1,4 +1,4 @@
-"""Compilation of the loops that go over bins."""
+"""Compilation with numba of functions that loop over bins or samples."""
 
 import contextlib
 import hashlib
@@ -15,25 +15,25 @@ from numba.core import event
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
-"""False where the environment variable NUMBA_DISABLE_JIT=1 leaves all functions plain Python."""
-
+"""False if the environment variable NUMBA_DISABLE_JIT=1 leaves all functions plain Python."""
 
 _log = logging.getLogger(__name__)
 
 
 def compiled(function: Function) -> Function:
-    """`function` compiled by numba for compiled functions to call: a wrapper for Python would take a third longer.
+    """Compile a function that only other compiled functions call.
 
-    The environment variable NUMBA_DISABLE_JIT=1 leaves it plain Python, to debug; NUMBA_BOUNDSCHECK=1 checks indices.
+    It has no wrapper for calls from Python, which would lengthen its compilation by a third. The environment variable
+    NUMBA_DISABLE_JIT=1 leaves the function plain Python for debugging; NUMBA_BOUNDSCHECK=1 checks array indices.
     """
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast(Function, numba.njit(**options)(function))
 
 
 def compiled_entry(function: Function) -> Function:
-    """`function` compiled for Python to call, and kept on disk with all that it calls where numba finds a folder.
+    """Compile a function that Python calls; it releases the global interpreter lock.
 
-    It lets other threads run meanwhile.
+    The compiled code is cached on disk together with that of all functions that it calls, if numba finds a folder.
     """
     try:
         fast = numba.njit(cache=True, nogil=True)(function)
@@ -42,47 +42,58 @@ def compiled_entry(function: Function) -> Function:
     return cast(Function, fast)
 
 
-class _Announcement(event.Listener):
-    """Says when numba begins to compile, which it does not where it finds on disk what it needs."""
+class _CompilationListener(event.Listener):
+    """Listener that logs a message when numba begins to compile.
+
+    If numba finds the compiled code in its cache, there is no event and no message.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.since: float | None = None
+        self.start: float | None = None
 
     def on_start(self, event: Any) -> None:
-        """Say it at the first function: all that it calls are compiled within."""
-        if self.since is None:
-            self.since = time.perf_counter()
+        """Log the message at the first function; the functions that it calls are compiled within it."""
+        if self.start is None:
+            self.start = time.perf_counter()
             _log.warning("codecnn: %s", self.text)
 
     def on_end(self, event: Any) -> None:
-        """Functions end within each other; the first of them when the call does."""
+        """Do nothing: functions end within each other, and `compiled_once` measures the whole."""
 
 
 @contextlib.contextmanager
 def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterator[None]:
-    """Around a call of a `compiled_entry`: of many processes that come to it first, one compiles and the others wait.
+    """Let only one process compile a function; other processes that call it at the same time wait for the cached code.
 
-    Those then read what the first has left on disk. Where nothing can be kept or locked, each compiles for itself.
-    Who compiles logs a warning, which by default goes to stderr: `what` it is, `about` how long it takes, and how long
-    it took.
+    The call of a `compiled_entry` stands within this context. If the code cannot be cached or the cache cannot be
+    locked, each process compiles for itself. The process that compiles logs two warnings, which by default go to
+    stderr: one at the beginning, one at the end with the time it took.
+
+    Args:
+        function: Function that `compiled_entry` returned.
+        what: Name of the function in the messages, e.g. "the reader of VVC slices".
+        about: Usual duration of the compilation in the messages, e.g. "a minute".
+
+    Yields:
+        Nothing.
     """
     name = function.__name__
     if not isinstance(function, numba.core.registry.CPUDispatcher) or function.signatures:
         yield
         return
     folder = function.stats.cache_path
-    said = _Announcement(f"compiling {what}, once on this machine: about {about}")
+    listener = _CompilationListener(f"compiling {what}, once on this machine: about {about}")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(event.install_listener("numba:compile", said))
+        stack.enter_context(event.install_listener("numba:compile", listener))
         if folder is not None:
             with contextlib.suppress(OSError, NotImplementedError):
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 stack.enter_context(FileLock(Path(folder) / f"{name}.lock"))
         yield
-    if said.since is not None:
-        kept = f"kept in {folder}" if folder else "which every process does: numba finds no folder to keep it in"
-        _log.warning("codecnn: compiled in %.0f s, %s", time.perf_counter() - said.since, kept)
+    if listener.start is not None:
+        cached = f"cached in {folder}" if folder else "not cached: numba finds no folder, so every process compiles"
+        _log.warning("codecnn: compiled in %.0f s, %s", time.perf_counter() - listener.start, cached)
 
 
 def _pointer(_context: Any, address: Any) -> Any:
@@ -93,13 +104,19 @@ def _pointer(_context: Any, address: Any) -> Any:
 
 
 pointer = cast(Callable[[int], Any], numba.extending.intrinsic(_pointer))
-"""In compiled functions, an address as the pointer that `numba.carray` takes."""
+"""Conversion, in compiled functions, of an address to the pointer that `numba.carray` takes."""
 
 
 def source_digest(*folders: Path) -> str:
-    """A hash of the sources of this package and of those in `folders`, for what is kept on disk to depend on.
+    """Compute a hash of Python sources, so that cached compiled code depends on all of them.
 
-    Numba looks at one file only.
+    Numba itself compares only the file that defines the cached function.
+
+    Args:
+        *folders: Folders whose .py files are hashed after those of this package.
+
+    Returns:
+        SHA-256 as a hexadecimal string.
     """
     digest = hashlib.sha256()
     for folder in (Path(__file__).parent, *folders):

@@ -1,7 +1,8 @@
-"""The log of slice data: what reconstruction needs of each coding unit, in decoding order, as one row of numbers.
+"""Log of parsed slice data: the syntax elements that reconstruction needs, in decoding order, as one row of numbers.
 
-A coding unit is UNIT_HEADER numbers (U_SIZE: how many all of it takes, ...), behind them its transform units:
-BLOCK_HEADER numbers (T_X, ...) and the levels of Y, Cb and Cr that are not zero, one number each, see `keep_level`.
+A coding unit is a header of UNIT_HEADER numbers (the first, U_SIZE, is the size of the whole unit) and its transform
+units. A transform unit is a header of BLOCK_HEADER numbers and the non-zero levels of Y, Cb and Cr, one number each,
+packed as in `keep_level`.
 """
 
 from codecnn.vvc import state as st
@@ -11,39 +12,47 @@ from codecnn.vvc.state import Work
 U_SIZE, U_X, U_Y, U_W, U_H, U_TREE, U_REGION, U_PRED_MODE, U_MODE, U_MIP, U_MIP_TRANSPOSED = range(11)
 U_ISP, U_MRL, U_BDPCM, U_BDPCM_C, U_MODE_C, U_COLOCATED_MODE, U_LFNST, U_MTS, U_QP, U_CHROMA_QP, U_UNITS = range(11, 22)
 U_ACT, U_VECTOR_X, U_VECTOR_Y, U_KERNEL_H, U_KERNEL_V = range(22, 27)
+
 UNIT_HEADER = 27
-"""Places in a coding unit, in luma samples: `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with
-CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` one more than cu_chroma_qp_offset_idx, `U_UNITS` the number of transform
-units, `U_ACT` cu_act_enabled_flag, `U_VECTOR_X` and `U_VECTOR_Y` the block vector of IBC, `U_KERNEL_H` and
-`U_KERNEL_V` the kernels of its luma's transforms. What follows in a palette unit are the samples of each component, row
-after row, -1 - palette_escape_val where that is coded."""
+"""Size of the header of a coding unit; the names above are positions in it.
+
+Positions and sizes are in luma samples. `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with
+CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` cu_chroma_qp_offset_idx + 1, `U_UNITS` the number of transform units,
+`U_ACT` cu_act_enabled_flag, `U_VECTOR_X` and `U_VECTOR_Y` the block vector of IBC, `U_KERNEL_H` and `U_KERNEL_V` the
+transform kernels of luma. In a palette unit the samples of each component follow row by row, -1 - palette_escape_val
+for an escape value.
+"""
 
 T_X, T_Y, T_W, T_H, T_CHROMA, T_CODED, T_JOINT, T_SKIP, T_LEVELS = range(9)
-BLOCK_HEADER = T_LEVELS + 3
-"""Places in a transform unit, in luma samples: `T_CHROMA` whether it has chroma, `T_CODED` and `T_SKIP` a bit each
-(coded, transform skip), `T_JOINT` of joint coding 2 if Cb is coded, 1 if Cr is, 3 if both are; from `T_LEVELS` on the
-numbers of levels of Y, Cb and Cr."""
 
-LOG_OF_A_CTU = 1 << 18
-"""More than a CTU of 128x128 takes: 3 * 16,384 levels, 2,048 coding units and as many transform units."""
+BLOCK_HEADER = T_LEVELS + 3
+"""Size of the header of a transform unit; the names above are positions in it.
+
+Positions and sizes are in luma samples. `T_CHROMA` is 1 if the unit has chroma; `T_CODED` and `T_SKIP` have one bit for
+each component (coded, transform skip); `T_JOINT` is, for joint coding of chroma, 2 if Cb is coded, 1 if Cr is, 3 if
+both are. The numbers of levels of Y, Cb and Cr stand from `T_LEVELS` on.
+"""
+
+CTU_LOG_SIZE = 1 << 18
+"""Upper bound of the log of a CTU of 128x128: 3 * 16,384 levels, 2,048 coding units and as many transform units."""
 
 DERIVED_MIP = 70
-"""U_MODE_C where chroma is predicted by the same matrix as its luma: derived mode of 4:4:4 in one tree."""
+"""U_MODE_C if chroma uses the same MIP matrix as luma: derived mode of 4:4:4 in a single tree."""
 
 LEVEL_SHIFT = 11
-POSITION_MASK = 1023
+"""Bits of a packed level below the level itself, see `keep_level`."""
 
 
 @compiled
 def begin_unit(w: Work) -> None:
-    """Leave room for what is known of the coding unit when it ends."""
+    """Reserve the header of the current coding unit, which `end_unit` fills in."""
     w.n[st.UNIT_AT] = w.n[st.LOG]
     w.n[st.LOG] += UNIT_HEADER
 
 
 @compiled
 def end_unit(w: Work) -> None:
-    """Fill in the header of the coding unit at hand."""
+    """Fill in the header of the current coding unit."""
     n = w.n
     unit = n[n[st.UNIT_AT] :]
     unit[U_SIZE] = n[st.LOG] - n[st.UNIT_AT]
@@ -65,7 +74,21 @@ def end_unit(w: Work) -> None:
 def begin_transform_unit(
     w: Work, x: int, y: int, width: int, height: int, has_chroma: bool, coded: int, joint: int
 ) -> int:
-    """Begin a transform unit with what is known before its residual: where in the log it lies."""
+    """Append the header of a transform unit, except for the results of its residual.
+
+    Args:
+        w: State of the parser.
+        x: Column of its first luma sample.
+        y: Row of its first luma sample.
+        width: Width in luma samples.
+        height: Height in luma samples.
+        has_chroma: The unit has chroma blocks.
+        coded: Coded block flags, one bit for each component.
+        joint: tu_joint_cbcr_residual_flag.
+
+    Returns:
+        Position of the header in `Work.n`.
+    """
     n = w.n
     at: int = n[st.LOG]
     n[st.LOG] += BLOCK_HEADER
@@ -78,17 +101,29 @@ def begin_transform_unit(
 
 
 @compiled
-def note_block(w: Work, unit: int, component: int, skip: int, levels: int) -> None:
-    """What a component of the transform unit at `unit` of the log has: transform_skip_flag, and how many levels."""
+def keep_block(w: Work, unit: int, component: int, skip: int, levels: int) -> None:
+    """Store the results of one component in the header of a transform unit.
+
+    Args:
+        w: State of the parser.
+        unit: Position of the header.
+        component: 0 Y, 1 Cb, 2 Cr.
+        skip: transform_skip_flag.
+        levels: Number of levels.
+    """
     w.n[unit + T_SKIP] |= skip << component
     w.n[unit + T_LEVELS + component] = levels
 
 
 @compiled
 def keep_level(w: Work, at: int, level: int, odd: int) -> None:
-    """Append the level at place `at` of the planes of levels: level, then one bit, then y and x in five bits each.
+    """Append one level, packed as the level, one bit `odd`, and y and x in five bits each.
 
-    The bit `odd` says that dependent quantization had the quantizer of odd multiples (QState > 1).
+    Args:
+        w: State of the parser.
+        at: Position in the planes of levels.
+        level: The level; FAULT_LEVEL is set if it is out of range.
+        odd: 1 if dependent quantization used the quantizer of odd multiples (QState > 1).
     """
     n = w.n
     if abs(level) > 1 << n[st.TRANSFORM_RANGE]:
@@ -101,7 +136,15 @@ def keep_level(w: Work, at: int, level: int, odd: int) -> None:
 
 @compiled
 def keep_palette(w: Work, first: int, last: int, width: int, height: int) -> None:
-    """Append the samples of a palette unit of width x height samples of its component `first`."""
+    """Append the samples of a palette unit.
+
+    Args:
+        w: State of the parser.
+        first: First component.
+        last: Last component + 1.
+        width: Width in samples of the first component.
+        height: Height in samples of the first component.
+    """
     n = w.n
     size = n[st.PALETTE_SIZE]
     for component in range(first, last):

@@ -1,4 +1,4 @@
-"""Loop filter parameters of a CTU: SAO, ALF and cross-component ALF (H.266 clauses 7.3.11.2 and 7.3.11.3)."""
+"""Parameters of the in-loop filters of a CTU: SAO, ALF and cross-component ALF (H.266 clauses 7.3.11.2, 7.3.11.3)."""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
@@ -9,7 +9,7 @@ from codecnn.vvc.state import CtbMaps, Work
 
 @compiled
 def sao(w: Work) -> None:
-    """sao(): parsed and passed over."""
+    """Parse the SAO syntax of the current CTU; the values are not kept."""
     n = w.n
     if not (n[st.SAO_LUMA] or n[st.SAO_CHROMA]):
         return
@@ -27,15 +27,15 @@ def sao(w: Work) -> None:
 
 @compiled
 def sao_type(w: Work) -> int:
-    """sao_type_idx_luma or sao_type_idx_chroma: 0 off, 1 band, 2 edge."""
+    """Decode sao_type_idx_luma or sao_type_idx_chroma: 0 off, 1 band offset, 2 edge offset."""
     if not decode_bin(w, c.SAO_TYPE_IDX):
         return 0
     return 1 + decode_bypass(w)
 
 
 @compiled
-def sao_offsets(w: Work, kind: int, own_class: bool) -> None:
-    """Offsets of one colour component; Cr takes its edge class from Cb."""
+def sao_offsets(w: Work, kind: int, has_class: bool) -> None:
+    """Parse the offsets of one component; `has_class` is False for Cr, which takes its edge class from Cb."""
     if kind == 0:
         return
     top = (1 << (min(w.n[st.BIT_DEPTH], 10) - 5)) - 1
@@ -45,13 +45,13 @@ def sao_offsets(w: Work, kind: int, own_class: bool) -> None:
             signs += 1
     if kind == 1:
         decode_bypass_bits(w, signs + 5)  # the signs, then sao_band_position
-    elif own_class:
+    elif has_class:
         decode_bypass_bits(w, 2)
 
 
 @compiled
 def alf_context(w: Work, ctbs: CtbMaps, plane: int, x: int, y: int) -> int:
-    """How many of the CTUs to the left and above use what `plane` tells (clause 9.3.4.2.2)."""
+    """Count the CTUs to the left and above whose value in `plane` is not 0 (clause 9.3.4.2.2)."""
     inc = 0
     if w.n[st.LEFT_AVAILABLE] and ctbs[plane, y, x - 1]:
         inc += 1
@@ -62,7 +62,14 @@ def alf_context(w: Work, ctbs: CtbMaps, plane: int, x: int, y: int) -> int:
 
 @compiled
 def alf(w: Work, ctbs: CtbMaps, x: int, y: int) -> None:
-    """The ALF and CC-ALF syntax of the CTU in column `x` and row `y`."""
+    """Parse the ALF and CC-ALF syntax of a CTU.
+
+    Args:
+        w: State of the parser.
+        ctbs: Maps of the picture in CTUs, shape (CTB_MAPS, rows, columns), int32.
+        x: Column of the CTU.
+        y: Row of the CTU.
+    """
     n = w.n
     if n[st.ALF]:
         used = decode_bin(w, c.ALF_CTB_FLAG + alf_context(w, ctbs, st.CTB_ALF, x, y))
@@ -92,7 +99,7 @@ def alf(w: Work, ctbs: CtbMaps, x: int, y: int) -> None:
 
 @compiled
 def alf_luma_filter(w: Work) -> None:
-    """Which luma filter set: of the APS or one of the 16 fixed ones."""
+    """Parse the index of the luma filter set: one of an APS or one of the 16 fixed ones."""
     sets = w.n[st.ALF_APS_LUMA]
     if sets > 0 and decode_bin(w, c.ALF_USE_APS_FLAG):
         if sets > 1:

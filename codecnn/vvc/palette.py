@@ -1,20 +1,20 @@
-"""Palette coding units (H.266 clauses 7.3.11.6 and 7.4.12.6): a list of colours and an index of it for each sample."""
+"""Palette coding units (H.266 clauses 7.3.11.6 and 7.4.12.6): a list of colours and an index for each sample."""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
 from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_binary
 from codecnn.vvc.jit import compiled
 from codecnn.vvc.log import keep_palette
-from codecnn.vvc.quantization import decode_chroma_qp_offset, decode_qp_delta
 from codecnn.vvc.state import Work
+from codecnn.vvc.transform import decode_chroma_qp_offset, decode_qp_delta
 
 _SUBSET = 16
-"""Samples of which flags, indices and escape values come together."""
+"""Samples whose flags, indices and escape values stand together in the stream."""
 
 
 @compiled
 def exp_golomb(w: Work, order: int) -> int:
-    """Exp-Golomb of k-th order in bypass bins (clause 9.3.3.5), cut off where damage makes it endless."""
+    """Decode a k-th order Exp-Golomb value in bypass bins (clause 9.3.3.5); the length is limited in damaged data."""
     value = 0
     while order < 24 and decode_bypass(w):
         value += 1 << order
@@ -24,7 +24,7 @@ def exp_golomb(w: Work, order: int) -> int:
 
 @compiled
 def palette_unit(w: Work) -> None:
-    """palette_coding() of the coding unit at hand: its palette, then indices and escape values."""
+    """Parse palette_coding() of the current coding unit: its palette, then indices and escape values."""
     n = w.n
     first = 1 if n[st.TREE] == st.DUAL_CHROMA else 0
     last = 1 if n[st.TREE] == st.DUAL_LUMA else 3 if n[st.CHROMA] else 1
@@ -50,7 +50,17 @@ def palette_unit(w: Work) -> None:
 
 @compiled
 def palette_entries(w: Work, first: int, last: int, local: bool) -> int:
-    """CurrentPaletteEntries: those of the predictor that are used again, and new ones; how many they are."""
+    """Parse CurrentPaletteEntries: reused entries of the predictor, then new entries.
+
+    Args:
+        w: State of the parser.
+        first: First component.
+        last: Last component + 1.
+        local: The unit belongs to a local dual tree.
+
+    Returns:
+        Number of entries, or 0 with FAULT_PALETTE set.
+    """
     n = w.n
     most = 31 if n[st.TREE] == st.SINGLE else 15
     predicted = n[st.PREDICTOR_SIZE + first]
@@ -76,7 +86,7 @@ def palette_entries(w: Work, first: int, last: int, local: bool) -> int:
         return 0
     for component in range(3):
         for i in range(size, size + new):
-            # Luma of a local tree leaves grey behind for the units that have all components.
+            # Components that a tree does not have are grey in the predictor of units that have all components.
             value = 1 << (n[st.BIT_DEPTH] - 1)
             if first <= component < last:
                 value = decode_bypass_bits(w, n[st.BIT_DEPTH])
@@ -87,7 +97,10 @@ def palette_entries(w: Work, first: int, last: int, local: bool) -> int:
 
 @compiled
 def palette_indices(w: Work, first: int, last: int, width: int, height: int, symbols: int, transposed: bool) -> None:
-    """PaletteIndexMap and PaletteEscapeVal of the unit, along rows, or columns if transposed, there and back again."""
+    """Parse PaletteIndexMap and PaletteEscapeVal of the unit.
+
+    The traverse scan runs along rows, or columns if `transposed`, in alternating direction.
+    """
     n = w.n
     size = n[st.PALETTE_SIZE]
     total = width * height
@@ -96,7 +109,7 @@ def palette_indices(w: Work, first: int, last: int, width: int, height: int, sym
     copying = False
     for start in range(0, total, _SUBSET):
         stop = min(total, start + _SUBSET)
-        # First which samples go on as the one before them does, then indices, then escape values.
+        # First the flags that samples continue the run of the sample before, then indices, then escape values.
         begins = 0
         for place in range(start, stop):
             at = place_at(place, line, transposed)
@@ -134,7 +147,7 @@ def palette_indices(w: Work, first: int, last: int, width: int, height: int, sym
 
 @compiled
 def place_at(place: int, line: int, transposed: bool) -> int:
-    """Where a place of the traverse scan (clause 6.5.8) lies in maps of 64 columns."""
+    """Return the position of place `place` of the traverse scan (clause 6.5.8) in maps of 64 columns."""
     row, column = place // line, place % line
     if row & 1:
         column = line - 1 - column
@@ -143,7 +156,10 @@ def place_at(place: int, line: int, transposed: bool) -> int:
 
 @compiled
 def has_sample(w: Work, first: int, component: int, at: int) -> bool:
-    """Whether `component` of a unit that begins with component `first` has a sample at this place of its maps."""
+    """Return True if `component` has a sample at position `at` of the maps.
+
+    A unit that begins with chroma (`first` 1) has maps in chroma samples.
+    """
     n = w.n
     if component == 0 or first:
         return True
@@ -152,7 +168,10 @@ def has_sample(w: Work, first: int, component: int, at: int) -> bool:
 
 @compiled
 def palette_index(w: Work, place: int, line: int, transposed: bool, symbols: int) -> int:
-    """palette_idx_idc, which leaves out what the sample before or above has, as that would have been copied."""
+    """Decode palette_idx_idc.
+
+    The code omits the index of the previous sample or of the sample above, which would have been copied.
+    """
     n = w.n
     if place == 0:
         return truncated_binary(w, symbols - 1)
@@ -166,7 +185,10 @@ def palette_index(w: Work, place: int, line: int, transposed: bool, symbols: int
 
 @compiled
 def update_predictor(w: Work, first: int, last: int, local: bool) -> None:
-    """The palette, then what of the predictor was not used again, is the next predictor (clause 7.4.12.6)."""
+    """Update the palette predictor (clause 7.4.12.6).
+
+    The new predictor holds the palette, then the entries of the old predictor that were not reused.
+    """
     n = w.n
     most = 63 if n[st.TREE] == st.SINGLE or local else 31
     size = n[st.PALETTE_SIZE]

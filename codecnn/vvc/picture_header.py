@@ -1,22 +1,26 @@
-"""Picture headers (H.266 clauses 7.3.2.8 and 7.4.3.8)."""
+"""Picture headers (H.266 clauses 7.3.2.8 and 7.4.3.8), and elements that they share with slice headers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codecnn.vvc.bits import Bits, SyntaxStructure
+from codecnn.vvc.bitstream import Bits, SyntaxStructure
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import NO_REF_PICS, read_ref_pic_lists
 from codecnn.vvc.sps import PartitionConstraints, SequenceParameterSet, read_virtual_boundaries
 
 Weights = tuple[tuple[bool, ...], tuple[bool, ...]]
-"""Whether the luma or chroma of each entry of L0 and of L1 is weighted."""
+"""Flags of the entries of L0 and of L1 whose luma or chroma prediction is weighted."""
 
 NO_WEIGHTS: Weights = ((), ())
+"""No entry is weighted."""
 
 
 @dataclass(frozen=True)
 class AlfSelection:
-    """The ALF elements that picture and slice headers share, there prefixed by ph_ or sh_; unused ids are None."""
+    """ALF elements that picture and slice headers share, named without their prefix ph_ or sh_.
+
+    The id of a parameter set is None if it is not used.
+    """
 
     alf_enabled_flag: bool = False
     num_alf_aps_ids_luma: int = 0
@@ -28,9 +32,21 @@ class AlfSelection:
 
 
 class PictureHeader(SyntaxStructure):
-    """picture_header_structure(), of a NAL unit of its own or at the start of a slice header (`in_slice`).
+    """Picture header, picture_header_structure().
 
-    `parameter_sets` gives the SPS and PPS for a ph_pic_parameter_set_id; all that follows the id depends on them.
+    Attributes:
+        in_slice: The structure is part of a slice header instead of a NAL unit.
+        sps: Active SPS.
+        pps: Active PPS.
+        alf: ALF elements.
+        ref_pic_lists: L0 and L1 if the picture header holds them.
+        weights: Weighted entries of L0 and L1 if the picture header holds the weights.
+        virtual_boundaries: Virtual boundaries of the picture.
+        intra_luma: Partition constraints of I slices, of luma if trees are separate.
+        intra_chroma: Partition constraints of chroma in I slices.
+        inter: Partition constraints of P and B slices.
+        intra_subdivs: CuQpDeltaSubdiv and CuChromaQpOffsetSubdiv of I slices.
+        inter_subdivs: The same of P and B slices.
     """
 
     def __init__(
@@ -39,6 +55,13 @@ class PictureHeader(SyntaxStructure):
         parameter_sets: Callable[[int], tuple[SequenceParameterSet, PictureParameterSet]],
         in_slice: bool,
     ) -> None:
+        """Read a picture header.
+
+        Args:
+            r: Reader at ph_gdr_or_irap_pic_flag.
+            parameter_sets: Function that returns the SPS and PPS for a ph_pic_parameter_set_id.
+            in_slice: The structure is part of a slice header.
+        """
         self.in_slice = in_slice
         gdr_or_irap = r.flag()
         self.ph_non_ref_pic_flag = r.flag()
@@ -82,14 +105,14 @@ class PictureHeader(SyntaxStructure):
         self.freeze()
 
     def _read_partition(self, r: Bits, intra_slice_allowed: bool) -> None:
-        """Partition constraints, and how far below the CTU QPs may change, of intra and inter slices."""
+        """Read partition constraints and the depths down to which QPs change, for intra and inter slices."""
         sps = self.sps
         override = sps.sps_partition_constraints_override_enabled_flag and r.flag()
         self.intra_luma, self.intra_chroma, self.inter = sps.intra_luma, sps.intra_chroma, sps.inter
         self.intra_subdivs = self.inter_subdivs = (0, 0)
         if intra_slice_allowed:
             if override:
-                # Unlike in the SPS, log2_diff_max_bt is bounded by 64 samples here where trees are separate.
+                # With separate trees log2_diff_max_bt is limited to 64 samples here, but not in the SPS.
                 separate = sps.sps_qtbtt_dual_tree_intra_flag
                 self.intra_luma = sps.read_constraints(r, chroma=separate)
                 self.intra_chroma = sps.read_constraints(r, chroma=True) if separate else self.intra_luma
@@ -100,7 +123,7 @@ class PictureHeader(SyntaxStructure):
             self.inter_subdivs = self._read_subdivs(r, self.inter)
 
     def _read_subdivs(self, r: Bits, constraints: PartitionConstraints) -> tuple[int, int]:
-        """CuQpDeltaSubdiv and CuChromaQpOffsetSubdiv of one kind of slice."""
+        """Read CuQpDeltaSubdiv and CuChromaQpOffsetSubdiv of one kind of slice."""
         top = 2 * (self.sps.ctb_log2_size_y - constraints.log2_min_qt + constraints.max_mtt_depth)
         luma = r.ue("ph_cu_qp_delta_subdiv", top) if self.pps.pps_cu_qp_delta_enabled_flag else 0
         chroma = self.pps.pps_cu_chroma_qp_offset_list_enabled_flag
@@ -125,9 +148,14 @@ class PictureHeader(SyntaxStructure):
 
 
 def read_deblocking(r: Bits, pps: PictureParameterSet) -> bool:
-    """What follows deblocking_params_present_flag in picture and slice headers: whether the filter is off.
+    """Read the elements after deblocking_params_present_flag of a picture or slice header.
 
-    A filter the PPS has off is on here.
+    Args:
+        r: Reader after the flag.
+        pps: Active PPS. If it disables the filter, the header enables it.
+
+    Returns:
+        True if the deblocking filter is disabled.
     """
     disabled = not pps.pps_deblocking_filter_disabled_flag and r.flag()
     if not disabled:
@@ -136,7 +164,7 @@ def read_deblocking(r: Bits, pps: PictureParameterSet) -> bool:
 
 
 def read_alf(r: Bits, sps: SequenceParameterSet) -> AlfSelection:
-    """The ALF part that picture and slice headers share."""
+    """Read the ALF elements that picture and slice headers share."""
     if not r.flag():
         return AlfSelection()
     luma_ids = r.u(3)
@@ -157,9 +185,17 @@ def read_alf(r: Bits, sps: SequenceParameterSet) -> AlfSelection:
 def read_pred_weight_table(
     r: Bits, sps: SequenceParameterSet, pps: PictureParameterSet, entries: list[int], active: list[int] | None
 ) -> Weights:
-    """pred_weight_table() (clause 7.3.8) for lists of `entries` pictures.
+    """Read pred_weight_table() (clause 7.3.8) of a picture or slice header.
 
-    `active`, the numbers of entries in use, is None in a picture header, which states how many have weights instead.
+    Args:
+        r: Reader at luma_log2_weight_denom.
+        sps: Active SPS.
+        pps: Active PPS.
+        entries: Number of entries of L0 and of L1.
+        active: Number of active entries of each list; None in a picture header, which states the number of weights.
+
+    Returns:
+        For each entry of L0 and of L1: luma or chroma is weighted.
     """
     chroma = sps.sps_chroma_format_idc != 0
     denominator = r.ue("luma_log2_weight_denom", 7)

@@ -1,12 +1,12 @@
-"""The pictures of a byte stream: parameter sets activated, picture order counts (H.266 clauses 7.4.2.4 and 8.3.1)."""
+"""Pictures of a byte stream: active parameter sets, headers, picture order counts (H.266 clauses 7.4.2.4, 8.3.1)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from codecnn.errors import FormatError, UnsupportedError
-from codecnn.vvc import nal
+from codecnn.vvc import bitstream
 from codecnn.vvc.aps import AlfFilters, read_alf_aps
-from codecnn.vvc.bits import Bits
+from codecnn.vvc.bitstream import Bits
 from codecnn.vvc.picture_header import PictureHeader
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import list_pocs
@@ -15,10 +15,17 @@ from codecnn.vvc.sps import SequenceParameterSet
 
 
 class Slice(NamedTuple):
-    """One slice: its headers, its RBSP and where in it (bytes) the slice data begins, the ALF parameter sets by id.
+    """One slice: its headers and its data.
 
-    `others` are the RBSPs of the parameter sets of LMCS and scaling lists by type (`aps.LMCS_APS`) and id. `references`
-    are (is long-term, POC) of the active entries of L0 and L1.
+    Attributes:
+        header: Slice header.
+        picture_header: Picture header.
+        poc: POC of the picture.
+        rbsp: Payload of the NAL unit.
+        start: Byte position of the slice data in `rbsp`.
+        filters: ALF parameter sets by id.
+        references: (is long-term, POC) of the active entries of L0 and L1.
+        parameter_sets: Payloads of the LMCS and scaling list parameter sets by type (`aps.LMCS_APS`) and id.
     """
 
     header: SliceHeader
@@ -28,13 +35,20 @@ class Slice(NamedTuple):
     start: int
     filters: dict[int, AlfFilters]
     references: list[list[tuple[bool, int]]]
-    others: dict[tuple[int, int], bytes]
+    parameter_sets: dict[tuple[int, int], bytes]
 
 
 class Picture(NamedTuple):
-    """One picture in decoding order. `cvs` counts coded video sequences; POCs are unique only within one.
+    """One picture.
 
-    `output` tells whether a decoder shows it: not where its header says so.
+    Attributes:
+        poc: Picture order count, unique within a coded video sequence.
+        cvs: Number of the coded video sequence in the stream, from 0.
+        temporal_id: TemporalId.
+        output: ph_pic_output_flag: a decoder outputs the picture.
+        sps: Active SPS.
+        pps: Active PPS.
+        slices: Slices in decoding order.
     """
 
     poc: int
@@ -47,12 +61,12 @@ class Picture(NamedTuple):
 
     @property
     def is_intra(self) -> bool:
-        """Whether all its slices are I slices."""
+        """True if all slices are I slices."""
         return all(part.header.slice_type == "I" for part in self.slices)
 
 
 class _Reader:
-    """What carries over from one NAL unit to the next."""
+    """State that carries over from one NAL unit to the next."""
 
     def __init__(self) -> None:
         self.sps: dict[int, SequenceParameterSet] = {}
@@ -60,7 +74,7 @@ class _Reader:
         self.pps_rbsp: dict[int, bytes] = {}
         self.pps: dict[int, PictureParameterSet] = {}
         self.filters: dict[int, AlfFilters] = {}
-        self.others: dict[tuple[int, int], bytes] = {}
+        self.aps: dict[tuple[int, int], bytes] = {}
         self.header: PictureHeader | None = None
         self.picture: Picture | None = None
         self.sequence_ended = True
@@ -70,7 +84,7 @@ class _Reader:
         self.decoded: list[int] = []
 
     def parameter_sets(self, number: int) -> tuple[SequenceParameterSet, PictureParameterSet]:
-        """The SPS and PPS for a ph_pic_parameter_set_id; the PPS is read when it is first asked for."""
+        """Return the SPS and PPS for a ph_pic_parameter_set_id; a PPS is parsed at its first use."""
         if number not in self.pps:
             if number not in self.pps_rbsp:
                 raise FormatError(f"there is no PPS {number}")
@@ -84,14 +98,23 @@ class _Reader:
 
 
 def read_pictures(stream: bytes) -> Iterator[Picture]:
-    """The pictures of an Annex B byte stream in decoding order, their headers read and their slice data not.
+    """Read the headers of all pictures of a byte stream; slice data is not parsed.
 
-    Leading pictures that refer to what precedes the stream (RASL behind the first CRA) are left out, as decoders do.
-    Raises FormatError for damage, UnsupportedError for a tool that this reader does not know; both name the picture.
+    Leading pictures that refer to pictures before the stream (RASL after the first CRA) are left out, as in decoders.
+
+    Args:
+        stream: The whole Annex B byte stream.
+
+    Yields:
+        The pictures in decoding order.
+
+    Raises:
+        FormatError: The stream is damaged; the message names the picture.
+        UnsupportedError: The stream uses a tool that this parser does not support; the message names the picture.
     """
     state = _Reader()
     count = 0
-    for unit in nal.nal_units(stream):
+    for unit in bitstream.nal_units(stream):
         try:
             done = _unit(state, unit)
         except FormatError as error:
@@ -102,33 +125,33 @@ def read_pictures(stream: bytes) -> Iterator[Picture]:
     if state.picture is not None:
         yield state.picture
     elif count == 0:
-        raise FormatError("there are no pictures in it")
+        raise FormatError("it has no pictures")
 
 
-def _unit(state: _Reader, unit: nal.NalUnit) -> Picture | None:
-    """Take one NAL unit in; the picture that ended before it, if one did."""
+def _unit(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
+    """Process one NAL unit; return the picture that ended before it, if any."""
     if unit.layer:
-        raise UnsupportedError(f"it has a layer {unit.layer}, and codecnn reads streams of one layer")
-    ends_picture = unit.type in (nal.SPS, nal.PPS, nal.PH, nal.EOS, nal.EOB)
+        raise UnsupportedError(f"it has a layer {unit.layer}, but codecnn reads only streams of one layer")
+    ends_picture = unit.type in (bitstream.SPS, bitstream.PPS, bitstream.PH, bitstream.EOS, bitstream.EOB)
     done = _end_picture(state) if ends_picture else None
-    if unit.type == nal.SPS:
+    if unit.type == bitstream.SPS:
         _take_sps(state, unit.rbsp)
-    elif unit.type == nal.PPS:
+    elif unit.type == bitstream.PPS:
         number = Bits(unit.rbsp).u(6)
         state.pps_rbsp[number] = unit.rbsp
         state.pps.pop(number, None)
-    elif unit.type in (nal.PREFIX_APS, nal.SUFFIX_APS):
-        found = read_alf_aps(unit.rbsp)
-        if found is not None:
-            state.filters = {**state.filters, found[0]: found[1]}
+    elif unit.type in (bitstream.PREFIX_APS, bitstream.SUFFIX_APS):
+        alf = read_alf_aps(unit.rbsp)
+        if alf is not None:
+            state.filters = {**state.filters, alf[0]: alf[1]}
         else:
             r = Bits(unit.rbsp)
-            state.others = {**state.others, (r.u(3), r.u(5)): unit.rbsp}
-    elif unit.type == nal.PH:
+            state.aps = {**state.aps, (r.u(3), r.u(5)): unit.rbsp}
+    elif unit.type == bitstream.PH:
         state.header = PictureHeader(Bits(unit.rbsp), state.parameter_sets, in_slice=False)
-    elif unit.type in (nal.EOS, nal.EOB):
+    elif unit.type in (bitstream.EOS, bitstream.EOB):
         state.sequence_ended = True
-    elif unit.type in nal.SLICES:
+    elif unit.type in bitstream.SLICES:
         done = _slice(state, unit)
     return done
 
@@ -143,11 +166,11 @@ def _take_sps(state: _Reader, rbsp: bytes) -> None:
     number = sps.sps_seq_parameter_set_id
     if state.sps_rbsp.get(number) != rbsp:
         state.sps[number], state.sps_rbsp[number] = sps, rbsp
-        # Every PPS was read by the SPS it then had.
+        # Each PPS was parsed with the SPS that was active then.
         state.pps.clear()
 
 
-def _slice(state: _Reader, unit: nal.NalUnit) -> Picture | None:
+def _slice(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
     r = Bits(unit.rbsp)
     done = None
     if r.flag():
@@ -164,26 +187,26 @@ def _slice(state: _Reader, unit: nal.NalUnit) -> Picture | None:
     log2_lsb = h.sps.log2_max_pic_order_cnt_lsb
     references = [list_pocs(entries, poc, log2_lsb, state.decoded) for entries in s.ref_pic_lists]
     references = [entries[:active] for entries, active in zip(references, s.num_ref_idx_active, strict=True)]
-    state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references, state.others))
+    state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references, state.aps))
     return done
 
 
-def _start_picture(state: _Reader, unit: nal.NalUnit, h: PictureHeader) -> bool:
-    """Begin a picture at its first slice (clause 8.3.1); False for one that cannot be decoded."""
-    idr = unit.type in (nal.IDR_W_RADL, nal.IDR_N_LP)
-    starts = idr or (state.sequence_ended and unit.type in (nal.CRA, nal.GDR))
+def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> bool:
+    """Begin a picture at its first slice (clause 8.3.1); return False if it cannot be decoded."""
+    idr = unit.type in (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
+    starts = idr or (state.sequence_ended and unit.type in (bitstream.CRA, bitstream.GDR))
     if state.sequence_ended and not starts:
-        raise FormatError("the stream does not begin with an IRAP or GDR picture")
-    if idr or unit.type == nal.CRA:
+        raise FormatError("the sequence does not begin with an IRAP or GDR picture")
+    if idr or unit.type == bitstream.CRA:
         state.skip_leading = starts and not idr
-    if unit.type == nal.RASL and state.skip_leading:
+    if unit.type == bitstream.RASL and state.skip_leading:
         return False
     if starts:
         state.cvs += 1
         state.sequence_ended = False
         state.decoded = []
     poc = _poc(state, h, starts)
-    if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (nal.RASL, nal.RADL):
+    if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
     state.decoded.append(poc)
     state.picture = Picture(poc, state.cvs, unit.temporal_id, h.ph_pic_output_flag, h.sps, h.pps, [])
@@ -191,7 +214,11 @@ def _start_picture(state: _Reader, unit: nal.NalUnit, h: PictureHeader) -> bool:
 
 
 def _poc(state: _Reader, h: PictureHeader, starts: bool) -> int:
-    """PicOrderCntVal: the LSB from the header, the MSB too or by nearness to the previous picture of TemporalId 0."""
+    """Derive PicOrderCntVal.
+
+    The LSBs stand in the header. The MSBs stand there too, or follow from the previous picture of TemporalId 0, to
+    which the POC is as near as possible.
+    """
     size = 1 << h.sps.log2_max_pic_order_cnt_lsb
     lsb = h.ph_pic_order_cnt_lsb
     if h.ph_poc_msb_cycle_val is not None:

@@ -1,15 +1,17 @@
 """Picture parameter sets (H.266 clauses 7.3.2.5 and 7.4.3.5)."""
 
 from codecnn.errors import FormatError, UnsupportedError
-from codecnn.vvc.bits import Bits, SyntaxStructure
+from codecnn.vvc.bitstream import Bits, SyntaxStructure
 from codecnn.vvc.sps import SequenceParameterSet, read_window
 from codecnn.vvc.tiles import read_tile_grid
 
 
 class PictureParameterSet(SyntaxStructure):
-    """pic_parameter_set_rbsp(), its tiles and slices in CTUs.
+    """Picture parameter set, pic_parameter_set_rbsp(); `tiles` holds its tiles and slices in CTUs.
 
-    Raises FormatError for damage, and by name for what this reader does not know.
+    Raises:
+        FormatError: The data is damaged.
+        UnsupportedError: A tool is used that this parser does not support; the message names it.
     """
 
     def __init__(self, rbsp: bytes, sps: SequenceParameterSet) -> None:
@@ -22,7 +24,7 @@ class PictureParameterSet(SyntaxStructure):
         height = self.pps_pic_height_in_luma_samples = r.ue("pps_pic_height_in_luma_samples", full_size[1])
         unit = max(8, 1 << sps.min_cb_log2_size_y)
         if not width or not height or width % unit or height % unit:
-            raise FormatError(f"a picture of {width}x{height} is not made of whole blocks of {unit}")
+            raise FormatError(f"the picture size {width}x{height} is not a multiple of {unit}")
         window = read_window(r, width, height)
         self.conformance_window = sps.conformance_window if (width, height) == full_size else window
         if r.flag():
@@ -34,7 +36,7 @@ class PictureParameterSet(SyntaxStructure):
         count = len(sps.subpictures)
         if r.flag():
             if partitioned and r.ue("pps_num_subpics_minus1", 999) + 1 != count:
-                raise FormatError(f"PPS and SPS differ in the number of subpictures, which is {count} in the SPS")
+                raise FormatError(f"the PPS has another number of subpictures than the SPS, which has {count}")
             length = r.ue("pps_subpic_id_len_minus1", 15) + 1
             self.subpic_ids = tuple(r.u(length) for _ in range(count))
         self.tiles = read_tile_grid(r, width, height, sps.ctb_log2_size_y, partitioned, sps.subpictures)
@@ -56,7 +58,7 @@ class PictureParameterSet(SyntaxStructure):
         self.pps_picture_header_extension_present_flag = r.flag()
         self.pps_slice_header_extension_present_flag = r.flag()
         if r.flag():
-            raise UnsupportedError("it has a PPS extension of a later version, which codecnn does not read")
+            raise UnsupportedError("it has a PPS extension of a later version of H.266, which codecnn does not support")
         self.freeze()
 
     def _read_qp(self, r: Bits, sps: SequenceParameterSet) -> None:
@@ -94,6 +96,9 @@ class PictureParameterSet(SyntaxStructure):
             self.skip_deblocking_offsets(r)
 
     def skip_deblocking_offsets(self, r: Bits) -> None:
-        """Beta and tC offsets, of PPS, picture or slice header: of luma and, where the PPS has its own, of chroma."""
+        """Skip the beta and tC offsets in a PPS, picture header or slice header.
+
+        They are those of luma and, if pps_chroma_tool_offsets_present_flag is set, of Cb and Cr.
+        """
         for _ in range(6 if self.pps_chroma_tool_offsets_present_flag else 2):
             r.se("deblocking_offset_div2", -12, 12)

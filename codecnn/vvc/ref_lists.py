@@ -1,17 +1,23 @@
-"""Reference picture lists (H.266 clauses 7.3.9, 7.4.10 and 8.3.2): which pictures a slice refers to, by POC."""
+"""Reference picture lists (H.266 clauses 7.3.9, 7.4.10 and 8.3.2): the POCs of the pictures that a slice refers to."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from codecnn.errors import FormatError
-from codecnn.vvc.bits import Bits
+from codecnn.vvc.bitstream import Bits
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.sps import SequenceParameterSet
 
 
 class RefPic(NamedTuple):
-    """An entry of L0 or L1: a short-term picture by its POC difference, a long-term one by the LSB of its POC and,
-    where the header gives them, the MSB cycles that it lies back."""
+    """An entry of L0 or L1.
+
+    Attributes:
+        long_term: The entry is a long-term reference picture.
+        value: POC difference of a short-term picture; LSBs of the POC of a long-term one.
+        msb_cycles: POC MSB cycles between a long-term picture and the current one, None if the header does not state
+            them.
+    """
 
     long_term: bool
     value: int
@@ -22,24 +28,37 @@ RefPicLists = tuple[tuple[RefPic, ...], tuple[RefPic, ...]]
 """L0 and L1."""
 
 NO_REF_PICS: RefPicLists = ((), ())
+"""Two empty lists."""
 
 
 def read_ref_pic_lists(r: Bits, sps: SequenceParameterSet, pps: PictureParameterSet) -> RefPicLists:
-    """ref_pic_lists(): each list by its number among those of the SPS, or in full."""
+    """Read ref_pic_lists() of a picture or slice header (clauses 7.3.9 and 7.4.10).
+
+    Args:
+        r: Reader at rpl_sps_flag of the first list.
+        sps: Active SPS, whose lists a header may refer to.
+        pps: Active PPS.
+
+    Returns:
+        L0 and L1.
+
+    Raises:
+        FormatError: A list index is out of range, or the data is damaged.
+    """
     lists: list[tuple[RefPic, ...]] = []
     from_sps, index = False, 0
     for i in range(2):
         count = len(sps.ref_pic_lists[i])
-        own = i == 0 or pps.pps_rpl1_idx_present_flag
+        has_flag = i == 0 or pps.pps_rpl1_idx_present_flag
         if count == 0:
             from_sps = False
-        elif own:
+        elif has_flag:
             from_sps = r.flag()
         if from_sps:
-            if own:
+            if has_flag:
                 index = r.u((count - 1).bit_length())
             if index >= count:
-                raise FormatError(f"rpl_idx is {index}, of {count} lists")
+                raise FormatError(f"rpl_idx is {index}, but there are {count} lists")
             listed = sps.ref_pic_lists[i][index]
         else:
             listed = sps.read_ref_pic_list_struct(r, in_sps=False)
@@ -58,10 +77,20 @@ def read_ref_pic_lists(r: Bits, sps: SequenceParameterSet, pps: PictureParameter
 
 
 def list_pocs(entries: Sequence[RefPic], poc: int, log2_lsb: int, decoded: Sequence[int]) -> list[tuple[bool, int]]:
-    """(is long-term, POC) of every entry of one list, for a picture at `poc` (clause 8.3.2).
+    """Derive the pictures of one reference list (clause 8.3.2).
 
-    A long-term picture named by its LSB alone is looked for in `decoded`, the POCs decoded so far; raises FormatError
-    where it is not there.
+    Args:
+        entries: The list.
+        poc: POC of the current picture.
+        log2_lsb: log2 of MaxPicOrderCntLsb.
+        decoded: POCs of the pictures decoded so far, in which a long-term picture is searched if only its LSBs are
+            stated.
+
+    Returns:
+        (is long-term, POC) of each entry.
+
+    Raises:
+        FormatError: A long-term picture is not among the decoded ones.
     """
     pocs = []
     for long_term, value, cycles in entries:
@@ -70,8 +99,8 @@ def list_pocs(entries: Sequence[RefPic], poc: int, log2_lsb: int, decoded: Seque
         elif cycles is not None:
             pocs.append((True, poc - (cycles << log2_lsb) - (poc & ((1 << log2_lsb) - 1)) + value))
         else:
-            match = [other for other in decoded if other & ((1 << log2_lsb) - 1) == value]
+            match = [decoded_poc for decoded_poc in decoded if decoded_poc & ((1 << log2_lsb) - 1) == value]
             if not match:
-                raise FormatError(f"a long-term reference picture of POC LSB {value} is not there")
+                raise FormatError(f"there is no long-term reference picture of POC LSB {value}")
             pocs.append((True, match[-1]))
     return pocs

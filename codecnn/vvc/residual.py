@@ -1,8 +1,9 @@
 """Residual coding of a transform block (H.266 clauses 7.3.11.11 and 9.3.4.2.6 to 9.3.4.2.9).
 
-Levels (quantized coefficients) are coded in sub-blocks of mostly 4x4 from the last significant one back to the DC,
-along diagonals, because the large ones gather at low frequencies: those already read, to the right and below, tell how
-large the next may be, which both contexts and Rice parameters follow. No bin depends on signs, which go to the log.
+Levels (quantized coefficients) are coded in sub-blocks of mostly 4x4, from the last significant one back to the DC
+along diagonals, because the large levels lie at low frequencies. The levels already read, to the right and below,
+indicate how large the next one may be; contexts and Rice parameters depend on them. No bin depends on signs, which go
+to the log.
 """
 
 from codecnn.vvc import contexts as c
@@ -14,16 +15,19 @@ from codecnn.vvc.scans import SCAN, SCAN_INDEX
 from codecnn.vvc.state import Work
 
 PASS1 = st.LEVELS
+"""Planes of levels: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
 LEVEL = st.LEVELS + st.LEVEL_PLANE
+
 GT2 = SIGN = st.LEVELS + 2 * st.LEVEL_PLANE
 """Planes of levels: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
 
 _LAST_OFFSETS = (0, 0, 0, 3, 6, 10, 15)
+"""Context offset of last_sig_coeff_x_prefix for luma by log2 of the block size (clause 9.3.4.2.4)."""
 
 
 @compiled
 def clear_levels(w: Work, width: int, height: int) -> None:
-    """Zero the levels and sub-block flags of a block of `width` x `height` coefficients and its border."""
+    """Zero the levels and sub-block flags of a block of `width` x `height` coefficients with its border."""
     n = w.n
     for row in range(height + 3):
         first = st.LEVELS + row * st.LEVEL_STRIDE
@@ -34,7 +38,10 @@ def clear_levels(w: Work, width: int, height: int) -> None:
 
 @compiled
 def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
-    """log2SbW of a block of coefficients 2^log2_w x 2^log2_h; that of its height with the arguments swapped."""
+    """Return log2SbW of a block of 2^log2_w x 2^log2_h coefficients.
+
+    With the arguments swapped it is log2SbH.
+    """
     if log2_w + log2_h > 3:
         if log2_w < 2:
             return log2_w
@@ -45,7 +52,18 @@ def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
 
 @compiled
 def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bool) -> int:
-    """last_sig_coeff_x_prefix or _y_prefix (clause 9.3.4.2.4): unary, one context for every 2^shift bins."""
+    """Decode last_sig_coeff_x_prefix or last_sig_coeff_y_prefix in unary (clause 9.3.4.2.4).
+
+    Args:
+        w: State of the parser.
+        table: First context variable of the element.
+        log2_size: log2 of the block's width or height.
+        log2_coded: log2 of the columns or rows that may have coefficients.
+        chroma: The block is one of chroma.
+
+    Returns:
+        The prefix.
+    """
     top = 2 * log2_coded - 1
     if chroma:
         offset, shift = 20, min((1 << log2_size) >> 3, 2)
@@ -59,7 +77,7 @@ def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bo
 
 @compiled
 def last_position(w: Work, prefix: int) -> int:
-    """LastSignificantCoeffX or Y from its prefix, and a suffix where it has one (clause 7.4.12.11)."""
+    """Derive LastSignificantCoeffX or Y from its prefix and, if there is one, a suffix (clause 7.4.12.11)."""
     if prefix <= 3:
         return prefix
     bits = (prefix >> 1) - 1
@@ -68,9 +86,10 @@ def last_position(w: Work, prefix: int) -> int:
 
 @compiled
 def local_sum(w: Work, plane: int, at: int) -> int:
-    """The sum over the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2).
+    """Sum the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2).
 
-    They come earlier in the reversed scan. The border of zeros in the planes of levels stands in for the block's edges.
+    They come earlier in the reversed scan. The planes of levels have a border of zeros for neighbours outside the
+    block.
     """
     n = w.n
     right, below = plane + at + 1, plane + at + st.LEVEL_STRIDE
@@ -80,7 +99,7 @@ def local_sum(w: Work, plane: int, at: int) -> int:
 
 @compiled
 def local_count(w: Work, at: int) -> int:
-    """The number of the neighbours of `local_sum` that are significant in the first pass (locNumSig)."""
+    """Count the neighbours of `local_sum` that are significant in the first pass (locNumSig)."""
     n = w.n
     right, below = PASS1 + at + 1, PASS1 + at + st.LEVEL_STRIDE
     count: int = min(n[right], 1) + min(n[right + 1], 1) + min(n[below], 1) + min(n[below + 1], 1)
@@ -90,16 +109,24 @@ def local_count(w: Work, at: int) -> int:
 
 @compiled
 def rice_parameter(w: Work, at: int, base: int) -> int:
-    """cRiceParam for abs_remainder (base 4) and dec_abs_level (base 0) (clause 9.3.3.2, table 128).
+    """Derive cRiceParam (clause 9.3.3.2, table 128) from the neighbouring levels.
 
-    Near large levels the fixed part of the code is longer, near small ones the unary part ends soon. `base`, 20 of
-    abs_remainder and 0 of dec_abs_level, takes off what the first pass has coded of the five neighbours.
+    A larger parameter lengthens the fixed part of the code and shortens the unary part.
+
+    Args:
+        w: State of the parser.
+        at: Position in the planes of levels.
+        base: Amount that the first pass has coded of the five neighbours: n[RICE_BASE] for abs_remainder, 0 for
+            dec_abs_level.
+
+    Returns:
+        The Rice parameter.
     """
     n = w.n
     total = local_sum(w, LEVEL, at)
     shift = 0
     if n[st.PERSISTENT_RICE]:
-        total += beyond(w, at) * n[st.HIST_VALUE]
+        total += count_outside(w, at) * n[st.HIST_VALUE]
     if n[st.RRC_RICE]:
         # ShiftLevel of the range extensions.
         shift = 2 * (int(total >= 32) + int(total >= 128) + int(total >= 512) + int(total >= 2048))
@@ -109,8 +136,8 @@ def rice_parameter(w: Work, at: int, base: int) -> int:
 
 
 @compiled
-def beyond(w: Work, at: int) -> int:
-    """How many of the neighbours of `local_sum` clause 9.3.3.2 counts as beyond the block's right and lower edges."""
+def count_outside(w: Work, at: int) -> int:
+    """Count the neighbours of `local_sum` that clause 9.3.3.2 regards as outside the block."""
     n = w.n
     right = n[st.TB_WIDTH] - at % st.LEVEL_STRIDE
     below = n[st.TB_HEIGHT] - at // st.LEVEL_STRIDE
@@ -119,8 +146,14 @@ def beyond(w: Work, at: int) -> int:
 
 
 @compiled
-def note_remainder(w: Work, remainder: int, more: int) -> None:
-    """Let the first abs_remainder (`more` 2) or dec_abs_level (0) of a block that is not 0 change StatCoeff."""
+def update_statistics(w: Work, remainder: int, more: int) -> None:
+    """Update StatCoeff with the first non-zero remainder of a block.
+
+    Args:
+        w: State of the parser.
+        remainder: abs_remainder or dec_abs_level.
+        more: 2 for abs_remainder, 0 for dec_abs_level.
+    """
     n = w.n
     if n[st.HIST_NEW] and remainder > 0:
         n[st.HIST_NEW] = 0
@@ -133,7 +166,10 @@ def note_remainder(w: Work, remainder: int, more: int) -> None:
 
 @compiled
 def decode_remainder(w: Work, rice: int) -> int:
-    """abs_remainder or dec_abs_level (clause 9.3.3.11); levels have 16 bits but with extended precision."""
+    """Decode abs_remainder or dec_abs_level (clause 9.3.3.11).
+
+    Levels have 16 bits, more with extended precision.
+    """
     prefix = truncated_unary(w, 6)
     if prefix < 6:
         return (prefix << rice) + decode_bypass_bits(w, rice)
@@ -143,32 +179,43 @@ def decode_remainder(w: Work, rice: int) -> int:
 
 @compiled
 def next_state(state: int, parity: int) -> int:
-    """QStateTransTable (clause 7.4.12.11), packed four bits a state, two for each parity.
+    """Look up QStateTransTable (clause 7.4.12.11), packed in four bits for each state, two for each parity.
 
-    Dependent quantization has two quantizers, and the parities of the levels so far choose: states 0 and 1 have the
-    even multiples of the step, 2 and 3 the odd ones and zero, where significance is another matter and has contexts of
-    its own.
+    Dependent quantization has two quantizers, and the parities of the levels so far choose between them. States 0 and 1
+    use the even multiples of the step, 2 and 3 the odd multiples and zero; the probability that a level is significant
+    differs between them, so that they have separate contexts.
     """
     return (32040 >> ((state << 2) + (parity << 1))) & 3
 
 
 @compiled
 def budget_of_block(log2_w: int, log2_h: int) -> int:
-    """RemCcbs (clause 7.3.11.11): 7/4 context coded bins a coefficient at most; the rest is read in bypass."""
+    """Return RemCcbs (clause 7.3.11.11), the largest number of context coded bins of a block.
+
+    It is 7/4 for each coefficient; all further bins are bypass bins.
+    """
     return ((1 << (log2_w + log2_h)) * 7) >> 2
 
 
 @compiled
 def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, transform_skip: bool) -> None:
-    """residual_coding(): parse one block of colour `component` of 2^log2_width x 2^log2_height samples."""
+    """Parse the levels of one transform block (clause 7.3.11.11).
+
+    Args:
+        w: State of the parser.
+        log2_width: log2 of the width in samples.
+        log2_height: log2 of the height in samples.
+        component: 0 Y, 1 Cb, 2 Cr.
+        transform_skip: transform_skip_flag of the block.
+    """
     n = w.n
     chroma = component > 0
-    # Beyond 32 all is zero, and beyond 16 where MTS with a sub-block transform keeps no more.
+    # Coefficients beyond 32 are zero, and beyond 16 if MTS is used in a sub-block transform.
     log2_w, log2_h = min(log2_width, 5), min(log2_height, 5)
     if n[st.MTS] and n[st.SBT_FLAG] and not chroma and log2_width < 6 and log2_height < 6:
         log2_w = 4 if log2_width == 5 else log2_w
         log2_h = 4 if log2_height == 5 else log2_h
-    # Both prefixes come before both suffixes: context coded bins first, then bypass bins together.
+    # Both prefixes precede both suffixes, so that context coded bins come before bypass bins.
     prefix_x = prefix_y = 0
     if log2_w > 0:
         prefix_x = last_prefix(w, c.LAST_SIG_COEFF_X_PREFIX, log2_width, log2_w, chroma)
@@ -184,8 +231,8 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
     inside = ((last_y & ((1 << log2_sh) - 1)) << log2_sw) + (last_x & ((1 << log2_sw) - 1))
     last_scan = SCAN_INDEX[log2_sw, log2_sh, inside]
 
-    # What lfnst_idx and mts_idx depend on, which follow the residual (clause 7.3.11.5): a secondary transform has
-    # nothing to do where only a DC is, and leaves zeros behind its first 16 (for 4x4 and 8x8, 8) coefficients.
+    # Conditions of lfnst_idx and mts_idx, which follow the residual (clause 7.3.11.5): a secondary transform is not
+    # used for a DC alone, and it has no coefficients after the first 16 (for 4x4 and 8x8, 8).
     large = log2_width >= 2 and log2_height >= 2
     if last_sub_block == 0 and large and not transform_skip and last_scan > 0:
         n[st.LFNST_DC_ONLY] = 0
@@ -205,13 +252,13 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
         coded = 1
         infer_dc = False
         if 0 < i < last_sub_block:
-            beside = n[st.CODED + at + 1] | n[st.CODED + at + st.CODED_STRIDE]
-            coded = decode_bin(w, c.SB_CODED_FLAG + beside + 2 * chroma)
+            neighbours = n[st.CODED + at + 1] | n[st.CODED + at + st.CODED_STRIDE]
+            coded = decode_bin(w, c.SB_CODED_FLAG + neighbours + 2 * chroma)
             infer_dc = True
         n[st.CODED + at] = coded
         if not coded:
             continue
-        # MTS keeps 16x16 coefficients (MtsZeroOutSigCoeffFlag): further out it cannot have been used.
+        # MTS keeps 16x16 coefficients (MtsZeroOutSigCoeffFlag), so a level further out excludes it.
         if (xs > 3 or ys > 3) and not chroma:
             n[st.MTS_ZERO_OUT] = 0
         first = last_scan if i == last_sub_block else (1 << (log2_sw + log2_sh)) - 1
@@ -232,17 +279,25 @@ def sub_block(
     infer_dc: bool,
     chroma: bool,
 ) -> None:
-    """The three passes over one coded sub-block, from the coefficient at place `first` of its scan down.
+    """Parse one coded sub-block in three passes.
 
-    It begins at `origin` in the planes of levels, where x + y of the block is `diagonal0`. `has_last`: `first` is the
-    last significant coefficient. `infer_dc`: sb_coded_flag was read, so it is not all zero.
+    Args:
+        w: State of the parser.
+        origin: Position of the sub-block in the planes of levels.
+        diagonal0: x + y of its first coefficient in the block.
+        log2_sw: log2 of its width.
+        log2_sh: log2 of its height.
+        first: Place in the scan to start from, down to 0.
+        has_last: The coefficient at `first` is the last significant one of the block.
+        infer_dc: sb_coded_flag was decoded, so that not all levels are zero.
+        chroma: The block is one of chroma.
     """
     n = w.n
     dep_quant = n[st.DEP_QUANT]
     budget, state = n[st.BUDGET], n[st.QSTATE]
     first_state = state
-    # First pass, context coded: significance, greater than 1, parity, greater than 3; four bins a level at most, so it
-    # ends where fewer are left of the budget.
+    # First pass, context coded: significance, greater than 1, parity, greater than 3. These are at most four bins for
+    # each level, so the pass ends when fewer remain of the budget.
     place = first
     while place >= 0 and budget >= 4:
         x, y = SCAN[log2_sw, log2_sh, place, 0], SCAN[log2_sw, log2_sh, place, 1]
@@ -262,7 +317,7 @@ def sub_block(
         if dep_quant:
             state = next_state(state, level & 1)
         place -= 1
-    # Second pass: what the first has left over of its levels, in bypass and in steps of 2, since the parity is known.
+    # Second pass: remainders of the levels of the first pass, in bypass bins and in steps of 2, as the parity is known.
     end_of_pass1 = place
     highest, lowest, count = -1, 0, 0
     for place in range(first, end_of_pass1, -1):
@@ -270,20 +325,20 @@ def sub_block(
         level = n[PASS1 + at]
         if n[GT2 + at]:
             remainder = decode_remainder(w, rice_parameter(w, at, n[st.RICE_BASE]))
-            note_remainder(w, remainder, 2)
+            update_statistics(w, remainder, 2)
             level += 2 * remainder
         n[LEVEL + at] = level
         if level:
             highest = place if highest < 0 else highest
             lowest = place
             count += 1
-    # Third pass: whole levels in bypass. The shortest code is not that of 0 where 0 is unlikely: ZeroPos (9.3.3.2) says
-    # which value means 0, and those below it move up by one.
+    # Third pass: whole levels in bypass bins. Where 0 is unlikely it does not have the shortest code: ZeroPos (9.3.3.2)
+    # is the value that means 0, and the values below it mean levels greater by one.
     for place in range(end_of_pass1, -1, -1):
         at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         rice = rice_parameter(w, at, 0)
         level = decode_remainder(w, rice)
-        note_remainder(w, level, 0)
+        update_statistics(w, level, 0)
         zero = (1 if state < 2 else 2) << rice
         level = 0 if level == zero else level + (level < zero)
         n[LEVEL + at] = level
@@ -293,7 +348,7 @@ def sub_block(
             count += 1
         if dep_quant:
             state = next_state(state, level & 1)
-    # Sign data hiding: in a sub-block whose levels lie far apart, the parity of their sum tells the sign of the last.
+    # Sign data hiding: in a sub-block whose levels lie far apart, the parity of their sum is the sign of the last one.
     if w.n[st.SIGN_HIDING] and highest - lowest > 3:
         count -= 1
     signs = decode_bypass_bits(w, count)
@@ -313,9 +368,17 @@ def keep_sub_block(
     signs: int,
     count: int,
 ) -> None:
-    """Put the levels of a sub-block into the log, by `signs` of the first `count` (clause 7.4.12.11: TransCoeffLevel).
+    """Append the levels of a sub-block with their signs to the log (clause 7.4.12.11: TransCoeffLevel).
 
-    `state` is that of dependent quantization at the place `first`.
+    Args:
+        w: State of the parser.
+        origin: Position of the sub-block in the planes of levels.
+        log2_sw: log2 of its width.
+        log2_sh: log2 of its height.
+        first: Place in the scan to start from.
+        state: State of dependent quantization at `first`.
+        signs: coeff_sign_flag of the levels, the first in the most significant bit.
+        count: Number of signs.
     """
     n = w.n
     total = 0
@@ -325,7 +388,7 @@ def keep_sub_block(
         if level:
             total += level
             count -= 1
-            # The last sign, if it is hidden, is in the parity of the sum.
+            # A hidden last sign is the parity of the sum.
             negative = (signs >> count) & 1 if count >= 0 else total & 1
             keep_level(w, at, -level if negative else level, state >> 1)
         if n[st.DEP_QUANT]:
@@ -334,7 +397,7 @@ def keep_sub_block(
 
 @compiled
 def significance_context(w: Work, at: int, diagonal: int, chroma: bool, state: int) -> int:
-    """ctxInc of sig_coeff_flag (clause 9.3.4.2.8)."""
+    """Derive ctxInc of sig_coeff_flag (clause 9.3.4.2.8)."""
     base = min((local_sum(w, PASS1, at) + 1) >> 1, 3)
     if chroma:
         return 36 + 8 * max(0, state - 1) + base + (4 if diagonal < 2 else 0)
@@ -343,9 +406,10 @@ def significance_context(w: Work, at: int, diagonal: int, chroma: bool, state: i
 
 @compiled
 def greater_flags(w: Work, at: int, diagonal: int, chroma: bool, is_last: bool) -> tuple[int, int]:
-    """abs_level_gtx_flag and par_level_flag of a significant level: AbsLevelPass1 and the number of bins.
+    """Decode abs_level_gtx_flag and par_level_flag of a significant level with the ctxInc of clause 9.3.4.2.9.
 
-    Their ctxInc is that of clause 9.3.4.2.9.
+    Returns:
+        AbsLevelPass1 and the number of bins.
     """
     if is_last:
         inc = 21 if chroma else 0

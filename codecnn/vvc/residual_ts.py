@@ -20,11 +20,18 @@ from codecnn.vvc.state import Work
 
 @compiled
 def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
-    """residual_ts_coding(): parse one transform-skip block of 2^log2_w x 2^log2_h (at most 32x32) samples."""
+    """Parse the levels of one transform-skip block (clause 7.3.11.12).
+
+    Args:
+        w: State of the parser.
+        log2_w: log2 of the width in samples, at most 5.
+        log2_h: log2 of the height in samples, at most 5.
+        bdpcm: The block uses BDPCM.
+    """
     log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
     log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
-    # A residual in samples has no low frequencies to gather at: the scan runs forwards, there is no last position, and
-    # contexts look to the left and above.
+    # Residuals of samples are not concentrated at low frequencies: the scan runs forwards, there is no last position,
+    # and contexts depend on the neighbours to the left and above.
     last_sub_block = (1 << (log2_nx + log2_ny)) - 1
     n = w.n
     clear_levels(w, 1 << log2_w, 1 << log2_h)
@@ -46,7 +53,7 @@ def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
 
 @compiled
 def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) -> None:
-    """The three passes over one coded sub-block of a transform-skip block, which begins at `origin`."""
+    """Parse one coded sub-block of a transform-skip block, which begins at `origin`, in three passes."""
     n = w.n
     budget = n[st.BUDGET]
     last = (1 << (log2_sw + log2_sh)) - 1
@@ -104,7 +111,7 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
             if level:
                 negative = decode_bypass(w) == 1
         if level and not bdpcm and place < end_of_pass1:
-            # The greater neighbour is the likeliest level, and has the shortest code (clause 7.3.11.12).
+            # The greater neighbour is the likeliest level and has the shortest code (clause 7.3.11.12).
             likely = max(n[LEVEL + at - 1], n[LEVEL + at - st.LEVEL_STRIDE])
             level = likely if level == 1 and likely > 0 else level - (level <= likely)
         n[LEVEL + at] = level
@@ -115,7 +122,7 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
 
 @compiled
 def sign_context(left: int, above: int, bdpcm: bool) -> int:
-    """ctxInc of coeff_sign_flag (clause 9.3.4.2.10) from the signs beside, -1, 0 or 1."""
+    """Derive ctxInc of coeff_sign_flag (clause 9.3.4.2.10) from the neighbouring signs, -1, 0 or 1."""
     inc = 3 if bdpcm else 0
     if left == -above:
         return inc

@@ -1,14 +1,17 @@
-"""The up-right diagonal scan (H.266 clause 6.5.2) of blocks of 2^a x 2^b positions, for sub-blocks and within them."""
+"""Up-right diagonal scan of sub-blocks and of the positions within them (H.266 clause 6.5.2)."""
 
 import numpy as np
 import numpy.typing as npt
 
 _LOG2_SIZES = 5
+"""Number of values of log2 of a width or height, 0 to 4."""
+
 _POSITIONS = 64
+"""Largest number of positions of a block."""
 
 
 def _diagonal(width: int, height: int) -> list[tuple[int, int]]:
-    """(x, y) along the diagonals from bottom left to top right."""
+    """List (x, y) along the diagonals from bottom left to top right."""
     return [
         (x, diagonal - x) for diagonal in range(width + height - 1) for x in range(width) if 0 <= diagonal - x < height
     ]
@@ -28,4 +31,7 @@ def _scans() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 SCAN, SCAN_INDEX = _scans()
-"""By log2 of width and height: SCAN[a, b, place] is (x, y), SCAN_INDEX[a, b, (y << a) + x] the place."""
+"""Up-right diagonal scan (clause 6.5.2) of a block of 2^a x 2^b positions.
+
+SCAN[a, b, place] is (x, y); SCAN_INDEX[a, b, (y << a) + x] is the place.
+"""

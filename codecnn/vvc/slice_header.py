@@ -1,23 +1,37 @@
 """Slice headers (H.266 clauses 7.3.7 and 7.4.8)."""
 
 from codecnn.errors import FormatError
-from codecnn.vvc.bits import Bits, SyntaxStructure
-from codecnn.vvc.nal import CRA, GDR, IDR_N_LP, IDR_W_RADL
+from codecnn.vvc.bitstream import CRA, GDR, IDR_N_LP, IDR_W_RADL, Bits, SyntaxStructure
 from codecnn.vvc.picture_header import NO_WEIGHTS, PictureHeader, read_alf, read_deblocking, read_pred_weight_table
 from codecnn.vvc.ref_lists import read_ref_pic_lists
 from codecnn.vvc.tiles import slice_parts, slices_of_subpictures
 
 SLICE_TYPES = ("B", "P", "I")
-"""By sh_slice_type (table 9)."""
+"""Slice types in the order of sh_slice_type (table 9)."""
 
 
 class SliceHeader(SyntaxStructure):
-    """slice_header() from behind its picture header `ph`; the reader then stands at the slice data.
+    """Slice header, slice_header() after the picture header.
 
-    `slice_type` is a letter of SLICE_TYPES, `parts` are the tiles of the slice as `tiles.slice_parts` gives them.
+    Attributes:
+        slice_type: A letter of SLICE_TYPES.
+        parts: Tiles of the slice, as `tiles.slice_parts` returns them.
+        ref_pic_lists: L0 and L1.
+        num_ref_idx_active: NumRefIdxActive of L0 and L1.
+        weights: Weighted entries of L0 and L1.
+        alf: ALF elements.
+        slice_qp_y: SliceQpY.
+        chroma_qp_offsets: Slice QP offsets of Cb, Cr and joint Cb-Cr.
     """
 
     def __init__(self, r: Bits, nal_type: int, ph: PictureHeader) -> None:
+        """Read a slice header; the reader then stands at the slice data.
+
+        Args:
+            r: Reader after the picture header or, if that is a NAL unit, after sh_picture_header_in_slice_header_flag.
+            nal_type: nal_unit_type of the slice.
+            ph: Picture header.
+        """
         sps, pps = ph.sps, ph.pps
         subpicture = 0
         if sps.subpic_id_len:
@@ -51,22 +65,22 @@ class SliceHeader(SyntaxStructure):
         self.sh_deblocking_filter_disabled_flag = ph.ph_deblocking_filter_disabled_flag
         if pps.pps_deblocking_filter_override_enabled_flag and not pps.pps_dbf_info_in_ph_flag and r.flag():
             self.sh_deblocking_filter_disabled_flag = read_deblocking(r, pps)
-        # Dependent quantization and sign hiding both use the parity of levels: one excludes the other.
+        # Dependent quantization and sign data hiding both use the parity of levels and exclude each other.
         dep_quant = self.sh_dep_quant_used_flag = sps.sps_dep_quant_enabled_flag and r.flag()
         hiding = self.sh_sign_data_hiding_used_flag = (
             sps.sps_sign_data_hiding_enabled_flag and not dep_quant and r.flag()
         )
         skip_possible = sps.sps_transform_skip_enabled_flag and not dep_quant and not hiding
         self.sh_ts_residual_coding_disabled_flag = skip_possible and r.flag()
-        rice_here = sps.sps_ts_residual_coding_rice_present_in_sh_flag and not self.sh_ts_residual_coding_disabled_flag
-        self.ts_residual_coding_rice = 1 + (r.u(3) if rice_here else 0)
+        has_rice = sps.sps_ts_residual_coding_rice_present_in_sh_flag and not self.sh_ts_residual_coding_disabled_flag
+        self.ts_residual_coding_rice = 1 + (r.u(3) if has_rice else 0)
         self.sh_reverse_last_sig_coeff_flag = sps.sps_reverse_last_sig_coeff_enabled_flag and r.flag()
         if pps.pps_slice_header_extension_present_flag:
             r.skip(8 * r.ue("sh_slice_header_extension_length", 256))
         wavefront = sps.sps_entropy_coding_sync_enabled_flag
         entry_points = sum(part.bottom - part.top if wavefront else 1 for part in self.parts) - 1
         if sps.sps_entry_point_offsets_present_flag and entry_points:
-            # Where substreams begin: only a parallel decoder needs it, as each also ends where the next begins.
+            # Entry points are needed for parallel decoding only: a substream begins where the one before it ends.
             r.skip((r.ue("sh_entry_offset_len_minus1", 31) + 1) * entry_points)
         r.byte_alignment()
         self.freeze()
@@ -74,19 +88,19 @@ class SliceHeader(SyntaxStructure):
     def _read_address(self, r: Bits, ph: PictureHeader, subpicture: int) -> None:
         grid = ph.pps.tiles
         tiles = grid.across * grid.down
-        own = slices_of_subpictures(grid, ph.sps.subpictures)[subpicture]
-        choices = tiles if grid.slices is None else len(own)
+        slices = slices_of_subpictures(grid, ph.sps.subpictures)[subpicture]
+        choices = tiles if grid.slices is None else len(slices)
         address = r.u((choices - 1).bit_length())
         if address >= choices:
-            raise FormatError(f"sh_slice_address is {address}, of {choices}")
+            raise FormatError(f"sh_slice_address is {address}, but there are {choices} addresses")
         r.skip(ph.sps.num_extra_sh_bits)
         count = 1
         if grid.slices is None and tiles - address > 1:
             count = r.ue("sh_num_tiles_in_slice_minus1", tiles - 1) + 1
-        self.parts = slice_parts(grid, address if grid.slices is None else own[address], count)
+        self.parts = slice_parts(grid, address if grid.slices is None else slices[address], count)
 
     def _read_active_references(self, r: Bits, ph: PictureHeader) -> None:
-        """NumRefIdxActive (clause 7.4.8): how many entries of L0 and L1 the slice uses."""
+        """Read NumRefIdxActive (clause 7.4.8): the number of entries of L0 and L1 that the slice uses."""
         lists = {"I": 0, "P": 1, "B": 2}[self.slice_type]
         counts = [len(entries) for entries in self.ref_pic_lists]
         override = True
@@ -99,7 +113,7 @@ class SliceHeader(SyntaxStructure):
             else:
                 active = r.ue("sh_num_ref_idx_active_minus1", 14) + 1 if counts[i] > 1 else 1
             if not 0 < active <= counts[i]:
-                raise FormatError(f"{active} reference pictures are used of {counts[i]} in list {i}")
+                raise FormatError(f"{active} reference pictures of list {i} are active, which has {counts[i]}")
             self.num_ref_idx_active[i] = active
 
     def _read_inter(self, r: Bits, ph: PictureHeader) -> None:
@@ -123,7 +137,7 @@ class SliceHeader(SyntaxStructure):
         lowest = -6 * (sps.bit_depth - 8)
         self.slice_qp_y = pps.init_qp + delta
         if not lowest <= self.slice_qp_y <= 63:
-            raise FormatError(f"the slice QP is {self.slice_qp_y}, beyond {lowest} to 63")
+            raise FormatError(f"the slice QP is {self.slice_qp_y}, not in {lowest} to 63")
         self.chroma_qp_offsets = (0, 0, 0)
         if pps.pps_slice_chroma_qp_offsets_present_flag:
             cb, cr = (r.se("sh_chroma_qp_offset", -12, 12) for _ in range(2))

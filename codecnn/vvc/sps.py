@@ -4,25 +4,31 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from codecnn.errors import FormatError, UnsupportedError
-from codecnn.vvc.bits import Bits, SyntaxStructure
-from codecnn.vvc.profile import skip_dpb_parameters, skip_profile_tier_level, skip_timing_hrd
-from codecnn.vvc.subpictures import Subpicture, read_subpictures
+from codecnn.vvc.bitstream import Bits, SyntaxStructure
+from codecnn.vvc.tiles import Subpicture, read_subpictures
 
 MAX_LUMA_SAMPLES = 80_216_064
-"""MaxLumaPs of level 6.3, the highest of table A.1; what is larger is taken for damage."""
+"""MaxLumaPs of level 6.3, the highest of table A.1; a larger picture is treated as damage."""
 
 MAX_SLICES = 1000
-"""MaxSlicesPerAu of level 6.3 (table A.1), the largest of any level."""
+"""MaxSlicesPerAu of level 6.3 (table A.1), the largest of all levels."""
 
 MAX_REF_ENTRIES = 29
-"""MaxDpbSize + 13 with MaxDpbSize 16, the bound on num_ref_entries."""
+"""Upper bound of num_ref_entries: MaxDpbSize + 13, where MaxDpbSize is 16."""
 
 CHROMA_FORMATS = ("400", "420", "422", "444")
-"""By sps_chroma_format_idc (table 2)."""
+"""Chroma formats in the order of sps_chroma_format_idc (table 2)."""
 
 
 class ConformanceWindow(NamedTuple):
-    """What a decoder crops from a picture, in chroma units: SubWidthC or SubHeightC luma samples each."""
+    """Margins that a decoder crops from a picture.
+
+    Attributes:
+        left: Columns cropped on the left, in units of SubWidthC luma samples.
+        right: Columns cropped on the right, in the same unit.
+        top: Rows cropped at the top, in units of SubHeightC luma samples.
+        bottom: Rows cropped at the bottom, in the same unit.
+    """
 
     left: int = 0
     right: int = 0
@@ -31,8 +37,14 @@ class ConformanceWindow(NamedTuple):
 
 
 class PartitionConstraints(NamedTuple):
-    """How far blocks are split (clause 7.4.3.4): log2 of the smallest quadtree leaf, the largest depth of the
-    multi-type tree below one, and log2 of the largest blocks that binary and ternary splits take."""
+    """Limits of the block partition (clause 7.4.3.4).
+
+    Attributes:
+        log2_min_qt: log2 of the smallest quadtree leaf in luma samples.
+        max_mtt_depth: Largest depth of the multi-type tree below a quadtree leaf.
+        log2_max_bt: log2 of the largest block that a binary split divides.
+        log2_max_tt: log2 of the largest block that a ternary split divides.
+    """
 
     log2_min_qt: int
     max_mtt_depth: int
@@ -41,19 +53,24 @@ class PartitionConstraints(NamedTuple):
 
 
 VirtualBoundaries = tuple[tuple[int, ...], tuple[int, ...]]
-"""Columns and rows of luma samples before which no loop filter reaches across."""
+"""Columns and rows of luma samples across whose left or upper edge no in-loop filter reaches."""
 
 NO_BOUNDARIES: VirtualBoundaries = ((), ())
 
 RefPicListStruct = tuple[tuple[bool, int | None], ...]
-"""ref_pic_list_struct() (clause 7.3.10): entries as (is long-term, POC difference or LSB of the POC).
+"""ref_pic_list_struct() (clause 7.3.10): entries (is long-term, POC difference or LSBs of the POC).
 
-The LSB of a long-term entry is None where it stands in the picture or slice header (ltrp_in_header_flag).
+The LSBs of a long-term entry are None if the picture or slice header holds them (ltrp_in_header_flag).
 """
 
 
 class SequenceParameterSet(SyntaxStructure):
-    """seq_parameter_set_rbsp(). Raises FormatError for damage, and by name for what this reader does not know."""
+    """Sequence parameter set, seq_parameter_set_rbsp().
+
+    Raises:
+        FormatError: The data is damaged.
+        UnsupportedError: A tool is used that this parser does not support; the message names it.
+    """
 
     def __init__(self, rbsp: bytes) -> None:
         r = Bits(rbsp)
@@ -63,7 +80,7 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_chroma_format_idc = r.u(2)
         self.ctb_log2_size_y = r.u(2) + 5
         if self.ctb_log2_size_y > 7:
-            raise FormatError("sps_log2_ctu_size_minus5 is 3, a size without meaning")
+            raise FormatError("sps_log2_ctu_size_minus5 is 3, which is reserved")
         self.log2_sub_width_c = int(self.sps_chroma_format_idc in (1, 2))
         self.log2_sub_height_c = int(self.sps_chroma_format_idc == 1)
         ptl_dpb_hrd_params_present = r.flag()
@@ -75,7 +92,7 @@ class SequenceParameterSet(SyntaxStructure):
         width = self.sps_pic_width_max_in_luma_samples = r.ue("sps_pic_width_max_in_luma_samples", 2**16 - 1)
         height = self.sps_pic_height_max_in_luma_samples = r.ue("sps_pic_height_max_in_luma_samples", 2**16 - 1)
         if not 0 < width * height <= MAX_LUMA_SAMPLES:
-            raise FormatError(f"pictures of {width}x{height} are beyond every level")
+            raise FormatError(f"pictures of {width}x{height} exceed the limit of every level")
         self.conformance_window = read_window(r, width, height)
         self._read_subpictures(r)
         self.bit_depth = r.ue("sps_bitdepth_minus8", 8) + 8
@@ -90,7 +107,7 @@ class SequenceParameterSet(SyntaxStructure):
         self.num_extra_ph_bits = sum(r.flag() for _ in range(8 * r.u(2)))
         self.num_extra_sh_bits = sum(r.flag() for _ in range(8 * r.u(2)))
         if ptl_dpb_hrd_params_present:
-            skip_dpb_parameters(r, sublayers, every=sublayers > 1 and r.flag())
+            skip_dpb_parameters(r, sublayers, all_sublayers=sublayers > 1 and r.flag())
         self._read_partition_constraints(r)
         self._read_transform_tools(r)
         self._read_filters(r)
@@ -129,7 +146,15 @@ class SequenceParameterSet(SyntaxStructure):
         self.inter = self.read_constraints(r, chroma=False)
 
     def read_constraints(self, r: Bits, chroma: bool) -> PartitionConstraints:
-        """One set of partition constraints, of the SPS itself or of a picture header."""
+        """Read one set of partition constraints of the SPS or a picture header.
+
+        Args:
+            r: Reader at the first element, log2_diff_min_qt_min_cb.
+            chroma: The constraints are those of a separate chroma tree.
+
+        Returns:
+            The constraints.
+        """
         top = min(6, self.ctb_log2_size_y)
         min_qt = self.min_cb_log2_size_y + r.ue("log2_diff_min_qt_min_cb", top - self.min_cb_log2_size_y)
         depth = r.ue("max_mtt_hierarchy_depth", 2 * (self.ctb_log2_size_y - self.min_cb_log2_size_y))
@@ -170,7 +195,7 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_weighted_bipred_flag = r.flag()
         self.sps_long_term_ref_pics_flag = r.flag()
         if self.sps_video_parameter_set_id > 0 and r.flag():
-            raise UnsupportedError("it predicts between layers, which codecnn does not read")
+            raise UnsupportedError("it uses inter-layer prediction, which codecnn does not support")
         self.sps_idr_rpl_present_flag = r.flag()
         rpl1_same_as_rpl0 = r.flag()
         lists = [
@@ -180,7 +205,15 @@ class SequenceParameterSet(SyntaxStructure):
         self.ref_pic_lists = (tuple(lists[0]), tuple(lists[-1]))
 
     def read_ref_pic_list_struct(self, r: Bits, in_sps: bool) -> RefPicListStruct:
-        """ref_pic_list_struct(), of the SPS itself or of a picture or slice header."""
+        """Read ref_pic_list_struct() of the SPS or of a picture or slice header (clauses 7.3.10 and 7.4.11).
+
+        Args:
+            r: Reader at num_ref_entries.
+            in_sps: The structure is part of the SPS.
+
+        Returns:
+            The entries of the list.
+        """
         count = r.ue("num_ref_entries", MAX_REF_ENTRIES)
         long_term = self.sps_long_term_ref_pics_flag
         ltrp_in_header = r.flag() if long_term and in_sps and count else not in_sps
@@ -190,11 +223,11 @@ class SequenceParameterSet(SyntaxStructure):
             if long_term and not r.flag():
                 entries.append((True, None if ltrp_in_header else r.u(self.log2_max_pic_order_cnt_lsb)))
                 continue
-            # AbsDeltaPocSt (clause 7.4.11): without weights a picture twice in a list is of no use, so 0 stands for 1.
+            # AbsDeltaPocSt (clause 7.4.11): without weighted prediction a list holds no picture twice, so 0 means 1.
             difference = r.ue("abs_delta_poc_st", 2**15 - 1)
             if not (self.sps_weighted_pred_flag or self.sps_weighted_bipred_flag) or i == 0:
                 difference += 1
-            # strp_entry_sign_flag is 1 for a picture before the one that the difference is taken from.
+            # strp_entry_sign_flag is 1 if the picture precedes the one that the difference refers to.
             delta += -difference if difference and r.flag() else difference
             entries.append((False, delta))
         return tuple(entries)
@@ -221,8 +254,8 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_gpm_enabled_flag = self.max_num_merge_cand >= 2 and r.flag()
         self.max_num_gpm_merge_cand = 2 if self.sps_gpm_enabled_flag else 0
         if self.sps_gpm_enabled_flag and self.max_num_merge_cand >= 3:
-            less = r.ue("sps_max_num_merge_cand_minus_max_num_gpm_cand", self.max_num_merge_cand - 2)
-            self.max_num_gpm_merge_cand = self.max_num_merge_cand - less
+            reduction = r.ue("sps_max_num_merge_cand_minus_max_num_gpm_cand", self.max_num_merge_cand - 2)
+            self.max_num_gpm_merge_cand = self.max_num_merge_cand - reduction
         r.ue("sps_log2_parallel_merge_level_minus2", self.ctb_log2_size_y - 2)
 
     def _read_intra_tools(self, r: Bits) -> None:
@@ -252,7 +285,7 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_explicit_scaling_list_enabled_flag = r.flag()
         lists_and_lfnst = self.sps_lfnst_enabled_flag and self.sps_explicit_scaling_list_enabled_flag
         self.sps_scaling_matrix_for_lfnst_disabled_flag = lists_and_lfnst and r.flag()
-        # Units with or without the adaptive colour transform may do without scaling lists.
+        # Scaling lists may be disabled for coding units with, or for those without, the adaptive colour transform.
         lists_and_act = self.sps_act_enabled_flag and self.sps_explicit_scaling_list_enabled_flag
         self.lists_disabled_for_act = (r.flag(),) if lists_and_act and r.flag() else ()
         self.sps_dep_quant_enabled_flag = r.flag()
@@ -264,9 +297,9 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_rrc_rice_extension_flag = self.sps_persistent_rice_adaptation_enabled_flag = False
         self.sps_reverse_last_sig_coeff_enabled_flag = False
         boundaries = r.flag()
-        positions_here = boundaries and r.flag()
-        self.virtual_boundaries_in_ph = boundaries and not positions_here
-        self.virtual_boundaries = read_virtual_boundaries(r) if positions_here else NO_BOUNDARIES
+        positions_in_sps = boundaries and r.flag()
+        self.virtual_boundaries_in_ph = boundaries and not positions_in_sps
+        self.virtual_boundaries = read_virtual_boundaries(r) if positions_in_sps else NO_BOUNDARIES
         if hrd_params_present and r.flag():
             skip_timing_hrd(r, sublayers)
         r.skip(1)  # sps_field_seq_flag
@@ -275,14 +308,14 @@ class SequenceParameterSet(SyntaxStructure):
             r.align()
             r.skip(8 * size)
         if r.flag():
-            range_extension, others = r.flag(), r.u(7)
-            if others:
-                raise UnsupportedError("it has an SPS extension of a later version, which codecnn does not read")
+            range_extension, extension_7bits = r.flag(), r.u(7)
+            if extension_7bits:
+                raise UnsupportedError("it has an SPS extension of a later version, which codecnn does not support")
             if range_extension:
                 self._read_range_extension(r)
 
     def _read_range_extension(self, r: Bits) -> None:
-        """sps_range_extension() (clauses 7.3.2.22 and 7.4.3.22)."""
+        """Read sps_range_extension() (clauses 7.3.2.22 and 7.4.3.22)."""
         if r.flag():  # sps_extended_precision_flag
             self.log2_transform_range = max(15, min(20, self.bit_depth + 6))
         self.sps_ts_residual_coding_rice_present_in_sh_flag = self.sps_transform_skip_enabled_flag and r.flag()
@@ -290,19 +323,19 @@ class SequenceParameterSet(SyntaxStructure):
         self.sps_persistent_rice_adaptation_enabled_flag = r.flag()
         self.sps_reverse_last_sig_coeff_enabled_flag = r.flag()
         if self.sps_persistent_rice_adaptation_enabled_flag and self.bit_depth <= 10:
-            raise FormatError(f"its Rice parameters adapt, at a bit depth of {self.bit_depth}: that takes more than 10")
+            raise FormatError(f"persistent Rice adaptation needs a bit depth above 10, and that is {self.bit_depth}")
 
 
 def read_chroma_qp_table(r: Bits, qp_bd_offset: int) -> tuple[int, ...]:
-    """ChromaQpTable (clause 7.4.3.4): the chroma QP of each luma QP from -`qp_bd_offset` to 63."""
+    """Read one ChromaQpTable (clause 7.4.3.4): the chroma QP of each luma QP from -`qp_bd_offset` to 63."""
     start = 26 + r.se("sps_qp_table_start_minus26", -26 - qp_bd_offset, 36)
     points = [(start, start)]
     for _ in range(r.ue("sps_num_points_in_qp_table_minus1", 110) + 1):
-        less = r.ue("sps_delta_qp_in_val_minus1", 255)
-        step = r.ue("sps_delta_qp_diff_val", 255) ^ less
-        points.append((points[-1][0] + less + 1, points[-1][1] + step))
+        delta_minus1 = r.ue("sps_delta_qp_in_val_minus1", 255)
+        step = r.ue("sps_delta_qp_diff_val", 255) ^ delta_minus1
+        points.append((points[-1][0] + delta_minus1 + 1, points[-1][1] + step))
     if max(points[-1]) > 63:
-        raise FormatError(f"the table of chroma QPs goes up to {max(points[-1])}, beyond 63")
+        raise FormatError(f"the table of chroma QPs has the value {max(points[-1])}, more than 63")
     table = {start: start}
     for (low, first), (high, last) in pairwise(points):
         for qp in range(low + 1, high + 1):
@@ -315,7 +348,7 @@ def read_chroma_qp_table(r: Bits, qp_bd_offset: int) -> tuple[int, ...]:
 
 
 def read_window(r: Bits, width: int, height: int) -> ConformanceWindow:
-    """The flag that a conformance window is there, and its offsets if it is."""
+    """Read the flag of a conformance window and, if it is set, the offsets."""
     if not r.flag():
         return ConformanceWindow()
     left, right = (r.ue("conf_win_offset", width) for _ in range(2))
@@ -324,9 +357,55 @@ def read_window(r: Bits, width: int, height: int) -> ConformanceWindow:
 
 
 def read_virtual_boundaries(r: Bits) -> VirtualBoundaries:
-    """The positions of vertical and horizontal virtual boundaries, of SPS or picture header."""
+    """Read the positions of vertical and horizontal virtual boundaries of the SPS or a picture header."""
     columns, rows = (
         tuple(8 * (r.ue("virtual_boundary_pos_minus1", 2**13) + 1) for _ in range(r.ue("num_virtual_boundaries", 3)))
         for _ in range(2)
     )
     return columns, rows
+
+
+def skip_profile_tier_level(r: Bits, sublayers: int) -> None:
+    """Skip profile_tier_level(1, sublayers - 1) (clause 7.3.3); nothing in it changes parsing."""
+    # general_profile_idc, general_tier_flag, general_level_idc, frame only and multilayer flags
+    r.skip(7 + 1 + 8 + 1 + 1)
+    if r.flag():
+        # general_constraints_info(): 71 bits of constraints, then gci_num_additional_bits and those bits.
+        r.skip(71)
+        r.skip(r.u(8))
+    r.align()
+    present = [r.flag() for _ in range(sublayers - 1)]
+    r.align()
+    r.skip(8 * sum(present))
+    r.skip(32 * r.u(8))
+
+
+def skip_dpb_parameters(r: Bits, sublayers: int, all_sublayers: bool) -> None:
+    """Skip dpb_parameters() (clause 7.3.4): three codes for each sublayer, or for the last one only."""
+    for _ in range(sublayers if all_sublayers else 1):
+        for name in ("dpb_max_dec_pic_buffering_minus1", "dpb_max_num_reorder_pics", "dpb_max_latency_increase_plus1"):
+            r.ue(name, 2**32 - 2)
+
+
+def skip_timing_hrd(r: Bits, sublayers: int) -> None:
+    """Skip general_timing_hrd_parameters(), sps_sublayer_cpb_params_present_flag and ols_timing_hrd_parameters()."""
+    r.skip(64)
+    nal, vcl = r.flag(), r.flag()
+    decoding_units, counts = False, 1
+    if nal or vcl:
+        r.skip(1)
+        decoding_units = r.flag()
+        r.skip(8 * decoding_units + 4 + 4 + 4 * decoding_units)
+        counts = r.ue("hrd_cpb_cnt_minus1", 31) + 1
+    all_sublayers = sublayers > 1 and r.flag()
+    for _ in range(sublayers if all_sublayers else 1):
+        fixed_general = r.flag()
+        fixed_cvs = fixed_general or r.flag()
+        if fixed_cvs:
+            r.ue("elemental_duration_in_tc_minus1", 2047)
+        elif (nal or vcl) and counts == 1:
+            r.skip(1)
+        for _ in range((nal + vcl) * counts):
+            for _ in range(4 if decoding_units else 2):
+                r.ue("bit_rate_value_minus1", 2**32 - 2)
+            r.skip(1)

@@ -1,11 +1,11 @@
-"""Transform trees and units (H.266 clauses 7.3.11.9 and 7.3.11.10)."""
+"""Transform trees and units (H.266 clauses 7.3.11.9, 7.3.11.10) and QPs of quantization groups (7.4.12.10, 8.7.1)."""
 
 from codecnn.vvc import contexts as c
 from codecnn.vvc import state as st
-from codecnn.vvc.cabac import decode_bin
+from codecnn.vvc.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_unary
 from codecnn.vvc.jit import compiled
-from codecnn.vvc.log import begin_transform_unit, note_block
-from codecnn.vvc.quantization import decode_chroma_qp_offset, decode_qp_delta
+from codecnn.vvc.log import begin_transform_unit, keep_block
+from codecnn.vvc.neighbours import peek
 from codecnn.vvc.residual import residual_coding
 from codecnn.vvc.residual_ts import residual_ts_coding
 from codecnn.vvc.state import Work
@@ -13,7 +13,7 @@ from codecnn.vvc.state import Work
 
 @compiled
 def log2(value: int) -> int:
-    """The exponent of a power of two."""
+    """Return the exponent of a power of two; of another positive number, the exponent rounded down."""
     exponent = 0
     while value >> (exponent + 1):
         exponent += 1
@@ -22,7 +22,7 @@ def log2(value: int) -> int:
 
 @compiled
 def isp_parts(w: Work) -> int:
-    """NumIntraSubPartitions (clause 7.4.12.5)."""
+    """Return NumIntraSubPartitions (clause 7.4.12.5)."""
     n = w.n
     if n[st.ISP_SPLIT] == st.ISP_NONE:
         return 1
@@ -31,7 +31,7 @@ def isp_parts(w: Work) -> int:
 
 @compiled
 def transform_tree(w: Work) -> None:
-    """transform_tree() of the coding unit at hand: its transform units in order."""
+    """Parse the transform tree of the current coding unit: its transform units in order."""
     n = w.n
     width, height = n[st.W], n[st.H]
     n[st.INFER_CBF] = 1
@@ -55,7 +55,7 @@ def transform_tree(w: Work) -> None:
             down, right = (i * first, 0) if n[st.SBT_HORIZONTAL] else (0, i * first)
             transform_unit(w, n[st.X] + right, n[st.Y] + down, unit_w, unit_h, i, parts)
     else:
-        # Splitting the longer side again and again leaves equal units in z-order.
+        # Splitting the longer side repeatedly gives units of equal size in z-order.
         unit_w, unit_h = min(width, n[st.MAX_TB]), min(height, n[st.MAX_TB])
         across, down = width // unit_w, height // unit_h
         for i in range(across * down):
@@ -65,7 +65,7 @@ def transform_tree(w: Work) -> None:
 
 @compiled
 def z_order(index: int, across: int, down: int) -> tuple[int, int]:
-    """Column and row of the place `index` in z-order of a grid whose sides are powers of two."""
+    """Return column and row of place `index` in the z-order of a grid whose sides are powers of two."""
     column = row = 0
     step = 1
     while step < across or step < down:
@@ -81,13 +81,13 @@ def z_order(index: int, across: int, down: int) -> tuple[int, int]:
 
 @compiled
 def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int, parts: int) -> None:
-    """transform_unit(): sub-unit `index` of `parts`, of width x height luma samples at (x, y)."""
+    """Parse transform unit `index` of `parts`, of width x height luma samples at (x, y)."""
     n = w.n
     isp = n[st.ISP_SPLIT] != st.ISP_NONE
     last_part = index == parts - 1
     uncoded = n[st.SBT_FLAG] == 1 and (index == 0) == (n[st.SBT_POS] == 1)
     has_chroma = n[st.TREE] != st.DUAL_LUMA and n[st.CHROMA] != 0 and (not isp or last_part)
-    # Of sub-partitions (ISP) chroma has none: its block comes once, with the last.
+    # Chroma is not divided into sub-partitions (ISP): its block comes with the last of them.
     cb = cr = luma = 0
     if has_chroma and not uncoded:
         cb = decode_bin(w, c.TU_CB_CODED_FLAG + n[st.BDPCM_CHROMA])
@@ -118,16 +118,16 @@ def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int,
         elif (component == 1 and cb) or (component == 2 and cr and not (cb and joint)):
             skip = transform_block(w, width_c, height_c, component, n[st.TREE] != st.DUAL_LUMA)
         if n[st.KEEP]:
-            note_block(w, unit, component, skip, n[st.LOG] - before)
+            keep_block(w, unit, component, skip, n[st.LOG] - before)
 
 
 @compiled
 def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded: bool) -> int:
-    """tu_y_coded_flag, decoded or inferred (clause 7.4.12.10)."""
+    """Decode or infer tu_y_coded_flag (clause 7.4.12.10)."""
     n = w.n
     if uncoded:
         return 0
-    # Sub-partitions are chosen for what they code: if all before were empty, the last one is not, and has no flag.
+    # A unit with sub-partitions codes at least one: if all before are not coded, the last is, and has no flag.
     if isp:
         present = not last_part or n[st.INFER_CBF] == 0
     else:
@@ -149,7 +149,7 @@ def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded:
 
 @compiled
 def transform_block(w: Work, width: int, height: int, component: int, may_skip: bool) -> int:
-    """transform_skip_flag and the residual of one coded transform block: transform_skip_flag."""
+    """Decode transform_skip_flag and the residual of one coded transform block; return the flag."""
     n = w.n
     bdpcm = n[st.BDPCM_CHROMA] if component else n[st.BDPCM_LUMA]
     skip: int = bdpcm
@@ -166,9 +166,9 @@ def transform_block(w: Work, width: int, height: int, component: int, may_skip: 
 
 @compiled
 def choose_kernels(w: Work) -> None:
-    """KERNEL_H and KERNEL_V: trTypeHor and trTypeVer of the unit's coded luma blocks (clause 8.7.4.1).
+    """Derive trTypeHor and trTypeVer of the unit's coded luma blocks as KERNEL_H and KERNEL_V (clause 8.7.4.1).
 
-    They stay DCT2 where there is none, or where it is not transformed.
+    They stay DCT2 if no luma block is coded or the blocks skip the transform.
     """
     n = w.n
     if not n[st.MTS] or not n[st.CBF_ANY] & 1 or n[st.TS_ANY] & 1 or n[st.LFNST_IDX]:
@@ -191,3 +191,66 @@ def choose_kernels(w: Work) -> None:
     elif n[st.MTS_IDX]:
         n[st.KERNEL_H] = st.DST7 + ((n[st.MTS_IDX] - 1) & 1)
         n[st.KERNEL_V] = st.DST7 + ((n[st.MTS_IDX] - 1) >> 1)
+
+
+@compiled
+def start_group(w: Work) -> None:
+    """Begin a quantization group at the current node; its QP is predicted at its first coding unit."""
+    n = w.n
+    n[st.QG_X], n[st.QG_Y], n[st.QG_NEW], n[st.QP_CODED] = n[st.X], n[st.Y], 1, 0
+
+
+@compiled
+def predict_qp(w: Work) -> None:
+    """Set QP_Y to qPY_PRED if a quantization group has just begun (clause 8.7.1)."""
+    n = w.n
+    if not n[st.QG_NEW]:
+        return
+    n[st.QG_NEW] = 0
+    x, y = n[st.QG_X], n[st.QG_Y]
+    row_first, n[st.QG_ROW_FIRST] = n[st.QG_ROW_FIRST], 0
+    # qPY_PREV is the QP of the last coding unit in decoding order, regardless of its position.
+    previous = n[st.SLICE_QP] if n[st.QG_FIRST] else n[st.QP_Y]
+    n[st.QG_FIRST] = 0
+    if row_first and n[st.TOP_AVAILABLE]:
+        n[st.QP_Y] = peek(w, st.CU_QP, x, y - 1)
+        return
+    left = peek(w, st.CU_QP, x - 1, y) if x > n[st.CTB_X] else previous
+    above = peek(w, st.CU_QP, x, y - 1) if y > n[st.CTB_Y] else previous
+    n[st.QP_Y] = (left + above + 1) >> 1
+
+
+@compiled
+def decode_qp_delta(w: Work) -> None:
+    """Decode cu_qp_delta_abs and cu_qp_delta_sign_flag (clause 9.3.3.10) and update QP_Y."""
+    n = w.n
+    n[st.QP_CODED] = 1
+    magnitude = 0
+    while magnitude < 5 and decode_bin(w, c.CU_QP_DELTA_ABS + (magnitude > 0)):
+        magnitude += 1
+    if magnitude == 5:
+        bits = truncated_unary(w, 7)
+        magnitude += (1 << bits) - 1 + decode_bypass_bits(w, bits)
+    offset = 6 * (n[st.BIT_DEPTH] - 8)
+    if magnitude > 32 + offset // 2:
+        n[st.FAULT] = st.FAULT_QP
+        return
+    if magnitude:
+        delta = -magnitude if decode_bypass(w) else magnitude
+        n[st.QP_Y] = (n[st.QP_Y] + delta + 64 + 2 * offset) % (64 + offset) - offset
+
+
+@compiled
+def decode_chroma_qp_offset(w: Work) -> None:
+    """Decode cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx.
+
+    CHROMA_QP_IDX is the index + 1, or 0 if the flag is 0.
+    """
+    n = w.n
+    n[st.CHROMA_QP_CODED] = 1
+    n[st.CHROMA_QP_IDX] = 0
+    if decode_bin(w, c.CU_CHROMA_QP_OFFSET_FLAG):
+        value = 0
+        while value < n[st.CHROMA_QP_OFFSET_LIST] - 1 and decode_bin(w, c.CU_CHROMA_QP_OFFSET_IDX):
+            value += 1
+        n[st.CHROMA_QP_IDX] = value + 1

@@ -9,17 +9,15 @@ import numpy.typing as npt
 from codecnn.intra import inverse_transform as plain_inverse_transform
 from codecnn.intra import predict_modes_reference
 from codecnn.reconstruct import (
-    _cross_component,
-    _luma_mapping,
-    _matrix,
-    _palette,
-    _prediction,
-    _scaling,
-    _transforms,
-    _units,
+    coding_units,
+    cross_component,
+    intra_prediction,
+    luma_mapping,
+    residual,
+    transforms,
 )
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._tables import TABLES
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import TABLES
 from codecnn.vvc import LumaMapping, inverse_map
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
@@ -52,7 +50,7 @@ def check_prediction(rng: np.random.Generator) -> None:
         wanted = predict_modes_reference(corner[None], top[None], left[None], width, height, bit_depth)[0]
         got = f.planes[SIDE * SIDE :].reshape(SIDE, SIDE)[64 : 64 + height, 64 : 64 + width]
         for mode in range(67):
-            _prediction.predict(f, 0, 64, 64, width, height, mode, 0, 0, 0, False)
+            intra_prediction.predict(f, 0, 64, 64, width, height, mode, 0, 0, 0, False)
             np.testing.assert_array_equal(got, wanted[mode], f"mode {mode} of {width}x{height}")
 
 
@@ -70,7 +68,7 @@ def check_transforms(rng: np.random.Generator) -> None:
                 f.s[fr.COEFFICIENTS : fr.COEFFICIENTS + width * height] = coefficients.ravel()
                 f.p[fr.LAST_X], f.p[fr.LAST_Y] = across - 1, down - 1
                 logs = width.bit_length() - 1, height.bit_length() - 1
-                _transforms.inverse_transform(f, *logs, kernel_h, kernel_v, fr.RESIDUALS)
+                transforms.inverse_transform(f, *logs, kernel_h, kernel_v, fr.RESIDUALS)
                 got = f.s[fr.RESIDUALS : fr.RESIDUALS + width * height].reshape(height, width)
                 wanted = plain_inverse_transform(coefficients, horizontal, vertical, bit_depth)  # type: ignore[arg-type]
                 np.testing.assert_array_equal(got, wanted.clip(-(1 << 15), (1 << 15) - 1), f"{horizontal} {vertical}")
@@ -100,7 +98,7 @@ def check_scaling(rng: np.random.Generator) -> None:
                 f.p[fr.DEP_QUANT], f.p[fr.UNIT] = dependent, 1024
                 values = packed(levels, odd if dependent else 0 * odd)
                 f.log[: len(values)] = values
-                _scaling.scale_levels(f, 0, len(values), 0, log2_w, log2_h, qp, skip, False)
+                residual.scale_levels(f, 0, len(values), 0, log2_w, log2_h, qp, skip, False)
                 doubled = (2 * levels - np.sign(levels) * odd) / 2 if dependent and not skip else levels
                 # A step of 2^(QP/6), in 1/2^6 for the levels of samples, with √2 as 181/128 where sides are unequal.
                 step = 2.0 ** (qp // 6) * LEVEL_SCALE[qp % 6] / 64
@@ -118,7 +116,7 @@ def check_scaling(rng: np.random.Generator) -> None:
         f = empty_frame(bit_depth)
         values = packed(levels, 0 * odd)
         f.log[: len(values)] = values
-        _scaling.accumulate(f, 0, len(values), width, height, qp, True)
+        residual.accumulate(f, 0, len(values), width, height, qp, True)
         wanted = np.floor(levels.cumsum(0) * (2.0 ** (qp // 6) * LEVEL_SCALE[qp % 6] / 64) + 0.5)
         got = f.s[fr.COEFFICIENTS : fr.COEFFICIENTS + width * height].reshape(height, width)
         np.testing.assert_array_equal(got, wanted.clip(-(1 << 15), (1 << 15) - 1))
@@ -147,7 +145,7 @@ def check_lfnst(rng: np.random.Generator) -> None:
             else:
                 block[:4, :4] = out.reshape(4, 4)
             block = block.T if mode > 34 else block
-            _transforms.inverse_lfnst(f, log2_w, log2_h, mode, index)
+            transforms.inverse_lfnst(f, log2_w, log2_h, mode, index)
             side = 8 if large else 4
             got = f.s[fr.COEFFICIENTS :][: width << log2_h].reshape(-1, width)[:side, :side]
             np.testing.assert_array_equal(got, block[:side, :side], f"mode {mode} of {width}x{1 << log2_h}")
@@ -194,7 +192,7 @@ def check_matrix(rng: np.random.Generator) -> None:
             weights = f.s[fr.MIP_AT + 8 * 64 * (16 * size + mode) :][: 8 * results].reshape(results, 8).astype(np.int64)
             weights = weights[:, 1:] if size == 2 else weights[:, : 4 if size == 0 else 8]
             for transposed in (False, True):
-                _matrix.predict_by_matrix(f, 0, 64, 64, width, height, mode, transposed)
+                intra_prediction.predict_by_matrix(f, 0, 64, 64, width, height, mode, transposed)
                 top, left = whole(recon[0][63, 64 : 64 + width]), whole(recon[0][64 : 64 + height, 63])
                 wanted = plain.matrix_prediction(top, left, weights, transposed, bit_depth)
                 got = pred[0][64 : 64 + height, 64 : 64 + width]
@@ -210,7 +208,7 @@ def check_cross_component(rng: np.random.Generator) -> None:
                 f.p[fr.COLLOCATED], f.p[fr.LOG2_CTU] = collocated, 5
                 for x, y in ((40, 24), (0, 24), (40, 0), (0, 0), (40, 32 >> sub[1])):
                     for mode in (67, 68, 69):
-                        _cross_component.predict_from_luma(f, 1, x, y, width, height, mode)
+                        cross_component.predict_from_luma(f, 1, x, y, width, height, mode)
                         luma, chroma = whole(recon[0]), whole(recon[1])
                         place, options = (x, y, width, height), {"sub": sub, "collocated": collocated, "ctu": 32}
                         wanted = plain.linear_model_prediction(luma, chroma, place, mode, 10, **options)  # type: ignore[arg-type]
@@ -245,7 +243,7 @@ def check_palette(rng: np.random.Generator) -> None:
             f.log[at : at + values.size] = values.ravel()
             at += values.size
             wanted.append(plain.palette_samples(values, qp, 4, bit_depth))
-        _palette.palette_unit(f)
+        coding_units.palette_unit(f)
         for component, samples in enumerate(wanted):
             rows, columns = samples.shape
             y, x = (32 >> sub[1], 64 >> sub[0]) if component else (32, 64)
@@ -259,7 +257,7 @@ def check_block_copy(rng: np.random.Generator) -> None:
         f, recon, pred = random_frame(rng, 10, sub)
         before = [plane.copy() for plane in recon]
         unit_in_log(f, 64, 64, 16, 8, st.MODE_IBC, U_VECTOR_X=-24, U_VECTOR_Y=-16)
-        _units.block_copy_unit(f)
+        coding_units.block_copy_unit(f)
         for component in range(3):
             sx, sy = sub if component else (0, 0)
             source = before[component][48 >> sy : 56 >> sy, 40 >> sx : 56 >> sx]
@@ -267,7 +265,7 @@ def check_block_copy(rng: np.random.Generator) -> None:
                 np.testing.assert_array_equal(plane[64 >> sy : 72 >> sy, 64 >> sx : 80 >> sx], source)
         assert not f.p[fr.FAULT]
         f.known[fr.LUMA, 10:14, 10:14] = 0
-        _units.block_copy_unit(f)
+        coding_units.block_copy_unit(f)
         assert f.p[fr.FAULT]
 
 
@@ -290,10 +288,10 @@ def check_luma_mapping(rng: np.random.Generator) -> None:
             f.p[fr.LMCS_MIN], f.p[fr.LMCS_MAX], f.p[fr.VPDU_X] = first, last, -1
             f.p[fr.PIVOT : fr.PIVOT + 17], f.p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = pivot, scales
             scale = plain.chroma_scale(whole(recon[0]), x, y, pivot, scales, (first, last), bit_depth)
-            assert _luma_mapping.chroma_scale(f, x + 8, y + 24, 8, 8) == scale
+            assert luma_mapping.chroma_scale(f, x + 8, y + 24, 8, 8) == scale
             residual = rng.integers(-(2 << bit_depth), 2 << bit_depth, 256)
             f.s[fr.RESIDUALS : fr.RESIDUALS + 256] = residual
-            _luma_mapping.scale_residual(f, fr.RESIDUALS, 256, scale)
+            luma_mapping.scale_residual(f, fr.RESIDUALS, 256, scale)
             wanted = plain.scaled_residual(residual, scale, bit_depth)
             np.testing.assert_array_equal(f.s[fr.RESIDUALS : fr.RESIDUALS + 256], wanted)
 

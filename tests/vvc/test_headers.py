@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from codecnn.errors import FormatError
-from codecnn.vvc import SCAN, SequenceParameterSet, nal, read_pictures
-from codecnn.vvc.bits import Bits
+from codecnn.vvc import SCAN, SequenceParameterSet, bitstream, read_pictures
+from codecnn.vvc.bitstream import Bits, nal_units
 from codecnn.vvc.contexts import initial_contexts
-from codecnn.vvc.nal import nal_units
 from codecnn.vvc.ref_lists import list_pocs
 from codecnn.vvc.scans import SCAN_INDEX
 from codecnn.vvc.tiles import ADDRESS, ENDS, FIRST_IN_ROW, TILE, Rectangle, TileGrid, slice_ctus, slice_parts
@@ -45,7 +44,10 @@ def test_codes_refuse_what_is_out_of_range():
 def test_nal_units():
     stream = b"\0\0\0\1" + b"\0\x79" + b"\1\0\0\3\1\0\0\3\0\x80" + b"\0\0\0\1" + b"\0\x81" + b"\x80" + b"\0\0\3" * 2
     units = list(nal_units(stream))
-    assert [(unit.type, unit.layer, unit.temporal_id) for unit in units] == [(nal.SPS, 0, 0), (nal.PPS, 0, 0)]
+    assert [(unit.type, unit.layer, unit.temporal_id) for unit in units] == [
+        (bitstream.SPS, 0, 0),
+        (bitstream.PPS, 0, 0),
+    ]
     assert units[0].rbsp == b"\1\0\0\1\0\0\0\x80"
     assert units[1].rbsp == b"\x80"
 
@@ -93,7 +95,7 @@ def test_reference_pictures_precede_in_decoding_order(golden_file, name, count):
 
 def sps_rbsp(golden_file) -> bytes:
     stream = golden_file("vvc/tiny64x64_ai_qp32.266").read_bytes()
-    return next(unit.rbsp for unit in nal_units(stream) if unit.type == nal.SPS)
+    return next(unit.rbsp for unit in nal_units(stream) if unit.type == bitstream.SPS)
 
 
 def test_tools_that_are_not_read_are_named(golden_file):
@@ -133,7 +135,7 @@ def test_ctus_of_tiles():
     assert first[:, TILE].tolist() == [0, 0, 1]
     assert first[:, ENDS].tolist() == [0, 2, 3]
     assert second[:, ADDRESS].tolist() == [3, 4, 5]
-    with pytest.raises(FormatError, match="a slice of 2 tiles from tile 3 leaves the picture"):
+    with pytest.raises(FormatError, match="a slice of 2 tiles from tile 3 reaches past the picture"):
         slice_parts(grid, 3, 2)
 
 
@@ -154,7 +156,7 @@ def test_reference_pictures():
     """POC 40 with 4 bit LSBs: short-term by difference, long-term by LSB alone and with its MSB cycles."""
     entries = [(False, -8, None), (True, 3, None), (True, 3, 2)]
     assert list_pocs(entries, 40, 4, [0, 19, 35]) == [(False, 32), (True, 35), (True, 3)]
-    with pytest.raises(FormatError, match="POC LSB 3 is not there"):
+    with pytest.raises(FormatError, match="there is no long-term reference picture of POC LSB 3"):
         list_pocs(entries, 40, 4, [0])
 
 

@@ -1,17 +1,25 @@
-"""Boundary strengths of luma for the deblocking filter (H.266 clauses 8.8.3.2 to 8.8.3.5) in intra slices."""
+"""Deblocking: boundary strengths of luma edges in intra slices (H.266 clauses 8.8.3.2 to 8.8.3.5)."""
 
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._frame import Frame
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import Frame
 from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
 
 
 @compiled
-def note_boundaries(f: Frame, x: int, y: int, width: int, height: int, coded: bool) -> None:
-    """Set the strengths of the left and upper edge of a luma transform block, once all before it are noted.
+def set_strengths(f: Frame, x: int, y: int, width: int, height: int, coded: bool) -> None:
+    """Set the boundary strengths at the left and upper edges of a luma transform block after all blocks before it.
 
-    Remembers its prediction mode, BDPCM and whether it is coded, in two, one and one bit, and its block vector.
+    Stores prediction mode, BDPCM and coded flag of the block in two, one and one bit, and its block vector.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block.
+        y: Row of the block.
+        width: Width of the block.
+        height: Height of the block.
+        coded: The block has a residual.
     """
     p, log, known, unit = f.p, f.log, f.known, f.p[fr.UNIT]
     mode = log[unit + lg.U_PRED_MODE]
@@ -24,7 +32,7 @@ def note_boundaries(f: Frame, x: int, y: int, width: int, height: int, coded: bo
     known[fr.VECTORS, top:bottom, left:right] = vector
     if not p[fr.DEBLOCKED]:
         return
-    # Parts narrower than four samples begin within the grid, where no edge is.
+    # Edges lie on the grid of 4x4 samples; sub-partitions narrower than four samples may begin between them.
     if x > 0 and x & 3 == 0 and not at_boundary(f, fr.COLUMNS, x):
         for row in range(top, bottom):
             if may_cross(f, known[fr.LUMA, row, left - 1]):
@@ -41,7 +49,7 @@ def note_boundaries(f: Frame, x: int, y: int, width: int, height: int, coded: bo
 
 @compiled
 def strength(before: int, block: int, moved: bool) -> int:
-    """bS of an edge between two blocks, as `note_boundaries` packs them (clause 8.8.3.5)."""
+    """Derive bS of an edge between two blocks, packed as in `set_strengths` (clause 8.8.3.5)."""
     first, second = before & 3, block & 3
     if first == st.MODE_INTRA or second == st.MODE_INTRA:
         return 0 if first == second and before & block & 4 else 2
@@ -50,13 +58,13 @@ def strength(before: int, block: int, moved: bool) -> int:
 
 @compiled
 def at_boundary(f: Frame, first: int, place: int) -> bool:
-    """Whether a virtual boundary, of columns or rows, is at this place."""
+    """Return True if one of the virtual boundaries, p[first : first + 3], is at `place`."""
     return bool(f.p[first] == place or f.p[first + 1] == place or f.p[first + 2] == place)
 
 
 @compiled
 def may_cross(f: Frame, region: int) -> bool:
-    """Whether the filter may cross the edge to a block of this slice and tile."""
+    """Return True if the filter may cross the edge to a block of `region`."""
     p = f.p
     if region == p[fr.REGION]:
         return True

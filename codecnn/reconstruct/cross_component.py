@@ -1,21 +1,22 @@
-"""Chroma from luma: cross-component linear model (H.266 clause 8.4.5.2.14)."""
+"""Prediction of chroma from luma: cross-component linear model, CCLM (H.266 clause 8.4.5.2.14)."""
 
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._frame import Frame
-from codecnn.reconstruct._references import available
-from codecnn.reconstruct._scaling import clip
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import Frame, clip
+from codecnn.reconstruct.references import available
 from codecnn.vvc import compiled, log2
 
 _LEFT, _ABOVE = 68, 69
+"""Modes that use only the left or only the upper side."""
+
 _RECIPROCALS = (0, 7, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0)
 """divSigTable."""
 
 
 @compiled
 def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bool) -> int:
-    """The luma sample that stands for the chroma sample at (x, y): pDsY, or pTopDsY where `one_row` is all there is.
+    """Downsample luma at the chroma sample (x, y): pDsY, or pTopDsY if only `one_row` of luma may be used.
 
-    `no_left` and `no_above` say that what lies left of or above this sample's luma is not available.
+    `no_left` and `no_above` say that luma to the left of or above this sample is not available.
     """
     p, planes = f.p, f.planes
     stride = p[fr.STRIDE]
@@ -37,8 +38,8 @@ def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bo
 
 
 @compiled
-def further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int, most: int, ctb_x: int) -> int:
-    """How many chroma samples from (x, y) on are available, in units of 4 luma samples, at most `most`."""
+def count_further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int, most: int, ctb_x: int) -> int:
+    """Count the available chroma samples from (x, y) on in steps of 4 luma samples, at most `most`."""
     count = 0
     while count < most and available(f, 1, x + count * step_x, y + count * step_y, ctb_x):
         count += unit
@@ -47,7 +48,17 @@ def further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int, most:
 
 @compiled
 def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int) -> None:
-    """Predict a chroma block by mode 67 (from both sides), 68 (left) or 69 (above) from its reconstructed luma."""
+    """Predict a chroma block from the reconstructed luma of the same block.
+
+    Args:
+        f: State of the picture.
+        component: 1 Cb, 2 Cr.
+        x0: Column of the block in its component.
+        y0: Row of the block in its component.
+        width: Width of the block.
+        height: Height of the block.
+        mode: 67 uses both sides, 68 the left, 69 the upper side.
+    """
     p, s, planes = f.p, f.s, f.planes
     ctb_x = (x0 << p[fr.SUB_X]) >> p[fr.LOG2_CTU]
     has_left = available(f, 1, x0 - 1, y0, ctb_x)
@@ -58,26 +69,26 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
     if mode == _ABOVE:
         count_l = 0
         if has_above:
-            count_t += further(f, x0 + width, y0 - 1, 1, 0, unit_x, min(height, width), ctb_x)
+            count_t += count_further(f, x0 + width, y0 - 1, 1, 0, unit_x, min(height, width), ctb_x)
     elif mode == _LEFT:
         count_t = 0
         if has_left:
-            count_l += further(f, x0 - 1, y0 + height, 0, 1, unit_y, min(width, height), ctb_x)
-    # Four pairs of luma and chroma at most, evenly spread: half from either side, or all from one.
-    alone = 1 if count_t == 0 or count_l == 0 else 0
+            count_l += count_further(f, x0 - 1, y0 + height, 0, 1, unit_y, min(width, height), ctb_x)
+    # At most four pairs of luma and chroma, evenly spread: half from each side, or all from one side.
+    single = 1 if count_t == 0 or count_l == 0 else 0
     stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
     luma, chroma = fr.SIDE, fr.SIDE + 4
     pairs = 0
     if count_t:
-        at, step = count_t >> (2 + alone), max(1, count_t >> (1 + alone))
-        for _ in range(min(count_t, 2 << alone)):
+        at, step = count_t >> (2 + single), max(1, count_t >> (1 + single))
+        for _ in range(min(count_t, 2 << single)):
             s[luma + pairs] = luma_at(f, x0 + at, y0 - 1, at == 0 and not has_left, False, first_row)
             s[chroma + pairs] = planes[plane + (y0 - 1) * stride + x0 + at]
             pairs += 1
             at += step
     if count_l:
-        at, step = count_l >> (2 + alone), max(1, count_l >> (1 + alone))
-        for _ in range(min(count_l, 2 << alone)):
+        at, step = count_l >> (2 + single), max(1, count_l >> (1 + single))
+        for _ in range(min(count_l, 2 << single)):
             s[luma + pairs] = luma_at(f, x0 - 1, y0 + at, False, at == 0 and not has_above, False)
             s[chroma + pairs] = planes[plane + (y0 + at) * stride + x0 - 1]
             pairs += 1
@@ -93,12 +104,12 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
 
 @compiled
 def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int, int]:
-    """a, b, k of chroma = ((a * luma) >> k) + b through the means of the two lower and two upper of four pairs."""
+    """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs."""
     s = f.s
     if pairs == 0:
         return 0, 1 << (f.p[fr.BIT_DEPTH] - 1), 0
     if pairs == 2:
-        # The two lower are one pair twice, and so are the upper.
+        # One pair is taken twice as the lower ones, the other twice as the upper ones.
         for at in (luma, chroma):
             s[at + 3] = s[at]
             s[at + 2] = s[at + 1]

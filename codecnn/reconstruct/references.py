@@ -1,15 +1,22 @@
 """Reference samples of a block (H.266 clauses 6.4.4 and 8.4.5.2.8 to 8.4.5.2.10)."""
 
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._frame import Frame
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import Frame
 from codecnn.vvc import compiled
 
 
 @compiled
 def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
-    """Whether the sample of `component` at (x, y) is reconstructed and may be used by a block in CTU column `ctb_x`.
+    """Return True if a sample may be used for intra prediction (clause 6.4.4).
 
-    It may, if it belongs to the same slice and tile (clause 6.4.4); in a wavefront not in a CTU further right.
+    It must be reconstructed and belong to the same slice and tile, and in a wavefront not to a CTU further right.
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the sample in its component.
+        y: Row of the sample in its component.
+        ctb_x: Column of the CTU of the current block.
     """
     p = f.p
     if component:
@@ -23,7 +30,7 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
 
 @compiled
 def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
-    """Note that luma or chroma of a block, in luma samples, is reconstructed."""
+    """Mark luma or chroma of a block, given in luma samples, as reconstructed."""
     f.known[fr.CHROMA_TOO if chroma else fr.LUMA, y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[
         fr.REGION
     ]
@@ -31,18 +38,30 @@ def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> Non
 
 @compiled
 def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref_h: int, line: int) -> int:
-    """Put the references of a block at (x0, y0) into `Frame.s` from LINE on: where among them the corner lies.
+    """Copy the reference samples of a block to LINE of `Frame.s`.
 
     They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner,
-    and `ref_w` + `line`, of the reference line `line` (0 the nearest). An unavailable sample takes the value of the one
-    before it, the first ones that of the first available one, all of them half the range where none is (8.4.5.2.9).
+    and `ref_w` + `line` samples. An unavailable sample takes the value of the one before it, the first ones that of the
+    first available one; if none is available, all are half the range (8.4.5.2.9).
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x0: Column of the block in its component.
+        y0: Row of the block in its component.
+        ref_w: Samples above the block, without the corner.
+        ref_h: Samples to the left of the block, without the corner.
+        line: Reference line, 0 for the nearest.
+
+    Returns:
+        Position of the corner in `Frame.s`.
     """
     p, s = f.p, f.s
     ctb_x = (x0 << p[fr.SUB_X] if component else x0) >> p[fr.LOG2_CTU]
     stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
     left, top = x0 - 1 - line, y0 - 1 - line
     corner = fr.LINE + ref_h + line
-    found = False
+    any_available = False
     usable = False
     sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
     unit = -1
@@ -51,13 +70,13 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
         if (y << sub_y) >> 2 != unit:
             unit = (y << sub_y) >> 2
             usable = available(f, component, left, y, ctb_x)
-            if usable and not found:
-                found = True
+            if usable and not any_available:
+                any_available = True
                 for i in range(fr.LINE, at):
                     s[i] = f.planes[plane + y * stride + left]
         if usable:
             s[at] = f.planes[plane + y * stride + left]
-        elif found:
+        elif any_available:
             s[at] = s[at - 1]
         at += 1
     unit = -1
@@ -65,16 +84,16 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
         if (x << sub_x) >> 2 != unit:
             unit = (x << sub_x) >> 2
             usable = available(f, component, x, top, ctb_x)
-            if usable and not found:
-                found = True
+            if usable and not any_available:
+                any_available = True
                 for i in range(fr.LINE, at):
                     s[i] = f.planes[plane + top * stride + x]
         if usable:
             s[at] = f.planes[plane + top * stride + x]
-        elif found:
+        elif any_available:
             s[at] = s[at - 1]
         at += 1
-    if not found:
+    if not any_available:
         for i in range(fr.LINE, at):
             s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
     return corner
@@ -82,7 +101,7 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
 
 @compiled
 def smooth_references(f: Frame, count: int) -> None:
-    """Reference sample filtering (8.4.5.2.10): the `count` references by [1 2 1] / 4, LINE_SIZE behind them."""
+    """Filter `count` reference samples by [1 2 1] / 4 (8.4.5.2.10); the results follow LINE_SIZE after them."""
     s = f.s
     s[fr.LINE + fr.LINE_SIZE] = s[fr.LINE]
     s[fr.LINE + fr.LINE_SIZE + count - 1] = s[fr.LINE + count - 1]

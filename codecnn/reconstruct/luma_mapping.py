@@ -1,16 +1,25 @@
-"""Luma mapping with chroma scaling (H.266 clauses 7.4.3.19, 8.7.5.3 and 8.8.2.2)."""
+"""Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19 and 8.7.5.3)."""
 
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._frame import Frame
-from codecnn.reconstruct._scaling import clip
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import Frame, clip
 from codecnn.vvc import compiled
 
 
 @compiled
 def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int:
-    """varScale (8.7.5.3) of chroma whose luma is at (x, y), from the mean luma beside its block of 64x64.
+    """Derive varScale (8.7.5.3) of a chroma block from the mean luma next to its block of 64x64.
 
-    The block of that size, or the larger coding unit that begins it, of `cu_width` x `cu_height`.
+    For a coding unit that is larger than 64x64, the luma next to the whole unit counts.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block in luma samples.
+        y: Row of the block in luma samples.
+        cu_width: Width of the coding unit in luma samples.
+        cu_height: Height of the coding unit in luma samples.
+
+    Returns:
+        Scale factor with 11 fractional bits.
     """
     p, planes = f.p, f.planes
     size = min(64, 1 << p[fr.LOG2_CTU])
@@ -19,7 +28,7 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
     if p[fr.VPDU_X] == x and p[fr.VPDU_Y] == y:
         return scale
     p[fr.VPDU_X], p[fr.VPDU_Y] = x, y
-    # Larger units are aligned to their own sides.
+    # Larger units are aligned to their size.
     x, y = x & -max(size, cu_width), y & -max(size, cu_height)
     total = sides = 0
     stride, plane = p[fr.STRIDE], p[fr.RECON]

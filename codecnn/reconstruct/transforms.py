@@ -2,18 +2,17 @@
 
 import numpy as np
 
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._frame import Frame
-from codecnn.reconstruct._scaling import clip
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import Frame, clip
 from codecnn.vvc import SCAN, compiled
 from codecnn.vvc import state as st
 
 
 @compiled
 def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
-    """Where in `Frame.s` transMatrix of 2^log2_size samples lies, and from one frequency's row to the next."""
+    """Return the position of transMatrix of 2^log2_size samples in `Frame.s` and the step between its rows."""
     if kernel == st.DCT2:
-        # The smaller ones are every second, fourth, ... row of that of 64 samples.
+        # The rows of a smaller matrix are every second, fourth, ... row of the one of 64 samples.
         return fr.DCT2_AT, 64 << (6 - log2_size)
     first = fr.DST7_AT if kernel == st.DST7 else fr.DCT8_AT
     return first + 1024 * (log2_size - 2), 1 << log2_size
@@ -21,10 +20,18 @@ def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
 
 @compiled
 def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
-    """The residual, at `out` of `Frame.s`, of a block's coefficients, of which LAST_X and LAST_Y are the farthest.
+    """Transform the coefficients of a block to its residual.
 
-    Columns first, cut to the range of coefficients, then rows (8.7.4.1); of a block of one row or column the one stage
-    has both shifts.
+    Columns come first, clipped to the range of coefficients, then rows (8.7.4.1). A block of one row or column has one
+    stage with the shifts of both.
+
+    Args:
+        f: State of the picture; LAST_X and LAST_Y are the last column and row with a coefficient.
+        log2_w: log2 of the block's width.
+        log2_h: log2 of the block's height.
+        kernel_h: Horizontal kernel, DCT2, DST7 or DCT8 of `codecnn.vvc.state`.
+        kernel_v: Vertical kernel.
+        out: Position of the residual in `Frame.s`.
     """
     p, s = f.p, f.s
     width, height = 1 << log2_w, 1 << log2_h
@@ -68,7 +75,7 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
 
 @compiled
 def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
-    """Shift with rounding, cut to 16 bits as decoders keep residuals."""
+    """Shift right with rounding and clip to 16 bits, the range in which decoders store residuals."""
     s = f.s
     half = 1 << (shift - 1)
     for i in range(count):
@@ -77,7 +84,15 @@ def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
 
 @compiled
 def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> None:
-    """Low frequency non-separable transform (8.7.4.1 to 8.7.4.3) of a block's coefficients, by a mode -14 to 80."""
+    """Apply the inverse low-frequency non-separable transform to the coefficients of a block (8.7.4.1 to 8.7.4.3).
+
+    Args:
+        f: State of the picture.
+        log2_w: log2 of the block's width.
+        log2_h: log2 of the block's height.
+        mode: Intra mode, -14 to 80.
+        index: lfnst_idx, 1 or 2.
+    """
     p, s = f.p, f.s
     width = 1 << log2_w
     large = log2_w >= 3 and log2_h >= 3
@@ -97,7 +112,7 @@ def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> 
         if value:
             for i in range(results):
                 s[fr.HALF + i] += value * s[first + k * results + i]
-    # The last quarter of 8x8 results is zero, and of no matrix.
+    # The matrix of 8x8 blocks has 48 results; the last quarter of the block stays zero.
     side = 8 if large else 4
     least = -(1 << p[fr.TRANSFORM_RANGE])
     for i in range(results):

@@ -1,16 +1,23 @@
-"""Intra prediction by planar, DC and angular modes (H.266 clauses 8.4.5.2.6, 8.4.5.2.7, 8.4.5.2.11 to 8.4.5.2.15)."""
+"""Intra prediction by planar, DC and angular modes and by matrices (H.266 clauses 8.4.5.2.2 to 8.4.5.2.15)."""
 
-from codecnn.reconstruct import _frame as fr
-from codecnn.reconstruct._frame import Frame
-from codecnn.reconstruct._references import fetch_references, smooth_references
-from codecnn.reconstruct._scaling import clip
-from codecnn.reconstruct._tables import ANGLES, CUBIC, GAUSSIAN, INVERSE_ANGLES, SMOOTH_FROM
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import ANGLES, CUBIC, GAUSSIAN, INVERSE_ANGLES, SMOOTH_FROM, Frame, clip
+from codecnn.reconstruct.references import fetch_references, smooth_references
 from codecnn.vvc import compiled, log2
 
 
 @compiled
 def wide_angle(mode: int, log2_w: int, log2_h: int) -> int:
-    """Wide angle intra prediction mode mapping (8.4.5.2.7): -14 to 80."""
+    """Map a mode to a wide angle mode (8.4.5.2.7).
+
+    Args:
+        mode: Mode, 0 to 66.
+        log2_w: log2 of the block's width.
+        log2_h: log2 of the block's height.
+
+    Returns:
+        Mode, -14 to 80.
+    """
     if mode < 2:
         return mode
     ratio = abs(log2_w - log2_h)
@@ -35,9 +42,20 @@ def predict(
     unit_h: int,
     bdpcm: bool,
 ) -> None:
-    """Predict a block of `component` at (x0, y0) by mode 0 to 66 into its prediction plane.
+    """Predict a block by planar, DC or an angular mode into the prediction plane.
 
-    `line` is the reference line; `unit_w` and `unit_h` are, of sub-partitions, the size of the coding unit, else 0.
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x0: Column of the block in its component.
+        y0: Row of the block in its component.
+        width: Width of the block.
+        height: Height of the block.
+        mode: Mode, 0 to 66.
+        line: Reference line, 0 for the nearest.
+        unit_w: Width of the coding unit if the block is a sub-partition (ISP), else 0.
+        unit_h: Height of the coding unit if the block is a sub-partition (ISP), else 0.
+        bdpcm: The block uses BDPCM.
     """
     p = f.p
     log2_w, log2_h = log2(width), log2(height)
@@ -60,7 +78,7 @@ def predict(
         distance = min(abs(wide - 50), abs(wide - 18))
         gaussian = False
         if may_smooth and distance > SMOOTH_FROM[(log2_w + log2_h) >> 1]:
-            # Modes that meet whole samples need no interpolation, which would smooth: their references are smoothed.
+            # A fractional angle is smoothed by its interpolation filter, other angles by smoothed references.
             if angle_of(wide) & 31:
                 gaussian = True
             else:
@@ -73,7 +91,7 @@ def predict(
 
 @compiled
 def angle_of(wide: int) -> int:
-    """intraPredAngle of a mode -14 to 80 that is neither planar nor DC (table 24)."""
+    """Return intraPredAngle of a mode from -14 to 80 that is neither planar nor DC (table 24)."""
     distance = wide - 50 if wide >= 34 else 18 - wide - (2 if wide < 0 else 0)
     angle: int = ANGLES[abs(distance)]
     return angle if distance >= 0 else -angle
@@ -81,7 +99,7 @@ def angle_of(wide: int) -> int:
 
 @compiled
 def predict_planar(f: Frame, plane: int, stride: int, corner: int, log2_w: int, log2_h: int) -> None:
-    """Planar (8.4.5.2.11)."""
+    """Predict by planar mode (8.4.5.2.11)."""
     s = f.s
     width, height = 1 << log2_w, 1 << log2_h
     right, below = s[corner + 1 + width], s[corner - 1 - height]
@@ -96,7 +114,7 @@ def predict_planar(f: Frame, plane: int, stride: int, corner: int, log2_w: int, 
 
 @compiled
 def predict_dc(f: Frame, plane: int, stride: int, corner: int, width: int, height: int, line: int) -> None:
-    """DC (8.4.5.2.12): the mean of the longer side, of both of a square."""
+    """Predict by DC mode (8.4.5.2.12): the mean of the longer side, of both sides of a square."""
     s = f.s
     total = 0
     if width >= height:
@@ -114,7 +132,7 @@ def predict_dc(f: Frame, plane: int, stride: int, corner: int, width: int, heigh
 
 @compiled
 def blend_flat(f: Frame, plane: int, stride: int, corner: int, log2_w: int, log2_h: int) -> None:
-    """Position-dependent filtering of planar and DC (8.4.5.2.15)."""
+    """Apply position-dependent filtering to a planar or DC prediction (8.4.5.2.15)."""
     s = f.s
     scale = (log2_w + log2_h - 2) >> 2
     for y in range(1 << log2_h):
@@ -143,20 +161,20 @@ def predict_angular(
     gaussian: bool,
     blended: bool,
 ) -> None:
-    """Angular modes (8.4.5.2.13) with their position-dependent filtering (8.4.5.2.15), by a mode -14 to 80.
+    """Predict by an angular mode from -14 to 80 (8.4.5.2.13) with position-dependent filtering (8.4.5.2.15).
 
-    A mode that predicts from the left is worked out as one from above, sides swapped.
+    A mode that predicts from the left is computed like one from above, with the sides swapped.
     """
     p, s = f.p, f.s
     vertical = wide >= 34
     distance = abs(wide - 50) if vertical else abs(18 - wide - (2 if wide < 0 else 0))
     angle, inverse = angle_of(wide), INVERSE_ANGLES[distance]
-    # `step` goes along the main side, away from the corner; rows are then `right` apart, columns `down`.
+    # `step` runs along the main side away from the corner; `right` and `down` are the steps along it and across it.
     step = 1 if vertical else -1
     right, down = (1, stride) if vertical else (stride, 1)
     if not vertical:
         width, height, ref_w = height, width, ref_h
-    # ref[x] of the clause, from x = -height on, at `ref`, the corner being ref[0] of the nearest line.
+    # ref[x] of the clause, from x = -height on, stands at `ref` + x; the corner is ref[0] of the nearest line.
     ref = fr.SIDE + 66 + line
     for i in range(-line, ref_w + 1):
         s[ref + i] = s[corner + (line + i) * step]
@@ -203,3 +221,78 @@ def predict_angular(
                     side = s[corner - (y + (((x + 1) * inverse + 256) >> 9) + 1) * step]
                     value += ((32 >> (2 * x >> scale)) * (side - value) + 32) >> 6
                     f.planes[to + x * right] = value
+
+
+@compiled
+def predict_by_matrix(
+    f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int, transposed: bool
+) -> None:
+    """Predict a block by matrix-based intra prediction (MIP, clauses 8.4.5.2.2 to 8.4.5.2.4).
+
+    Both sides are averaged to a few samples, a matrix maps these to a small block, and interpolation enlarges it.
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x0: Column of the block in its component.
+        y0: Row of the block in its component.
+        width: Width of the block.
+        height: Height of the block.
+        mode: intra_mip_mode.
+        transposed: intra_mip_transposed_flag.
+    """
+    p, s = f.p, f.s
+    corner = fetch_references(f, component, x0, y0, 2 * width, 2 * height, 0)
+    size = 0 if width == 4 and height == 4 else 1 if width == 4 or height == 4 or (width == 8 and height == 8) else 2
+    sides = 2 if size == 0 else 4
+    side = 4 if size < 2 else 8
+    peak = (1 << p[fr.BIT_DEPTH]) - 1
+    average_side(f, corner, 1, width, sides, fr.MIP + (sides if transposed else 0))
+    average_side(f, corner, -1, height, sides, fr.MIP + (0 if transposed else sides))
+    base = s[fr.MIP]
+    s[fr.MIP] = 0 if size == 2 else (1 << (p[fr.BIT_DEPTH] - 1)) - base
+    total = s[fr.MIP]
+    for i in range(1, 2 * sides):
+        s[fr.MIP + i] -= base
+        total += s[fr.MIP + i]
+    plane, stride = p[fr.PRED + component] + y0 * p[fr.STRIDE + component] + x0, p[fr.STRIDE + component]
+    weights = fr.MIP_AT + 8 * 64 * (16 * size + mode)
+    step_x, step_y = width // side, height // side
+    for y in range(side):
+        for x in range(side):
+            at = weights + 8 * (x * side + y if transposed else y * side + x)
+            value = 32 - 32 * total
+            for i in range(2 * sides):
+                value += s[at + i] * s[fr.MIP + i]
+            # Each result is the last of the samples that are interpolated up to it.
+            row, column = (y + 1) * step_y - 1, (x + 1) * step_x - 1
+            f.planes[plane + row * stride + column] = clip((value >> 6) + base, 0, peak)
+    # Interpolate the rows that have results from left to right, then all columns downwards.
+    for row in range(step_y - 1, height, step_y):
+        before = s[corner - 1 - row]
+        for x in range(side):
+            to = plane + row * stride + x * step_x
+            after = f.planes[to + step_x - 1]
+            for i in range(step_x - 1):
+                f.planes[to + i] = ((step_x - 1 - i) * before + (i + 1) * after + (step_x >> 1)) // step_x
+            before = after
+    for column in range(width):
+        before = s[corner + 1 + column]
+        for y in range(side):
+            to = plane + y * step_y * stride + column
+            after = f.planes[to + (step_y - 1) * stride]
+            for i in range(step_y - 1):
+                f.planes[to + i * stride] = ((step_y - 1 - i) * before + (i + 1) * after + (step_y >> 1)) // step_y
+            before = after
+
+
+@compiled
+def average_side(f: Frame, corner: int, step: int, size: int, count: int, to: int) -> None:
+    """Average the `size` samples of one side, in direction `step` from the corner, to `count` (8.4.5.2.3)."""
+    s = f.s
+    each = size // count
+    for i in range(count):
+        total = each >> 1
+        for k in range(each):
+            total += s[corner + (1 + i * each + k) * step]
+        s[to + i] = total // each

@@ -1,0 +1,193 @@
+"""State of the reconstruction: arrays that its compiled functions work on, names of their indices, and constant tables.
+
+As in `codecnn.vvc.state`, no index may leave its array, whatever a stream contains: blocks lie inside the picture, and
+the parser bounds modes and sizes.
+"""
+
+from importlib import resources
+from itertools import count, islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle, kernel_matrix
+from codecnn.vvc import MAX_TILES, compiled
+
+
+class Frame(NamedTuple):
+    """State of one picture while it is reconstructed, and of the current slice.
+
+    Attributes:
+        p: Scalars, then tables at the offsets below, int64.
+        s: Scratch memory, then `TABLES` from SCRATCH on, int32.
+        planes: Reconstruction, prediction and residual of each component, row by row, from p[RECON + component], p[PRED
+            + component] and p[RESI + component] on, int32.
+        known: State of the blocks reconstructed so far, shape (KNOWN, rows, columns), int32; a cell is 4x4 luma
+            samples.
+        log: Log of the slice data, as in `codecnn.vvc.log`, int64.
+    """
+
+    p: npt.NDArray[np.int64]
+    s: npt.NDArray[np.int32]
+    planes: npt.NDArray[np.int32]
+    known: npt.NDArray[np.int32]
+    log: npt.NDArray[np.int64]
+
+
+_free = count()
+
+
+def _indices(number: int) -> list[int]:
+    """Return the next `number` indices of `Frame.p`."""
+    return list(islice(_free, number))
+
+
+# Picture: size in luma samples, log2 of the chroma subsampling, sps_chroma_format_idc, and others.
+WIDTH, HEIGHT, SUB_X, SUB_Y, CHROMA, BIT_DEPTH, LOG2_CTU, WAVEFRONT = _indices(8)
+RECON, PRED, RESI, STRIDE = (_indices(3)[0] for _ in range(4))
+
+# Slice and parameter sets; TRANSFORM_RANGE is log2 of the range of coefficients without their sign.
+TRANSFORM_RANGE = _indices(1)[0]
+DEP_QUANT, MIN_QP_TS, JOINT_SIGN, COLLOCATED = _indices(4)
+LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _indices(6)
+LISTS_NOT_FOR_ACT, DEBLOCKED, ACROSS_TILES, ACROSS_SLICES = _indices(4)
+
+# Current coding unit and transform block: position of the unit in the log, slice and tile, last column and row with a
+# level, VPDU that VPDU_SCALE belongs to, and a fault that an invalid block vector sets.
+UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _indices(8)
+
+COLUMNS, ROWS = (_indices(3)[0] for _ in range(2))
+"""Virtual boundaries of the picture; 0 if there are fewer than three."""
+
+QP_OFFSET = _indices(3)[0]
+"""QP offsets of Cb, Cr and joint Cb-Cr of PPS and slice."""
+
+QP_LIST = _indices(7 * 3)[0]
+"""QP offsets of coding units by U_CHROMA_QP, three each."""
+
+QP_TABLE = _indices(3 * 160)[0]
+"""ChromaQpTable of Cb, Cr and joint Cb-Cr, from -QpBdOffset on."""
+
+QP_TABLE_SIZE = 160
+"""Numbers that one ChromaQpTable takes at most."""
+
+PIVOT = _indices(17)[0]
+"""LmcsPivot."""
+
+CHROMA_SCALE = _indices(16)[0]
+"""ChromaScaleCoeff."""
+
+LISTS_AT = _indices(28 * 64)[0]
+"""The 28 scaling lists as matrices of 8x8, row by row; smaller lists repeat their entries."""
+
+LISTS_DC = _indices(28)[0]
+"""Scaling factor of the DC coefficient by scaling list."""
+NUMBERS = _indices(1)[0]
+
+# Offsets in `s`, a block of 64x64 each.
+BLOCK = 64 * 64
+
+COEFFICIENTS, HALF, RESIDUALS = (BLOCK * i for i in range(3))
+"""Scaled coefficients, results of the first transform stage, and residuals of Y, Cb and Cr, a block each."""
+
+LINE = 5 * BLOCK
+"""Reference samples of a block in the order of substitution, LINE_SIZE numbers.
+
+The smoothed reference samples follow, then, at SIDE, those of the main side of an angular mode.
+"""
+LINE_SIZE = 640
+SIDE = LINE + 2 * LINE_SIZE
+MIP = SIDE + 2 * LINE_SIZE
+
+SCRATCH = MIP + 256
+"""The numbers of `TABLES` begin here."""
+
+DCT2_AT = SCRATCH
+"""transMatrix of DCT-II for 64 samples, (64, 64)."""
+
+DST7_AT = DCT2_AT + 64 * 64
+"""transMatrix of DST-VII for 4, 8, 16 and 32 samples, 32 * 32 numbers each."""
+
+DCT8_AT = DST7_AT + 4 * 32 * 32
+"""transMatrix of DCT-VIII for 4, 8, 16 and 32 samples, 32 * 32 numbers each."""
+
+LFNST_16_AT = DCT8_AT + 4 * 32 * 32
+"""LFNST matrices of 16 results by set and index, (4, 2, 16, 16)."""
+
+LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
+"""LFNST matrices of 48 results by set and index, (4, 2, 16, 48)."""
+
+MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
+"""mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
+
+LUMA, CHROMA_TOO, BLOCKS, VECTORS, STRENGTH_V, STRENGTH_H, KNOWN = range(7)
+"""Planes of `Frame.known`.
+
+`LUMA` and `CHROMA_TOO` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before. `BLOCKS`
+holds prediction mode, BDPCM and coded flag of the luma block as `deblocking` packs them, `VECTORS` its block vector.
+`STRENGTH_V` and `STRENGTH_H` are the boundary strengths of the left and of the upper edge.
+"""
+
+SLICE_REGIONS = MAX_TILES + 1
+"""Number of regions of a slice: U_REGION is 1 + tile + SLICE_REGIONS * slice."""
+
+
+def _tables() -> npt.NDArray[np.int32]:
+    """Load and compute the matrices of `TABLES`."""
+    with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
+        lfnst = [tables["lfnst_16"], tables["lfnst_48"]]
+        weights = np.zeros((3, 16, 64, 8), np.int32)
+        for size in range(3):
+            matrix = tables[f"mip_{size}"]
+            # The largest size has no weight for the first input, which is 0.
+            first = 1 if size == 2 else 0
+            weights[size, : matrix.shape[0], : matrix.shape[1], first : first + matrix.shape[2]] = matrix
+    kernels = np.zeros((2, 4, 32 * 32), np.int32)
+    for index, size in enumerate((4, 8, 16, 32)):
+        kernels[0, index, : size * size] = kernel_matrix("DST7", size).ravel()
+        kernels[1, index, : size * size] = kernel_matrix("DCT8", size).ravel()
+    parts = [kernel_matrix("DCT2", 64), kernels, *lfnst, weights]
+    return np.concatenate([part.ravel().astype(np.int32) for part in parts])
+
+
+TABLES = _tables()
+"""Matrices of transforms (8.7.4.2 to 8.7.4.5), LFNST and MIP, int32, in the order of the offsets from SCRATCH on."""
+
+ANGLES = np.array(VVC_ANGLES, np.int64)
+"""intraPredAngle by the distance from mode 18 or 50."""
+
+INVERSE_ANGLES = np.array([0, *(inverse_angle(angle) for angle in VVC_ANGLES[1:])], np.int64)
+"""invAngle by the distance from mode 18 or 50."""
+
+CUBIC = np.array(CUBIC_FILTER, np.int64)
+"""Cubic interpolation filter of luma by fraction, (32, 4)."""
+
+GAUSSIAN = np.array(GAUSSIAN_FILTER, np.int64)
+"""Smoothing interpolation filter of luma by fraction, (32, 4)."""
+
+SMOOTH_FROM = np.array([99, 99, *(GAUSSIAN_DISTANCE[size] for size in (2, 3, 4, 5, 6))], np.int64)
+"""intraHorVerDistThres by nTbS."""
+
+LEVEL_SCALE = np.array([[40, 45, 51, 57, 64, 72], [57, 64, 72, 80, 90, 102]], np.int64)
+"""levelScale by rectNonTsFlag (8.7.3)."""
+
+LIST_OF_SIZE = np.array(
+    [
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 1],
+        [2, 3, 4, 5, 6, 7],
+        [8, 9, 10, 11, 12, 13],
+        [14, 15, 16, 17, 18, 19],
+        [20, 21, 22, 23, 24, 25],
+        [26, 21, 22, 27, 24, 25],
+    ],
+    np.int64,
+)
+"""Scaling list by log2 of the longer side and component, plus 3 unless the unit is intra (table 38)."""
+
+
+@compiled
+def clip(value: int, low: int, high: int) -> int:
+    """Clip `value` to the range from `low` to `high` (Clip3)."""
+    return low if value < low else high if value > high else value
