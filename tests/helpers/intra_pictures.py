@@ -1,4 +1,4 @@
-"""What VTM says of intra pictures (golden/intra_pictures), and the log of a stream in the same terms."""
+"""Intra pictures as VTM dumps them (golden/intra_pictures), and the log of a stream in the same form."""
 
 import json
 from pathlib import Path
@@ -13,11 +13,11 @@ from codecnn.vvc import state as st
 from tests.helpers.golden import csv_rows
 
 COLUMNS = ("w", "h", "cbf", "jointCbCr", "ts", "isp", "mrl", "mip", "mipTransposed", "bdpcm", "lfnst", "mode", "cuQp")
-"""Columns of a transform block that the log tells."""
+"""Columns of a transform block that the log contains."""
 
 
 class GoldenPicture(NamedTuple):
-    """One intra picture: its facts, its arrays by name, and its transform blocks as rows."""
+    """One intra picture: metadata, arrays by name, and transform blocks as rows."""
 
     meta: dict[str, object]
     planes: dict[str, npt.NDArray[np.int64]]
@@ -25,7 +25,7 @@ class GoldenPicture(NamedTuple):
 
 
 def golden_pictures(path: Path) -> list[GoldenPicture]:
-    """The pictures of an .npz of golden/intra_pictures, with the .tb.csv.gz beside it."""
+    """Read the pictures of an .npz file of golden/intra_pictures, and of the .tb.csv.gz file next to it."""
     arrays = np.load(path)
     rows = csv_rows(path.with_name(path.stem + ".tb.csv.gz"))
     pictures = []
@@ -37,28 +37,28 @@ def golden_pictures(path: Path) -> list[GoldenPicture]:
 
 
 def intra_pictures(stream: Path) -> list[Picture]:
-    """The pictures of a stream whose slices are all intra, in decoding order."""
+    """Return the pictures of a stream whose slices are all I slices, in decoding order."""
     pictures = read_pictures(stream.read_bytes())
-    return [one for one in pictures if one.is_intra]
+    return [picture for picture in pictures if picture.is_intra]
 
 
 def logged_blocks(
     picture: Picture,
 ) -> tuple[dict[tuple[int, int, int], dict[str, int]], list[npt.NDArray[np.int64]]]:
-    """The transform blocks of a picture by (component, x, y), and the planes of its levels."""
+    """Return the transform blocks of a picture by (component, x, y), and the planes of its levels."""
     sps, pps = picture.sps, picture.pps
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
     sub_x, sub_y = sps.log2_sub_width_c, sps.log2_sub_height_c
     sizes = [(height, width), *[(height >> sub_y, width >> sub_x)] * (2 if sps.sps_chroma_format_idc else 0)]
     levels = [np.zeros(size, np.int64) for size in sizes]
     blocks: dict[tuple[int, int, int], dict[str, int]] = {}
-    for some in parsed_ctus(picture, 1 << 20):
+    for ctus in parsed_ctus(picture, 1 << 20):
         at = 0
-        while at < len(some.log):
-            unit = some.log[at : at + lg.UNIT_HEADER].tolist()
+        while at < len(ctus.log):
+            unit = ctus.log[at : at + lg.UNIT_HEADER].tolist()
             tu_at = at + lg.UNIT_HEADER
             for _ in range(unit[lg.U_UNITS]):
-                tu = some.log[tu_at : tu_at + lg.BLOCK_HEADER].tolist()
+                tu = ctus.log[tu_at : tu_at + lg.BLOCK_HEADER].tolist()
                 tu_at += lg.BLOCK_HEADER
                 first = 1 if unit[lg.U_TREE] == st.DUAL_CHROMA else 0
                 for component in range(first, 3 if tu[lg.T_CHROMA] else 1):
@@ -66,7 +66,7 @@ def logged_blocks(
                     key = (component, row["x"], row["y"])
                     assert key not in blocks
                     blocks[key] = row
-                    for packed in some.log[tu_at : tu_at + tu[lg.T_LEVELS + component]].tolist():
+                    for packed in ctus.log[tu_at : tu_at + tu[lg.T_LEVELS + component]].tolist():
                         x, y = row["x"] + (packed & 31), row["y"] + (packed >> 5 & 31)
                         levels[component][y, x] = packed >> lg.LEVEL_SHIFT
                     tu_at += tu[lg.T_LEVELS + component]

@@ -1,11 +1,11 @@
-"""Parts of networks in plain NumPy and scipy, of arrays (c, h, w) and a torch module's weights."""
+"""Network layers in plain NumPy and SciPy, on arrays (c, h, w), with the weights of torch modules."""
 
 import numpy as np
 from scipy.signal import correlate
 
 
 def convolve(x, layer):
-    """Correlation with a Conv2d's weight, group by group."""
+    """Apply a Conv2d as correlations, group by group."""
     weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
     groups = np.split(np.pad(x, [(0, 0), *((size, size) for size in layer.padding)]), layer.groups)
     group_of = np.arange(len(weight)) // (len(weight) // layer.groups)
@@ -14,10 +14,12 @@ def convolve(x, layer):
 
 
 def relu(x):
+    """Apply the rectified linear unit."""
     return np.maximum(x, 0)
 
 
 def rdb(x, block):
+    """Apply a residual dense block."""
     dense = x
     for layer in block.layers:
         dense = np.concatenate([dense, relu(convolve(dense, layer))])
@@ -25,5 +27,5 @@ def rdb(x, block):
 
 
 def linear(x, layer):
-    """A fully connected layer of (..., inputs)."""
+    """Apply a fully connected layer to an array of shape (..., inputs)."""
     return x @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()

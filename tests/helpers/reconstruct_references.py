@@ -1,6 +1,6 @@
-"""Stages of reconstruction in plain NumPy: whole blocks at once where the compiled functions go sample by sample.
+"""Stages of reconstruction in plain NumPy: they process blocks where the compiled functions process samples.
 
-Pictures are (h, w) arrays of int64, blocks lie at (x, y) of their component, all that lies inside the picture is known.
+Pictures are arrays (h, w), int64; blocks lie at (x, y) of their component; the whole picture is reconstructed.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ DIVISION = (0, 7, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0)
 
 
 def matrix_prediction(top: Ints, left: Ints, weights: Ints, transposed: bool, bit_depth: int) -> Ints:
-    """MIP (clauses 8.4.5.2.2 to 8.4.5.2.4) of a block below `top` (w,) and right of `left` (h,).
+    """Predict a block below `top` (w,) and right of `left` (h,) by MIP (clauses 8.4.5.2.2 to 8.4.5.2.4).
 
     `weights` is mWeight of the mode, (results, inputs), with 7 inputs for the largest blocks.
     """
@@ -32,15 +32,15 @@ def matrix_prediction(top: Ints, left: Ints, weights: Ints, transposed: bool, bi
         inputs = inputs[1:]
     else:
         inputs[0] = (1 << (bit_depth - 1)) - base
-    made = ((weights @ inputs + 32 - 32 * inputs.sum()) >> 6) + base
-    block = made.reshape(side, side).clip(0, (1 << bit_depth) - 1)
+    reduced_block = ((weights @ inputs + 32 - 32 * inputs.sum()) >> 6) + base
+    block = reduced_block.reshape(side, side).clip(0, (1 << bit_depth) - 1)
     block = block.T if transposed else block
     down = height // side
     return interpolated(interpolated(block, left[down - 1 :: down], width // side).T, top, down).T
 
 
 def interpolated(block: Ints, before: Ints, factor: int) -> Ints:
-    """Rows of `block` with `factor` samples up to each, from the sample `before` each row on (clause 8.4.5.2.4)."""
+    """Interpolate rows to `factor` times their length, starting from the sample `before` each (clause 8.4.5.2.4)."""
     knots = np.column_stack([before, block])
     out = np.empty((len(block), factor * block.shape[1]), np.int64)
     for step in range(1, factor + 1):
@@ -49,7 +49,7 @@ def interpolated(block: Ints, before: Ints, factor: int) -> Ints:
 
 
 def downsampled(luma: Ints, sub_x: int, sub_y: int, collocated: bool) -> Ints:
-    """Luma at the places of chroma (clause 8.4.5.2.14, pDsY), beyond the picture the nearest sample."""
+    """Downsample luma to chroma (clause 8.4.5.2.14, pDsY); samples outside the picture repeat the nearest one."""
     if not sub_x:
         return luma
     p = np.pad(luma, 1, mode="edge")
@@ -73,7 +73,7 @@ def linear_model_prediction(
     collocated: bool = False,
     ctu: int = 128,
 ) -> Ints:
-    """CCLM (clause 8.4.5.2.14) of the block at (x, y, w, h) in samples of chroma: mode 67, 68 left or 69 above."""
+    """Predict the chroma block (x, y, w, h) by CCLM (clause 8.4.5.2.14) in mode 67, 68 (left) or 69 (above)."""
     x, y, width, height = place
     small = downsampled(luma, *sub, collocated)
     above, left = y > 0 and mode != 68, x > 0 and mode != 69
@@ -81,7 +81,7 @@ def linear_model_prediction(
     count_l = (height + (min(width, height) if mode == 68 else 0)) if left else 0
     row = small[y - 1]
     if (y << sub[1]) % ctu == 0 and sub[0]:
-        # Of another CTU but one row of luma is kept.
+        # Only one row of luma of another CTU may be used.
         last = np.pad(luma[(y << sub[1]) - 1], 1, mode="edge")
         row = ((last[:-2] + 2 * last[1:-1] + last[2:] + 2) >> 2)[::2]
     pairs = []
@@ -97,7 +97,7 @@ def linear_model_prediction(
 
 
 def linear_model(pairs: list[tuple[int, int]], bit_depth: int) -> tuple[int, int, int]:
-    """a, b and k of clause 8.4.5.2.14 from none, two or four pairs of luma and chroma."""
+    """Derive a, b and k of clause 8.4.5.2.14 from none, two or four pairs of luma and chroma."""
     if not pairs:
         return 0, 1 << (bit_depth - 1), 0
     if len(pairs) == 2:
@@ -127,35 +127,35 @@ def linear_model(pairs: list[tuple[int, int]], bit_depth: int) -> tuple[int, int
 
 
 def palette_samples(values: Ints, qp: int, least_qp: int, bit_depth: int) -> Ints:
-    """Samples of a palette block (clause 8.4.5.3): values, but -1 - palette_escape_val where that is coded."""
+    """Derive the samples of a palette block (clause 8.4.5.3); a value below 0 is -1 - palette_escape_val."""
     qp = max(qp + 6 * (bit_depth - 8), least_qp)
     escaped = ((-1 - values) * (LEVEL_SCALE[qp % 6] << (qp // 6)) + 32) >> 6
     return np.where(values < 0, escaped.clip(0, (1 << bit_depth) - 1), values)
 
 
 def mapped_back(samples: Ints, pivot: Ints, first: int, last: int, bit_depth: int) -> Ints:
-    """Luma samples of mapped ones (clause 8.8.2.2), by the pivots of 16 bins, of which `first` to `last` are used."""
+    """Invert the luma mapping (clause 8.8.2.2) by the pivots of 16 bins, of which `first` to `last` are used."""
     width = 1 << (bit_depth - 4)
     words = np.diff(pivot)
     inverse = np.where(words > 0, width * 2048 // np.maximum(words, 1), 0)
     bins = np.searchsorted(pivot[1:16], samples, side="right").clip(first, last + 1).clip(0, 15)
-    made = width * bins + ((inverse[bins] * (samples - pivot[bins]) + 1024) >> 11)
-    return made.clip(0, (1 << bit_depth) - 1)
+    mapped = width * bins + ((inverse[bins] * (samples - pivot[bins]) + 1024) >> 11)
+    return mapped.clip(0, (1 << bit_depth) - 1)
 
 
 def chroma_scale(luma: Ints, x: int, y: int, pivot: Ints, scales: Ints, used: tuple[int, int], bit_depth: int) -> int:
-    """varScale (clause 8.7.5.3) of the block of 64x64 mapped luma samples at (x, y), from the mean beside it."""
+    """Derive varScale (clause 8.7.5.3) from the mean mapped luma next to the block of 64x64 at (x, y)."""
     rows, columns = np.arange(y, y + 64).clip(0, len(luma) - 1), np.arange(x, x + 64).clip(0, luma.shape[1] - 1)
-    beside = [*([luma[rows, x - 1]] if x else []), *([luma[y - 1, columns]] if y else [])]
+    sides = [*([luma[rows, x - 1]] if x else []), *([luma[y - 1, columns]] if y else [])]
     mean = (1 << bit_depth) >> 1
-    if beside:
-        total = np.concatenate(beside)
+    if sides:
+        total = np.concatenate(sides)
         mean = (int(total.sum()) + len(total) // 2) // len(total)
     index = int(np.searchsorted(pivot[1:16], mean, side="right").clip(used[0], used[1] + 1))
     return int(scales[min(index, 15)])
 
 
 def scaled_residual(residual: Ints, scale: int, bit_depth: int) -> Ints:
-    """Chroma residuals with LMCS ((1237) and (1238))."""
+    """Scale chroma residuals with LMCS ((1237) and (1238))."""
     limited = residual.clip(-(1 << bit_depth), (1 << bit_depth) - 1)
     return np.sign(limited) * ((np.abs(limited) * scale + 1024) >> 11)

@@ -1,9 +1,9 @@
-"""Which syntax elements a VVC stream uses: run as a program, with the parser in plain Python so that bins can be seen.
+"""Program that counts the context coded syntax elements of VVC streams, with the parser in plain Python.
 
-Prints JSON: context coded syntax element -> [bins, bins that are 1], over the streams that are named.
+It prints JSON: for each syntax element, the number of bins and of bins that are 1 in all streams of the command line.
 """
 
-# ruff: noqa: T201 - a program of the tests.
+# ruff: noqa: T201 - the program prints its result.
 
 import bisect
 import collections
@@ -13,21 +13,22 @@ from pathlib import Path
 
 from codecnn.vvc import cabac, contexts
 
-FIRST = sorted((value, name.lower()) for name, value in vars(contexts).items() if isinstance(value, int))
+FIRST_CONTEXTS = sorted((value, name.lower()) for name, value in vars(contexts).items() if isinstance(value, int))
 counts: collections.defaultdict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
 decode_bin = cabac.decode_bin
 
 
-def counted(work, context):
+def counting_decode_bin(work, context):
+    """Decode a bin and count it for its syntax element."""
     value = decode_bin(work, context)
-    one = counts[FIRST[bisect.bisect_right(FIRST, (context, "~")) - 1][1]]
-    one[0] += 1
-    one[1] += int(value)
+    element = FIRST_CONTEXTS[bisect.bisect_right(FIRST_CONTEXTS, (context, "~")) - 1][1]
+    counts[element][0] += 1
+    counts[element][1] += int(value)
     return value
 
 
-# Before the modules that take the function by its name.
-cabac.decode_bin = counted
+# Replace the function before the import of the modules that import it by name.
+cabac.decode_bin = counting_decode_bin
 
 from codecnn.vvc import coding_units, read_pictures  # noqa: E402
 

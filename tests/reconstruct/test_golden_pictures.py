@@ -1,4 +1,4 @@
-"""Intra pictures from the bitstream, sample for sample as the reference decoder has them."""
+"""Planes of intra pictures reconstructed from the bitstream equal those of the reference decoder."""
 
 import hashlib
 import time
@@ -19,6 +19,8 @@ DAMAGED = [
     "vvc/tiny136x72_ai_qp32.266",
     "vvc/chelsea178x130_ai_qp32.266",
 ]
+VTM_KINDS = {"pred": "pred", "unf": "recon", "resid": "resi"}
+"""Names of the planes in the dumps of VTM."""
 NOT_FILTERED = {
     "vvc/edo0_nolf_qp37": (512, 512),
     "vvc/astronaut_ai_nolf_qp22": (512, 512),
@@ -27,35 +29,36 @@ NOT_FILTERED = {
 }
 
 
-def test_every_golden_picture_is_tested():
+def test_all_golden_pictures_are_tested():
     assert len(PICTURES) == (40 if SHARED.is_dir() else 0)
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_planes_equal_the_reference_decoders(golden_file, name):
+def test_planes_equal_the_reference_decoder(golden_file, name):
     folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
     stream = golden_file(f"{folder}/{name}.266")
     golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
     pictures = intra_pictures(stream)
     assert 0 < len(golden) <= len(pictures)
-    for one, picture in zip(golden, pictures, strict=False):
-        letters = "yuv" if "recon_U" in one.planes else "y"
-        wanted = [f"{kind}_{letter}" for kind in ("pred", "unf", "resid") for letter in letters]
-        window = one.meta["confWin"]
+    for expected, picture in zip(golden, pictures, strict=False):
+        letters = "yuv" if "recon_U" in expected.planes else "y"
+        names = [f"{kind}_{letter}" for kind in ("pred", "unf", "resid") for letter in letters]
+        window = expected.meta["confWin"]
         for edge in ("bs_v", "bs_h"):
-            strengths = one.planes[f"{edge.replace('_', '')}_Y"].repeat(4, 0).repeat(4, 1)
-            mine = reconstruct(picture, (edge,))[edge]
-            np.testing.assert_array_equal(mine, cropped(strengths, "y", window, one.meta["chromaFormatIdc"]))
-        for plane, samples in reconstruct(picture, wanted).items():
+            strengths = expected.planes[f"{edge.replace('_', '')}_Y"].repeat(4, 0).repeat(4, 1)
+            actual = reconstruct(picture, (edge,))[edge]
+            np.testing.assert_array_equal(actual, cropped(strengths, "y", window, expected.meta["chromaFormatIdc"]))
+        for plane, samples in reconstruct(picture, names).items():
             kind, letter = plane.split("_")
-            theirs = one.planes[f"{ {'pred': 'pred', 'unf': 'recon', 'resid': 'resi'}[kind] }_{letter.upper()}"]
-            if plane == "pred_y" and one.meta["lmcs"]:
-                theirs = one.planes["lmcsinv"][theirs]
-            np.testing.assert_array_equal(samples, cropped(theirs, letter, window, one.meta["chromaFormatIdc"]))
+            vtm_samples = expected.planes[f"{VTM_KINDS[kind]}_{letter.upper()}"]
+            if plane == "pred_y" and expected.meta["lmcs"]:
+                vtm_samples = expected.planes["lmcsinv"][vtm_samples]
+            vtm_samples = cropped(vtm_samples, letter, window, expected.meta["chromaFormatIdc"])
+            np.testing.assert_array_equal(samples, vtm_samples)
 
 
 def cropped(plane: np.ndarray, letter: str, window: list[int], chroma: int) -> np.ndarray:
-    """Without the margin of the conformance window, which is in chroma units."""
+    """Crop a plane to the conformance window, which is in chroma units."""
     right, down = (chroma in (1, 2), chroma == 1) if letter == "y" else (False, False)
     left, end, top, bottom = window
     height, width = plane.shape
@@ -64,7 +67,7 @@ def cropped(plane: np.ndarray, letter: str, window: list[int], chroma: int) -> n
 
 
 @pytest.mark.parametrize("name", NOT_FILTERED)
-def test_pictures_coded_without_filters_have_the_decoders_md5(golden_file, name):
+def test_pictures_coded_without_in_loop_filters_have_the_md5_of_the_decoder(golden_file, name):
     width, height = NOT_FILTERED[name]
     stream = golden_file(f"{name}.266")
     digest = hashlib.md5()
@@ -82,7 +85,7 @@ def test_intra_pictures_of_a_stream_with_inter_pictures(golden_file):
     assert pictures[0][1]["pred_v"].shape == (32, 64)
 
 
-def test_what_is_not_there(golden_file, tmp_path):
+def test_missing_planes_files_and_data_are_refused(golden_file, tmp_path):
     stream = golden_file("vvc/tiny64x64_ai_qp32.266")
     with pytest.raises(ConfigError, match="there is no plane 'unf': one of pred_y"):
         list(read_pictures(stream, ("unf",)))
@@ -97,11 +100,11 @@ def test_what_is_not_there(golden_file, tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "count"), [(3, 100), pytest.param(4, 2000, marks=pytest.mark.slow)])
-def test_damaged_streams_end_in_an_error_or_in_whole_pictures(golden_file, tmp_path, seed, count):
+def test_damaged_streams_give_an_error_or_whole_pictures(golden_file, tmp_path, seed, count):
     rng = np.random.default_rng(seed)
     streams = [path.read_bytes() for path in map(golden_file, DAMAGED)]
     path = tmp_path / "damaged.266"
-    sentences = []
+    messages = []
     for number in range(count):
         path.write_bytes(mutated(streams, rng))
         start = time.process_time()
@@ -109,7 +112,7 @@ def test_damaged_streams_end_in_an_error_or_in_whole_pictures(golden_file, tmp_p
             for _, planes in read_pictures(path, ("pred_y", "unf_y", "resid_y", "bs_v")):
                 assert len({plane.shape for plane in planes.values()}) == 1, (seed, number)
         except CodecnnError as error:
-            sentences.append(str(error))
+            messages.append(str(error))
         assert time.process_time() - start < 5, (seed, number)
-    assert count // 2 < len(sentences) < count
-    assert all(sentence.startswith(str(path)) and "\n" not in sentence for sentence in sentences)
+    assert count // 2 < len(messages) < count
+    assert all(message.startswith(str(path)) and "\n" not in message for message in messages)

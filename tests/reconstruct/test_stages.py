@@ -1,4 +1,4 @@
-"""The stages of reconstruction, each alone, against plain NumPy."""
+"""Each stage of reconstruction equals a plain NumPy version of it."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 def test_stages_equal_plain_numpy():
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "tests.helpers.reconstruct_stages"]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert completed.returncode == 0, completed.stderr[-2000:]

@@ -1,8 +1,8 @@
-"""Every coding tool that libvvenc can be told to leave out or to use: the stream without it and with it.
+"""Streams without and with each coding tool that libvvenc can switch off and on.
 
-Both must parse to the last bin of every slice, be a partition, and decode in ffmpeg with the encoder's picture hashes;
-and the one with it must really use it, as the syntax elements that plain Python sees in the parser tell. (Such small
-pictures use no ALF; the golden streams do.)
+Both streams must parse to the last bin of every slice, contain a partition, and decode in ffmpeg with the picture
+hashes of the encoder. The stream with the tool must use it: the test counts syntax elements with the parser in plain
+Python. Such small pictures use no ALF; the golden streams do.
 """
 
 import json
@@ -62,14 +62,13 @@ ra MaxNumMergeCand=1 MaxNumMergeCand=6 max_num_merge_cand merge_idx merge candid
 ra IBC=0 IBC=1 sps_ibc_enabled_flag pred_mode_ibc_flag IBC in B
 """
 TOOLS = {name: fields for *fields, name in (line.split(maxsplit=5) for line in _TABLE.strip().splitlines())}
-"""By tool: configuration, parameters without it and with it, SPS element that tells, syntax element that uses it.
-
-Where there is no such element, it is "-"."""
+"""Tests by tool: configuration, parameters without and with the tool, SPS element that enables it, and syntax element
+that uses it ("-" if there is none)."""
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A texture and letters that move apart, turn and fade, in colour; 4:2:0 of 8 bit."""
+    """Write a clip of a moving and rotating texture with letters that becomes brighter, 4:2:0, 8 bit."""
     rng = np.random.default_rng(4)
     texture = rng.normal(0, 14, (HEIGHT, WIDTH))
     y, x = np.mgrid[:HEIGHT, :WIDTH]
@@ -94,21 +93,21 @@ def encode(clip: Path, output: Path, configuration: str, params: str) -> Path:
 
 
 def used_elements(stream: Path) -> dict[str, list[int]]:
-    """Context coded syntax elements: bins, and how many are 1."""
+    """Count the bins of each context coded syntax element of a stream, and those that are 1."""
     program = Path(__file__).parents[1] / "helpers" / "vvc_elements.py"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, program, stream], check=True, capture_output=True, env=environment, text=True
     )
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(completed.stdout))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_streams_without_and_with_a_tool(clip, tmp_path, tool):
-    configuration, without, with_it, flag, element = TOOLS[tool]
+    configuration, params_without, params_with, flag, element = TOOLS[tool]
     flags, elements = [], []
-    for number, params in enumerate((without, with_it)):
+    for number, params in enumerate((params_without, params_with)):
         stream = encode(clip, tmp_path / f"{number}.266", configuration, params)
         decode = [ffmpeg_path(), "-v", "error", "-xerror", "-err_detect", "crccheck+explode", "-i", str(stream)]
         run([*decode, "-f", "null", "-"], what=f"decoding {params}")
@@ -118,7 +117,7 @@ def test_streams_without_and_with_a_tool(clip, tmp_path, tool):
         elements.append(used_elements(stream))
     assert flags[0] < flags[1]
     if element == "regular_merge_flag":
-        # Without CIIP, what is merged but not regularly is of geometric partitions.
+        # Without CIIP, a merge unit that is not regular uses geometric partitions.
         assert element not in elements[0]
         assert elements[1][element][1] < elements[1][element][0]
     elif element != "-":

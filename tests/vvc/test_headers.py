@@ -1,4 +1,4 @@
-"""Headers of VVC streams: codes, NAL units, parameter sets, tiles, picture order counts."""
+"""Headers of VVC streams: codes, NAL units, parameter sets, tiles and picture order counts."""
 
 import json
 from dataclasses import FrozenInstanceError
@@ -16,12 +16,13 @@ from codecnn.vvc.tiles import ADDRESS, ENDS, FIRST_IN_ROW, TILE, Rectangle, Tile
 
 
 def bits(text: str) -> Bits:
+    """Return a reader of a string of zeros and ones, padded with zeros to whole bytes."""
     text = text.replace(" ", "")
     return Bits(int(text.ljust(-(-len(text) // 8) * 8, "0"), 2).to_bytes(-(-len(text) // 8), "big"))
 
 
 def test_codes():
-    """Table 3 of clause 9.2: bit strings and what they stand for."""
+    """The bit strings and values are those of table 3 of clause 9.2."""
     for value, code in enumerate(["1", "010", "011", "00100", "00101", "00110", "00111", "0001000"]):
         assert bits(code).ue("x", 10) == value
     for value, code in [(0, "1"), (1, "010"), (-1, "011"), (2, "00100"), (-2, "00101"), (3, "00110")]:
@@ -30,7 +31,7 @@ def test_codes():
     assert (r.u(3), r.u(5), r.u(9), r.position) == (5, 16, 511, 17)
 
 
-def test_codes_refuse_what_is_out_of_range():
+def test_codes_out_of_range_are_refused():
     with pytest.raises(FormatError, match="pps_size is 6, more than 5"):
         bits("00111").ue("pps_size", 5)
     with pytest.raises(FormatError, match="x is -2, not in -1 to 1"):
@@ -53,22 +54,22 @@ def test_nal_units():
 
 
 @pytest.mark.parametrize("stream", [b"", b"RIFF", b"\1\0\0\1\0\x79\x80"])
-def test_no_byte_stream(stream):
+def test_data_without_start_code_is_refused(stream):
     with pytest.raises(FormatError, match="does not begin with a start code"):
         list(nal_units(stream))
 
 
-def test_pictures_equal_the_encoders_log(golden):
+def test_pictures_equal_the_log_of_the_encoder(golden):
     checked = 0
     for path in sorted(golden.glob("vvc/*.266")):
         frames = json.loads(path.with_suffix(".json").read_text())["frames"]
         pictures = list(read_pictures(path.read_bytes()))
-        mine = [
+        headers = [
             (p.poc, p.temporal_id, part.header.slice_type, part.header.slice_qp_y)
             for p in pictures
             for part in p.slices
         ]
-        assert mine == [(one["poc"], one["tid"], one["type"], one["qp"]) for one in frames], path.name
+        assert headers == [(frame["poc"], frame["tid"], frame["type"], frame["qp"]) for frame in frames], path.name
         checked += len(frames)
     assert checked == (116 if golden.name == "golden" else 57)
 
@@ -94,18 +95,19 @@ def test_reference_pictures_precede_in_decoding_order(golden_file, name, count):
 
 
 def sps_rbsp(golden_file) -> bytes:
+    """Return the payload of the SPS of a golden stream."""
     stream = golden_file("vvc/tiny64x64_ai_qp32.266").read_bytes()
     return next(unit.rbsp for unit in nal_units(stream) if unit.type == bitstream.SPS)
 
 
-def test_tools_that_are_not_read_are_named(golden_file):
-    """Flip every bit of a parameter set: what then appears is read, or refused in words, never misread in silence."""
+def test_damaged_sps_is_parsed_or_refused(golden_file):
+    """Flip each bit of a parameter set: it is parsed or refused with a message, and no other exception occurs."""
     rbsp = sps_rbsp(golden_file)
-    whole = SequenceParameterSet(rbsp)
-    assert (whole.sps_pic_width_max_in_luma_samples, whole.sps_pic_height_max_in_luma_samples) == (64, 64)
-    assert (whole.bit_depth, whole.sps_chroma_format_idc) == (10, 1)
+    intact = SequenceParameterSet(rbsp)
+    assert (intact.sps_pic_width_max_in_luma_samples, intact.sps_pic_height_max_in_luma_samples) == (64, 64)
+    assert (intact.bit_depth, intact.sps_chroma_format_idc) == (10, 1)
     with pytest.raises(FrozenInstanceError, match="bit_depth of a SequenceParameterSet"):
-        whole.bit_depth = 8
+        intact.bit_depth = 8
     refusals = []
     for bit in range(8 * len(rbsp)):
         damaged = bytearray(rbsp)
@@ -118,7 +120,7 @@ def test_tools_that_are_not_read_are_named(golden_file):
     assert any("table of chroma QPs" in text for text in refusals)
 
 
-def test_streams_of_layers_are_refused(golden_file):
+def test_streams_with_layers_are_refused(golden_file):
     data = bytearray(golden_file("vvc/tiny64x64_ai_qp32.266").read_bytes())
     at = data.index(b"\0\0\1") + 3
     data[at] |= 1
@@ -127,7 +129,7 @@ def test_streams_of_layers_are_refused(golden_file):
 
 
 def test_ctus_of_tiles():
-    """Four tiles of 3x2 CTUs, two raster slices: addresses run through a tile before the next."""
+    """A picture of 3x2 CTUs has four tiles and two raster-scan slices: decoding order goes tile by tile."""
     grid = TileGrid([0, 2, 3], [0, 1, 2], None)
     first = slice_ctus(grid, slice_parts(grid, 0, 2), False)
     second = slice_ctus(grid, slice_parts(grid, 2, 2), False)
@@ -140,7 +142,7 @@ def test_ctus_of_tiles():
 
 
 def test_ctus_of_rectangular_slices():
-    """One slice over the left column of tiles, one of the lower CTU rows of a tile; a wavefront ends every row."""
+    """One slice is the left column of tiles, the other the lower CTU row of a tile; a wavefront ends each row."""
     grid = TileGrid([0, 2, 4], [0, 2, 4], [Rectangle(0, 0, 1, 2, None), Rectangle(1, 0, 1, 1, (1, 2))])
     left = slice_ctus(grid, slice_parts(grid, 0, 1), False)
     assert left[:, ADDRESS].tolist() == [0, 1, 4, 5, 8, 9, 12, 13]
@@ -153,7 +155,7 @@ def test_ctus_of_rectangular_slices():
 
 
 def test_reference_pictures():
-    """POC 40 with 4 bit LSBs: short-term by difference, long-term by LSB alone and with its MSB cycles."""
+    """POC 40 with LSBs of 4 bits: a short-term picture by its difference, long-term ones by LSBs and by MSB cycles."""
     entries = [(False, -8, None), (True, 3, None), (True, 3, 2)]
     assert list_pocs(entries, 40, 4, [0, 19, 35]) == [(False, 32), (True, 35), (True, 3)]
     with pytest.raises(FormatError, match="there is no long-term reference picture of POC LSB 3"):
@@ -161,7 +163,7 @@ def test_reference_pictures():
 
 
 def test_diagonal_scan():
-    """Clause 6.5.2 for 4x4 and for 2x8: along diagonals, from bottom left to top right."""
+    """The scan of 4x4 and 2x8 blocks follows diagonals from bottom left to top right (clause 6.5.2)."""
     assert SCAN[2, 2, :6].tolist() == [[0, 0], [0, 1], [1, 0], [0, 2], [1, 1], [2, 0]]
     assert SCAN[1, 3, :5].tolist() == [[0, 0], [0, 1], [1, 0], [0, 2], [1, 1]]
     for a, b in ((2, 2), (0, 4), (3, 3), (1, 3)):
@@ -171,7 +173,7 @@ def test_diagonal_scan():
 
 
 def test_initial_contexts():
-    """Clause 9.3.2.2 by hand for the first two variables of alf_ctb_flag in an I slice at QP 32: 62 and 39."""
+    """Values computed by hand (clause 9.3.2.2) for variables of alf_ctb_flag (62 and 39) in an I slice at QP 32."""
     states = initial_contexts("I", False, 32).reshape(-1, 4)
     # 62: slope 3, offset 109, (3 * 16 >> 1) + 109 = 133 -> 127. 39: slope 0, offset 127.
     assert states[0].tolist() == [127 << 3, 127 << 7, 2, 5]

@@ -1,4 +1,4 @@
-"""What the parser keeps for reconstruction: transform blocks and levels of intra pictures, against VTM's dumps."""
+"""Log of the parser for reconstruction: transform blocks and levels of intra pictures equal those that VTM dumps."""
 
 import numpy as np
 import pytest
@@ -10,23 +10,23 @@ PICTURES = sorted({path.stem for path in SHARED.glob("golden/intra_pictures/*.np
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_transform_blocks_and_levels_equal_vtms(golden_file, name):
+def test_transform_blocks_and_levels_equal_vtm(golden_file, name):
     golden = golden_pictures(golden_file(f"intra_pictures/{name}.npz"))
     folder = "vvc_vtm" if name.startswith(("ai_", "ld")) else "vvc"
     pictures = intra_pictures(golden_file(f"{folder}/{name}.266"))
     assert 0 < len(golden) <= len(pictures)
-    for one, picture in zip(golden, pictures, strict=False):
+    for expected, picture in zip(golden, pictures, strict=False):
         blocks, levels = logged_blocks(picture)
         for component, plane in enumerate(levels):
-            np.testing.assert_array_equal(plane, one.planes[f"level_{'YUV'[component]}"])
+            np.testing.assert_array_equal(plane, expected.planes[f"level_{'YUV'[component]}"])
         if picture.sps.sps_palette_enabled_flag or picture.sps.sps_act_enabled_flag:
-            continue  # VTM also lists what palettes cover, and names chroma's modes otherwise
-        assert len(blocks) == len(one.blocks)
-        for row in one.blocks:
-            mine = blocks[int(row["comp"]), int(row["x"]), int(row["y"])]
+            continue  # VTM also lists blocks of palette units, and numbers chroma modes differently
+        assert len(blocks) == len(expected.blocks)
+        for row in expected.blocks:
+            block = blocks[int(row["comp"]), int(row["x"]), int(row["y"])]
             columns = COLUMNS
-            if int(row["comp"]):  # of a chroma block VTM names the tools of its luma nowhere or otherwise
+            if int(row["comp"]):  # VTM does not state the luma tools of a chroma block consistently
                 columns = [c for c in COLUMNS if c not in ("isp", "mrl", "mip", "mipTransposed")]
-            assert {c: mine[c] for c in columns} == {c: int(row[c]) for c in columns}, row
+            assert {c: block[c] for c in columns} == {c: int(row[c]) for c in columns}, row
             if int(row["comp"]) == 0 and int(row["mtsIdx"]) != 1:
-                assert max(mine["mts"], 0) == max(int(row["mtsIdx"]) - 1, 0), row
+                assert max(block["mts"], 0) == max(int(row["mtsIdx"]) - 1, 0), row

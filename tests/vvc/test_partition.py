@@ -1,4 +1,4 @@
-"""The CUs that codecnn reads from a VVC bitstream, against VTM's own statistics and what any partition must be."""
+"""CUs parsed from VVC bitstreams equal the statistics of VTM and form a partition."""
 
 import json
 import resource
@@ -23,25 +23,27 @@ COLUMNS = ("x", "y", "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "in
 STREAMS = sorted(
     {Path(name).stem for name in (*listed(), *SHARED.glob("golden/vvc/*.266")) if Path(name).suffix == ".266"}
 )
-
-
 OTHER_TOOLS = sorted({path.stem for path in SHARED.glob("golden/vvc_vtm/*.266")})
 
 
 def assert_equal_tables(table: BlockTable, rows: list[dict[str, int]], channels: tuple[int, ...]) -> None:
-    """VTM writes the trees of a CTU one after the other, a stream those of 64x64 blocks: order counts within a tree."""
+    """Compare the rows of each picture and channel in order.
+
+    VTM writes one tree of a CTU after the other, a stream alternates them by blocks of 64x64.
+    """
     for poc in {row["poc"] for row in rows} | set(table.poc.tolist()):
         for channel in channels:
-            mine = table.select((table.poc == poc) & (table.channel == channel))
-            listed = [[row[name] for name in COLUMNS] for row in rows if (row["poc"], row["channel"]) == (poc, channel)]
-            got = np.stack([getattr(mine, name) for name in COLUMNS], axis=1)
-            np.testing.assert_array_equal(got, np.array(listed, np.int32).reshape(-1, len(COLUMNS)))
+            parsed = table.select((table.poc == poc) & (table.channel == channel))
+            selected = [row for row in rows if (row["poc"], row["channel"]) == (poc, channel)]
+            expected = [[row[name] for name in COLUMNS] for row in selected]
+            actual = np.stack([getattr(parsed, name) for name in COLUMNS], axis=1)
+            np.testing.assert_array_equal(actual, np.array(expected, np.int32).reshape(-1, len(COLUMNS)))
             if channel == LUMA and rows and "cbfY" in rows[0]:
-                assert_equal_transforms(mine, [row for row in rows if (row["poc"], row["channel"]) == (poc, LUMA)])
+                assert_equal_transforms(parsed, [row for row in rows if (row["poc"], row["channel"]) == (poc, LUMA)])
 
 
 def assert_equal_transforms(luma: BlockTable, rows: list[dict[str, int]]) -> None:
-    """VTM's cbfY is the union of its transform blocks' flags, each shifted by the depth of the transform tree."""
+    """Compare transform columns; cbfY of VTM combines the flags of transform blocks, shifted by their tree depth."""
     np.testing.assert_array_equal(luma.cbf_y, [int(row["cbfY"] > 0) for row in rows])
     np.testing.assert_array_equal(luma.lfnst, [row["lfnst"] for row in rows])
     np.testing.assert_array_equal(luma.bdpcm, [row["bdpcm"] for row in rows])
@@ -52,7 +54,7 @@ def test_every_golden_stream_is_tested():
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_cus_equal_vtms_trace(golden_file, name):
+def test_cus_equal_vtm_trace(golden_file, name):
     rows = vtm_rows(golden_file(f"vvc/{name}.cu.csv.gz"))
     table = stream_table(golden_file(f"vvc/{name}.266"))
     assert len(table) == len(rows)
@@ -60,14 +62,14 @@ def test_cus_equal_vtms_trace(golden_file, name):
 
 
 @pytest.mark.parametrize("name", OTHER_TOOLS)
-def test_cus_of_the_reference_encoder_equal_vtms_trace(shared_data, name):
-    """What libvvenc never codes: palette, adaptive colour transform, 4:2:2 and 4:4:4, slices, 12 bit, and more."""
+def test_cus_of_vtm_streams_equal_vtm_trace(shared_data, name):
+    """Tools that libvvenc does not use: palette, adaptive colour transform, 4:2:2 and 4:4:4, slices, 12 bit, others."""
     folder = shared_data / "golden" / "vvc_vtm"
     assert_equal_tables(stream_table(folder / f"{name}.266"), vtm_rows(folder / f"{name}.cu.csv.gz"), (LUMA, CHROMA))
 
 
 @pytest.mark.parametrize("qp", [22, 27, 32, 37])
-def test_cus_of_natural_pictures_equal_vtms_trace(shared_data, qp):
+def test_cus_of_natural_pictures_equal_vtm_trace(shared_data, qp):
     streams = sorted((shared_data / "golden" / "val_vvc").glob(f"*_QP{qp}.266"))
     assert len(streams) == 17
     for path in streams:
@@ -78,8 +80,8 @@ def test_cus_of_natural_pictures_equal_vtms_trace(shared_data, qp):
 @pytest.mark.parametrize(
     "name", ["astronaut_ai_qp27", "edo0_nolf_qp37", "chelsea178x130_ai_qp32_singletree", "clip416x240_ra_qp37"]
 )
-def test_intra_tools_equal_vtms_trace(golden_file, name):
-    """What no table shows but every later bin depends on: MIP, ISP, reference line, BDPCM, LFNST and skip."""
+def test_intra_tools_equal_vtm_trace(golden_file, name):
+    """Later bins depend on values that the CU table does not show: MIP, ISP, reference line, BDPCM, LFNST and skip."""
     path = golden_file(f"vvc/{name}.266")
     rows = vtm_rows(path.with_suffix(".cu.csv.gz"))
     for picture in read_pictures(path.read_bytes()):
@@ -87,12 +89,12 @@ def test_intra_tools_equal_vtms_trace(golden_file, name):
         luma = [row for row in rows if row["poc"] == picture.poc and row["channel"] == LUMA]
         for tool in ("mip", "isp", "mrl", "bdpcm", "lfnst", "skip"):
             known = [index for index, row in enumerate(luma) if row[tool] >= 0]
-            mine = cus[cus[:, 0] == LUMA][known, CU_COLUMNS.index(tool)]
-            assert mine.tolist() == [luma[index][tool] for index in known], tool
+            parsed = cus[cus[:, 0] == LUMA][known, CU_COLUMNS.index(tool)]
+            assert parsed.tolist() == [luma[index][tool] for index in known], tool
 
 
 def code(raw: Path, size: tuple[int, int], output: Path, params: str, *options: str, qp: int, qpa: int = 0) -> Path:
-    """Raw 8 bit 4:2:0 of `size` (width, height) coded by libvvenc; `qpa` is its perceptual adaptation of QP."""
+    """Encode raw 8-bit 4:2:0 video of `size` (width, height) with libvvenc; `qpa` is its perceptual QP adaptation."""
     argv = [ffmpeg_path(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p"]
     argv += ["-s", "{}x{}".format(*size), "-r", "30", "-i", str(raw), *options, "-pix_fmt", "yuv420p10le"]
     argv += ["-c:v", "libvvenc", "-preset", "faster", "-qp", str(qp), "-qpa", str(qpa)]
@@ -101,7 +103,7 @@ def code(raw: Path, size: tuple[int, int], output: Path, params: str, *options: 
 
 
 def encode(folder: Path, source: np.ndarray, params: str, qp: int = 30, qpa: int = 0) -> Path:
-    """Pictures of shape (n, height, width), 8 bit luma with flat chroma, coded by libvvenc."""
+    """Encode pictures of shape (n, height, width), 8-bit luma with flat chroma, with libvvenc."""
     height, width = source.shape[1:]
     chroma = bytes([128]) * (width * height // 2)
     (folder / "in.yuv").write_bytes(b"".join(picture.tobytes() + chroma for picture in source))
@@ -109,7 +111,7 @@ def encode(folder: Path, source: np.ndarray, params: str, qp: int = 30, qpa: int
 
 
 def drifting_letters(pictures: int, height: int, width: int) -> np.ndarray:
-    """Repeated sharp shapes over a gradient, moving: screen content for IBC and transform skip, motion for the rest."""
+    """Draw moving, repeated sharp shapes on a gradient: screen content for IBC and transform skip, motion for inter."""
     y, x = np.mgrid[:height, :width]
     frames = []
     for t in range(pictures):
@@ -119,16 +121,16 @@ def drifting_letters(pictures: int, height: int, width: int) -> np.ndarray:
 
 
 def assert_partition(table: BlockTable, width: int, height: int, pictures: int) -> None:
-    """Every sample of every picture lies in one luma CU and, with separate trees, in one chroma CU."""
+    """Check that each sample of each picture lies in one luma CU and, with separate trees, in one chroma CU."""
     assert sorted(set(table.poc.tolist())) == list(range(pictures))
     assert (table.depth == table.qt_depth + table.mt_depth).all()
     for poc in range(pictures):
         for channel in (LUMA, CHROMA):
-            one = table.select((table.poc == poc) & (table.channel == channel))
+            units = table.select((table.poc == poc) & (table.channel == channel))
             covered = np.zeros((height, width), int)
-            for x, y, w, h in zip(one.x, one.y, one.w, one.h, strict=True):
+            for x, y, w, h in zip(units.x, units.y, units.w, units.h, strict=True):
                 covered[y : y + h, x : x + w] += 1
-            assert (covered == (1 if channel == LUMA or len(one) else 0)).all()
+            assert (covered == (1 if channel == LUMA or len(units) else 0)).all()
 
 
 ALL_INTRA = "IntraPeriod=1:DecodingRefreshType=idr:CTUSize=64"
@@ -149,15 +151,15 @@ LOW_DELAY = "PicReordering=0:GOPSize=8:DecodingRefreshType=none:IntraPeriod=-1:C
         f"{LOW_DELAY}:CIIP=1:BCW=2:MMVD=3:Geo=3:Affine=2:SBT=1",
     ],
 )
-def test_tools_that_no_golden_stream_has(tmp_path, params):
-    """Slices must end on their last bit, which a single misread bin prevents; and the CUs must be a partition."""
+def test_tools_outside_the_golden_streams(tmp_path, params):
+    """Each slice must end on its last bit, which a single misread bin prevents, and the CUs must be a partition."""
     pictures = 1 if "IntraPeriod=1:" in params else 5
     source = drifting_letters(pictures, 136, 200)
     assert_partition(stream_table(encode(tmp_path, source, params)), 200, 136, pictures)
 
 
 def test_qp_of_quantization_groups(tmp_path):
-    """Perceptual adaptation changes the QP a CTU; what the headers say is where it starts from."""
+    """Perceptual adaptation changes the QP of each CTU, starting from the slice QP of the header."""
     source = drifting_letters(1, 256, 384)
     stream = encode(tmp_path, source, ALL_INTRA, qp=32, qpa=1)
     table = stream_table(stream)
@@ -168,23 +170,22 @@ def test_qp_of_quantization_groups(tmp_path):
     groups: dict[tuple[int, int], list[int]] = {}
     for x, y, qp in zip(luma.x // 32, luma.y // 32, luma.qp, strict=True):
         groups.setdefault((x, y), []).append(qp)
-    # A group has 32x32 samples here; what precedes its first residual has the predicted QP, the rest the coded one.
+    # A group has 32x32 samples here; CUs before its first residual have the predicted QP, the others the coded one.
     assert all(sum(a != b for a, b in pairwise(qps)) <= 1 for qps in groups.values())
 
 
-def test_depth_of_ctus_from_the_stream(golden_file):
-    """What a store takes from it."""
-    mine = ctu_depths(stream_table(golden_file("vvc/tiny136x72_ai_qp32.266")), 0, 136, 72, 64)
+def test_ctu_depths_of_a_stream_equal_vtm(golden_file):
+    parsed = ctu_depths(stream_table(golden_file("vvc/tiny136x72_ai_qp32.266")), 0, 136, 72, 64)
     vtm = ctu_depths(read_blocks(golden_file("vvc/tiny136x72_ai_qp32.vtmbmsstats.gz")), 0, 136, 72, 64)
-    np.testing.assert_array_equal(mine[0], vtm[0])
-    np.testing.assert_array_equal(mine[1], vtm[1])
+    np.testing.assert_array_equal(parsed[0], vtm[0])
+    np.testing.assert_array_equal(parsed[1], vtm[1])
 
 
 @pytest.mark.slow
 def test_a_picture_of_1080p_takes_two_seconds_at_most(shared_data, tmp_path):
-    """CPU time once compiled, nine photographs side by side at QP 32."""
+    """CPU time after compilation for a mosaic of nine photographs at QP 32."""
     pictures = [read_still(path).y for path in sorted((shared_data / "images" / "val").glob("*.png"))]
-    tiles = [one >> 2 for one in pictures if one.shape == (512, 768)][:9]
+    tiles = [luma >> 2 for luma in pictures if luma.shape == (512, 768)][:9]
     picture = np.block([tiles[:3], tiles[3:6], tiles[6:]])[:1080, :1920].astype(np.uint8)
     stream = encode(tmp_path, picture[None], ALL_INTRA, qp=32)
     stream_table(stream)
@@ -195,15 +196,15 @@ def test_a_picture_of_1080p_takes_two_seconds_at_most(shared_data, tmp_path):
 
 @pytest.mark.parametrize(("seed", "count"), [(1, 300), pytest.param(2, 2000, marks=pytest.mark.slow)])
 def test_damaged_streams_end_in_an_error_or_a_table(golden_file, tmp_path, seed, count):
-    """Within 5 s of CPU time and 512 MiB each; the whole ones take 0.1 s at most."""
+    """Each takes at most 5 s of CPU time and 512 MiB; an undamaged stream takes 0.1 s at most."""
     rng = np.random.default_rng(seed)
     names = [name for name in STREAMS if name.startswith(("tiny", "chelsea178", "camera_ai_400_qp37"))]
-    wholes = [golden_file(f"vvc/{name}.266") for name in names]
-    streams = [whole.read_bytes() for whole in wholes]
+    paths = [golden_file(f"vvc/{name}.266") for name in names]
+    streams = [intact.read_bytes() for intact in paths]
     path = tmp_path / "damaged.266"
-    sentences = []
-    for whole in wholes:
-        stream_table(whole)
+    messages = []
+    for intact in paths:
+        stream_table(intact)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(count):
         path.write_bytes(mutated(streams, rng))
@@ -211,17 +212,17 @@ def test_damaged_streams_end_in_an_error_or_a_table(golden_file, tmp_path, seed,
         try:
             table = stream_table(path)
         except CodecnnError as error:
-            sentences.append(str(error))
+            messages.append(str(error))
         else:
             assert (table.w > 0).all(), (seed, number)
             assert (table.x >= 0).all(), (seed, number)
         assert time.process_time() - start < 5, (seed, number)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 512 * 1024, (seed, number)
-    assert count // 2 < len(sentences) < count
-    assert all(sentence.startswith(str(path)) and "\n" not in sentence for sentence in sentences)
+    assert count // 2 < len(messages) < count
+    assert all(message.startswith(str(path)) and "\n" not in message for message in messages)
 
 
-def test_a_cut_slice_says_where(golden_file, tmp_path):
+def test_error_of_a_cut_slice_states_the_ctu(golden_file, tmp_path):
     data = golden_file("vvc/edo0_all_qp37.266").read_bytes()
     path = tmp_path / "cut.266"
     path.write_bytes(data[: len(data) // 2])
@@ -229,7 +230,7 @@ def test_a_cut_slice_says_where(golden_file, tmp_path):
         stream_table(path)
 
 
-def test_absent_file(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(MissingFileError, match=r"none\.266 does not exist"):
         stream_table(tmp_path / "none.266")
 
@@ -244,7 +245,7 @@ def test_partition_command(golden_file, tmp_path, run, suffix):
     assert sorted(as_rows(read_blocks(output), key)) == sorted(as_rows(stream_table(stream), key))
 
 
-def test_partition_command_refuses(tmp_path, run):
+def test_partition_command_refuses_other_files(tmp_path, run):
     path = tmp_path / "text.266"
     path.write_text("no stream")
     output = tmp_path / "cus.parquet"
