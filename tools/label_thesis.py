@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from codecnn.analysis.bootstrap import draw, interval
 from codecnn.dataset import Store, open_store
 from codecnn.intra import block_positions, blocks_at, reference_lines
-from codecnn.labels import read_inputs
-from codecnn.labels.sources import store_inputs
+from codecnn.labels import read_inputs, store_inputs
 from codecnn.models import ModeSketch
 from codecnn.runs import write_text
 from codecnn.training.intra_modes import costs_of, soft_targets

@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.labels import LabelSettings, Source
-from codecnn.labels.statistics import CostComparison, EncoderAgreement, add_up, compare_costs, encoder_agreement
+from codecnn.labels import (
+    CostComparison,
+    EncoderAgreement,
+    LabelSettings,
+    Source,
+    add_up,
+    compare_costs,
+    encoder_agreement,
+)
 from codecnn.video import convert, open_video
 
 QPS = (22, 27, 32, 37)

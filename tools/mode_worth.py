@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from codecnn.analysis.bootstrap import draw, interval
 from codecnn.dataset import open_store
 from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines, some_costs
-from codecnn.labels import first_modes
-from codecnn.labels.table import rank_modes
+from codecnn.labels import first_modes, rank_modes
 from codecnn.models import (
     IntegerSketch,
     ModeClassifier,

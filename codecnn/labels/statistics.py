@@ -1,4 +1,4 @@
-"""How often Hadamard and DCT choose different modes, what that costs, and how an encoder's choices stand with both."""
+"""Comparison of the modes that Hadamard and DCT costs choose with each other and with those of an encoder."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -11,14 +11,21 @@ from codecnn.intra import SIZES, block_costs, block_positions, blocks_at, refere
 from codecnn.labels.table import LabelSettings, Source, rank_modes
 
 TOP = 3
-"""How many of the best modes count as "among the best"."""
+"""Number of best modes in which the mode of an encoder is searched."""
 _CHUNK = 1 << 18
 """Luma samples of the blocks whose costs are in memory at once."""
 
 
 class CostComparison(NamedTuple):
-    """Blocks of a size, how many of them Hadamard gives `another` mode than the DCT, and sums of DCT cost: of the modes
-    that the DCT chooses, and of those that Hadamard chooses."""
+    """Comparison of Hadamard and DCT for one block size.
+
+    Attributes:
+        size: Block size as WxH.
+        blocks: Number of blocks.
+        another: Number of blocks for which Hadamard and DCT choose different modes.
+        dct_of_dct: Sum of the DCT cost of the modes that the DCT chooses.
+        dct_of_hadamard: Sum of the DCT cost of the modes that Hadamard chooses.
+    """
 
     size: str
     blocks: int
@@ -28,8 +35,18 @@ class CostComparison(NamedTuple):
 
 
 class EncoderAgreement(NamedTuple):
-    """Blocks of a size; of each cost how often its best mode is the encoder's (`same`) and how often the encoder's is
-    among its TOP best (`top`); sums of the DCT cost of the encoder's modes and of the cheapest."""
+    """Comparison of an encoder's modes with the best modes by Hadamard and DCT for one block size.
+
+    Attributes:
+        size: Block size as WxH.
+        blocks: Number of blocks.
+        dct_of_encoder: Sum of the DCT cost of the encoder's modes.
+        dct_of_dct: Sum of the DCT cost of the cheapest modes.
+        same_dct: Number of blocks whose best mode by DCT is that of the encoder.
+        top_dct: Number of blocks whose TOP best modes by DCT include that of the encoder.
+        same_hadamard: As `same_dct`, by Hadamard.
+        top_hadamard: As `top_dct`, by Hadamard.
+    """
 
     size: str
     blocks: int
@@ -45,43 +62,62 @@ Sums = TypeVar("Sums", CostComparison, EncoderAgreement)
 
 
 def compare_costs(source: Source, settings: LabelSettings) -> list[CostComparison]:
-    """How Hadamard's choices stand against those of the DCT, by block size.
+    """Compare the modes that Hadamard and DCT costs choose in a picture.
 
-    `dct_of_hadamard / dct_of_dct - 1` is the part of the DCT cost that choosing by Hadamard loses.
+    `dct_of_hadamard / dct_of_dct - 1` is the relative increase of the DCT cost if modes are chosen by Hadamard.
+
+    Args:
+        source: The picture.
+        settings: Block sizes, standard and CTU size.
+
+    Returns:
+        One comparison per block size.
     """
-    found = []
+    comparisons = []
     for width, height in settings.block_sizes:
         positions = block_positions(source.original.shape[1], source.original.shape[0], width, height)
         parts = []
         for _, dct, hadamard in _costs(source, positions, width, height, settings):
-            ours, theirs = (rank_modes(costs, 1, exact=costs is hadamard)[0][:, 0] for costs in (dct, hadamard))
-            each, another = np.arange(len(dct)), int((ours != theirs).sum())
-            sums = dct[each, ours].sum(), dct[each, theirs].sum()
+            best_dct, best_hadamard = (
+                rank_modes(costs, 1, exact=costs is hadamard)[0][:, 0] for costs in (dct, hadamard)
+            )
+            index, another = np.arange(len(dct)), int((best_dct != best_hadamard).sum())
+            sums = dct[index, best_dct].sum(), dct[index, best_hadamard].sum()
             parts.append(CostComparison(f"{width}x{height}", len(dct), another, *sums))
-        found.append(add_up(parts) if parts else CostComparison(f"{width}x{height}", 0, 0, 0.0, 0.0))
-    return found
+        comparisons.append(add_up(parts) if parts else CostComparison(f"{width}x{height}", 0, 0, 0.0, 0.0))
+    return comparisons
 
 
 def encoder_agreement(
     source: Source, blocks: NDArray[np.int64], modes: NDArray[np.int64], settings: LabelSettings
 ) -> list[EncoderAgreement]:
-    """How an encoder's choices stand with both costs, by block size.
+    """Compare an encoder's modes with the best ones by Hadamard and DCT costs.
 
-    `blocks` (n, 4) are x, y, width and height of CUs in luma samples, `modes` (n,) what the encoder chose for them;
-    leave out those coded with other tools (MIP, ISP, further reference lines). CUs that the standard does not predict
-    as a whole, or that reach past the picture, are not counted. Raises TableError for a mode that the standard does
-    not have.
+    CUs that the standard does not predict as a whole, or that extend beyond the picture, are not counted.
+
+    Args:
+        source: The picture.
+        blocks: x, y, width and height of CUs in luma samples, shape (n, 4), without CUs that use other tools (MIP, ISP,
+            multiple reference lines).
+        modes: Luma modes of the CUs, shape (n,).
+        settings: Standard and CTU size.
+
+    Returns:
+        One comparison per block size.
+
+    Raises:
+        TableError: The standard has no such mode.
     """
     height, width = source.original.shape
     sides = SIZES[settings.standard]
     inside = (blocks[:, 0] + blocks[:, 2] <= width) & (blocks[:, 1] + blocks[:, 3] <= height)
     inside &= np.isin(blocks[:, 2:], sides).all(1)
-    found = []
+    agreements = []
     for w, h in sorted({tuple(size) for size in blocks[inside, 2:].tolist()}):
-        mine = np.nonzero(inside & (blocks[:, 2:] == (w, h)).all(1))[0]
+        selected = np.nonzero(inside & (blocks[:, 2:] == (w, h)).all(1))[0]
         parts = []
-        for part, dct, hadamard in _costs(source, blocks[mine, :2], w, h, settings):
-            chosen = modes[mine[part]]
+        for part, dct, hadamard in _costs(source, blocks[selected, :2], w, h, settings):
+            chosen = modes[selected[part]]
             if chosen.min() < 0 or chosen.max() >= dct.shape[1]:
                 raise TableError(f"{source.name}: a CU of {w}x{h} has an intra mode outside 0 to {dct.shape[1] - 1}")
             counts = []
@@ -90,23 +126,23 @@ def encoder_agreement(
                 counts += [int((best[:, 0] == chosen).sum()), int((best == chosen[:, None]).any(1).sum())]
             sums = dct[np.arange(len(chosen)), chosen].sum(), dct.min(1).sum()
             parts.append(EncoderAgreement(f"{w}x{h}", len(chosen), *sums, *counts))
-        found.append(add_up(parts))
-    return found
+        agreements.append(add_up(parts))
+    return agreements
 
 
 def add_up(parts: Sequence[Sums]) -> Sums:
-    """Sums of all counts and costs of `parts`, under the size of the first."""
+    """Sum the counts and costs of comparisons of one block size."""
     size, *columns = zip(*parts, strict=True)
     return type(parts[0])(size[0], *map(sum, columns))
 
 
 def _costs(source: Source, positions: NDArray[np.int64], width: int, height: int, settings: LabelSettings) -> Any:
-    """Pieces of blocks: which, and their DCT and Hadamard costs, (n, m)."""
+    """Yield indices of some blocks (n,), and their DCT and Hadamard costs (n, m)."""
     count = max(1, _CHUNK // (width * height))
     for start in range(0, len(positions), count):
         part = np.arange(start, min(start + count, len(positions)))
-        where = positions[part]
-        lines = reference_lines(source.references, where, width, height, source.bit_depth, settings.ctu_size)
-        blocks = blocks_at(source.original, where, width, height)
+        chunk = positions[part]
+        lines = reference_lines(source.references, chunk, width, height, source.bit_depth, settings.ctu_size)
+        blocks = blocks_at(source.original, chunk, width, height)
         costs = (block_costs(lines, blocks, source.bit_depth, cost, settings.standard) for cost in ("dct", "hadamard"))
         yield part, *costs

@@ -1,4 +1,4 @@
-"""The best intra mode of every block of pictures, as a Parquet table of one row a block."""
+"""Search of the best intra mode of every block, and the Parquet table with one row per block."""
 
 import json
 from collections import deque
@@ -31,11 +31,11 @@ from codecnn.runs import atomic_path, provenance
 
 SCHEMA_VERSION = 2
 ROW_GROUP = 1 << 16
-"""Rows of a row group: all that writing a table keeps in memory, whatever the length of a clip."""
+"""Rows of a row group, which bounds the memory for writing a table of any length."""
 _TASK_SAMPLES = 1 << 17
-"""Luma samples of one piece of work."""
+"""Luma samples of one task of a thread."""
 _TIE = 2.0**-16
-"""DCT costs closer than this part of the best one are equal: float32 errs by less than a tenth of it."""
+"""Relative difference below which costs are equal: the rounding error of float32 is less than a tenth of it."""
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]
@@ -43,10 +43,18 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """What is labelled and how; raises ConfigError for a value that cannot be used.
+    """Blocks to label, costs to use and results to keep.
 
-    `block_sizes` are (width, height); `costs` names of `cost.COSTS`; the `top` best modes of each are kept; `full`
-    keeps the costs of all modes as well. `ctu_size` decides which neighbours are available.
+    Attributes:
+        block_sizes: (width, height) of the blocks in luma samples.
+        costs: Names of costs: dct, hadamard, sad, sse, rate.
+        top: Number of best modes to keep for each cost.
+        full: Keep the costs of all modes too.
+        standard: "vvc" or "hevc".
+        ctu_size: CTU width in luma samples, which determines the available neighbours.
+
+    Raises:
+        ConfigError: A value cannot be used.
     """
 
     block_sizes: tuple[tuple[int, int], ...] = ((4, 4), (8, 8), (16, 16), (32, 32), (64, 64))
@@ -59,7 +67,7 @@ class LabelSettings:
     def __post_init__(self) -> None:
         for name, values in (("block size", self.block_sizes), ("cost", self.costs)):
             if not values or len(set(values)) < len(values):
-                raise ConfigError(f"{name}s are given once each, and one at least, not {values}")
+                raise ConfigError(f"give at least one {name}, each once, not {values}")
         for width, height in self.block_sizes:
             check_block(width, height, self.standard)
             if max(width, height) > self.ctu_size:
@@ -81,19 +89,28 @@ def label_settings(
     full: bool = False,
     ctu_size: int | None = None,
 ) -> LabelSettings:
-    """Settings from words: sizes as in `parse_block_sizes`, costs as a comma list.
+    """Create settings from text, as in the options of the command.
 
-    Left out, the sizes are all squares that the standard predicts, and the CTU its largest. Raises ConfigError.
+    Args:
+        standard: "vvc" or "hevc".
+        block_sizes: Text for `parse_block_sizes`; by default all square blocks that the standard predicts.
+        cost: Comma-separated names of costs.
+        top: Number of best modes to keep for each cost.
+        full: Keep the costs of all modes too.
+        ctu_size: CTU width in luma samples; by default the largest of the standard.
+
+    Raises:
+        ConfigError: A value cannot be used.
     """
     if standard not in SIZES:
-        raise ConfigError(f"unknown standard {standard!r}: one of {', '.join(SIZES)}")
+        raise ConfigError(f"unknown standard {standard!r}: use one of {', '.join(SIZES)}")
     sizes = tuple((side, side) for side in SIZES[standard]) if block_sizes is None else parse_block_sizes(block_sizes)
     ctu = max(CTU_SIZES[standard]) if ctu_size is None else ctu_size
     return LabelSettings(sizes, tuple(cost.split(",")), top, full, standard, ctu)
 
 
 def parse_block_sizes(text: str) -> tuple[tuple[int, int], ...]:
-    """(width, height) of a comma list of squares' sides and of WxH, such as 4,8,16x8; ConfigError for another text."""
+    """Parse a comma-separated list of N (square) and WxH, e.g. 4,8,16x8, into (width, height); else ConfigError."""
     sizes = []
     for part in text.split(","):
         sides = part.lower().split("x")
@@ -105,10 +122,16 @@ def parse_block_sizes(text: str) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One picture to label: luma (h, w) of `bit_depth`, and the luma that its references are taken from.
+    """A picture to label.
 
-    `qp` is that of the picture that the references come from, None where it is not known or nothing was coded; `input`
-    is the number of its file among the inputs.
+    Attributes:
+        name: Name in the table.
+        frame: Number of the picture in its file.
+        original: Luma samples, shape (h, w).
+        references: Luma samples that references are taken from, shape (h, w).
+        bit_depth: Bits per sample of both.
+        qp: QP of the picture that references are taken from; None if it is unknown or the picture was not coded.
+        input: Number of its file among the inputs.
     """
 
     name: str
@@ -121,10 +144,16 @@ class Source:
 
 
 def rank_modes(costs: Array, top: int, *, exact: bool) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """The `top` cheapest modes of each row of costs (n, m), cheapest first, and their costs: both (n, top).
+    """Find the cheapest modes of each block, cheapest first; of equal costs the lower mode comes first.
 
-    Of equal costs the lower mode comes first. Unless costs are `exact`, those within 2^-16 of the best count as equal
-    to it, so that a label does not hang on how a machine rounds.
+    Args:
+        costs: Costs of shape (n, m).
+        top: Number of modes to find.
+        exact: Costs are integers. Otherwise costs within 2^-16 of the best one, relatively, count as equal to it, so
+            that labels do not depend on the rounding of a machine.
+
+    Returns:
+        Modes and their costs, both of shape (n, top).
     """
     ranked = costs.astype(np.float64)
     if not exact:
@@ -143,7 +172,19 @@ def rank_modes(costs: Array, top: int, *, exact: bool) -> tuple[NDArray[np.uint8
 def label_positions(
     source: Source, positions: NDArray[np.int64], width: int, height: int, settings: LabelSettings, device: str = "cpu"
 ) -> pa.RecordBatch:
-    """Label the blocks of `width` x `height` at `positions` (n, 2), which lie wholly inside the picture: a row each."""
+    """Label blocks of one size.
+
+    Args:
+        source: The picture.
+        positions: x and y of blocks that are completely inside the picture, shape (n, 2).
+        width: Block width in samples.
+        height: Block height in samples.
+        settings: Costs to use and results to keep.
+        device: Device of torch; "cpu" uses compiled loops.
+
+    Returns:
+        n rows with the columns of `label_schema`.
+    """
     depth, standard = source.bit_depth, settings.standard
     lines = reference_lines(source.references, positions, width, height, depth, settings.ctu_size)
     original = blocks_at(source.original, positions, width, height)
@@ -174,7 +215,7 @@ def label_positions(
 
 
 def label_schema(settings: LabelSettings) -> pa.Schema:
-    """Columns of the table; docs/labels.md says what they hold."""
+    """Return the columns of the table, which docs/labels.md describes."""
     fields = [
         ("picture", pa.dictionary(pa.int32(), pa.string())),
         *((name, pa.int32()) for name in ("frame", "input", "qp", "x", "y")),
@@ -196,11 +237,22 @@ def label_schema(settings: LabelSettings) -> pa.Schema:
 def label_pictures(
     sources: Iterable[Source], settings: LabelSettings, *, jobs: int = 1, device: str = "cpu"
 ) -> Iterator[tuple[Source, pa.RecordBatch, bool]]:
-    """Label pictures, `jobs` pieces of work at a time: rows in the order of pictures, sizes and positions.
+    """Label pictures with several threads; rows are in the order of pictures, block sizes and positions.
 
-    Yields (picture, rows, whether they are the picture's last). The result does not depend on `jobs`. Pictures are
-    taken from `sources` when there is room for them. Raises FormatError for a picture smaller than every block,
-    ConfigError for one of more than 12 bit.
+    The result does not depend on the number of threads. Pictures are read from `sources` only as they are needed.
+
+    Args:
+        sources: Pictures.
+        settings: Blocks to label, costs to use and results to keep.
+        jobs: Number of threads.
+        device: Device of torch; "cpu" uses compiled loops.
+
+    Yields:
+        A picture, some of its rows, and whether these are its last.
+
+    Raises:
+        FormatError: A picture is smaller than all blocks, or differs in size from its references.
+        ConfigError: A picture has more than 12 bit, or the cost "rate" has no QP.
     """
     pending: deque[tuple[Source, Future[pa.RecordBatch], bool]] = deque()
 
@@ -211,19 +263,20 @@ def label_pictures(
     with ThreadPoolExecutor(jobs) as pool:
         try:
             for source in sources:
-                pieces = _pieces(source, settings)
-                for number, (positions, width, height) in enumerate(pieces, 1):
+                tasks = _tasks(source, settings)
+                for number, (positions, width, height) in enumerate(tasks, 1):
                     future = pool.submit(label_positions, source, positions, width, height, settings, device)
-                    pending.append((source, future, number == len(pieces)))
+                    pending.append((source, future, number == len(tasks)))
                     if len(pending) > 2 * jobs:
                         yield finished()
             while pending:
                 yield finished()
-        finally:  # an error or an interruption does not wait for work that nobody takes
+        finally:  # after an error or interruption, pending tasks are dropped
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _pieces(source: Source, settings: LabelSettings) -> list[tuple[NDArray[np.int64], int, int]]:
+def _tasks(source: Source, settings: LabelSettings) -> list[tuple[NDArray[np.int64], int, int]]:
+    """Check a picture and divide its blocks into tasks: positions, width and height."""
     check_bit_depth(source.bit_depth)
     if source.qp is None and "rate" in settings.costs:
         raise ConfigError(f"{source.name}: the cost 'rate' needs decoded pictures and their QP, or a store")
@@ -231,14 +284,14 @@ def _pieces(source: Source, settings: LabelSettings) -> list[tuple[NDArray[np.in
         sizes = ("x".join(map(str, plane.shape[::-1])) for plane in (source.original, source.references))
         raise FormatError(f"{source.name}: the picture is {' and the decoded one '.join(sizes)}")
     height, width = source.original.shape
-    pieces = []
+    tasks = []
     for w, h in settings.block_sizes:
         positions = block_positions(width, height, w, h)
         step = max(1, _TASK_SAMPLES // (w * h))
-        pieces += [(positions[start : start + step], w, h) for start in range(0, len(positions), step)]
-    if not pieces:
-        raise FormatError(f"{source.name}: no block of the sizes asked for fits into {width}x{height} samples")
-    return pieces
+        tasks += [(positions[start : start + step], w, h) for start in range(0, len(positions), step)]
+    if not tasks:
+        raise FormatError(f"{source.name}: no block of the requested sizes fits into {width}x{height} samples")
+    return tasks
 
 
 def write_labels(
@@ -252,23 +305,39 @@ def write_labels(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> int:
-    """Label pictures into the Parquet file `output`, whole or absent, in row groups of 65,536 rows; returns the rows.
+    """Label pictures into a Parquet file, which is complete or absent.
 
-    The schema's metadata has JSON under "codecnn": `label_facts` with `inputs` (what the caller says of its files),
-    versions and command line. `progress` is told (pictures done, `total`) after each picture.
+    The metadata of the schema has JSON under "codecnn": `label_facts`, versions and command line.
+
+    Args:
+        output: The file; its suffix is .parquet or empty.
+        sources: Pictures.
+        settings: Blocks to label, costs to use and results to keep.
+        total: Number of pictures, for `progress`.
+        inputs: Metadata of the input files.
+        jobs: Number of threads.
+        device: Device of torch; "cpu" uses compiled loops.
+        progress: Function called with the numbers of finished and of all pictures after each picture.
+
+    Returns:
+        Number of rows.
+
+    Raises:
+        ConfigError: The suffix is wrong, or as `label_pictures`.
+        FormatError: As `label_pictures`.
     """
-    made = label_pictures(sources, settings, jobs=jobs, device=device)
-    return write_batches(output, ((batch, last) for _, batch, last in made), settings, inputs, total, progress)
+    labelled = label_pictures(sources, settings, jobs=jobs, device=device)
+    return write_batches(output, ((batch, last) for _, batch, last in labelled), settings, inputs, total, progress)
 
 
 def label_facts(settings: LabelSettings, inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a table says of itself, as JSON has it: schema version, settings, and what the caller says of its files."""
+    """Return the metadata of a table as JSON values: schema version, settings, and metadata of the input files."""
     facts = {"labels": SCHEMA_VERSION, "settings": asdict(settings), "inputs": list(inputs)}
     return dict(json.loads(json.dumps(facts)))
 
 
 def check_output(output: Path | str) -> None:
-    """Raise ConfigError for a name that is not one of a Parquet table."""
+    """Raise ConfigError if the suffix is not that of a Parquet table."""
     if Path(output).suffix not in ("", ".parquet"):
         raise ConfigError(f"{output}: labels are a Parquet table: end its name in .parquet")
 
@@ -281,32 +350,41 @@ def write_batches(
     total: int | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write rows of labels, each batch with whether it is its picture's last, as `write_labels`; returns the rows.
+    """Write rows of labels as `write_labels`; the bytes of the file depend on how the rows are divided into batches.
 
-    The bytes of the file depend on how the rows are cut into batches.
+    Args:
+        output: The file; its suffix is .parquet or empty.
+        batches: Rows, and whether they are the last of a picture.
+        settings: Settings that the rows were labelled with.
+        inputs: Metadata of the input files.
+        total: Number of pictures, for `progress`.
+        progress: Function called with the numbers of finished and of all pictures after each picture.
+
+    Returns:
+        Number of rows.
     """
     schema = label_schema(settings).with_metadata({"codecnn": json.dumps(provenance(label_facts(settings, inputs)))})
     rows, done = 0, 0
-    gathered: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     check_output(output)
     with atomic_path(output) as part, pq.ParquetWriter(part, schema) as writer:
         for batch, last in batches:
-            gathered.append(batch)
+            pending.append(batch)
             rows += len(batch)
-            if sum(map(len, gathered)) >= ROW_GROUP:
-                gathered = _write(writer, schema, gathered, whole=False)
+            if sum(map(len, pending)) >= ROW_GROUP:
+                pending = _write(writer, schema, pending, partial=False)
             done += last
             if last and progress:
                 progress(done, total or done)
-        _write(writer, schema, gathered, whole=True)
+        _write(writer, schema, pending, partial=True)
     return rows
 
 
-def _write(writer: Any, schema: pa.Schema, batches: list[pa.RecordBatch], *, whole: bool) -> list[pa.RecordBatch]:
-    """Write full row groups, and with `whole` the rest; returns what is left."""
+def _write(writer: Any, schema: pa.Schema, batches: list[pa.RecordBatch], *, partial: bool) -> list[pa.RecordBatch]:
+    """Write full row groups, and if `partial` the remaining rows as one; return the rows that are not written."""
     table = pa.Table.from_batches([batch.replace_schema_metadata(schema.metadata) for batch in batches], schema)
     table = table.unify_dictionaries()
-    size = len(table) if whole else len(table) - len(table) % ROW_GROUP
+    size = len(table) if partial else len(table) - len(table) % ROW_GROUP
     if size:
         writer.write_table(table.slice(0, size), row_group_size=ROW_GROUP)
     return [batch.replace_schema_metadata(None) for batch in table.slice(size).to_batches()]

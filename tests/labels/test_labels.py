@@ -14,9 +14,19 @@ from skimage.io import imsave
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.intra import block_costs_reference, block_positions, blocks_at, reference_lines
-from codecnn.labels import Labels, LabelSettings, Source, label_blocks, label_settings, read_inputs
-from codecnn.labels.sources import file_inputs
-from codecnn.labels.table import label_pictures, parse_block_sizes, rank_modes, write_labels
+from codecnn.labels import (
+    Labels,
+    LabelSettings,
+    Source,
+    file_inputs,
+    label_blocks,
+    label_pictures,
+    label_settings,
+    parse_block_sizes,
+    rank_modes,
+    read_inputs,
+    write_labels,
+)
 
 
 def _picture(width: int = 80, height: int = 72, seed: int = 0) -> np.ndarray:
@@ -266,16 +276,16 @@ def test_the_verb_gives_the_table_that_it_writes(tmp_path: Path, clip: Path, tin
     assert found.table.schema.metadata.keys() == {b"codecnn"}
     of_store = label_blocks(tiny_store.folder, splits=["val"], settings=label_settings(block_sizes="64", cost="sad"))
     assert (of_store.pictures, sorted(set(of_store.table["qp"].to_pylist()))) == (2, [32, 42])
-    with pytest.raises(ConfigError, match="is a store, which tells qp, size itself"):
+    with pytest.raises(ConfigError, match="is a store, which defines qp, size itself"):
         label_blocks(tiny_store.folder, qp=32, size="8x8")
-    with pytest.raises(ConfigError, match="is no store: it has no split 'val'"):
+    with pytest.raises(ConfigError, match="is not a store: it has no split 'val'"):
         label_blocks(clip, splits=["val"])
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"block_sizes": ((8, 8), (8, 8))}, "given once each"),
+        ({"block_sizes": ((8, 8), (8, 8))}, "at least one block size, each once"),
         ({"block_sizes": ((7, 8),)}, "7x8"),
         ({"block_sizes": ((64, 64),), "ctu_size": 32}, "64x64 do not fit into CTUs of 32"),
         ({"costs": ("dct", "haar")}, "'haar'"),

@@ -78,7 +78,7 @@ def test_the_command_writes_it_by_the_weights_of_the_package(run, pictures, tmp_
 def test_exact_modes_are_those_of_the_integers_beside_the_weights(run, pictures, network, tmp_path):
     original, decoded, planes, noisy = pictures
     weights, model = network
-    with pytest.raises(MissingFileError, match=r"codecnn export --model .*m\.safetensors --format int16 makes it"):
+    with pytest.raises(MissingFileError, match=r"create it with .* --model .*m\.safetensors --format int16"):
         predict_block_modes(original, models=[weights], exact=True)
     integers = tmp_path / "m.int16.safetensors"
     result_of(run, "export", "--model", weights, "--format", "int16", "-o", integers)

@@ -5,8 +5,7 @@ import pytest
 
 from codecnn.errors import TableError
 from codecnn.intra import block_costs_reference, block_positions, blocks_at, reference_lines
-from codecnn.labels import LabelSettings, Source
-from codecnn.labels.statistics import CostComparison, add_up, compare_costs, encoder_agreement
+from codecnn.labels import CostComparison, LabelSettings, Source, add_up, compare_costs, encoder_agreement
 
 SETTINGS = LabelSettings(((8, 8),))
 

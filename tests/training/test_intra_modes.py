@@ -15,9 +15,7 @@ from scipy.fft import dctn
 from codecnn.config import IntraModesConfig, bundled, load_config
 from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.intra import block_costs, predict_modes, satd
-from codecnn.labels import LabelSettings, read_inputs
-from codecnn.labels.sources import file_inputs, store_inputs
-from codecnn.labels.table import write_labels
+from codecnn.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
 from codecnn.models import create_mode_network, load_mode_network
 from codecnn.models.families.mode_network import mode_image, mode_side
 from codecnn.training import LoopSettings, train_task
@@ -503,7 +501,7 @@ def test_a_labelled_store_by_the_command(run, tiny_store, tmp_path, monkeypatch)
     assert result_of(run, *argv)["pictures"] == len(tiny_store.split("train")) + len(tiny_store.split("val"))
     assert set(pq.read_table(tmp_path / "l.parquet")["qp"].to_pylist()) == {unit.qp for unit in tiny_store.units}
     assert result_of(run, *argv, "--split", "test")["pictures"] == len(tiny_store.split("test"))
-    refusals = {"-q": "is a store, which tells qp itself", "--split": "has no pictures in the split '9'"}
+    refusals = {"-q": "is a store, which defines qp itself", "--split": "has no pictures in the split '9'"}
     for more, sentence in refusals.items():
         code, _, err = run(*argv, more, "9")
         assert code == 1

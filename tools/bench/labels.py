@@ -31,8 +31,7 @@ from codecnn.intra import (
     predict_modes_reference,
     reference_lines,
 )
-from codecnn.labels import LabelSettings, Source
-from codecnn.labels.table import label_pictures
+from codecnn.labels import LabelSettings, Source, label_pictures
 from codecnn.video import VideoFormat, ffmpeg_path, open_video
 from tools.bench._rows import Row, row, seconds
 

@@ -1,4 +1,4 @@
-"""Modes told by networks: the first few of every block with their margins, and where asked for what they cost."""
+"""Intra modes predicted by networks: the likeliest modes of every block with margins, and optionally their costs."""
 
 import json
 import tempfile
@@ -20,10 +20,9 @@ from codecnn.intra import (
     blocks_at,
     check_bit_depth,
     reference_lines,
-    some_costs,
+    selected_costs,
 )
-from codecnn.labels._labelling import Labels, open_inputs
-from codecnn.labels.sources import read_inputs
+from codecnn.labels.labelling import Labels, list_inputs, read_inputs
 from codecnn.labels.table import Source
 from codecnn.models import (
     Card,
@@ -41,9 +40,9 @@ from codecnn.runs import atomic_path, provenance, sha256_file
 
 SCHEMA_VERSION = 1
 _CHUNK = 128
-"""Blocks that a network sees at once: half a megabyte of coefficients stays in a second-level cache."""
-_PIECE = 1 << 18
-"""Samples of the blocks that are worked on at once."""
+"""Blocks in a batch of a network: their coefficients, half a megabyte, fit a second-level cache."""
+_BATCH_SAMPLES = 1 << 18
+"""Samples of the blocks in one record batch."""
 
 
 def predict_block_modes(
@@ -61,32 +60,49 @@ def predict_block_modes(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Labels:
-    """The `top` likeliest intra modes of every block of pictures, told by networks: a table, or written to `output`.
+    """Predict the likeliest intra modes of every block of pictures with networks.
 
-    `models` are weights of mode networks for different block sizes, by default those of the package, for 8x8 and 16x16
-    of VVC. Pictures, references and `options` are as in `label_blocks`. With a `cost` (dct, hadamard, rate) the `top`
-    modes are tried as well, and the table has the cheapest of them and its cost. With `exact` the networks are the
-    integers that lie beside their weights, and the modes are the same on every machine. docs/modes.md has the columns.
+    docs/modes.md describes the columns.
 
-    Raises ConfigError for what cannot be used, ModelError for weights that are none of a mode network, and what
-    `label_blocks` raises.
+    Args:
+        source: Pictures, as in `label_blocks`.
+        output: Parquet file to write; by default the table is returned.
+        models: Weights of mode networks for different block sizes; by default those of the package, for 8x8 and 16x16
+            of VVC.
+        top: Number of modes per block.
+        cost: dct, hadamard or rate: the table then has the cheapest of the `top` modes too, and its cost.
+        exact: Use the integer networks stored next to the weights, which give the same modes on every machine.
+        decoded: The same pictures decoded, as in `label_blocks`.
+        qp: QP of the decoded pictures.
+        splits: Splits of a store.
+        ctu_size: CTU width in luma samples; by default that of the first network.
+        progress: Function called with the numbers of finished and of all pictures.
+        options: Options of `open_video`.
+
+    Returns:
+        Numbers of pictures and blocks, and the table if there is no `output`.
+
+    Raises:
+        ConfigError: An argument cannot be used.
+        ModelError: Weights are not those of a mode network for blocks of one size.
+        CodecnnError: As `label_blocks`.
     """
     if output is not None and Path(output).suffix not in ("", ".parquet"):
         raise ConfigError(f"{output}: modes are a Parquet table: end its name in .parquet")
     networks = [_Network(weights, exact) for weights in (models or list_mode_weights())]
     modes, ctu = networks[0].modes, ctu_size or networks[0].ctu_size
     if len({network.modes for network in networks}) > 1:
-        raise ConfigError("the networks tell modes of different standards")
+        raise ConfigError("the networks predict modes of different standards: give networks of one standard")
     if not 1 <= top <= modes:
         raise ConfigError(f"top {top} is not in 1 to {modes}")
-    inputs = open_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
-    told = {
+    inputs = list_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
+    facts = {
         "modes": SCHEMA_VERSION,
         "settings": {"top": top, "cost": cost, "ctu_size": ctu},
         "networks": [network.facts for network in networks],
         "inputs": [entry.facts() for entry in inputs],
     }
-    schema = _schema(top, cost).with_metadata({"codecnn": json.dumps(provenance(told))})
+    schema = _schema(top, cost).with_metadata({"codecnn": json.dumps(provenance(facts))})
     done, rows, total = 0, 0, sum(entry.count for entry in inputs)
     with tempfile.TemporaryDirectory(prefix="codecnn-") as folder:
         path = Path(folder) / "modes.parquet" if output is None else Path(output)
@@ -104,13 +120,14 @@ def predict_block_modes(
 
 
 class _Network:
-    """A mode network, in float or in integers, with what its card says of it."""
+    """A mode network, float or integer, with the settings of its card."""
 
     def __init__(self, weights: Path | str, exact: bool) -> None:
+        """Load a network; `exact` selects the integers of float weights."""
         self.model: ModeClassifier | IntegerSketch
         path = weights_path(weights)
         if exact or (path.is_file() and path.stem.endswith(".int16")):
-            path, self.model, card = _integers(path)
+            path, self.model, card = _load_integers(path)
         else:
             self.model, card = load_mode_network(path)
         self.modes = int(card.options["modes"])
@@ -122,20 +139,20 @@ class _Network:
         self.facts = {"sha256": sha256_file(path), "block": f"{self.width}x{self.height}"}
 
 
-def _integers(weights: Path) -> tuple[Path, IntegerSketch, Card]:
-    """The integers of weights, which lie beside them or are the file itself: their file, network and card."""
+def _load_integers(weights: Path) -> tuple[Path, IntegerSketch, Card]:
+    """Load the integer network of weights: the file itself or the one next to it; return file, network and card."""
     if weights.stem.endswith(".int16"):
         return weights, *load_integer_sketch(weights)
     path = weights.with_suffix(".int16.safetensors")
     if not path.is_file():
-        raise MissingFileError(f"{path} does not exist: codecnn export --model {weights} --format int16 makes it")
+        raise MissingFileError(f"{path} does not exist: create it with codecnn export --model {weights} --format int16")
     network, card = load_integer_sketch(path)
     if card.source_sha256 != read_card(weights).sha256:
         raise ModelError(f"{path} was not made from {weights}, or from other weights of that name: export it again")
     return path, network, card
 
 
-def first_modes(
+def likeliest_modes(
     model: ModeClassifier | IntegerSketch,
     line: NDArray[np.int32],
     block: NDArray[Any],
@@ -143,17 +160,28 @@ def first_modes(
     qp: int,
     top: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """The `top` likeliest modes of n blocks (n, h, w) by their reference lines, likeliest first, and by how much the
-    logit of each lies below that of the first, in nats: both (n, top)."""
+    """Predict the likeliest modes of blocks with a network.
+
+    Args:
+        model: A mode network for this block size.
+        line: References (see `reference_lines`), shape (n, 2·h + 1 + 2·w).
+        block: Original samples, shape (n, h, w).
+        bit_depth: Bits per sample.
+        qp: QP of the picture that references are taken from, 0 for the original.
+        top: Number of modes.
+
+    Returns:
+        Modes, likeliest first, and the difference of the first logit and that of each mode in nats, both (n, top).
+    """
     if isinstance(model, IntegerSketch):
         order, below = first_of(sketch_logits(model, line, block, bit_depth, qp, _CHUNK), model, top)
         return order.numpy().astype(np.uint8), below.numpy().astype(np.float32)
     count = len(line)
     modes, margins = np.empty((count, top), np.uint8), np.empty((count, top), np.float32)
-    told = (torch.full((count,), value) for value in (bit_depth, qp))
+    scalars = (torch.full((count,), value) for value in (bit_depth, qp))
     samples = torch.from_numpy(line), torch.from_numpy(block.astype(np.int32))
     with torch.no_grad():
-        inputs = model.inputs(*samples, *told)
+        inputs = model.inputs(*samples, *scalars)
         for start in range(0, count, _CHUNK):
             part = slice(start, start + _CHUNK)
             best = model(*(tensor[part] for tensor in inputs)).topk(top, dim=1)
@@ -162,38 +190,43 @@ def first_modes(
     return modes, margins
 
 
+first_modes = likeliest_modes  # alias, remove
+
+
 def _rows(picture: Source, network: _Network, top: int, cost: str | None, ctu: int) -> "list[pa.RecordBatch]":
+    """Predict all blocks of a picture that have the size of the network."""
     check_bit_depth(picture.bit_depth)
     height, width = picture.original.shape
-    places = block_positions(width, height, network.width, network.height)
-    step = _PIECE // (network.width * network.height)
+    positions = block_positions(width, height, network.width, network.height)
+    step = _BATCH_SAMPLES // (network.width * network.height)
     return [
-        _piece(picture, places[start : start + step], network, top, cost, ctu) for start in range(0, len(places), step)
+        _batch(picture, positions[start : start + step], network, top, cost, ctu)
+        for start in range(0, len(positions), step)
     ]
 
 
-def _piece(
-    picture: Source, where: NDArray[np.int64], network: _Network, top: int, cost: str | None, ctu: int
+def _batch(
+    picture: Source, positions: NDArray[np.int64], network: _Network, top: int, cost: str | None, ctu: int
 ) -> "pa.RecordBatch":
     size = network.width, network.height
-    line = reference_lines(picture.references, where, *size, picture.bit_depth, ctu)
-    block = blocks_at(picture.original, where, *size)
-    # Networks are told QP 0 where references come from the original, in training as here.
-    modes, margins = first_modes(network.model, line, block, picture.bit_depth, picture.qp or 0, top)
-    count = len(where)
+    line = reference_lines(picture.references, positions, *size, picture.bit_depth, ctu)
+    block = blocks_at(picture.original, positions, *size)
+    # The input QP is 0 where references are taken from the original, as in training.
+    modes, margins = likeliest_modes(network.model, line, block, picture.bit_depth, picture.qp or 0, top)
+    count = len(positions)
     columns: list[Any] = [
         pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), [picture.name]),
         *(pa.array(np.full(count, value, np.int32)) for value in (picture.frame, picture.input)),
         pa.repeat(pa.scalar(picture.qp, pa.int32()), count),
-        *(pa.array(where[:, axis].astype(np.int32)) for axis in (0, 1)),
+        *(pa.array(positions[:, axis].astype(np.int32)) for axis in (0, 1)),
         *(pa.array(np.full(count, side, np.uint8)) for side in size),
         pa.FixedSizeListArray.from_arrays(pa.array(modes.ravel()), top),
         pa.FixedSizeListArray.from_arrays(pa.array(margins.ravel()), top),
     ]
     if cost is not None:
-        costs = some_costs(line, block, picture.bit_depth, cost, modes, network.standard, picture.qp)
+        costs = selected_costs(line, block, picture.bit_depth, cost, modes, network.standard, picture.qp)
         best = costs.argmin(1)[:, None]
-        columns += [pa.array(np.take_along_axis(of, best, 1)[:, 0]) for of in (modes, costs)]
+        columns += [pa.array(np.take_along_axis(values, best, 1)[:, 0]) for values in (modes, costs)]
     return pa.record_batch(columns, schema=_schema(top, cost))
 
 
