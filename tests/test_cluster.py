@@ -295,9 +295,9 @@ def test_planes_of_several_streams(run, streams, tmp_path):
         ("labels -i {store} -o {tmp}/l --shard 1", "shard '1' is not of the form I/N, such as 1/4"),
         ("labels -i {store} -o {tmp}/l --backend dask", "--backend dask and --scheduler ADDRESS need each other"),
         ("partition {stream} -o {tmp}/o --scheduler tcp://a:1", "--backend dask and --scheduler ADDRESS need each"),
-        ("partition {stream} {stream} -o {tmp}/o", "two streams have one name: tiny64x64_ai_qp32"),
+        ("partition {stream} {stream} -o {tmp}/o", "two streams have the same name: tiny64x64_ai_qp32"),
         ("partition {stream} {tmp}/b.266 -o {tmp}/o", "b.266 does not exist"),
-        ("partition {stream} {tmp}/b.266 -o {tmp}/o.csv", "o.csv is a file: of several streams each has its own, in a"),
+        ("partition {stream} {tmp}/b.266 -o {tmp}/o.csv", "o.csv is a file: several streams need a folder"),
         ("evaluate {store} -m low_cost_5 -o {tmp}/o --in-loop --shard 1/2", "--in-loop codes on this machine alone"),
     ],
 )

@@ -1,8 +1,12 @@
-"""Real encoders, and the CUs of what they coded.
+"""Encoder back ends, supplied streams, and coding trees of coded pictures.
 
-`get_codec` gives a back end that codes and proves what it did; `read_blocks` and `write_blocks` the table of CUs of any
-file that tells them, which `block_planes` and `ctu_depths` draw from; `stream_info` the headers of a VVC bitstream,
-`stream_transform_blocks` its transform blocks.
+- `get_codec` returns a back end, whose `encode` codes a raw YUV file with `CodecSettings`, decodes the result, and
+  checks that log, bitstream and decoded pictures agree. `StreamsCodec` takes supplied streams instead of coding.
+- `read_headers` reads the headers of VVC and HEVC bitstreams.
+- `read_blocks` and `write_blocks` read and write CU tables (`BlockTable`); `block_table` returns that of a coded
+  sequence. `block_planes` and `ctu_depths` paint planes from it.
+- `write_planes` and `add_rebuilt_planes` rebuild planes of VVC bitstreams.
+- `code_in_loop` codes VVC with a filter inside the coding loop.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What every codec back end takes and gives."""
+"""Settings that every encoder back end takes, results that it returns, and its protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,23 +10,35 @@ from codecnn.planes import MAX_QP
 from codecnn.video import VideoFormat
 
 CONFIGURATIONS = ("ai", "ra", "ldb")
+"""Coding configurations: all intra, random access, low delay B."""
+
 CTC_INTRA_QP_OFFSET = {"ra": -3, "ldb": -1}
 """IntraQPOffset of encoder_randomaccess_vtm.cfg and encoder_lowdelay_vtm.cfg of VTM 23; all intra has none."""
+
 CTC_FROM_CFG = ("IntraQPOffset", "TemporalFilter")
-"""What of the common test conditions stands in those files, and is otherwise switched off."""
+"""Options that VTM's configuration files set for the common test conditions and that are switched off otherwise."""
 
 
 @dataclass(frozen=True)
 class CodecSettings:
-    """How a sequence is to be coded. A default of None leaves the choice to the encoder's preset.
+    """Settings of one encode. A default of None leaves the choice to the encoder's preset.
 
-    `qp` is the slice QP itself: no perceptual adaptation, rate control, intra offset or temporal pre-filter. With `ctc`
-    random access and low delay are as JVET's common test conditions have them (JVET-T2010), as close as the encoder
-    goes: groups of 32 pictures and a temporal pre-filter, I slices `intra_qp`, B slices at their offsets to `qp`.
-    `configuration` is "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
-    `loop_filters` False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
-    `params` are further settings in the encoder's own names; they win over ours.
-    `unfiltered` asks for the pictures before the in-loop filters as well, which only all intra has apart from them.
+    Attributes:
+        qp: Slice QP. There is no perceptual adaptation, rate control, intra offset or temporal pre-filter.
+        preset: Encoder preset, e.g. faster, fast, medium, slow.
+        configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
+        loop_filters: False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
+        ctu_size: CTU size in luma samples.
+        internal_bit_depth: Bit depth of the coded pictures, 8 or 10.
+        threads: Threads of the encoder.
+        params: Further settings in the encoder's own names. They override the settings of codecnn.
+        unfiltered: Also return the reconstruction before the in-loop filters, which needs all intra.
+        ctc: Code random access and low delay as JVET's common test conditions do (JVET-T2010), as closely as the
+            encoder can: groups of 32 pictures, a temporal pre-filter, I slices at `intra_qp`, and B slices at their
+            QP offsets.
+
+    Raises:
+        ConfigError: A value is out of range, or two settings contradict each other.
     """
 
     qp: int
@@ -56,27 +68,30 @@ class CodecSettings:
 
     @property
     def intra_qp(self) -> int:
-        """Slice QP of I slices: `qp`, and with `ctc` by IntraQPOffset of VTM's configuration files."""
+        """Slice QP of I slices: `qp`, plus IntraQPOffset of VTM's configuration files if `ctc` is set."""
         return self.qp + (CTC_INTRA_QP_OFFSET.get(self.configuration, 0) if self.ctc else 0)
 
 
 def ctc_intra_period(video_format: VideoFormat) -> int:
-    """Pictures from one intra picture of random access to the next, about a second in groups of 32 (JVET-T2010).
+    """Return the distance between intra pictures in random access, about one second in groups of 32 (JVET-T2010).
 
-    32 up to 30 pictures a second, 64 at 50 and 60.
+    It is 32 pictures at up to 30 pictures per second and 64 at 50 and 60.
     """
     return 32 * max(1, round((video_format.fps or 30) / 32))
 
 
 @dataclass(frozen=True)
 class CodecTools:
-    """The user's own programs, for the back ends that need them: a file or a name in PATH each.
+    """External programs of a back end; each is a file or a name in PATH.
 
-    Without `encoder` its usual names are looked up in PATH; without `decoder` ffmpeg decodes, unless a trace or the
-    prediction is asked for, when the usual names of the decoder are looked up too.
-    `cfg` are the encoder's configuration files, in order. `prediction` are further arguments for a decoder that can
-    write its prediction signal; {output} in them becomes the raw YUV file to write. `trace` asks the decoder for its
-    block statistics, which it must have been built with.
+    Attributes:
+        encoder: Encoder program. None looks up the usual names in PATH.
+        decoder: Decoder program. None decodes with ffmpeg, unless a trace or the prediction is requested: then the
+            usual names of the decoder are looked up in PATH.
+        cfg: Configuration files of the encoder, in order.
+        prediction: Further arguments for a decoder that can write its prediction signal. `{output}` in them is
+            replaced by the name of the raw YUV file to write.
+        trace: Let the decoder write its block statistics. It must be built with that feature.
     """
 
     encoder: str | None = None
@@ -87,15 +102,23 @@ class CodecTools:
 
 
 def coded_format(source_format: VideoFormat, settings: CodecSettings) -> VideoFormat:
-    """The format of the decoded pictures: that of the source at the internal bit depth."""
+    """Return the format of the decoded pictures: the source format at the internal bit depth."""
     return replace(source_format, bit_depth=settings.internal_bit_depth)
 
 
 @dataclass(frozen=True)
 class CodedPicture:
-    """One picture of the encoder's log: its slice type, slice QP, bits and PSNR (dB, the encoder's own peak).
+    """One picture as the encoder's log states it.
 
-    Of pictures that were given decoded, without a bitstream, bits are None.
+    Attributes:
+        poc: Position in output order.
+        slice_type: "I", "P" or "B"; `UNKNOWN_CODEC` for supplied pictures without a bitstream.
+        qp: Slice QP.
+        bits: Size in bits; None for supplied pictures without a bitstream.
+        psnr_y: PSNR of Y in dB, with the encoder's own peak.
+        psnr_u: PSNR of U in dB; None without chroma.
+        psnr_v: PSNR of V in dB; None without chroma.
+        md5: MD5 of every plane in hexadecimal, if the log states it.
     """
 
     poc: int
@@ -109,9 +132,14 @@ class CodedPicture:
 
 
 @dataclass(frozen=True)
-class GivenFacts:
-    """What a sequence was taken from that somebody else coded: the name of the file and, of a stream, "vvc" or "hevc",
-    its CTU size, and of how many pictures it states the MD5.
+class SuppliedFacts:
+    """Origin of a supplied sequence, i.e. of one that was coded elsewhere.
+
+    Attributes:
+        file: Name of the supplied file.
+        codec: "vvc" or "hevc" for a bitstream, else None.
+        ctu_size: CTU size of the bitstream.
+        md5s: Number of pictures whose MD5 the bitstream states.
     """
 
     file: str
@@ -122,9 +150,13 @@ class GivenFacts:
 
 @dataclass(frozen=True)
 class LoopFacts:
-    """The filter in whose loop a sequence was coded: its weights' name and sha256, its network, and who decided.
+    """The filter that ran inside the coding loop of a sequence.
 
-    `decisions` are those of `codecnn.filtering.Decisions`.
+    Attributes:
+        weights: Name of the weights.
+        network: Name of the network.
+        sha256: sha256 of the weights file.
+        decisions: Granularity of the on/off decisions, a value of `codecnn.filtering.Decisions`.
     """
 
     weights: str
@@ -135,14 +167,24 @@ class LoopFacts:
 
 @dataclass(frozen=True)
 class CodedSequence:
-    """A coded sequence on disk: the bitstream, its decoded pictures (raw YUV in output order), log and statistics.
+    """A coded sequence on disk. All pictures are raw YUV of `format` in output order.
 
-    `block_statistics` is a file that tells the partition where one can be had, else None. `unfiltered` holds the
-    pictures before the codec's in-loop filters, `prediction` those that the residual is added to, `residual` that, plus
-    2^(bit_depth - 1); raw YUV of `format`. `strengths` are boundary strengths in 4x4 cells, see `codec.intra_planes`.
-    `encoder_seconds` is the processor time of the encoder, of one run, with ffmpeg's where that drives it.
-    `argv` is the command with file names only, without any folder of the machine it ran on. What was `given` coded has
-    no log, and without a stream no bitstream. With a filter `in_loop` the decoded pictures are those before it.
+    Attributes:
+        bitstream: Bitstream file; None for supplied pictures without one.
+        decoded: Decoded pictures. With a filter `in_loop` they are the pictures before that filter.
+        format: Format of all picture files.
+        pictures: Log entries of the pictures in output order.
+        argv: Encoder command with file names only, so that it is the same on every machine; empty if `supplied`.
+        encoder: Identity of encoder and decoder.
+        log: Normalised log of the encoder; None if `supplied`.
+        block_statistics: File that holds the coding tree (x265 analysis file or VTM trace), if there is one.
+        unfiltered: Reconstruction before the codec's in-loop filters.
+        prediction: Prediction signal.
+        residual: Residual plus 2^(bit_depth - 1).
+        strengths: Boundary strengths of 4x4 cells (.npy), see `codecnn.codec.add_rebuilt_planes`.
+        supplied: Origin of a sequence that was coded elsewhere.
+        in_loop: The filter inside the coding loop.
+        encoder_seconds: Processor time of one encoder run in seconds, including ffmpeg if that drives the encoder.
     """
 
     bitstream: Path | None
@@ -157,26 +199,41 @@ class CodedSequence:
     prediction: Path | None = None
     residual: Path | None = None
     strengths: Path | None = None
-    given: GivenFacts | None = None
+    supplied: SuppliedFacts | None = None
     in_loop: LoopFacts | None = None
     encoder_seconds: float | None = None
 
     @property
+    def given(self) -> SuppliedFacts | None:  # alias, remove
+        """Old name of `supplied`."""
+        return self.supplied
+
+    @property
     def bits(self) -> int | None:
-        """Size of the bitstream file in bits, headers included; None without one."""
+        """Size of the bitstream file in bits, including headers; None without a bitstream."""
         return None if self.bitstream is None else 8 * self.bitstream.stat().st_size
 
 
 class Codec(Protocol):
-    """A codec back end; `name` is what recipes and the command line call it."""
+    """A codec back end; `name` is its name in recipes and on the command line."""
 
     name: str
 
     def identity(self) -> str:
-        """Encoder and decoder with their versions, as results and keys carry them."""
+        """Return encoder and decoder with their versions, as results and cache keys contain them."""
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
-        """Code the raw YUV file `source` and decode it again; every file goes into `folder`.
+        """Code a raw YUV file and decode the result.
 
-        Raises EncoderError when the encoder fails or its log does not prove the settings.
+        Args:
+            source: Raw YUV file.
+            source_format: Format of the source.
+            settings: Settings of the encode.
+            folder: Folder for all output files.
+
+        Returns:
+            The coded sequence, whose log, bitstream and decoded pictures agree with each other and with `settings`.
+
+        Raises:
+            EncoderError: The encoder fails, or its log does not confirm the settings.
         """

@@ -1,32 +1,247 @@
-"""What the headers of a stream tell of its pictures, VVC or HEVC: the one way to its slice QPs."""
+"""Headers of VVC and HEVC bitstreams: size, order, slice types and slice QPs of the pictures.
 
+VVC headers are parsed by `codecnn.vvc`. HEVC headers and the sizes of access units come from ffmpeg (its bitstream
+filter trace_headers). Slice data is not parsed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from codecnn.codec.blocks.vvc_partition import SUFFIXES, StreamInfo, StreamPicture, stream_info
-from codecnn.codec.hevc_headers import HEVC_SUFFIXES, hevc_info
-from codecnn.errors import FormatError
+from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, StreamInfo, StreamPicture, stream_info
+from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.video import ffmpeg_path, run
 
-STREAM_SUFFIXES = (*SUFFIXES, *HEVC_SUFFIXES)
-"""Names of elementary streams whose headers tell their slice QPs."""
+HEVC_SUFFIXES: tuple[str, ...] = (".265", ".hevc", ".h265")
+"""File suffixes of HEVC elementary streams."""
+
+STREAM_SUFFIXES = (*VVC_SUFFIXES, *HEVC_SUFFIXES)
+"""File suffixes of elementary streams whose headers codecnn reads."""
+
+Elements = Mapping[str, int]
+"""Syntax elements of a NAL unit by their names in the standard; of a repeated element the last value."""
+
+_PACKET = re.compile(r"Packet: (\d+) bytes")
+_ELEMENT = re.compile(r"\d+ +(\w+(?:\[\d+\])*) .*= (-?\d+)")
+_FIRST_ELEMENT = "forbidden_zero_bit"
+"""First syntax element of every NAL unit (H.265 clause 7.3.1.2, H.266 clause 7.3.1.2)."""
+
+_CHROMA = ("400", "420", "422", "444")
+_RADL_N, _RADL_R, _RASL_N, _RASL_R = 6, 7, 8, 9
+_BLA, _IDR, _CRA = (16, 17, 18), (19, 20), 21
+_LAST_SUB_LAYER = 14
+"""Up to this nal_unit_type, even values denote sub-layer non-reference pictures (H.265 table 7-1)."""
+_LAST_VCL = 31
+_TYPES = "BPI"
+"""Slice types by slice_type (H.265 table 7-7)."""
 
 
 def read_headers(path: Path) -> StreamInfo:
-    """The headers of a VVC or HEVC byte stream, by its suffix.
+    """Read the headers of a VVC or HEVC byte stream; the suffix of `path` selects the standard.
 
-    Raises MissingFileError, FormatError for damage, and UnsupportedError for a VVC stream that codecnn does not read.
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged.
+        UnsupportedError: A VVC stream uses a feature that codecnn does not read.
     """
     return hevc_info(path) if path.suffix.lower() in HEVC_SUFFIXES else stream_info(path)
 
 
-def shown_pictures(info: StreamInfo) -> list[StreamPicture]:
-    """The pictures that a stream shows, in the order it shows them."""
-    shown = {picture.position: picture for picture in info.pictures if picture.position is not None}
-    return [shown[position] for position in range(len(shown))]
+def output_pictures(info: StreamInfo) -> list[StreamPicture]:
+    """Return the pictures that a stream outputs, in output order."""
+    by_position = {picture.position: picture for picture in info.pictures if picture.position is not None}
+    return [by_position[position] for position in range(len(by_position))]
+
+
+shown_pictures = output_pictures  # alias, remove
 
 
 def slice_qp(picture: StreamPicture, path: Path) -> int:
-    """The one slice QP of a picture of the stream `path`. Raises FormatError where its slices differ."""
+    """Return the slice QP of a picture of the stream `path`; raise FormatError if its slices have different QPs."""
     if len(set(picture.slice_qps)) > 1:
         listed = ", ".join(map(str, picture.slice_qps))
         raise FormatError(f"{path}: the slices of picture {picture.position} have the QPs {listed}")
     return picture.slice_qps[0]
+
+
+# --- access units ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AccessUnit:
+    """One access unit of a VVC or HEVC stream: its size in bytes with start codes, and its NAL units."""
+
+    bytes: int
+    nal_units: tuple[Elements, ...]
+
+    @property
+    def has_md5(self) -> bool:
+        """True if an SEI message has the MD5 of the picture, hash type 0 (H.265 clause D.3.19, H.274 clause 8.17)."""
+        return any(0 in (unit.get("hash_type"), unit.get("dph_sei_hash_type")) for unit in self.nal_units)
+
+
+def access_units(path: Path) -> tuple[AccessUnit, ...]:
+    """Read the access units of a VVC or HEVC byte stream in decoding order.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The file is not such a stream, or its access units do not add up to its size.
+    """
+    if not path.is_file():
+        raise MissingFileError(f"{path} does not exist")
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "repeat+info", "-i", f"file:{path.resolve()}"]
+    try:
+        trace = run([*argv, "-c", "copy", "-bsf:v", "trace_headers", "-f", "null", "-"], what=f"reading {path}").stderr
+    except EncoderError as error:
+        raise FormatError(f"the headers of {path} cannot be read: {error}") from error
+    packets: list[tuple[int, list[dict[str, int]]]] = []
+    for line in trace.splitlines():
+        if not line.startswith("[trace_headers @ "):
+            continue
+        text = line.partition("] ")[2]
+        if packet := _PACKET.match(text):
+            packets.append((int(packet[1]), []))
+        # The parameter sets before the first packet are skipped: the first access unit contains them as well.
+        elif packets and (element := _ELEMENT.fullmatch(text)):
+            units = packets[-1][1]
+            if element[1] == _FIRST_ELEMENT:
+                units.append({})
+            if units:
+                units[-1][element[1]] = int(element[2])
+    total = sum(size for size, _ in packets)
+    if total != path.stat().st_size:
+        raise FormatError(f"{path} has {path.stat().st_size} bytes, its access units {total}")
+    return tuple(AccessUnit(size, tuple(units)) for size, units in packets)
+
+
+# --- HEVC ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _ReaderState:
+    """State that persists from one NAL unit to the next."""
+
+    sps: dict[int, Elements] = field(default_factory=dict)
+    pps: dict[int, Elements] = field(default_factory=dict)
+    first_sps: Elements | None = None
+    cvs: int = -1
+    previous_poc: int = 0
+    skip_leading: bool = False
+
+
+@dataclass
+class _Picture:
+    cvs: int
+    poc: int
+    temporal_id: int
+    output: bool
+    types: list[str]
+    qps: list[int]
+
+
+def hevc_info(path: Path) -> StreamInfo:
+    """Read the headers of an HEVC byte stream (H.265 clauses 7.4.7.1, 7.4.9.14 and 8.3.1).
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged.
+    """
+    return hevc_pictures(access_units(path), str(path))
+
+
+def hevc_pictures(units: Sequence[AccessUnit], name: str) -> StreamInfo:
+    """Interpret the access units of an HEVC stream; `name` is the name of the stream in error messages.
+
+    Raises:
+        FormatError: The stream has no picture, lacks a parameter set, or is not a valid order of pictures.
+    """
+    state = _ReaderState()
+    try:
+        decodable = [picture for unit in units if (picture := _picture(state, unit.nal_units)) is not None]
+        if state.first_sps is None:
+            raise FormatError("there are no pictures in it")
+        sps = state.first_sps
+        keys = sorted((picture.cvs, picture.poc) for picture in decodable if picture.output)
+        if len(set(keys)) < len(keys):
+            raise FormatError("two pictures have one POC")
+        positions = {key: position for position, key in enumerate(keys)}
+        chroma = _CHROMA[sps["chroma_format_idc"]]
+        width, height = sps["pic_width_in_luma_samples"], sps["pic_height_in_luma_samples"]
+        sub_width, sub_height = (2 if chroma in ("420", "422") else 1), (2 if chroma == "420" else 1)
+        width -= sub_width * (sps.get("conf_win_left_offset", 0) + sps.get("conf_win_right_offset", 0))
+        height -= sub_height * (sps.get("conf_win_top_offset", 0) + sps.get("conf_win_bottom_offset", 0))
+        log2_ctb = 3 + sps["log2_min_luma_coding_block_size_minus3"] + sps["log2_diff_max_min_luma_coding_block_size"]
+        depth = 8 + sps["bit_depth_luma_minus8"]
+    except KeyError as error:
+        raise FormatError(f"{name}: there is no {error.args[0]}") from None
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
+    pictures = tuple(
+        StreamPicture(
+            position=positions[picture.cvs, picture.poc] if picture.output else None,
+            poc=picture.poc,
+            temporal_id=picture.temporal_id,
+            slice_type=min(picture.types, key=_TYPES.index),
+            slice_qps=tuple(picture.qps),
+        )
+        for picture in decodable
+    )
+    return StreamInfo(width, height, chroma, depth, 1 << log2_ctb, pictures)
+
+
+def _picture(state: _ReaderState, units: Sequence[Elements]) -> _Picture | None:
+    """Return the picture of an access unit; None if it has none or if the picture cannot be decoded."""
+    picture: _Picture | None = None
+    for unit in units:
+        if unit.get("nuh_layer_id"):
+            continue
+        if "sps_seq_parameter_set_id" in unit:
+            state.sps[unit["sps_seq_parameter_set_id"]] = unit
+        elif "pps_pic_parameter_set_id" in unit:
+            state.pps[unit["pps_pic_parameter_set_id"]] = unit
+        elif unit.get("nal_unit_type", _LAST_VCL + 1) <= _LAST_VCL and "slice_pic_parameter_set_id" in unit:
+            pps = _parameter_set(state.pps, "PPS", unit["slice_pic_parameter_set_id"])
+            sps = _parameter_set(state.sps, "SPS", pps["pps_seq_parameter_set_id"])
+            if picture is None:
+                picture = _start_picture(state, unit, sps)
+                if picture is None:
+                    return None
+            # A dependent slice segment has no slice_qp_delta: it uses the QP of its slice.
+            if "slice_qp_delta" in unit:
+                picture.types.append(_TYPES[unit["slice_type"]])
+                picture.qps.append(26 + pps["init_qp_minus26"] + unit["slice_qp_delta"])
+    if picture is not None and not picture.qps:
+        raise FormatError("a picture has dependent slice segments only")
+    return picture
+
+
+def _parameter_set(known: Mapping[int, Elements], kind: str, number: int) -> Elements:
+    if number not in known:
+        raise FormatError(f"there is no {kind} {number}")
+    return known[number]
+
+
+def _start_picture(state: _ReaderState, unit: Elements, sps: Elements) -> _Picture | None:
+    """Start a picture at its first slice; return None for a RASL picture whose references are not in the stream."""
+    kind = unit["nal_unit_type"]
+    if state.cvs < 0 and kind not in (*_BLA, *_IDR, _CRA):
+        raise FormatError("the stream does not begin with an IRAP picture")
+    starts_cvs = kind in (*_BLA, *_IDR) or state.cvs < 0
+    if kind in (*_BLA, *_IDR, _CRA):
+        state.skip_leading = starts_cvs and kind not in _IDR
+    if kind in (_RASL_N, _RASL_R) and state.skip_leading:
+        return None
+    state.first_sps = state.first_sps or sps
+    size = 1 << (4 + sps["log2_max_pic_order_cnt_lsb_minus4"])
+    poc = unit.get("slice_pic_order_cnt_lsb", 0)
+    if starts_cvs:
+        state.cvs += 1
+    else:
+        # The value nearest to the POC of the previous picture of temporal layer 0 (H.265 clause 8.3.1).
+        poc += (state.previous_poc - poc + size // 2) // size * size
+    temporal_id = unit["nuh_temporal_id_plus1"] - 1
+    leading = kind in (_RADL_N, _RADL_R, _RASL_N, _RASL_R)
+    if temporal_id == 0 and not leading and not (kind <= _LAST_SUB_LAYER and kind % 2 == 0):
+        state.previous_poc = poc
+    return _Picture(state.cvs, poc, temporal_id, bool(unit.get("pic_output_flag", 1)), [], [])

@@ -1,34 +1,36 @@
-"""Codec back ends by name, and the CU tables of what they coded."""
+"""Codec back ends by name, and the CU tables of the sequences that they coded."""
 
 from codecnn.codec.base import Codec, CodecTools, CodedSequence
-from codecnn.codec.blocks._vtm_reader import read_vtm_stats
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.blocks.vvc_partition import READER, SUFFIXES, coded_table
-from codecnn.codec.encoders.external import ExternalCodec
-from codecnn.codec.encoders.hm import HM
+from codecnn.codec.blocks.vtm_statistics import read_vtm_stats
+from codecnn.codec.blocks.vvc_stream import READER_VERSION, VVC_SUFFIXES, coded_table
+from codecnn.codec.encoders.external import EncoderProgram, ExternalCodec
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
-from codecnn.codec.encoders.programs import EncoderProgram
-from codecnn.codec.encoders.vtm import VTM
-from codecnn.codec.encoders.vvencapp import VVENC
+from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
 from codecnn.errors import ConfigError
 
 BUNDLED: dict[str, type[VvcCodec] | type[HevcCodec]] = {"vvc": VvcCodec, "hevc": HevcCodec}
-"""Back ends that come with the package."""
+"""Back ends that use the ffmpeg of imageio-ffmpeg."""
 
 EXTERNAL: dict[str, EncoderProgram] = {program.name: program for program in (VTM, HM, VVENC)}
-"""Back ends that take the user's own programs."""
+"""Back ends that use programs of the user."""
 
 CODECS = (*BUNDLED, *EXTERNAL)
-
+"""Names of all back ends that code."""
 
 NO_TOOLS = CodecTools()
 
 
 def get_codec(name: str, tools: CodecTools = NO_TOOLS) -> Codec:
-    """The back end called `name`, with the user's own programs for those that take any.
+    """Return a codec back end.
 
-    Raises ConfigError for an unknown back end, and for tools that it does not take.
+    Args:
+        name: One of CODECS.
+        tools: Programs of the user, for a back end of EXTERNAL.
+
+    Raises:
+        ConfigError: The back end does not exist, or does not take these tools.
     """
     if name in EXTERNAL:
         return ExternalCodec(EXTERNAL[name], tools)
@@ -40,27 +42,36 @@ def get_codec(name: str, tools: CodecTools = NO_TOOLS) -> Codec:
 
 
 def block_table(sequence: CodedSequence) -> BlockTable | None:
-    """The CUs of a coded sequence, None where nothing tells them.
+    """Read the CUs of a coded sequence; None if it has neither block statistics nor a VVC bitstream.
 
-    They come from x265's analysis file or VTM's trace of block statistics (.vtmbmsstats, .vtmbmsstats.gz), and else
-    from the bitstream if that is VVC. Raises EncoderError where that is not what the encoder's log says of it,
-    UnsupportedError where it uses what codecnn does not read.
+    Block statistics are x265's analysis file or VTM's trace; without them the VVC bitstream is parsed.
+
+    Raises:
+        EncoderError: The bitstream contradicts the encoder's log.
+        FormatError: The block statistics or the bitstream are damaged.
+        UnsupportedError: The bitstream uses a feature that codecnn does not read.
     """
     if sequence.block_statistics is None:
         bitstream = sequence.bitstream
-        return None if bitstream is None or bitstream.suffix not in SUFFIXES else coded_table(sequence)
+        return None if bitstream is None or bitstream.suffix not in VVC_SUFFIXES else coded_table(sequence)
     if sequence.block_statistics.name.endswith((".vtmbmsstats", ".vtmbmsstats.gz")):
         return read_vtm_stats(sequence.block_statistics)
     return x265_tables(sequence)
 
 
-def block_reader(codec: str, tools: CodecTools) -> int | None:
-    """The version of codecnn's own reader where that gives the CUs of what `codec` codes, else None."""
+def block_reader_version(codec: str, tools: CodecTools) -> int | None:
+    """Return the version of codecnn's VVC reader if it provides the CUs of this back end, else None."""
     if tools.trace:
         return None
-    return READER if makes_vvc(codec) else None
+    return READER_VERSION if codes_vvc(codec) else None
 
 
-def makes_vvc(codec: str) -> bool:
-    """Whether the back end called `codec` codes VVC."""
-    return codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(SUFFIXES))
+block_reader = block_reader_version  # alias, remove
+
+
+def codes_vvc(codec: str) -> bool:
+    """Return whether the back end with this name codes VVC."""
+    return codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(VVC_SUFFIXES))
+
+
+makes_vvc = codes_vvc  # alias, remove

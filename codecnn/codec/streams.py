@@ -1,45 +1,82 @@
-"""The `streams` back end: pictures that somebody else coded, and what can be proven of them without an encoder's log.
+"""The `streams` back end: supplied bitstreams or decoded pictures, which were coded elsewhere.
 
-Proven of a stream: that it shows as many pictures as the original has, of its size, chroma format and bit depth; its
-slice QPs and its configuration, from its headers; the MD5 of every picture for which it states one; that the bits of
-its pictures add up to the file. Of any pictures: that they can come from their original at these slice QPs
-(`own_original`). Not proven: the slice QPs and the configuration of pictures without a stream; what encoder it was, and
-how it was set.
+There is no encoder log, so the back end checks what it can. For a bitstream: number, size, chroma format and bit depth
+of its pictures against the original; slice QPs and configuration from the headers; the MD5 of every picture that has
+one; and that the access units add up to the size of the file. For all pictures: that they can come from their original
+at these slice QPs (`verify_original`). It cannot check the slice QPs and the configuration of pictures without a
+bitstream, nor which encoder was used with which settings.
 """
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from codecnn.codec.access_units import access_units
-from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, GivenFacts
-from codecnn.codec.blocks.vvc_partition import SUFFIXES, StreamInfo
-from codecnn.codec.decode import decode_stream
-from codecnn.codec.headers import STREAM_SUFFIXES, read_headers, shown_pictures, slice_qp
-from codecnn.codec.own_original import prove_own_original
+import numpy as np
+import numpy.typing as npt
+from scipy.fft import dctn
+
+from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, SuppliedFacts
+from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, StreamInfo
+from codecnn.codec.ffmpeg import decode_stream
+from codecnn.codec.headers import STREAM_SUFFIXES, access_units, output_pictures, read_headers, slice_qp
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.quality import mean_psnr, mse
 from codecnn.video import Picture, Video, VideoFormat, create_video, ffmpeg_identity, ffmpeg_path, open_raw, open_video
 
 STREAMS = "streams"
-"""The name that recipes know the back end by."""
+"""Name of the back end in recipes."""
 
 UNKNOWN_CODEC = "unknown"
-"""What stands for the codec and the slice types of pictures without a stream."""
+"""Codec and slice type of pictures without a bitstream."""
 
 UNKNOWN_PRESET = "unknown preset"
-"""What stands for the preset of whatever encoder it was."""
+"""Preset of sequences that were coded elsewhere."""
+
+DCT_SIZE = 8
+"""Width and height in samples of the DCT blocks of `expected_mse`."""
+
+MAX_RATIO = 6.0
+"""Largest luma MSE of a picture as a multiple of the expected MSE.
+
+libvvenc and x265 stay below 2 at constant QP and below 4 with perceptual QP adaptation, which codes blocks at other QPs
+than the slice QP. A picture compared with another original of its size and QP has at least 23.
+"""
+
+MIN_RATIO = 0.2
+"""Smallest luma MSE, as a multiple of the expected MSE, of the pictures with the lowest slice QP.
+
+Pictures with higher QPs may copy samples that were coded at a lower QP. libvvenc and x265 stay above 0.4. Together the
+two limits detect most slice QPs that are stated 15 too low or 20 too high, and none that are wrong by 5.
+"""
+
+_ROUNDING = 0.25
+"""MSE at 8 bit that is always allowed: three times the error of rounding to integers."""
+
+_SHIFT_LIMIT = -0.5
+"""Limit that decides to which of two neighbouring originals a decoded picture belongs.
+
+The measure is the MSE to the neighbouring original minus the MSE to its own, divided by the MSE between the two. It is
+about 1 for a picture coded from its own original, about -1 for one coded from the neighbour, and 0 for a still scene
+whose noise is not coded.
+"""
+
+_Luma = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Given:
-    """A file of decoded pictures: a VVC or HEVC stream, or with `stated_qps` a video.
+class SuppliedStream:
+    """A file of decoded pictures: a VVC or HEVC bitstream, or a video with its slice QPs.
 
-    `stated_qps` are slice QPs, one of all pictures or one of each; `reading` says what the video's file does not, as
-    `open_video` takes it.
+    Attributes:
+        path: The file.
+        stated_qps: Slice QPs of a video: one for all pictures or one for each; empty for a bitstream.
+        reading: Arguments of `open_video` for what the video file does not specify.
+
+    Raises:
+        ConfigError: A bitstream has stated QPs, or a video has none.
     """
 
     path: Path
@@ -49,137 +86,151 @@ class Given:
     def __post_init__(self) -> None:
         is_stream = self.path.suffix.lower() in STREAM_SUFFIXES
         if is_stream and self.stated_qps:
-            raise ConfigError(f"{self.path} tells its slice QPs itself: give it as a stream, without any")
+            raise ConfigError(f"{self.path} contains its slice QPs: name it as a stream, without slice_qp")
         if not is_stream and not self.stated_qps:
             raise ConfigError(
-                f"{self.path} does not tell its slice QPs, only VVC and HEVC streams ({', '.join(STREAM_SUFFIXES)}) "
-                "do: give it as {decoded: FILE, slice_qp: QP}"
+                f"{self.path} does not contain its slice QPs, only VVC and HEVC streams "
+                f"({', '.join(STREAM_SUFFIXES)}) do: name it as {{decoded: FILE, slice_qp: QP}}"
             )
 
     @property
     def is_vvc(self) -> bool:
-        """Whether it is a VVC stream, whose CUs codecnn reads."""
-        return self.path.suffix.lower() in SUFFIXES
+        """True for a VVC bitstream, whose CUs codecnn reads."""
+        return self.path.suffix.lower() in VVC_SUFFIXES
 
     def lowest_qp(self) -> int:
-        """The lowest of its slice QPs, which is that of its I slices. Raises as `read_headers` and `slice_qp`."""
+        """Return the lowest slice QP, which is that of the I slices; raise the errors of `read_headers`, `slice_qp`."""
         if self.stated_qps:
             return min(self.stated_qps)
-        return min(slice_qp(picture, self.path) for picture in shown_pictures(read_headers(self.path)))
+        return min(slice_qp(picture, self.path) for picture in output_pictures(read_headers(self.path)))
+
+
+Given = SuppliedStream  # alias, remove
 
 
 class StreamsCodec:
-    """Takes in what is coded already; see `codecnn.codec.base.Codec` for the contract."""
+    """The back end that takes a supplied stream instead of coding; see `codecnn.codec.Codec` for the contract."""
 
     name = STREAMS
 
-    def __init__(self, given: Given) -> None:
-        self.given = given
+    def __init__(self, supplied: SuppliedStream) -> None:
+        self.supplied = supplied
 
     def identity(self) -> str:
-        """The decoder, for example "unknown encoder, decoded by ffmpeg n9.0.2-17-g2a571b6068"."""
+        """Return the decoder, for example "unknown encoder, decoded by ffmpeg n9.0.2-17-g2a571b6068"."""
         return streams_identity()
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
-        """Copy the file into `folder`, decode it, and prove it to be coded from `source`.
+        """Copy the supplied file into a folder, decode it, and check that it was coded from the source.
 
-        bitstream.266 or .265 and decoded.yuv, or the latter alone. Raises ConfigError for a file that is not of its
-        original, FormatError for one that cannot be read, and EncoderError where it does not decode to its own MD5s.
+        Args:
+            source: Raw YUV file of the originals.
+            source_format: Format of the originals.
+            settings: Settings; only the configuration is used.
+            folder: Folder for bitstream.266 or bitstream.265, and decoded.yuv.
+
+        Returns:
+            The sequence, whose pictures have the PSNR in full precision.
+
+        Raises:
+            ConfigError: The file does not belong to the source or to the settings.
+            FormatError: The file cannot be read.
+            EncoderError: The bitstream does not decode, or not to its own MD5s.
         """
         folder.mkdir(parents=True, exist_ok=True)
         with open_raw(source, source_format) as originals:
-            if self.given.stated_qps:
+            if self.supplied.stated_qps:
                 return self._take_pictures(originals, settings, folder)
             return self._take_stream(originals, settings, folder)
 
     def _take_stream(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
-        path, kind = self.given.path, "vvc" if self.given.is_vvc else "hevc"
-        bitstream, decoded = folder / f"bitstream.{266 if self.given.is_vvc else 265}", folder / "decoded.yuv"
+        path, codec = self.supplied.path, "vvc" if self.supplied.is_vvc else "hevc"
+        bitstream, decoded = folder / f"bitstream.{266 if self.supplied.is_vvc else 265}", folder / "decoded.yuv"
         info, units = read_headers(path), access_units(path)
         shutil.copyfile(path, bitstream)
-        form = replace(originals.format, width=info.width, height=info.height, chroma=info.chroma)
-        form = replace(form, bit_depth=info.bit_depth)
-        shown = shown_pictures(info)
-        _prove_format(path, form, len(shown), originals)
-        _prove_configuration(path, info, settings.configuration)
+        stream_format = replace(originals.format, width=info.width, height=info.height, chroma=info.chroma)
+        stream_format = replace(stream_format, bit_depth=info.bit_depth)
+        output = output_pictures(info)
+        _verify_format(path, stream_format, len(output), originals)
+        _verify_configuration(path, info, settings.configuration)
         if len(units) != len(info.pictures):
             raise EncoderError(f"{path} has {len(units)} access units and {len(info.pictures)} pictures that decode")
         bits = {picture.position: 8 * unit.bytes for picture, unit in zip(info.pictures, units, strict=True)}
         try:
-            decode_stream(ffmpeg_path(), bitstream, decoded, form)
+            decode_stream(ffmpeg_path(), bitstream, decoded, stream_format)
         except EncoderError as error:
             raise EncoderError(f"{path}: {error}") from error
-        qps = [slice_qp(picture, path) for picture in shown]
-        with open_raw(decoded, form) as outputs:
-            _prove_format(path, form, len(outputs), originals)
-            prove_own_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
+        qps = [slice_qp(picture, path) for picture in output]
+        with open_raw(decoded, stream_format) as outputs:
+            _verify_format(path, stream_format, len(outputs), originals)
+            verify_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
             pictures = tuple(
-                _measured(originals[n], outputs[n], n, shown[n].slice_type, qps[n], bits[n]) for n in range(len(qps))
+                _measured(originals[n], outputs[n], n, output[n].slice_type, qps[n], bits[n]) for n in range(len(qps))
             )
-        facts = GivenFacts(path.name, kind, info.ctu_size, sum(unit.has_md5 for unit in units))
-        return self._sequence(bitstream, decoded, form, pictures, facts)
+        facts = SuppliedFacts(path.name, codec, info.ctu_size, sum(unit.has_md5 for unit in units))
+        return self._sequence(bitstream, decoded, stream_format, pictures, facts)
 
     def _take_pictures(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
-        path, decoded, stated = self.given.path, folder / "decoded.yuv", self.given.stated_qps
-        with open_video(path, **self.given.reading) as outputs:
-            form = replace(outputs.format, fps=originals.format.fps)
-            _prove_format(path, form, len(outputs), originals)
+        path, decoded, stated = self.supplied.path, folder / "decoded.yuv", self.supplied.stated_qps
+        with open_video(path, **self.supplied.reading) as outputs:
+            video_format = replace(outputs.format, fps=originals.format.fps)
+            _verify_format(path, video_format, len(outputs), originals)
             qps = stated * len(outputs) if len(stated) == 1 else stated
             if len(qps) != len(outputs):
                 raise ConfigError(f"{path} has {len(outputs)} pictures, and {len(qps)} slice QPs are given")
-            prove_own_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
+            verify_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
             pictures = tuple(
                 _measured(originals[n], outputs[n], n, UNKNOWN_CODEC, qp, None) for n, qp in enumerate(qps)
             )
-            with create_video(decoded, form) as writer:
+            with create_video(decoded, video_format) as writer:
                 for picture in outputs:
                     writer.write(picture)
-        return self._sequence(None, decoded, form, pictures, GivenFacts(path.name))
+        return self._sequence(None, decoded, video_format, pictures, SuppliedFacts(path.name))
 
     def _sequence(
         self,
         bitstream: Path | None,
         decoded: Path,
-        form: VideoFormat,
+        video_format: VideoFormat,
         pictures: tuple[CodedPicture, ...],
-        facts: GivenFacts,
+        facts: SuppliedFacts,
     ) -> CodedSequence:
         return CodedSequence(
             bitstream=bitstream,
             decoded=decoded,
-            format=form,
+            format=video_format,
             pictures=pictures,
             argv=(),
             encoder=self.identity(),
             log=None,
-            given=facts,
+            supplied=facts,
         )
 
 
 def streams_identity() -> str:
-    """What stands for the encoder of pictures that were given."""
+    """Return the identity of encoder and decoder for supplied pictures."""
     return f"{UNKNOWN_CODEC} encoder, decoded by {ffmpeg_identity(ffmpeg_path())}"
 
 
-def _prove_format(path: Path, form: VideoFormat, count: int, originals: Video) -> None:
-    if form != originals.format:
+def _verify_format(path: Path, video_format: VideoFormat, count: int, originals: Video) -> None:
+    if video_format != originals.format:
         raise ConfigError(
-            f"{path} has pictures of {form}, its original as the recipe reads it {originals.format}: "
+            f"{path} has pictures of {video_format}, its original as the recipe reads it {originals.format}: "
             "size, chroma and internal_bit_depth must be those of the stream"
         )
     if count != len(originals):
         raise ConfigError(f"{path} has {count} pictures, its original {len(originals)}")
 
 
-def _prove_configuration(path: Path, info: StreamInfo, configuration: str) -> None:
-    """Raise ConfigError where the headers show another configuration: slices of P or B, or another order of coding."""
+def _verify_configuration(path: Path, info: StreamInfo, configuration: str) -> None:
+    """Raise ConfigError if slice types or coding order in the headers contradict the configuration."""
     all_intra = all(picture.slice_type == "I" for picture in info.pictures)
     if all_intra != (configuration == "ai"):
         what = "I slices only" if all_intra else "P or B slices"
-        raise ConfigError(f"{path} has {what}, which the recipe's configuration {configuration} has not")
+        raise ConfigError(f"{path} has {what}, which contradicts the recipe's configuration {configuration}")
     positions = [picture.position for picture in info.pictures if picture.position is not None]
     if configuration == "ldb" and positions != sorted(positions):
-        raise ConfigError(f"{path} shows its pictures in another order than they are coded in: it is ra, not ldb")
+        raise ConfigError(f"{path} outputs its pictures in another order than it codes them: it is ra, not ldb")
 
 
 def _measured(original: Picture, output: Picture, poc: int, slice_type: str, qp: int, bits: int | None) -> CodedPicture:
@@ -187,3 +238,104 @@ def _measured(original: Picture, output: Picture, poc: int, slice_type: str, qp:
     psnrs = [mean_psnr([error], output.bit_depth) if error else math.inf for error in errors]
     u, v = psnrs[1:] or (None, None)
     return CodedPicture(poc, slice_type, qp, bits, psnrs[0], u, v)
+
+
+# --- comparison with the original ------------------------------------------------------------------------------------
+
+
+def expected_mse(luma: _Luma, qp: int) -> float:
+    """Estimate the coding error of a picture from its DCT coefficients and the quantisation step.
+
+    A uniform quantiser leaves step²/12 of each coefficient c, or c² if that is smaller and c becomes 0 (reverse
+    water-filling: Cover and Thomas, "Elements of Information Theory", 2006, clause 10.3.3). The step of an orthonormal
+    DCT is 2^((QP - 4) / 6) (H.265 clause 8.6.4.2; H.266 clause 8.7.3).
+
+    Args:
+        luma: Luma samples on the scale of 8 bit, shape (h, w). Rows and columns beyond whole 8x8 blocks are ignored.
+        qp: Slice QP.
+
+    Returns:
+        Expected MSE in sample units squared at 8 bit.
+    """
+    height, width = (extent // DCT_SIZE * DCT_SIZE for extent in luma.shape)
+    blocks = luma[:height, :width].reshape(height // DCT_SIZE, DCT_SIZE, width // DCT_SIZE, DCT_SIZE)
+    energy = dctn(blocks, axes=(1, 3), norm="ortho") ** 2
+    # Means are predicted from block to block, so a flat picture has no error.
+    energy[:, 0, :, 0] = 0
+    return float(np.minimum(energy, 2.0 ** ((qp - 4) / 3) / 12).mean())
+
+
+def verify_original(name: str, originals: Video, decoded: Video, qps: Sequence[int], *, all_intra: bool) -> None:
+    """Check that decoded pictures can be the originals coded at the given slice QPs.
+
+    The luma MSE must lie between MIN_RATIO and MAX_RATIO times `expected_mse`. The decoded pictures must not be nearer
+    to the preceding or following originals than to their own. In all intra every picture is compared with its
+    neighbours; otherwise all pictures are compared together, because a picture that copies the preceding one is nearer
+    to that original. U and V must not be interchanged.
+
+    Args:
+        name: Name of the file in error messages.
+        originals: Original pictures.
+        decoded: Decoded pictures of the same format.
+        qps: Slice QP of every picture.
+        all_intra: The pictures are coded in all intra.
+
+    Raises:
+        ConfigError: One of these conditions does not hold.
+    """
+    excess_sums, distance_sums = {-1: 0.0, 1: 0.0}, {-1: 0.0, 1: 0.0}
+    problems: list[str] = []
+    for number, qp in enumerate(qps):
+        what = f"{name}, picture {number},"
+        original, output = _luma(originals, number), _luma(decoded, number)
+        error, expected = _mse(original, output), expected_mse(original, qp)
+        too_large = error > MAX_RATIO * expected + _ROUNDING
+        for step in excess_sums:
+            if 0 <= number + step < len(originals):
+                neighbour = _luma(originals, number + step)
+                excess, distance = _mse(neighbour, output) - error, _mse(neighbour, original)
+                if (too_large or all_intra) and excess < _SHIFT_LIMIT * distance:
+                    raise ConfigError(_shift_message(what, step))
+                excess_sums[step] += excess
+                distance_sums[step] += distance
+        difference = (
+            f"{what} differs from its original by a luma MSE of {error:.2f} (at 8 bit), and QP {qp} gives about"
+        )
+        if too_large:
+            problems.append(
+                f"{difference} {expected:.2f}: the original or the sample scale is wrong, or the QP is higher"
+            )
+        if qp == min(qps) and error + _ROUNDING < MIN_RATIO * expected:
+            problems.append(f"{difference} {expected:.2f}: the QP is lower, or the picture is not coded")
+        if _has_interchanged_chroma(originals[number], decoded[number]):
+            problems.append(f"{what} has U and V interchanged")
+    # A shift also causes large errors, so it is reported first.
+    for step, excess in excess_sums.items():
+        if excess < _SHIFT_LIMIT * distance_sums[step]:
+            raise ConfigError(_shift_message(name, step))
+    if problems:
+        raise ConfigError(problems[0])
+
+
+def _has_interchanged_chroma(original: Picture, decoded: Picture) -> bool:
+    """Return whether U and V are interchanged, as in the layout YV12."""
+    if len(original.planes) == 1:
+        return False
+    (u, v), (decoded_u, decoded_v) = (
+        [plane.astype(np.float64) for plane in picture.planes[1:]] for picture in (original, decoded)
+    )
+    in_order, interchanged = _mse(u, decoded_u) + _mse(v, decoded_v), _mse(u, decoded_v) + _mse(v, decoded_u)
+    return interchanged - in_order < _SHIFT_LIMIT * 2 * _mse(u, v)
+
+
+def _shift_message(name: str, step: int) -> str:
+    return f"{name} is nearer to the original one picture {'later' if step > 0 else 'earlier'} than to its own"
+
+
+def _luma(video: Video, number: int) -> _Luma:
+    scaled: _Luma = video[number].y / 2.0 ** (video.format.bit_depth - 8)
+    return scaled
+
+
+def _mse(a: _Luma, b: _Luma) -> float:
+    return float(np.mean((a - b) ** 2))

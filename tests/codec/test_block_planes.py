@@ -5,9 +5,16 @@ import time
 import numpy as np
 import pytest
 
-from codecnn.codec import BlockTable, block_planes, read_blocks, read_vtm_stats
-from codecnn.codec.blocks.planes import LEFT_EDGE, TOP_EDGE, rasterise
-from codecnn.codec.blocks.table import CHROMA
+from codecnn.codec import (
+    CHROMA,
+    LEFT_EDGE,
+    TOP_EDGE,
+    BlockTable,
+    block_planes,
+    rasterise,
+    read_blocks,
+    read_vtm_stats,
+)
 from codecnn.errors import TableError
 from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE
 from tests.helpers.block_tables import as_table, make_table, random_partition

@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codecnn.codec import LUMA, BlockTable, ctu_depths, read_blocks, read_vtm_stats, stream_table, write_blocks
-from codecnn.codec.blocks._x265_analysis import read_x265_analysis
-from codecnn.codec.blocks.planes import rasterise
-from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA, COLUMNS
+from codecnn.codec import (
+    ALL_COLUMNS,
+    CHROMA,
+    COLUMNS,
+    LUMA,
+    BlockTable,
+    ctu_depths,
+    rasterise,
+    read_blocks,
+    read_vtm_stats,
+    read_x265_analysis,
+    stream_table,
+    write_blocks,
+)
 from codecnn.errors import FormatError, MissingFileError, TableError
 from codecnn.vvc import TRANSFORM_COLUMNS
 from tests.helpers.block_tables import as_rows, as_table, make_table, random_partition
@@ -296,7 +306,7 @@ def test_vtm_csv_form(tmp_path):
         (HEADER + "BlockStat: POC 0 @(   0,   0) [16x 8] QP=37\n", "no depth"),
         (HEADER + "BlockStat: POC 0 @(   0,   0) [16x 8] QP=high\n", "line 4"),
         (HEADER + "BlockStat: POC 0 @(   0) [16x 8] QP=37\n", "line 4"),
-        (HEADER + "BlockStat: POC 0 @(   0,   0) [16x16] Depth=1\n", r"leaves the picture of \(32, 8\)"),
+        (HEADER + "BlockStat: POC 0 @(   0,   0) [16x16] Depth=1\n", r"exceeds the picture of \(32, 8\)"),
         (HEADER + "BlockStat: POC 0 @(   0,   0) [16x 8] Depth=99999999999\n", "line 4"),
         ("BlockStat;0;0;0;16;8;Depth;x\n", "line 1"),
         (TRACE + "BlockStat: POC 4 @(  16,   0) [16x 8] Depth=5\n", "is 2 and 5"),

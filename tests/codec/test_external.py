@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from codecnn.codec import VTM, VVENC, CodecSettings, CodecTools, VvcCodec, block_table, get_codec
-from codecnn.codec.checks import prove_slice_qp
-from codecnn.codec.encoders.hm import hm_arguments
-from codecnn.codec.encoders.jvet import parse_log
-from codecnn.codec.encoders.programs import Job, about, find_program
-from codecnn.codec.encoders.vtm import vtm_arguments
-from codecnn.codec.encoders.vvencapp import vvenc_arguments
+from codecnn.codec.checks import verify_slice_qp
+from codecnn.codec.encoders.external import Job, find_program, program_info
+from codecnn.codec.encoders.jvet_log import parse_log
+from codecnn.codec.encoders.program_arguments import hm_arguments, vtm_arguments, vvenc_arguments
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.video import VideoFormat, ffmpeg_path, open_raw
 from tests.helpers.clips import write_clip
@@ -227,9 +225,9 @@ def test_a_random_access_log_is_read_in_output_order():
     assert pictures[1].psnr_v == float("inf")
     assert pictures[1].md5 == ("6a", "7b", "8c")
     assert pictures[2].md5 == ()
-    prove_slice_qp(pictures, CodecSettings(32, configuration="ra"), "x")
+    verify_slice_qp(pictures, CodecSettings(32, configuration="ra"), "x")
     with pytest.raises(EncoderError, match="POC 0"):
-        prove_slice_qp(pictures, CodecSettings(35, configuration="ra"), "x")
+        verify_slice_qp(pictures, CodecSettings(35, configuration="ra"), "x")
 
 
 HM_LINE = "POC {:4d} TId: 0 ( {}-SLICE, {}QP {} ) {:10d} bits [Y {:6.4f} dB    U {:6.4f} dB    V {:6.4f} dB]"
@@ -515,6 +513,6 @@ def test_the_help_of_vvenc_is_read(tmp_path):
         "  -c   []                            configuration file name\n''')\n"
     )
     program.chmod(0o755)
-    said = about(str(program), VVENC.help_option, VVENC.version)
-    assert said.version == "1.10.0"
-    assert said.options == {"InputFile", "FrameRate", "FrameScale"}
+    info = program_info(str(program), VVENC.help_option, VVENC.version)
+    assert info.version == "1.10.0"
+    assert info.options == {"InputFile", "FrameRate", "FrameScale"}

@@ -12,11 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec import read_blocks, read_vtm_stats
-from codecnn.codec.blocks._x265_analysis import read_x265_analysis
-from codecnn.codec.blocks.planes import rasterise
-from codecnn.codec.blocks.table import COLUMNS
-from codecnn.codec.decode import decode_stream
+from codecnn.codec import COLUMNS, decode_stream, rasterise, read_blocks, read_vtm_stats, read_x265_analysis
 from codecnn.video import ffmpeg_path, open_video, probe_stream, read_still
 from tests.helpers.block_tables import as_rows
 from tests.helpers.golden import csv_rows, vtm_rows

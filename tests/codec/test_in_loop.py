@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings, code_in_loop, find_library, load_library
-from codecnn.codec.decode import decode_stream
+from codecnn.codec import CodecSettings, code_in_loop, decode_stream, find_library, load_library
 from codecnn.codec.encoders import in_loop
 from codecnn.codec.encoders import vvenc_library as binding
 from codecnn.codec.encoders.vvenc_library import CONFIG_BYTES, checked_library
@@ -187,8 +186,8 @@ def test_the_encoder_s_time_is_without_the_filter_s(vvenc_library, tmp_path):
     ("filter_", "error", "words"),
     [
         (lambda _, picture: 1 / 0, ZeroDivisionError, "division"),
-        (lambda _, picture: Picture(picture.planes[:1], 10), FormatError, "it was to keep"),
-        (lambda _, picture: Picture(tuple(p + 600 for p in picture.planes), 10), FormatError, "not of 10 bit"),
+        (lambda _, picture: Picture(picture.planes[:1], 10), FormatError, "they must be"),
+        (lambda _, picture: Picture(tuple(p + 600 for p in picture.planes), 10), FormatError, "do not fit in 10 bit"),
     ],
 )
 def test_what_a_filter_does_wrong_comes_through_and_leaves_no_file(vvenc_library, tmp_path, filter_, error, words):
@@ -204,7 +203,7 @@ def test_samples_that_are_not_those_of_the_log_are_refused(vvenc_library, tmp_pa
         with pytest.raises(EncoderError, match="decodes to another MD5"):
             code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", same)
     # As a library would hand them out whose margins are of another width.
-    monkeypatch.setattr(in_loop, "_MARGIN", 24)
+    monkeypatch.setattr(binding, "_MARGIN", 24)
     with pytest.raises(EncoderError, match=r"Y as \(64, 64, 224\) rows, columns and stride, not \(64, 64, 256\)"):
         code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", same)
     assert list(tmp_path.iterdir()) == []
@@ -226,7 +225,7 @@ def test_a_parameter_that_the_library_refuses_is_named(vvenc_library, tmp_path):
         (FORMAT, {"configuration": "ra"}, ConfigError, "needs the configuration ldb, not ra"),
         (FORMAT, {"configuration": "ai"}, ConfigError, "needs the configuration ldb, not ai"),
         (FORMAT, {"ctu_size": None}, ConfigError, "needs a CTU size"),
-        (FORMAT, {"ctc": True}, ConfigError, "goes without ctc"),
+        (FORMAT, {"ctc": True}, ConfigError, "excludes ctc"),
         (VideoFormat(64, 64, "444", 8), {}, ConfigError, "not 444"),
         (VideoFormat(66, 64, "420", 8), {}, FormatError, "multiples of 8, not 66x64"),
     ],
@@ -247,7 +246,7 @@ def test_a_library_has_to_be_named_and_to_be_one(tmp_path, monkeypatch):
     monkeypatch.setenv(binding.LIBRARY_VARIABLE, str(text))
     with pytest.raises(ToolMissingError, match="cannot be loaded as a shared library"):
         find_library()
-    with pytest.raises(ToolMissingError, match="is no libvvenc that can be used: it has no function vvenc_get_version"):
+    with pytest.raises(ToolMissingError, match="is not a usable libvvenc: it has no function vvenc_get_version"):
         load_library(Path(np._core._multiarray_umath.__file__))
 
 
@@ -285,7 +284,7 @@ def standin(tmp_path, *, version=VERSION, grown=0, stride_at=24, payload=4711):
         kept.append(memory)
         unit.contents.payload, unit.contents.payload_size = memory, payload
 
-    names = {name: lambda *_: None for name in binding._FUNCTIONS}
+    names = {name: lambda *_: None for name in binding.SIGNATURES}
     return SimpleNamespace(
         **names
         | {

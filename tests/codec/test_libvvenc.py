@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from codecnn.codec import CodecSettings, CodedPicture, get_codec
-from codecnn.codec.checks import prove_decoded, prove_slice_qp
+from codecnn.codec.checks import verify_decoded, verify_slice_qp
 from codecnn.codec.encoders import libvvenc
-from codecnn.codec.encoders.jvet import parse_log
-from codecnn.codec.encoders.libvvenc import encode_argv, normalised_log, vvenc_params
+from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
+from codecnn.codec.encoders.libvvenc import encode_argv, vvenc_params
 from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.quality import psnr
 from codecnn.video import VideoFormat, convert, open_raw, run
@@ -81,21 +81,25 @@ def test_log_is_read_in_output_order():
 
 
 def test_log_without_times_and_addresses():
-    first = normalised_log(LOG, "[libvvenc @ 0x55f0] vvenc [details]: QP : 37\nvvenc [details]: Threads : 2\nframe=1")
-    second = normalised_log(LOG.replace("[ET    12 ]", "[ET    99 ]"), "[libvvenc @ 0x77] vvenc [details]: QP : 37")
+    first = normalise_library_log(
+        LOG, "[libvvenc @ 0x55f0] vvenc [details]: QP : 37\nvvenc [details]: Threads : 2\nframe=1"
+    )
+    second = normalise_library_log(
+        LOG.replace("[ET    12 ]", "[ET    99 ]"), "[libvvenc @ 0x77] vvenc [details]: QP : 37"
+    )
     assert first == second
     assert "QP : 37" in first
 
 
 def test_qp_is_proven_from_the_log():
     pictures = parse_log(LOG)
-    prove_slice_qp(pictures, CodecSettings(37, configuration="ra"), "clip")
+    verify_slice_qp(pictures, CodecSettings(37, configuration="ra"), "clip")
     with pytest.raises(EncoderError, match="POC 8 was coded as B slice"):
-        prove_slice_qp(pictures, CodecSettings(37), "clip")
+        verify_slice_qp(pictures, CodecSettings(37), "clip")
     with pytest.raises(EncoderError, match="QP 37"):
-        prove_slice_qp(pictures[:1], CodecSettings(38), "clip")
+        verify_slice_qp(pictures[:1], CodecSettings(38), "clip")
     with pytest.raises(EncoderError, match="lists no picture"):
-        prove_slice_qp((), CodecSettings(38), "clip")
+        verify_slice_qp((), CodecSettings(38), "clip")
 
 
 def test_a_temporal_pre_filter_in_the_log_hides_no_picture():
@@ -134,7 +138,7 @@ def test_the_library_codes_the_common_test_conditions(configuration, tmp_path):
     assert {poc: qps[poc] for poc in wanted} == wanted
     assert sum(picture.slice_type == "I" for picture in pictures) == (2 if configuration == "ra" else 1)
     with pytest.raises(EncoderError, match="at QP 32"):
-        prove_slice_qp(pictures, replace(settings, ctc=False), "clip")
+        verify_slice_qp(pictures, replace(settings, ctc=False), "clip")
 
 
 def test_a_missing_or_other_ffmpeg_is_named(monkeypatch, tmp_path):
@@ -249,14 +253,14 @@ def test_a_decoded_picture_that_the_log_does_not_describe_is_refused(tmp_path):
     source, decoded = _written(tmp_path / "a.yuv", 500), _written(tmp_path / "b.yuv", 502)
     psnrs = [psnr(np.full((2, 2), 500), np.full((2, 2), 502), 10)] * 3
     right = CodedPicture(0, "I", 32, 1, *psnrs)
-    prove_decoded("x", source, SMALL, decoded, SMALL, [right])
+    verify_decoded("x", source, SMALL, decoded, SMALL, [right])
     for wrong, message in (
         ([replace(right, psnr_y=right.psnr_y + 3e-4)], "PSNR Y"),
         ([replace(right, md5=("0",) * 3)], "MD5"),
         ([right] * 2, "2 pictures were coded and 1 decoded"),
     ):
         with pytest.raises(EncoderError, match=message):
-            prove_decoded("x", source, SMALL, decoded, SMALL, wrong)
+            verify_decoded("x", source, SMALL, decoded, SMALL, wrong)
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])

@@ -15,18 +15,20 @@ import numpy as np
 import pytest
 
 from codecnn.codec import (
+    COLUMNS,
     Codec,
     CodecSettings,
     CodedPicture,
     CodedSequence,
     HevcCodec,
+    coded_size,
     ctu_depths,
     get_codec,
+    read_x265_analysis,
     x265_tables,
 )
-from codecnn.codec.blocks._x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
-from codecnn.codec.blocks.table import COLUMNS
-from codecnn.codec.checks import prove_slice_qp, prove_x265_bits, prove_x265_psnr
+from codecnn.codec.blocks.x265_analysis import clear_stale_entries
+from codecnn.codec.checks import verify_slice_qp, verify_x265_bits, verify_x265_psnr
 from codecnn.codec.encoders.libx265 import has_qp_offsets, hevc_encode_argv, parse_statistics
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.video import Picture, VideoFormat
@@ -247,7 +249,7 @@ def test_qp_offsets_asked_for_are_real_and_in_the_table(tmp_path):
         ({"aq-mode": "bad"}, ConfigError, "aq-mode=bad"),
         ({"qp": "30"}, EncoderError, "source at QP 37 POC 0 .* I slice at QP 30"),
         ({"keyint": "9"}, EncoderError, "not as AI"),
-        ({"lossless": "1"}, EncoderError, "do not tell whole QP"),
+        ({"lossless": "1"}, EncoderError, "do not contain an integer QP"),
     ],
 )
 def test_overrides_that_break_the_promise_are_errors(tmp_path, params, error, message):
@@ -293,7 +295,7 @@ def test_statistics_are_put_in_output_order():
 
 @pytest.mark.parametrize("row", [("I", 0, "31.52", 1), ("I", 0, "-", 1), ("", 0, "32", 1), ("I", 0, "32", "many")])
 def test_statistics_without_a_whole_qp_or_bits_are_errors(row):
-    with pytest.raises(EncoderError, match="whole QP"):
+    with pytest.raises(EncoderError, match="integer QP"):
         parse_statistics([line.replace("-SLICE", "") for line in statistics(row)], "420")
 
 
@@ -302,7 +304,7 @@ def test_slice_qp_proof():
     pictures = [CodedPicture(0, "I", 32, 1, 30, 30, 30), CodedPicture(1, "B", 33, 1, 30, 30, 30)]
 
     def prove(pictures, settings):
-        prove_slice_qp(pictures, settings, "clip", hierarchy=has_qp_offsets(settings))
+        verify_slice_qp(pictures, settings, "clip", hierarchy=has_qp_offsets(settings))
 
     prove(pictures[:1], settings)
     prove(pictures, replace(settings, params={"pbratio": "1.2"}))
@@ -319,9 +321,9 @@ def test_bits_proof_counts_nal_units_without_sei_and_start_codes():
     slice_unit, sei = b"\x26\x01\xaf\x00\x00\x03\x01", b"\x4e\x01\x05\x80"
     stream = b"\0\0\0\1" + slice_unit + b"\0\0\1" + sei + b"\0\0\0\1" + slice_unit
     pictures = [CodedPicture(0, "I", 32, 8 * 7, 30, 30, 30)] * 2
-    prove_x265_bits(stream, pictures, "clip")
+    verify_x265_bits(stream, pictures, "clip")
     with pytest.raises(EncoderError, match="states 56 bits and its bitstream has 112"):
-        prove_x265_bits(stream, pictures[:1], "clip")
+        verify_x265_bits(stream, pictures[:1], "clip")
 
 
 def test_psnr_proof_sees_a_changed_sample_and_a_missing_picture():
@@ -329,15 +331,15 @@ def test_psnr_proof_sees_a_changed_sample_and_a_missing_picture():
     original = Picture((rng.integers(0, 256, (16, 16), dtype=np.uint8),), 8)
     output = Picture(((original.y.astype(np.uint16) << 2) ^ 1,), 10)
     stated = CodedPicture(0, "I", 32, 1, round(20 * math.log10(1020), 3), None, None)
-    (proven,) = prove_x265_psnr([original], [output], [output], [stated], "clip")
+    (proven,) = verify_x265_psnr([original], [output], [output], [stated], "clip")
     assert proven.psnr_y == pytest.approx(20 * math.log10(1020), abs=1e-12)
     assert (proven.psnr_u, proven.psnr_v) == (None, None)
     worse = output.y.copy()
     worse[3, 5] ^= 4
     with pytest.raises(EncoderError, match="POC 0: PSNR Y is"):
-        prove_x265_psnr([original], [Picture((worse,), 10)], [Picture((worse,), 10)], [stated], "clip")
+        verify_x265_psnr([original], [Picture((worse,), 10)], [Picture((worse,), 10)], [stated], "clip")
     with pytest.raises(EncoderError, match="1 were coded, 2 decoded"):
-        prove_x265_psnr([original], [output] * 2, [output] * 2, [stated], "clip")
+        verify_x265_psnr([original], [output] * 2, [output] * 2, [stated], "clip")
 
 
 # --- x265's analysis file ------------------------------------------------------------------------------------------

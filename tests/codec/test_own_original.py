@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.fft import dctn, idctn
 
-from codecnn.codec.own_original import expected_mse, prove_own_original
+from codecnn.codec.streams import expected_mse, verify_original
 from codecnn.errors import ConfigError
 from codecnn.video import VideoFormat, open_raw
 from tests.helpers.clips import write_planes
@@ -43,7 +43,7 @@ def prove(tmp_path):
         first = write_planes(tmp_path / "original.yuv", form, originals)
         second = write_planes(tmp_path / "decoded.yuv", form, decoded)
         with open_raw(first, form) as a, open_raw(second, form) as b:
-            prove_own_original("x.266", a, b, qps, all_intra=all_intra)
+            verify_original("x.266", a, b, qps, all_intra=all_intra)
 
     return call
 
@@ -82,13 +82,13 @@ def test_a_flat_picture_passes_at_any_qp(prove):
 @pytest.mark.parametrize("qp", [22, 32, 42])
 def test_another_original_is_told(prove, qp):
     decoded = [quantised(scene(0), qp)]
-    with pytest.raises(ConfigError, match=rf"x\.266, picture 0, differs .* QP {qp} leaves about .* are others"):
+    with pytest.raises(ConfigError, match=rf"x\.266, picture 0, differs .* QP {qp} gives about .* is wrong"):
         prove([scene(0, seed=2)], decoded, [qp])
 
 
 def test_samples_of_another_scale_are_told(prove):
     decoded = [quantised(scene(0), 32)]
-    with pytest.raises(ConfigError, match="the original or its samples are others"):
+    with pytest.raises(ConfigError, match="the original or the sample scale is wrong"):
         prove([[plane / 4 for plane in scene(0)]], decoded, [32])
 
 
@@ -144,7 +144,7 @@ def test_pictures_in_turn_that_are_equal_pass(prove):
 
 def test_interchanged_chroma_is_told(prove):
     y, u, v = quantised(scene(0), 27)
-    with pytest.raises(ConfigError, match=r"x\.266, picture 0, has U and V in other places than its original"):
+    with pytest.raises(ConfigError, match=r"x\.266, picture 0, has U and V interchanged"):
         prove([scene(0)], [[y, v, u]], [27])
     grey = VideoFormat(96, 64, "400", 8)
     prove([scene(0)[:1]], [[y]], [27], form=grey)

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.codec import StreamPicture, read_headers, shown_pictures, slice_qp, stream_info
-from codecnn.codec import access_units as reading
-from codecnn.codec.access_units import AccessUnit, access_units
-from codecnn.codec.hevc_headers import hevc_pictures
+from codecnn.codec import StreamPicture, headers, read_headers, shown_pictures, slice_qp, stream_info
+from codecnn.codec.headers import AccessUnit, access_units, hevc_pictures
 from codecnn.errors import FormatError, MissingFileError
 
 
@@ -51,7 +49,7 @@ def test_access_units_are_the_pictures_and_add_up(golden_file):
 
 def test_bytes_that_are_in_no_access_unit_are_told(golden_file, tmp_path, monkeypatch):
     path = golden_file("vvc/tiny64x64_ai_qp32.266")
-    run = reading.run
+    run = headers.run
 
     copied = tmp_path / "longer.266"
     copied.write_bytes(path.read_bytes())
@@ -61,7 +59,7 @@ def test_bytes_that_are_in_no_access_unit_are_told(golden_file, tmp_path, monkey
         copied.write_bytes(path.read_bytes() + b"\0\0\1")
         return done
 
-    monkeypatch.setattr(reading, "run", grown)
+    monkeypatch.setattr(headers, "run", grown)
     size = path.stat().st_size
     with pytest.raises(FormatError, match=rf"longer\.266 has {size + 3} bytes, its access units {size}$"):
         access_units(copied)

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codecnn.codec import CodecSettings, checks, get_codec
-from codecnn.codec.blocks.vvc_partition import stream_units
-from codecnn.codec.checks import CELL, MAX_CHANGE, prove_alike, prove_same_cus
+from codecnn.codec import CodecSettings, get_codec
+from codecnn.codec.blocks.vvc_stream import stream_units
+from codecnn.codec.encoders import unfiltered
 from codecnn.codec.encoders.libvvenc import NO_LOOP_FILTERS, vvenc_params
-from codecnn.codec.encoders.unfiltered import code_unfiltered
+from codecnn.codec.encoders.unfiltered import MAX_CHANGE, SQUARE, code_unfiltered, verify_same_cus, verify_similar
 from codecnn.errors import ConfigError, EncoderError, UnsupportedError
 from codecnn.video import VideoFormat, open_raw, pad_to_even, read_still
 from codecnn.vvc.state import CU_BINS
@@ -121,7 +121,7 @@ def test_vvc_finds_a_second_stream_that_was_decided_otherwise(golden_file, tmp_p
     def refuse(path):
         raise UnsupportedError("palette mode")
 
-    monkeypatch.setattr(checks, "stream_units", refuse)
+    monkeypatch.setattr(unfiltered, "stream_units", refuse)
     with pytest.raises(EncoderError, match=r"at QP 37, picture 0: .* decided otherwise, plane [YUV] differs by an MSE"):
         code_unfiltered(*arguments)
     assert not (tmp_path / "unfiltered").exists()
@@ -141,14 +141,14 @@ def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_pat
     one, two = (stream_units(stream)[0] for stream in streams)
     np.testing.assert_array_equal(np.delete(one, CU_BINS, axis=1), np.delete(two, CU_BINS, axis=1))
     with pytest.raises(EncoderError, match=r"flat, picture 0 in decoding order: .* bins differs at the CU at \(0, 0\)"):
-        prove_same_cus("flat", *streams)
-    prove_same_cus("flat", streams[0], streams[0])
+        verify_same_cus("flat", *streams)
+    verify_same_cus("flat", streams[0], streams[0])
 
 
 def test_vvc_streams_of_other_numbers_of_pictures_are_told_apart(golden_file):
     streams = [golden_file(f"vvc/tinyclip128x64_{name}_qp37.266") for name in ("ld", "ra")]
     with pytest.raises(EncoderError, match="clip: 9 pictures were coded and 17 without"):
-        prove_same_cus("clip", *streams)
+        verify_same_cus("clip", *streams)
 
 
 @pytest.mark.slow
@@ -243,14 +243,14 @@ def test_a_second_run_that_fails_leaves_nothing(tmp_path):
 
 def test_the_evidence_weighs_every_square_of_every_plane_and_picture(tmp_path):
     """Change in one square of one plane, an error of 4 everywhere: allowed up to MAX_CHANGE of its MSE."""
-    grey = VideoFormat(3 * CELL, 2 * CELL + 8, "420", 10)
+    grey = VideoFormat(3 * SQUARE, 2 * SQUARE + 8, "420", 10)
     rng = np.random.default_rng(3)
     original = [[rng.integers(300, 700, shape) for shape in grey.plane_shapes] for _ in range(2)]
     plain = [[plane + 4 * rng.choice((-1, 1), plane.shape) for plane in planes] for planes in original]
     source, before = (
         write_planes(tmp_path / name, grey, clip) for name, clip in (("source.yuv", original), ("before.yuv", plain))
     )
-    for picture, plane, square in ((0, 0, np.s_[:CELL, CELL : 2 * CELL]), (1, 2, np.s_[CELL:, CELL:])):
+    for picture, plane, square in ((0, 0, np.s_[:SQUARE, SQUARE : 2 * SQUARE]), (1, 2, np.s_[SQUARE:, SQUARE:])):
         for change, fails in ((2, False), (4, True)):
             after = [[samples.copy() for samples in planes] for planes in plain]
             after[picture][plane][square] += change
@@ -259,11 +259,11 @@ def test_the_evidence_weighs_every_square_of_every_plane_and_picture(tmp_path):
             assert (change**2 > 16 * MAX_CHANGE + 1) == fails
             if fails:
                 with pytest.raises(EncoderError, match=rf"picture {picture}: .* plane {'YUV'[plane]} .* 16\.0"):
-                    prove_alike(*arguments)
+                    verify_similar(*arguments)
             else:
-                prove_alike(*arguments)
+                verify_similar(*arguments)
     with pytest.raises(EncoderError, match="2 pictures were coded and 1 without"):
-        prove_alike("unit", source, grey, before, write_planes(tmp_path / "one.yuv", grey, plain[:1]), grey)
+        verify_similar("unit", source, grey, before, write_planes(tmp_path / "one.yuv", grey, plain[:1]), grey)
 
 
 def test_a_chroma_free_sequence_of_one_flat_picture_passes(tmp_path):

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codecnn.codec import (
+    ALL_COLUMNS,
+    CHROMA,
     INTRA,
     LUMA,
     UNKNOWN,
@@ -18,8 +20,7 @@ from codecnn.codec import (
     write_block_values,
     write_blocks,
 )
-from codecnn.codec.blocks.table import ALL_COLUMNS, CHROMA
-from codecnn.codec.blocks.vtm_writer import block_value_lines, write_vtm_stats
+from codecnn.codec.blocks.vtm_statistics import block_value_lines, write_vtm_stats
 from codecnn.errors import MissingFileError, TableError
 from tests.helpers import block_tables
 from tests.helpers.block_tables import as_rows

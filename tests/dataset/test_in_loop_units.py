@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import codecnn
-from codecnn.codec.decode import decode_stream
+from codecnn.codec import LIBRARY_VARIABLE, decode_stream
 from codecnn.codec.encoders import in_loop
-from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
 from codecnn.config import load_recipe
 from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.errors import ConfigError, EncoderError, MissingFileError, ModelError
@@ -134,14 +133,14 @@ def test_two_builds_are_equal_and_what_is_done_is_not_coded_again(vvenc_library,
 
 def test_pictures_that_are_not_those_of_the_log_leave_nothing(vvenc_library, recipe, tmp_path, monkeypatch):
     monkeypatch.setenv(LIBRARY_VARIABLE, str(vvenc_library.path))
-    plain = in_loop.prove_picture
+    plain = in_loop.verify_picture
 
     def prove(name, coded, original, decoded):
         if coded.poc == 1:
             decoded.y[0, 0] ^= 1
         plain(name, coded, original, decoded)
 
-    monkeypatch.setattr(in_loop, "prove_picture", prove)
+    monkeypatch.setattr(in_loop, "verify_picture", prove)
     with pytest.raises(EncoderError, match="POC 1: plane Y decodes to another MD5"):
         codecnn.build_dataset(recipe, tmp_path / "s")
     assert list((tmp_path / "s" / "coded").iterdir()) == []

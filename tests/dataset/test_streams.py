@@ -204,8 +204,8 @@ YUV = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 27}"
         (sequence(f"{STREAM}, clip_27.265"), ConfigError, "'clip' are both of QP 27: give each a sequence of its own"),
         (sequence(f"{STREAM}, {STREAM}"), ConfigError, "has .*clip_27.266 twice"),
         (sequence("none.266"), MissingFileError, "no stream of the sequence 'clip' matches .*none.266"),
-        (sequence("recipe.yaml"), ConfigError, "recipe.yaml does not tell its slice QPs"),
-        (sequence("{decoded: clip_27.266, slice_qp: 27}"), ConfigError, "clip_27.266 tells its slice QPs itself"),
+        (sequence("recipe.yaml"), ConfigError, "recipe.yaml does not contain its slice QPs"),
+        (sequence("{decoded: clip_27.266, slice_qp: 27}"), ConfigError, "clip_27.266 contains its slice QPs"),
         (sequence(STREAM) + "preset: fast\nqp: [27]\n", ConfigError, "codec streams takes no preset, qp"),
         (sequence(STREAM).replace("streams\n", "vvc\nqp: [27]\n"), ConfigError, "codec vvc takes no streams"),
         (sequence("").replace(", streams: []", ""), ConfigError, "codec streams needs streams"),
@@ -273,7 +273,7 @@ def test_random_access_is_taken_in_by_its_own_order(golden_file, own_golden, tmp
     assert len({picture.qp for picture in unit.pictures}) > 2
     assert unit.qp == min(picture.qp for picture in unit.pictures) == 37
     assert sum(picture.bits for picture in unit.pictures) == unit.bits == 8 * stream.stat().st_size
-    with pytest.raises(ConfigError, match="has P or B slices, which the recipe's configuration ai has not"):
+    with pytest.raises(ConfigError, match="has P or B slices, which contradicts the recipe's configuration ai"):
         build(tmp_path, text, tmp_path / "ai")
     with pytest.raises(ConfigError, match="in another order than they are coded in: it is ra, not ldb"):
         build(tmp_path, text + "configuration: ldb\n", tmp_path / "ldb")

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from codecnn.codec import block_planes, read_blocks, stream_table, write_blocks
-from codecnn.codec.blocks.table import COLUMNS
+from codecnn.codec import COLUMNS, block_planes, read_blocks, stream_table, write_blocks
 from codecnn.config import load_recipe
 from codecnn.dataset import CtuPatches, build_store
 from codecnn.errors import ConfigError, StoreError, TableError, UnsupportedError
@@ -117,7 +116,7 @@ def test_networks_take_them_from_loader_store_stream_and_table(run, told_store, 
     write_blocks(tmp_path / "old.parquet", read_blocks(unit.path("blocks")).without_transforms())
     status, _, err = run(*argv, "--blocks", tmp_path / "old.parquet", "-o", tmp_path / "old.y4m")
     assert status == 1
-    assert "the table of CUs does not tell cbf_y, ts_y, mts" in " ".join(err.split())
+    assert "the table of CUs has no values of cbf_y, ts_y, mts" in " ".join(err.split())
 
 
 def test_what_lacks_them_is_told(told_store, tiny_store, tiny_recipe, tmp_path, monkeypatch):
@@ -126,7 +125,7 @@ def test_what_lacks_them_is_told(told_store, tiny_store, tiny_recipe, tmp_path, 
         unit_planes(tiny_store.units[0], 0, ["mts"])
     with pytest.raises(StoreError, match=f"has no plane mts: {taught}"):
         CtuPatches(tiny_store.units, planes=["mts"])
-    with pytest.raises(TableError, match="the table of CUs does not tell mts"):
+    with pytest.raises(TableError, match="the table of CUs has no values of mts"):
         block_planes(read_blocks(tiny_store.units[0].path("blocks")), [0], 8, 8, ["mts"])
     with pytest.raises(ConfigError, match="mts are rebuilt from VVC bitstreams, and hevc makes others"):
         load_recipe(tiny_recipe, ["planes=[mts]", "codec=hevc"])

@@ -122,7 +122,7 @@ def test_a_reader_that_gives_other_tables_makes_other_units(tiny_recipe, tiny_st
     readers = {name: block_reader(name, CodecTools()) for name in ("vvc", "vtm", "vvencapp", "hevc", "hm")}
     assert readers == {"vvc": 1, "vtm": 1, "vvencapp": 1, "hevc": None, "hm": None}
     assert block_reader("vtm", CodecTools(trace=True)) is None
-    monkeypatch.setattr("codecnn.codec.registry.READER", 2)
+    monkeypatch.setattr("codecnn.codec.registry.READER_VERSION", 2)
     again = build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "store")
     assert not {unit.key for unit in again.units} & {unit.key for unit in tiny_store.units}
     for one, two in zip(again.units, tiny_store.units, strict=True):

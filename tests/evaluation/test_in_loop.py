@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.codec import CodedPicture
-from codecnn.codec.encoders.vvenc_library import LIBRARY_VARIABLE
+from codecnn.codec import LIBRARY_VARIABLE, CodedPicture
 from codecnn.errors import ConfigError, ModelError
 from codecnn.evaluation.in_loop import (
     LOOPED_NOTE,
@@ -123,8 +122,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from codecnn.codec import CodedPicture
-from codecnn.codec.encoders.vvenc_library import find_library
+from codecnn.codec import CodedPicture, find_library
 from codecnn.evaluation.in_loop import evaluate_in_loop
 from codecnn.video import convert, open_video
 from tests.helpers.filters import toward_entry

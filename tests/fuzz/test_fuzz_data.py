@@ -17,9 +17,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from codecnn.analysis import load_table
-from codecnn.codec import read_blocks, read_vtm_stats
-from codecnn.codec.blocks._x265_analysis import coded_size, read_x265_analysis
-from codecnn.codec.blocks.table import COLUMNS
+from codecnn.codec import COLUMNS, coded_size, read_blocks, read_vtm_stats, read_x265_analysis
 from codecnn.config import bundled, load_config, load_recipe
 from codecnn.dataset import open_store, verify_store
 from codecnn.errors import ModelError

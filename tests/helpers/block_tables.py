@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from codecnn.codec import LUMA, BlockTable
-from codecnn.codec.blocks.table import COLUMNS
+from codecnn.codec import COLUMNS, LUMA, BlockTable
 
 
 def make_table(**columns) -> BlockTable:

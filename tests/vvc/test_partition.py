@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec import LUMA, BlockTable, ctu_depths, read_blocks, stream_info, stream_table
-from codecnn.codec.blocks.table import CHROMA
+from codecnn.codec import CHROMA, LUMA, BlockTable, ctu_depths, read_blocks, stream_info, stream_table
 from codecnn.errors import CodecnnError, FormatError, MissingFileError
 from codecnn.video import ffmpeg_path, read_still
 from codecnn.video import run as run_program

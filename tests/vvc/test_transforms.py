@@ -9,8 +9,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from codecnn.codec import stream_table, stream_transform_blocks, write_transform_blocks
-from codecnn.codec.blocks.table import ALL_COLUMNS
+from codecnn.codec import ALL_COLUMNS, stream_table, stream_transform_blocks, write_transform_blocks
 from codecnn.vvc import BLOCK_COLUMNS, CU_COLUMNS, TRANSFORM_COLUMNS, coding_units, transform_blocks
 from codecnn.vvc.state import DCT2, DCT8, DST7
 from tests.helpers.commands import result_of

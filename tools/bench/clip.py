@@ -26,8 +26,7 @@ import skimage.data
 import torch
 from skimage.io import imsave
 
-from codecnn.codec import CodecSettings
-from codecnn.codec.encoders.libvvenc import encode_argv
+from codecnn.codec import CodecSettings, encode_argv
 from codecnn.filtering import NetworkFilter, PictureFilter, Precision, decide_video, load_filter, stream_qps
 from codecnn.video import Video, VideoFormat, VideoWriter, create_video, ffmpeg_path, open_like, open_video
 from tools.bench._rows import Row, row

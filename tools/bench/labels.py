@@ -22,8 +22,7 @@ import numpy as np
 import scipy.fft
 import skimage.data
 
-from codecnn.codec import CodecSettings
-from codecnn.codec.encoders.libvvenc import encode_argv
+from codecnn.codec import CodecSettings, encode_argv
 from codecnn.intra import (
     block_costs_reference,
     block_positions,

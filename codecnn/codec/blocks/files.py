@@ -1,36 +1,42 @@
-"""The files that hold tables of CUs: which is which, by its name, and reading and writing every one of them."""
+"""Files of CU tables and of transform blocks; the name of a file selects its format."""
 
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from codecnn.codec.blocks._vtm_reader import read_vtm_stats
-from codecnn.codec.blocks._x265_analysis import read_x265_analysis
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.blocks.vtm_writer import write_vtm_stats
-from codecnn.codec.blocks.vvc_partition import SUFFIXES, stream_table
+from codecnn.codec.blocks.vtm_statistics import read_vtm_stats, vtm_mts, write_block_values, write_vtm_stats
+from codecnn.codec.blocks.vvc_stream import COMPONENTS, VVC_SUFFIXES, stream_table
+from codecnn.codec.blocks.x265_analysis import read_x265_analysis
 from codecnn.errors import FormatError, MissingFileError, TableError
 from codecnn.runs import atomic_path
 
 VTM_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
+"""File suffixes of VTM block statistics."""
 
 
 def read_blocks(path: Path | str) -> BlockTable:
-    """The CUs of coded pictures from whatever file tells them, known by its name.
+    """Read the CUs of coded pictures.
 
-    `.parquet`, `.csv` and `.csv.gz` hold the table itself, `.vtmbmsstats[.gz]` is VTM's trace, `.dat` x265's analysis
-    file (without QPs, which only its log has), and `.266`, `.vvc` and `.h266` are VVC bitstreams.
+    Args:
+        path: A table (`.parquet`, `.csv`, `.csv.gz`), a VTM trace (`.vtmbmsstats`, `.vtmbmsstats.gz`), an analysis file
+            of x265 (`.dat`, which has no QPs), or a VVC bitstream (`.266`, `.vvc`, `.h266`).
 
-    Raises MissingFileError for an absent file, TableError for another name or for content that is no such table, and
-    FormatError (for what codecnn does not read of VVC UnsupportedError) for a stream or an analysis file.
+    Raises:
+        MissingFileError: The file does not exist.
+        TableError: The suffix is unknown, or the file is not a valid table.
+        FormatError: A bitstream or an analysis file is damaged.
+        UnsupportedError: A VVC bitstream uses a feature that codecnn does not read.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    suffix = known_suffix(path, (".parquet", ".csv", ".csv.gz", *VTM_SUFFIXES, ".dat", *SUFFIXES))
-    if suffix in SUFFIXES:
+    suffix = _suffix(path, (".parquet", ".csv", ".csv.gz", *VTM_SUFFIXES, ".dat", *VVC_SUFFIXES))
+    if suffix in VVC_SUFFIXES:
         return stream_table(path)
     if suffix == ".dat":
         return read_x265_analysis(path)
@@ -50,32 +56,66 @@ def read_blocks(path: Path | str) -> BlockTable:
 
 
 def write_blocks(path: Path | str, table: BlockTable) -> None:
-    """Write block statistics by the name as `.parquet`, `.csv`, or as a VTM trace, `.vtmbmsstats[.gz]`, for YUView.
+    """Write a CU table. The file is written completely or not at all.
 
-    The file appears whole or not at all. `codecnn.codec.blocks.vtm_writer` tells what a VTM trace holds and refuses.
+    Args:
+        path: Output file: `.parquet`, `.csv`, or a VTM trace for YUView, `.vtmbmsstats` or `.vtmbmsstats.gz`.
+        table: The CUs.
+
+    Raises:
+        TableError: The suffix is unknown, or a VTM trace cannot hold the table, see `write_vtm_stats`.
     """
     path = Path(path)
-    suffix = known_suffix(path, (".parquet", ".csv", *VTM_SUFFIXES))
+    suffix = _suffix(path, (".parquet", ".csv", *VTM_SUFFIXES))
     if suffix in VTM_SUFFIXES:
         write_vtm_stats(path, table)
         return
-    write_arrow(path, table.to_arrow())
+    _write_arrow(path, table.to_arrow())
 
 
-def write_arrow(path: Path, table: pa.Table) -> None:
-    """Write an Arrow table as `.parquet` if its name ends so, else as CSV; whole or not at all."""
+def write_transform_blocks(path: Path | str, table: pa.Table) -> None:
+    """Write transform blocks.
+
+    A VTM trace has VTM's names and values: Cbf_Y, MTS_Y (1 transform skip, else mts + 1 if mts is not 0), Cbf_Cb,
+    MTS_Cb, Cbf_Cr, MTS_Cr and JointCbCr.
+
+    Args:
+        path: Output file: `.parquet`, `.csv`, or a VTM trace for YUView, `.vtmbmsstats` or `.vtmbmsstats.gz`.
+        table: Transform blocks as `stream_transform_blocks` returns them.
+
+    Raises:
+        TableError: The suffix is unknown, or a VTM trace would be empty.
+    """
+    path = Path(path)
+    if _suffix(path, (".parquet", ".csv", *VTM_SUFFIXES)) not in VTM_SUFFIXES:
+        _write_arrow(path, table)
+        return
+    columns = {name: table[name].to_numpy() for name in ("poc", "x", "y", "w", "h", "cbf", "ts", "mts", "joint_cbcr")}
+    component = np.asarray(table["component"].to_pylist())
+    mts = vtm_mts(columns["ts"], columns["mts"])
+    values: dict[str, npt.NDArray[np.integer]] = {name: columns[name] for name in ("poc", "x", "y", "w", "h")}
+    for name in COMPONENTS:
+        values[f"Cbf_{name}"] = np.ma.masked_where(component != name, columns["cbf"])
+        values[f"MTS_{name}"] = np.ma.masked_where(component != name, mts)
+    values["JointCbCr"] = np.ma.masked_where(component != "Cb", columns["joint_cbcr"])
+    ranges = {f"Cbf_{name}": (0, 1) for name in COMPONENTS} | {f"MTS_{name}": (0, 5) for name in COMPONENTS}
+    write_block_values(path, values, ranges | {"JointCbCr": (0, 3)})
+
+
+def _write_arrow(path: Path, table: pa.Table) -> None:
+    """Write an Arrow table as Parquet if the name ends in `.parquet`, else as CSV."""
     with atomic_path(path) as part:
         if path.name.lower().endswith(".parquet"):
             pq.write_table(table, part)
         else:
             with part.open("wb") as file:
-                # pyarrow would put quotes around the names.
+                # pyarrow would put quotes around the column names.
                 file.write(",".join(table.column_names).encode() + b"\n")
                 pacsv.write_csv(table, file, pacsv.WriteOptions(include_header=False, quoting_style="none"))
 
 
-def known_suffix(path: Path, suffixes: tuple[str, ...]) -> str:
-    """Which of `suffixes` the file's name ends in. Raises TableError for none."""
+def _suffix(path: Path, suffixes: tuple[str, ...]) -> str:
+    """Return the one of `suffixes` that the name ends in; raise TableError if there is none."""
     for suffix in suffixes:
         if path.name.lower().endswith(suffix):
             return suffix

@@ -1,5 +1,18 @@
-"""The encoders: argv as pure functions, the process, its log.
+"""Encoder back ends: pure functions return the arguments, and classes run the encoders and check the results.
 
-`libvvenc` and `libx265` are libraries inside ffmpeg (`library` is what they share). `vtm`, `hm` and `vvencapp` are
-programs of the user's, each an `EncoderProgram` that `external` runs; `jvet` is what the test models share.
+`libvvenc` and `libx265` code with encoder libraries inside ffmpeg; `codecnn.codec.ffmpeg` has their common parts.
+`external` runs VTM, HM, vvencapp or vvencFFapp of the user; `program_arguments` has their command lines.
+`vvenc_library` binds libvvenc as a shared library, and `in_loop` codes with a filter inside its coding loop.
+
+To add an encoder of ffmpeg:
+
+1. Write a module with a function that maps `CodecSettings` to the encoder's parameters, a function that returns the
+   ffmpeg command (like `encode_argv` of `libvvenc`), and a parser that converts the log or statistics to
+   `CodedPicture`s. These are pure functions, and the tests compare the complete command.
+2. Write a class with the methods of `codecnn.codec.Codec`. It runs the command, decodes with
+   `codecnn.codec.ffmpeg.decode_stream`, and calls the `verify_*` functions of `codecnn.codec.checks`.
+3. Register the class in `BUNDLED` of `codecnn.codec.registry`.
+
+To add a program of the user: write its arguments as a function of `Job`, and register an `EncoderProgram` in
+`EXTERNAL`.
 """

@@ -1,72 +1,191 @@
-"""Coding with the user's own programs: run them, and hold what they state against what they wrote."""
+"""Back ends that run encoder programs of the user: VTM, HM, vvencapp, vvencFFapp.
+
+A program is found in PATH or by its file, and asked for its version and options. `ExternalCodec` runs it and checks its
+log against the bitstream and the pictures.
+"""
 
 import filecmp
+import functools
 import gzip
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from codecnn.codec.base import CodecSettings, CodecTools, CodedPicture, CodedSequence, coded_format
-from codecnn.codec.checks import prove_decoded, prove_slice_qp
-from codecnn.codec.decode import decode_stream
-from codecnn.codec.encoders.jvet import RECONSTRUCTION, parse_log
-from codecnn.codec.encoders.programs import About, EncoderProgram, Job, about, cfg_digest, find_program, resolve_cfg
+from codecnn.codec.checks import verify_decoded, verify_slice_qp
+from codecnn.codec.encoders.jvet_log import normalise_program_log, parse_log
 from codecnn.codec.encoders.unfiltered import code_unfiltered
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.runs import write_text
-from codecnn.video import VideoFormat, ffmpeg_identity, ffmpeg_path, open_raw, run
+from codecnn.codec.ffmpeg import decode_stream
+from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
+from codecnn.runs import sha256_file, write_text
+from codecnn.video import VideoFormat, ffmpeg_identity, ffmpeg_path, open_raw, output_of, run
 
-DECODER_VERSION = r"(\w+(?: software:)? Decoder Version \[?[\w.-]+\]?|[Vv][Vv]de[cC]\w*\b.*? version:? +v?\d\S*)"
-"""The banners of DecoderApp, TAppDecoder and vvdecapp."""
+RECONSTRUCTION = "reconstruction.yuv"
+"""File of the encoder's own decoded pictures, which must equal the pictures of the decoder."""
 
 PREDICTION = "prediction.yuv"
 TRACE = "blocks.vtmbmsstats"
 TRACE_RULE = "D_BLOCK_STATISTICS_ALL:poc>=0"
 
-_UNSTEADY = re.compile(
-    r"\bFile\b|started @|finished @|\bsec\.|Encoder Version|SIMD|Threads|PARALLEL PROCESSING|\bstats\b", re.IGNORECASE
-)
-"""Lines of a log that tell of the machine, the time or the place."""
+DECODER_VERSION = r"(\w+(?: software:)? Decoder Version \[?[\w.-]+\]?|[Vv][Vv]de[cC]\w*\b.*? version:? +v?\d\S*)"
+"""Regular expression for the banners of DecoderApp, TAppDecoder and vvdecapp."""
+
+_OPTION = re.compile(r"^ +(?:-[\w-]+, *)? *--([\w-]+)", re.MULTILINE)
+"""Line of the help text: "  -q, --QP  description" (doHelpOpt of program_options_lite.cpp, in VTM, HM and vvenc)."""
+
+
+@dataclass(frozen=True)
+class ProgramInfo:
+    """Version of a program, and the long names of its options."""
+
+    version: str
+    options: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of an encoder program.
+
+    Attributes:
+        options: Options that the program lists in its help.
+        source: Raw YUV file, as the command names it.
+        format: Format of the source.
+        frames: Number of pictures to code.
+        settings: Settings of the encode.
+        cfg: Configuration files in order, as the command names them.
+    """
+
+    options: frozenset[str]
+    source: str
+    format: VideoFormat
+    frames: int
+    settings: CodecSettings
+    cfg: Sequence[str]
+
+
+@dataclass(frozen=True)
+class EncoderProgram:
+    """Properties of one encoder program.
+
+    Attributes:
+        name: Name of the back end.
+        title: Name of the program in the identity.
+        encoders: Usual names of the encoder.
+        decoders: Usual names of the decoder.
+        home: Web page of the sources.
+        version: Regular expression for the banner in the help text; group 1 is the version.
+        bitstream: Name of the bitstream file.
+        arguments: Pure function that returns the arguments of a job; it raises ConfigError, FormatError,
+            EncoderError or ToolMissingError for a job that the program cannot run.
+        help_option: Option that prints the help text.
+        usual_cfg: Configuration file that each coding configuration needs; None if none is needed.
+        traces: The decoder can trace block statistics.
+    """
+
+    name: str
+    title: str
+    encoders: tuple[str, ...]
+    decoders: tuple[str, ...]
+    home: str
+    version: str
+    bitstream: str
+    arguments: Callable[[Job], list[str]]
+    help_option: str = "--help"
+    usual_cfg: Mapping[str, str] | None = None
+    traces: bool = False
+
+
+def find_program(program: EncoderProgram, role: Literal["encoder", "decoder"], requested: str | None) -> str:
+    """Return the absolute path of an encoder or decoder.
+
+    Args:
+        program: The encoder program.
+        role: "encoder" or "decoder".
+        requested: File or name in PATH; None tries the usual names of that role.
+
+    Raises:
+        ToolMissingError: There is no such executable.
+    """
+    usual = program.encoders if role == "encoder" else program.decoders
+    for name in (requested,) if requested else usual:
+        if path := shutil.which(Path(name).expanduser()):
+            return str(Path(path).absolute())
+    candidates = (
+        f"{requested}, which is not an executable" if requested else f"{' or '.join(usual)}, which is not in PATH"
+    )
+    raise ToolMissingError(
+        f"{program.name} needs the {role} {candidates}: name it in the recipe as tools: {{{role}: FILE}}; "
+        f"its sources are at {program.home}"
+    )
+
+
+@functools.cache
+def program_info(program: str, help_option: str, version: str) -> ProgramInfo:
+    """Read version and options from the help text of a program.
+
+    The exit status is ignored, because the test models exit with 1 after their help.
+
+    Args:
+        program: The executable.
+        help_option: Option that prints the help text.
+        version: Regular expression for the banner; group 1 is the version.
+
+    Raises:
+        ToolMissingError: The help text has no such banner, so it is another program.
+    """
+    text = output_of([program, help_option])
+    banner = re.search(version, text)
+    if banner is None:
+        raise ToolMissingError(f"{program} does not answer {help_option} with its version: it is another program")
+    return ProgramInfo(banner[1], frozenset(_OPTION.findall(text)))
 
 
 class ExternalCodec:
-    """An encoder of the user's own; see `codecnn.codec.base.Codec` for the contract."""
+    """A back end that runs an encoder program of the user; see `codecnn.codec.Codec` for the contract.
+
+    Raises:
+        ConfigError: The program cannot trace, or the prediction arguments do not contain {output}.
+    """
 
     def __init__(self, program: EncoderProgram, tools: CodecTools) -> None:
         if tools.trace and not program.traces:
             raise ConfigError(f"{program.name} has no block statistics to trace: only vtm has")
         if tools.prediction and not any("{output}" in part for part in tools.prediction):
-            raise ConfigError(f"the prediction arguments {' '.join(tools.prediction)!r} do not name {{output}}")
+            raise ConfigError(f"the prediction arguments {' '.join(tools.prediction)!r} do not contain {{output}}")
         self.name = program.name
         self.program = program
         self.tools = tools
 
     def identity(self) -> str:
-        """For example "VTM 23.13, cfg 5feceb66ffc8, ffmpeg n9.0.2": versions, and the sha256 of each cfg file."""
-        encoder = f"{self.program.title} {self._about_encoder()[1].version}"
-        digest = f", cfg {cfg_digest(self.tools.cfg)}" if self.tools.cfg else ""
+        """Return the versions and the sha256 of each cfg file, e.g. "VTM 23.13, cfg 5feceb66ffc8, ffmpeg n9.0.2"."""
+        encoder = f"{self.program.title} {self._encoder()[1].version}"
+        digest = f", cfg {_cfg_digest(self.tools.cfg)}" if self.tools.cfg else ""
         decoder = self._decoder()
-        decoded_by = _about_decoder(decoder).version if decoder else ffmpeg_identity(ffmpeg_path())
+        decoded_by = _decoder_info(decoder).version if decoder else ffmpeg_identity(ffmpeg_path())
         return f"{encoder}{digest}, {decoded_by}"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
-        """Code `source` into `folder`: the bitstream, decoded.yuv, log.txt, and the planes that are asked for.
+        """Code a raw YUV file into a folder: the bitstream, decoded.yuv, log.txt, and the requested planes.
 
-        Raises ToolMissingError or ConfigError for what is not there or not possible, EncoderError when a program
-        fails or when the log, the encoder's pictures and the decoded ones do not agree.
+        Raises:
+            ToolMissingError: The program is missing or too old.
+            ConfigError: The program cannot code these settings.
+            FormatError: The program cannot code this source format.
+            EncoderError: A program fails, or the log, the pictures of the encoder and the decoded pictures disagree.
         """
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{source.stem} at QP {settings.qp}"
-        cfg = resolve_cfg(self.tools.cfg, self.program.usual_cfg, settings.configuration, self.name)
-        encoder, said = self._about_encoder()
+        cfg = _resolve_cfg(self.tools.cfg, self.program.usual_cfg, settings.configuration, self.name)
+        encoder, info = self._encoder()
         with open_raw(source, source_format) as originals:
             frames = len(originals)
-        job = Job(said.options, str(source.resolve()), source_format, frames, settings, [str(path) for path in cfg])
+        job = Job(info.options, str(source.resolve()), source_format, frames, settings, [str(path) for path in cfg])
         argv = [encoder, *self.program.arguments(job)]
-        # As results carry it: with the names of files, and none of the folders of this machine.
-        shown = self.program.arguments(replace(job, source=source.name, cfg=[path.name for path in cfg]))
+        # The command in the results has the names of files without folders, so it is the same on every machine.
+        portable = self.program.arguments(replace(job, source=source.name, cfg=[path.name for path in cfg]))
         output_format = coded_format(source_format, settings)
         bitstream, decoded, log = folder / self.program.bitstream, folder / "decoded.yuv", folder / "log.txt"
         reconstruction = folder / RECONSTRUCTION
@@ -75,20 +194,20 @@ class ExternalCodec:
         try:
             done = run(argv, what=f"coding {name}", cwd=folder)
             pictures = parse_log(done.stdout, len(output_format.plane_shapes))
-            prove_slice_qp(pictures, settings, name)
+            verify_slice_qp(pictures, settings, name)
             if len(pictures) != frames:
                 raise EncoderError(f"{name}: the source has {frames} pictures, the encoder's log {len(pictures)}")
             if not bitstream.is_file():
-                raise EncoderError(f"coding {name} left no bitstream")
+                raise EncoderError(f"coding {name} wrote no bitstream")
             statistics = self._decode(name, bitstream, decoded, output_format)
-            prove_decoded(name, source, source_format, decoded, output_format, pictures)
-            # Only the test models write their own pictures.
+            verify_decoded(name, source, source_format, decoded, output_format, pictures)
+            # Only the test models write their reconstruction.
             if reconstruction.is_file() and not filecmp.cmp(reconstruction, decoded, shallow=False):
                 raise EncoderError(f"{name}: the decoded pictures are not those that the encoder wrote")
         finally:
             reconstruction.unlink(missing_ok=True)
-        places = [str(path.parent) for path in (folder.resolve() / "x", source.resolve(), *cfg)]
-        write_text(log, normalised_log(self.identity(), done.stdout, places))
+        folders = [str(path.parent) for path in (folder.resolve() / "x", source.resolve(), *cfg)]
+        write_text(log, normalise_program_log(self.identity(), done.stdout, folders))
         unfiltered = None
         if settings.unfiltered:
             plain = ExternalCodec(self.program, replace(self.tools, trace=False, prediction=()))
@@ -98,7 +217,7 @@ class ExternalCodec:
             decoded=decoded,
             format=output_format,
             pictures=pictures,
-            argv=(Path(encoder).name, *shown),
+            argv=(Path(encoder).name, *portable),
             encoder=self.identity(),
             log=log,
             block_statistics=statistics,
@@ -107,67 +226,68 @@ class ExternalCodec:
             encoder_seconds=done.cpu_seconds,
         )
 
-    def _about_encoder(self) -> tuple[str, About]:
-        """The encoder's path and what it says of itself."""
+    def _encoder(self) -> tuple[str, ProgramInfo]:
+        """Return path, version and options of the encoder."""
         path = find_program(self.program, "encoder", self.tools.encoder)
-        return path, about(path, self.program.help_option, self.program.version)
+        return path, program_info(path, self.program.help_option, self.program.version)
 
     def _decoder(self) -> str | None:
-        """Path of the decoder to use; None for ffmpeg."""
+        """Return the path of the decoder; None for ffmpeg."""
         if self.tools.decoder is None and not self.tools.trace and not self.tools.prediction:
             return None
         return find_program(self.program, "decoder", self.tools.decoder)
 
     def _decode(self, name: str, bitstream: Path, decoded: Path, output_format: VideoFormat) -> Path | None:
-        """Decode the stream; return its block statistics where they are asked for."""
+        """Decode the bitstream; return the file of block statistics if a trace is requested."""
         decoder = self._decoder()
         if decoder is None:
             decode_stream(ffmpeg_path(), bitstream, decoded, output_format)
             return None
-        # DecoderApp, TAppDecoder and vvdecapp alike; without -d the test models write the bit depth of the stream.
+        # The same options for DecoderApp, TAppDecoder and vvdecapp. Without -d the test models write the bit depth of
+        # the bitstream.
         argv = [decoder, "-b", bitstream.name, "-o", decoded.name]
         trace = bitstream.with_name(TRACE)
         if self.tools.trace:
             # DecAppCfg.cpp of VTM has the option under #if ENABLE_TRACING only.
-            if "TraceFile" not in _about_decoder(decoder).options:
+            if "TraceFile" not in _decoder_info(decoder).options:
                 raise EncoderError(f"{Path(decoder).name} has no option TraceFile: build it with ENABLE_TRACING")
             argv += [f"--TraceFile={trace.name}", f"--TraceRule={TRACE_RULE}"]
         try:
             run(argv, what=f"decoding {name}", cwd=bitstream.parent)
             if not decoded.is_file():
-                raise EncoderError(f"decoding {name} left no pictures")
-            return _compressed(trace, name) if self.tools.trace else None
+                raise EncoderError(f"decoding {name} wrote no pictures")
+            return _compress_trace(trace, name) if self.tools.trace else None
         finally:
             trace.unlink(missing_ok=True)
 
     def _predict(
         self, name: str, bitstream: Path, output_format: VideoFormat, pictures: Sequence[CodedPicture]
     ) -> Path | None:
-        """Run the decoder again so that it writes its prediction signal, one picture for each coded one."""
+        """Run the decoder again to write its prediction signal, one picture for each coded picture."""
         decoder = self._decoder()
         if decoder is None or not self.tools.prediction:
             return None
         prediction = bitstream.with_name(PREDICTION)
-        extra = [part.replace("{output}", prediction.name) for part in self.tools.prediction]
-        run([decoder, "-b", bitstream.name, *extra], what=f"predicting {name}", cwd=bitstream.parent)
+        arguments = [part.replace("{output}", prediction.name) for part in self.tools.prediction]
+        run([decoder, "-b", bitstream.name, *arguments], what=f"predicting {name}", cwd=bitstream.parent)
         if not prediction.is_file():
-            raise EncoderError(f"the decoder wrote no prediction for {name}: its arguments were {' '.join(extra)}")
+            raise EncoderError(f"the decoder wrote no prediction for {name}: its arguments were {' '.join(arguments)}")
         try:
             with open_raw(prediction, output_format) as written:
-                found = len(written)
+                count = len(written)
         except FormatError as error:
             raise EncoderError(f"the prediction of {name} is not raw YUV of {output_format}: {error}") from error
-        if found != len(pictures):
-            raise EncoderError(f"the prediction of {name} has {found} pictures, {len(pictures)} were coded")
+        if count != len(pictures):
+            raise EncoderError(f"the prediction of {name} has {count} pictures, {len(pictures)} were coded")
         return prediction
 
 
-def _about_decoder(decoder: str) -> About:
-    return about(decoder, "--help", DECODER_VERSION)
+def _decoder_info(decoder: str) -> ProgramInfo:
+    return program_info(decoder, "--help", DECODER_VERSION)
 
 
-def _compressed(trace: Path, name: str) -> Path:
-    """`trace` as gzip, the same bytes every time. Raises EncoderError when the decoder traced nothing."""
+def _compress_trace(trace: Path, name: str) -> Path:
+    """Compress a trace with gzip, reproducibly; raise EncoderError if the decoder wrote none."""
     if not trace.is_file() or trace.stat().st_size == 0:
         raise EncoderError(f"decoding {name} traced nothing: the decoder must be built with ENABLE_TRACING")
     packed = trace.with_name(trace.name + ".gz")
@@ -180,9 +300,22 @@ def _compressed(trace: Path, name: str) -> Path:
     return packed
 
 
-def normalised_log(identity: str, stdout: str, places: Sequence[str]) -> str:
-    """The identity, and the encoder's own lines without times, `places` and what depends on the machine."""
-    lines = [line.rstrip() for line in stdout.replace("\r", "\n").splitlines()]
-    kept = [line for line in lines if line and not _UNSTEADY.search(line) and not any(p in line for p in places)]
-    kept = [re.sub(r"\[ET +[\d.]+ *\] ?", "", line) for line in kept]
-    return "\n".join([identity, *kept]) + "\n"
+def _resolve_cfg(cfg: Sequence[Path], usual: Mapping[str, str] | None, configuration: str, codec: str) -> list[Path]:
+    """Return absolute paths of the configuration files; `usual` names the file that each configuration needs."""
+    if not cfg and usual is not None:
+        raise ConfigError(
+            f"{codec} needs a configuration file for {configuration}: name {usual[configuration]} of its sources "
+            "in the recipe as tools: {cfg: [FILE]}"
+        )
+    return [_existing(path).resolve() for path in cfg]
+
+
+def _cfg_digest(cfg: Sequence[Path]) -> str:
+    """Return the first 12 hexadecimal digits of the sha256 of each file, in order."""
+    return "+".join(sha256_file(_existing(path))[:12] for path in cfg)
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise MissingFileError(f"the encoder's configuration file {path} does not exist")
+    return path

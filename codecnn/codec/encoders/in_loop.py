@@ -1,72 +1,87 @@
-"""Low delay VVC with a filter inside the loop: libvvenc's reconstruction callback hands out the reference itself.
+"""Low delay VVC with a filter inside the coding loop, in two ways.
 
-What makes this a loop (libvvenc 1.15, source/Lib/EncoderLib/EncGOP.cpp, processPictures): without threads and without
-frame parallelism it codes one picture, calls back, and only then begins the next; with PicReordering=0 pictures come in
-coding order. So the settings below are not a matter of taste.
+`code_in_loop` uses libvvenc as a shared library, whose reconstruction callback provides the reference picture itself.
+`code_closed_loop` emulates the loop with the libvvenc of ffmpeg, picture by picture.
 
-The margins around a picture, which motion over the edge reads, are the encoder's own affair: it makes them as it ends
-each row of CTUs (EncSlice.cpp, CCALF_RECONSTRUCT), before the callback, and never again. Left alone they would go on
-showing the picture before the filter. So they are written anew here, once they are found where and as they should be.
+The callback works as a loop because of processPictures in source/Lib/EncoderLib/EncGOP.cpp of libvvenc 1.15: without
+threads and frame parallelism the encoder codes one picture, calls back, and only then begins the next one. With
+PicReordering=0 the pictures are in coding order. LOOP_PARAMS are therefore required.
+
+Motion vectors across the border read the margins around a reference picture. The encoder fills them at the end of each
+CTU row (EncSlice.cpp, CCALF_RECONSTRUCT), before the callback, and not again, so they would keep the unfiltered
+picture. `ReferencePlane` verifies their layout and content, and writes them again after the filter.
 """
 
 import ctypes
-import functools
+import math
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
-from codecnn.codec.checks import prove_picture, prove_slice_qp
-from codecnn.codec.encoders.jvet import parse_log
-from codecnn.codec.encoders.libvvenc import PRESETS, normalised_log, vvenc_params
+from codecnn.codec.checks import verify_decoded, verify_picture, verify_slice_qp
+from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
+from codecnn.codec.encoders.libvvenc import PRESETS, encode_argv, vvenc_params
 from codecnn.codec.encoders.vvenc_library import (
     CHROMA_FORMATS,
     AccessUnit,
     LogCallback,
     PictureCallback,
-    Plane,
+    ReferencePlane,
     VvencLibrary,
     YuvBuffer,
+    format_message,
+    plane_samples,
 )
+from codecnn.codec.ffmpeg import decode_stream
 from codecnn.errors import ConfigError, EncoderError, FormatError
+from codecnn.quality import psnr
 from codecnn.runs import atomic_path, write_text
-from codecnn.video import Picture, VideoFormat, convert
+from codecnn.video import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
 
 LOOP_PARAMS = {
     "Threads": "0",
     "MaxParallelFrames": "0",
     "WaveFrontSynchro": "0",
     "PicReordering": "0",
-    # Of the pictures before the filter: in the stream it would contradict those that a decoder has to show.
+    # The hash is that of the picture before the filter, so it must not be in the stream.
     "SEIDecodedPictureHash": "log_md5",
 }
-"""What the loop needs, whatever else is asked for: no picture begun before the callback of the one before it."""
+"""Parameters that the loop requires, so that no picture is begun before the callback of the preceding one."""
 
 LoopFilter = Callable[[CodedPicture, Picture], Picture]
-"""Makes of a picture, as the encoder reconstructed it, the one that is shown and predicted from.
+"""A filter inside the loop.
 
-It also gets the encoder's line on the picture: POC, slice type, slice QP, bits.
+It takes the encoder's log entry of a picture (POC, slice type, slice QP, bits) and the reconstructed picture, and
+returns the picture that is output and used as reference.
+"""
+
+DECISIONS_FILE = "decisions.vtmbmsstats"
+"""File beside a bitstream that holds the decisions of the filter."""
+
+DECISIONS = DECISIONS_FILE  # alias, remove
+
+CODING_BLOCK_SIZE = 8
+"""Size of the smallest coding block: pictures are padded to whole ones, and the callback omits the padding."""
+
+BLOCK = CODING_BLOCK_SIZE  # alias, remove
+
+REFERENCE_QP = 10
+"""Slice QP of the reference in `code_closed_loop`; lower QPs overflow the buffer that ffmpeg allocates for libvvenc."""
+
+ONE_B_PICTURE = {"GOPSize": "1", "Frame1": "B 1 0 0 0 0 0 1 0 0 0 0 0 0 0 1 1 1 1 1 1"}
+"""Parameters of a group of one B picture, predicted from the preceding picture, at the QP of the sequence.
+
+libvvenc's own low-delay groups add 5 to 8 to the QP, so some slice QPs cannot be reached by any QP of a sequence.
 """
 
 _ERROR = 1
 """VVENC_ERROR of vvencMsgLevel."""
-
-_MARGIN = 16
-"""Luma samples of margin on each side of a reference picture, beyond a CTU (EncStage.h, Picture::create)."""
-
-_ALIGNMENT = 32
-"""Samples to a multiple of which a row is made long (MEMORY_ALIGN_DEF_SIZE of CommonDef.h)."""
-
-DECISIONS = "decisions.vtmbmsstats"
-"""The file of what was decided of the filter, beside a stream."""
-
-BLOCK = 8
-"""Side of the smallest coding block: a picture is padded to whole ones, and the callback does not show the padding."""
 
 
 def code_in_loop(
@@ -78,108 +93,136 @@ def code_in_loop(
     filter_: LoopFilter | None,
     log: Path | None = None,
 ) -> tuple[tuple[CodedPicture, ...], float]:
-    """Code `originals` into the file `bitstream`, every picture predicted from those that `filter_` made.
+    """Code pictures with a filter inside the loop: every picture is predicted from filtered pictures.
 
-    `filter_` is called picture by picture in the order of the file, and None registers no callback. Returns the
-    encoder's line on each picture, before the filter, and its processor time in seconds without the filter's. `log`,
-    where it is given, is written as the encoder told it.
+    Args:
+        library: libvvenc.
+        originals: Original pictures.
+        video_format: Format of the originals.
+        settings: Settings of the encode; the configuration must be "ldb".
+        bitstream: Output file. It is written completely or not at all.
+        filter_: Filter, called for every picture in output order; None codes without a filter. Its exceptions
+            propagate.
+        log: File for the normalised log of the encoder.
 
-    Raises ConfigError or FormatError for what cannot be coded so, EncoderError where the library fails, and where its
-    log does not prove the slice QPs, or the MD5 and PSNR of the samples that `filter_` gets; what `filter_` raises goes
-    through. No file is left then.
+    Returns:
+        The log entry of every picture, which describes the picture before the filter, and the processor time of the
+        encoder in seconds, without that of the filter.
+
+    Raises:
+        ConfigError: The loop cannot be coded with these settings.
+        FormatError: It cannot be coded with this picture size, or the filter returns a picture of another format.
+        EncoderError: The library fails, or its log does not confirm the slice QPs, or MD5 and PSNR of the samples
+            that the filter receives.
     """
-    _check(video_format, settings)
-    form = coded_format(video_format, settings)
-    encoder = _Encoder(library, form, settings)
+    _check_settings(video_format, settings)
+    encoder = _Encoder(library, coded_format(video_format, settings), settings)
     with atomic_path(bitstream) as part:
         with part.open("wb") as file:
             encoder.run(originals, file, filter_)
         name = f"{bitstream.name} at QP {settings.qp}"
-        prove_slice_qp(encoder.pictures, settings, name)
-        called = len(originals) if filter_ is None else encoder.called
-        if not len(encoder.pictures) == called == len(originals):
+        verify_slice_qp(encoder.pictures, settings, name)
+        returned = len(originals) if filter_ is None else encoder.returned
+        if not len(encoder.pictures) == returned == len(originals):
             raise EncoderError(
-                f"{name}: of {len(originals)} pictures {len(encoder.pictures)} were coded, {called} shown"
+                f"{name}: of {len(originals)} pictures {len(encoder.pictures)} were coded and {returned} returned"
             )
         if log is not None:
-            write_text(log, normalised_log("".join(encoder.lines), ""))
+            write_text(log, normalise_library_log("".join(encoder.lines), ""))
     return tuple(encoder.pictures), encoder.seconds
 
 
-def _check(video_format: VideoFormat, settings: CodecSettings) -> None:
+def _check_settings(video_format: VideoFormat, settings: CodecSettings) -> None:
     if settings.configuration != "ldb":
         raise ConfigError(
-            f"a filter inside the loop needs the configuration ldb, not {settings.configuration}: libvvenc hands out "
-            "pictures in the order they are shown, and only low delay codes them in that order"
+            f"a filter inside the loop needs the configuration ldb, not {settings.configuration}: libvvenc returns "
+            "pictures in output order, and only low delay codes them in that order"
         )
     if settings.ctc:
-        raise ConfigError("a filter inside the loop goes without ctc: its temporal pre-filter looks at later pictures")
+        raise ConfigError("a filter inside the loop excludes ctc: its temporal pre-filter uses later pictures")
     if settings.ctu_size is None:
-        raise ConfigError("a filter inside the loop needs a CTU size, for references have margins by it")
+        raise ConfigError("a filter inside the loop needs a CTU size, because the margins of references depend on it")
     if video_format.chroma not in CHROMA_FORMATS:
         raise ConfigError(f"libvvenc codes 4:2:0 and 4:0:0 in the loop, not {video_format.chroma}")
-    if video_format.width % BLOCK or video_format.height % BLOCK:
+    if video_format.width % CODING_BLOCK_SIZE or video_format.height % CODING_BLOCK_SIZE:
         raise FormatError(
-            f"a filter inside the loop needs width and height that are multiples of {BLOCK}, not "
-            f"{video_format.width}x{video_format.height}: libvvenc does not hand out the samples it pads with"
+            f"a filter inside the loop needs width and height that are multiples of {CODING_BLOCK_SIZE}, not "
+            f"{video_format.width}x{video_format.height}: libvvenc does not return the samples of its padding"
         )
 
 
-def loop_params(settings: CodecSettings, form: VideoFormat) -> dict[str, str]:
-    """What the library is told beside size, QP and preset, in its own names; `form` is that of the coded pictures."""
-    rate = form.fps or 30
-    told = {"InputBitDepth": str(form.bit_depth), "qpa": "0", "fps": f"{rate.numerator}/{rate.denominator}"}
-    return told | vvenc_params(settings, form) | LOOP_PARAMS
+def loop_params(settings: CodecSettings, video_format: VideoFormat) -> dict[str, str]:
+    """Return the parameters of libvvenc in the loop other than size, QP and preset; a pure function.
+
+    Args:
+        settings: Settings of the encode.
+        video_format: Format of the coded pictures.
+
+    Returns:
+        Values by the encoder's own names.
+    """
+    rate = video_format.fps or 30
+    params = {"InputBitDepth": str(video_format.bit_depth), "qpa": "0", "fps": f"{rate.numerator}/{rate.denominator}"}
+    return params | vvenc_params(settings, video_format) | LOOP_PARAMS
 
 
 class _Encoder:
-    """An encoder of the library that is open, and what its callbacks have told so far."""
+    """An open encoder of the library, and the results of its callbacks.
 
-    def __init__(self, library: VvencLibrary, form: VideoFormat, settings: CodecSettings) -> None:
-        self.library, self.form, self.settings = library, form, settings
+    Attributes:
+        lines: Log lines of the pictures.
+        pictures: Log entries of the pictures.
+        returned: Number of pictures that the reconstruction callback received.
+        seconds: Processor time of the encoder without the filter.
+        message: First error message of the library.
+        error: First exception in a callback.
+    """
+
+    def __init__(self, library: VvencLibrary, video_format: VideoFormat, settings: CodecSettings) -> None:
+        self.library, self.format, self.settings = library, video_format, settings
         self.lines: list[str] = []
-        self.complaint: str | None = None
+        self.message: str | None = None
         self.pictures: list[CodedPicture] = []
-        self.called = 0
+        self.returned = 0
         self.seconds = 0.0
         self.error: BaseException | None = None
         self.originals: Sequence[Picture] = ()
         self.filter: LoopFilter | None = None
         # ctypes keeps no reference to a callback, and the library calls it as long as the encoder is open.
-        self.hear, self.receive = LogCallback(self._hear), PictureCallback(self._receive)
+        self.log_callback, self.picture_callback = LogCallback(self._on_message), PictureCallback(self._on_picture)
 
     def run(self, originals: Sequence[Picture], file: BinaryIO, filter_: LoopFilter | None) -> None:
-        """Feed all pictures, and write what comes out."""
+        """Code all pictures and write the bitstream."""
         functions = self.library.functions
         self.originals, self.filter = originals, filter_
         config = self._config()
         encoder = functions.vvenc_encoder_create()
         if not encoder:
-            raise EncoderError("libvvenc did not make an encoder")
+            raise EncoderError("libvvenc did not create an encoder")
         buffer, unit = functions.vvenc_YUVBuffer_alloc(), functions.vvenc_accessUnit_alloc()
         try:
-            self._done(functions.vvenc_encoder_open(encoder, config), encoder, "opening the encoder")
+            self._check_status(functions.vvenc_encoder_open(encoder, config), encoder, "opening the encoder")
             if filter_ is not None:
-                functions.vvenc_encoder_set_RecYUVBufferCallback(encoder, None, self.receive)
+                functions.vvenc_encoder_set_RecYUVBufferCallback(encoder, None, self.picture_callback)
             functions.vvenc_YUVBuffer_alloc_buffer(
-                buffer, CHROMA_FORMATS[self.form.chroma], self.form.width, self.form.height
+                buffer, CHROMA_FORMATS[self.format.chroma], self.format.width, self.format.height
             )
-            # More than a picture ever takes: its samples, twice, and headers.
-            functions.vvenc_accessUnit_alloc_payload(unit, 8 * self.form.width * self.form.height + 100_000)
+            # An upper bound for a coded picture: twice its samples, and headers.
+            functions.vvenc_accessUnit_alloc_payload(unit, 8 * self.format.width * self.format.height + 100_000)
             done = ctypes.c_bool(False)
             number = 0
             while not done.value:
-                given = None
+                source = None
                 if number < len(originals):
                     self._fill(buffer.contents, number)
-                    given, number = buffer, number + 1
-                # It codes in this thread, and in no other.
+                    source, number = buffer, number + 1
+                # The encoder works in this thread only, so thread time is its processor time.
                 self.seconds -= time.thread_time()
-                status = functions.vvenc_encode(encoder, given, unit, ctypes.byref(done))
+                status = functions.vvenc_encode(encoder, source, unit, ctypes.byref(done))
                 self.seconds += time.thread_time()
                 if self.error is not None:
                     raise self.error
-                self._done(status, encoder, f"coding picture {number - 1}")
+                self._check_status(status, encoder, f"coding picture {number - 1}")
                 _write(unit.contents, file)
         finally:
             functions.vvenc_encoder_close(encoder)
@@ -187,66 +230,66 @@ class _Encoder:
             functions.vvenc_accessUnit_free(unit, True)
 
     def _config(self) -> Any:
-        functions, settings, form = self.library.functions, self.settings, self.form
+        functions, settings, video_format = self.library.functions, self.settings, self.format
         config = self.library.config()
-        params = loop_params(settings, form)
-        # vvencPresetMode counts the presets from faster on, as PRESETS lists them.
+        params = loop_params(settings, video_format)
+        # vvencPresetMode numbers the presets from faster on, as PRESETS lists them.
         preset = PRESETS.index(settings.preset)
-        functions.vvenc_init_default(config, form.width, form.height, 30, 0, settings.qp, preset)
-        functions.vvenc_set_msg_callback(config, None, self.hear)
+        functions.vvenc_init_default(config, video_format.width, video_format.height, 30, 0, settings.qp, preset)
+        functions.vvenc_set_msg_callback(config, None, self.log_callback)
         for name, value in params.items():
             if functions.vvenc_set_param(config, name.encode(), value.encode()):
                 raise ConfigError(f"libvvenc does not take the parameter {name}={value}")
         return config
 
-    def _done(self, status: int, encoder: int, what: str) -> None:
+    def _check_status(self, status: int, encoder: int, what: str) -> None:
         if status:
             functions = self.library.functions
             text = functions.vvenc_get_last_error(encoder) or functions.vvenc_get_error_msg(status)
-            told = self.complaint or text.decode(errors="replace").strip()
-            raise EncoderError(f"{what} at QP {self.settings.qp} failed in libvvenc: {told}")
+            reason = self.message or text.decode(errors="replace").strip()
+            raise EncoderError(f"{what} at QP {self.settings.qp} failed in libvvenc: {reason}")
 
     def _fill(self, buffer: YuvBuffer, number: int) -> None:
-        original = convert(self.originals[number], self.form.bit_depth)
+        original = convert(self.originals[number], self.format.bit_depth)
         for plane, samples in zip(buffer.planes, original.planes, strict=False):
-            _samples(plane)[...] = samples
+            plane_samples(plane)[...] = samples
         buffer.sequence_number, buffer.cts_valid = number, False
 
-    def _hear(self, _: Any, level: int, text: bytes, arguments: Any) -> None:
-        """A message of the library: a line a picture, which comes before the picture itself, and errors."""
+    def _on_message(self, _: Any, level: int, text: bytes, arguments: Any) -> None:
+        """Receive a message of the library: an error, or the log line of a picture, before the picture itself."""
         try:
-            line = _formatted(text, arguments)
+            line = format_message(text, arguments)
             if line.startswith("POC"):
                 self.lines.append(line)
-                planes = 1 if self.form.chroma == "400" else 3
+                planes = 1 if self.format.chroma == "400" else 3
                 self.pictures += parse_log(line, planes)
             elif level == _ERROR:
-                self.complaint = self.complaint or line.strip()
+                self.message = self.message or line.strip()
         except BaseException as error:
             self.error = self.error or error
 
-    def _receive(self, _: Any, buffer: Any) -> None:
-        """The reference picture itself: what is written into it is what the next picture predicts from."""
-        # An exception cannot cross the library, so it waits until vvenc_encode has returned.
+    def _on_picture(self, _: Any, buffer: Any) -> None:
+        """Receive the reference picture and replace its samples by the filtered ones."""
+        # An exception cannot pass through the library, so it is kept until vvenc_encode has returned.
         if self.error is not None:
             return
         start = time.thread_time()
         try:
-            number, self.called = self.called, self.called + 1
-            if buffer.contents.sequence_number != number or len(self.pictures) != self.called:
+            number, self.returned = self.returned, self.returned + 1
+            if buffer.contents.sequence_number != number or len(self.pictures) != self.returned:
                 raise EncoderError(
-                    f"libvvenc handed out picture {buffer.contents.sequence_number} after coding "
-                    f"{len(self.pictures)}, which is no loop: picture {number} was to come"
+                    f"libvvenc returned picture {buffer.contents.sequence_number} after coding {len(self.pictures)}, "
+                    f"so the filter is not in the loop: picture {number} was expected"
                 )
             assert self.settings.ctu_size is not None
             planes = [
-                _Reference.of(plane, self.form, index, self.settings.ctu_size)
-                for index, plane in enumerate(buffer.contents.planes[: len(self.form.plane_shapes)])
+                ReferencePlane.of(plane, self.format, index, self.settings.ctu_size)
+                for index, plane in enumerate(buffer.contents.planes[: len(self.format.plane_shapes)])
             ]
             coded = self.pictures[number]
-            decoded = Picture(tuple(plane.samples.astype(self.form.dtype) for plane in planes), self.form.bit_depth)
-            original = convert(self.originals[number], self.form.bit_depth)
-            prove_picture(f"QP {self.settings.qp}", coded, original, decoded)
+            decoded = Picture(tuple(plane.samples.astype(self.format.dtype) for plane in planes), self.format.bit_depth)
+            original = convert(self.originals[number], self.format.bit_depth)
+            verify_picture(f"QP {self.settings.qp}", coded, original, decoded)
             assert self.filter is not None
             filtered = self.filter(coded, decoded)
             self._check_filtered(filtered, number)
@@ -258,63 +301,16 @@ class _Encoder:
 
     def _check_filtered(self, filtered: Picture, number: int) -> None:
         shapes = tuple(plane.shape for plane in filtered.planes)
-        if filtered.bit_depth != self.form.bit_depth or shapes != self.form.plane_shapes:
+        if filtered.bit_depth != self.format.bit_depth or shapes != self.format.plane_shapes:
             raise FormatError(
-                f"the filter makes planes of {shapes}, {filtered.bit_depth} bit, of picture {number}: "
-                f"it was to keep {self.form}"
+                f"the filter returns planes of {shapes} at {filtered.bit_depth} bit for picture {number}: "
+                f"they must be {self.format}"
             )
-        if any(int(plane.min()) < 0 or int(plane.max()) >= 1 << self.form.bit_depth for plane in filtered.planes):
-            raise FormatError(f"the filter makes samples of picture {number} that are not of {filtered.bit_depth} bit")
-
-
-@dataclass(frozen=True, eq=False)
-class _Reference:
-    """A plane of a reference picture in the library's memory: `whole` (h + 2m, w + 2m) has its margins of m samples."""
-
-    whole: NDArray[np.int16]
-    margin: int
-
-    @classmethod
-    def of(cls, plane: Plane, form: VideoFormat, index: int, ctu: int) -> Self:
-        """The plane `index` of a picture of `form`; raises EncoderError unless it lies as it is known, margins made.
-
-        PelStorage::create of CommonLib/Buffer.cpp: rows hold whole CTUs and both margins, made long for alignment.
-        """
-        height, width = form.plane_shapes[index]
-        shift = 1 if index else 0
-        margin = (ctu + _MARGIN) >> shift
-        row = (-(-form.width // ctu) * ctu >> shift) + 2 * margin
-        stride = -(-row // _ALIGNMENT) * _ALIGNMENT
-        told = (plane.height, plane.width, plane.stride)
-        if told != (height, width, stride):
-            raise EncoderError(
-                f"libvvenc handed out {'YUV'[index]} as {told} rows, columns and stride, not "
-                f"{(height, width, stride)}: its references do not lie as those of the version that is known"
+        limit = 1 << self.format.bit_depth
+        if any(int(plane.min()) < 0 or int(plane.max()) >= limit for plane in filtered.planes):
+            raise FormatError(
+                f"the filter returns samples for picture {number} that do not fit in {filtered.bit_depth} bit"
             )
-        first = ctypes.addressof(plane.ptr.contents) - 2 * margin * (stride + 1)
-        count = (height + 2 * margin - 1) * stride + width + 2 * margin
-        flat = np.ctypeslib.as_array((ctypes.c_int16 * count).from_address(first))
-        whole = np.lib.stride_tricks.as_strided(flat, (height + 2 * margin, width + 2 * margin), (2 * stride, 2))
-        made = cls(whole, margin)
-        if not np.array_equal(whole, np.pad(made.samples, margin, mode="edge")):
-            raise EncoderError(f"libvvenc did not extend {'YUV'[index]} by {margin} samples, as the known version does")
-        return made
-
-    @property
-    def samples(self) -> NDArray[np.int16]:
-        """The picture's own samples (h, w)."""
-        return self.whole[self.margin : -self.margin, self.margin : -self.margin]
-
-    def replace(self, samples: NDArray[Any]) -> None:
-        """Put others (h, w) in their place, and what they extend to in that of the margins."""
-        self.whole[...] = np.pad(samples, self.margin, mode="edge")
-
-
-def _samples(plane: Plane) -> NDArray[np.int16]:
-    """The samples (h, w) of a plane that goes into the library, in place."""
-    # The last row may end where the memory does, so it counts no further than its width.
-    flat = np.ctypeslib.as_array(plane.ptr, ((plane.height - 1) * plane.stride + plane.width,))
-    return np.lib.stride_tricks.as_strided(flat, (plane.height, plane.width), (2 * plane.stride, 2))
 
 
 def _write(unit: AccessUnit, file: BinaryIO) -> None:
@@ -322,13 +318,73 @@ def _write(unit: AccessUnit, file: BinaryIO) -> None:
         file.write(ctypes.string_at(unit.payload, unit.payload_used))
 
 
-@functools.cache
-def _vsnprintf() -> Any:
-    return ctypes.CDLL(None).vsnprintf
+# --- emulation without the shared library ----------------------------------------------------------------------------
 
 
-def _formatted(text: bytes, arguments: Any) -> str:
-    """A message of C: its format and a va_list, which on every ABI of 64 bits is handed over as a pointer."""
-    buffer = ctypes.create_string_buffer(4096)
-    _vsnprintf()(buffer, ctypes.c_size_t(len(buffer)), text, ctypes.c_void_p(arguments))
-    return buffer.value.decode(errors="replace")
+def code_closed_loop(
+    originals: Iterable[Picture], video_format: VideoFormat, settings: CodecSettings, filter_: LoopFilter
+) -> tuple[tuple[CodedPicture, ...], float]:
+    """Code pictures with a filter in an emulated loop: each is predicted from the filtered preceding picture.
+
+    Every picture is coded as the second of a stream of two. The first one is the filtered preceding picture, coded
+    near-lossless as the reference. So motion search, decisions and bits depend on filtered references, and errors of
+    the filter propagate as in a real loop.
+
+    It differs from a real loop: there is one reference picture and no QP hierarchy; the reference differs from the
+    filtered picture by the near-lossless coding error, which is returned; and motion vectors, ALF coefficients and
+    other states of earlier pictures cannot be reused.
+
+    Args:
+        originals: Original pictures.
+        video_format: Format of the originals.
+        settings: Settings of the encode. Every slice has its QP, and the first picture is intra.
+        filter_: Filter, called as by `code_in_loop`.
+
+    Returns:
+        The log entry of every picture, which describes the picture before the filter, with its position as POC, and
+        the lowest PSNR of Y in dB between a coded reference and the filtered picture.
+
+    Raises:
+        EncoderError: The encoder uses other slice types or QPs, or its log does not confirm the samples.
+    """
+    loop_format = coded_format(video_format, settings)
+    pictures: list[CodedPicture] = []
+    reference: Picture | None = None
+    lowest_psnr = math.inf
+    for number, original in enumerate(originals):
+        source = convert(original, loop_format.bit_depth)
+        coded, decoded, reference_psnr = _code_after(source, reference, loop_format, settings)
+        pictures.append(replace(coded, poc=number))
+        lowest_psnr = min(lowest_psnr, reference_psnr)
+        reference = filter_(pictures[-1], decoded)
+    return tuple(pictures), lowest_psnr
+
+
+def _code_after(
+    source: Picture, reference: Picture | None, video_format: VideoFormat, settings: CodecSettings
+) -> tuple[CodedPicture, Picture, float]:
+    """Code `source` after `reference` or as intra; return log entry, decoded picture and PSNR of the reference."""
+    ffmpeg, qp = ffmpeg_path(), settings.qp
+    with tempfile.TemporaryDirectory(prefix="codecnn-loop-") as name:
+        path, stream, output = (Path(name) / file for file in ("source.yuv", "stream.266", "decoded.yuv"))
+        with create_video(path, video_format) as writer:
+            for picture in (source,) if reference is None else (reference, source):
+                writer.write(picture)
+        # The encoder has one QP for a stream; its offset for intra pictures sets the QP of the reference.
+        first_qp = qp if reference is None else REFERENCE_QP
+        params = {} if reference is None else {"IntraQPOffset": str(first_qp - qp)} | ONE_B_PICTURE
+        configuration = "ai" if reference is None else "ldb"
+        pair_settings = replace(settings, configuration=configuration, params={**settings.params, **params})
+        argv = encode_argv(ffmpeg, f"file:{path}", video_format, pair_settings, f"file:{stream}")
+        pictures = parse_log(run(argv, what=f"coding a picture at QP {qp}", cwd=Path(name)).stdout)
+        slices = [(picture.slice_type, picture.qp) for picture in pictures]
+        if slices != [("I", first_qp), *([] if reference is None else [("B", qp)])]:
+            raise EncoderError(f"a picture at QP {qp} and its reference at QP {first_qp} were coded as slices {slices}")
+        decode_stream(ffmpeg, stream, output, video_format)
+        verify_decoded(f"picture at QP {qp}", path, video_format, output, video_format, pictures)
+        with open_raw(output, video_format) as video:
+            decoded = [
+                Picture(tuple(np.array(plane) for plane in picture.planes), video_format.bit_depth) for picture in video
+            ]
+    reference_psnr = math.inf if reference is None else psnr(reference.y, decoded[0].y, video_format.bit_depth)
+    return pictures[-1], decoded[-1], reference_psnr

@@ -1,8 +1,8 @@
-"""The `hevc` back end: libx265 and the HEVC decoder in the ffmpeg that imageio-ffmpeg brings.
+"""The `hevc` back end: libx265 and the HEVC decoder of the ffmpeg in imageio-ffmpeg.
 
-Constant QP here means that every slice, I, P and B alike, has the QP asked for, and that x265's own statistics say so.
-x265 ends at CTUs of 64 and at QP 51, splits by quadtree only, and knows no low-delay B pictures: `ldb` is coded with P
-pictures. Neither the bitstream nor the statistics depend on the number of threads.
+Constant QP means that every I, P and B slice has the QP of the settings, which x265's statistics must confirm. x265 has
+CTUs of at most 64, QPs up to 51, quadtree splits only, and no low-delay B pictures: `ldb` is coded with P pictures.
+Neither the bitstream nor the statistics depend on the number of threads.
 """
 
 import contextlib
@@ -13,12 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
-from codecnn.codec.blocks._x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
 from codecnn.codec.blocks.table import BlockTable
-from codecnn.codec.checks import prove_slice_qp, prove_x265_bits, prove_x265_psnr
-from codecnn.codec.decode import decode_stream
-from codecnn.codec.encoders.library import joined, library_identity, raw_input
-from codecnn.codec.encoders.limits import check_depth, check_even, check_hevc, check_params, check_preset
+from codecnn.codec.blocks.x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
+from codecnn.codec.checks import (
+    check_depth,
+    check_even,
+    check_hevc,
+    check_params,
+    check_preset,
+    verify_slice_qp,
+    verify_x265_bits,
+    verify_x265_psnr,
+)
+from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input
 from codecnn.errors import ConfigError, EncoderError, MissingFileError
 from codecnn.runs import write_text
 from codecnn.video import Video, VideoFormat, ffmpeg_path, open_raw, require_encoder, run
@@ -28,10 +35,10 @@ PRESETS = tuple(_PRESETS.split())
 
 CONSTANT_QP = dict.fromkeys(("ipratio", "pbratio"), "1")
 CONSTANT_QP |= dict.fromkeys(("aq-mode", "cutree", "scenecut", "psy-rd", "psy-rdoq"), "0")
-"""No QP offset by slice type, no adaptation by block, no I picture out of turn, no perceptual bias of the decisions."""
+"""Parameters that switch off QP offsets by slice type, QP adaptation, scene cuts and psycho-visual decisions."""
 
 REPRODUCIBLE = {"frame-threads": "1", "wpp": "0", "lookahead-slices": "0", "info": "0"}
-"""Whatever would let the number of threads or the processor's name reach the bitstream."""
+"""Parameters that keep the bitstream independent of the number of threads and of the processor."""
 
 CONFIGURATION_PARAMS = {
     "ai": {"keyint": "1"},
@@ -46,9 +53,18 @@ _THREAD_PARAM = "pools"
 
 
 def x265_params(settings: CodecSettings, analysis: str, statistics: str) -> dict[str, str]:
-    """x265's own parameters for `settings`; `analysis` and `statistics` are the files it writes beside the bitstream.
+    """Return the parameters of x265 for `settings`; a pure function.
 
-    Raises ConfigError for what HEVC or x265 does not have.
+    Args:
+        settings: Settings of the encode.
+        analysis: Analysis file to write.
+        statistics: CSV file of statistics to write.
+
+    Returns:
+        Values by x265's own names.
+
+    Raises:
+        ConfigError: HEVC or x265 does not have these settings.
     """
     check_preset("libx265", settings.preset, PRESETS)
     check_hevc(settings)
@@ -72,27 +88,46 @@ def hevc_encode_argv(
     analysis: str,
     statistics: str,
 ) -> list[str]:
-    """The command that codes the raw YUV file `source` into `output`; a pure function of its arguments.
+    """Return the ffmpeg command that codes a raw YUV file; a pure function.
 
-    Raises ConfigError for settings that HEVC does not have, FormatError for an odd picture size.
+    Args:
+        ffmpeg: The ffmpeg program.
+        source: Raw YUV file.
+        source_format: Format of the source.
+        settings: Settings of the encode.
+        output: Bitstream to write.
+        analysis: Analysis file to write.
+        statistics: CSV file of statistics to write.
+
+    Raises:
+        ConfigError: HEVC or x265 does not have these settings.
+        FormatError: Width or height is odd.
     """
     check_even("libx265", source_format)
     check_depth(source_format, settings)
     argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
     argv += ["-fps_mode", "passthrough"]
     if source_format.chroma == "400" and source_format.bit_depth == 8 and settings.internal_bit_depth == 10:
-        # ffmpeg widens grey by repeating the upper bits; without those it is the plain shift of every other format.
+        # ffmpeg converts grey to 10 bit by repeating the upper bits; the mask leaves a shift, as in all other formats.
         argv += ["-vf", "format=gray10le,lut=y=bitand(val\\,1020)"]
     argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libx265"]
-    argv += ["-preset", settings.preset, "-x265-params", joined(x265_params(settings, analysis, statistics))]
+    argv += ["-preset", settings.preset, "-x265-params", join_params(x265_params(settings, analysis, statistics))]
     return [*argv, "-f", "hevc", output]
 
 
 def parse_statistics(lines: Iterable[str], chroma: str) -> tuple[CodedPicture, ...]:
-    """The pictures of x265's CSV file (`csv-log-level` 2), in output order, `poc` counting them from 0.
+    """Parse the CSV statistics of x265 (`csv-log-level` 2).
 
-    `bits` are those of all NAL units of the picture but SEI, without start codes. PSNR has the peak 255·2^(b-8); 4:0:0
-    has none for U and V. Raises EncoderError when a line is not of this form or a QP is not one whole number.
+    Args:
+        lines: Lines of the file.
+        chroma: Chroma format of the pictures; 4:0:0 has no PSNR of U and V.
+
+    Returns:
+        The pictures in output order, `poc` counting from 0. `bits` are those of all NAL units of the picture except
+        SEI, without start codes. The peak of the PSNR is 255 * 2^(bit_depth - 8).
+
+    Raises:
+        EncoderError: A line does not have this form, or a QP is not an integer.
     """
     reader = csv.reader(lines, skipinitialspace=True)
     names = [name.strip() for name in next(reader, [])]
@@ -104,7 +139,7 @@ def parse_statistics(lines: Iterable[str], chroma: str) -> tuple[CodedPicture, .
             picture = CodedPicture(
                 poc=int(row["POC"]),
                 slice_type=row["Type"][0].upper(),
-                qp=_whole(row["QP"]),
+                qp=_integer_qp(row["QP"]),
                 bits=int(row["Bits"]),
                 psnr_y=psnr["Y"],
                 psnr_u=psnr.get("U"),
@@ -112,9 +147,9 @@ def parse_statistics(lines: Iterable[str], chroma: str) -> tuple[CodedPicture, .
             )
         except (KeyError, ValueError, IndexError) as error:
             raise EncoderError(
-                f"x265's statistics do not tell whole QP, bits and PSNR: {error} in {cells[:9]}"
+                f"x265's statistics do not contain an integer QP, bits and PSNR: {error} in {cells[:9]}"
             ) from error
-        # POC starts again at every IDR picture, which all pictures before it precede in output order.
+        # POC restarts at every IDR picture, which follows all earlier pictures in output order.
         if picture.poc == 0 or not periods:
             periods.append([])
         periods[-1].append(picture)
@@ -122,8 +157,8 @@ def parse_statistics(lines: Iterable[str], chroma: str) -> tuple[CodedPicture, .
     return tuple(replace(picture, poc=poc) for poc, picture in enumerate(ordered))
 
 
-def _whole(text: str) -> int:
-    """The mean QP of a picture's blocks, which is the slice QP only if it is a whole number."""
+def _integer_qp(text: str) -> int:
+    """Return the mean QP of a picture's blocks; it is the slice QP only if it is an integer, else ValueError."""
     value = float(text)
     if value != int(value):
         raise ValueError(text)
@@ -131,7 +166,7 @@ def _whole(text: str) -> int:
 
 
 def has_qp_offsets(settings: CodecSettings) -> bool:
-    """Whether the user's parameters put P and B slices above the QP."""
+    """Return whether the user's parameters give P and B slices higher QPs."""
     return not {"ipratio", "pbratio"}.isdisjoint(settings.params)
 
 
@@ -139,7 +174,7 @@ def has_qp_offsets(settings: CodecSettings) -> bool:
 def _uncropped(
     ffmpeg: str, bitstream: Path, decoded: Path, output_format: VideoFormat, size: tuple[int, int]
 ) -> Iterator[Video]:
-    """The decoded pictures in the size they are coded in, padded to whole CUs; mostly that is `decoded` itself."""
+    """Open the decoded pictures of the coded size, padded to whole CUs; that is `decoded` if nothing is cropped."""
     if size == (output_format.width, output_format.height):
         with open_raw(decoded, output_format) as video:
             yield video
@@ -155,9 +190,9 @@ def _uncropped(
 
 
 def log_text(encoder: str, preset: str, params: Mapping[str, str], pictures: Sequence[CodedPicture]) -> str:
-    """What log.txt holds: encoder, parameters, and x265's statement of each picture, so equal for equal runs."""
-    shown = {key: value for key, value in params.items() if key != _THREAD_PARAM}
-    lines = [f"encoder: {encoder}", f"preset: {preset}", f"x265-params: {joined(shown)}"]
+    """Return the content of log.txt, which is the same in every run: encoder, parameters and x265's statistics."""
+    portable = {key: value for key, value in params.items() if key != _THREAD_PARAM}
+    lines = [f"encoder: {encoder}", f"preset: {preset}", f"x265-params: {join_params(portable)}"]
     lines.append("POC type QP bits PSNR_Y PSNR_U PSNR_V")
     for picture in pictures:
         psnr = [f"{value:.3f}" for value in (picture.psnr_y, picture.psnr_u, picture.psnr_v) if value is not None]
@@ -166,27 +201,37 @@ def log_text(encoder: str, preset: str, params: Mapping[str, str], pictures: Seq
 
 
 def _refuse_ignored_params(stderr: str) -> None:
-    """ffmpeg passes over parameters that x265 does not know with a warning; here that is an error."""
+    """Raise ConfigError for a parameter that x265 does not know; ffmpeg ignores it with a warning."""
     ignored = re.search(r"(?:Unknown option|Invalid value for)[: ]+(\S+?)(?:: (\S+?))?\.?$", stderr, re.MULTILINE)
     if ignored:
         raise ConfigError(f"libx265 does not take the parameter {ignored[1]}{f'={ignored[2]}' if ignored[2] else ''}")
 
 
 class HevcCodec:
-    """HEVC by libx265; see `codecnn.codec.base.Codec` for the contract."""
+    """HEVC coded by libx265; see `codecnn.codec.Codec` for the contract."""
 
     name = "hevc"
 
     def identity(self) -> str:
-        """For example "libx265 4.3+49-020d7054, ffmpeg n9.0.2-17-g2a571b6068-20260930"."""
+        """Return encoder and decoder, for example "libx265 4.3+49-020d7054, ffmpeg n9.0.2-17-g2a571b6068-20260930"."""
         return library_identity(ffmpeg_path(), "libx265", "yuv420p", r"HEVC encoder version (\S+)")
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
-        """Code `source` into `folder`: bitstream.265, decoded.yuv, log.txt, analysis.dat (the block statistics).
+        """Code a raw YUV file into bitstream.265, decoded.yuv, log.txt and analysis.dat (the block statistics).
 
-        With `settings.unfiltered` also unfiltered.yuv, the same bitstream decoded without deblocking and SAO.
-        Raises ConfigError or FormatError for what cannot be coded, and EncoderError when x265's statistics do not show
-        the QP asked for, the bits of the bitstream, or the PSNR of the decoded pictures to their three decimals.
+        With `settings.unfiltered` the bitstream is also decoded without deblocking and SAO, into unfiltered.yuv.
+
+        Args:
+            source: Raw YUV file.
+            source_format: Format of the source.
+            settings: Settings of the encode.
+            folder: Output folder.
+
+        Raises:
+            ConfigError: HEVC or x265 does not have these settings.
+            FormatError: x265 does not code this size.
+            EncoderError: The encoder fails; a slice QP is not that of the settings; the bits do not add up to the
+                bitstream; or the PSNR differs from the statistics.
         """
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libx265")
@@ -198,29 +243,29 @@ class HevcCodec:
         argv = hevc_encode_argv(ffmpeg, f"file:{source.resolve()}", source_format, settings, *outputs)
         folder.mkdir(parents=True, exist_ok=True)
         with open_raw(source, source_format) as originals:
-            # x265 appends to statistics that are already there.
+            # x265 appends to an existing file.
             statistics.unlink(missing_ok=True)
             try:
                 done = run(argv, what=f"coding {name}", cwd=folder)
                 _refuse_ignored_params(done.stderr)
                 if not statistics.is_file():
-                    raise EncoderError(f"coding {name} left no statistics: x265 did not come to its end")
+                    raise EncoderError(f"coding {name} wrote no statistics: x265 did not finish")
                 with statistics.open(newline="") as lines:
                     stated = parse_statistics(lines, source_format.chroma)
             finally:
                 statistics.unlink(missing_ok=True)
-            prove_slice_qp(stated, settings, name, hierarchy=has_qp_offsets(settings))
-            prove_x265_bits(bitstream.read_bytes(), stated, name)
+            verify_slice_qp(stated, settings, name, hierarchy=has_qp_offsets(settings))
+            verify_x265_bits(bitstream.read_bytes(), stated, name)
             clear_stale_entries(analysis)
             decode_stream(ffmpeg, bitstream, decoded, output_format)
             with (
                 open_raw(decoded, output_format) as pictures,
                 _uncropped(ffmpeg, bitstream, decoded, output_format, coded_size(analysis)) as padded,
             ):
-                proven = prove_x265_psnr(originals, pictures, padded, stated, name)
+                verified = verify_x265_psnr(originals, pictures, padded, stated, name)
         unfiltered = None
         if settings.unfiltered:
-            # All intra predicts from unfiltered samples of the same picture, so nothing drifts.
+            # All intra predicts from unfiltered samples of the same picture, so this does not drift.
             unfiltered = folder / "unfiltered.yuv"
             decode_stream(ffmpeg, bitstream, unfiltered, output_format, loop_filters=False)
         params = x265_params(settings, analysis.name, statistics.name)
@@ -229,7 +274,7 @@ class HevcCodec:
             bitstream=bitstream,
             decoded=decoded,
             format=output_format,
-            pictures=proven,
+            pictures=verified,
             argv=tuple(hevc_encode_argv("ffmpeg", source.name, source_format, settings, *outputs)),
             encoder=self.identity(),
             log=log,
@@ -240,10 +285,12 @@ class HevcCodec:
 
 
 def x265_tables(sequence: CodedSequence) -> BlockTable:
-    """Every CU of a sequence that `HevcCodec` coded, its `qp` the slice QP that the log states.
+    """Read the CUs of a sequence that `HevcCodec` coded; their `qp` is the slice QP.
 
-    Raises MissingFileError without block statistics, FormatError when they are damaged.
+    Raises:
+        MissingFileError: The sequence has no block statistics.
+        FormatError: The block statistics are damaged.
     """
     if sequence.block_statistics is None:
-        raise MissingFileError(f"{sequence.bitstream} has no block statistics beside it")
+        raise MissingFileError(f"there are no block statistics for {sequence.bitstream}")
     return read_x265_analysis(sequence.block_statistics, {picture.poc: picture.qp for picture in sequence.pictures})

@@ -1,8 +1,8 @@
-"""Read the analysis file of x265 (`analysis-save`, reuse level 10): the partition of every coded picture.
+"""Reader of x265's analysis file (`analysis-save`, reuse level 10): the coding tree of every coded picture.
 
 The layout is that of `Encoder::writeAnalysisFile` in x265's source/encoder/encoder.cpp (build 217): a header of 20
-int32, then one record a picture in coding order, little-endian without padding. Entries follow the z-order of each
-CTU, one a CU; an inter CU takes one entry a PU, of which only the first is written in full.
+int32, then one record per picture in coding order, little-endian without padding. Entries follow the z-order of each
+CTU, one per CU; an inter CU has one entry per PU, of which only the first is complete.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<20i")
 _RECORD = struct.Struct("<IIiiiqii")
 _REUSE_LEVEL = 10
 _MAX_SIDE = 16384
-"""Picture sides beyond this are taken for garbage; level 6.2 of HEVC ends at 8192x4320 (H.265 table A.8)."""
+"""Largest plausible width or height; level 6.2 of HEVC ends at 8192x4320 (H.265 table A.8)."""
 
 _MIN_PARTITION = 4
 _WEIGHT_BYTES = 16
@@ -33,13 +33,13 @@ _IDR, _I, _P = 1, 2, 3
 _LAST_TYPE = 5
 
 _LAST_INTRA_MODE = 34
-"""H.265 table 8-1."""
+"""Largest intra mode of HEVC (H.265 table 8-1)."""
 
 _MODE_INTRA = 2
-"""x265's predMode: bit 0 inter, bit 1 intra, bit 2 skip; 0 lies outside the picture."""
+"""predMode of an intra CU in x265: bit 0 inter, bit 1 intra, bit 2 skip; 0 is outside the picture."""
 
 _PUS = np.array([1, 2, 2, 4, 2, 2, 2, 2])
-"""PUs of an inter CU by partSize: 2Nx2N, 2NxN, Nx2N, NxN, 2NxnU, 2NxnD, nLx2N, nRx2N (H.265 table 7-10)."""
+"""Number of PUs of an inter CU by partSize: 2Nx2N, 2NxN, Nx2N, NxN, 2NxnU, 2NxnD, nLx2N, nRx2N (H.265 table 7-10)."""
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -64,13 +64,13 @@ class _Header:
 
     @property
     def partitions(self) -> int:
-        """4x4 partitions of a CTU."""
+        """Number of 4x4 partitions of a CTU."""
         return (self.ctu_size // _MIN_PARTITION) ** 2
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """The entries of one picture: depth, predMode and PUs each of shape (n,), luma modes a 4x4 partition or None."""
+    """Entries of one picture: depth, predMode and partSize, shape (n,); luma modes per 4x4 partition, or None."""
 
     depth: Bytes
     pred_mode: Bytes
@@ -81,12 +81,18 @@ class _Entries:
 def read_x265_analysis(path: Path | str, slice_qp: Mapping[int, int] | None = None) -> BlockTable:
     """Read every luma CU of an x265 analysis file, pictures in coding order and CUs in z-order.
 
-    `poc` is the position in output order, `qt_depth` is `depth` and `mt_depth` is 0 (HEVC splits by quadtree only),
-    `pred_mode` is 0 for inter, merge and skip and 1 for intra; `intra_mode` is HEVC's 0 to 34, for an NxN CU that of
-    its first quarter. `qp` comes from `slice_qp` (POC to slice QP), else -1; it stays -1 when the file was written
-    with cutree, where QP differs from CU to CU. CUs that begin outside the picture are left out.
+    In the table, `poc` is the position in output order, `qt_depth` equals `depth`, and `mt_depth` is 0, because HEVC
+    splits by quadtree only. `pred_mode` is 0 for inter, merge and skip, and 1 for intra. `intra_mode` is HEVC's 0 to
+    34, for an NxN CU that of its first quarter. `qp` is -1 if `slice_qp` is omitted, or if the file was written with
+    cutree, which changes the QP per CU. CUs that begin outside the picture are left out.
 
-    Raises MissingFileError, or FormatError when the file is truncated, of another reuse level or not of this layout.
+    Args:
+        path: The analysis file.
+        slice_qp: Slice QP by POC.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The file is truncated, has another reuse level, or has another layout.
     """
     pictures: list[dict[str, Ints]] = []
     with _open(Path(path)) as file:
@@ -100,9 +106,10 @@ def read_x265_analysis(path: Path | str, slice_qp: Mapping[int, int] | None = No
 
 
 def clear_stale_entries(path: Path | str) -> None:
-    """Zero the bytes that x265 leaves unwritten in an analysis file, so that equal runs of it give equal files.
+    """Zero the bytes of an analysis file that x265 does not initialise, so that equal runs give equal files.
 
-    They are the depth, mode and part size of the second and further PUs of a CU. Raises as `read_x265_analysis` does.
+    These are the depth, mode and part size of the second and further PUs of a CU. Raises the errors of
+    `read_x265_analysis`.
     """
     path = Path(path)
     with _open(path) as file:
@@ -120,9 +127,9 @@ def clear_stale_entries(path: Path | str) -> None:
 
 
 def coded_size(path: Path | str) -> tuple[int, int]:
-    """Width and height that the pictures of an x265 analysis file are coded in: padded to whole minimum CUs.
+    """Return the coded width and height of the pictures of an analysis file: padded to whole minimum CUs.
 
-    Raises as `read_x265_analysis` does.
+    Raises the errors of `read_x265_analysis`.
     """
     with _open(Path(path)) as file:
         header = _read_header(file)
@@ -132,7 +139,7 @@ def coded_size(path: Path | str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """The file open for reading; a FormatError raised while it is read gets the file's name."""
+    """Open the file for reading; a FormatError that is raised while it is read gets the file's name."""
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
     try:
@@ -149,16 +156,16 @@ def _read_header(file: BinaryIO) -> _Header:
     values = _HEADER.unpack(data)
     min_cu_size, distortion, level, cu_tree, width, height, ctu_size = (values[i] for i in (9, 13, 15, 16, 17, 18, 19))
     if not (0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE):
-        raise FormatError(f"it names a picture size of {width}x{height}")
+        raise FormatError(f"its header has a picture size of {width}x{height}")
     if ctu_size not in (16, 32, 64) or min_cu_size not in (8, 16, 32, 64) or min_cu_size > ctu_size:
-        raise FormatError(f"it names CTUs of {ctu_size} with CUs from {min_cu_size}")
+        raise FormatError(f"its header has CTUs of {ctu_size} with CUs from {min_cu_size}")
     if level != _REUSE_LEVEL:
-        raise FormatError(f"it names reuse level {level}")
+        raise FormatError(f"its header has reuse level {level}")
     return _Header(width, height, ctu_size, min_cu_size, cu_tree != 0, distortion == 1)
 
 
 def _pictures(data: bytes | bytearray, header: _Header) -> Iterator[tuple[int, _Entries]]:
-    """POC and entries of each picture, the entries of P and B pictures as views into `data`."""
+    """Yield POC and entries of each picture; the entries of P and B pictures are views into `data`."""
     samples, offset, seen = np.frombuffer(data, np.uint8), 0, set()
     while offset < len(data):
         at = f"the record at byte {_HEADER.size + offset}"
@@ -166,7 +173,7 @@ def _pictures(data: bytes | bytearray, header: _Header) -> Iterator[tuple[int, _
             raise FormatError(f"it ends inside {at}")
         size, count, poc, slice_type, _, _, ctus, partitions = _RECORD.unpack_from(data, offset)
         if size < _RECORD.size or offset + size > len(data):
-            raise FormatError(f"{at} claims {size} bytes of {len(data) - offset}")
+            raise FormatError(f"{at} states {size} bytes, and {len(data) - offset} are left")
         if (ctus, partitions) != (header.ctus, header.partitions) or not _IDR <= slice_type <= _LAST_TYPE:
             raise FormatError(f"{at} has {ctus} CTUs of type {slice_type}")
         if poc < 0 or poc in seen:
@@ -179,11 +186,11 @@ def _pictures(data: bytes | bytearray, header: _Header) -> Iterator[tuple[int, _
             yield poc, _inter_entries(body, count, 1 if slice_type == _P else 2, header, poc)
         offset += size
     if not seen:
-        raise FormatError("it holds no picture")
+        raise FormatError("it contains no picture")
 
 
 def _intra_entries(body: Bytes, entries: int, header: _Header, poc: int) -> _Entries:
-    """An I picture: depth, chroma mode, part size, [QP offset] by entry, luma modes by partition."""
+    """Read an I picture: depth, chroma mode, part size, [QP offset] per entry, luma modes per partition."""
     modes = header.ctus * header.partitions
     start = _DISTORTION_BYTES * header.ctus * header.ctu_distortion
     if len(body) != start + entries * (3 + header.cu_tree) + modes:
@@ -197,10 +204,10 @@ def _intra_entries(body: Bytes, entries: int, header: _Header, poc: int) -> _Ent
 
 
 def _inter_entries(body: Bytes, entries: int, directions: int, header: _Header, poc: int) -> _Entries:
-    """A P or B picture: weights, then by entry depth, mode, [QP offset], part size, merge flag, direction, vectors.
+    """Read a P or B picture: weights, then depth, mode, [QP offset], part size, merge flag, direction, vectors.
 
-    The number of weighted planes (1 or 3) and whether intra modes follow are not in the file; the record's size is
-    right for one combination only.
+    The file does not contain the number of weighted planes (1 or 3), nor whether intra modes follow; the size of the
+    record fits one combination only.
     """
     modes = header.ctus * header.partitions
     start = _DISTORTION_BYTES * header.ctus * header.ctu_distortion
@@ -221,7 +228,7 @@ def _inter_entries(body: Bytes, entries: int, directions: int, header: _Header, 
 
 
 def _picture_columns(entries: _Entries, header: _Header, poc: int) -> dict[str, Ints]:
-    """Turn the entries of a picture into columns, CUs that begin outside it left out."""
+    """Convert the entries of a picture to columns, without CUs that begin outside the picture."""
     first = _first_entries(entries, poc)
     depth = entries.depth[first].astype(np.int64)
     deepest = (header.ctu_size // header.min_cu_size).bit_length() - 1
@@ -257,7 +264,7 @@ def _picture_columns(entries: _Entries, header: _Header, poc: int) -> dict[str, 
 
 
 def _first_entries(entries: _Entries, poc: int) -> Ints:
-    """Numbers of the entries that begin a CU: those of the further PUs of a CU hold stale bytes."""
+    """Return the indices of the entries that begin a CU; the entries of its further PUs contain stale bytes."""
     pus = np.where(entries.pred_mode == _MODE_INTRA, 1, _PUS[np.minimum(entries.part_size, len(_PUS) - 1)])
     if np.all(pus == 1):
         return np.arange(len(pus))
@@ -271,5 +278,5 @@ def _first_entries(entries: _Entries, poc: int) -> Ints:
 
 
 def _even_bits(z: Ints) -> Ints:
-    """Bits 0, 2, 4 and 6 of a z-order number pushed together (a CTU has at most 256 partitions)."""
+    """Extract bits 0, 2, 4 and 6 of a z-order index as one number (a CTU has at most 256 partitions)."""
     return (z & 1) | (z >> 1 & 2) | (z >> 2 & 4) | (z >> 3 & 8)

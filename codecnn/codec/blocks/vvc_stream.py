@@ -1,0 +1,269 @@
+"""VVC bitstreams as tables: headers of the pictures, CUs with their modes and QPs, and transform blocks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from codecnn.codec.base import CodedSequence
+from codecnn.codec.blocks.table import ALL_COLUMNS, BlockTable
+from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.vvc import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
+
+VVC_SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
+"""File suffixes of VVC elementary streams."""
+
+SUFFIXES = VVC_SUFFIXES  # alias, remove
+
+READER_VERSION = 1
+"""Version of the VVC reader in cache keys; increase it with every change that alters the table of a stream."""
+
+READER = READER_VERSION  # alias, remove
+
+COMPONENTS = ("Y", "Cb", "Cr")
+
+_GENERALITY = {"I": 0, "P": 1, "B": 2}
+
+Rows = npt.NDArray[np.int32]
+"""Rows of one picture, shape (n, columns)."""
+
+
+@dataclass(frozen=True)
+class StreamPicture:
+    """One picture of a VVC or HEVC bitstream.
+
+    Attributes:
+        position: Position in output order; None for a picture that is not output.
+        poc: Picture order count within its coded video sequence.
+        temporal_id: Temporal sub-layer.
+        slice_type: Most general type of its slices: "I", "P" or "B".
+        slice_qps: QP of every slice.
+    """
+
+    position: int | None
+    poc: int
+    temporal_id: int
+    slice_type: str
+    slice_qps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """Headers of a VVC or HEVC bitstream; the geometry is that of the first picture.
+
+    Attributes:
+        width: Width in luma samples, cropped to the conformance window.
+        height: Height in luma samples, cropped to the conformance window.
+        chroma: Chroma format: "400", "420", "422" or "444".
+        bit_depth: Bit depth of luma.
+        ctu_size: CTU size in luma samples.
+        pictures: All pictures in decoding order.
+    """
+
+    width: int
+    height: int
+    chroma: str
+    bit_depth: int
+    ctu_size: int
+    pictures: tuple[StreamPicture, ...]
+
+
+def stream_info(path: Path | str) -> StreamInfo:
+    """Read the headers of a VVC byte stream (H.266 Annex B); slice data is not parsed.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
+    """
+    path = Path(path)
+    pictures = _read(path, str(path))
+    sps, pps = pictures[0].sps, pictures[0].pps
+    window = pps.conformance_window
+    return StreamInfo(
+        width=pps.pps_pic_width_in_luma_samples - ((window.left + window.right) << sps.log2_sub_width_c),
+        height=pps.pps_pic_height_in_luma_samples - ((window.top + window.bottom) << sps.log2_sub_height_c),
+        chroma=CHROMA_FORMATS[sps.sps_chroma_format_idc],
+        bit_depth=sps.bit_depth,
+        ctu_size=1 << sps.ctb_log2_size_y,
+        pictures=_stream_pictures(pictures, str(path)),
+    )
+
+
+def stream_table(path: Path | str) -> BlockTable:
+    """Read every CU of a VVC byte stream (H.266 Annex B) in decoding order.
+
+    The table equals the block statistics that VTM traces. `poc` is the position in output order; pictures that are not
+    output are left out. Rows of a separate chroma tree have no modes, and the QP of the luma CU at their centre.
+    `intra_mode` is the MIP index for a MIP CU. CUs end at the border of the coded picture, which is padded to whole
+    8x8 blocks. The first call on a machine compiles for about a minute.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
+    """
+    path = Path(path)
+    return _table(_read(path, str(path)), str(path))
+
+
+def coded_table(sequence: CodedSequence) -> BlockTable:
+    """Read the CUs of a coded sequence from its VVC bitstream, and check the bitstream against the encoder's log.
+
+    Error messages name the bitstream without its folder.
+
+    Raises:
+        MissingFileError: The sequence has no bitstream.
+        EncoderError: Output order, slice type or slice QP of a picture differs from the log.
+        FormatError: The stream is damaged.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
+    """
+    if sequence.bitstream is None:
+        raise MissingFileError(f"there is no bitstream for {sequence.decoded}")
+    name = sequence.bitstream.name
+    pictures = _read(sequence.bitstream, name)
+    listed = _stream_pictures(pictures, name)
+    parsed = sorted((p.position, p.slice_type, p.slice_qps) for p in listed if p.position is not None)
+    logged = [(picture.poc, picture.slice_type, picture.qp) for picture in sequence.pictures]
+    for in_stream, in_log in zip_longest(parsed, logged):
+        if in_stream is None or in_log is None or in_stream[:2] != in_log[:2] or set(in_stream[2]) != {in_log[2]}:
+            raise EncoderError(
+                f"{name} holds the picture (position, type, QPs) {in_stream}, the encoder's log {in_log}"
+            )
+    return _table(pictures, name)
+
+
+def stream_transform_blocks(path: Path | str) -> pa.Table:
+    """Read every transform block of a VVC byte stream (H.266 Annex B) in decoding order.
+
+    CUs without a transform tree (skipped and palette CUs) have no row.
+
+    Returns:
+        An Arrow table with one row per block. All columns are int32 except `component`:
+
+        - poc: position in output order; pictures that are not output are left out
+        - component: "Y", "Cb" or "Cr"
+        - x, y, w, h: in luma samples, also for chroma
+        - cbf: 1 if the block is coded
+        - ts: 1 if it has no transform (transform skip, including BDPCM)
+        - mts: mts_idx of the CU; 0 for chroma
+        - tr_hor, tr_ver: 0 DCT-II (also without a transform), 1 DST-VII, 2 DCT-VIII
+        - lfnst: lfnst_idx if it applies to this block
+        - bdpcm: 0 none, 1 horizontal, 2 vertical
+        - joint_cbcr: 0, or non-zero if one residual codes both chroma components: 1 coded as Cr, 2 or 3 coded as Cb
+        - nonzero: number of non-zero levels
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
+    """
+    # Imported here because numba takes half a second to import and headers do not need it.
+    from codecnn.vvc import BLOCK_COLUMNS, transform_blocks
+
+    path = Path(path)
+    rows, poc = _output_rows(_read(path, str(path)), str(path), transform_blocks, len(BLOCK_COLUMNS))
+    columns = {"poc": pa.array(poc), "component": pa.array(np.array(COMPONENTS, dtype=object)[rows[:, 0]], pa.string())}
+    return pa.table(columns | {name: pa.array(rows[:, 1 + i]) for i, name in enumerate(BLOCK_COLUMNS[1:])})
+
+
+def read_output_pictures(path: Path | str) -> list[Picture]:
+    """Read the pictures that a VVC byte stream outputs, in output order, as `codecnn.vvc` parses their headers.
+
+    Slice data is not parsed. Raises the errors of `stream_info`.
+    """
+    pictures = _read(Path(path), str(path))
+    by_position = dict(zip(_positions(pictures, str(path)), pictures, strict=True))
+    return [by_position[position] for position in sorted(key for key in by_position if key is not None)]
+
+
+def stream_units(path: Path) -> list[Rows]:
+    """Read the coding units of every picture in decoding order, shape (n, columns) with `codecnn.vvc.CU_COLUMNS`.
+
+    Raises the errors of `stream_table`.
+    """
+    from codecnn.vvc import coding_units
+
+    return read_rows(coding_units, _read(path, str(path)), str(path))
+
+
+def table_of_units(units: Rows, poc: npt.NDArray[np.int32]) -> BlockTable:
+    """Convert coding units to a table.
+
+    Args:
+        units: Coding units as `codecnn.vvc.parsed_units` reads them, shape (n, columns).
+        poc: POC of every unit, shape (n,).
+    """
+    columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
+    columns["depth"] = columns["qt_depth"] + columns["mt_depth"]
+    return BlockTable(**{name: columns[name] for name in ALL_COLUMNS})
+
+
+def read_rows(read: Callable[[Picture], Rows], pictures: Sequence[Picture], name: str) -> list[Rows]:
+    """Apply `read` to every picture; its errors get the name of the stream and the POC."""
+    rows = []
+    for picture in pictures:
+        try:
+            rows.append(read(picture))
+        except FormatError as error:
+            raise type(error)(f"{name}, POC {picture.poc}: {error}") from None
+    return rows
+
+
+def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
+    from codecnn.vvc import coding_units
+
+    return table_of_units(*_output_rows(pictures, name, coding_units, len(CU_COLUMNS)))
+
+
+def _output_rows(
+    pictures: Sequence[Picture], name: str, read: Callable[[Picture], Rows], columns: int
+) -> tuple[Rows, npt.NDArray[np.int32]]:
+    """Return the rows of all pictures that are output, and the position in output order of each row."""
+    rows, positions = [np.zeros((0, columns), np.int32)], [np.zeros(0, np.int32)]
+    for part, position in zip(read_rows(read, pictures, name), _positions(pictures, name), strict=True):
+        if position is not None:
+            rows.append(part)
+            positions.append(np.full(len(part), position, np.int32))
+    return np.concatenate(rows), np.concatenate(positions)
+
+
+def _read(path: Path, name: str) -> list[Picture]:
+    if not path.is_file():
+        raise MissingFileError(f"{name} does not exist")
+    try:
+        return list(read_pictures(path.read_bytes()))
+    except FormatError as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _stream_pictures(pictures: Sequence[Picture], name: str) -> tuple[StreamPicture, ...]:
+    return tuple(
+        StreamPicture(
+            position=position,
+            poc=picture.poc,
+            temporal_id=picture.temporal_id,
+            slice_type=max((part.header.slice_type for part in picture.slices), key=_GENERALITY.__getitem__),
+            slice_qps=tuple(part.header.slice_qp_y for part in picture.slices),
+        )
+        for picture, position in zip(pictures, _positions(pictures, name), strict=True)
+    )
+
+
+def _positions(pictures: Sequence[Picture], name: str) -> list[int | None]:
+    """Return the position of each picture in output order, by sequence, then by POC; None if it is not output.
+
+    Output order is that of H.266 clause C.5.2.
+    """
+    keys = [(picture.cvs, picture.poc) for picture in pictures]
+    if len(set(keys)) < len(keys):
+        repeated = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise FormatError(f"{name}: two pictures have the POC {repeated[1]}")
+    output = sorted(key for key, picture in zip(keys, pictures, strict=True) if picture.output)
+    ranks = {key: position for position, key in enumerate(output)}
+    return [ranks.get(key) for key in keys]

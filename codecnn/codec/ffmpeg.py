@@ -1,0 +1,83 @@
+"""Common parts of all ffmpeg commands: reading raw YUV, parameters and identity of encoder libraries, decoding."""
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from codecnn.video import VideoFormat, ffmpeg_identity, require_encoder, run
+
+
+def raw_input(ffmpeg: str, source: str, source_format: VideoFormat, *log: str) -> list[str]:
+    """Return the beginning of an ffmpeg command that reads a raw YUV file; a pure function.
+
+    Args:
+        ffmpeg: The ffmpeg program.
+        source: Raw YUV file.
+        source_format: Format of the source.
+        *log: ffmpeg options that select its log output.
+    """
+    size = f"{source_format.width}x{source_format.height}"
+    argv = [ffmpeg, "-hide_banner", "-nostdin", "-y", *log, "-f", "rawvideo"]
+    argv += ["-pix_fmt", source_format.ffmpeg_pix_fmt, "-s", size, "-r", str(source_format.fps or 30), "-i", source]
+    return argv
+
+
+def join_params(params: Mapping[str, str]) -> str:
+    """Return encoder parameters in the form in which ffmpeg passes them on, e.g. "keyint=1:qp=32"."""
+    return ":".join(f"{key}={value}" for key, value in params.items())
+
+
+@functools.cache
+def library_identity(ffmpeg: str, library: str, pix_fmt: str, version: str) -> str:
+    """Return an encoder library and ffmpeg with their versions.
+
+    Args:
+        ffmpeg: The ffmpeg program.
+        library: Name of the encoder in ffmpeg, e.g. "libvvenc".
+        pix_fmt: A pixel format that the encoder accepts.
+        version: Regular expression for the line that the library prints at its start; group 1 is the version.
+
+    Raises:
+        ToolMissingError: This ffmpeg was built without the library.
+    """
+    require_encoder(ffmpeg, library)
+    argv = [ffmpeg, "-hide_banner", "-nostdin", "-loglevel", "verbose", "-f", "lavfi"]
+    argv += ["-i", "color=size=64x64:rate=1:duration=1", "-frames:v", "1", "-pix_fmt", pix_fmt]
+    done = run([*argv, "-c:v", library, "-f", "null", "-"], what=f"asking {library} for its version")
+    match = re.search(version, done.stderr)
+    return f"{library} {match[1] if match else 'of unknown version'}, {ffmpeg_identity(ffmpeg)}"
+
+
+def decode_stream(
+    ffmpeg: str,
+    bitstream: Path,
+    output: Path,
+    video_format: VideoFormat,
+    *,
+    loop_filters: bool = True,
+    crop: bool = True,
+) -> None:
+    """Decode a bitstream into a raw YUV file, every picture once.
+
+    Args:
+        ffmpeg: The ffmpeg program.
+        bitstream: VVC or HEVC elementary stream.
+        output: Raw YUV file to write.
+        video_format: Format of the output.
+        loop_filters: False skips the in-loop filters, which ffmpeg can do for HEVC but not for VVC.
+        crop: False writes pictures of the coded size, without cropping to the conformance window.
+
+    Raises:
+        EncoderError: ffmpeg fails, or the stream is damaged.
+    """
+    # Without these checks ffmpeg conceals damage silently. Pictures without in-loop filters do not match the hashes in
+    # the stream, so the checks are off then.
+    options = ["-err_detect", "crccheck+explode"] if loop_filters else ["-skip_loop_filter", "all"]
+    if not crop:
+        options += ["-flags2", "ignorecrop"]
+    # One thread, because units are coded in parallel.
+    argv = [ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "error", "-threads", "1", "-xerror", *options]
+    argv += ["-i", f"file:{bitstream.resolve()}", "-fps_mode", "passthrough", "-f", "rawvideo"]
+    argv += ["-pix_fmt", video_format.ffmpeg_pix_fmt, f"file:{output.resolve()}"]
+    run(argv, what=f"decoding {bitstream.name}")
