@@ -192,13 +192,13 @@ YUV = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 27}"
         (
             sequence(STREAM) + "configuration: ra\n",
             ConfigError,
-            "has I slices only, which the recipe's configuration ra",
+            "has I slices only, which contradicts the recipe's configuration ra",
         ),
         (sequence(STREAM, source="other_96x64_8bit.yuv"), ConfigError, "picture 0, differs from its original"),
         (sequence("clip_37.265", source="other_96x64_8bit.yuv"), ConfigError, "picture 0, differs from its original"),
         (sequence(STREAM, start=1), ConfigError, "is nearer to the original one picture earlier than to its own"),
         (sequence(YUV, start=1), ConfigError, "is nearer to the original one picture earlier than to its own"),
-        (sequence("{decoded: original_96x64_10bit.yuv, slice_qp: 27}"), ConfigError, "the QP is lower, or nothing was"),
+        (sequence("{decoded: original_96x64_10bit.yuv, slice_qp: 27}"), ConfigError, "the QP is lower, or the picture is not"),
         (sequence(YUV.replace("qp: 27", "qp: 7")), ConfigError, "the QP is higher"),
         (sequence(YUV.replace("qp: 27", "qp: [27, 27]")), ConfigError, "has 3 pictures, and 2 slice QPs are given"),
         (sequence(f"{STREAM}, clip_27.265"), ConfigError, "'clip' are both of QP 27: give each a sequence of its own"),
@@ -232,7 +232,7 @@ def test_originals_of_another_scale_are_told(coded, tmp_path):
     folder, _ = coded
     samples = np.fromfile(folder / CLIP, np.uint8).astype("<u2")
     (folder / "dark_96x64_10bit.yuv").write_bytes(samples.tobytes())
-    with pytest.raises(ConfigError, match="the original or its samples are others"):
+    with pytest.raises(ConfigError, match="the original or the sample scale is wrong"):
         build(folder, sequence(STREAM, source="dark_96x64_10bit.yuv"), tmp_path / "store")
 
 
@@ -275,7 +275,7 @@ def test_random_access_is_taken_in_by_its_own_order(golden_file, own_golden, tmp
     assert sum(picture.bits for picture in unit.pictures) == unit.bits == 8 * stream.stat().st_size
     with pytest.raises(ConfigError, match="has P or B slices, which contradicts the recipe's configuration ai"):
         build(tmp_path, text, tmp_path / "ai")
-    with pytest.raises(ConfigError, match="in another order than they are coded in: it is ra, not ldb"):
+    with pytest.raises(ConfigError, match="in another order than it codes them: it is ra, not ldb"):
         build(tmp_path, text + "configuration: ldb\n", tmp_path / "ldb")
     with open_raw(unit.decoded_path, unit.format) as decoded:
         assert len(decoded) == 17

@@ -78,7 +78,7 @@ def test_a_picture_that_is_not_what_the_log_says_is_an_error(coded, wrong):
     assert set(block_table(coded).poc.tolist()) == {0, 1, 2}
     pictures = (*coded.pictures[:2], replace(coded.pictures[2], **wrong))
     with pytest.raises(
-        EncoderError, match=r"^bitstream\.266 holds the picture \(place, type, QPs\) \(2, 'I', \(37,\)\)"
+        EncoderError, match=r"^bitstream\.266 holds the picture \(position, type, QPs\) \(2, 'I', \(37,\)\)"
     ):
         block_table(replace(coded, pictures=pictures))
 
