@@ -198,7 +198,11 @@ YUV = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 27}"
         (sequence("clip_37.265", source="other_96x64_8bit.yuv"), ConfigError, "picture 0, differs from its original"),
         (sequence(STREAM, start=1), ConfigError, "is nearer to the original one picture earlier than to its own"),
         (sequence(YUV, start=1), ConfigError, "is nearer to the original one picture earlier than to its own"),
-        (sequence("{decoded: original_96x64_10bit.yuv, slice_qp: 27}"), ConfigError, "the QP is lower, or the picture is not"),
+        (
+            sequence("{decoded: original_96x64_10bit.yuv, slice_qp: 27}"),
+            ConfigError,
+            "the QP is lower, or the picture is not",
+        ),
         (sequence(YUV.replace("qp: 27", "qp: 7")), ConfigError, "the QP is higher"),
         (sequence(YUV.replace("qp: 27", "qp: [27, 27]")), ConfigError, "has 3 pictures, and 2 slice QPs are given"),
         (sequence(f"{STREAM}, clip_27.265"), ConfigError, "'clip' are both of QP 27: give each a sequence of its own"),
