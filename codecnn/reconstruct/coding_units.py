@@ -78,7 +78,11 @@ def block_copy_unit(f: Frame) -> None:
     x, y = x0 + log[unit + lg.U_VECTOR_X], y0 + log[unit + lg.U_VECTOR_Y]
     last_x, last_y = x + width - 1, y + height - 1
     inside = x >= 0 and y >= 0 and last_x < p[fr.WIDTH] and last_y < p[fr.HEIGHT]
-    if not inside or f.known[fr.LUMA, y >> 2, x >> 2] == 0 or f.known[fr.LUMA, last_y >> 2, last_x >> 2] == 0:
+    if (
+        not inside
+        or f.known[fr.LUMA_REGION, y >> 2, x >> 2] == 0
+        or f.known[fr.LUMA_REGION, last_y >> 2, last_x >> 2] == 0
+    ):
         p[fr.FAULT] = 1
         return
     components = 3 if log[unit + lg.U_TREE] == st.SINGLE and p[fr.CHROMA] else 1

@@ -35,13 +35,13 @@ def set_strengths(f: Frame, x: int, y: int, width: int, height: int, coded: bool
     # Edges lie on the grid of 4x4 samples; sub-partitions narrower than four samples may begin between them.
     if x > 0 and x & 3 == 0 and not at_boundary(f, fr.COLUMNS, x):
         for row in range(top, bottom):
-            if may_cross(f, known[fr.LUMA, row, left - 1]):
+            if may_cross(f, known[fr.LUMA_REGION, row, left - 1]):
                 before = known[fr.BLOCKS, row, left - 1]
                 moved = known[fr.VECTORS, row, left - 1] != vector
                 known[fr.STRENGTH_V, row, left] = strength(before, block, moved)
     if y > 0 and y & 3 == 0 and not at_boundary(f, fr.ROWS, y):
         for column in range(left, right):
-            if may_cross(f, known[fr.LUMA, top - 1, column]):
+            if may_cross(f, known[fr.LUMA_REGION, top - 1, column]):
                 before = known[fr.BLOCKS, top - 1, column]
                 moved = known[fr.VECTORS, top - 1, column] != vector
                 known[fr.STRENGTH_H, top, column] = strength(before, block, moved)

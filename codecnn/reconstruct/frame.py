@@ -121,12 +121,12 @@ LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
 MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
 """mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
 
-LUMA, CHROMA_TOO, BLOCKS, VECTORS, STRENGTH_V, STRENGTH_H, KNOWN = range(7)
+LUMA_REGION, CHROMA_REGION, BLOCKS, VECTORS, STRENGTH_V, STRENGTH_H, KNOWN = range(7)
 """Planes of `Frame.known`.
 
-`LUMA` and `CHROMA_TOO` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before. `BLOCKS`
-holds prediction mode, BDPCM and coded flag of the luma block as `deblocking` packs them, `VECTORS` its block vector.
-`STRENGTH_V` and `STRENGTH_H` are the boundary strengths of the left and of the upper edge.
+`LUMA_REGION` and `CHROMA_REGION` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before.
+`BLOCKS` holds prediction mode, BDPCM and coded flag of the luma block as `deblocking` packs them, `VECTORS` its block
+vector. `STRENGTH_V` and `STRENGTH_H` are the boundary strengths of the left and of the upper edge.
 """
 
 SLICE_REGIONS = MAX_TILES + 1

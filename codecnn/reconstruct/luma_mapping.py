@@ -32,11 +32,11 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
     x, y = x & -max(size, cu_width), y & -max(size, cu_height)
     total = sides = 0
     stride, plane = p[fr.STRIDE], p[fr.RECON]
-    if x > 0 and f.known[fr.LUMA, y >> 2, (x - 1) >> 2] == p[fr.REGION]:
+    if x > 0 and f.known[fr.LUMA_REGION, y >> 2, (x - 1) >> 2] == p[fr.REGION]:
         sides += 1
         for i in range(size):
             total += planes[plane + min(y + i, p[fr.HEIGHT] - 1) * stride + x - 1]
-    if y > 0 and f.known[fr.LUMA, (y - 1) >> 2, x >> 2] == p[fr.REGION]:
+    if y > 0 and f.known[fr.LUMA_REGION, (y - 1) >> 2, x >> 2] == p[fr.REGION]:
         sides += 1
         for i in range(size):
             total += planes[plane + (y - 1) * stride + min(x + i, p[fr.WIDTH] - 1)]

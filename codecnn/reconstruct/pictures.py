@@ -137,7 +137,7 @@ def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
         (height, width), first = sizes[component], int(frame.p[_KINDS[kind] + component])
         plane = frame.planes[first : first + height * width].reshape(height, width)
         if component == 0 and mappings and kind != "resid":
-            plane = _mapped_back(plane, frame.known[fr.LUMA], mappings, sps.bit_depth)
+            plane = _mapped_back(plane, frame.known[fr.LUMA_REGION], mappings, sps.bit_depth)
         inside = _inside(window, sps, (height, width), component)
         out[name] = plane[inside].astype(np.int16 if kind == "resid" else np.uint16)
     return out
@@ -162,9 +162,9 @@ def _clear_subpicture_edges(strengths: npt.NDArray[np.int32], sps: SequenceParam
     """
     cells = 1 << (sps.ctb_log2_size_y - 2)
     for subpicture in sps.subpictures:
-        first, length, across, size = subpicture.y, subpicture.high, subpicture.x, subpicture.wide
+        first, length, across, size = subpicture.y, subpicture.height, subpicture.x, subpicture.width
         if not columns:
-            first, length, across, size = subpicture.x, subpicture.wide, subpicture.y, subpicture.high
+            first, length, across, size = subpicture.x, subpicture.width, subpicture.y, subpicture.height
         for edge in (across, across + size):
             if not subpicture.filtered and edge * cells < strengths.shape[1]:
                 strengths[first * cells : (first + length) * cells, edge * cells] = 0

@@ -23,7 +23,7 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
         x, y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
     if x < 0 or y < 0 or x >= p[fr.WIDTH] or y >= p[fr.HEIGHT]:
         return False
-    if f.known[fr.CHROMA_TOO if component else fr.LUMA, y >> 2, x >> 2] != p[fr.REGION]:
+    if f.known[fr.CHROMA_REGION if component else fr.LUMA_REGION, y >> 2, x >> 2] != p[fr.REGION]:
         return False
     return not (p[fr.WAVEFRONT] and x >> p[fr.LOG2_CTU] > ctb_x)
 
@@ -31,9 +31,8 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
 @compiled
 def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
     """Mark luma or chroma of a block, given in luma samples, as reconstructed."""
-    f.known[fr.CHROMA_TOO if chroma else fr.LUMA, y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[
-        fr.REGION
-    ]
+    plane = fr.CHROMA_REGION if chroma else fr.LUMA_REGION
+    f.known[plane, y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[fr.REGION]
 
 
 @compiled

@@ -198,7 +198,7 @@ class ScalingList(NamedTuple):
     dc: int
 
 
-def side_of(number: int) -> int:
+def _side_of(number: int) -> int:
     """Return matrixSize of list `number`: 2 for the first two lists, 4 up to list 7, then 8."""
     return 2 if number < 2 else 4 if number < 8 else 8
 
@@ -220,7 +220,7 @@ def read_scaling_list_aps(rbsp: bytes) -> list[ScalingList]:
     chroma_present = r.flag()
     lists: list[ScalingList] = []
     for number in range(_LISTS):
-        side = side_of(number)
+        side = _side_of(number)
         flat = ScalingList(side, (_FLAT,) * (side * side), _FLAT)
         # Every third list is one of luma, as is the last.
         if not (chroma_present or number % 3 == 2 or number == _LISTS - 1):

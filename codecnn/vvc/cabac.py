@@ -25,7 +25,7 @@ def next_byte(w: Work) -> int:
     n[st.POSITION] = position + 1
     if position < n[st.END]:
         return np.int64(w.data[position])  # type: ignore[return-value]
-    # Reading ahead may pass the end by two bytes. Further on is a fault, with which the caller stops at the next CU.
+    # Reading ahead passes the end by a few bytes; further on is a fault, and the caller stops at the next CU.
     if position > n[st.END] + 2:
         n[st.FAULT] = st.FAULT_END
     return 0

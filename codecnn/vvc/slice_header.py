@@ -87,7 +87,7 @@ class SliceHeader(SyntaxStructure):
 
     def _read_address(self, r: Bits, ph: PictureHeader, subpicture: int) -> None:
         grid = ph.pps.tiles
-        tiles = grid.across * grid.down
+        tiles = grid.num_columns * grid.num_rows
         slices = slices_of_subpictures(grid, ph.sps.subpictures)[subpicture]
         choices = tiles if grid.slices is None else len(slices)
         address = r.u((choices - 1).bit_length())

@@ -28,15 +28,15 @@ class Subpicture(NamedTuple):
     Attributes:
         x: Column of its first CTU.
         y: Row of its first CTU.
-        wide: Width in CTUs.
-        high: Height in CTUs.
+        width: Width in CTUs.
+        height: Height in CTUs.
         filtered: In-loop filters may cross its edges (sps_loop_filter_across_subpic_enabled_flag).
     """
 
     x: int
     y: int
-    wide: int
-    high: int
+    width: int
+    height: int
     filtered: bool
 
 
@@ -62,8 +62,8 @@ def read_subpictures(r: Bits, count: int, wide: int, high: int) -> tuple[Subpict
         filtered = not independent
         if same_size and i > 0:
             first = subpictures[0]
-            columns = wide // first.wide
-            x, y, w, h = i % columns * first.wide, i // columns * first.high, first.wide, first.high
+            columns = wide // first.width
+            x, y, w, h = i % columns * first.width, i // columns * first.height, first.width, first.height
         else:
             x, y = (r.u(across), r.u(down)) if i > 0 else (0, 0)
             w = r.u(across) + 1 if i < count - 1 else wide - x
@@ -83,15 +83,15 @@ class Rectangle(NamedTuple):
     Attributes:
         x: Column of its first tile.
         y: Row of its first tile.
-        wide: Width in tiles.
-        high: Height in tiles.
+        width: Width in tiles.
+        height: Height in tiles.
         rows: Rows of CTUs (first, last + 1) if the slice is a part of one tile, else None.
     """
 
     x: int
     y: int
-    wide: int
-    high: int
+    width: int
+    height: int
     rows: tuple[int, int] | None
 
 
@@ -131,12 +131,12 @@ class TileGrid:
     filter_across_slices: bool = True
 
     @property
-    def across(self) -> int:
+    def num_columns(self) -> int:
         """Number of columns of tiles, NumTileColumns."""
         return len(self.columns) - 1
 
     @property
-    def down(self) -> int:
+    def num_rows(self) -> int:
         """Number of rows of tiles, NumTileRows."""
         return len(self.rows) - 1
 
@@ -170,15 +170,15 @@ def read_tile_grid(
     columns = _boundaries([r.ue("pps_tile_column_width_minus1", 2**16) + 1 for _ in range(columns_given)], ctbs_wide)
     rows = _boundaries([r.ue("pps_tile_row_height_minus1", 2**16) + 1 for _ in range(rows_given)], ctbs_high)
     grid = TileGrid(columns, rows, None)
-    if grid.across * grid.down > MAX_TILES:
-        raise FormatError(f"{grid.across}x{grid.down} tiles exceed the limit of every level")
+    if grid.num_columns * grid.num_rows > MAX_TILES:
+        raise FormatError(f"{grid.num_columns}x{grid.num_rows} tiles exceed the limit of every level")
     rectangular = True
-    if grid.across * grid.down > 1:
+    if grid.num_columns * grid.num_rows > 1:
         grid = replace(grid, filter_across_tiles=r.flag())
         rectangular = r.flag()
     one_slice = not rectangular or r.flag()  # pps_single_slice_per_subpic_flag
     if rectangular:
-        whole = [Rectangle(0, 0, grid.across, grid.down, None)]
+        whole = [Rectangle(0, 0, grid.num_columns, grid.num_rows, None)]
         if one_slice and len(subpictures) > 1:
             whole = [_slice_of_subpicture(grid, subpicture) for subpicture in subpictures]
         grid = replace(grid, slices=whole if one_slice else _read_rectangles(r, grid))
@@ -189,11 +189,11 @@ def read_tile_grid(
 
 def _slice_of_subpicture(grid: TileGrid, subpicture: Subpicture) -> Rectangle:
     """Derive the single slice of a subpicture: whole tiles, or some rows of CTUs of one tile."""
-    top, bottom = subpicture.y, subpicture.y + subpicture.high
+    top, bottom = subpicture.y, subpicture.y + subpicture.height
     x, y = bisect_right(grid.columns, subpicture.x) - 1, bisect_right(grid.rows, top) - 1
-    wide = bisect_left(grid.columns, subpicture.x + subpicture.wide) - x
+    wide = bisect_left(grid.columns, subpicture.x + subpicture.width) - x
     high = bisect_left(grid.rows, bottom) - y
-    if x + wide > grid.across or y + high > grid.down:
+    if x + wide > grid.num_columns or y + high > grid.num_rows:
         raise FormatError("a subpicture reaches past the picture")
     whole_tiles = (top, bottom) == (grid.rows[y], grid.rows[y + high])
     return Rectangle(x, y, wide, high, None if whole_tiles else (top, bottom))
@@ -207,7 +207,7 @@ def slices_of_subpictures(grid: TileGrid, subpictures: Sequence[Subpicture]) -> 
     for number, part in enumerate(grid.slices or ()):
         x, y = grid.columns[part.x], part.rows[0] if part.rows else grid.rows[part.y]
         for index, s in enumerate(subpictures):
-            if s.x <= x < s.x + s.wide and s.y <= y < s.y + s.high:
+            if s.x <= x < s.x + s.width and s.y <= y < s.y + s.height:
                 slices[index].append(number)
                 break
     return slices
@@ -224,7 +224,7 @@ def _boundaries(sizes: list[int], total: int) -> list[int]:
 
 
 def _read_rectangles(r: Bits, grid: TileGrid) -> list[Rectangle]:
-    across, down = grid.across, grid.down
+    across, down = grid.num_columns, grid.num_rows
     count = r.ue("pps_num_slices_in_pic_minus1", min(grid.columns[-1] * grid.rows[-1], 1000) - 1) + 1
     deltas = count > 2 and r.flag()  # pps_tile_idx_delta_present_flag
     slices: list[Rectangle] = []
@@ -286,13 +286,13 @@ def slice_parts(grid: TileGrid, address: int, tiles: int) -> list[Rows]:
     """
     if grid.slices is not None:
         s = grid.slices[address]
-        places = [(x, y) for y in range(s.y, s.y + s.high) for x in range(s.x, s.x + s.wide)]
+        places = [(x, y) for y in range(s.y, s.y + s.height) for x in range(s.x, s.x + s.width)]
         if s.rows:
             return [Rows(s.x, s.y, *s.rows)]
     else:
-        if address + tiles > grid.across * grid.down:
+        if address + tiles > grid.num_columns * grid.num_rows:
             raise FormatError(f"a slice of {tiles} tiles from tile {address} reaches past the picture")
-        places = [(tile % grid.across, tile // grid.across) for tile in range(address, address + tiles)]
+        places = [(tile % grid.num_columns, tile // grid.num_columns) for tile in range(address, address + tiles)]
     return [Rows(x, y, grid.rows[y], grid.rows[y + 1]) for x, y in places]
 
 
@@ -321,5 +321,5 @@ def _tile_ctus(grid: TileGrid, part: Rows, wavefront: bool) -> npt.NDArray[np.in
     if wavefront:
         ctus[:, ENDS] = (xs == right - 1).ravel() * END_OF_SUBSET
     ctus[-1, ENDS] = END_OF_TILE
-    ctus[:, TILE] = part.y * grid.across + part.x
+    ctus[:, TILE] = part.y * grid.num_columns + part.x
     return ctus

@@ -269,7 +269,7 @@ def check_block_copy(rng: np.random.Generator) -> None:
             for plane in (recon[component], pred[component]):
                 np.testing.assert_array_equal(plane[64 >> sy : 72 >> sy, 64 >> sx : 80 >> sx], source)
         assert not f.p[fr.FAULT]
-        f.known[fr.LUMA, 10:14, 10:14] = 0
+        f.known[fr.LUMA_REGION, 10:14, 10:14] = 0
         coding_units.block_copy_unit(f)
         assert f.p[fr.FAULT]
 

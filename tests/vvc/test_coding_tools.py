@@ -113,7 +113,7 @@ def test_streams_without_and_with_a_tool(clip, tmp_path, tool):
         run([*decode, "-f", "null", "-"], what=f"decoding {params}")
         assert_partition(stream_table(stream), WIDTH, HEIGHT, BASES[configuration][1])
         first = next(read_pictures(stream.read_bytes()))
-        flags.append(first.pps.tiles.across > 1 if flag == "-" else vars(first.sps)[flag])
+        flags.append(first.pps.tiles.num_columns > 1 if flag == "-" else vars(first.sps)[flag])
         elements.append(used_elements(stream))
     assert flags[0] < flags[1]
     if element == "regular_merge_flag":
