@@ -1,4 +1,4 @@
-"""Raw clips that encoders have something to do with, and what ffmpeg reads in the headers of what they made."""
+"""Raw clips with motion and texture for encoders, and syntax elements that ffmpeg reads from their bitstreams."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from codecnn.video import VideoFormat, create_video, ffmpeg_path
 
 
 def write_planes(path: Path, video_format: VideoFormat, pictures: Iterable[Iterable[np.ndarray]]) -> Path:
-    """Pictures, each a list of planes of whatever type holds its samples."""
+    """Write pictures, each a list of planes of any type, and return the path."""
     with create_video(path, video_format) as video:
         for planes in pictures:
             video.write([plane.astype(video_format.dtype) for plane in planes])
@@ -21,7 +21,7 @@ def write_planes(path: Path, video_format: VideoFormat, pictures: Iterable[Itera
 def write_clip(
     path: Path, video_format: VideoFormat, pictures: int = 2, *, seed: int = 0, edges: int = 30, flat_v: bool = False
 ) -> Path:
-    """Waves with noise that move, and a board of `edges` in height; a flat V plane x265 codes without any error."""
+    """Write moving waves with noise and a checkerboard of height `edges`; x265 codes a flat V plane without error."""
     rng = np.random.default_rng(seed)
     scale = 2 ** (video_format.bit_depth - 8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def write_clip(
 
 
 def traced(bitstream: Path) -> dict[str, list[int]]:
-    """Values of syntax elements in coding order by name, read from the bitstream by ffmpeg's trace_headers.
+    """Return the values of each syntax element in coding order, read by trace_headers of ffmpeg.
 
     Parameter sets appear once more than in the stream, because ffmpeg reads the first ones twice.
     """

@@ -1,4 +1,4 @@
-"""Files of pictures for tests: streams by ffmpeg, PNGs written by hand, and the bytes of what a video gives."""
+"""Pictures for tests: random samples, video files, PNG files written without a library, comparison."""
 
 import struct
 import zlib
@@ -14,12 +14,12 @@ FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
 
 
 def random_samples(shape: tuple[int, ...], dtype: Any = np.uint8, seed: int = 5) -> np.ndarray:
-    """Samples over the whole range of their type."""
+    """Return random samples over the whole range of their type."""
     return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
 
 
 def random_pictures(video_format: VideoFormat, count: int, seed: int = 0) -> list[Picture]:
-    """Pictures that reach both ends of the range."""
+    """Return random pictures that include both ends of the sample range."""
     rng = np.random.default_rng(seed)
     top = 1 << video_format.bit_depth
     pictures = []
@@ -31,28 +31,28 @@ def random_pictures(video_format: VideoFormat, count: int, seed: int = 0) -> lis
 
 
 def write_video(path: Path, video_format: VideoFormat, pictures: Iterable[Picture | Sequence[np.ndarray]]) -> None:
-    """Pictures as raw YUV or Y4M, by the name."""
+    """Write pictures as raw YUV or Y4M, depending on the suffix."""
     with create_video(path, video_format) as out:
         for picture in pictures:
             out.write(picture)
 
 
-def assert_same(got: Picture, wanted: Picture) -> None:
-    """Bit depth and every sample."""
-    assert got.bit_depth == wanted.bit_depth
-    for ours, theirs in zip(got.planes, wanted.planes, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+def assert_same(actual: Picture, expected: Picture) -> None:
+    """Compare the bit depth and all samples."""
+    assert actual.bit_depth == expected.bit_depth
+    for actual_plane, expected_plane in zip(actual.planes, expected.planes, strict=True):
+        np.testing.assert_array_equal(actual_plane, expected_plane)
 
 
 def joined(pictures: Iterable[Picture]) -> bytes:
-    """All samples, plane after plane, little-endian."""
+    """Return all samples, plane after plane, as little-endian bytes."""
     return b"".join(plane.astype(plane.dtype.newbyteorder("<")).tobytes() for p in pictures for plane in p.planes)
 
 
 def write_png(path: Path, samples: np.ndarray, colour_type: int, palette: bytes = b"", bit_depth: int = 0) -> None:
-    """A PNG written by hand, so that no library decides on its depth; `samples` (h, w) or (h, w, channels).
+    """Write a PNG without a library that could change its depth; `samples` (h, w) or (h, w, channels).
 
-    With `bit_depth` 1 a sample is a byte of eight pixels.
+    With `bit_depth` 1, each sample is a byte with eight pixels.
     """
 
     def chunk(kind: bytes, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Labels of pictures: which neighbours they may use, ranking, the table and the command."""
+"""Labels of pictures: available neighbours, ranking, the table and the command."""
 
 import json
 import resource
@@ -30,7 +30,7 @@ from codecnn.labels import (
 
 
 def _picture(width: int = 80, height: int = 72, seed: int = 0) -> np.ndarray:
-    """Waves, an edge and noise of 10 bit."""
+    """Return a 10-bit picture of waves, an edge and noise."""
     y, x = np.mgrid[:height, :width]
     noise = np.random.default_rng(seed).normal(0, 12, (height, width))
     luma = 500 + 200 * np.sin((x + 2 * y) / 9) + 150 * (x > y) + noise
@@ -41,12 +41,12 @@ def _source(plane: np.ndarray, references: np.ndarray | None = None, name: str =
     return Source(name, 0, plane, plane if references is None else references, 10)
 
 
-def _rows(sources, settings: LabelSettings, **given) -> list[dict]:
-    return [row for _, batch, _ in label_pictures(sources, settings, **given) for row in batch.to_pylist()]
+def _rows(sources, settings: LabelSettings, **options) -> list[dict]:
+    return [row for _, batch, _ in label_pictures(sources, settings, **options) for row in batch.to_pylist()]
 
 
 def _coding_order(width: int, height: int, ctu: int) -> dict[tuple[int, int], int]:
-    """Number of every 4x4 unit, walking CTUs row by row and their quadtrees down."""
+    """Number the 4x4 units by traversing the CTUs row by row and the quadtree of each."""
     order: dict[tuple[int, int], int] = {}
 
     def walk(x: int, y: int, size: int) -> None:
@@ -65,7 +65,7 @@ def _coding_order(width: int, height: int, ctu: int) -> dict[tuple[int, int], in
 
 
 @pytest.mark.parametrize(("side", "ctu"), [(4, 32), (8, 16), (16, 64), (32, 32)])
-def test_references_are_what_is_coded_before_and_substituted_from_the_bottom_left(side: int, ctu: int) -> None:
+def test_references_are_coded_earlier_and_substituted_from_the_bottom_left(side: int, ctu: int) -> None:
     plane = np.random.default_rng(2).integers(0, 1024, (72, 80)).astype(np.uint16)
     order = _coding_order(80, 72, ctu)
     positions = block_positions(80, 72, side, side)
@@ -75,55 +75,57 @@ def test_references_are_what_is_coded_before_and_substituted_from_the_bottom_lef
         places = [(x - 1, y + j) for j in range(2 * side - 1, -2, -1)] + [(x + i, y - 1) for i in range(2 * side)]
         values: list[int | None] = []
         for px, py in places:
-            known = 0 <= px < 80 and 0 <= py < 72 and order[px // 4, py // 4] < order[x // 4, y // 4]
-            values.append(int(plane[py, px]) if known else None)
-        first = next((value for value in values if value is not None), 512)
+            available = 0 <= px < 80 and 0 <= py < 72 and order[px // 4, py // 4] < order[x // 4, y // 4]
+            values.append(int(plane[py, px]) if available else None)
+        latest = next((value for value in values if value is not None), 512)
         expected = []
         for value in values:
-            first = first if value is None else value
-            expected.append(first)
+            latest = latest if value is None else value
+            expected.append(latest)
         assert line.tolist() == expected
 
 
-def test_references_without_any_neighbour_are_half_the_range() -> None:
+def test_references_without_neighbours_are_half_the_range() -> None:
     plane = np.zeros((16, 16), np.uint8)
     assert (reference_lines(plane, np.array([[0, 0]]), 8, 8, 8) == 128).all()
     with pytest.raises(ConfigError, match="8x8 do not lie in CTUs of 48"):
         reference_lines(plane, np.array([[0, 0]]), 8, 8, 8, 48)
 
 
-def test_blocks_are_cut_where_they_lie() -> None:
+def test_blocks_at_positions() -> None:
     plane = np.arange(12 * 20).reshape(12, 20)
     positions = block_positions(20, 12, 8, 4)
     assert positions.tolist() == [[0, 0], [8, 0], [0, 4], [8, 4], [0, 8], [8, 8]]
     np.testing.assert_array_equal(blocks_at(plane, positions, 8, 4)[3], plane[4:8, 8:16])
 
 
-def test_labels_are_the_cheapest_modes_of_the_plain_reference() -> None:
+def test_labels_are_the_cheapest_modes_of_the_reference() -> None:
     original, decoded = _picture(), _picture(seed=1)
     settings = LabelSettings(((4, 4), (8, 8), (16, 8)), ("dct", "hadamard"), top=4, full=True)
     rows = _rows([_source(original, decoded)], settings, jobs=3)
     assert len(rows) == 20 * 18 + 10 * 9 + 5 * 9
     for width, height in settings.block_sizes:
-        mine = [row for row in rows if (row["w"], row["h"]) == (width, height)][::7]
-        positions = np.array([(row["x"], row["y"]) for row in mine])
+        block_rows = [row for row in rows if (row["w"], row["h"]) == (width, height)][::7]
+        positions = np.array([(row["x"], row["y"]) for row in block_rows])
         lines = reference_lines(decoded, positions, width, height, 10)
         blocks = blocks_at(original, positions, width, height)
         for cost in settings.costs:
             expected = block_costs_reference(lines, blocks, 10, cost)
-            np.testing.assert_allclose([row[f"costs_{cost}"] for row in mine], expected, rtol=2e-6)
+            np.testing.assert_allclose([row[f"costs_{cost}"] for row in block_rows], expected, rtol=2e-6)
             order = expected.argsort(1, kind="stable")
             ranked = np.take_along_axis(expected, order, 1)
-            np.testing.assert_allclose([row[f"cost_{cost}"] for row in mine], ranked[:, 0], rtol=2e-6)
-            np.testing.assert_allclose([row[f"margin_{cost}"] for row in mine], ranked[:, 1] - ranked[:, 0], atol=0.02)
+            np.testing.assert_allclose([row[f"cost_{cost}"] for row in block_rows], ranked[:, 0], rtol=2e-6)
+            np.testing.assert_allclose(
+                [row[f"margin_{cost}"] for row in block_rows], ranked[:, 1] - ranked[:, 0], atol=0.02
+            )
             clear = (ranked[:, 1:5] > ranked[:, :4] * 1.0001).all(1)
-            assert clear.sum() > len(mine) / 2
-            tops = np.array([row[f"top_{cost}"] for row in mine])
+            assert clear.sum() > len(block_rows) / 2
+            tops = np.array([row[f"top_{cost}"] for row in block_rows])
             np.testing.assert_array_equal(tops[clear], order[clear, :4])
-            assert [row[f"mode_{cost}"] for row in mine] == tops[:, 0].tolist()
+            assert [row[f"mode_{cost}"] for row in block_rows] == tops[:, 0].tolist()
 
 
-def test_equal_costs_go_to_the_lower_mode() -> None:
+def test_lower_mode_wins_equal_costs() -> None:
     costs = np.array([[3.0, 1.0, 1.0 - 1e-7, 1.0], [0.0, 0.0, 1e-9, 5.0], [7.0, 2.0, 3.0, 2.0 - 1e-3]])
     modes, values = rank_modes(costs, 2, exact=False)
     assert modes.tolist() == [[1, 2], [0, 1], [3, 1]]
@@ -131,7 +133,7 @@ def test_equal_costs_go_to_the_lower_mode() -> None:
     assert rank_modes(costs, 2, exact=True)[0].tolist() == [[2, 1], [0, 1], [3, 1]]
 
 
-def test_only_dct_costs_tie_within_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_dct_costs_are_equal_within_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = np.full((1, 67), 2.0)
     costs[0, [5, 9]] = 1, 1 - 1e-7
     monkeypatch.setattr("codecnn.labels.table.block_costs", lambda *_: costs)
@@ -139,26 +141,26 @@ def test_only_dct_costs_tie_within_rounding(monkeypatch: pytest.MonkeyPatch) -> 
     assert (row["mode_dct"], row["mode_sad"]) == (5, 9)
 
 
-def test_a_transposed_picture_has_transposed_labels() -> None:
-    """Modes m become 68 - m, planar and DC stay, wherever the same neighbours are available and one mode is best."""
+def test_transposed_picture_has_transposed_labels() -> None:
+    """Where the same neighbours are available and the best mode is clear, m becomes 68 - m; planar and DC stay."""
     plane = _picture(64, 64)
     settings = LabelSettings(((4, 4), (8, 8), (16, 16)), top=2, ctu_size=64)
-    turned = {(row["y"], row["x"], row["w"]): row for row in _rows([_source(plane.T.copy())], settings)}
+    transposed = {(row["y"], row["x"], row["w"]): row for row in _rows([_source(plane.T.copy())], settings)}
     compared = set()
     for row in _rows([_source(plane)], settings):
         x, y, side = row["x"], row["y"], row["w"]
-        here = reference_lines(plane, np.array([[x, y]]), side, side, 10, 64)
-        there = reference_lines(plane.T, np.array([[y, x]]), side, side, 10, 64)
-        if (here != there[:, ::-1]).any() or row["margin_dct"] < 0.01:
+        line = reference_lines(plane, np.array([[x, y]]), side, side, 10, 64)
+        transposed_line = reference_lines(plane.T, np.array([[y, x]]), side, side, 10, 64)
+        if (line != transposed_line[:, ::-1]).any() or row["margin_dct"] < 0.01:
             continue
-        mode, other = row["mode_dct"], turned[x, y, side]
-        assert other["mode_dct"] == (mode if mode < 2 else 68 - mode)
-        assert other["cost_dct"] == pytest.approx(row["cost_dct"], rel=1e-5)
+        mode, expected = row["mode_dct"], transposed[x, y, side]
+        assert expected["mode_dct"] == (mode if mode < 2 else 68 - mode)
+        assert expected["cost_dct"] == pytest.approx(row["cost_dct"], rel=1e-5)
         compared.add(mode)
     assert len(compared) > 12
 
 
-def test_threads_and_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_do_not_depend_on_threads_and_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [_source(_picture(seed=seed), name=f"p{seed}") for seed in range(3)]
     settings = LabelSettings(((4, 4), (32, 32)), ("hadamard",))
     expected = _rows(sources, settings)
@@ -167,44 +169,44 @@ def test_threads_and_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert [row["picture"] for row in expected][:: len(expected) // 3] == ["p0", "p1", "p2"]
 
 
-def test_pictures_are_taken_as_they_are_needed() -> None:
-    taken = []
+def test_pictures_are_read_as_they_are_needed() -> None:
+    read = []
 
     def sources():
         for number in range(50):
-            taken.append(number)
+            read.append(number)
             yield _source(_picture(16, 16), name=str(number))
 
     running = threading.active_count()
     labels = label_pictures(sources(), LabelSettings(((16, 16),), ("hadamard",)), jobs=2)
     next(labels)
-    assert len(taken) < 8
+    assert len(read) < 8
     labels.close()
     assert threading.active_count() <= running + 2
 
 
-def test_a_table_is_written_in_row_groups_with_what_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_has_row_groups_and_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codecnn.labels.table.ROW_GROUP", 100)
     sources = [_source(_picture(), name="a"), _source(_picture(seed=1), name="b")]
     settings = LabelSettings(((8, 8), (16, 16)), ("hadamard", "sse"))
-    seen: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     inputs = [{"picture": "a"}]
     rows = write_labels(
-        tmp_path / "l.parquet", sources, settings, total=2, inputs=inputs, progress=lambda *pair: seen.append(pair)
+        tmp_path / "l.parquet", sources, settings, total=2, inputs=inputs, progress=lambda *pair: calls.append(pair)
     )
     table = pq.read_table(tmp_path / "l.parquet")
     assert rows == len(table) == 2 * (90 + 20)
     assert table.to_pylist() == _rows(sources, settings)
     groups = pq.ParquetFile(tmp_path / "l.parquet").metadata
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [100, 100, 20]
-    assert seen == [(1, 2), (2, 2)]
+    assert calls == [(1, 2), (2, 2)]
     facts = json.loads(table.schema.metadata[b"codecnn"])
     assert facts["labels"] == 2
     assert facts["inputs"] == inputs
     assert facts["settings"]["costs"] == ["hadamard", "sse"]
 
 
-def test_an_interrupted_table_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_table_is_removed(tmp_path: Path) -> None:
     def sources():
         yield _source(_picture())
         raise FormatError("the second picture is damaged")
@@ -214,7 +216,7 @@ def test_an_interrupted_table_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folders_pair_with_their_decoded_pictures(tmp_path: Path) -> None:
+def test_folders_are_paired_with_decoded_pictures(tmp_path: Path) -> None:
     for folder, change in (("in", 0), ("out", 9)):
         (tmp_path / folder).mkdir()
         for name, height in (("a", 32), ("b", 48)):
@@ -235,7 +237,7 @@ def test_folders_pair_with_their_decoded_pictures(tmp_path: Path) -> None:
         file_inputs(tmp_path / "in", tmp_path / "out")
 
 
-def test_originals_take_the_bit_depth_of_what_was_decoded(tmp_path: Path) -> None:
+def test_originals_are_converted_to_the_bit_depth_of_decoded_pictures(tmp_path: Path) -> None:
     plane = _picture(32, 16)
     (plane >> 2).astype(np.uint8).tofile(tmp_path / "in_32x16_400_8bit.yuv")
     plane.tofile(tmp_path / "out_32x16_400_10bit.yuv")
@@ -248,18 +250,18 @@ def test_originals_take_the_bit_depth_of_what_was_decoded(tmp_path: Path) -> Non
 
 @pytest.fixture
 def clip(tmp_path: Path) -> Path:
-    """Three pictures of 32x32."""
+    """Raw clip of three pictures of 32x32."""
     path = tmp_path / "clip_32x32_400_10bit.yuv"
     np.stack([_picture(32, 32, seed=seed) for seed in range(3)]).tofile(path)
     return path
 
 
-def test_the_command_writes_a_table(tmp_path: Path, clip: Path, run) -> None:
+def test_command_writes_a_table(tmp_path: Path, clip: Path, run) -> None:
     output = tmp_path / "l.parquet"
     options = ["--block-sizes", "8,16x8", "--cost", "hadamard,dct", "-f", "2", "--top", "5"]
-    status, told, _ = run("labels", "-i", clip, "-o", output, "--json", *options)
+    status, output_text, _ = run("labels", "-i", clip, "-o", output, "--json", *options)
     assert status == 0
-    assert json.loads(told) == {"labels": str(output), "pictures": 2, "blocks": 2 * (16 + 8)}
+    assert json.loads(output_text) == {"labels": str(output), "pictures": 2, "blocks": 2 * (16 + 8)}
     table = pq.read_table(output)
     assert sorted(set(table["frame"].to_pylist())) == [0, 1]
     assert {len(modes) for modes in table["top_dct"].to_pylist()} == {5}
@@ -267,13 +269,13 @@ def test_the_command_writes_a_table(tmp_path: Path, clip: Path, run) -> None:
     assert len(facts["inputs"][0]["sha256"]) == 64
 
 
-def test_the_verb_gives_the_table_that_it_writes(tmp_path: Path, clip: Path, tiny_store) -> None:
+def test_returned_table_equals_the_written_one(tmp_path: Path, clip: Path, tiny_store) -> None:
     settings = label_settings(block_sizes="8,16", cost="hadamard")
-    found = label_blocks(clip, settings=settings, frames=2)
+    returned = label_blocks(clip, settings=settings, frames=2)
     written = label_blocks(clip, tmp_path / "l.parquet", settings=settings, frames=2)
-    assert (found.pictures, found.blocks, written) == (2, 40, Labels(2, 40))
-    assert pq.read_table(tmp_path / "l.parquet").equals(found.table)
-    assert found.table.schema.metadata.keys() == {b"codecnn"}
+    assert (returned.pictures, returned.blocks, written) == (2, 40, Labels(2, 40))
+    assert pq.read_table(tmp_path / "l.parquet").equals(returned.table)
+    assert returned.table.schema.metadata.keys() == {b"codecnn"}
     of_store = label_blocks(tiny_store.folder, splits=["val"], settings=label_settings(block_sizes="64", cost="sad"))
     assert (of_store.pictures, sorted(set(of_store.table["qp"].to_pylist()))) == (2, [32, 42])
     with pytest.raises(ConfigError, match="is a store, which defines qp, size itself"):
@@ -295,12 +297,12 @@ def test_the_verb_gives_the_table_that_it_writes(tmp_path: Path, clip: Path, tin
         ({"standard": "hevc", "block_sizes": ((8, 8),)}, "CTU size 128 is not one of hevc's 16, 32, 64"),
     ],
 )
-def test_settings_that_cannot_be_used(values, message: str) -> None:
+def test_invalid_settings_are_refused(values, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LabelSettings(**values)
 
 
-def test_settings_in_words() -> None:
+def test_settings_from_text() -> None:
     assert label_settings() == LabelSettings()
     hevc = label_settings("hevc", cost="dct,sad", top=1)
     assert (hevc.block_sizes, hevc.ctu_size) == (((4, 4), (8, 8), (16, 16), (32, 32)), 64)
@@ -313,7 +315,7 @@ def test_settings_in_words() -> None:
             parse_block_sizes(text)
 
 
-def test_pictures_that_cannot_be_labelled() -> None:
+def test_invalid_pictures_are_refused() -> None:
     settings = LabelSettings(((16, 16),), ("hadamard",))
     with pytest.raises(FormatError, match="12x12"):
         _rows([_source(_picture(12, 12))], settings)
@@ -336,25 +338,25 @@ def test_a_picture_of_3840x2160_takes_less_than_4_gib(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_labels_as_the_cpu_does() -> None:
+def test_gpu_labels_equal_those_of_the_cpu() -> None:
     settings = LabelSettings(((4, 4), (16, 16), (64, 64)), ("dct", "hadamard"), ctu_size=64)
     source = _source(_picture(128, 128))
-    for ours, theirs in zip(*(_rows([source], settings, device=device) for device in ("cpu", "cuda")), strict=True):
-        assert ours["mode_hadamard"] == theirs["mode_hadamard"]
-        assert ours["cost_dct"] == pytest.approx(theirs["cost_dct"], rel=1e-5)
+    for cpu_row, gpu_row in zip(*(_rows([source], settings, device=device) for device in ("cpu", "cuda")), strict=True):
+        assert cpu_row["mode_hadamard"] == gpu_row["mode_hadamard"]
+        assert cpu_row["cost_dct"] == pytest.approx(gpu_row["cost_dct"], rel=1e-5)
 
 
-def test_labels_by_rate_depend_on_the_qp_and_need_one() -> None:
+def test_rate_labels_depend_on_the_qp_and_need_it() -> None:
     original, decoded = _picture(), _picture(seed=1)
     settings = LabelSettings(((8, 8),), ("rate",), full=True)
-    found = {}
+    modes = {}
     for qp in (22, 37):
         rows = _rows([Source("waves", 0, original, decoded, 10, qp)], settings)[::7]
         positions = np.array([(row["x"], row["y"]) for row in rows])
         lines = reference_lines(decoded, positions, 8, 8, 10)
         expected = block_costs_reference(lines, blocks_at(original, positions, 8, 8), 10, "rate", qp=qp)
         np.testing.assert_allclose([row["costs_rate"] for row in rows], expected, rtol=0.01)
-        found[qp] = [row["mode_rate"] for row in rows]
-    assert found[22] != found[37]
+        modes[qp] = [row["mode_rate"] for row in rows]
+    assert modes[22] != modes[37]
     with pytest.raises(ConfigError, match="waves: the cost 'rate' needs decoded pictures and their QP"):
         _rows([_source(original)], settings)

@@ -1,4 +1,4 @@
-"""Modes told by networks: the table's columns, modes that are tried, the command."""
+"""Modes predicted by networks: columns of the table, costs of the predicted modes, the command."""
 
 import json
 
@@ -18,7 +18,7 @@ from tests.helpers.commands import result_of
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Two pictures of waves, and a noisy version of them that stands for the decoded one."""
+    """Two pictures of waves, and a noisy version of them in place of decoded pictures."""
     y, x = np.mgrid[:48, :80]
     rng = np.random.default_rng(0)
     planes = [np.rint(500 + 300 * np.sin((x + k * y) / 5) + rng.normal(0, 9, x.shape)) for k in (1, 3)]
@@ -37,64 +37,66 @@ def network(tmp_path):
     return tmp_path / "m.safetensors", model
 
 
-def test_modes_are_the_networks_first_and_the_tried_ones_are_the_cheapest_of_them(pictures, network):
+def test_modes_are_the_likeliest_and_the_cheapest_of_them(pictures, network):
     original, decoded, planes, noisy = pictures
     weights, model = network
-    found = predict_block_modes(original, models=[weights], top=5, cost="rate", decoded=decoded, qp=27)
-    assert (found.pictures, found.blocks, found.table.num_rows) == (2, 120, 120)
-    rows = found.table.to_pylist()
+    labels = predict_block_modes(original, models=[weights], top=5, cost="rate", decoded=decoded, qp=27)
+    assert (labels.pictures, labels.blocks, labels.table.num_rows) == (2, 120, 120)
+    rows = labels.table.to_pylist()
     for frame in (0, 1):
-        where = block_positions(80, 48, 8, 8)
-        mine = [row for row in rows if row["frame"] == frame]
-        assert [(row["x"], row["y"], row["w"], row["h"], row["qp"]) for row in mine] == [
-            (x, y, 8, 8, 27) for x, y in where.tolist()
+        positions = block_positions(80, 48, 8, 8)
+        frame_rows = [row for row in rows if row["frame"] == frame]
+        assert [(row["x"], row["y"], row["w"], row["h"], row["qp"]) for row in frame_rows] == [
+            (x, y, 8, 8, 27) for x, y in positions.tolist()
         ]
-        line = reference_lines(noisy[frame], where, 8, 8, 10, 32)
-        block = blocks_at(planes[frame], where, 8, 8)
-        told = torch.from_numpy(line), torch.from_numpy(block.astype(np.int32)), torch.full((60,), 10)
+        line = reference_lines(noisy[frame], positions, 8, 8, 10, 32)
+        block = blocks_at(planes[frame], positions, 8, 8)
+        samples = torch.from_numpy(line), torch.from_numpy(block.astype(np.int32)), torch.full((60,), 10)
         with torch.no_grad():
-            logits = model(*model.inputs(*told, torch.full((60,), 27))).numpy()
+            logits = model(*model.inputs(*samples, torch.full((60,), 27))).numpy()
         order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
-        assert [row["modes"] for row in mine] == order.tolist()
+        assert [row["modes"] for row in frame_rows] == order.tolist()
         first = np.take_along_axis(logits, order, 1)
-        np.testing.assert_allclose([row["margins"] for row in mine], first[:, :1] - first, atol=1e-4)
+        np.testing.assert_allclose([row["margins"] for row in frame_rows], first[:, :1] - first, atol=1e-4)
         costs = np.take_along_axis(block_costs(line, block, 10, "rate", qp=27), order, 1)
-        np.testing.assert_allclose([row["cost_rate"] for row in mine], costs.min(1))
-        assert [row["mode_rate"] for row in mine] == order[np.arange(60), costs.argmin(1)].tolist()
-    whole = label_blocks(original, settings=label_settings(block_sizes="8", ctu_size=32), decoded=decoded, qp=27).table
-    tried = predict_block_modes(original, models=[weights], top=67, cost="dct", decoded=decoded, qp=27).table
-    np.testing.assert_allclose(tried["cost_dct"].to_numpy(), whole["cost_dct"].to_numpy())
+        np.testing.assert_allclose([row["cost_rate"] for row in frame_rows], costs.min(1))
+        assert [row["mode_rate"] for row in frame_rows] == order[np.arange(60), costs.argmin(1)].tolist()
+    labelled = label_blocks(
+        original, settings=label_settings(block_sizes="8", ctu_size=32), decoded=decoded, qp=27
+    ).table
+    all_modes = predict_block_modes(original, models=[weights], top=67, cost="dct", decoded=decoded, qp=27).table
+    np.testing.assert_allclose(all_modes["cost_dct"].to_numpy(), labelled["cost_dct"].to_numpy())
 
 
-def test_the_command_writes_it_by_the_weights_of_the_package(run, pictures, tmp_path):
+def test_command_uses_the_shipped_weights(run, pictures, tmp_path):
     out = tmp_path / "modes.parquet"
-    told = result_of(run, "modes", "predict", "-i", pictures[0], "-o", out, "--top", "3", "--cost", "dct")
-    assert told == {"modes": str(out), "pictures": 2, "blocks": 2 * (60 + 15)}
+    result = result_of(run, "modes", "predict", "-i", pictures[0], "-o", out, "--top", "3", "--cost", "dct")
+    assert result == {"modes": str(out), "pictures": 2, "blocks": 2 * (60 + 15)}
     table = pq.read_table(out)
     assert set(table["w"].to_pylist()) == {8, 16}
     assert all(row["mode_dct"] in row["modes"] and row["margins"][0] == 0 for row in table.to_pylist())
 
 
-def test_exact_modes_are_those_of_the_integers_beside_the_weights(run, pictures, network, tmp_path):
+def test_exact_modes_use_the_integer_network(run, pictures, network, tmp_path):
     original, decoded, planes, noisy = pictures
     weights, model = network
     with pytest.raises(MissingFileError, match=r"create it with .* --model .*m\.safetensors --format int16"):
         predict_block_modes(original, models=[weights], exact=True)
     integers = tmp_path / "m.int16.safetensors"
     result_of(run, "export", "--model", weights, "--format", "int16", "-o", integers)
-    found = predict_block_modes(original, models=[weights], top=5, exact=True, decoded=decoded, qp=27).table
+    exact = predict_block_modes(original, models=[weights], top=5, exact=True, decoded=decoded, qp=27).table
     line = reference_lines(noisy[1], block_positions(80, 48, 8, 8), 8, 8, 10, 32)
     block = blocks_at(planes[1], block_positions(80, 48, 8, 8), 8, 8)
     sketch, _ = load_integer_sketch(integers)
     logits = sketch_reference(sketch, line, block, 10, 27)
     order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
-    second = [row for row in found.to_pylist() if row["frame"] == 1]
+    second = [row for row in exact.to_pylist() if row["frame"] == 1]
     assert [row["modes"] for row in second] == order.tolist()
     first = np.take_along_axis(logits, order, 1)
     margins = (first[:, :1] - first) * 2.0 ** -sketch.values["logit_bits"]
     np.testing.assert_array_equal([row["margins"] for row in second], margins.astype(np.float32))
     named = predict_block_modes(original, models=[integers], top=5, decoded=decoded, qp=27).table
-    assert named.equals(found)
+    assert named.equals(exact)
     shipped = tmp_path / "modes.parquet"
     result_of(run, "modes", "predict", "-i", original, "-o", shipped, "--exact")
     facts = json.loads(pq.read_schema(shipped).metadata[b"codecnn"])["networks"]
@@ -105,7 +107,7 @@ def test_exact_modes_are_those_of_the_integers_beside_the_weights(run, pictures,
         predict_block_modes(original, models=[weights], exact=True)
 
 
-def test_what_it_refuses(pictures, network, tmp_path):
+def test_invalid_arguments_are_refused(pictures, network, tmp_path):
     with pytest.raises(ConfigError, match="top 68 is not in 1 to 67"):
         predict_block_modes(pictures[0], models=[network[0]], top=68)
     with pytest.raises(ConfigError, match="'rate' needs the QP"):

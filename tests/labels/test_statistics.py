@@ -1,4 +1,4 @@
-"""Statistics of labels: sums that come out by hand from the plain reference."""
+"""Statistics of labels against sums of the costs of the reference implementation."""
 
 import numpy as np
 import pytest
@@ -23,23 +23,23 @@ def _costs(source: Source, cost: str) -> tuple[np.ndarray, np.ndarray]:
     return positions, block_costs_reference(lines, blocks_at(source.original, positions, 8, 8), 10, cost)
 
 
-def test_what_choosing_by_hadamard_loses(noise: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_of_choosing_by_hadamard(noise: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codecnn.labels.statistics._CHUNK", 300)
     (row,) = compare_costs(noise, SETTINGS)
     (_, dct), (_, hadamard) = _costs(noise, "dct"), _costs(noise, "hadamard")
-    best, other = dct.argmin(1), hadamard.argmin(1)
-    assert (row.size, row.blocks, row.another) == ("8x8", 20, (best != other).sum())
+    best_dct, best_hadamard = dct.argmin(1), hadamard.argmin(1)
+    assert (row.size, row.blocks, row.another) == ("8x8", 20, (best_dct != best_hadamard).sum())
     assert row.another > 0
     assert row.dct_of_dct == pytest.approx(dct.min(1).sum(), rel=1e-6)
-    assert row.dct_of_hadamard == pytest.approx(dct[np.arange(20), other].sum(), rel=1e-6)
+    assert row.dct_of_hadamard == pytest.approx(dct[np.arange(20), best_hadamard].sum(), rel=1e-6)
 
 
-def test_how_an_encoders_modes_stand(noise: Source) -> None:
+def test_agreement_with_the_modes_of_an_encoder(noise: Source) -> None:
     positions, dct = _costs(noise, "dct")
     order = dct.argsort(1, kind="stable")
     modes = np.where(np.arange(20) < 5, order[:, 0], np.where(np.arange(20) < 12, order[:, 2], order[:, 30]))
     blocks = np.concatenate((positions, np.full((20, 2), 8)), 1)
-    beyond = np.array([[32, 24, 16, 8], [0, 0, 128, 128]])  # past the edge, and larger than what is predicted whole
+    beyond = np.array([[32, 24, 16, 8], [0, 0, 128, 128]])  # beyond the edge; larger than a predicted block
     (row,) = encoder_agreement(noise, np.concatenate((blocks, beyond)), np.append(modes, (0, 0)), SETTINGS)
     assert (row.size, row.blocks, row.same_dct, row.top_dct) == ("8x8", 20, 5, 12)
     assert row.dct_of_dct == pytest.approx(dct.min(1).sum(), rel=1e-6)
@@ -50,6 +50,6 @@ def test_how_an_encoders_modes_stand(noise: Source) -> None:
         encoder_agreement(noise, blocks, modes - 67, SETTINGS)
 
 
-def test_parts_add_up() -> None:
+def test_add_up() -> None:
     parts = [CostComparison("4x4", 1, 2, 3.5, 4.0), CostComparison("4x4", 10, 20, 30.0, 40.5)]
     assert add_up(parts) == CostComparison("4x4", 11, 22, 33.5, 44.5)

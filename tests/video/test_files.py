@@ -1,4 +1,4 @@
-"""Raw YUV and Y4M: reading, writing, and refusing what is damaged."""
+"""Raw YUV and Y4M: reading, writing, damaged files."""
 
 import contextlib
 import subprocess
@@ -34,21 +34,21 @@ def test_round_trip(tmp_path: Path, video_format: VideoFormat, count: int, suffi
     pictures = random_pictures(video_format, count)
     path = tmp_path / f"clip{suffix}"
     write_video(path, video_format, pictures)
-    # The bytes themselves are the oracle: reader and writer could share a mistake.
+    # The bytes are compared because reader and writer could share a mistake.
     head = b"FRAME\n" if suffix == ".y4m" else b""
     body = path.read_bytes()
     assert body.endswith(b"".join(head + joined([picture]) for picture in pictures))
     video = open_y4m(path) if head else open_raw(path, video_format)
     assert video.format == video_format
     assert len(video) == count
-    for wanted, got in zip(pictures, video, strict=True):
-        assert_same(got, wanted)
-        assert {plane.dtype for plane in got.planes} == {video_format.dtype}
+    for expected, actual in zip(pictures, video, strict=True):
+        assert_same(actual, expected)
+        assert {plane.dtype for plane in actual.planes} == {video_format.dtype}
 
 
 @pytest.fixture
 def clip(tmp_path: Path) -> tuple[Path, list[Picture]]:
-    """A raw clip of five 6x4 pictures, 420, 10 bit."""
+    """Raw clip of five 6x4 pictures, 420, 10 bit."""
     video_format = VideoFormat(6, 4, "420", 10)
     pictures = random_pictures(video_format, 5)
     path = tmp_path / "clip_6x4_25_10bit.yuv"
@@ -89,16 +89,16 @@ def test_size_that_does_not_divide(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"x_416x240\.yuv has 114048 bytes.*176x144 420 8 bit \(3\)"):
         open_video(path)
     path.write_bytes(bytes(2 * 416 * 240 * 2))
-    with pytest.raises(FormatError) as told:
+    with pytest.raises(FormatError) as error:
         open_raw(path, VideoFormat(416, 240, "444", 8))
-    assert "416x240 422 8 bit (2)" in str(told.value)
-    assert "416x240 400 10 bit (2)" in str(told.value)
+    assert "416x240 422 8 bit (2)" in str(error.value)
+    assert "416x240 400 10 bit (2)" in str(error.value)
     path.write_bytes(bytes(149761))
     with pytest.raises(FormatError, match="no common size"):
         open_video(path)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_missing_empty_and_folder_paths(tmp_path: Path) -> None:
     (tmp_path / "empty_8x8.yuv").touch()
     (tmp_path / "folder_8x8.yuv").mkdir()
     with pytest.raises(MissingFileError, match=r"absent_8x8\.yuv does not exist"):
@@ -123,7 +123,7 @@ def test_samples_beyond_the_bit_depth(tmp_path: Path) -> None:
             video[1]
 
 
-def test_writer_refuses_and_leaves_nothing(tmp_path: Path) -> None:
+def test_refused_pictures_leave_no_file(tmp_path: Path) -> None:
     video_format = VideoFormat(4, 2, "420", 10)
     good = random_pictures(video_format, 1)[0]
     y, u, v = good.planes
@@ -179,18 +179,18 @@ Y4M_HEADERS = {
 
 @pytest.mark.parametrize("header", Y4M_HEADERS)
 def test_y4m_headers(tmp_path: Path, header: str) -> None:
-    wanted = Y4M_HEADERS[header]
-    picture = random_pictures(wanted, 1)[0]
+    expected = Y4M_HEADERS[header]
+    picture = random_pictures(expected, 1)[0]
     path = tmp_path / "a.y4m"
     head, samples = f"YUV4MPEG2 {header}\nFRAME Ip XA=1\n".encode(), joined([picture])
     path.write_bytes(head + samples + b"FRAME\n" + samples)
     video = open_y4m(path)
-    assert video.format == wanted
+    assert video.format == expected
     assert len(video) == 2
     np.testing.assert_array_equal(video[1].planes[-1], picture.planes[-1])
 
 
-HOSTILE_Y4M = {
+INVALID_Y4M = {
     b"YUV4MPEG W4 H2\nFRAME\n": "not a Y4M",
     b"RIFF....": "not a Y4M",
     b"YUV4MPEG2": "not a Y4M",
@@ -221,25 +221,25 @@ HOSTILE_Y4M = {
 }
 
 
-@pytest.mark.parametrize("content", HOSTILE_Y4M, ids=range(len(HOSTILE_Y4M)))
-def test_hostile_y4m(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "hostile.y4m"
+@pytest.mark.parametrize("content", INVALID_Y4M, ids=range(len(INVALID_Y4M)))
+def test_invalid_y4m(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "invalid.y4m"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=HOSTILE_Y4M[content]) as told:
+    with pytest.raises(FormatError, match=INVALID_Y4M[content]) as error:
         open_y4m(path)
-    assert "hostile.y4m" in str(told.value)
+    assert "invalid.y4m" in str(error.value)
 
 
 @in_folder
 @given(data=st.data())
-def test_damaged_y4m_is_refused_or_read_whole(tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_y4m_is_refused_or_readable_to_the_end(tmp_path: Path, data: st.DataObject) -> None:
     video_format = VideoFormat(4, 2, "420", 8)
     path = tmp_path / "d.y4m"
     write_video(path, video_format, random_pictures(video_format, 3))
     content = bytearray(path.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
-    # No other exception than FormatError may come, and what opens can be read to its end.
+    # Only FormatError may be raised, and a file that opens is readable to its end.
     with contextlib.suppress(FormatError), open_y4m(path) as video:
         shapes = [tuple(plane.shape for plane in picture.planes) for picture in video]
         assert shapes == [video.format.plane_shapes] * len(video)
@@ -252,26 +252,27 @@ def test_damaged_y4m_is_refused_or_read_whole(tmp_path: Path, data: st.DataObjec
 def test_y4m_agrees_with_ffmpeg(tmp_path: Path, chroma: str, bit_depth: int) -> None:
     video_format = VideoFormat(17, 9, chroma, bit_depth, Fraction(60000, 1001))
     pictures = random_pictures(video_format, 2)
-    ours, raw, theirs = tmp_path / "ours.y4m", tmp_path / "raw.yuv", tmp_path / "theirs.y4m"
-    write_video(ours, video_format, pictures)
-    subprocess.run([*FFMPEG, "-strict", "-1", "-i", ours, "-f", "rawvideo", raw, "-strict", "-1", theirs], check=True)
+    written, raw, converted = tmp_path / "written.y4m", tmp_path / "raw.yuv", tmp_path / "converted.y4m"
+    write_video(written, video_format, pictures)
+    outputs = ["-f", "rawvideo", raw, "-strict", "-1", converted]
+    subprocess.run([*FFMPEG, "-strict", "-1", "-i", written, *outputs], check=True)
     assert raw.read_bytes() == joined(pictures)
-    video = open_y4m(theirs)
+    video = open_y4m(converted)
     assert video.format == video_format
     assert joined(list(video)) == joined(pictures)
 
 
-@given(video_format=formats, wanted=st.integers(8, 16))
-def test_convert(video_format: VideoFormat, wanted: int) -> None:
+@given(video_format=formats, bit_depth=st.integers(8, 16))
+def test_convert(video_format: VideoFormat, bit_depth: int) -> None:
     picture = random_pictures(video_format, 1)[0]
-    converted = convert(picture, wanted)
-    assert converted.bit_depth == wanted
-    scale = Fraction(2**wanted, 2**video_format.bit_depth)
+    converted = convert(picture, bit_depth)
+    assert converted.bit_depth == bit_depth
+    scale = Fraction(2**bit_depth, 2**video_format.bit_depth)
     for before, after in zip(picture.planes, converted.planes, strict=True):
-        assert after.dtype == VideoFormat(1, 1, bit_depth=wanted).dtype
-        for sample, got in zip(before.ravel().tolist(), after.ravel().tolist(), strict=True):
-            assert got == min(int(sample * scale + Fraction(1, 2)), 2**wanted - 1)
-    if wanted >= video_format.bit_depth:
+        assert after.dtype == VideoFormat(1, 1, bit_depth=bit_depth).dtype
+        for sample, actual in zip(before.ravel().tolist(), after.ravel().tolist(), strict=True):
+            assert actual == min(int(sample * scale + Fraction(1, 2)), 2**bit_depth - 1)
+    if bit_depth >= video_format.bit_depth:
         assert_same(convert(converted, video_format.bit_depth), picture)
 
 
@@ -289,7 +290,7 @@ def test_pad_to_even(video_format: VideoFormat) -> None:
         np.testing.assert_array_equal(after, before[np.ix_(rows, columns)])
 
 
-def test_convert_and_pad_refuse() -> None:
+def test_convert_and_pad_refuse_invalid_arguments() -> None:
     picture = random_pictures(VideoFormat(5, 3, "420"), 1)[0]
     for bit_depth in (7, 17):
         with pytest.raises(FormatError, match=str(bit_depth)):

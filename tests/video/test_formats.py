@@ -41,7 +41,7 @@ NAMES: dict[str, dict[str, Any]] = {
     "Beauty_1920x1080_120fps_420_8bit_YUV.yuv": {"size": (1920, 1080), "fps": 120, "depth": 8, "chroma": "420"},
     "Netflix_Aerial_1920x1080_60fps_10bit_420.y4m": {"size": (1920, 1080), "fps": 60, "depth": 10, "chroma": "420"},
     "videoSRC01_1920x1080_30.yuv": {"size": (1920, 1080), "fps": 30},
-    # vvenc's test clips, and our own
+    # test clips of vvenc and of this project
     "RTn23_80x44p15_f15.yuv": {"size": (80, 44), "fps": 15, "frames": 15},
     "RTn23_80x44p15_f15": {"size": (80, 44), "fps": 15, "frames": 15},
     "name_1920x1080_30Hz_8bit_P420.yuv": {"size": (1920, 1080), "fps": 30, "depth": 8, "chroma": "420"},
@@ -51,7 +51,7 @@ NAMES: dict[str, dict[str, Any]] = {
     "city_704x576_25_8f.y4m": {"size": (704, 576), "fps": 25, "frames": 8},
     "CiscoVT2people_320x192_12fps.yuv": {"size": (320, 192), "fps": 12},
     "water_176x96_25.yuv": {"size": (176, 96), "fps": 25},
-    # fractional rates, and units written otherwise
+    # fractional rates, and other notations of units
     "crew_704x576_59.94.yuv": {"size": (704, 576), "fps": Fraction(60000, 1001)},
     "crew_704x576_59.94": {"size": (704, 576), "fps": Fraction(60000, 1001)},
     "film_1920x1080_23.976.yuv": {"size": (1920, 1080), "fps": Fraction(24000, 1001)},
@@ -66,7 +66,7 @@ NAMES: dict[str, dict[str, Any]] = {
     "x_65x33_444p.yuv": {"size": (65, 33), "chroma": "444"},
     "seq_8bit_416x240_100frames.yuv": {"size": (416, 240), "frames": 100},
     "twice_416x240_25_10bit_8bit_30fps.yuv": {"size": (416, 240), "fps": 25, "depth": 10},
-    # numbers that are no frame rate, and names without a size
+    # numbers that are not a frame rate, and names without a size
     "PartyScene_832x480_500.yuv": {"size": (832, 480)},
     "PartyScene_832x480_0.yuv": {"size": (832, 480)},
     "PartyScene_832x480_qp_37.yuv": {"size": (832, 480)},
@@ -83,22 +83,22 @@ NAMES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parse_name(name: str) -> None:
-    wanted = NAMES[name]
-    size = wanted.get("size", (None, None))
-    rest = {key: wanted.get(key) for key in ("chroma", "fps", "frames")}
-    assert parse_name(name) == NameFields(*size, bit_depth=wanted.get("depth"), **rest)
+    expected = NAMES[name]
+    size = expected.get("size", (None, None))
+    rest = {key: expected.get(key) for key in ("chroma", "fps", "frames")}
+    assert parse_name(name) == NameFields(*size, bit_depth=expected.get("depth"), **rest)
     assert parse_name(Path("/data_1920x1080_60/10bit") / name) == parse_name(name)
 
 
 @given(st.text(max_size=40))
-def test_parse_name_takes_any_text(text: str) -> None:
+def test_parse_name_accepts_any_text(text: str) -> None:
     fields = parse_name(f"{text}_416x240_{text}_10bit")
     assert fields.width is None or fields.width > 0
     assert fields.bit_depth is None or 8 <= fields.bit_depth <= 16
     assert fields.fps is None or 1 <= fields.fps <= 240
 
 
-def test_guess_format_order() -> None:
+def test_options_override_names_and_defaults() -> None:
     name = "Tango2_3840x2160_60fps_10bit_422.yuv"
     assert guess_format(name) == VideoFormat(3840, 2160, "422", 10, Fraction(60))
     explicit = guess_format(name, size="416x240", bit_depth=8, chroma="400", fps=29.97)
@@ -109,10 +109,10 @@ def test_guess_format_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chroma", "others"), [("400", ()), ("420", ((2, 3),) * 2), ("422", ((3, 3),) * 2), ("444", ((3, 5),) * 2)]
+    ("chroma", "chroma_shapes"), [("400", ()), ("420", ((2, 3),) * 2), ("422", ((3, 3),) * 2), ("444", ((3, 5),) * 2)]
 )
-def test_plane_shapes_of_odd_sizes(chroma: str, others: tuple[tuple[int, int], ...]) -> None:
-    shapes = ((3, 5), *others)
+def test_plane_shapes_of_odd_sizes(chroma: str, chroma_shapes: tuple[tuple[int, int], ...]) -> None:
+    shapes = ((3, 5), *chroma_shapes)
     samples = sum(h * w for h, w in shapes)
     eight, ten = VideoFormat(5, 3, chroma), VideoFormat(5, 3, chroma, 10)
     assert eight.plane_shapes == ten.plane_shapes == shapes
@@ -134,7 +134,7 @@ RATES = (0, float("nan"), "fast")
 
 
 @pytest.mark.parametrize("values", [*GEOMETRIES, *((8, 8, "420", 8, rate) for rate in RATES)])
-def test_video_format_refuses(values: tuple[Any, ...]) -> None:
+def test_invalid_video_formats_are_refused(values: tuple[Any, ...]) -> None:
     with pytest.raises(FormatError):
         VideoFormat(*values)
 

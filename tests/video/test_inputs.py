@@ -1,4 +1,4 @@
-"""What open_video takes of a file: start, step and frames, packed raw files, colour of stills, folders of stills."""
+"""Options of open_video: start, step and frames, packed raw files, colour of stills, folders of stills."""
 
 import subprocess
 import tracemalloc
@@ -30,7 +30,7 @@ COUNT = 11
 
 @pytest.fixture(scope="module")
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same eleven pictures in every kind of file; all samples of a picture are its number (plus 16)."""
+    """The same eleven pictures in each kind of file; all samples of a picture are its number plus 16."""
     folder = tmp_path_factory.mktemp("numbered")
     form = VideoFormat(18, 10, "420", 8, Fraction(60000, 1001))
     paths = {kind: folder / f"n_18x10_59.94fps.{kind}" for kind in ("yuv", "y4m", "mkv")}
@@ -56,17 +56,17 @@ SELECTIONS = [(0, 1, None), (3, 1, 2), (0, 8, None), (2, 4, 2), (10, 8, 5), (1, 
 @pytest.mark.parametrize("kind", ["yuv", "y4m", "mkv", "folder"])
 @pytest.mark.parametrize(("start", "step", "frames"), SELECTIONS)
 def test_start_step_and_frames(numbered: dict[str, Path], kind: str, start: int, step: int, frames: int | None) -> None:
-    wanted = list(range(COUNT))[start::step][:frames]
+    expected = list(range(COUNT))[start::step][:frames]
     with open_video(numbered[kind], start=start, step=step, frames=frames, **options_of(kind)) as video:
-        assert [int(picture.y[0, 0]) - 16 for picture in video] == wanted
-        assert int(video[-1].y[-1, -1]) - 16 == wanted[-1]
+        assert [int(picture.y[0, 0]) - 16 for picture in video] == expected
+        assert int(video[-1].y[-1, -1]) - 16 == expected[-1]
         assert video.format.fps == Fraction(60000, 1001 * step)
-        # What was taken may be thinned out again.
-        assert [int(picture.y[0, 0]) - 16 for picture in video.select(step=2)] == wanted[::2]
+        # A selection can be selected from again.
+        assert [int(picture.y[0, 0]) - 16 for picture in video.select(step=2)] == expected[::2]
 
 
 @pytest.mark.parametrize("kind", ["yuv", "y4m", "mkv", "folder"])
-def test_selections_that_cannot_be(numbered: dict[str, Path], kind: str) -> None:
+def test_invalid_selections_are_refused(numbered: dict[str, Path], kind: str) -> None:
     for bad in ({"start": 11}, {"start": 500, "frames": 2}, {"start": 11, "step": 8}):
         with pytest.raises(ConfigError, match=f"{numbered[kind].name} has 11 pictures"):
             open_video(numbered[kind], **options_of(kind), **bad)
@@ -76,15 +76,15 @@ def test_selections_that_cannot_be(numbered: dict[str, Path], kind: str) -> None
             open_video(numbered[kind], **options_of(kind), **{option: value})
 
 
-def test_a_given_rate_is_the_files(numbered: dict[str, Path]) -> None:
+def test_fps_option_is_the_rate_of_the_file(numbered: dict[str, Path]) -> None:
     for kind in ("yuv", "y4m", "mkv"):
         assert open_video(numbered[kind], fps=50).format.fps == 50
         assert open_video(numbered[kind], fps=50, step=8).format.fps == Fraction(25, 4)
     assert open_video(numbered["folder"], step=2).format.fps is None
 
 
-def test_selection_copies_nothing(tmp_path: Path) -> None:
-    """Ten pictures of 8 MB: whoever copied one would be seen."""
+def test_selection_does_not_copy_pictures(tmp_path: Path) -> None:
+    """A copy of one of the ten pictures of 8 MB would exceed the memory limit."""
     path = tmp_path / "big_4096x2048_400.yuv"
     with path.open("wb") as file:
         file.truncate(10 * 4096 * 2048)
@@ -98,7 +98,7 @@ def test_selection_copies_nothing(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_no_more_pictures_of_a_stream_are_decoded_than_needed(
+def test_streams_are_decoded_only_to_the_last_selected_picture(
     numbered: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = []
@@ -120,23 +120,23 @@ PACKED = [
 
 
 def make_packed(folder: Path, packing: str, form: VideoFormat, count: int = 3) -> tuple[Path, bytes]:
-    """A packed file of random samples and the planar bytes that went in; ffmpeg packs those of even size.
+    """Write a packed file of random samples, and return it with the planar bytes.
 
-    Of odd widths ffmpeg's packer loses the last chroma column.
+    ffmpeg packs pictures of even width; at odd widths it would lose the last chroma column.
     """
     planar = joined(random_pictures(form, count))
     (folder / "planar.yuv").write_bytes(planar)
     packed = folder / f"a_{form.width}x{form.height}.yuv"
     if form.width % 2:
-        packed.write_bytes(packed_by_hand(planar, form))
+        packed.write_bytes(pack_samples(planar, form))
         return packed, planar
-    given = ["-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}"]
-    wanted = ["-f", "rawvideo", "-pix_fmt", f"{packing}le"]
-    subprocess.run([*FFMPEG, *given, "-i", folder / "planar.yuv", *wanted, packed], check=True)
+    source = ["-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}"]
+    target = ["-f", "rawvideo", "-pix_fmt", f"{packing}le"]
+    subprocess.run([*FFMPEG, *source, "-i", folder / "planar.yuv", *target, packed], check=True)
     return packed, planar
 
 
-def packed_by_hand(planar: bytes, form: VideoFormat) -> bytes:
+def pack_samples(planar: bytes, form: VideoFormat) -> bytes:
     samples = iter(np.frombuffer(planar, "<u2").tolist())
     words: list[int] = []
     sizes = [height * width for height, width in form.plane_shapes]
@@ -147,7 +147,7 @@ def packed_by_hand(planar: bytes, form: VideoFormat) -> bytes:
 
 
 @pytest.mark.parametrize(("packing", "form"), PACKED, ids=lambda value: str(value).replace(" ", "_"))
-def test_packed_files_hold_what_ffmpeg_packed(tmp_path: Path, packing: str, form: VideoFormat) -> None:
+def test_packed_files_equal_the_planar_samples(tmp_path: Path, packing: str, form: VideoFormat) -> None:
     packed, planar = make_packed(tmp_path, packing, form)
     assert packed.read_bytes() != planar
     named = packed.rename(packed.with_name(f"a_{form.width}x{form.height}_25_{packing}.yuv"))
@@ -161,7 +161,7 @@ def test_packed_files_hold_what_ffmpeg_packed(tmp_path: Path, packing: str, form
         assert video[0].y.tobytes() == planar[form.picture_bytes :][: 2 * form.width * form.height]
 
 
-def test_lsb_aligned_samples_are_never_taken_for_packed_ones_nor_the_other_way(tmp_path: Path) -> None:
+def test_packed_and_planar_samples_are_not_confused(tmp_path: Path) -> None:
     form = VideoFormat(18, 10, "420", 10)
     packed, planar = make_packed(tmp_path, "p010", form)
     aligned = tmp_path / "lsb_18x10_10bit.yuv"
@@ -173,7 +173,7 @@ def test_lsb_aligned_samples_are_never_taken_for_packed_ones_nor_the_other_way(t
         video[0]
     with open_video(packed, bit_depth=10) as video, pytest.raises(FormatError, match="upper bits"):
         video[0]
-    # One wrong word in the last chroma sample is enough.
+    # A single wrong bit in the last chroma sample is noticed.
     words = np.frombuffer(packed.read_bytes(), "<u2").copy()
     words[-1] |= 1
     packed.write_bytes(words.tobytes())
@@ -183,7 +183,7 @@ def test_lsb_aligned_samples_are_never_taken_for_packed_ones_nor_the_other_way(t
             video[2]
 
 
-def test_packings_that_do_not_fit(tmp_path: Path, numbered: dict[str, Path]) -> None:
+def test_contradicting_packings_are_refused(tmp_path: Path, numbered: dict[str, Path]) -> None:
     packed, planar = make_packed(tmp_path, "p010", VideoFormat(18, 10, "420", 10))
     with pytest.raises(ConfigError, match="unknown packing 'p011'"):
         open_video(packed, packing="p011")
@@ -199,9 +199,9 @@ def test_packings_that_do_not_fit(tmp_path: Path, numbered: dict[str, Path]) -> 
     with pytest.raises(FormatError, match="packing p010"):
         open_video(contradicting)
     assert open_video(contradicting, packing="p010").format.bit_depth == 10
-    lying = tmp_path / "b_18x10_p010.yuv"
-    lying.write_bytes(planar)
-    assert open_video(lying, packing="planar")[0].y.tobytes() == planar[:360]
+    misnamed = tmp_path / "b_18x10_p010.yuv"
+    misnamed.write_bytes(planar)
+    assert open_video(misnamed, packing="planar")[0].y.tobytes() == planar[:360]
 
 
 def test_packing_in_names() -> None:
@@ -213,16 +213,16 @@ def test_packing_in_names() -> None:
 
 @pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt2020"])
 @pytest.mark.parametrize("full_range", [False, True])
-def test_matrix_and_range_reach_stills(tmp_path: Path, matrix: str, full_range: bool) -> None:
+def test_matrix_and_range_apply_to_stills(tmp_path: Path, matrix: str, full_range: bool) -> None:
     rgb = random_samples((6, 8, 3))
     imsave(tmp_path / "a.png", rgb, check_contrast=False)
-    wanted = rgb_to_ycbcr(rgb, matrix=matrix, full_range=full_range)
+    expected = rgb_to_ycbcr(rgb, matrix=matrix, full_range=full_range)
     for path in (tmp_path / "a.png", tmp_path):
         with open_video(path, matrix=matrix, full_range=full_range) as video:
-            assert_same(video[0], wanted)
+            assert_same(video[0], expected)
 
 
-def test_matrix_and_range_are_for_stills(numbered: dict[str, Path], tmp_path: Path) -> None:
+def test_matrix_and_range_are_refused_for_other_files(numbered: dict[str, Path], tmp_path: Path) -> None:
     for kind in ("yuv", "y4m", "mkv"):
         for options in ({"matrix": "bt601"}, {"full_range": True}):
             with pytest.raises(ConfigError, match="still"):
@@ -232,7 +232,7 @@ def test_matrix_and_range_are_for_stills(numbered: dict[str, Path], tmp_path: Pa
         open_video(tmp_path / "grey.png", matrix="bt470")
 
 
-def test_a_folder_is_read_in_natural_order(tmp_path: Path) -> None:
+def test_folders_are_read_in_natural_order(tmp_path: Path) -> None:
     names = ["im1.png", "im2.png", "im02.PNG", "im10.png", "im10b.tif", "im 9.png", "x" * 5 + "9" * 30 + ".png"]
     for index, name in enumerate(names):
         imsave(tmp_path / name, np.full((5, 7), index, np.uint8), check_contrast=False)
@@ -247,7 +247,7 @@ def test_a_folder_is_read_in_natural_order(tmp_path: Path) -> None:
     assert [names[index] for index in order] == natural
 
 
-def test_folders_of_pictures_that_differ(tmp_path: Path) -> None:
+def test_folders_of_unequal_pictures_are_refused(tmp_path: Path) -> None:
     for number in range(12):
         imsave(tmp_path / f"im{number}.png", random_samples((6, 8, 3), seed=number), check_contrast=False)
     imsave(tmp_path / "im11.png", random_samples((6, 10, 3)), check_contrast=False)
@@ -273,7 +273,7 @@ def test_folders_of_pictures_that_differ(tmp_path: Path) -> None:
         open_video(tmp_path, size="10x6")
 
 
-def test_folders_without_pictures(tmp_path: Path) -> None:
+def test_folders_without_pictures_are_refused(tmp_path: Path) -> None:
     for names in ((), ("a.yuv", ".a.png")):
         for name in names:
             (tmp_path / name).write_bytes(bytes(10))
@@ -281,8 +281,8 @@ def test_folders_without_pictures(tmp_path: Path) -> None:
             open_video(tmp_path)
 
 
-def test_a_folder_takes_the_memory_of_one_picture(tmp_path: Path) -> None:
-    """Sixteen pictures of 1 MB each as 10 bit samples, read in turn."""
+def test_reading_a_folder_needs_memory_for_one_picture(tmp_path: Path) -> None:
+    """Sixteen pictures of 1 MB each, as 10 bit samples, are read in sequence."""
     for number in range(16):
         imsave(tmp_path / f"im{number}.png", np.full((512, 1024), number, np.uint8), check_contrast=False)
     with open_video(tmp_path, start=1, step=2, chroma="400") as video:
@@ -290,7 +290,7 @@ def test_a_folder_takes_the_memory_of_one_picture(tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             first = [int(picture.y[0, 0]) for picture in video]
-            # float64 samples while one picture is converted take 4 MB each
+            # memory in use after reading; the conversion of one picture needs several MB for a moment
             assert tracemalloc.get_traced_memory()[0] < 1_000_000
         finally:
             tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Stills and colour: R'G'B' to Y'CbCr against values that are not ours, and every kind of file."""
+"""Still pictures and colour: R'G'B' to Y'CbCr against published values, each kind of file."""
 
 import gc
 from pathlib import Path
@@ -30,17 +30,17 @@ LEFT_75, RIGHT_75 = (
 )
 
 
-@pytest.mark.parametrize(("level", "wanted"), [(65535, LEFT_100 + RIGHT_100), (49151, LEFT_75 + RIGHT_75)])
-def test_colour_bars_bt709(level: int, wanted: tuple[tuple[int, int, int], ...]) -> None:
+@pytest.mark.parametrize(("level", "expected"), [(65535, LEFT_100 + RIGHT_100), (49151, LEFT_75 + RIGHT_75)])
+def test_colour_bars_bt709(level: int, expected: tuple[tuple[int, int, int], ...]) -> None:
     picture = rgb_to_ycbcr((BAR_RGB * level).astype(np.uint16)[None], chroma="444", bit_depth=10)
-    np.testing.assert_array_equal(np.stack(picture.planes, axis=2)[0], wanted)
+    np.testing.assert_array_equal(np.stack(picture.planes, axis=2)[0], expected)
 
 
 @pytest.mark.parametrize(
     ("matrix", "red"), [("bt601", (76, 85, 255)), ("bt709", (54, 99, 255)), ("bt2020", (67, 92, 255))]
 )
 def test_full_range_red(matrix: str, red: tuple[int, int, int]) -> None:
-    """H.273: 255·KR; 128 - 255·KR / (2 (1 - KB)); 128 + 127.5 clipped. BT.601 is also what JFIF prints."""
+    """H.273: 255·KR; 128 - 255·KR / (2 (1 - KB)); 128 + 127.5 clipped. The values of BT.601 are also those of JFIF."""
     rgb = np.array([[(255, 0, 0), (255, 255, 255), (0, 0, 0)]], np.uint8)
     picture = rgb_to_ycbcr(rgb, chroma="444", bit_depth=8, matrix=matrix, full_range=True)
     assert np.stack(picture.planes, axis=2)[0].tolist() == [list(red), [255, 128, 128], [0, 128, 128]]
@@ -54,7 +54,7 @@ def test_bt601_agrees_with_skimage(rgb: np.ndarray) -> None:
 
 
 def reference_chroma(rgb: np.ndarray, chroma: str) -> tuple[np.ndarray, np.ndarray]:
-    """BT.709 limited 10-bit Cb and Cr one sample at a time, in the form with the divisors 1.8556 and 1.5748."""
+    """Compute BT.709 limited 10-bit Cb and Cr sample by sample, with the divisors 1.8556 and 1.5748."""
     height, width, _ = rgb.shape
     sub_w, sub_h = {"420": (2, 2), "422": (2, 1), "444": (1, 1)}[chroma]
     shape = (-(-height // sub_h), -(-width // sub_w))
@@ -81,15 +81,15 @@ def test_subsampling(rgb: np.ndarray, chroma: str) -> None:
     picture = rgb_to_ycbcr(rgb, chroma=chroma)
     height, width, _ = rgb.shape
     assert tuple(plane.shape for plane in picture.planes) == VideoFormat(width, height, chroma).plane_shapes
-    for wanted, got in zip(reference_chroma(rgb, chroma), picture.planes[1:], strict=True):
-        # One code word where float summation order tips a half.
-        assert np.abs(wanted - got.astype(int)).max() <= 1
-        assert np.mean(wanted != got) < 0.3
+    for expected, actual in zip(reference_chroma(rgb, chroma), picture.planes[1:], strict=True):
+        # The order of float sums may change the rounding by one code word.
+        assert np.abs(expected - actual.astype(int)).max() <= 1
+        assert np.mean(expected != actual) < 0.3
 
 
 @pytest.mark.parametrize("matrix", ["bt601", "bt709", "bt2020"])
 @pytest.mark.parametrize("full_range", [False, True])
-def test_back_to_rgb(matrix: str, full_range: bool) -> None:
+def test_conversion_back_to_rgb(matrix: str, full_range: bool) -> None:
     rgb = np.random.default_rng(3).integers(0, 256, (16, 16, 3)).astype(np.uint8)
     deep = rgb_to_ycbcr(rgb, chroma="444", bit_depth=12, matrix=matrix, full_range=full_range)
     np.testing.assert_array_equal(ycbcr_to_rgb(deep, matrix=matrix, full_range=full_range), rgb)
@@ -99,8 +99,8 @@ def test_back_to_rgb(matrix: str, full_range: bool) -> None:
         np.testing.assert_array_equal(ycbcr_to_rgb(picture, matrix=matrix, full_range=full_range), grey)
 
 
-def test_chroma_positions_agree_both_ways() -> None:
-    """A linear slope of colour survives 4:2:0 in the inside only if both ways put the samples at the same place."""
+def test_chroma_positions_agree_in_both_directions() -> None:
+    """A linear slope of colour survives 4:2:0 only if both directions place the samples at the same positions."""
     rows, columns = np.mgrid[0:19, 0:23]
     for slope in (rows, columns, 19 - rows, rows + columns):
         part = slope / slope.max()
@@ -109,7 +109,7 @@ def test_chroma_positions_agree_both_ways() -> None:
         assert np.abs(back - rgb)[2:-3, 2:-3].max() <= 1
 
 
-def test_refusals_of_colour() -> None:
+def test_invalid_colour_arguments_are_refused() -> None:
     rgb = np.zeros((2, 2, 3), np.uint8)
     with pytest.raises(ConfigError, match="bt470"):
         rgb_to_ycbcr(rgb, matrix="bt470")
@@ -129,8 +129,8 @@ COLOUR = ["a.png", "a.PNG", "a.tif", "a.tiff", "a.bmp", "a.jpg", "deep.png", "de
 
 
 @pytest.mark.parametrize("name", [*COLOUR, "grey.png", "grey.jpg", "grey16.tif"])
-def test_every_kind_of_still(tmp_path: Path, name: str) -> None:
-    """The samples that were stored, of a JPEG those that Pillow reads, converted by the formula checked above."""
+def test_kinds_of_stills(tmp_path: Path, name: str) -> None:
+    """The result is the conversion of the stored samples; those of a JPEG are read with Pillow."""
     dtype = np.uint16 if name.startswith(("deep", "grey16")) else np.uint8
     samples = random_samples((7, 10, 3) if name in COLOUR else (7, 10), dtype)
     path = tmp_path / name
@@ -155,7 +155,7 @@ def test_every_kind_of_still(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".jpeg", ".webp"])
-def test_read_lossy(tmp_path: Path, suffix: str) -> None:
+def test_lossy_stills(tmp_path: Path, suffix: str) -> None:
     rgb = np.zeros((16, 24, 3), np.uint8)
     rgb[:, :12] = (200, 40, 60)
     path = tmp_path / f"a{suffix}"
@@ -188,7 +188,7 @@ def test_grey_png(tmp_path: Path, colour_type: int, channels: int, dtype: Any) -
         np.testing.assert_array_equal(plane, np.full((3, 3), 512))
 
 
-def test_palette_alpha_and_one_bit(tmp_path: Path) -> None:
+def test_palette_alpha_and_1_bit(tmp_path: Path) -> None:
     palette = random_samples((4, 3), np.uint8)
     indices = np.array([[0, 1, 2], [3, 3, 1]], np.uint8)
     write_png(tmp_path / "palette.png", indices, 3, palette.tobytes())
@@ -218,7 +218,7 @@ def test_open_video_of_a_still(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_damaged_stills(tmp_path: Path) -> None:
+def test_damaged_stills_are_refused(tmp_path: Path) -> None:
     good = tmp_path / "good.png"
     write_png(good, random_samples((40, 40, 3), np.uint8), 2)
     deep = tmp_path / "deep.png"
@@ -244,7 +244,7 @@ def test_damaged_stills(tmp_path: Path) -> None:
     gc.collect()  # imageio leaves files open when none of its readers fits
 
 
-def test_stills_that_are_not_one_picture_of_integers(tmp_path: Path) -> None:
+def test_unsupported_stills_are_refused(tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
     tifffile.imwrite(tmp_path / "float.tif", np.zeros((6, 8), np.float32))
     tifffile.imwrite(tmp_path / "pages.tif", np.zeros((5, 6, 8), np.uint8), photometric="minisblack")

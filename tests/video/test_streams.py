@@ -1,4 +1,4 @@
-"""Streams through ffmpeg: every picture once and exact, whatever the file is called; damage is an error."""
+"""Streams through ffmpeg: each picture once and exact, for any file name; damage is an error."""
 
 import shutil
 import subprocess
@@ -17,13 +17,22 @@ from tests.helpers.video_files import FFMPEG, joined, random_pictures
 def encode(
     folder: Path, name: str, video_format: VideoFormat, options: list[str], count: int = 6, tag: str = "tv"
 ) -> bytes:
-    """Code random pictures, of the range that `tag` tells, into folder/name; returns what went in."""
+    """Code random pictures with the colour range `tag` into folder/name; return their bytes."""
     source = joined(random_pictures(video_format, count))
     (folder / "source.yuv").write_bytes(source)
     size = f"{video_format.width}x{video_format.height}"
-    given = ["-f", "rawvideo", "-pix_fmt", video_format.ffmpeg_pix_fmt, "-s", size, "-r", str(video_format.fps or 25)]
-    given += ["-color_range", tag, "-i", str(folder / "source.yuv"), *options, "-color_range", tag]
-    subprocess.run([*FFMPEG, *given, folder / name], check=True)
+    options_in = [
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        video_format.ffmpeg_pix_fmt,
+        "-s",
+        size,
+        "-r",
+        str(video_format.fps or 25),
+    ]
+    options_in += ["-color_range", tag, "-i", str(folder / "source.yuv"), *options, "-color_range", tag]
+    subprocess.run([*FFMPEG, *options_in, folder / name], check=True)
     return source
 
 
@@ -51,7 +60,7 @@ LOSSLESS = [
 
 @pytest.mark.parametrize("video_format", LOSSLESS, ids=str)
 @pytest.mark.parametrize("colour_range", ["tv", "pc"])
-def test_lossless_streams_come_back_exactly(tmp_path: Path, video_format: VideoFormat, colour_range: str) -> None:
+def test_lossless_streams_are_exact(tmp_path: Path, video_format: VideoFormat, colour_range: str) -> None:
     source = encode(tmp_path, "a.mkv", video_format, ["-c:v", "ffv1"], tag=colour_range)
     video = open_video(tmp_path / "a.mkv")
     assert video.format == video_format
@@ -59,8 +68,8 @@ def test_lossless_streams_come_back_exactly(tmp_path: Path, video_format: VideoF
     assert joined(video) == source
 
 
-def test_no_picture_is_doubled_or_dropped(tmp_path: Path) -> None:
-    """Time stamps 0, 1, 4, 9, ... would make ffmpeg fill the gaps if it were to hold a constant rate."""
+def test_no_picture_is_repeated_or_dropped(tmp_path: Path) -> None:
+    """With time stamps 0, 1, 4, 9, ... ffmpeg would fill the gaps at a constant frame rate."""
     video_format = VideoFormat(16, 8, "420", 8, Fraction(25))
     options = ["-vf", "setpts=N*N/25/TB", "-fps_mode", "passthrough", "-c:v", "ffv1"]
     source = encode(tmp_path, "vfr.mkv", video_format, options)
@@ -70,7 +79,7 @@ def test_no_picture_is_doubled_or_dropped(tmp_path: Path) -> None:
     assert joined(open_video(tmp_path / "vfr.mkv", frames=2)) == source[: len(source) // 3]
 
 
-def test_full_range_mjpeg_is_not_squeezed(tmp_path: Path) -> None:
+def test_full_range_mjpeg_is_not_converted(tmp_path: Path) -> None:
     make = ["-f", "lavfi", "-i", "color=white:s=16x16:d=0.1,format=yuvj420p", "-c:v", "mjpeg"]
     subprocess.run([*FFMPEG, *make, tmp_path / "white.avi"], check=True)
     video = open_video(tmp_path / "white.avi")
@@ -92,13 +101,13 @@ def test_frame_rates(tmp_path: Path, name: str, fps: Fraction) -> None:
 def test_rotation_is_not_applied(tmp_path: Path) -> None:
     video_format = VideoFormat(32, 16, "420", 8, Fraction(25))
     encode(tmp_path, "a.mp4", video_format, ["-c:v", "libx264"], count=2)
-    turn = ["-display_rotation", "90", "-i", tmp_path / "a.mp4", "-c", "copy", tmp_path / "turned.mp4"]
-    subprocess.run([*FFMPEG, *turn], check=True)
-    assert joined(open_video(tmp_path / "turned.mp4")) == joined(open_video(tmp_path / "a.mp4"))
-    assert open_video(tmp_path / "turned.mp4").format == video_format
+    rotate = ["-display_rotation", "90", "-i", tmp_path / "a.mp4", "-c", "copy", tmp_path / "rotated.mp4"]
+    subprocess.run([*FFMPEG, *rotate], check=True)
+    assert joined(open_video(tmp_path / "rotated.mp4")) == joined(open_video(tmp_path / "a.mp4"))
+    assert open_video(tmp_path / "rotated.mp4").format == video_format
 
 
-STRANGE_NAMES = [
+UNUSUAL_NAMES = [
     "-i.mkv",
     "a b'c\"d.mkv",
     "a\nOutput #0, null, to 'x':\n  Stream #0:0: Video: vvc (Main 10), yuv420p10le(tv), 8x8, 25 fps.mkv",
@@ -114,8 +123,8 @@ STRANGE_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", STRANGE_NAMES, ids=range(len(STRANGE_NAMES)))
-def test_file_names_are_only_names(
+@pytest.mark.parametrize("name", UNUSUAL_NAMES, ids=range(len(UNUSUAL_NAMES)))
+def test_file_names_have_no_special_meaning(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     video_format = VideoFormat(16, 8, "420", 8, Fraction(25))
@@ -129,7 +138,7 @@ def test_file_names_are_only_names(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_nothing_stays_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_folder_is_empty_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -145,7 +154,7 @@ def test_nothing_stays_in_the_temporary_folder(tmp_path: Path, monkeypatch: pyte
     assert list(scratch.iterdir()) == []
 
 
-def test_files_that_are_no_video(tmp_path: Path) -> None:
+def test_files_without_video_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.mp4").write_text("not a video at all\n" * 20)
     (tmp_path / "empty.266").touch()
     (tmp_path / "zero.266").write_bytes(bytes(4000))
@@ -163,7 +172,7 @@ def test_files_that_are_no_video(tmp_path: Path) -> None:
         open_video(tmp_path / "rgb.mkv")
 
 
-def test_damaged_streams(tmp_path: Path, golden_file: GoldenFile) -> None:
+def test_damaged_streams_are_refused(tmp_path: Path, golden_file: GoldenFile) -> None:
     whole = golden_file("vvc/clip416x240_ra_qp37.266").read_bytes()
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes(b ^ 0x5A for b in whole[middle : middle + 40]) + whole[middle + 40 :]
@@ -185,18 +194,18 @@ def test_hevc_picture_hashes_are_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("second", [(64, 128), (32, 32), (128, 32), (64, 64, "422"), (64, 64, "420", 10)], ids=str)
-def test_changing_pictures(tmp_path: Path, second: tuple[int, int]) -> None:
-    """Also where the bytes would still add up to whole pictures of the first format."""
+def test_streams_of_changing_format_are_refused(tmp_path: Path, second: tuple[int, int]) -> None:
+    """This includes streams whose bytes are whole pictures of the first format."""
     options = ["-c:v", "libx265", "-x265-params", "log-level=none"]
-    encode(tmp_path, "one.265", VideoFormat(64, 64), options, count=2)
-    encode(tmp_path, "two.265", VideoFormat(*second), options, count=4)
+    encode(tmp_path, "first.265", VideoFormat(64, 64), options, count=2)
+    encode(tmp_path, "second.265", VideoFormat(*second), options, count=4)
     both = tmp_path / "both.265"
-    both.write_bytes((tmp_path / "one.265").read_bytes() + (tmp_path / "two.265").read_bytes())
+    both.write_bytes((tmp_path / "first.265").read_bytes() + (tmp_path / "second.265").read_bytes())
     with pytest.raises((FormatError, EncoderError), match=r"both\.265"):
         open_video(both)
 
 
-def test_options_may_not_contradict(tmp_path: Path) -> None:
+def test_options_that_contradict_the_header_are_refused(tmp_path: Path) -> None:
     encode(tmp_path, "a.mkv", VideoFormat(16, 8, "420", 8), ["-c:v", "ffv1"])
     path = tmp_path / "a.mkv"
     assert len(open_video(path, size="16x8", bit_depth=8, chroma="420")) == 6
