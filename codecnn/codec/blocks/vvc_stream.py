@@ -196,7 +196,7 @@ def table_of_units(units: Rows, poc: npt.NDArray[np.int32]) -> BlockTable:
     """Convert coding units to a table.
 
     Args:
-        units: Coding units as `codecnn.vvc.parsed_units` reads them, shape (n, columns).
+        units: Coding units as `codecnn.vvc.coding_units` reads them, shape (n, columns).
         poc: POC of every unit, shape (n,).
     """
     columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
