@@ -1,4 +1,4 @@
-"""Planes of 4x4 blocks against `rasterise`, which paints every sample, and against edges found sample by sample."""
+"""Planes of 4x4 cells: equality with `rasterise`, and with edges computed sample by sample."""
 
 import time
 
@@ -24,7 +24,7 @@ VALUES = BLOCK_PLANES[:-1]
 
 
 def reference(table: BlockTable, poc: int, width: int, height: int) -> np.ndarray:
-    """Every sample painted, every fourth taken; edges where the CU's number changes, border left out."""
+    """Paint all samples and take every fourth; edges are changes of the CU index, except at the border."""
     planes = [rasterise(table, poc, name, width, height)[::4, ::4] for name in VALUES]
     numbered = make_table(
         **{name: getattr(table, name) for name in ("poc", "channel", "x", "y", "w", "h")},
@@ -55,7 +55,7 @@ def test_planes_equal_the_reference_on_random_partitions(width, height):
         assert picture[:, :, :].min(axis=(1, 2))[-1] == 0
 
 
-def test_planes_equal_the_reference_on_vtms_traces(golden_file):
+def test_planes_equal_the_reference_on_vtm_traces(golden_file):
     for name, width, height in (
         ("chelsea178x130_ai_qp32", 178, 130),
         ("tiny136x72_ai_qp32", 136, 72),
@@ -69,8 +69,8 @@ def test_planes_equal_the_reference_on_vtms_traces(golden_file):
             np.testing.assert_array_equal(picture, reference(table, poc, width, height))
 
 
-def test_edges_of_a_real_partition_are_those_of_its_cus(shared_data):
-    """Cell by cell from the golden table's own places: x or y of a CU, border left out."""
+def test_partition_edges_equal_the_positions_of_golden_cus(shared_data):
+    """The reference is computed from x and y of the CUs in the golden table, except at the border."""
     path = sorted((shared_data / "golden" / "val_vvc").glob("*_QP32.cu.csv.gz"))[0]
     table = read_blocks(path)
     width, height = int((table.x + table.w).max()), int((table.y + table.h).max())
@@ -84,7 +84,7 @@ def test_edges_of_a_real_partition_are_those_of_its_cus(shared_data):
     np.testing.assert_array_equal(partition & TOP_EDGE != 0, top)
 
 
-def test_what_no_cu_covers_is_unknown_in_every_plane():
+def test_cells_without_a_cu_are_unknown_in_all_planes():
     table = make_table(poc=[1], x=[4], y=[0], w=[8], h=[4], qp=[37])
     planes = block_planes(table, [1, 9], 16, 8)
     assert planes[0, BLOCK_PLANES.index("qp")].tolist() == [[-1, 37, 37, -1], [-1] * 4]
@@ -94,16 +94,16 @@ def test_what_no_cu_covers_is_unknown_in_every_plane():
     assert block_planes(table, [], 16, 8).shape == (0, 5, 2, 4)
 
 
-def test_cus_are_cut_at_every_side_of_the_picture():
+def test_cus_are_cut_at_all_picture_borders():
     table = make_table(
         poc=[0, 0, 0], x=[-8, 4, -16], y=[0, -4, 0], w=[12, 2**31 - 4, 8], h=[8, 8, 2**31 - 4], depth=[1, 2, 3]
     )
     assert block_planes(table, [0], 12, 8)[0, 0].tolist() == [[1, 2, 2], [1, -1, -1]]
 
 
-@pytest.mark.parametrize("place", [{"x": [2]}, {"y": [6]}, {"w": [6]}, {"h": [5]}])
-def test_a_cu_off_the_grid_is_refused(place):
-    table = make_table(**({"poc": [3], "x": [0], "y": [0], "w": [8], "h": [8]} | place))
+@pytest.mark.parametrize("position", [{"x": [2]}, {"y": [6]}, {"w": [6]}, {"h": [5]}])
+def test_a_cu_off_the_grid_is_refused(position):
+    table = make_table(**({"poc": [3], "x": [0], "y": [0], "w": [8], "h": [8]} | position))
     with pytest.raises(TableError, match=r"POC 3 does not lie on the grid"):
         block_planes(table, [3], 16, 16)
 
@@ -117,7 +117,7 @@ def test_values_beyond_8_bit_and_empty_pictures_are_refused():
 
 
 def test_a_picture_of_1080p_takes_well_under_a_second():
-    """32,400 CUs of 8x8 under some 8,000 of 16x16, as a picture at low QP has them."""
+    """Paint 32,400 CUs of 8x8 over 8,100 CUs of 16x16, as many as in a picture at low QP."""
     x, y = (axis.ravel() for axis in np.meshgrid(np.arange(0, 1920, 8), np.arange(0, 1080, 8)))
     places = {"poc": np.zeros(len(x), int), "x": x, "y": y, "w": np.full(len(x), 8), "h": np.full(len(x), 8)}
     large = {name: values[::4] for name, values in places.items()} | {"w": np.full(8100, 16), "h": np.full(8100, 16)}

@@ -1,4 +1,4 @@
-"""The block-statistics table, the planes and CTU depths drawn from it, and the reader of VTM's traces."""
+"""The CU table, planes and CTU depths painted from it, and the reader of VTM traces."""
 
 import gzip
 
@@ -30,7 +30,7 @@ from tests.helpers.golden import vtm_rows
 # --- the table ---------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_those_of_the_contract():
+def test_column_names_and_order():
     expected = "poc channel x y w h depth qt_depth mt_depth pred_mode intra_mode qp"
     assert expected.split() == list(COLUMNS)
     transforms = "cbf_y cbf_cb cbf_cr ts_y ts_cb ts_cr mts tr_hor tr_ver lfnst bdpcm bdpcm_chroma joint_cbcr"
@@ -48,12 +48,12 @@ def test_columns_are_those_of_the_contract():
         ({"poc": [[0]]}, "dimensions"),
     ],
 )
-def test_a_table_refuses_columns_that_do_not_fit(columns, message):
+def test_invalid_columns_are_refused(columns, message):
     with pytest.raises(TableError, match=message):
         make_table(**columns)
 
 
-def test_columns_are_int32_whatever_came_in():
+def test_columns_are_converted_to_int32():
     table = make_table(poc=np.array([1], np.uint8), qp=np.array([-12], np.int64))
     assert all(getattr(table, name).dtype == np.int32 for name in COLUMNS)
     assert table.qp.tolist() == [-12]
@@ -71,7 +71,7 @@ def test_arrow_round_trip(rows):
 
 
 @pytest.mark.parametrize("name", ["cus.parquet", "cus.csv"])
-def test_files_round_trip_and_leave_nothing_else_behind(tmp_path, name):
+def test_files_round_trip_without_other_files(tmp_path, name):
     table = make_table(poc=[0, 0, 2], channel=[LUMA, CHROMA, LUMA], x=[0, 8, 16], qp=[-12, 37, 63])
     write_blocks(tmp_path / name, table)
     assert as_rows(read_blocks(tmp_path / name)) == as_rows(table)
@@ -87,17 +87,23 @@ def test_csv_is_plain_text_with_channel_letters(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cus.parquet", "cus.csv"])
-def test_transforms_are_in_files_where_they_are_told_and_old_files_have_none(tmp_path, name):
+def test_files_contain_transform_columns_only_if_they_have_values(tmp_path, name):
     plain = make_table(poc=[0, 0], channel=[LUMA, CHROMA], qp=[30, 31])
-    told = make_table(poc=[0, 0], channel=[LUMA, CHROMA], qp=[30, 31], cbf_y=[1, -1], mts=[4, -1], lfnst=[0, 2])
-    write_blocks(tmp_path / name, told)
-    assert as_rows(read_blocks(tmp_path / name), ALL_COLUMNS) == as_rows(told, ALL_COLUMNS)
-    assert (told.tells("mts"), told.tells("tr_hor"), plain.tells("mts")) == (True, False, False)
+    with_transforms = make_table(
+        poc=[0, 0], channel=[LUMA, CHROMA], qp=[30, 31], cbf_y=[1, -1], mts=[4, -1], lfnst=[0, 2]
+    )
+    write_blocks(tmp_path / name, with_transforms)
+    assert as_rows(read_blocks(tmp_path / name), ALL_COLUMNS) == as_rows(with_transforms, ALL_COLUMNS)
+    assert (with_transforms.has_values("mts"), with_transforms.has_values("tr_hor"), plain.has_values("mts")) == (
+        True,
+        False,
+        False,
+    )
     write_blocks(tmp_path / f"old_{name}", plain)
     old = read_blocks(tmp_path / f"old_{name}")
-    assert as_rows(old, ALL_COLUMNS) == as_rows(told.without_transforms(), ALL_COLUMNS)
+    assert as_rows(old, ALL_COLUMNS) == as_rows(with_transforms.without_transforms(), ALL_COLUMNS)
     assert plain.to_arrow().column_names == list(COLUMNS)
-    assert told.to_arrow().column_names == list(ALL_COLUMNS)
+    assert with_transforms.to_arrow().column_names == list(ALL_COLUMNS)
 
 
 def test_an_empty_table_round_trips(tmp_path):
@@ -105,12 +111,12 @@ def test_an_empty_table_round_trips(tmp_path):
     assert len(read_blocks(tmp_path / "cus.parquet")) == 0
 
 
-def test_select_keeps_rows_in_step():
+def test_select_returns_rows_of_all_columns():
     table = make_table(poc=[0, 1, 2], x=[5, 6, 7])
     assert as_rows(table.select(table.poc >= 1)) == as_rows(make_table(poc=[1, 2], x=[6, 7]))
 
 
-def test_reading_what_is_no_table_is_one_clear_error(tmp_path):
+def test_reading_an_invalid_table_raises_one_clear_error(tmp_path):
     with pytest.raises(MissingFileError, match=r"none\.csv"):
         read_blocks(tmp_path / "none.csv")
     for name, content in {"a.parquet": b"PAR1garbage", "b.csv": b"", "c.csv.gz": b"no gzip"}.items():
@@ -144,12 +150,12 @@ def test_arrow_with_wrong_values_is_refused(column, values, message):
         BlockTable.from_arrow(table)
 
 
-def test_a_foreign_csv_gz_is_read(shared_data):
+def test_csv_gz_of_another_program_is_read(shared_data):
     path = sorted((shared_data / "golden" / "val_vvc").glob("*_QP37.cu.csv.gz"))[0]
     assert as_rows(read_blocks(path)) == [tuple(row.values()) for row in vtm_rows(path)]
 
 
-def test_bitstreams_and_analysis_files_are_read_by_their_names(shared_data):
+def test_suffix_selects_the_reader(shared_data):
     stream = shared_data / "golden" / "vvc" / "tiny64x64_ai_qp32.266"
     assert as_rows(read_blocks(stream)) == as_rows(stream_table(stream))
     analysis = shared_data / "golden" / "hevc" / "clip_rab_amp_qp32.dat"
@@ -174,7 +180,7 @@ def test_rasterise_paints_luma_cus_of_one_picture_and_cuts_at_the_edges():
     assert plane.tolist() == [[30] * 4 + [-5] * 2] * 2 + [[-1] * 4 + [-5] * 2] + [[-1] * 6]
 
 
-def test_rasterise_never_paints_from_the_far_edge():
+def test_rasterise_ignores_cus_at_negative_positions():
     table = make_table(poc=[0, 0], x=[-8, 0], y=[0, -8], w=[4, 4], h=[4, 4], depth=[1, 2])
     assert (rasterise(table, 0, "depth", 8, 8) == -1).all()
 
@@ -188,8 +194,8 @@ def test_rasterise_refuses_unknown_columns_and_values_beyond_16_bit():
 
 
 @pytest.mark.parametrize(("width", "height", "cell"), [(64, 64, 64), (178, 130, 128), (72, 40, 32), (50, 30, 20)])
-def test_ctu_depths_equal_a_count_over_every_sample(width, height, cell):
-    """Cells smaller than the CTU of 64, and 20, which divides no CU, are crossed by CUs."""
+def test_ctu_depths_equal_a_count_over_all_samples(width, height, cell):
+    """CUs cross the borders of cells that are smaller than the CTU of 64 or have a size of 20."""
     table = as_table(random_partition(np.random.default_rng(width), width, height, poc=3))
     depth_of = {}
     for x, y, w, h, depth in zip(table.x, table.y, table.w, table.h, table.depth, strict=True):
@@ -273,7 +279,7 @@ def test_vtm_text_form(tmp_path):
     assert as_rows(read_vtm_stats(path)) == TRACE_ROWS
 
 
-def test_transform_blocks_of_a_trace_count_for_the_cu_that_they_follow(tmp_path):
+def test_transform_blocks_of_a_trace_belong_to_the_preceding_cu(tmp_path):
     path = tmp_path / "trace.vtmbmsstats"
     lines = TRACE.splitlines(keepends=True)
     path.write_text(HEADER + "".join(lines[:8]) + TRANSFORMS + "".join(lines[8:]))
@@ -312,7 +318,7 @@ def test_vtm_csv_form(tmp_path):
         (TRACE + "BlockStat: POC 4 @(  16,   0) [16x 8] Depth=5\n", "is 2 and 5"),
     ],
 )
-def test_malformed_vtm_traces_are_one_clear_error(tmp_path, text, message):
+def test_malformed_vtm_traces_raise_one_clear_error(tmp_path, text, message):
     path = tmp_path / "trace.txt"
     path.write_text(text)
     with pytest.raises(FormatError, match=message) as error:

@@ -1,7 +1,7 @@
-"""The user's own encoders: argv in the programs' own syntax, their logs, and whole runs against stand-in programs.
+"""External encoder programs: their command lines, their logs, and complete runs with stand-in programs.
 
-The stand-ins speak the command line of the real programs and code with the ffmpeg of imageio-ffmpeg, so that streams,
-hashes and PSNR are real; the hashes and PSNR they state are computed apart from codecnn.
+The stand-ins have the command line of the real programs and code with the ffmpeg of imageio-ffmpeg, so bitstreams,
+hashes and PSNR are real. They compute hashes and PSNR without codecnn.
 """
 
 import gzip
@@ -28,7 +28,7 @@ AT_37 = CodecSettings(37)
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, ~ being a space within one."""
+    """Split a text into words; ~ is a space inside a word."""
     return [word.replace("~", " ") for word in text.split()]
 
 
@@ -55,7 +55,7 @@ VVENCAPP = words("""
 
 
 def job(options, *, cfg=(), video=VIDEO, source="/a.yuv", frames=1, **settings) -> Job:
-    """A job at QP 32 where `settings` say nothing else."""
+    """Create a job; the default QP is 32."""
     return Job(frozenset(options), source, video, frames, CodecSettings(**{"qp": 32, **settings}), list(cfg))
 
 
@@ -72,10 +72,10 @@ def test_vtm_arguments():
 
 
 @pytest.mark.parametrize(("configuration", "period"), [("ra", ["--IntraPeriod=64"]), ("ldb", []), ("ai", [])])
-def test_vtm_has_the_common_test_conditions_from_its_files(configuration, period):
-    """I slices at QP - 3 and - 1 and the temporal pre-filter: of all the rest constant QP stays."""
+def test_vtm_takes_the_common_test_conditions_from_its_files(configuration, period):
+    """Only the intra QP offset and the temporal pre-filter are not switched off."""
     options = VTM_15 | {"IntraPeriod"}
-    plain, ctc = (set(vtm_arguments(job(options, configuration=configuration, ctc=one))) for one in (False, True))
+    plain, ctc = (set(vtm_arguments(job(options, configuration=configuration, ctc=value))) for value in (False, True))
     assert plain - ctc == {"--IntraQPOffset=0", "--TemporalFilter=0"}
     assert sorted(ctc - plain) == period
 
@@ -88,8 +88,8 @@ def test_vtm_has_the_common_test_conditions_from_its_files(configuration, period
         (32, {"--MaxBTNonISlice=32", "--MaxBTChromaISlice=32", "--MaxTTNonISlice=32", "--Log2MaxTbSize=5"}),
     ],
 )
-def test_vtm_splits_no_block_that_is_larger_than_a_ctu(ctu_size, more):
-    """VTM 23 ends where its largest blocks do not fit; VTM 15's list, as it is here, has none of the options."""
+def test_vtm_splits_no_block_larger_than_a_ctu(ctu_size, more):
+    """VTM 23 exits if its largest splits exceed the CTU; the options of VTM 15 here do not include them."""
     names = {"MaxBTNonISlice", "MaxBTChromaISlice", "MaxTTNonISlice", "Log2MaxTbSize", "MaxBTLumaISlice"}
     plain = set(vtm_arguments(job(VTM_15, ctu_size=ctu_size)))
     assert f"--CTUSize={ctu_size}" in plain
@@ -161,7 +161,7 @@ def test_vvencffapp_arguments():
 
 
 @pytest.mark.parametrize("settings", [{"unfiltered": True}, {"loop_filters": False}])
-def test_vvenc_decides_alike_with_and_without_filters(settings):
+def test_vvenc_switches_edo_off_with_and_without_filters(settings):
     arguments = vvenc_arguments(job({"InputFile"}, **settings))
     assert "--EDO=0" in arguments
     assert ("--LoopFilterDisable=1" in arguments) == ("loop_filters" in settings)
@@ -185,13 +185,13 @@ def test_vvenc_decides_alike_with_and_without_filters(settings):
         (HM_16, VIDEO, {"ctu_size": 128}, ConfigError, "128"),
     ],
 )
-def test_what_an_encoder_does_not_take(options, video, settings, error, words):
+def test_unsupported_settings_are_refused(options, video, settings, error, words):
     arguments = {VTM_15: vtm_arguments, HM_16: hm_arguments}.get(frozenset(options), vvenc_arguments)
     with pytest.raises(error, match=words):
         arguments(job(options, video=video, **settings))
 
 
-def test_odd_sizes_where_chroma_allows_them():
+def test_odd_sizes_are_coded_if_the_chroma_format_allows_them():
     assert "--SourceHeight=63" in vtm_arguments(job(VTM_15, video=VideoFormat(64, 63, "422", 8)))
 
 
@@ -241,7 +241,7 @@ def test_hm_and_older_vtm_state_no_nal_type(base):
     assert (picture.psnr_y, picture.psnr_u, picture.psnr_v, picture.md5) == (40.5, None, None, ("aa",))
 
 
-def test_hm_counts_again_from_every_idr_picture():
+def test_hm_restarts_poc_at_idr_pictures():
     lines = [
         HM_LINE.format(poc, kind, "", 32, bits, 1, 1, 1)
         for poc, kind, bits in ((0, "I", 9), (2, "B", 8), (1, "b", 7), (0, "I", 6), (1, "P", 5))
@@ -252,20 +252,20 @@ def test_hm_counts_again_from_every_idr_picture():
         parse_log("\n".join([*lines[:2], lines[1]]), 3)
 
 
-def test_hashes_of_another_number_of_planes():
+def test_a_wrong_number_of_hashes_is_an_error():
     with pytest.raises(EncoderError, match="3 MD5 for 1 planes"):
         parse_log(VTM_LOG, 1)
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """What the stand-ins coded before."""
+    """Return the folder in which the stand-ins keep coded streams."""
     return str(tmp_path_factory.mktemp("coded"))
 
 
 @pytest.fixture
 def make(tmp_path, cache):
-    """Makes the back end `name` with a stand-in for its encoder."""
+    """Return a function that creates a back end with a stand-in for its encoder."""
 
     def codec(name="vtm", mode="", options=VTM_15, **tools):
         setup = {"kind": name, "mode": mode, "options": sorted(options), "ffmpeg": ffmpeg_path(), "cache": cache}
@@ -281,7 +281,7 @@ def _decoder(path, mode="", options=("TraceFile", "TraceRule", "prediction")):
 
 @pytest.fixture
 def cfg(tmp_path):
-    """A configuration file whose QP ours must overrule."""
+    """Write a configuration file whose QP the settings must override."""
     path = tmp_path / "cfg" / "encoder_intra_vtm.cfg"
     path.parent.mkdir()
     path.write_text("QP : 50\n")
@@ -290,13 +290,13 @@ def cfg(tmp_path):
 
 @pytest.fixture
 def source(tmp_path):
-    """Two pictures of the format SMALL."""
+    """Write two pictures of the format SMALL."""
     return write_clip(tmp_path / "a.yuv", SMALL)
 
 
 @pytest.fixture
 def coded(tmp_path, make, cfg, source):
-    """Codes `source` with a stand-in for VTM, of the tools given, into the folder `o`."""
+    """Return a function that codes `source` with a stand-in for VTM into the folder `o`."""
 
     def encode(mode="", settings=AT_37, folder="o", **tools):
         return make(mode=mode, cfg=cfg, **tools).encode(source, SMALL, settings, tmp_path / folder)
@@ -304,7 +304,7 @@ def coded(tmp_path, make, cfg, source):
     return encode
 
 
-def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
+def test_vtm_codes_files_with_unusual_names(tmp_path, make, cfg):
     source = write_clip(tmp_path / "-my videos" / "-a 64x64.yuv", SMALL)
     sequence = make(cfg=cfg).encode(source, SMALL, AT_37, tmp_path / "-out put")
     assert sequence.format == VideoFormat(64, 64, "420", 10)
@@ -323,7 +323,7 @@ def test_vtm_codes_with_names_of_every_kind(tmp_path, make, cfg):
     assert set(table.qp.tolist()) == {37}
 
 
-def test_the_log_is_the_same_every_time(tmp_path, coded):
+def test_the_log_is_reproducible(tmp_path, coded):
     logs = [coded(folder=name).log.read_text() for name in ("one", "two")]
     assert logs[0] == logs[1]
     assert "TOOL CFG: IBD:1" in logs[0]
@@ -332,7 +332,7 @@ def test_the_log_is_the_same_every_time(tmp_path, coded):
 
 
 @pytest.mark.parametrize(("chroma", "depth", "internal"), [("420", 8, 8), ("420", 8, 10), ("400", 10, 10)])
-def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
+def test_hm_codes_all_bit_depths(tmp_path, make, cfg, chroma, depth, internal):
     video = VideoFormat(72, 56, chroma, depth)
     settings = CodecSettings(30, internal_bit_depth=internal)
     codec = make("hm", options=HM_16, cfg=cfg)
@@ -344,7 +344,7 @@ def test_hm_codes_every_depth(tmp_path, make, cfg, chroma, depth, internal):
     assert block_table(sequence) is None
 
 
-def test_vvencapp_codes_as_libvvenc_does(tmp_path, make, source):
+def test_vvencapp_codes_the_same_pictures_as_libvvenc(tmp_path, make, source):
     settings = CodecSettings(37, preset="faster", params={"EDO": "0"})
     sequence = make("vvencapp", options=VVENCAPP).encode(source, SMALL, settings, tmp_path / "o")
     bundled = VvcCodec().encode(source, SMALL, settings, tmp_path / "b")
@@ -379,7 +379,7 @@ def test_unfiltered_pictures_are_those_of_an_encode_without_filters(tmp_path, ma
         ("fewer", "2 pictures, the encoder's log 1"),
     ],
 )
-def test_an_encoder_that_does_or_states_something_else(tmp_path, coded, mode, words):
+def test_a_faulty_encoder_is_detected(tmp_path, coded, mode, words):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "bitstream.266").write_text("left by an earlier run")
     with pytest.raises(EncoderError, match=words) as error:
@@ -388,26 +388,26 @@ def test_an_encoder_that_does_or_states_something_else(tmp_path, coded, mode, wo
     assert not (tmp_path / "o" / "reconstruction.yuv").exists()
 
 
-def test_without_hashes_the_pictures_still_prove_themselves(coded):
+def test_a_log_without_hashes_is_accepted(coded):
     assert coded("nohash").pictures[0].md5 == ()
 
 
-def test_an_option_that_the_program_does_not_know(coded):
+def test_an_unknown_option_of_the_program_is_an_error(coded):
     with pytest.raises(EncoderError, match="Unknown option: `Wrong'"):
         coded(settings=CodecSettings(37, params={"Wrong": "1"}))
 
 
 def test_the_users_decoder_traces_and_predicts(tmp_path, coded):
     tools = {"decoder": _decoder(tmp_path / "bin" / "d"), "trace": True, "prediction": ("--prediction={output}",)}
-    one, two = (coded(folder=name, **tools) for name in ("one", "two"))
-    assert one.encoder.endswith(", VTM Decoder Version 23.13")
-    assert one.prediction == tmp_path / "one" / "prediction.yuv"
-    with open_raw(one.prediction, one.format) as prediction:
+    first, second = (coded(folder=name, **tools) for name in ("one", "two"))
+    assert first.encoder.endswith(", VTM Decoder Version 23.13")
+    assert first.prediction == tmp_path / "one" / "prediction.yuv"
+    with open_raw(first.prediction, first.format) as prediction:
         assert len(prediction) == 2
-    assert one.block_statistics == tmp_path / "one" / "blocks.vtmbmsstats.gz"
-    assert one.block_statistics.read_bytes() == two.block_statistics.read_bytes()
-    assert gzip.decompress(one.block_statistics.read_bytes()).startswith(b"# VTMBMS")
-    table = block_table(one)
+    assert first.block_statistics == tmp_path / "one" / "blocks.vtmbmsstats.gz"
+    assert first.block_statistics.read_bytes() == second.block_statistics.read_bytes()
+    assert gzip.decompress(first.block_statistics.read_bytes()).startswith(b"# VTMBMS")
+    table = block_table(first)
     assert (table.x[0], table.w[0], table.depth[0], table.qp[0]) == (32, 32, 1, 37)
     assert not (tmp_path / "one" / "blocks.vtmbmsstats").exists()
 
@@ -421,7 +421,7 @@ def test_the_users_decoder_traces_and_predicts(tmp_path, coded):
         ("fewer", "has 1 pictures, 2 were coded"),
     ],
 )
-def test_a_decoder_that_does_not_do_its_part(tmp_path, coded, mode, words):
+def test_a_faulty_decoder_is_detected(tmp_path, coded, mode, words):
     decoder = _decoder(tmp_path / "bin" / "d", mode)
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "prediction.yuv").write_bytes(bytes(2 * 64 * 64 * 3))
@@ -429,13 +429,13 @@ def test_a_decoder_that_does_not_do_its_part(tmp_path, coded, mode, words):
         coded(decoder=decoder, trace=True, prediction=("--prediction={output}",))
 
 
-def test_a_decoder_built_without_tracing(tmp_path, coded):
+def test_a_decoder_built_without_tracing_is_refused(tmp_path, coded):
     with pytest.raises(EncoderError, match="no option TraceFile: build it with ENABLE_TRACING"):
         coded(decoder=_decoder(tmp_path / "bin" / "d", options=()), trace=True)
 
 
 @pytest.mark.parametrize(("name", "program"), [("vtm", "EncoderApp"), ("hm", "TAppEncoder"), ("vvencapp", "vvencapp")])
-def test_an_absent_encoder(tmp_path, monkeypatch, cfg, name, program):
+def test_a_missing_encoder_is_an_error(tmp_path, monkeypatch, cfg, name, program):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolMissingError, match=rf"{program}\b.*not in PATH.*tools: {{encoder: FILE}}.*https://"):
         get_codec(name, CodecTools(cfg=cfg)).identity()
@@ -449,14 +449,14 @@ def test_usual_names_are_looked_up_in_path(tmp_path, monkeypatch, make, cfg):
         (encoder.parent / name).symlink_to(encoder)
     _decoder(encoder.parent / "DecoderApp")
     monkeypatch.setenv("PATH", str(encoder.parent))
-    found = find_program(VTM, "encoder", None)
-    assert found == str(encoder.parent / "EncoderAppStatic")
+    path = find_program(VTM, "encoder", None)
+    assert path == str(encoder.parent / "EncoderAppStatic")
     plain, traced = (get_codec("vtm", CodecTools(cfg=cfg, trace=trace)).identity() for trace in (False, True))
     assert "ffmpeg" in plain
     assert traced.endswith("VTM Decoder Version 23.13")
 
 
-def test_another_program_under_the_name_of_the_encoder(tmp_path, cfg):
+def test_another_program_is_refused(tmp_path, cfg):
     with pytest.raises(ToolMissingError, match="another program"):
         get_codec("vtm", CodecTools(encoder=sys.executable, cfg=cfg)).identity()
     empty = tmp_path / "empty"
@@ -474,7 +474,7 @@ def test_test_models_need_their_configuration_files(tmp_path, source, name, suff
         codec.encode(source, SMALL, CodecSettings(32, configuration=configuration), tmp_path / "o")
 
 
-def test_a_configuration_file_that_is_not_there(tmp_path, make, source):
+def test_a_missing_configuration_file_is_an_error(tmp_path, make, source):
     codec = make(cfg=(tmp_path / "none.cfg",))
     with pytest.raises(MissingFileError, match=r"none\.cfg"):
         codec.identity()
@@ -482,14 +482,14 @@ def test_a_configuration_file_that_is_not_there(tmp_path, make, source):
         codec.encode(source, SMALL, CodecSettings(32), tmp_path / "o")
 
 
-def test_the_cfg_content_decides_the_identity(make, cfg):
+def test_the_identity_depends_on_the_cfg_content(make, cfg):
     codec = make(cfg=cfg)
     before = codec.identity()
     cfg[0].write_text("QP : 50\nALF : 0\n")
     assert codec.identity() != before
 
 
-def test_tools_that_a_back_end_does_not_take():
+def test_unsupported_tools_are_refused():
     for name in ("vvc", "hevc"):
         assert get_codec(name, CodecTools()).name == name
         with pytest.raises(ConfigError, match=f"{name} takes no tools"):
@@ -504,7 +504,7 @@ def test_tools_that_a_back_end_does_not_take():
 
 
 def test_the_help_of_vvenc_is_read(tmp_path):
-    """Lines as vvencFFapp 1.10.0 prints them."""
+    """The lines are those of vvencFFapp 1.10.0."""
     program = tmp_path / "vvencFFapp"
     program.write_text(
         f"#!{sys.executable}\nprint('''vvencFFapp: VVenC, the Fraunhofer H.266/VVC Encoder, version 1.10.0 [Linux]\n"

@@ -1,7 +1,7 @@
-"""Every golden stream, trace and analysis file: MD5 of the decoded pictures, every CU, every depth map.
+"""All golden streams, traces and analysis files: MD5 of the decoded pictures, CUs and depth maps.
 
-The MD5s are those of ffmpeg's, vvdec's and VTM's decoders; the tables come from VTM's own trace and from libde265. All
-run on the repository's own data and on the larger set where that is; a file that is missing is a failure.
+The MD5s were computed with the decoders of ffmpeg, vvdec and VTM; the tables come from VTM's trace and from libde265.
+The tests run on the data of the repository and, if present, on the larger set; a missing file is a failure.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ VAL_QPS = (22, 27, 32, 37)
 def streams(golden: Path) -> list[Path]:
     hashes = sorted((*golden.glob("vvc/*.md5"), *golden.glob("hevc/*.md5")))
     suffixes = {"vvc": ".266", "hevc": ".265"}
-    found = [path.with_suffix(suffixes[path.parent.name]) for path in hashes]
-    assert Counter(path.parent.name for path in found) == STREAMS[golden.name]
-    return found
+    paths = [path.with_suffix(suffixes[path.parent.name]) for path in hashes]
+    assert Counter(path.parent.name for path in paths) == STREAMS[golden.name]
+    return paths
 
 
 def stated_md5(stream: Path) -> str:
@@ -41,14 +41,14 @@ def stated_md5(stream: Path) -> str:
 
 
 def paint(places: list[tuple[int, int, int, int, int]], width: int, height: int) -> np.ndarray:
-    """The plane of the last of (x, y, w, h, value), painted sample by sample as the table says."""
+    """Paint rectangles (x, y, w, h, value) into a plane; later ones overwrite earlier ones."""
     plane = np.full((height, width), -1)
     for x, y, w, h, value in places:
         plane[y : y + h, x : x + w] = value
     return plane
 
 
-def test_every_stream_decodes_to_its_md5(golden: Path, tmp_path: Path) -> None:
+def test_all_streams_decode_to_their_md5(golden: Path, tmp_path: Path) -> None:
     wrong = []
     for path in streams(golden):
         output = tmp_path / "decoded.yuv"
@@ -74,7 +74,7 @@ def test_streams_open_as_videos_with_their_md5(golden: Path, bytes_below: float)
     assert [path.name for path in chosen if opened_md5(path) != stated_md5(path)] == []
 
 
-def test_every_vtm_trace_gives_every_cu_in_order_and_its_depth_maps(golden: Path) -> None:
+def test_vtm_traces_give_all_cus_in_order_and_their_depth_maps(golden: Path) -> None:
     """The tables come from the same traces by an independent reader; two variants order their lines differently."""
     paths = sorted(golden.glob("vvc/*.vtmbmsstats.gz"))
     assert {path.name.removesuffix(".vtmbmsstats.gz") for path in paths} == TRACES[golden.name]
@@ -96,8 +96,8 @@ def test_every_vtm_trace_gives_every_cu_in_order_and_its_depth_maps(golden: Path
     assert maps >= (40 if golden.name == "golden" else 31)
 
 
-def test_every_x265_analysis_file_equals_libde265_and_its_depth_maps(golden: Path) -> None:
-    """Position, size, depth, prediction and intra mode of every CU of I, P and B pictures, also with cutree and AMP."""
+def test_x265_analysis_files_equal_libde265_and_their_depth_maps(golden: Path) -> None:
+    """Compare position, size, depth and modes of the CUs of I, P and B pictures, also with cutree and AMP."""
     paths = sorted(golden.glob("hevc/*.dat"))
     assert [path.stem for path in paths] == sorted(path.stem for path in streams(golden) if path.parent.name == "hevc")
     compared: Counter[str] = Counter()
@@ -127,7 +127,7 @@ def test_every_x265_analysis_file_equals_libde265_and_its_depth_maps(golden: Pat
 
 
 def check_val_stream(shared_data: Path, path: Path) -> None:
-    """One picture, near the original as its QP allows, and a table whose CUs cover it once and name that QP."""
+    """Check number and PSNR of the pictures of a stream, and that its CUs cover the picture once at its QP."""
     name, _, qp = path.stem.rpartition("_QP")
     with open_video(path) as video:
         assert len(video) == 1

@@ -1,4 +1,4 @@
-"""A filter inside libvvenc's loop: what it makes is what the next picture predicts from, beyond the edges too."""
+"""A filter inside the loop of libvvenc: the next picture is predicted from its output, also across the borders."""
 
 import ctypes
 import time
@@ -27,7 +27,7 @@ def settings(qp=40, **options):
 
 
 def texture(height, width, seed=3):
-    """Smooth noise, 8 bit, without two places alike."""
+    """Return smooth noise of 8 bit without repetition."""
     rng = np.random.default_rng(seed)
     rough = rng.normal(0, 1, (height + 8, width + 8))
     smooth = sum(rough[y : y + height, x : x + width] for y in range(8) for x in range(8))
@@ -35,7 +35,7 @@ def texture(height, width, seed=3):
 
 
 def clip(pictures=3, form=FORMAT, move=1):
-    """A texture that moves to the left."""
+    """Return pictures of a texture that moves to the left."""
     planes = [texture(height, width + move * pictures, seed) for seed, (height, width) in enumerate(form.plane_shapes)]
     return [
         convert(
@@ -48,12 +48,12 @@ def clip(pictures=3, form=FORMAT, move=1):
     ]
 
 
-def same(_, picture):
+def unchanged(_, picture):
     return picture
 
 
 class Recorded:
-    """A filter that keeps what it gets, and changes it by `change`."""
+    """A filter that records its input and applies `change`."""
 
     def __init__(self, change=None):
         self.change, self.seen, self.lines = change, [], []
@@ -77,7 +77,7 @@ def blur(_, planes):
 
 
 @pytest.mark.parametrize("component", [0, 1, 2], ids="yuv")
-def test_a_changed_sample_arrives_in_the_next_picture(vvenc_library, tmp_path, component):
+def test_a_changed_sample_appears_in_the_next_picture(vvenc_library, tmp_path, component):
     originals = [clip(1)[0]] * 2
 
     def change(number, planes):
@@ -97,7 +97,7 @@ def test_a_changed_sample_arrives_in_the_next_picture(vvenc_library, tmp_path, c
 
 @pytest.mark.parametrize("component", [0, 1], ids=["luma", "chroma"])
 @pytest.mark.parametrize(("axis", "side"), [(1, 0), (1, -1), (0, 0), (0, -1)], ids=["left", "right", "top", "bottom"])
-def test_a_changed_sample_at_the_edge_arrives_outside(vvenc_library, tmp_path, component, axis, side):
+def test_a_changed_sample_at_the_border_appears_in_the_margin(vvenc_library, tmp_path, component, axis, side):
     """The second picture is the first moved inwards by 8, with its edge repeated: all of it is there, margin included.
 
     So what was outside of the first picture is inside of the second, and shows what the margin held.
@@ -136,21 +136,21 @@ def test_a_changed_sample_at_the_edge_arrives_outside(vvenc_library, tmp_path, c
     [(FORMAT, 10), (FORMAT, 8), (VideoFormat(72, 40, "420", 10, 25), 10), (VideoFormat(64, 48, "400", 8, 30), 10)],
     ids=["8 in 10", "8 in 8", "10 in 10, no power of two", "grey"],
 )
-def test_without_a_change_all_is_as_the_encoder_says(vvenc_library, tmp_path, form, depth):
+def test_without_a_change_log_stream_and_pictures_agree(vvenc_library, tmp_path, form, depth):
     originals, run = clip(4, form), Recorded()
     options = settings(internal_bit_depth=depth)
-    told, _ = code_in_loop(vvenc_library, originals, form, options, tmp_path / "a.266", run, tmp_path / "log.txt")
+    coded, _ = code_in_loop(vvenc_library, originals, form, options, tmp_path / "a.266", run, tmp_path / "log.txt")
     plain, _ = code_in_loop(vvenc_library, originals, form, options, tmp_path / "b.266", None)
     assert (tmp_path / "a.266").read_bytes() == (tmp_path / "b.266").read_bytes()
-    assert told == plain == tuple(run.lines)
-    for line, original, seen in zip(told, originals, run.seen, strict=True):
+    assert coded == plain == tuple(run.lines)
+    for line, original, seen in zip(coded, originals, run.seen, strict=True):
         for stated, a, b in zip(
             (line.psnr_y, line.psnr_u, line.psnr_v), convert(original, depth).planes, seen, strict=False
         ):
             assert psnr(a, b, depth) == pytest.approx(stated, abs=1e-4)
-    # The slice QPs that the filter is told are those of the stream; low delay has a hierarchy of them.
-    assert stream_qps(tmp_path / "a.266", 4) == [line.qp for line in told]
-    assert told[0].qp == 40 < told[1].qp
+    # The filter receives the slice QPs of the stream; low delay has a QP hierarchy.
+    assert stream_qps(tmp_path / "a.266", 4) == [line.qp for line in coded]
+    assert coded[0].qp == 40 < coded[1].qp
     decoded = VideoFormat(form.width, form.height, form.chroma, depth)
     decode_stream(ffmpeg_path(), tmp_path / "a.266", tmp_path / "a.yuv", decoded)
     with open_raw(tmp_path / "a.yuv", decoded) as video:
@@ -171,7 +171,7 @@ def test_two_runs_are_equal_and_decode_only_with_the_filter(vvenc_library, tmp_p
         assert not np.array_equal(video[1].y, runs[0].seen[1][0])
 
 
-def test_the_encoder_s_time_is_without_the_filter_s(vvenc_library, tmp_path):
+def test_encoder_seconds_exclude_the_filter(vvenc_library, tmp_path):
     def slow(_, picture):
         end = time.thread_time() + 0.3
         while time.thread_time() < end:
@@ -190,30 +190,32 @@ def test_the_encoder_s_time_is_without_the_filter_s(vvenc_library, tmp_path):
         (lambda _, picture: Picture(tuple(p + 600 for p in picture.planes), 10), FormatError, "do not fit in 10 bit"),
     ],
 )
-def test_what_a_filter_does_wrong_comes_through_and_leaves_no_file(vvenc_library, tmp_path, filter_, error, words):
+def test_errors_of_a_filter_propagate_and_leave_no_file(vvenc_library, tmp_path, filter_, error, words):
     with pytest.raises(error, match=words):
         code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", filter_)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_samples_that_are_not_those_of_the_log_are_refused(vvenc_library, tmp_path, monkeypatch):
+def test_samples_that_contradict_the_log_are_refused(vvenc_library, tmp_path, monkeypatch):
     plain = in_loop.parse_log
     with monkeypatch.context() as patch:
-        patch.setattr(in_loop, "parse_log", lambda *told: [replace(one, md5=("0" * 32,) * 3) for one in plain(*told)])
+        patch.setattr(
+            in_loop, "parse_log", lambda *args: [replace(picture, md5=("0" * 32,) * 3) for picture in plain(*args)]
+        )
         with pytest.raises(EncoderError, match="decodes to another MD5"):
-            code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", same)
-    # As a library would hand them out whose margins are of another width.
+            code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", unchanged)
+    # The memory layout of a library whose margins have another width.
     monkeypatch.setattr(binding, "_MARGIN", 24)
     with pytest.raises(EncoderError, match=r"Y as \(64, 64, 224\) rows, columns and stride, not \(64, 64, 256\)"):
-        code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", same)
+        code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", unchanged)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_parameter_that_the_library_refuses_is_named(vvenc_library, tmp_path):
+def test_a_refused_parameter_is_named(vvenc_library, tmp_path):
     with pytest.raises(ConfigError, match="does not take the parameter NoSuch=1"):
-        code_in_loop(vvenc_library, clip(), FORMAT, settings(params={"NoSuch": "1"}), tmp_path / "a.266", same)
+        code_in_loop(vvenc_library, clip(), FORMAT, settings(params={"NoSuch": "1"}), tmp_path / "a.266", unchanged)
     with pytest.raises(EncoderError, match=r"opening the encoder at QP 40 failed in libvvenc: .*QP"):
-        code_in_loop(vvenc_library, clip(), FORMAT, settings(params={"QP": "99"}), tmp_path / "a.266", same)
+        code_in_loop(vvenc_library, clip(), FORMAT, settings(params={"QP": "99"}), tmp_path / "a.266", unchanged)
 
 
 # --- everywhere -------------------------------------------------------------------------------------------------------
@@ -230,12 +232,12 @@ def test_a_parameter_that_the_library_refuses_is_named(vvenc_library, tmp_path):
         (VideoFormat(66, 64, "420", 8), {}, FormatError, "multiples of 8, not 66x64"),
     ],
 )
-def test_what_cannot_be_coded_in_the_loop_is_said_before(tmp_path, form, options, error, words):
+def test_unsupported_settings_are_refused_before_coding(tmp_path, form, options, error, words):
     with pytest.raises(error, match=words):
-        code_in_loop(None, [], form, settings(**options), tmp_path / "a.266", same)
+        code_in_loop(None, [], form, settings(**options), tmp_path / "a.266", unchanged)
 
 
-def test_a_library_has_to_be_named_and_to_be_one(tmp_path, monkeypatch):
+def test_a_missing_or_invalid_library_is_an_error(tmp_path, monkeypatch):
     monkeypatch.delenv(binding.LIBRARY_VARIABLE, raising=False)
     with pytest.raises(ToolMissingError, match=r"name the file by --vvenc-library or CODECNN_VVENC_LIBRARY"):
         find_library()
@@ -251,7 +253,7 @@ def test_a_library_has_to_be_named_and_to_be_one(tmp_path, monkeypatch):
 
 
 def standin(tmp_path, *, version=VERSION, grown=0, stride_at=24, payload=4711):
-    """Functions that answer as libvvenc does when layouts are asked for; the options are what may differ."""
+    """Return functions that behave like libvvenc while its layouts are checked; the options are deviations."""
     kept = []
 
     def init_default(config, width, height, *_):
@@ -299,7 +301,7 @@ def standin(tmp_path, *, version=VERSION, grown=0, stride_at=24, payload=4711):
     )
 
 
-def test_a_library_as_it_is_known_is_taken(tmp_path):
+def test_a_supported_library_is_accepted(tmp_path):
     assert checked_library(tmp_path / "a.so", standin(tmp_path)).version == VERSION
 
 
@@ -313,6 +315,6 @@ def test_a_library_as_it_is_known_is_taken(tmp_path):
         ({"payload": 0}, "another vvencAccessUnit"),
     ],
 )
-def test_a_library_that_differs_is_refused_in_a_sentence(tmp_path, difference, words):
+def test_a_library_with_another_layout_is_refused(tmp_path, difference, words):
     with pytest.raises(ToolMissingError, match=words):
         checked_library(tmp_path / "a.so", standin(tmp_path, **difference))

@@ -1,4 +1,4 @@
-"""The vvc back end: argv, the log, the proof of QP, and byte equality with streams coded elsewhere."""
+"""The `vvc` back end: command line, log, check of the slice QP, and equality with streams coded elsewhere."""
 
 import gzip
 import hashlib
@@ -22,7 +22,7 @@ from tests.helpers.clips import write_clip
 SMALL = VideoFormat(64, 64, "420", 10)
 
 
-def test_argv_switches_every_adaptation_off():
+def test_argv_switches_all_adaptations_off():
     argv = encode_argv("ffmpeg", "in.yuv", SMALL, CodecSettings(32, preset="fast"), "out.266")
     assert argv[argv.index("-qp") + 1] == "32"
     assert argv[argv.index("-qpa") + 1] == "0"
@@ -38,12 +38,12 @@ def test_loop_filters_off_needs_edo_off():
     assert (params["SAO"], params["ALF"], params["CCALF"]) == ("0", "0", "0")
 
 
-def test_own_parameters_win():
+def test_user_parameters_override():
     assert vvenc_params(CodecSettings(32, params={"MCTF": "1"}), SMALL)["MCTF"] == "1"
 
 
 @pytest.mark.parametrize("bad", [{"A": "1:B=2"}, {"A B": "1"}, {"A": ""}])
-def test_parameters_cannot_carry_others(bad):
+def test_parameters_cannot_contain_separators(bad):
     with pytest.raises(ConfigError, match="plain name and value"):
         vvenc_params(CodecSettings(32, params=bad), SMALL)
 
@@ -56,7 +56,7 @@ def test_settings_out_of_range(values):
         CodecSettings(**values)
 
 
-def test_what_libvvenc_does_not_take():
+def test_unsupported_settings_are_refused():
     with pytest.raises(ConfigError, match="preset"):
         vvenc_params(CodecSettings(32, preset="placebo"), SMALL)
     with pytest.raises(FormatError, match="even"):
@@ -91,7 +91,7 @@ def test_log_without_times_and_addresses():
     assert "QP : 37" in first
 
 
-def test_qp_is_proven_from_the_log():
+def test_slice_qp_is_verified_from_the_log():
     pictures = parse_log(LOG)
     verify_slice_qp(pictures, CodecSettings(37, configuration="ra"), "clip")
     with pytest.raises(EncoderError, match="POC 8 was coded as B slice"):
@@ -102,7 +102,7 @@ def test_qp_is_proven_from_the_log():
         verify_slice_qp((), CodecSettings(38), "clip")
 
 
-def test_a_temporal_pre_filter_in_the_log_hides_no_picture():
+def test_log_lines_with_a_temporal_pre_filter_are_read():
     (picture,) = parse_log(LOG.splitlines()[1].replace("QP 37)", "QP 37, TF 2)"))
     assert (picture.qp, picture.bits) == (37, 19016)
 
@@ -126,7 +126,7 @@ def test_common_test_conditions(configuration, rate, wanted):
 
 @pytest.mark.parametrize("configuration", ["ra", "ldb"])
 def test_the_library_codes_the_common_test_conditions(configuration, tmp_path):
-    """33 pictures: slice QPs as VTM's configuration files have them; PSNR and MD5 are proven in `encode`."""
+    """The slice QPs of 33 pictures are those of VTM's configuration files; `encode` verifies PSNR and MD5."""
     form = VideoFormat(64, 64, "420", 8, 30)
     source = write_clip(tmp_path / "clip.yuv", form, 33)
     settings = CodecSettings(32, preset="faster", configuration=configuration, ctc=True)
@@ -141,7 +141,7 @@ def test_the_library_codes_the_common_test_conditions(configuration, tmp_path):
         verify_slice_qp(pictures, replace(settings, ctc=False), "clip")
 
 
-def test_a_missing_or_other_ffmpeg_is_named(monkeypatch, tmp_path):
+def test_a_missing_or_unsuitable_ffmpeg_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("CODECNN_FFMPEG", str(tmp_path / "none"))
     with pytest.raises(ToolMissingError, match="CODECNN_FFMPEG"):
         get_codec("vvc").identity()
@@ -154,7 +154,7 @@ def test_a_missing_or_other_ffmpeg_is_named(monkeypatch, tmp_path):
 
 
 PARAMS = {"IntraPeriod": "16", "DecodingRefreshType": "idr"}
-"""What the golden streams of tiny clips have in other ways than our configurations."""
+"""Parameters of the golden streams of tiny clips that differ from CONFIGURATION_PARAMS."""
 
 
 def _coded_again(golden_file, name, tmp_path):
@@ -201,7 +201,7 @@ def test_equal_to_a_stream_coded_elsewhere(golden_file, tmp_path, name):
                 assert psnr(luma, output.y, depth, peak="full") == pytest.approx(coded.psnr_y + 0.0255, abs=1e-3)
 
 
-def test_nothing_of_the_machine_is_kept(golden_file, tmp_path):
+def test_argv_and_log_do_not_contain_folders(golden_file, tmp_path):
     sequence, _, _, source = _coded_again(golden_file, "tiny64x64_ai_qp32", tmp_path)
     text = " ".join(sequence.argv) + sequence.log.read_text()
     assert str(tmp_path) not in text
@@ -219,8 +219,8 @@ def test_threads_do_not_change_the_stream(golden_file, tmp_path):
     assert streams[0] == streams[1]
 
 
-def test_a_stream_that_ffmpeg_leaves_empty_is_coded_again(monkeypatch, tmp_path):
-    """As it does now and then with 7 to 10 pictures; the stream and what is kept of it are the same."""
+def test_an_empty_stream_is_coded_again(monkeypatch, tmp_path):
+    """ffmpeg sporadically writes an empty stream with 7 to 10 pictures; the second run gives the same results."""
     source = tmp_path / "noise.yuv"
     np.random.default_rng(0).integers(400, 600, 8 * 64 * 64 * 3 // 2).astype("<u2").tofile(source)
     runs = []
@@ -249,7 +249,7 @@ def _written(path, value):
     return path
 
 
-def test_a_decoded_picture_that_the_log_does_not_describe_is_refused(tmp_path):
+def test_a_decoded_picture_that_contradicts_the_log_is_refused(tmp_path):
     source, decoded = _written(tmp_path / "a.yuv", 500), _written(tmp_path / "b.yuv", 502)
     psnrs = [psnr(np.full((2, 2), 500), np.full((2, 2), 502), 10)] * 3
     right = CodedPicture(0, "I", 32, 1, *psnrs)
@@ -264,7 +264,7 @@ def test_a_decoded_picture_that_the_log_does_not_describe_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
-def test_grey_pictures_reach_the_encoder_as_they_are(tmp_path, bit_depth):
+def test_grey_pictures_are_not_rescaled(tmp_path, bit_depth):
     # encode() itself refuses a decoded picture that does not have the PSNR that the encoder computed.
     rng = np.random.default_rng(3)
     form = VideoFormat(64, 48, "400", bit_depth)
@@ -280,7 +280,7 @@ def test_grey_pictures_reach_the_encoder_as_they_are(tmp_path, bit_depth):
     assert sequence.pictures[0].psnr_u is None
 
 
-def test_a_picture_that_outgrows_ffmpegs_buffer_is_said(tmp_path):
+def test_a_picture_that_exceeds_the_buffer_of_ffmpeg_is_an_error(tmp_path):
     source = tmp_path / "noise.yuv"
     np.random.default_rng(0).integers(0, 1024, 64 * 64 * 3 // 2).astype("<u2").tofile(source)
     with pytest.raises(EncoderError, match="very low QPs"):

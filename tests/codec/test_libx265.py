@@ -1,6 +1,6 @@
-"""The HEVC back end: what it asks of x265, what it proves, and the partition it hands on.
+"""The `hevc` back end: command line of x265, checks of its results, and its coding tree.
 
-Oracles that are not ours: ffmpeg's trace_headers (slice QPs and filter flags read from the bitstream), libde265 (every
+Independent references: ffmpeg's trace_headers (slice QPs and filter flags read from the bitstream), libde265 (every
 CU of the golden streams), and PSNR from plain numpy on the raw files.
 """
 
@@ -39,7 +39,7 @@ CLIP = VideoFormat(96, 64, fps=Fraction(30))
 
 
 def numpy_psnr(source: Path, source_format: VideoFormat, sequence: CodedSequence) -> list[list[float]]:
-    """PSNR by picture and plane from the raw files alone, infinite where nothing differs."""
+    """Compute the PSNR of each picture and plane from the raw files; infinite for equal planes."""
     shift, peak = sequence.format.bit_depth - source_format.bit_depth, 255 * 2 ** (sequence.format.bit_depth - 8)
     values = []
     files = ((source, source_format), (sequence.decoded, sequence.format))
@@ -123,7 +123,7 @@ def test_settings_become_parameters():
         ({}, VideoFormat(96, 63, "444"), FormatError, "even .* 96x63"),
     ],
 )
-def test_what_hevc_cannot_code_is_refused(settings, video_format, error, message):
+def test_unsupported_settings_are_refused(settings, video_format, error, message):
     with pytest.raises(error, match=message):
         hevc_encode_argv("ffmpeg", "i", video_format, CodecSettings(**{"qp": 30, **settings}), "o", "a", "s")
 
@@ -132,7 +132,7 @@ def test_what_hevc_cannot_code_is_refused(settings, video_format, error, message
 
 
 @pytest.mark.parametrize("qp", [0, 37, 51])
-def test_all_intra_has_the_slice_qp_asked_for(tmp_path, qp):
+def test_all_intra_has_the_requested_slice_qp(tmp_path, qp):
     sequence = encode(tmp_path, qp=qp)
     assert traced_slice_qps(sequence) == [qp] * 3
     assert traced(sequence.bitstream)["cu_qp_delta_enabled_flag"] == [0] * 4
@@ -144,7 +144,7 @@ def test_all_intra_has_the_slice_qp_asked_for(tmp_path, qp):
     assert names == ["analysis.dat", "bitstream.265", "decoded.yuv", "log.txt"]
 
 
-def test_nothing_of_the_machine_is_recorded(tmp_path):
+def test_argv_and_log_do_not_contain_folders(tmp_path):
     sequence = encode(tmp_path)
     assert sequence.argv[0] == "ffmpeg"
     assert "source.yuv" in sequence.argv
@@ -157,9 +157,9 @@ def test_nothing_of_the_machine_is_recorded(tmp_path):
 
 
 @pytest.mark.parametrize("configuration", ["ai", "ra"])
-def test_coding_again_or_with_more_threads_gives_the_same_bytes(tmp_path, configuration):
+def test_coding_is_reproducible_and_independent_of_threads(tmp_path, configuration):
     source = write_clip(tmp_path / "source.yuv", CLIP, 9, flat_v=True)
-    # Rectangular PUs, because of what x265 leaves unwritten in their entries.
+    # Rectangular PUs, because x265 does not initialise all of their entries.
     settings = CodecSettings(22, configuration=configuration, params={"rect": "1", "amp": "1"})
     files = {}
     for run, threads in {"once": 1, "again": 1, "more": 2}.items():
@@ -169,7 +169,7 @@ def test_coding_again_or_with_more_threads_gives_the_same_bytes(tmp_path, config
     assert files["once"] == files["again"] == files["more"]
 
 
-def test_loop_filters_off_reach_the_bitstream(tmp_path):
+def test_loop_filters_are_off_in_the_bitstream(tmp_path):
     on, off = encode(tmp_path / "on"), encode(tmp_path / "off", loop_filters=False)
     for sequence, sao, no_deblocking in ((on, [1] * 4, []), (off, [0] * 4, [1] * 4)):
         flags = traced(sequence.bitstream)
@@ -194,7 +194,7 @@ def test_loop_filters_off_reach_the_bitstream(tmp_path):
     ids=lambda value: str(value).replace(" ", "-"),
 )
 def test_formats(tmp_path, video_format, internal):
-    """Sizes that x265 pads to whole CUs, every chroma format, 8 bit shifted to 10: PSNR is checked inside `encode`."""
+    """Code sizes that x265 pads to whole CUs, all chroma formats, and 8 bit at 10 bit; `encode` checks the PSNR."""
     sequence = encode(tmp_path, video_format, pictures=2, internal_bit_depth=internal)
     assert sequence.format == replace(video_format, bit_depth=internal)
     table = x265_tables(sequence)
@@ -215,24 +215,24 @@ def test_formats(tmp_path, video_format, internal):
     ],
 )
 def test_inter_configurations(tmp_path, configuration, params, types):
-    """`encode` has matched every POC to its decoded picture by PSNR; here QP, slice types and the table of CUs."""
+    """Check QP, slice types and CU table; `encode` has compared all pictures by PSNR."""
     sequence = encode(tmp_path, pictures=9, configuration=configuration, params=params)
     assert traced_slice_qps(sequence) == [37] * 9
-    found = "".join(picture.slice_type for picture in sequence.pictures)
+    slice_types = "".join(picture.slice_type for picture in sequence.pictures)
     if types is None:
-        assert found.count("I") > 1
+        assert slice_types.count("I") > 1
     else:
-        assert found[1:-1] == types[1:-1]
-        assert found[0] == "I"
+        assert slice_types[1:-1] == types[1:-1]
+        assert slice_types[0] == "I"
     table = x265_tables(sequence)
     assert set(table.qp.tolist()) == {37}
     for poc in range(9):
         ctu_depths(table, poc, CLIP.width, CLIP.height, 64)
         modes = set(table.pred_mode[table.poc == poc].tolist())
-        assert modes == {1} if found[poc] == "I" else 0 in modes
+        assert modes == {1} if slice_types[poc] == "I" else 0 in modes
 
 
-def test_qp_offsets_asked_for_are_real_and_in_the_table(tmp_path):
+def test_requested_qp_offsets_are_in_stream_and_table(tmp_path):
     sequence = encode(tmp_path, pictures=9, configuration="ra", params={"pbratio": "1.3"})
     qps = {picture.poc: picture.qp for picture in sequence.pictures}
     assert Counter(traced_slice_qps(sequence)) == Counter(qps.values())
@@ -252,7 +252,7 @@ def test_qp_offsets_asked_for_are_real_and_in_the_table(tmp_path):
         ({"lossless": "1"}, EncoderError, "do not contain an integer QP"),
     ],
 )
-def test_overrides_that_break_the_promise_are_errors(tmp_path, params, error, message):
+def test_parameters_that_contradict_the_settings_are_errors(tmp_path, params, error, message):
     with pytest.raises(error, match=message):
         encode(tmp_path, params=params)
     assert not (tmp_path / "out" / "x265.csv").exists()
@@ -266,7 +266,7 @@ def test_missing_and_partial_sources_are_errors(tmp_path):
         HevcCodec().encode(tmp_path / "part.yuv", CLIP, CodecSettings(30), tmp_path)
 
 
-# --- the proofs ----------------------------------------------------------------------------------------------------
+# --- the checks ----------------------------------------------------------------------------------------------------
 
 STATISTICS_HEADER = (
     "Layer , Encode Order, Type, POC, QP, Bits, Scenecut, I/P cost ratio, Y PSNR, U PSNR, V PSNR, List 0"
@@ -281,43 +281,43 @@ def statistics(*rows: tuple) -> list[str]:
     return [STATISTICS_HEADER, *lines]
 
 
-def test_statistics_are_put_in_output_order():
+def test_statistics_are_sorted_in_output_order():
     """Two IDR periods, the second with a leading picture before its IDR (RADL, negative POC)."""
     first = [("I", 0, "32.00", 1), ("P", 2, "32.00", 2), ("b", 1, "34.00", 3)]
     rows = [*first, ("I", 0, "32.00", 4), ("B", -1, "33.00", 5)]
     pictures = parse_statistics(statistics(*rows), "420")
-    found = [(p.poc, p.slice_type, p.qp, p.bits) for p in pictures]
-    assert found[:3] == [(0, "I", 32, 1), (1, "B", 34, 3), (2, "P", 32, 2)]
-    assert found[3:] == [(3, "B", 33, 5), (4, "I", 32, 4)]
+    parsed = [(p.poc, p.slice_type, p.qp, p.bits) for p in pictures]
+    assert parsed[:3] == [(0, "I", 32, 1), (1, "B", 34, 3), (2, "P", 32, 2)]
+    assert parsed[3:] == [(3, "B", 33, 5), (4, "I", 32, 4)]
     assert (pictures[0].psnr_y, pictures[0].psnr_u, pictures[0].psnr_v) == (30.5, 40.25, 41.125)
     assert parse_statistics(statistics(*rows), "400")[0].psnr_u is None
 
 
 @pytest.mark.parametrize("row", [("I", 0, "31.52", 1), ("I", 0, "-", 1), ("", 0, "32", 1), ("I", 0, "32", "many")])
-def test_statistics_without_a_whole_qp_or_bits_are_errors(row):
+def test_statistics_without_integer_qp_or_bits_are_errors(row):
     with pytest.raises(EncoderError, match="integer QP"):
         parse_statistics([line.replace("-SLICE", "") for line in statistics(row)], "420")
 
 
-def test_slice_qp_proof():
+def test_verify_slice_qp():
     settings = CodecSettings(32, configuration="ra")
     pictures = [CodedPicture(0, "I", 32, 1, 30, 30, 30), CodedPicture(1, "B", 33, 1, 30, 30, 30)]
 
-    def prove(pictures, settings):
+    def verify(pictures, settings):
         verify_slice_qp(pictures, settings, "clip", hierarchy=has_qp_offsets(settings))
 
-    prove(pictures[:1], settings)
-    prove(pictures, replace(settings, params={"pbratio": "1.2"}))
+    verify(pictures[:1], settings)
+    verify(pictures, replace(settings, params={"pbratio": "1.2"}))
     for wrong in (pictures, [replace(pictures[1], qp=31)], []):
         with pytest.raises(EncoderError, match="clip"):
-            prove(wrong, settings)
+            verify(wrong, settings)
     with pytest.raises(EncoderError, match="QP 31"):
-        prove([replace(pictures[1], qp=31)], replace(settings, params={"pbratio": "1.2"}))
+        verify([replace(pictures[1], qp=31)], replace(settings, params={"pbratio": "1.2"}))
     with pytest.raises(EncoderError, match="B slice"):
-        prove([replace(pictures[1], qp=32)], CodecSettings(32))
+        verify([replace(pictures[1], qp=32)], CodecSettings(32))
 
 
-def test_bits_proof_counts_nal_units_without_sei_and_start_codes():
+def test_verify_bits_excludes_sei_and_start_codes():
     slice_unit, sei = b"\x26\x01\xaf\x00\x00\x03\x01", b"\x4e\x01\x05\x80"
     stream = b"\0\0\0\1" + slice_unit + b"\0\0\1" + sei + b"\0\0\0\1" + slice_unit
     pictures = [CodedPicture(0, "I", 32, 8 * 7, 30, 30, 30)] * 2
@@ -326,14 +326,14 @@ def test_bits_proof_counts_nal_units_without_sei_and_start_codes():
         verify_x265_bits(stream, pictures[:1], "clip")
 
 
-def test_psnr_proof_sees_a_changed_sample_and_a_missing_picture():
+def test_verify_psnr_detects_a_changed_sample_and_a_missing_picture():
     rng = np.random.default_rng(1)
     original = Picture((rng.integers(0, 256, (16, 16), dtype=np.uint8),), 8)
     output = Picture(((original.y.astype(np.uint16) << 2) ^ 1,), 10)
     stated = CodedPicture(0, "I", 32, 1, round(20 * math.log10(1020), 3), None, None)
-    (proven,) = verify_x265_psnr([original], [output], [output], [stated], "clip")
-    assert proven.psnr_y == pytest.approx(20 * math.log10(1020), abs=1e-12)
-    assert (proven.psnr_u, proven.psnr_v) == (None, None)
+    (verified,) = verify_x265_psnr([original], [output], [output], [stated], "clip")
+    assert verified.psnr_y == pytest.approx(20 * math.log10(1020), abs=1e-12)
+    assert (verified.psnr_u, verified.psnr_v) == (None, None)
     worse = output.y.copy()
     worse[3, 5] ^= 4
     with pytest.raises(EncoderError, match="POC 0: PSNR Y is"):
@@ -345,8 +345,8 @@ def test_psnr_proof_sees_a_changed_sample_and_a_missing_picture():
 # --- x265's analysis file ------------------------------------------------------------------------------------------
 
 
-def test_stale_bytes_are_cleared_and_nothing_else(tmp_path, golden_file):
-    """x265 leaves the entries of further PUs of a CU as it finds them; whatever stood there, the file becomes one."""
+def test_only_stale_bytes_are_cleared(tmp_path, golden_file):
+    """x265 does not initialise the entries of further PUs of a CU; whatever they contain, the result is the same."""
     original = golden_file("hevc/clip_rab_amp_qp32.dat")
     before, path = np.fromfile(original, np.uint8), tmp_path / "a.dat"
     path.write_bytes(before.tobytes())
@@ -366,7 +366,7 @@ def test_stale_bytes_are_cleared_and_nothing_else(tmp_path, golden_file):
         assert np.array_equal(np.fromfile(path, np.uint8), cleared)
 
 
-def test_coding_clears_them(tmp_path, monkeypatch):
+def test_coding_clears_stale_entries(tmp_path, monkeypatch):
     cleared = []
     monkeypatch.setattr("codecnn.codec.encoders.libx265.clear_stale_entries", cleared.append)
     assert encode(tmp_path).block_statistics in cleared
@@ -374,7 +374,7 @@ def test_coding_clears_them(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def analysis(tmp_path_factory) -> bytes:
-    """The analysis file of one I and two P pictures with padding to whole CUs."""
+    """Return the analysis file of one I and two P pictures with padding to whole CUs."""
     folder = tmp_path_factory.mktemp("analysis")
     sequence = encode(folder, VideoFormat(90, 50), configuration="ldb", qp=27)
     return sequence.block_statistics.read_bytes()
@@ -390,7 +390,7 @@ def test_coded_size_and_missing_files(tmp_path, analysis):
     assert set(read_x265_analysis(path).qp.tolist()) == {-1}
 
 
-def test_truncated_analysis_files_are_one_clear_error(tmp_path, analysis):
+def test_truncated_analysis_files_raise_one_clear_error(tmp_path, analysis):
     path = tmp_path / "a.dat"
     ends = {80}
     while max(ends) < len(analysis):
@@ -399,18 +399,18 @@ def test_truncated_analysis_files_are_one_clear_error(tmp_path, analysis):
         path.write_bytes(analysis[:length])
         with pytest.raises(FormatError, match=re.escape(str(path))):
             read_x265_analysis(path)
-    # A file cut between pictures cannot be told from a shorter one.
+    # A file cut between pictures is a valid shorter file.
     path.write_bytes(analysis[: sorted(ends)[1]])
     assert set(read_x265_analysis(path).poc.tolist()) == {0}
 
 
-def test_damaged_analysis_files_never_end_in_anything_else(tmp_path, analysis):
+def test_damaged_analysis_files_raise_format_error_or_are_read(tmp_path, analysis):
     path = tmp_path / "a.dat"
     rng = np.random.default_rng(2)
     refused = 0
     for trial in range(600):
         data = bytearray(analysis)
-        # The first trials hit headers, where every field has a meaning; the others hit anything.
+        # The first trials damage headers, the later ones any byte.
         limit = 160 if trial < 300 else len(data)
         for position in rng.integers(0, limit, 1 + trial % 3):
             data[position] = rng.choice([0, 1, 127, 128, 255, int(rng.integers(256))])
@@ -427,7 +427,7 @@ def test_damaged_analysis_files_never_end_in_anything_else(tmp_path, analysis):
         read_x265_analysis(path)
 
 
-def test_a_sequence_without_statistics_says_so(tmp_path):
+def test_a_sequence_without_statistics_is_an_error(tmp_path):
     sequence = CodedSequence(tmp_path / "b.265", tmp_path / "d.yuv", CLIP, (), (), "x265", tmp_path / "log.txt")
     with pytest.raises(CodecnnError, match="no block statistics"):
         x265_tables(sequence)

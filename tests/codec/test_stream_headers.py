@@ -1,4 +1,4 @@
-"""What the headers of streams tell: HEVC's against the CUs that libde265 finds in the same bytes, sizes to the byte."""
+"""Headers of streams: slice QPs of HEVC compared with the CUs of libde265, and sizes of access units."""
 
 import csv
 import gzip
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.codec import StreamPicture, headers, read_headers, shown_pictures, slice_qp, stream_info
+from codecnn.codec import StreamPicture, headers, output_pictures, read_headers, slice_qp, stream_info
 from codecnn.codec.headers import AccessUnit, access_units, hevc_pictures
 from codecnn.errors import FormatError, MissingFileError
 
 
-def test_slice_qps_of_hevc_are_those_of_its_cus(golden):
-    """Constant QP has no other in its CUs; cu-tree changes them, so its stream says nothing here."""
+def test_slice_qps_of_hevc_equal_those_of_the_cus(golden):
+    """At constant QP all CUs have the slice QP; streams with cu-tree are excluded, because it changes the QPs."""
     streams = [path for path in sorted((golden / "hevc").glob("*.265")) if "cutree" not in path.name]
     assert streams
     for path in streams:
@@ -22,8 +22,8 @@ def test_slice_qps_of_hevc_are_those_of_its_cus(golden):
         for row in rows:
             qps.setdefault(int(row["frame"]), set()).add(int(row["QP"]))
         info = read_headers(path)
-        shown = shown_pictures(info)
-        assert [{slice_qp(picture, path)} for picture in shown] == [qps[frame] for frame in sorted(qps)]
+        output = output_pictures(info)
+        assert [{slice_qp(picture, path)} for picture in output] == [qps[frame] for frame in sorted(qps)]
         assert max(int(row["size"]) for row in rows) <= info.ctu_size
 
 
@@ -32,13 +32,13 @@ def test_the_order_types_and_sizes_of_random_access(golden_file):
     info = read_headers(path)
     assert (info.width, info.height, info.chroma, info.bit_depth, info.ctu_size) == (416, 240, "420", 8, 64)
     assert [picture.position for picture in info.pictures][:6] == [0, 4, 2, 1, 3, 8]
-    assert "".join(picture.slice_type for picture in shown_pictures(info)) == "IBBBPBBBPBBBPBBBP"
+    assert "".join(picture.slice_type for picture in output_pictures(info)) == "IBBBPBBBPBBBPBBBP"
     cropped = read_headers(golden_file("hevc/chelsea178x130_ai_qp32_ctu32.265"))
     assert (cropped.width, cropped.height, cropped.ctu_size) == (178, 130, 32)
     assert read_headers(golden_file("hevc/camera400_ai_qp37.265")).chroma == "400"
 
 
-def test_access_units_are_the_pictures_and_add_up(golden_file):
+def test_access_units_match_pictures_and_file_size(golden_file):
     path = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     units = access_units(path)
     assert len(units) == len(stream_info(path).pictures) == 17
@@ -47,7 +47,7 @@ def test_access_units_are_the_pictures_and_add_up(golden_file):
     assert not any(unit.has_md5 for unit in access_units(golden_file("hevc/clip_rab_amp_qp32.265")))
 
 
-def test_bytes_that_are_in_no_access_unit_are_told(golden_file, tmp_path, monkeypatch):
+def test_bytes_outside_access_units_are_an_error(golden_file, tmp_path, monkeypatch):
     path = golden_file("vvc/tiny64x64_ai_qp32.266")
     run = headers.run
 
@@ -67,7 +67,7 @@ def test_bytes_that_are_in_no_access_unit_are_told(golden_file, tmp_path, monkey
 
 @pytest.mark.parametrize("content", [b"", bytes(range(256)) * 4])
 @pytest.mark.parametrize("suffix", [".265", ".266"])
-def test_what_is_no_stream_is_told(tmp_path, content, suffix):
+def test_a_file_that_is_no_stream_is_an_error(tmp_path, content, suffix):
     path = tmp_path / f"x{suffix}"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=str(path)):
@@ -93,32 +93,32 @@ def coded_slice(kind, lsb=0, *, delta=0, layer=1, slice_type=2, **more):
 
 
 def pictures_of(*slices):
-    units = [AccessUnit(1, (SPS, PPS, slices[0])), *(AccessUnit(1, (one,)) for one in slices[1:])]
+    units = [AccessUnit(1, (SPS, PPS, slices[0])), *(AccessUnit(1, (unit,)) for unit in slices[1:])]
     return hevc_pictures(units, "x.265").pictures
 
 
 def test_poc_wraps_as_the_standard_says():
-    """Four bits of it are coded; clause 8.3.1, against the POC of the last picture that others may refer to."""
-    idr, trail, not_referred_to = 19, 1, 0
+    """Four bits of POC are coded, relative to the last reference picture of temporal layer 0 (H.265 clause 8.3.1)."""
+    idr, trail, non_reference = 19, 1, 0
     pocs = [0, 8, 15, 14, 17, 24, 31, 30]
-    kinds = [idr, trail, trail, not_referred_to, trail, trail, trail, not_referred_to]
-    found = pictures_of(*(coded_slice(kind, poc % 16) for kind, poc in zip(kinds, pocs, strict=True)))
-    assert [picture.poc for picture in found] == pocs
-    assert [picture.position for picture in found] == [sorted(pocs).index(poc) for poc in pocs]
+    kinds = [idr, trail, trail, non_reference, trail, trail, trail, non_reference]
+    pictures = pictures_of(*(coded_slice(kind, poc % 16) for kind, poc in zip(kinds, pocs, strict=True)))
+    assert [picture.poc for picture in pictures] == pocs
+    assert [picture.position for picture in pictures] == [sorted(pocs).index(poc) for poc in pocs]
 
 
-def test_leading_pictures_of_a_stream_that_begins_in_the_middle_are_left_out():
+def test_rasl_pictures_at_the_start_of_a_stream_are_skipped():
     cra, rasl, radl, trail = 21, 9, 7, 1
-    found = pictures_of(coded_slice(cra, 8), coded_slice(rasl, 6), coded_slice(radl, 7), coded_slice(trail, 9))
-    assert [picture.poc for picture in found] == [8, 7, 9]
-    # Behind another picture they are shown as all others.
-    found = pictures_of(coded_slice(19, 0), coded_slice(cra, 8), coded_slice(rasl, 6))
-    assert [picture.poc for picture in found] == [0, 8, 6]
+    pictures = pictures_of(coded_slice(cra, 8), coded_slice(rasl, 6), coded_slice(radl, 7), coded_slice(trail, 9))
+    assert [picture.poc for picture in pictures] == [8, 7, 9]
+    # They are output if another picture precedes the CRA picture.
+    pictures = pictures_of(coded_slice(19, 0), coded_slice(cra, 8), coded_slice(rasl, 6))
+    assert [picture.poc for picture in pictures] == [0, 8, 6]
     hidden = pictures_of(coded_slice(19), coded_slice(1, 1, pic_output_flag=0))
     assert [picture.position for picture in hidden] == [0, None]
 
 
-def test_slices_of_a_picture_have_their_own_qps_and_segments_that_of_their_slice():
+def test_slices_may_have_different_qps_and_segments_use_that_of_their_slice():
     unit = AccessUnit(1, (SPS, PPS, coded_slice(19, delta=2), SEGMENT, coded_slice(19, delta=3)))
     (picture,) = hevc_pictures([unit], "x.265").pictures
     assert picture.slice_qps == (32, 33)
@@ -137,6 +137,6 @@ def test_slices_of_a_picture_have_their_own_qps_and_segments_that_of_their_slice
         ((SPS, PPS, coded_slice(1)), "the stream does not begin with an IRAP picture"),
     ],
 )
-def test_streams_that_are_not_whole_are_told(units, message):
+def test_incomplete_streams_are_an_error(units, message):
     with pytest.raises(FormatError, match=rf"^x\.265: {message}$"):
         hevc_pictures([AccessUnit(1, tuple(units))], "x.265")

@@ -1,4 +1,4 @@
-"""Pictures before the loop filters, against streams coded without filters and against what VTM read of both streams."""
+"""Reconstruction before the in-loop filters, compared with streams coded without them and with VTM's traces."""
 
 import gzip
 import hashlib
@@ -32,7 +32,7 @@ def real_picture(shared_data, tmp_path, name):
 
 
 def slice_data(bitstream):
-    """The VCL NAL units of a VVC stream (nal_unit_type below 12, H.266 table 5)."""
+    """Return the VCL NAL units of a VVC stream (nal_unit_type below 12, H.266 table 5)."""
     units = [unit.rstrip(b"\0") for unit in re.split(b"\0\0\1", bitstream.read_bytes())[1:]]
     return [unit for unit in units if unit[1] >> 3 < 12]
 
@@ -59,8 +59,8 @@ def test_vvc_refuses_parameters_that_would_filter_the_second_stream(params):
     assert vvenc_params(CodecSettings(32, unfiltered=True, params=harmless), SMALL)["SAO"] == "0"
 
 
-def test_vvc_gives_the_picture_that_vtm_finds_the_same_cus_in(golden_file, tmp_path):
-    """Both streams are known byte for byte, and VTM's own trace of the two is the same, CU by CU."""
+def test_vvc_streams_with_equal_vtm_traces_are_reproduced(golden_file, tmp_path):
+    """Both streams are golden files, and VTM traces the same CUs from them."""
     cus = [gzip.decompress(golden_file(f"vvc/edo0_{name}_qp37.cu.csv.gz").read_bytes()) for name in ("all", "nolf")]
     assert cus[0] == cus[1]
     source = golden_file("sources/astronaut_512x512_8b420.yuv")
@@ -69,19 +69,19 @@ def test_vvc_gives_the_picture_that_vtm_finds_the_same_cus_in(golden_file, tmp_p
     assert coded.bitstream.read_bytes() == golden_file("vvc/edo0_all_qp37.266").read_bytes()
     for path, name in ((coded.decoded, "all"), (coded.unfiltered, "nolf")):
         assert path is not None
-        told = golden_file(f"vvc/edo0_{name}_qp37.md5").read_text().split()[0]
-        assert hashlib.md5(path.read_bytes()).hexdigest() == told
+        md5 = golden_file(f"vvc/edo0_{name}_qp37.md5").read_text().split()[0]
+        assert hashlib.md5(path.read_bytes()).hexdigest() == md5
     assert coded.unfiltered == tmp_path / "unfiltered.yuv"
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"bitstream.266", "decoded.yuv", "log.txt", "unfiltered.yuv"}
 
 
-def test_vvc_second_stream_has_no_filter_and_the_first_has_all(tmp_path):
+def test_vvc_filter_flags_of_both_streams(tmp_path):
     source = write_clip(tmp_path / "clip.yuv", CLIP)
     codec = get_codec("vvc")
     for on in (True, False):
         settings = CodecSettings(32, preset="faster", loop_filters=on)
-        # Of a parameter set that is read twice, the last value.
+        # The last value of a parameter set that is traced twice.
         coded = codec.encode(source, CLIP, settings, tmp_path / str(on))
         flags = {name: values[-1] for name, values in traced(coded.bitstream).items()}
         assert (flags["sps_sao_enabled_flag"], flags["sps_alf_enabled_flag"]) == (on, on)
@@ -90,8 +90,8 @@ def test_vvc_second_stream_has_no_filter_and_the_first_has_all(tmp_path):
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
-def test_vvc_deblocking_leaves_the_coded_slices_as_they_are_to_the_byte(tmp_path, bit_depth):
-    """A proof without a parser for one of the filters: its flag lies in the PPS, the decisions in the slices."""
+def test_vvc_deblocking_does_not_change_the_slice_data(tmp_path, bit_depth):
+    """The flag of the deblocking filter is in the PPS, so equal slice data proves equal decisions."""
     source = write_clip(tmp_path / "clip.yuv", CLIP)
     settings = CodecSettings(32, preset="faster", internal_bit_depth=bit_depth, unfiltered=True)
     coded = {}
@@ -106,8 +106,8 @@ def test_vvc_deblocking_leaves_the_coded_slices_as_they_are_to_the_byte(tmp_path
     assert coded["deblocked"].decoded.read_bytes() not in (plain, coded["all"].decoded.read_bytes())
 
 
-def test_vvc_finds_a_second_stream_that_was_decided_otherwise(golden_file, tmp_path, monkeypatch):
-    """With EDO, on by default at medium, deblocking takes part in the decisions, and these change."""
+def test_vvc_different_decisions_of_the_second_stream_are_detected(golden_file, tmp_path, monkeypatch):
+    """EDO, on by default at medium, makes the decisions depend on deblocking."""
     source = golden_file("sources/chelsea_178x130_8b420.yuv")
     source_format, settings = VideoFormat(178, 130, "420", 8), CodecSettings(37, preset="medium")
     codec = get_codec("vvc")
@@ -128,8 +128,8 @@ def test_vvc_finds_a_second_stream_that_was_decided_otherwise(golden_file, tmp_p
     assert not (tmp_path / "unfiltered.yuv").exists()
 
 
-def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_path):
-    """Chroma of another brightness: the same partition, modes and QPs, and another residual in the first CU."""
+def test_vvc_streams_with_equal_tables_differ_in_the_hash_of_their_bins(tmp_path):
+    """Another chroma value gives the same coding tree, modes and QPs, and another residual in the first CU."""
     small = VideoFormat(64, 64, "420", 8)
     streams = []
     for name, chroma in (("one", 140), ("two", 150)):
@@ -138,14 +138,14 @@ def test_vvc_streams_whose_tables_are_equal_are_told_apart_by_their_bins(tmp_pat
         source = write_planes(tmp_path / name / "flat.yuv", small, [planes])
         settings = CodecSettings(32, preset="faster", loop_filters=False)
         streams.append(get_codec("vvc").encode(source, small, settings, tmp_path / name).bitstream)
-    one, two = (stream_units(stream)[0] for stream in streams)
-    np.testing.assert_array_equal(np.delete(one, CU_BINS, axis=1), np.delete(two, CU_BINS, axis=1))
+    first, second = (stream_units(stream)[0] for stream in streams)
+    np.testing.assert_array_equal(np.delete(first, CU_BINS, axis=1), np.delete(second, CU_BINS, axis=1))
     with pytest.raises(EncoderError, match=r"flat, picture 0 in decoding order: .* bins differs at the CU at \(0, 0\)"):
         verify_same_cus("flat", *streams)
     verify_same_cus("flat", streams[0], streams[0])
 
 
-def test_vvc_streams_of_other_numbers_of_pictures_are_told_apart(golden_file):
+def test_vvc_streams_with_different_numbers_of_pictures_are_an_error(golden_file):
     streams = [golden_file(f"vvc/tinyclip128x64_{name}_qp37.266") for name in ("ld", "ra")]
     with pytest.raises(EncoderError, match="clip: 9 pictures were coded and 17 without"):
         verify_same_cus("clip", *streams)
@@ -168,8 +168,8 @@ def test_vvc_on_real_pictures(shared_data, tmp_path, name):
 # --- HEVC --------------------------------------------------------------------------------------------------------
 
 
-def test_hevc_equals_a_stream_coded_without_filters_wherever_x265_decided_alike(tmp_path):
-    """x265's analysis files tell where: SAO changes some decisions, and never is a picture unlike with equal ones."""
+def test_hevc_equals_a_stream_without_filters_if_the_decisions_are_equal(tmp_path):
+    """SAO changes some decisions of x265, which the analysis files show; equal decisions give equal pictures."""
     small = VideoFormat(96, 64, "420", 10)
     source = write_clip(tmp_path / "clip.yuv", small, pictures=1, edges=0)
     alike = with_sao = 0
@@ -183,7 +183,7 @@ def test_hevc_equals_a_stream_coded_without_filters_wherever_x265_decided_alike(
                 ("none", replace(base, loop_filters=False)),
             ):
                 coded[name] = get_codec("hevc").encode(source, small, settings, tmp_path / f"{preset}{qp}{name}")
-            analysis = {name: one.block_statistics.read_bytes() for name, one in coded.items()}
+            analysis = {name: sequence.block_statistics.read_bytes() for name, sequence in coded.items()}
             plain = coded["none"].decoded.read_bytes()
             assert coded["none"].unfiltered is None
             assert analysis["deblocked"] == analysis["none"]
@@ -197,8 +197,8 @@ def test_hevc_equals_a_stream_coded_without_filters_wherever_x265_decided_alike(
     assert with_sao == 3
 
 
-def test_hevc_deblocking_touches_three_samples_at_edges_of_8x8(tmp_path):
-    """H.265 clause 8.7.2: up to 3 samples on each side of an edge of the 8x8 grid, so columns and rows 3 and 4 stay."""
+def test_hevc_deblocking_changes_three_samples_at_8x8_edges(tmp_path):
+    """Deblocking changes up to 3 samples on each side of an edge of the 8x8 grid (H.265 clause 8.7.2)."""
     source = write_clip(tmp_path / "clip.yuv", CLIP, pictures=1)
     settings = CodecSettings(37, unfiltered=True, params={"no-sao": "1"})
     coded = get_codec("hevc").encode(source, CLIP, settings, tmp_path / "coded")
@@ -209,7 +209,7 @@ def test_hevc_deblocking_touches_three_samples_at_edges_of_8x8(tmp_path):
     assert changed[~inner].mean() > 0.02
 
 
-def test_hevc_takes_streams_that_state_a_hash_of_the_filtered_picture(tmp_path):
+def test_hevc_decodes_streams_with_a_hash_of_the_filtered_picture(tmp_path):
     source = write_clip(tmp_path / "clip.yuv", CLIP, pictures=1)
     settings = CodecSettings(37, unfiltered=True, params={"hash": "1"})
     coded = get_codec("hevc").encode(source, CLIP, settings, tmp_path / "coded")
@@ -219,7 +219,7 @@ def test_hevc_takes_streams_that_state_a_hash_of_the_filtered_picture(tmp_path):
 # --- what both share ---------------------------------------------------------------------------------------------
 
 
-def test_a_second_run_that_fails_leaves_nothing(tmp_path):
+def test_a_failed_second_run_leaves_no_files(tmp_path):
     source = write_clip(tmp_path / "clip.yuv", CLIP)
 
     class Broken:
@@ -241,8 +241,8 @@ def test_a_second_run_that_fails_leaves_nothing(tmp_path):
     assert list((tmp_path / "unit").iterdir()) == []
 
 
-def test_the_evidence_weighs_every_square_of_every_plane_and_picture(tmp_path):
-    """Change in one square of one plane, an error of 4 everywhere: allowed up to MAX_CHANGE of its MSE."""
+def test_verify_similar_checks_all_squares_planes_and_pictures(tmp_path):
+    """With a coding error of 4, the change of one square may have up to MAX_CHANGE of the MSE."""
     grey = VideoFormat(3 * SQUARE, 2 * SQUARE + 8, "420", 10)
     rng = np.random.default_rng(3)
     original = [[rng.integers(300, 700, shape) for shape in grey.plane_shapes] for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The `vtm` back end with VTM itself, where CODECNN_VTM names the folder of its sources, built with ENABLE_TRACING."""
+"""The `vtm` back end with VTM; CODECNN_VTM names the folder of its sources, built with ENABLE_TRACING."""
 
 import os
 from pathlib import Path
@@ -12,9 +12,9 @@ from tests.helpers.clips import write_clip
 FOLDER = Path(os.environ.get("CODECNN_VTM", "/nowhere"))
 SIZE = VideoFormat(136, 72, "420", 8, 30)
 QP = 37
-PLACE = ["poc", "channel", "y", "x"]
-TRACED = [*PLACE, "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp", "cbf_y", "ts_y", "mts"]
-"""What the trace tells of every CU; it goes through all luma of a CTU first."""
+ORDER = ["poc", "channel", "y", "x"]
+TRACED = [*ORDER, "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp", "cbf_y", "ts_y", "mts"]
+"""Columns that VTM traces for all CUs; the trace has all luma CUs of a CTU first."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture
 def code(tmp_path):
-    """Codes a clip with VTM, of the settings given."""
+    """Return a function that codes a clip with VTM."""
 
     def encode(pictures=1, folder="o", video=SIZE, **settings):
         configuration = settings.get("configuration", "ai")
@@ -42,7 +42,7 @@ def code(tmp_path):
 
 
 def _in_order(table):
-    return table.to_arrow().sort_by([(name, "ascending") for name in PLACE])
+    return table.to_arrow().sort_by([(name, "ascending") for name in ORDER])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def _in_order(table):
     ],
 )
 def test_every_configuration_codes_and_traces_the_cus_of_its_stream(code, configuration, ctc, types, first):
-    """What back ends prove of every sequence, hashes, PSNR and slice QPs, is proven of these on the way."""
+    """`encode` also verifies hashes, PSNR and slice QPs."""
     coded = code(len(types), configuration=configuration, ctc=ctc)
     assert "".join(picture.slice_type for picture in coded.pictures) == types
     assert coded.pictures[0].qp == first

@@ -1,4 +1,4 @@
-"""The writer of VTM traces: what VTM itself wrote, what our reader takes, and what YUView looks for in a file."""
+"""The writer of VTM traces: equality with VTM's traces, round trips, and the patterns of YUView."""
 
 import gzip
 import re
@@ -25,20 +25,22 @@ from codecnn.errors import MissingFileError, TableError
 from tests.helpers import block_tables
 from tests.helpers.block_tables import as_rows
 
-_OURS = "PredMode Depth QT_Depth MT_Depth Luma_IntraMode QP Depth_Chroma QT_Depth_Chroma MT_Depth_Chroma QP_Chroma"
-OURS = (*_OURS.split(), "LFNSTIdx", "BDPCM")
+_STATISTICS = (
+    "PredMode Depth QT_Depth MT_Depth Luma_IntraMode QP Depth_Chroma QT_Depth_Chroma MT_Depth_Chroma QP_Chroma"
+)
+CU_STATISTICS = (*_STATISTICS.split(), "LFNSTIdx", "BDPCM")
 OF_BLOCKS = (" Cbf_Y=", " MTS_Y=")
-"""What VTM traces of transform blocks, and we of CUs."""
+"""Statistics that VTM writes per transform block and codecnn per CU."""
 
 
 def make_table(**columns) -> BlockTable:
-    """CUs of 8x8 and depth 1 where nothing else is given."""
+    """Create a table of CUs; the defaults are 8x8 and depth 1."""
     rows = len(next(iter(columns.values())))
     return block_tables.make_table(**{"w": [8] * rows, "h": [8] * rows, "depth": [1] * rows, **columns})
 
 
 def yuview(text: str, poc: int, statistic: str) -> list[tuple[int, ...]]:
-    """x, y, w, h, value of what YUView shows: its patterns, from the last place where the POC begins on."""
+    """Return x, y, w, h, value of the blocks that YUView displays: it reads from the last start of a POC on."""
     head = re.compile(r"# Block Statistic Type: *([0-9a-zA-Z_]+); *([0-9a-zA-Z]+); *(.*)")
     lines = text.split("\n")
     first = next(i for i, line in enumerate(lines) if not line.startswith("#"))
@@ -67,7 +69,7 @@ def golden_traces(golden):
     return paths
 
 
-def test_every_golden_trace_comes_back_equal(golden, tmp_path):
+def test_golden_traces_round_trip(golden, tmp_path):
     for path in golden_traces(golden):
         table = read_vtm_stats(path)
         for name in ("again.vtmbmsstats", "again.vtmbmsstats.gz"):
@@ -75,27 +77,27 @@ def test_every_golden_trace_comes_back_equal(golden, tmp_path):
             assert as_rows(read_blocks(tmp_path / name), ALL_COLUMNS) == as_rows(table, ALL_COLUMNS), path.name
 
 
-def test_lines_are_vtms_own_byte_for_byte(golden, tmp_path):
-    """The lines of the statistics we know, as a set a picture: VTM's order within a CU differs between its variants."""
+def test_lines_equal_those_of_vtm(golden, tmp_path):
+    """Compare sorted lines, because the order within a CU differs between the variants of VTM."""
     compared = 0
     for path in golden_traces(golden):
         with gzip.open(path, "rt") as file:
-            theirs = file.read().splitlines()
+            vtm_lines = file.read().splitlines()
         write_vtm_stats(tmp_path / "t.vtmbmsstats", read_vtm_stats(path))
-        ours = (tmp_path / "t.vtmbmsstats").read_text().splitlines()
-        assert ours[:2] == theirs[:2]
-        named = tuple(f" {name}=" for name in OURS)
-        expected = [line for line in theirs if any(name in line for name in named) and " [ 0x 0] " not in line]
-        # The trace repeats some lines, for instance for the parts of a CU.
-        of_cus = [line for line in ours if line[0] != "#" and not any(name in line for name in OF_BLOCKS)]
+        lines = (tmp_path / "t.vtmbmsstats").read_text().splitlines()
+        assert lines[:2] == vtm_lines[:2]
+        named = tuple(f" {name}=" for name in CU_STATISTICS)
+        expected = [line for line in vtm_lines if any(name in line for name in named) and " [ 0x 0] " not in line]
+        # VTM repeats some lines, for instance for the parts of a CU.
+        of_cus = [line for line in lines if line[0] != "#" and not any(name in line for name in OF_BLOCKS)]
         assert sorted(set(expected)) == sorted(of_cus)
-        # Of a CU of one transform block they are the same, but for its depth where it has a transform tree.
-        of_blocks = {line for line in ours if line[0] != "#"} - set(of_cus)
+        # Lines of transform blocks agree for CUs of one block, except the depth of a transform tree.
+        of_blocks = {line for line in lines if line[0] != "#"} - set(of_cus)
         assert len(of_blocks) >= 2 * len({line.partition("]")[0] for line in of_cus if " PredMode=" in line})
-        assert of_blocks & set(theirs)
-        declared = {line.split(";")[0] for line in theirs if line.startswith("# Block")}
-        assert {line.split(";")[0] for line in ours if line.startswith("# Block")} <= declared
-        compared += len(ours)
+        assert of_blocks & set(vtm_lines)
+        declared = {line.split(";")[0] for line in vtm_lines if line.startswith("# Block")}
+        assert {line.split(";")[0] for line in lines if line.startswith("# Block")} <= declared
+        compared += len(lines)
     assert compared > (20_000 if golden.name == "golden" else 5_000)
 
 
@@ -132,8 +134,8 @@ def test_any_table_round_trips_picture_by_picture(tmp_path_factory, cus, packed)
     assert as_rows(read_vtm_stats(path)) == sorted(rows, key=lambda row: order[row[0]])
 
 
-def test_yuview_finds_every_value_of_pictures_out_of_order(tmp_path):
-    """RA codes POC 8 before 4; a picture whose lines lay apart would lose all but the last of them in YUView."""
+def test_yuview_finds_all_values_of_pictures_out_of_order(tmp_path):
+    """YUView displays only the last contiguous block of lines of a POC."""
     table = make_table(poc=[0, 8, 4, 8, 0], x=[0, 0, 64, 1024, 9000], y=[0] * 5, qp=[30, 31, -12, 33, 34])
     write_vtm_stats(tmp_path / "t.vtmbmsstats", table)
     text = (tmp_path / "t.vtmbmsstats").read_text()
@@ -143,7 +145,7 @@ def test_yuview_finds_every_value_of_pictures_out_of_order(tmp_path):
     assert yuview(text, 4, "QT_Depth") == []
 
 
-def test_the_size_in_the_header_can_be_made_larger_but_never_too_small(tmp_path):
+def test_the_size_in_the_header_is_at_least_that_of_the_cus(tmp_path):
     table = make_table(poc=[0], x=[16], y=[8])
     for given_size, written in (
         ({}, "[24x 16]"),
@@ -161,7 +163,7 @@ def test_equal_tables_give_equal_bytes_and_no_other_file(tmp_path):
         write_blocks(tmp_path / folder / f"{folder}.vtmbmsstats.gz", table)
     a, b = ((tmp_path / folder / f"{folder}.vtmbmsstats.gz").read_bytes() for folder in "ab")
     assert a == b
-    assert a[4:8] == b"\0" * 4, "the time of RFC 1952, clause 2.3.1"
+    assert a[4:8] == b"\0" * 4, "the time stamp (RFC 1952, clause 2.3.1) must be 0"
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["a.vtmbmsstats.gz"]
 
 
@@ -175,13 +177,13 @@ def test_equal_tables_give_equal_bytes_and_no_other_file(tmp_path):
         ({"poc": []}, "no blocks"),
     ],
 )
-def test_what_no_trace_can_hold_is_refused_and_leaves_no_file(tmp_path, columns, message):
+def test_invalid_tables_are_refused_and_leave_no_file(tmp_path, columns, message):
     with pytest.raises(TableError, match=rf"t\.vtmbmsstats: .*{message}"):
         write_blocks(tmp_path / "t.vtmbmsstats", make_table(**columns))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reading_by_name_gives_one_clear_error(tmp_path):
+def test_reading_an_invalid_trace_raises_one_clear_error(tmp_path):
     (tmp_path / "t.vtmbmsstats").write_text("no trace\n")
     with pytest.raises(TableError, match=r"t\.vtmbmsstats.* no block statistics"):
         read_blocks(tmp_path / "t.vtmbmsstats")
@@ -202,7 +204,7 @@ CTUS = {
 }
 
 
-def test_ctu_decisions_are_shown_by_yuview(tmp_path):
+def test_yuview_displays_ctu_decisions(tmp_path):
     path = tmp_path / "decisions.vtmbmsstats"
     write_block_values(path, CTUS, {"FilterOn": (0, 1), "Gain_cB": (-20, 20)}, width=178, height=130)
     text = path.read_text()
@@ -224,7 +226,7 @@ def test_ctu_decisions_are_shown_by_yuview(tmp_path):
         ({"Gain_cB": np.array([0.5, 1])}, "Gain_cB .* whole numbers"),
     ],
 )
-def test_block_values_that_do_not_fit_are_refused(change, message):
+def test_invalid_block_values_are_refused(change, message):
     columns = {name: values for name, values in (CTUS | change).items() if values is not None}
     with pytest.raises(TableError, match=message):
         next(block_value_lines(columns, {"Gain_cB": (0, 1)}))

@@ -1,7 +1,7 @@
-"""Over a thousand damaged or hostile inputs: each ends in one of our errors, in one sentence, or in a correct result.
+"""Over a thousand damaged or hostile picture files: each raises a CodecnnError of one sentence or is read correctly.
 
-Never in another exception, a hang, a command that a name smuggled in, or a picture that the bytes do not hold. Every
-case has a seed of its own, printed when it fails; `CASES` in fuzzing.py says how many each kind has. Here: pictures.
+No case may raise another exception, hang, run a command from a file name, or return pictures that are not in the file.
+Each case has a separate seed, which a failure prints; `CASES` in fuzzing.py is the number of cases of each kind.
 """
 
 import gc
@@ -36,14 +36,14 @@ from tests.helpers.video_files import (
 )
 
 SLOW = 10
-"""How many times as many streams a slow run tries."""
+"""Factor by which a slow run tries more streams."""
 
 
 # --- raw YUV and Y4M -----------------------------------------------------------------------------------------------
 
 
 def samples_of_y4m(content: bytes) -> tuple[int, int, bytes]:
-    """Width, height and all samples by a reading that goes through the file line by line."""
+    """Read width, height and all samples of a Y4M file line by line."""
     file = io.BytesIO(content)
     tags = {tag[:1]: tag[1:] for tag in file.readline()[:-1].split(b" ")[1:]}
     width, height = int(tags[b"W"]), int(tags[b"H"])
@@ -138,7 +138,7 @@ def test_raw_files_and_their_options(tmp_path: Path) -> None:
 
 
 def check_still(path: Path, content: bytes) -> None:
-    """Against Pillow, or where ours is Pillow too, at least unchanged on its way."""
+    """Compare with Pillow, which also reads some of the formats for codecnn."""
     path.write_bytes(content)
     picture = read_still(path, chroma="444", bit_depth=8, full_range=True)
     with Image.open(path) as image:
@@ -156,7 +156,7 @@ def check_still(path: Path, content: bytes) -> None:
     [("png", [".png"]), ("jpeg", [".jpg"]), ("tiff", [".tif"]), ("other stills", [".bmp", ".webp"])],
 )
 def test_stills(tmp_path: Path, kind: str, suffixes: list[str]) -> None:
-    """Readers warn of what they find; warnings are no errors of ours."""
+    """Warnings of the readers are ignored."""
     samples = [random_samples((9, 13)), random_samples((9, 13, 3))]
     if kind in ("png", "tiff"):
         samples.append(random_samples((9, 13), np.uint16))  # in grey: Pillow cuts colour to 8 bit
@@ -175,7 +175,7 @@ def test_stills(tmp_path: Path, kind: str, suffixes: list[str]) -> None:
 
 
 def test_deep_png(tmp_path: Path) -> None:
-    """16-bit colour goes through ffmpeg; a PNG has checksums, so what is read is what was written."""
+    """ffmpeg reads 16-bit colour; a PNG has checksums, so samples that are read must equal those written."""
     samples = random_samples((9, 13, 3), np.uint16)
     write_png(tmp_path / "whole.png", samples, 2)
     whole = (tmp_path / "whole.png").read_bytes()
@@ -192,13 +192,13 @@ def test_deep_png(tmp_path: Path) -> None:
 
 
 def check_stream(path: Path, content: bytes) -> None:
-    """Against ffmpeg's own MD5 of all that it decodes, in the pixel format that the file has."""
+    """Compare with the output of ffmpeg in the pixel format of the file."""
     path.write_bytes(content)
     with open_video(path) as video:
         raw = joined(video)
         argv = [*FFMPEG, "-i", path, "-map", "0:V:0", "-fps_mode", "passthrough", "-f", "rawvideo", "-"]
-        told = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL)
-        assert raw == told.stdout
+        decoded = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+        assert raw == decoded.stdout
 
 
 def mutated_stream(golden_file: GoldenFile, tmp_path: Path) -> Case:
@@ -242,7 +242,7 @@ PIECES = [*SHELL, *BLANKS, *PATTERNS, *PROTOCOLS, *GEOMETRY]
 
 
 def test_names_are_only_names(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> None:
-    """Whatever a file is called, its pictures come as they are, and a missing one is told."""
+    """Any file name gives the same pictures, and a missing file is an error."""
     form = VideoFormat(16, 8, "420", 8)
     make_y4m(tmp_path / "whole.y4m", form)
     with open_video(tmp_path / "whole.y4m") as video:
@@ -259,8 +259,8 @@ def test_names_are_only_names(tmp_path: Path, tmp_path_factory: pytest.TempPathF
         suffix = pick(rng, [".yuv", ".yuv", ".y4m", ".y4m", ".png", ".png", ".mkv"])
         name = "".join(pick(rng, PIECES) for _ in range(int(rng.integers(1, 4)))) + suffix
         shutil.copy(tmp_path / f"whole{suffix}", folder / name)
-        found = joined(open_video(name, **(options if suffix == ".yuv" else {})))
-        assert found == (still if suffix == ".png" else wanted)
+        samples = joined(open_video(name, **(options if suffix == ".yuv" else {})))
+        assert samples == (still if suffix == ".png" else wanted)
         (folder / name).unlink()
         with pytest.raises(CodecnnError):
             open_video(name)
@@ -300,7 +300,7 @@ def test_options_of_any_value(tmp_path: Path) -> None:
 
 
 def test_there_are_a_thousand_cases() -> None:
-    """Every kind is tried by a test, each of which counts its own cases."""
+    """Each kind of CASES has a test, and there are at least a thousand cases."""
     assert sum(CASES.values()) >= 1_000
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_fuzz*.py")))
     tried = set(re.findall(r'fuzz\("([\w ]+)"', text)) | set(re.findall(r'\("([\w ]+)", \["\.', text))

@@ -1,4 +1,4 @@
-"""Damaged or hostile tables, traces, stores, YAML files and weights, tried as test_fuzz.py tries pictures."""
+"""Damaged or hostile tables, traces, stores, YAML files and weights; see test_fuzz.py for pictures."""
 
 import csv
 import gzip
@@ -37,7 +37,7 @@ def table_of_cus(folder: Path) -> pa.Table:
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:
-    """What is read is what pyarrow reads: its format has no checksums by default."""
+    """Compare with pyarrow, because Parquet has no checksums by default."""
     pq.write_table(table_of_cus(tmp_path), tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
 
@@ -96,7 +96,7 @@ def test_damaged_vtm_traces(golden_file: GoldenFile, tmp_path: Path) -> None:
 
 
 def test_damaged_x265_analysis(golden_file: GoldenFile, tmp_path: Path) -> None:
-    """What passes fills every picture once with CUs of the size their depth tells."""
+    """Accepted files cover each picture once with CUs whose size matches their depth."""
     names = ("chelsea178x130_ai_qp32_ctu32", "clip_rab_amp_qp32")
     wholes = [golden_file(f"hevc/{name}.dat").read_bytes() for name in names]
 
@@ -122,7 +122,7 @@ def test_damaged_x265_analysis(golden_file: GoldenFile, tmp_path: Path) -> None:
 
 
 def use_store(folder: Path) -> set[str]:
-    """Ask a store for all that it has; returns the files that verification finds bad."""
+    """Read everything in a store; return the files that fail verification."""
     store = open_store(folder)
     assert isinstance(store.data_key, str)
     for unit in store.units:
@@ -141,7 +141,7 @@ def use_store(folder: Path) -> set[str]:
 
 
 def test_damaged_stores(tiny_store: Any, tmp_path: Path) -> None:
-    """A damaged file is told by the store itself or by verification, whatever else it still gives."""
+    """A damaged file is detected by opening the store or by verification."""
     folder = tmp_path / "store"
     shutil.copytree(tiny_store.folder, folder)
     assert use_store(folder) == set()
@@ -234,7 +234,7 @@ def check_model(path: Path, card: Any) -> None:
 
 
 def test_damaged_weights(weights: Path, tmp_path: Path) -> None:
-    """The card's sha256 is made right again, so that what reads the file itself is tried."""
+    """The sha256 in the card is corrected, so that the reader of the file is tested."""
     whole = weights.read_bytes()
     card = json.loads(weights.with_suffix(".json").read_text())
     length = struct.unpack("<Q", whole[:8])[0]
@@ -285,6 +285,6 @@ def test_damaged_cards(weights: Path, tmp_path: Path) -> None:
         check_model(tmp_path / "a.safetensors", damaged)
 
     assert fuzz("cards", case)["error"] > 20
-    # Building it would take minutes, and its memory.
+    # Building this network would take minutes and much memory.
     with time_limit(), pytest.raises(ModelError, match="does not fit its card"):
         check_model(tmp_path / "a.safetensors", card | {"options": card["options"] | {"blocks": 1_000_000}})

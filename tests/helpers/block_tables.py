@@ -1,4 +1,4 @@
-"""Small tables of CUs, and their rows to compare."""
+"""Small CU tables for tests, and their rows."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from codecnn.codec import COLUMNS, LUMA, BlockTable
 
 
 def make_table(**columns) -> BlockTable:
-    """A table of the given columns, all others -1 (channel luma)."""
+    """Create a table; omitted columns are -1 (channel: luma)."""
     rows = len(next(iter(columns.values())))
     defaults = {name: np.full(rows, LUMA if name == "channel" else -1) for name in COLUMNS}
     return BlockTable(**{**defaults, **{name: np.array(values) for name, values in columns.items()}})
@@ -17,7 +17,7 @@ def as_rows(table: BlockTable, names: tuple[str, ...] = COLUMNS) -> list[tuple[i
 
 
 def random_partition(rng: np.random.Generator, width: int, height: int, poc: int) -> list[dict[str, int]]:
-    """CUs of CTUs of 64 split at random in four, in two or in three, with random values."""
+    """Split CTUs of 64 at random in four, two or three, and return CUs with random values."""
 
     def split(x, y, w, h):
         cuts = [kind for kind, fits in zip("qhvHV", (w > 4 < h, h > 4, w > 4, h > 8, w > 8), strict=True) if fits]

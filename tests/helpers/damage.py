@@ -1,10 +1,10 @@
-"""Streams as damage leaves them."""
+"""Damaged bitstreams for tests of the parsers."""
 
 import numpy as np
 
 
 def mutated(streams: list[bytes], rng: np.random.Generator) -> bytes:
-    """A stream with bits flipped, cut off, spliced with another, with bytes replaced, or with NAL units moved."""
+    """Return one of the streams with flipped bits, cut off, spliced, with replaced bytes, or with moved NAL units."""
     data = bytearray(streams[rng.integers(len(streams))])
     kind = rng.integers(5)
     at = int(rng.integers(len(data)))
@@ -20,10 +20,10 @@ def mutated(streams: list[bytes], rng: np.random.Generator) -> bytes:
         data[at : at + int(rng.integers(1, 40))] = rng.bytes(int(rng.integers(40)))
     else:
         units = [bytes(unit) for unit in data.split(b"\0\0\1")[1:]]
-        others = streams[rng.integers(len(streams))].split(b"\0\0\1")[1:]
+        other_units = streams[rng.integers(len(streams))].split(b"\0\0\1")[1:]
         for _ in range(rng.choice([1, 2, 8])):
-            place = rng.integers(len(units))
-            source = (units, others)[rng.integers(2)]
-            units[place : place + rng.integers(2)] = [source[rng.integers(len(source))]]
+            position = rng.integers(len(units))
+            source = (units, other_units)[rng.integers(2)]
+            units[position : position + rng.integers(2)] = [source[rng.integers(len(source))]]
         data = bytearray(b"".join(b"\0\0\1" + unit for unit in units))
     return bytes(data)

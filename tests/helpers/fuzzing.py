@@ -1,4 +1,4 @@
-"""Damaged input: how many cases of each kind, how each may end, and how bytes and JSON are damaged."""
+"""Fuzzing: number of cases of each kind, allowed outcomes, and damage of bytes and JSON."""
 
 import contextlib
 import signal
@@ -16,15 +16,22 @@ _VIDEOS = {"y4m header": 120, "y4m bytes": 100, "raw": 120, "streams": 32, "mp4"
 _TABLES = {"parquet": 50, "csv": 50, "vtm trace": 100, "x265 analysis": 100}
 CASES = _STILLS | _VIDEOS | _TABLES | {"store": 120, "yaml": 140, "weights": 50, "cards": 60}
 SECONDS = 20
-"""A case that takes longer hangs."""
+"""Time limit of a case in seconds."""
 
 Case = Callable[[np.random.Generator], Any]
 
 
 def fuzz(kind: str, case: Case, count: int | None = None, both: int = -1) -> Counter[str]:
-    """Run the cases of a kind, more than `both` of which have to end in an error, and as many in a result.
+    """Run the cases of a kind and count their outcomes.
 
-    `case` gets a generator, and raises AssertionError where a result is not correct.
+    Args:
+        kind: Name of the kind, which also determines the seeds.
+        case: Function that takes a generator; it raises AssertionError for an incorrect result.
+        count: Number of cases; the default is that of `CASES`.
+        both: More than this many cases must raise a CodecnnError, and more than this many must give a result.
+
+    Returns:
+        Number of cases with the outcomes "result" and "error".
     """
     outcomes: Counter[str] = Counter()
     for number in range(count or CASES[kind]):
@@ -49,7 +56,7 @@ def fuzz(kind: str, case: Case, count: int | None = None, both: int = -1) -> Cou
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
     def stop(*_: object) -> None:
-        raise TimeoutError(f"still at it after {SECONDS} s")
+        raise TimeoutError(f"not finished after {SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
@@ -61,7 +68,7 @@ def time_limit() -> Iterator[None]:
 
 
 def mutate(content: bytes, rng: np.random.Generator, first: int = 0) -> bytes:
-    """Truncated, flipped, overwritten, doubled or emptied from byte `first` on."""
+    """Truncate, flip, overwrite, repeat or delete bytes from byte `first` on."""
     data = bytearray(content)
     at = int(rng.integers(first, len(data)))
     length = int(rng.integers(1, 16))
@@ -89,7 +96,7 @@ WRONG: list[Any] = [None, True, 0, -1, 1e308, 10**30, "", "x", "../../etc/passwd
 
 
 def damage_json(value: Any, rng: np.random.Generator) -> Any:
-    """The same JSON with one value, at any depth, of another type, dropped, or under another key."""
+    """Return the JSON with one value, at any depth, replaced, dropped, or under another key."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = pick(rng, sorted(value))
         rest = {k: v for k, v in value.items() if k != key}
@@ -100,6 +107,6 @@ def damage_json(value: Any, rng: np.random.Generator) -> Any:
                 return rest | {f"{key}?": value[key]}
         return value | {key: damage_json(value[key], rng)}
     if isinstance(value, list) and value and rng.random() < 0.7:
-        place = int(rng.integers(len(value)))
-        return [*value[:place], damage_json(value[place], rng), *value[place + 1 :]]
+        index = int(rng.integers(len(value)))
+        return [*value[:index], damage_json(value[index], rng), *value[index + 1 :]]
     return pick(rng, WRONG)

@@ -1,7 +1,7 @@
-"""Programs that stand in for VTM, HM and vvencapp: their command line and log, with ffmpeg's encoders doing the work.
+"""Stand-in programs for VTM, HM and vvencapp: their command line and log, with the encoders of ffmpeg.
 
-Run as programs of their own by `write_program`. Hashes and PSNR are computed here, apart from codecnn. A `mode` breaks
-one thing on purpose; `cache` keeps what was coded before, because many tests code the same pictures.
+`write_program` writes them as executables. Hashes and PSNR are computed here without codecnn. A `mode` introduces one
+fault; the folder `cache` keeps coded streams, because many tests code the same pictures.
 """
 
 # ruff: noqa: T201 - these are programs, and what they print is what codecnn reads.
@@ -28,7 +28,7 @@ LIBX265 = "ipratio=1:keyint=1:aq-mode=0:cutree=0:log-level=none"
 
 
 def write_program(path, role, **setup):
-    """Write an executable that runs `encoder` or `decoder` of this file with `setup`; its path as text."""
+    """Write an executable that runs `encoder` or `decoder` of this file with `setup`; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"#!{sys.executable}\nimport json, sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -39,10 +39,10 @@ def write_program(path, role, **setup):
 
 
 def arguments(options, banner):
-    """The command line as program_options_lite reads it: the help and status 1 without one, unknown names fatal."""
+    """Parse the command line like program_options_lite: help and status 1 without arguments, unknown names fatal."""
     print("\n" + banner)
     if len(sys.argv) < 2 or sys.argv[1] in ("--help", "--fullhelp"):
-        print("\n".join(f"  -x,   --{name}   text that speaks of --Nothing" for name in options))
+        print("\n".join(f"  -x,   --{name}   text that mentions --Nothing" for name in options))
         sys.exit(1)
     values = {}
     rest = iter(sys.argv[1:])
@@ -59,7 +59,7 @@ def run_ffmpeg(ffmpeg, *argv):
 
 
 def read_pictures(path, chroma, width, height, depth):
-    """A list of planes for each picture, flat."""
+    """Return the flat planes of each picture."""
     import numpy as np
 
     luma = width * height
@@ -68,16 +68,16 @@ def read_pictures(path, chroma, width, height, depth):
     return [np.split(row, [luma, luma + both // 2] if both else []) for row in data]
 
 
-def in_words_of_the_test_models(kind, values):
-    """vvencapp's arguments under the names of VTM."""
+def test_model_values(kind, values):
+    """Return the arguments under the names of VTM, also for vvencapp."""
     if kind != "vvencapp":
-        # The configuration file comes first and by its full path; it says QP 50, which our own QP must overrule.
+        # The configuration file comes first, by its absolute path; its QP 50 must be overridden by --QP.
         assert sys.argv[1] == "-c"
         assert Path(values["-c"]).is_absolute()
         assert Path(values["-c"]).read_text().startswith("QP : 50")
         return values
     names = {"InputFile": "input", "BitstreamFile": "output", "FramesToBeEncoded": "frames", "QP": "qp"}
-    words = {ours: values[theirs] for ours, theirs in names.items()}
+    words = {name: values[option] for name, option in names.items()}
     words["SourceWidth"], words["SourceHeight"] = values["size"].split("x")
     words["InputBitDepth"] = "10" if values["format"] == "yuv420_10" else "8"
     words |= {"InternalBitDepth": "10", "InputChromaFormat": "420"}
@@ -85,7 +85,7 @@ def in_words_of_the_test_models(kind, values):
 
 
 def encoder(kind, mode, options, ffmpeg, cache):
-    values = in_words_of_the_test_models(kind, arguments(options, BANNERS[kind].format("Encoder")))
+    values = test_model_values(kind, arguments(options, BANNERS[kind].format("Encoder")))
     if mode == "fails":
         print("Error: the picture is not to my liking")
         sys.exit(1)
@@ -111,17 +111,19 @@ def encoder(kind, mode, options, ffmpeg, cache):
     if not kept.exists():
         Path("widened.yuv").write_bytes(samples)
         run_ffmpeg(ffmpeg, *raw, *coder, "file:coded" + stream.suffix)
-        run_ffmpeg(ffmpeg, "-i", "file:coded" + stream.suffix, "-f", "rawvideo", "-pix_fmt", layout, "file:own.yuv")
+        run_ffmpeg(ffmpeg, "-i", "file:coded" + stream.suffix, "-f", "rawvideo", "-pix_fmt", layout, "file:decoded.yuv")
         kept.mkdir(parents=True)
-        for name in ("coded" + stream.suffix, "own.yuv"):
+        for name in ("coded" + stream.suffix, "decoded.yuv"):
             shutil.move(name, kept)
         Path("widened.yuv").unlink()
-    decoded = read_pictures(kept / "own.yuv", chroma, width, height, internal)
+    decoded = read_pictures(kept / "decoded.yuv", chroma, width, height, internal)
     if mode != "nostream":
         shutil.copy(kept / ("coded" + stream.suffix), stream)
     if "ReconFile" in values:
-        own = (kept / "own.yuv").read_bytes()
-        Path(values["ReconFile"]).write_bytes(own[:-2] + b"\1\1" if mode == "reconstruction" else own)
+        reconstruction = (kept / "decoded.yuv").read_bytes()
+        Path(values["ReconFile"]).write_bytes(
+            reconstruction[:-2] + b"\1\1" if mode == "reconstruction" else reconstruction
+        )
     print("Input          File          : " + values["InputFile"])
     print("TOOL CFG: IBD:1 HAD:1\n started @ Sat Jul 29 22:33:37 2023")
     for poc, planes in enumerate(decoded[:-1] if mode == "fewer" else decoded):

@@ -1,4 +1,4 @@
-"""Planes of intra pictures as files: what is rebuilt from a bitstream, read back by the reader of raw videos."""
+"""Planes of intra pictures as files: rebuilt from a bitstream and read back as raw videos."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ from tests.helpers.commands import result_of
 )
 def test_planes_are_written_as_rebuilt(run, golden_file, tmp_path, stream, positions, passed_over):
     path = golden_file(stream)
-    told = result_of(run, "partition", path, "--planes", ",".join(PLANES), "-o", tmp_path / "planes")
-    assert (told["positions"], told["passed_over"]) == (positions, passed_over)
-    assert set(told["files"]) == set(PLANES)
+    result = result_of(run, "partition", path, "--planes", ",".join(PLANES), "-o", tmp_path / "planes")
+    assert (result["positions"], result["passed_over"]) == (positions, passed_over)
+    assert set(result["files"]) == set(PLANES)
     pictures = dict(read_pictures(path, PLANES))
     compared = 0
-    for name, file in told["files"].items():
-        # No size and no bit depth: the name tells them.
+    for name, file in result["files"].items():
+        # Size and bit depth come from the file name.
         with open_video(file) as video:
             assert video.format.chroma == "400"
             for picture, poc in zip(video, sorted(pictures), strict=True):
@@ -34,7 +34,7 @@ def test_planes_are_written_as_rebuilt(run, golden_file, tmp_path, stream, posit
     assert compared == len(positions) * (luma + chroma)
 
 
-def test_more_than_intra_pictures_is_said(run, golden_file, tmp_path):
+def test_skipped_inter_pictures_are_reported(run, golden_file, tmp_path):
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     _, text, _ = run("partition", stream, "--planes", "unf_y, bs_h", "-o", tmp_path)
     assert "2 intra, 15 with P or B slices passed over" in text
@@ -55,8 +55,8 @@ def test_more_than_intra_pictures_is_said(run, golden_file, tmp_path):
         ("none.266", "pred_y", "{tmp}/o", "none.266 does not exist"),
     ],
 )
-def test_a_mistake_gets_one_sentence_and_no_file(run, golden_file, tmp_path, stream, planes, output, sentence):
-    (tmp_path / "file").write_text("mine")
+def test_an_error_is_one_sentence_and_writes_no_file(run, golden_file, tmp_path, stream, planes, output, sentence):
+    (tmp_path / "file").write_text("content")
     path = golden_file(stream) if "/" in stream else stream
     status, _, err = run("partition", path, "--planes", planes, "-o", output.format(tmp=tmp_path))
     assert status == 1
@@ -65,7 +65,7 @@ def test_a_mistake_gets_one_sentence_and_no_file(run, golden_file, tmp_path, str
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["file"]
 
 
-def test_help_teaches_the_planes(run):
+def test_help_lists_the_planes(run):
     _, text, _ = run("partition", "--help")
     for part in ("pred_y", "unf_y", "resid_y", "bs_v", "32768", "loop filters", "P or B slices"):
         assert part in " ".join(text.split())
