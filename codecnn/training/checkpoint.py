@@ -1,4 +1,4 @@
-"""What a run has reached, whole in one file: a run that goes on from it is the run that was never stopped."""
+"""State of a run and its checkpoint file, from which a run continues exactly as if it had not been stopped."""
 
 import contextlib
 from dataclasses import asdict, dataclass, field
@@ -14,25 +14,32 @@ from torch.optim.swa_utils import AveragedModel
 
 from codecnn.errors import ConfigError, StoreError
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
-from codecnn.training._fastest import Form
 from codecnn.training.distributed import Process, mean_over_processes
+from codecnn.training.execution import Form
 from codecnn.training.settings import FREE, LoopSettings
 from codecnn.training.task import Task
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
 _NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
-"""Fields of State that a checkpoint holds as they are."""
+"""Fields of State that a checkpoint stores as plain numbers."""
 
 
 @dataclass
 class State:
-    """All that changes while a network is trained, and the form in which it is.
+    """Everything that changes during training, and the form in which the network is executed.
 
-    step        optimiser steps done
-    reported    the step of the last validation
-    best        the best score of a validation
-    form        as which the network runs; None until that is chosen
-    seconds     spent on the run, `training` of them on steps since the last validation, `waiting` of those for data
+    Attributes:
+        model: The network that is trained.
+        averaged: Exponential moving average of its weights, or None.
+        optimiser: The optimiser.
+        schedule: The learning-rate schedule.
+        form: Form of the network; None until it is chosen.
+        step: Optimiser steps done.
+        reported: Step of the last validation.
+        best: Best score of a validation.
+        seconds: Duration of the run.
+        training: Part of that spent on steps since the last validation.
+        waiting: Part of `training` spent on waiting for data.
     """
 
     model: nn.Module
@@ -47,16 +54,18 @@ class State:
     training: float = 0.0
     waiting: float = 0.0
     _losses: list[Tensor] = field(default_factory=list)
+    _norms: list[Tensor] = field(default_factory=list)
     _settled: Tensor = field(default_factory=lambda: torch.zeros(0))
 
-    def add_loss(self, loss: Tensor) -> None:
-        """Keep the loss of a step, where it is: reading it would wait for the device at every step."""
+    def add_loss(self, loss: Tensor, gradient_norm: Tensor) -> None:
+        """Record loss and gradient norm of a step on their device; reading them would wait for it at every step."""
         self._losses.append(loss)
+        self._norms.append(gradient_norm)
 
     def losses(self) -> Tensor:
-        """The losses since the last validation, each the mean over the processes, on the CPU.
+        """Return the losses since the last validation, each the mean over the processes, on the CPU.
 
-        Waits for the device. All processes must ask for them after the same step.
+        Waits for the device. All processes must call this after the same step.
         """
         if self._losses:
             latest = torch.stack(self._losses).cpu()
@@ -64,24 +73,30 @@ class State:
             self._losses = []
         return self._settled
 
+    def take_gradient_norms(self) -> Tensor:
+        """Return the gradient norms since the last call, on the CPU; waits for the device."""
+        norms = torch.stack(self._norms).cpu() if self._norms else torch.zeros(0)
+        self._norms = []
+        return norms
+
     def recent_loss(self) -> float:
-        """The mean of this process's latest losses, since `losses` or else before it; waits for the device."""
+        """Return the mean of the latest losses of this process; waits for the device."""
         losses = torch.stack(self._losses).cpu() if self._losses else self._settled
         return float(losses.mean())
 
     def start_report(self) -> None:
-        """Count anew from here on, after a validation."""
+        """Reset losses and times after a validation."""
         self.reported = self.step
         self.training = self.waiting = 0.0
         self._settled = torch.zeros(0)
 
     @property
-    def kept(self) -> nn.Module:
-        """The network that is validated and saved: the averaged one where there is one."""
+    def evaluated(self) -> nn.Module:
+        """The network that is validated and saved: the averaged one if there is one."""
         return self.model if self.averaged is None else self.averaged.module
 
     def save(self, path: Path) -> None:
-        """Write the checkpoint; `losses` has to have been asked for."""
+        """Write the checkpoint; `losses` must have been called after the last step."""
         content = {
             **{name: getattr(self, name) for name in _NUMBERS},
             "losses": self._settled,
@@ -95,9 +110,13 @@ class State:
             torch.save(content, part)
 
     def load(self, path: Path) -> None:
-        """Take the state of a checkpoint. Raises StoreError for a file that is none of this run."""
+        """Load the state of a checkpoint.
+
+        Raises:
+            StoreError: The file is not a checkpoint of this run.
+        """
         try:
-            # `weights_only`: a checkpoint that came from elsewhere must not run code.
+            # `weights_only`: a checkpoint from an unknown source must not execute code.
             content = torch.load(path, weights_only=True, map_location="cpu")
             self.model.load_state_dict(content["model"])
             if self.averaged is not None:
@@ -107,17 +126,29 @@ class State:
             for name in _NUMBERS:
                 setattr(self, name, content[name])
             self._settled = content["losses"]
-            if content.get("form") is not None:  # codecnn 0.1 kept none
+            if content.get("form") is not None:  # checkpoints of codecnn 0.1 have none
                 self.form = Form(**content["form"])
-        except Exception as error:  # bytes that are no checkpoint can break the reader anywhere
-            raise StoreError(f"{path} is not a checkpoint of this run: {str(error).splitlines()[0]}") from error
+        except Exception as error:  # arbitrary bytes can break the reader anywhere
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise StoreError(f"{path} is not a checkpoint of this run: {reason}") from error
 
 
 def open_run(run: Path, task: Task, settings: LoopSettings, state: State, process: Process, resume: bool) -> None:
-    """Start a run folder, or put the state of the one to continue into `state`.
+    """Create the folder of a run, or load the state of the run to resume into `state`.
 
-    The first process writes; the others need see only the checkpoint. Raises ConfigError for a folder that holds a run,
-    or one of another configuration, and StoreError where there is nothing to resume.
+    The first process writes; the others only need to see the checkpoint.
+
+    Args:
+        run: Folder of the run.
+        task: The task.
+        settings: Settings of the run.
+        state: State of the run; receives the checkpoint if the run is resumed.
+        process: This process.
+        resume: Whether to resume the run in the folder.
+
+    Raises:
+        ConfigError: The folder already holds a run, or a run of another configuration.
+        StoreError: There is no checkpoint to resume from.
     """
     config = task.config() | {"training": settings.model_dump(mode="json")}
     if not resume:
@@ -136,30 +167,33 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
     before = read_json(run / CONFIG)
     changed = _changed(before, config, type(settings))
     if changed:
-        raise ConfigError(f"{run} was started with another configuration ({changed} differs): it cannot be resumed")
+        raise ConfigError(
+            f"{run} was started with another configuration ({changed} differs): restore the old values, or start a "
+            "new run with -o"
+        )
     state.load(run / CHECKPOINT)
-    if state.form is None:  # nothing was left open when the run was started
+    if state.form is None:  # the settings of the run left nothing open
         started = before["training"]
         state.form = Form(started.get("precision", "float32"), started.get("compile") is True)
     if process.first:
-        # Lines after the checkpoint come again.
+        # The rows after the checkpoint are written again.
         write_jsonl(run / METRICS, [row for row in read_jsonl(run / METRICS) if row["step"] <= state.reported])
 
 
 def log(run: Path, event: str, step: int, **facts: Any) -> None:
-    """A line in log.jsonl: what happened to the run, and after which step."""
+    """Append a line to log.jsonl: an event of the run, the step after which it happened, and facts about it."""
     append_jsonl(run / LOG, {"event": event, "step": step, **facts})
 
 
 def _changed(before: dict[str, Any], config: dict[str, Any], settings: type[LoopSettings]) -> str:
-    """The keys whose values are others than those that a run was started with, as a list to read.
+    """List the keys whose values differ from those that a run was started with.
 
-    Settings that were not known when the run was started had what is their default now; precision that is left open
-    stays what it is in the run.
+    A setting that did not exist when the run was started has its default value there. Precision "auto" agrees with any
+    precision of the run.
     """
     names = [key for key in config if key != "training" and before.get(key) != config[key]]
     old, new = before.get("training", {}), config["training"]
-    with contextlib.suppress(ValidationError):  # by hand, or of a version that knew others: the keys tell
+    with contextlib.suppress(ValidationError):  # edited, or of another version: the comparison of keys still applies
         old = settings.model_validate({key: value for key, value in old.items() if key in new}).model_dump(mode="json")
     free = (*FREE, "precision") if new["precision"] == "auto" else FREE
     names += [f"training.{key}" for key in new if key not in free and old.get(key) != new[key]]

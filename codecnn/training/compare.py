@@ -1,13 +1,13 @@
-"""Two networks on the same input, layer by layer: the first tensor that differs, and by how much.
+"""Layer-by-layer comparison of two networks on the same input: the first tensor that differs, and by how much.
 
-What one wants when a reproduction does not match: another checkpoint, another device or precision, a compiled or a
-prepared network.
+Useful when a result is not reproduced: with another checkpoint, device or precision, or with a compiled or prepared
+network.
 """
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,26 +21,33 @@ from codecnn.dataset import Store, TrainingBatches
 from codecnn.errors import ModelError
 from codecnn.models import FilterNetwork, pick_device, prepare, probe_planes
 from codecnn.planes import QP_SCALE
-from codecnn.training._forward import Autocast, forward_hooks, in_precision
+from codecnn.training.execution import Autocast, forward_hooks, in_precision
+from codecnn.training.runtime import allow_tf32
 from codecnn.video import Picture
 
 OUTPUT = "(output)"
-"""The name under which what the network returns is listed; the last of the rows."""
+"""Name of the last row, the output of the network."""
 
 ROUNDING_TOLERANCE, TF32_TOLERANCE, BFLOAT16_TOLERANCE = 1e-5, 1e-2, 1e-1
-"""What different orders of sums, 10 bits and 7 bits of factors may make of a tensor, over its largest magnitude."""
+"""Tolerances, relative to the largest magnitude of a tensor, for other orders of summation, TF32 and bfloat16."""
 
 Trace = list[tuple[str, Tensor]]
-"""What each module returned, by name, in the order in which they finished; tensors on the CPU."""
+"""Outputs of the modules by name, in the order in which they finish; tensors on the CPU."""
 
 
 @dataclass(frozen=True)
 class LayerDifference:
-    """How the output of a module differs between two networks; the differences are None where the shapes are not equal.
+    """Difference between the outputs of a module in two networks.
 
-    maximum   the largest absolute difference; infinite where only one of the two is finite, or NaN
-    relative  that, over the largest magnitude of the first network's tensor
-    first     index of the first element, row by row, that differs by more than the tolerance; None where none does
+    Attributes:
+        name: Name of the module.
+        shape_a: Shape of the output in the first network.
+        shape_b: Shape of the output in the second network.
+        maximum: Largest absolute difference; infinite if only one of two values is finite, or NaN; None if the shapes
+            differ.
+        relative: `maximum` divided by the largest magnitude of the tensor in the first network; None if the shapes
+            differ.
+        first: Index of the first element, in row-major order, that differs by more than the tolerance, or None.
     """
 
     name: str
@@ -52,55 +59,74 @@ class LayerDifference:
 
     @property
     def differs(self) -> bool:
-        """Whether the shapes, or an element by more than the tolerance, are not equal."""
+        """True if the shapes differ, or an element differs by more than the tolerance."""
         return self.shape_a != self.shape_b or self.first is not None
 
 
 def compare_networks(
     a: nn.Module, b: nn.Module, *inputs: Any, tolerance: float = 0.0, skip: Sequence[str] = ()
 ) -> list[LayerDifference]:
-    """What every module that both networks have returns for the same input, in the order in which `a` computes them.
+    """Compare what every module that both networks have returns for the same input.
 
-    `inputs` are the networks' arguments, such as a dictionary of planes; each network gets them on its own device, and
-    a network of float64 as float64. Modules are matched by name (with "#2" for a second call), but for those to `skip`;
-    those of a wrapper (`unwrapped`) by the network within. An element differs when it is
-    apart by more than `tolerance` times the largest magnitude of its tensor in `a`. Both run in the mode (train or
-    eval) they are in. Raises ModelError for networks that have no module in common.
+    Modules are matched by name (with "#2" for a second call). A wrapper is compared by the network within it, see
+    `unwrapped`. Both networks run in the mode (training or evaluation) in which they are.
+
+    Args:
+        a: The first network.
+        b: The second network.
+        *inputs: Arguments of the networks, such as a dictionary of planes. Each network gets them on its own device,
+            and a float64 network as float64.
+        tolerance: Difference from which elements differ, relative to the largest magnitude of their tensor in `a`.
+        skip: Names of modules to leave out.
+
+    Returns:
+        A row per output, in the order in which `a` computes them.
+
+    Raises:
+        ModelError: The networks have no module in common.
     """
-    ours, theirs = trace(a, *inputs), trace(b, *inputs)
-    found = dict(theirs)
-    common = [(name, tensor) for name, tensor in ours if name in found and name not in skip]
+    trace_a, outputs_b = trace(a, *inputs), dict(trace(b, *inputs))
+    common = [(name, tensor) for name, tensor in trace_a if name in outputs_b and name not in skip]
     if all(name.startswith(OUTPUT) for name, _ in common):
-        raise ModelError("the networks have no layer in common: no name of a module is in both")
-    return [tensor_difference(name, tensor, found[name], tolerance) for name, tensor in common]
+        raise ModelError(
+            "the networks have no layer in common, since no module name is in both: compare two of one kind"
+        )
+    return [tensor_difference(name, tensor, outputs_b[name], tolerance) for name, tensor in common]
 
 
 def first_difference(rows: Sequence[LayerDifference]) -> LayerDifference | None:
-    """The first row that differs; None where none does."""
+    """Return the first row that differs, or None."""
     return next((row for row in rows if row.differs), None)
 
 
 def trace(network: nn.Module, *inputs: Any) -> Trace:
-    """The outputs of all modules of a network for an input, in the order in which they finish, the network's own last.
+    """Record the outputs of all modules of a network, in the order in which they finish, the network's own last.
 
-    An output of several tensors has a line for each, with its key or number: `name[y]`. A compiled network is compiled
-    so that its graph gives away all of them; its own output is that of the graph without.
+    An output of several tensors has a row for each, with its key or index: `name[y]`. A compiled network is compiled
+    with hooks on all modules; its own output is that of the graph without hooks.
+
+    Args:
+        network: The network.
+        *inputs: Arguments of the network.
+
+    Returns:
+        Names and tensors.
     """
-    made: list[tuple[str, Any]] = []
+    outputs: list[tuple[str, Any]] = []
 
-    def note(name: str, output: Any) -> None:
-        # Cloned, since what follows may write in place.
-        made.append((name, tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), output)))
+    def record(name: str, output: Any) -> None:
+        # Cloned, since later layers may write in place.
+        outputs.append((name, tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), output)))
 
     core = unwrapped(network)
     placed = _placed(core, inputs)
-    with forward_hooks({name: module for name, module in core.named_modules() if name}, note):
+    with forward_hooks({name: module for name, module in core.named_modules() if name}, record):
         output = network(*placed)
     if network is not core:
         output = network(*placed)
     calls: Counter[str] = Counter()
     rows: Trace = []
-    for name, value in [*made, (OUTPUT, output)]:
+    for name, value in [*outputs, (OUTPUT, output)]:
         calls[name] += 1
         number = "" if calls[name] == 1 else f"#{calls[name]}"
         rows.extend((name + number + key, tensor.detach().cpu()) for key, tensor in _tensors(value))
@@ -108,7 +134,7 @@ def trace(network: nn.Module, *inputs: Any) -> Trace:
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
-    """The network within what torch.compile, autocast, averaging and data parallel wrap around it."""
+    """Return the network within the wrappers of torch.compile, autocast, averaging and data parallelism."""
     inner = getattr(network, "_orig_mod", None)
     if inner is None and isinstance(network, Autocast | AveragedModel | DistributedDataParallel):
         inner = network.module
@@ -116,7 +142,7 @@ def unwrapped(network: nn.Module) -> nn.Module:
 
 
 def _tensors(output: Any, key: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a nested output, each with its place in it."""
+    """Yield the tensors of a nested output, each with its path in it."""
     if isinstance(output, Tensor):
         yield key, output
     elif isinstance(output, Mapping):
@@ -128,7 +154,7 @@ def _tensors(output: Any, key: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def _placed(network: nn.Module, inputs: Any) -> Any:
-    """Nested inputs on the device of a network, floats in the type of its parameters."""
+    """Move nested inputs to the device of a network, and floats to the type of its parameters."""
     like = next(network.parameters(), torch.empty(0))
 
     def place(tensor: Tensor) -> Tensor:
@@ -138,7 +164,17 @@ def _placed(network: nn.Module, inputs: Any) -> Any:
 
 
 def tensor_difference(name: str, a: Tensor, b: Tensor, tolerance: float) -> LayerDifference:
-    """How two tensors on the CPU differ, computed in float64. NaN equals NaN, and infinity itself."""
+    """Compare two tensors on the CPU in float64. NaN equals NaN, and infinity equals infinity.
+
+    Args:
+        name: Name of the row.
+        a: The first tensor.
+        b: The second tensor.
+        tolerance: Difference from which elements differ, relative to the largest magnitude of `a`.
+
+    Returns:
+        The row.
+    """
     shapes = tuple(a.shape), tuple(b.shape)
     if a.shape != b.shape:
         return LayerDifference(name, *shapes, None, None, None)
@@ -158,20 +194,27 @@ def tensor_difference(name: str, a: Tensor, b: Tensor, tolerance: float) -> Laye
 
 
 def folded_layers(a: nn.Module, prepared: nn.Module) -> list[str]:
-    """Modules of a prepared network whose output is not that of their namesakes, since they do more: names to skip.
+    """Return the modules of a prepared network whose output differs from that of the original module by construction.
 
-    Where batch normalisation has become part of the convolution before it, the convolution returns what its norm
-    returned; where the branches of one became a single one, only the sum is left.
+    A convolution that contains its batch normalisation returns the output of the norm, and one that replaces several
+    branches returns their sum.
+
+    Args:
+        a: The original network.
+        prepared: The network prepared for filtering.
+
+    Returns:
+        Names to pass to `compare_networks` as `skip`.
     """
-    theirs = dict(unwrapped(prepared).named_modules())
+    prepared_modules = dict(unwrapped(prepared).named_modules())
     changed = []
     for name, module in a.named_modules():
-        own, other = dict(module.named_parameters(recurse=False)), theirs.get(name)
+        before, other = dict(module.named_parameters(recurse=False)), prepared_modules.get(name)
         if other is None or type(other) is not type(module):
             continue
         after = dict(other.named_parameters(recurse=False))
-        if any(key not in after or not torch.equal(value, after[key].to(value)) for key, value in own.items()) or (
-            after.keys() - own.keys()
+        if any(key not in after or not torch.equal(value, after[key].to(value)) for key, value in before.items()) or (
+            after.keys() - before.keys()
         ):
             changed.append(name)
     return changed
@@ -180,23 +223,37 @@ def folded_layers(a: nn.Module, prepared: nn.Module) -> list[str]:
 def variant(
     model: FilterNetwork, *, device: str = "cpu", dtype: str = "float32", compiled: bool = False, prepared: bool = False
 ) -> nn.Module:
-    """A network on a device, in "float32", "float64" or "bfloat16" (autocast), prepared to filter, or compiled.
+    """Return a variant of a network.
 
-    Raises ConfigError for a device that is not here.
+    Args:
+        model: The network.
+        device: Device to run on.
+        dtype: "float32", "float64", or "bfloat16" (autocast).
+        compiled: Whether to compile it.
+        prepared: Whether to prepare it for filtering.
+
+    Raises:
+        ConfigError: The device does not exist.
     """
-    where = pick_device(device)
-    network: nn.Module = model.to(where)
+    target = pick_device(device)
+    network: nn.Module = model.to(target)
     if dtype == "float64":
         network = network.double()
     if prepared:
         network = prepare(model)
     if compiled:
         network = torch.compile(network)  # type: ignore[assignment]
-    return in_precision(network, dtype, where)
+    return in_precision(network, dtype, target)
 
 
 def default_tolerance(alike: bool, bfloat16: bool, tf32: bool) -> float:
-    """The tolerance for networks that compute in the same way, or in ways that round differently."""
+    """Return the tolerance for a pair of networks.
+
+    Args:
+        alike: Whether both compute in the same way.
+        bfloat16: Whether one of them computes in bfloat16.
+        tf32: Whether TF32 is allowed.
+    """
     if bfloat16:
         return BFLOAT16_TOLERANCE
     if tf32:
@@ -204,19 +261,13 @@ def default_tolerance(alike: bool, bfloat16: bool, tf32: bool) -> float:
     return 0.0 if alike else ROUNDING_TOLERANCE
 
 
-@contextlib.contextmanager
-def exact_float32(exact: bool) -> Iterator[None]:
-    """Without TF32 when `exact`, else with it: convolutions on CUDA then take 10 of the 23 bits of a float32."""
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not exact
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+def exact_float32(exact: bool) -> AbstractContextManager[None]:
+    """Forbid TF32 within the context if `exact`, else allow it: products on CUDA then use a 10-bit mantissa."""
+    return allow_tf32(not exact)
 
 
 def noise_planes(model: FilterNetwork, size: int = 64, seed: int = 0) -> dict[str, Tensor]:
-    """Uniform noise in [0, 1] on all planes of a network, for one patch of `size` luma samples at QP 37."""
+    """Return uniform noise in [0, 1] on all planes of a network, for one patch of `size` luma samples at QP 37."""
     generator = torch.Generator().manual_seed(seed)
     shapes = {name: plane.shape for name, plane in probe_planes(model, size, size).items()}
     noise = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
@@ -224,9 +275,16 @@ def noise_planes(model: FilterNetwork, size: int = 64, seed: int = 0) -> dict[st
 
 
 def store_planes(model: FilterNetwork, store: Store, size: int = 64, patches: int = 4) -> dict[str, Tensor]:
-    """The planes of a network for the first patches that training on all pictures of a store would draw.
+    """Return the planes of a network for the first patches of a training on all pictures of a store.
 
-    Raises StoreError for a plane that the store does not have.
+    Args:
+        model: The network.
+        store: The store.
+        size: Width and height of a patch in luma samples.
+        patches: Number of patches.
+
+    Raises:
+        StoreError: The store lacks a plane.
     """
     batch = TrainingBatches(
         store.units, batch=patches, steps=1, size=size, halo=model.halo, planes=model.planes, augment=False
@@ -235,23 +293,31 @@ def store_planes(model: FilterNetwork, store: Store, size: int = 64, patches: in
 
 
 def picture_planes(model: FilterNetwork, picture: Picture, qp: int, size: int = 256) -> dict[str, Tensor]:
-    """The planes of a network from the middle of a decoded picture, `size` luma samples or what the picture has.
+    """Return the planes of a network from the middle of a decoded picture.
 
-    Raises ModelError for a network that takes other planes than samples of the picture and its QP, and for chroma that
-    is not 4:2:0.
+    Args:
+        model: The network.
+        picture: The decoded picture.
+        qp: Its slice QP.
+        size: Width and height of the cut in luma samples; smaller pictures give less.
+
+    Raises:
+        ModelError: The network takes other planes than samples and QP, or chroma is not 4:2:0.
     """
-    given = {"rec_y": picture.y, "rec_u": picture.u, "rec_v": picture.v}
+    available = {"rec_y": picture.y, "rec_u": picture.u, "rec_v": picture.v}
     planes = {"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE)} if "qp" in model.planes else {}
     step = math.lcm(model.stride, 2)
     for name in model.planes:
         if name == "qp":
             continue
-        plane = given.get(name)
+        plane = available.get(name)
         if plane is None:
-            raise ModelError(f"a decoded picture does not have the plane {name!r}: compare on a store that has it")
+            raise ModelError(f"a decoded picture does not have the plane {name!r}: use a store that has it as input")
         factor = 1 if name == "rec_y" else 2
         if factor == 2 and any(-(-y // 2) != c for y, c in zip(picture.y.shape, plane.shape, strict=True)):
-            raise ModelError(f"the network takes 4:2:0 chroma; the picture's is {plane.shape} beside {picture.y.shape}")
+            raise ModelError(
+                f"the network takes 4:2:0 chroma, not {plane.shape} with luma {picture.y.shape}: use a 4:2:0 picture"
+            )
         window = []
         for extent in picture.y.shape:
             length = (min(extent, size + 2 * model.halo) - 2 * model.halo) // step * step + 2 * model.halo

@@ -1,4 +1,4 @@
-"""One process or several: what torchrun starts, and how the processes of a run agree."""
+"""One or several processes of a run, as torchrun starts them, and their communication."""
 
 import contextlib
 import os
@@ -15,17 +15,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from codecnn.models import pick_device, stay_in_evaluation
 
-PATIENCE = timedelta(hours=6)
-"""How long a process waits for the others, which may validate longer than it. Of one that died, torchrun knows."""
+TIMEOUT = timedelta(hours=6)
+"""Longest wait of a process for another one, which may still validate; torchrun notices processes that died."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Process:
-    """One of the `world` processes of a run: its number (rank) among them, and its device.
+    """One of the processes of a run.
 
-    What is put into `leaving` is done before the process leaves the group.
+    Attributes:
+        rank: Number of the process.
+        world: Number of processes.
+        device: Device of the process.
+        leaving: Callbacks to run before the process leaves the process group.
     """
 
     rank: int
@@ -35,20 +39,27 @@ class Process:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes."""
+        """True for the process that writes files."""
         return self.rank == 0
 
 
 def is_first() -> bool:
-    """Whether this process is the only one or the first of those that torchrun started."""
+    """Return whether this process is the only one, or the first of those that torchrun started."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextlib.contextmanager
-def joined(device: str) -> Iterator[Process]:
-    """This process, within the group of those that torchrun started, if any: NCCL on CUDA, Gloo on the CPU.
+def process_group(device: str) -> Iterator[Process]:
+    """Join the process group of torchrun, if any, within the context: NCCL on CUDA, Gloo on the CPU.
 
-    Raises ConfigError for a device that cannot be used.
+    Args:
+        device: Device of the settings: auto, cpu, cuda or cuda:N.
+
+    Yields:
+        This process.
+
+    Raises:
+        ConfigError: The device does not exist.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
@@ -59,8 +70,8 @@ def joined(device: str) -> Iterator[Process]:
     process = Process(int(os.environ["RANK"]), world, pick_device(device))
     if process.device.type == "cuda":
         torch.cuda.set_device(process.device)
-    # What processes tell each other beside gradients stays on the CPU: it must not wait for a device.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if process.device.type == "cuda" else "gloo", timeout=PATIENCE)
+    # All communication except that of gradients stays on the CPU: it must not wait for a device.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if process.device.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
         with process.leaving:
             yield process
@@ -69,12 +80,19 @@ def joined(device: str) -> Iterator[Process]:
 
 
 def share(items: Sequence[Item]) -> Sequence[Item]:
-    """Those of `items` that this process works on: all of them where it is alone."""
+    """Return the items that this process works on: all of them for a single process."""
     return items[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else items
 
 
 def gather(results: Sequence[Item]) -> list[Item]:
-    """The results of all processes for what `share` gave them, in the order of the items; every process gets them."""
+    """Collect the results of all processes in every process.
+
+    Args:
+        results: Results of this process for the items that `share` returned.
+
+    Returns:
+        The results for all items, in the order of the items.
+    """
     if not dist.is_initialized():
         return list(results)
     parts: list[Any] = [None] * dist.get_world_size()
@@ -83,7 +101,7 @@ def gather(results: Sequence[Item]) -> list[Item]:
 
 
 def mean_over_processes(values: Tensor) -> Tensor:
-    """The mean over processes of a tensor on the CPU."""
+    """Average a tensor on the CPU over the processes, in place."""
     if dist.is_initialized():
         dist.all_reduce(values)
         values /= dist.get_world_size()
@@ -91,9 +109,10 @@ def mean_over_processes(values: Tensor) -> Tensor:
 
 
 class Agreement:
-    """Lets all processes act on a number that any of them has, after the same step.
+    """Lets all processes act on a number of any process after the same step.
 
-    The exchange of one step is read in the next, so that no step waits for it; a process alone has its own at once.
+    The exchange of one step is read in the next one, so that no step waits for it; a single process gets its number at
+    once.
     """
 
     def __init__(self) -> None:
@@ -101,7 +120,7 @@ class Agreement:
         self._work: Any = None
 
     def largest(self, value: int) -> int:
-        """The largest `value` of all processes in the step before; to be called once a step by each."""
+        """Return the largest `value` of all processes at the previous step; every process calls this once per step."""
         if not dist.is_initialized():
             return value
         agreed = 0
@@ -113,22 +132,25 @@ class Agreement:
         return agreed
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the exchange in progress."""
         if self._work is not None:
             self._work.wait()
             self._work = None
 
 
 def synchronise_norms(model: nn.Module, process: Process) -> str | None:
-    """Let the batch norms of a network count the patches of all processes; returns what is to be said about it.
+    """Compute the statistics of batch norms over the patches of all processes where torch can do so, on CUDA.
 
-    Torch has that on CUDA alone; on the CPU each process normalises by its own patches. Norms that are frozen stay so.
+    On the CPU each process normalises by its own patches. Frozen norms stay frozen.
+
+    Returns:
+        A note for the log, or None.
     """
     norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
     if process.world == 1 or not norms:
         return None
     if process.device.type != "cuda":
-        return "batch norm sees the patches of its own process: torch synchronises it on CUDA alone"
+        return "batch norm uses the patches of its own process only: torch synchronises it on CUDA only"
     nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     for name, norm in norms.items():
         if "train" in vars(norm):  # frozen, see `stay_in_evaluation`
@@ -137,20 +159,20 @@ def synchronise_norms(model: nn.Module, process: Process) -> str | None:
 
 
 def in_parallel(model: nn.Module, process: Process) -> nn.Module:
-    """The network with gradients that are averaged over the processes; itself where this one is alone."""
+    """Wrap a network so that its gradients are averaged over the processes; return it unchanged for a single one."""
     if process.world == 1:
         return model
     devices = None if process.device.type == "cpu" else [process.device]
     network = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
-    process.leaving.callback(_let_go, network)
+    process.leaving.callback(_release_group, network)
     return network
 
 
-def _let_go(network: DistributedDataParallel) -> None:
-    """Part a network from its process group; it cannot run after that.
+def _release_group(network: DistributedDataParallel) -> None:
+    """Remove the references of a network to its process group; the network cannot run afterwards.
 
-    Else the last to hold the group may be the reducer, which ends the group's threads while it holds Python's lock.
-    A thread that waits for the lock at that moment, to free a tensor, and the process then wait for each other
-    for ever (torch 2.13; github.com/pytorch/pytorch/issues/56297).
+    Otherwise the reducer may be the last owner of the group and end the threads of the group while it holds Python's
+    lock. A thread that waits for the lock at that moment, to free a tensor, then deadlocks with the process
+    (torch 2.13; github.com/pytorch/pytorch/issues/56297).
     """
     del network.logger, network.reducer, network.process_group

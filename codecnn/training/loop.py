@@ -1,6 +1,7 @@
-"""The training loop, from top to bottom."""
+"""The training loop, to be read from top to bottom: set-up, steps, checkpoints, validations, and the end of a run."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import signal
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.tensorboard import SummaryWriter
@@ -19,24 +20,25 @@ from tqdm import tqdm
 
 from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.runs import provenance, read_jsonl
-from codecnn.training._allocator import keep_freed_memory
-from codecnn.training._eyes import Eyes
-from codecnn.training._fastest import fastest, settled
-from codecnn.training._forward import compiled, in_precision
-from codecnn.training._metrics_log import Row, write_board, write_row
-from codecnn.training._optimiser import make_optimiser
-from codecnn.training._schedule import warmup_cosine
-from codecnn.training._signals import StopNow, StopSignals
-from codecnn.training._waiting import TimedBatches, Watch
 from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run
-from codecnn.training.distributed import Agreement, Process, in_parallel, joined, synchronise_norms
+from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
+from codecnn.training.execution import fastest, in_precision, try_compile, with_form
+from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, write_board, write_row
+from codecnn.training.optimiser import make_optimiser, warmup_cosine
+from codecnn.training.runtime import Runtime, StopNow, StopSignals, applied
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch, Task, TrainingConfig
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Where a run ended: its last line of metrics.jsonl, the best score of all its validations, the weights of that."""
+    """Result of a run.
+
+    Attributes:
+        last: Last line of metrics.jsonl.
+        best_score: Best score of all validations.
+        weights: File of the weights with that score.
+    """
 
     last: dict[str, Any]
     best_score: float
@@ -44,7 +46,23 @@ class TrainingResult:
 
 
 def train(config: TrainingConfig, run: Path | str, *, resume: bool = False, progress: bool = False) -> TrainingResult:
-    """Train what a configuration describes, in the folder `run`; see `train_task`."""
+    """Train what a configuration describes; see `train_task`.
+
+    Args:
+        config: The configuration, e.g. from `codecnn.config.load_config`.
+        run: Folder of the run.
+        resume: Whether to continue the run in the folder.
+        progress: Whether to show progress on stderr.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        ConfigError: The configuration cannot be trained, or differs from that of the run to resume.
+        StoreError: A store cannot be used, or there is no checkpoint to resume from.
+        CodecnnError: Loss or gradient is no longer finite.
+        StoppedError: SIGTERM or SIGINT stopped the run after a checkpoint.
+    """
     make_task = functools.partial(config.make_task, resume=resume)
     return train_task(make_task, config.training, Path(run), resume=resume, progress=progress)
 
@@ -57,109 +75,153 @@ def train_task(
     resume: bool = False,
     progress: bool = False,
 ) -> TrainingResult:
-    """Train the network of the task that `make_task` makes once torch is seeded, and keep what validates best.
+    """Train the network of a task and keep the weights with the best validation score.
 
-    The folder `run` gets config.json, log.jsonl (what happened to the run), metrics.jsonl and summary.csv (a row a
-    validation), best.safetensors and last.safetensors with their cards, checkpoint.pt and TensorBoard's events. Started
-    by torchrun, each process trains on its part of every batch.
+    The folder of the run gets config.json, log.jsonl (events of the run), metrics.jsonl and summary.csv (a row per
+    validation), best.safetensors and last.safetensors with their cards, checkpoint.pt and TensorBoard event files. If
+    torchrun started several processes, each trains on its part of every batch.
 
-    With `resume` the run goes on from its checkpoint as if it had never stopped: on a CPU to the same weights, bit for
-    bit. SIGTERM and SIGINT write a checkpoint after the step that is under way and raise StoppedError. Raises
-    ConfigError and StoreError for what cannot be trained or resumed, CodecnnError when the loss is no longer finite.
+    A resumed run continues from its checkpoint as if it had never stopped; on a CPU the weights are equal bit for bit.
+    SIGTERM and SIGINT stop the run after the current step. Settings of torch and of the C library that training needs
+    for the whole process are restored at the end, also after an error.
+
+    Args:
+        make_task: Function that constructs the task; called once torch is seeded.
+        settings: Settings of the loop.
+        run: Folder of the run.
+        resume: Whether to continue the run in the folder.
+        progress: Whether to show progress on stderr.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        ConfigError: The settings cannot be trained, or differ from those of the run to resume.
+        StoreError: A store cannot be used, or there is no checkpoint to resume from.
+        CodecnnError: Loss or gradient is no longer finite.
+        StoppedError: SIGTERM or SIGINT stopped the run after a checkpoint.
     """
-    with joined(settings.device) as process:
+    with process_group(settings.device) as process:
         parts = process.world * settings.accumulate
         if settings.batch % parts:
             raise ConfigError(
                 f"training.batch {settings.batch} is not a multiple of processes times accumulate, {parts}"
             )
-        # Every process draws the same first weights, and so does every run of one seed.
+        # Every process draws the same initial weights, and so does every run with the same seed.
         torch.manual_seed(settings.seed)
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
-        # Patches have one size, so that what cuDNN finds out about its algorithms in the first step pays in all others.
-        torch.backends.cudnn.benchmark = process.device.type == "cuda"
-        if process.device.type == "cpu":
-            keep_freed_memory()
-        return Trainer(make_task(), settings, run, process, resume=resume, progress=progress).train()
+        runtime = Runtime.of(settings, process.device)
+        with applied(runtime):
+            trainer = Trainer(make_task(), settings, run, process, runtime, resume=resume, progress=progress)
+            return trainer.train()
 
 
 class Trainer:
-    """Trains the network of a task, whatever the task is, and writes the folder of the run.
+    """Trains the network of any task and writes the folder of the run.
 
-    `train` is all there is to call; it takes a `step` a batch, and between steps may `save`, `validate` and `stop`.
+    `train` is the method to call; it calls `step` for each batch and `save`, `validate` and `stop` between steps.
     """
 
     def __init__(
-        self, task: Task, settings: LoopSettings, run: Path, process: Process, *, resume: bool, progress: bool
+        self,
+        task: Task,
+        settings: LoopSettings,
+        run: Path,
+        process: Process,
+        runtime: Runtime,
+        *,
+        resume: bool,
+        progress: bool,
     ) -> None:
         self.task, self.settings, self.run, self.process = task, settings, run, process
-        self.made_by = provenance()
-        self.last: Row | None = None
+        self.provenance = provenance()
+        self.last_row: Row | None = None
 
+        # Model. A convolution needs all channels of a sample at once: in the memory format channels-last, cuDNN and
+        # oneDNN need not transpose them first.
         model = task.model
         model.to(process.device)
-        # A convolution needs all channels of a sample at once. Where they lie side by side, cuDNN and oneDNN need not
-        # transpose them first: 17 to 23 % of a step on a CPU (docs/training.md).
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if runtime.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         notes = [synchronise_norms(model, process)]
+
+        # Optimiser, and the moving average of the weights: the weights of one step carry the noise of its batches;
+        # their average over about the last 1 / (1 - ema) steps lies closer to the minimum (Polyak and Juditsky 1992).
         optimiser = make_optimiser(model, settings)
-        # The weights of one step are off by the noise of its batches; their average over about the last 1 / (1 - ema)
-        # steps lies closer to the minimum (Polyak and Juditsky 1992), and is what is validated and kept.
         average = get_ema_multi_avg_fn(settings.ema)  # type: ignore[no-untyped-call]
         averaged = AveragedModel(model, multi_avg_fn=average) if settings.ema else None
         self.state = State(model, averaged, optimiser, warmup_cosine(optimiser, settings))
         open_run(run, task, settings, self.state, process, resume)
 
+        # Data, and the network in the form in which it is executed.
         model.train()
-        batches = task.batches(range(self.state.step, settings.steps), process.rank, process.world, process.device)
-        self.network, batches, told = self._as_it_runs(batches)
-        notes += told
+        batches = self._draw_batches(range(self.state.step, settings.steps))
+        self.network, batches, form_notes = self._executed_network(batches)
+        notes += form_notes
+        self.batches = TimedBatches(batches, process.device)
+
+        # Reports.
         if process.first:
             facts = {"processes": process.world, "device": str(process.device), "threads": torch.get_num_threads()}
-            log(run, "resumed" if resume else "started", self.state.step, **facts, provenance=self.made_by)
+            runtime = dataclasses.replace(
+                runtime, precision=self.settings.precision, compile=self.settings.compile is True
+            )
+            facts |= {"runtime": dataclasses.asdict(runtime)}
+            log(run, "resumed" if resume else "started", self.state.step, **facts, provenance=self.provenance)
             for note in filter(None, notes):
                 log(run, "note", self.state.step, text=note)
-
-        # Somebody at a keyboard may press Ctrl-C twice; one of several processes that left at once would leave the
-        # others waiting for it.
-        self.signals = StopSignals(impatient=process.world == 1)
-        self.agreement = Agreement()
-        # Events of steps that come again would otherwise be there twice.
+        # TensorBoard drops the events of steps that are repeated after the checkpoint.
         self.board = SummaryWriter(str(run), purge_step=self.state.reported + 1) if process.first else None
         self.bar = tqdm(
             total=settings.steps,
             initial=self.state.step,
             desc="training",
             unit="step",
-            disable=None if progress and process.first else True,  # None: where there is a terminal
+            disable=None if progress and process.first else True,  # None: shown on a terminal only
         )
-        self.eyes = Eyes(run, self.state, settings, first=process.first, speaking=progress)
-        self.batches = TimedBatches(batches, process.device)
-        self.watch = Watch()
+        self.monitor = Monitor(run, self.state, settings, first=process.first, verbose=progress)
+        self.stopwatch = Stopwatch()
 
-    def _as_it_runs(self, batches: Iterator[Batch]) -> tuple[nn.Module, Iterator[Batch], list[str]]:
-        """The network compiled, in parallel and in its precision, the batches, and what is to be said about it."""
-        network, notes, asked, device = self.task.model, [], self.settings, self.process.device
-        first = next(batches, None) if asked.compile or asked.precision == "auto" else None
+        # A second Ctrl-C ends a single process at once; one of several that left at once would leave the others
+        # waiting for it.
+        self.signals = StopSignals(second_interrupts=process.world == 1)
+        self.agreement = Agreement()
+
+    def _draw_batches(self, steps: range) -> Iterator[Batch]:
+        return self.task.batches(steps, self.process.rank, self.process.world, self.process.device)
+
+    def _executed_network(self, batches: Iterator[Batch]) -> tuple[nn.Module, Iterator[Batch], list[str]]:
+        """Choose precision and compilation, and wrap the network accordingly.
+
+        Returns:
+            The network as steps call it, the batches, and notes for the log.
+        """
+        network, notes, requested, device = self.task.model, [], self.settings, self.process.device
+        first = next(batches, None) if requested.compile or requested.precision == "auto" else None
         if first is not None:
             batches = itertools.chain([first], batches)
-            part = _parts(first, asked.accumulate)[0]
+            part = _split(first, requested.accumulate)[0]
             if self.state.form is None:
-                choice = fastest(asked, network, device, self.task.loss, part, asked.steps)
+                choice = fastest(requested, network, device, self.task.loss, part, requested.steps)
                 self.state.form = choice.form
-                if choice.seen:
-                    notes.append(f"precision: {asked.precision}, compile: {asked.compile}: the network {choice}")
-        # What is left open is settled once, so that a run that was stopped goes on in the form that it had.
-        self.settings = settings = settled(asked, self.state.form)
+                if choice.timings:
+                    notes.append(
+                        f"precision: {requested.precision}, compile: {requested.compile}: the network {choice}"
+                    )
+        # The choice is made once, so that a resumed run continues in the form of the run.
+        self.settings = settings = with_form(requested, self.state.form)
         if first is not None and settings.compile:
-            network, failure = compiled(network, settings.precision, device, self.task.loss, part)
+            network, failure = try_compile(network, settings.precision, device, self.task.loss, part)
             if failure:
-                notes.append(f"torch.compile failed, the network runs as it is: {failure}")
+                notes.append(f"torch.compile failed, the network runs uncompiled: {failure}")
         return in_precision(in_parallel(network, self.process), settings.precision, device), batches, notes
 
     def train(self) -> TrainingResult:
-        """Take all steps that are left, with what is due after each. Raises StoppedError after a signal."""
+        """Take all remaining steps, with checkpoints and validations between them.
+
+        Raises:
+            StoppedError: A signal stopped the run.
+            CodecnnError: Loss or gradient is no longer finite.
+        """
         state, settings = self.state, self.settings
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.signals)
@@ -167,17 +229,17 @@ class Trainer:
             if self.board is not None:
                 stack.enter_context(self.board)
             try:
-                if self._validation_due() and state.reported < state.step:  # the checkpoint is from just before it
+                if self._validation_due() and state.reported < state.step:  # the checkpoint precedes this validation
                     self.validate()
                 for batch in self.batches:
                     self.step(batch)
-                    # All processes leave after the same step, whichever of them was signalled: one that went on alone
-                    # would wait for the others' gradients for ever.
-                    wish = self.agreement.largest(self.signals.caught)
-                    if wish or state.step % settings.checkpoint_every == 0:
+                    # All processes stop after the same step, whichever of them received the signal: one that went on
+                    # would wait for the gradients of the others forever.
+                    stop_signal = self.agreement.largest(self.signals.caught)
+                    if stop_signal or state.step % settings.checkpoint_every == 0:
                         self.settle()
-                        if wish:
-                            self.stop(wish)
+                        if stop_signal:
+                            self.stop(stop_signal)
                         self.save()
                     if self._validation_due():
                         self.settle()
@@ -185,43 +247,45 @@ class Trainer:
                 self.agreement.close()
             except StopNow:
                 self.stop(self.signals.caught)
-        # Only the first process writes the file, and others may be here before it has.
-        last = read_jsonl(self.run / METRICS)[-1] if self.last is None else self.last.as_json()
+        # Only the first process writes the file, and the others may get here before it has done so.
+        last = read_jsonl(self.run / METRICS)[-1] if self.last_row is None else self.last_row.as_json()
         return TrainingResult(last, state.best, self.run / "best.safetensors")
 
     def step(self, batch: Batch) -> None:
-        """One step of the optimiser. Nothing in it waits for the device, so that the next one is queued meanwhile."""
+        """Take one optimiser step. Nothing in it waits for the device, so that the next step is queued meanwhile."""
         state = self.state
         self._seed()
-        with self.eyes.on_step(self.network):
-            self._backward(batch)
-            # A few batches have gradients far larger than all others, and one of them could undo many steps.
-            self.eyes.norm = nn.utils.clip_grad_norm_(state.model.parameters(), self.settings.clip)
+        with self.monitor.on_step(self.network):
+            loss = self._backward(batch)
+            # A few batches have far larger gradients than all others, and one of them could undo many steps.
+            norm = nn.utils.clip_grad_norm_(state.model.parameters(), self.settings.clip)
+            self.monitor.gradient_norm = norm
             state.optimiser.step()
         state.optimiser.zero_grad(set_to_none=True)
         state.schedule.step()
         if state.averaged is not None:
             state.averaged.update_parameters(state.model)
+        state.add_loss(loss, norm.detach())
         state.step += 1
         self.bar.update()
-        self.eyes.line()
+        self.monitor.print_progress()
 
     def _seed(self) -> None:
-        """Seed what a network draws within a step (dropout) by the step, so that a resumed run draws it again."""
+        """Seed the random numbers of a network (dropout) by the step, so that a resumed run draws the same ones."""
         entropy = [self.settings.seed, self.state.step, self.process.rank]
         number = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        # torch.manual_seed seeds the same, but where there is no CUDA it notes a stack trace for later, each time.
+        # Without CUDA torch.manual_seed gives the same numbers but records a stack trace each time.
         torch.default_generator.manual_seed(number)
         if self.process.device.type == "cuda":
             torch.cuda.manual_seed(number)
 
-    def _backward(self, batch: Batch) -> None:
-        """Add up the gradients of a batch, part by part, and note its loss."""
+    def _backward(self, batch: Batch) -> Tensor:
+        """Accumulate the gradients of a batch, part by part, and return its loss."""
         accumulate = self.settings.accumulate
         total = torch.zeros((), device=next(iter(batch.values())).device)
-        for index, part in enumerate(_parts(batch, accumulate)):
+        for index, part in enumerate(_split(batch, accumulate)):
             with contextlib.ExitStack() as stack:
-                # Processes exchange gradients once a step, with the last part.
+                # Processes exchange gradients once per step, with the last part.
                 if index < accumulate - 1:
                     for module in self.network.modules():
                         if isinstance(module, DistributedDataParallel):
@@ -229,74 +293,115 @@ class Trainer:
                 loss = self.task.loss(self.network, part) / accumulate
                 loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-        self.state.add_loss(total)
+        return total
 
     def settle(self) -> None:
-        """Bring losses and times up to date. Raises CodecnnError where a loss is not finite."""
+        """Update losses and times; waits for the device.
+
+        Raises:
+            CodecnnError: A loss or gradient is not finite.
+        """
         state = self.state
-        finite = torch.isfinite(state.losses())  # waits for the device: the losses are copied from there
-        if not bool(finite.all()):
-            raise CodecnnError(f"the loss is no longer finite at step {state.step}: lower training.learning_rate")
-        lap = self.watch.lap()
+        self._check_finite(state.losses(), state.take_gradient_norms())
+        lap = self.stopwatch.lap()
         state.training += lap
         state.seconds += lap
-        state.waiting += self.batches.take()  # the device has done all steps: its events can be read
+        state.waiting += self.batches.take()  # the device has completed all steps, so its events can be read
+
+    def _check_finite(self, losses: Tensor, norms: Tensor) -> None:
+        """Raise an error that names the first step at which loss or gradient is not finite, and what to try.
+
+        Args:
+            losses: Losses of the steps since the last validation.
+            norms: Gradient norms of the last steps.
+        """
+        first_loss = self.state.step - len(losses) + 1
+        wrong_losses = [first_loss + int(index) for index in (~losses.isfinite()).nonzero()[:1]]
+        first_norm = self.state.step - len(norms) + 1
+        wrong_norms = [first_norm + int(index) for index in (~norms.isfinite()).nonzero()[:1]]
+        if not wrong_losses and not wrong_norms:
+            return
+        step = min(wrong_losses + wrong_norms)
+        if inputs := self._wrong_inputs(step):
+            raise CodecnnError(
+                f"the input of step {step} is not finite ({', '.join(inputs)}): run `codecnn dataset verify` on the "
+                "store and `codecnn check` on the configuration"
+            )
+        rate = "muon_rate or training.learning_rate" if self.settings.optimiser == "muon" else "learning_rate"
+        advice = f"lower training.{rate}"
+        advice += ", or set training.precision to float32" if self.settings.precision == "bfloat16" else ""
+        if step in wrong_losses:
+            raise CodecnnError(
+                f"the loss is no longer finite at step {step}, while its input is: {advice}; if that does not help, "
+                "run `codecnn check` on the configuration"
+            )
+        raise CodecnnError(
+            f"the gradient is no longer finite at step {step}, while loss and input are: run `codecnn check` on the "
+            f"configuration, which names the parameters of such gradients, or {advice}"
+        )
+
+    def _wrong_inputs(self, step: int) -> list[str]:
+        """Return the names of the tensors in the batch of a step that are not finite."""
+        # The batch is a function of the task and the step, so it can be drawn again.
+        batch = next(self._draw_batches(range(step - 1, step)), {})
+        return [name for name, tensor in batch.items() if not bool(tensor.isfinite().all())]
 
     def save(self) -> None:
-        """Write the checkpoint, after `settle`; the device is waited for, since the weights are copied from there."""
+        """Write the checkpoint, after `settle`; waits for the device, from which the weights are copied."""
         if self.process.first:
             self.state.save(self.run / CHECKPOINT)
-        self.state.seconds += self.watch.lap()
+        self.state.seconds += self.stopwatch.lap()
 
     def _validation_due(self) -> bool:
         step = self.state.step
         return step > 0 and (step % self.settings.validate_every == 0 or step == self.settings.steps)
 
     def validate(self) -> None:
-        """Measure the network that is kept, write what was found, and the weights and the checkpoint with it."""
+        """Validate the network and write metrics, weights and the checkpoint."""
         state = self.state
-        state.kept.eval()
-        # What a validation has found so far cannot be kept: a signal ends it, and a resumed run begins it again.
+        state.evaluated.eval()
+        # Partial results of a validation cannot be kept: a signal ends it, and a resumed run repeats it.
         with self.signals.at_once():
-            result = self.task.validate(state.kept, self.process.device)  # waits for the device: figures are read
-            pictures = self.task.pictures(state.kept, self.process.device) if self.process.first else {}
-        state.seconds += self.watch.lap()
-        self.last = row = Row.of(state, self.settings.batch, self.process.device, result)
-        self.eyes.line(row)
+            result = self.task.validate(state.evaluated, self.process.device)  # waits for the device
+            pictures = self.task.pictures(state.evaluated, self.process.device) if self.process.first else {}
+        state.seconds += self.stopwatch.lap()
+        self.last_row = row = Row.of(state, self.settings.batch, self.process.device, result)
+        self.monitor.print_progress(row)
         state.start_report()
         better, state.best = result.score > state.best, max(result.score, state.best)
         if self.board is not None:
             write_row(self.run, row)
-            self.eyes.write(self.board)
-            write_board(self.board, row, pictures, state.kept)
+            self.monitor.write(self.board)
+            write_board(self.board, row, pictures, state.evaluated)
             self.bar.set_postfix(loss=f"{row.loss:.4f}", score=f"{result.score:+.4f}")
             card = {
                 "training": self.settings.model_dump(),
-                "provenance": self.made_by,
+                "provenance": self.provenance,
                 "validation": {"step": state.step, "seconds": row.seconds} | result.as_json(),
             }
             for name in ("last", "best") if better else ("last",):
-                self.task.save(self.run / f"{name}.safetensors", state.kept, card)
-            # The last file, and it waits for the device. A kill before it leaves the checkpoint before this validation,
-            # which then comes again.
+                self.task.save(self.run / f"{name}.safetensors", state.evaluated, card)
+            # The checkpoint is written last: after a kill before this line, the run resumes from the previous
+            # checkpoint and repeats the validation.
             state.save(self.run / CHECKPOINT)
         state.model.train()
-        state.seconds += self.watch.lap()
+        state.seconds += self.stopwatch.lap()
 
     def stop(self, number: int) -> NoReturn:
-        """Write a checkpoint and end the run with StoppedError, as a signal asked for."""
-        # An exchange that is under way holds the process group, and so its threads, beyond the end of `joined`.
+        """Write a checkpoint and end the run with StoppedError, after signal `number`."""
+        # An exchange in progress would keep the process group, and thus its threads, alive after `process_group` ends.
         self.agreement.close()
         name = signal.Signals(number).name
         if self.process.first:
             self.state.save(self.run / CHECKPOINT)  # waits for the device
             log(self.run, "stopped", self.state.step, signal=name)
         raise StoppedError(
-            f"stopped by {name} after step {self.state.step}: --resume goes on from the checkpoint in {self.run}",
+            f"stopped by {name} after step {self.state.step}: --resume continues from the checkpoint in {self.run}",
             number,
         )
 
 
-def _parts(batch: Batch, count: int) -> list[Batch]:
+def _split(batch: Batch, count: int) -> list[Batch]:
+    """Split a batch into `count` parts."""
     chunks = {name: tensor.chunk(count) for name, tensor in batch.items()}
     return [{name: chunk[index] for name, chunk in chunks.items()} for index in range(count)]

@@ -1,4 +1,4 @@
-"""What the loop trains: a network, its batches, its loss, its validation; and what makes such a task."""
+"""Interface between the training loop and what it trains: network, batches, loss and validation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,64 +17,86 @@ Batch = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """What a validation finds: the score that says what is best (higher), and its figures for metrics.jsonl by name."""
+    """Result of a validation.
+
+    Attributes:
+        score: Value that decides which weights are the best; higher is better.
+        figures: Figures for metrics.jsonl by name, numbers or tables of numbers.
+    """
 
     score: float
     figures: Mapping[str, float | Mapping[str, float]]
 
     def as_json(self) -> dict[str, Any]:
-        """Figures, then score, as rows and cards have them."""
+        """Return the figures followed by the score, as metrics.jsonl and cards list them."""
         return {**self.figures, "score": self.score}
 
 
 class Task(Protocol):
-    """Everything that the loop does not know about what it trains.
+    """Interface of a training task, which holds everything that is specific to what is trained.
 
-    A task is made after torch has been seeded and tells all that decides a run: two tasks of equal `config` train to
-    the same weights from the same settings. Batch number k is a function of the task and k alone, so that a run that
-    is resumed sees the data it would have seen.
+    A task is constructed after torch has been seeded and determines the run: two tasks of equal `config` train to the
+    same weights from the same settings. Batch number k is a function of the task and k alone, so that a resumed run
+    sees the data that an uninterrupted run sees.
     """
 
     @property
     def model(self) -> nn.Module:
-        """The network that is trained, on whatever device it is."""
+        """The network to train, on any device."""
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
-        """The batches of `steps` (the first of a run is 0) on `device`; of each the share of process `rank` of `world`.
+        """Iterate over the batches of the given steps.
 
-        The shares of all processes are together the batch of a single one, each of the same size. Every tensor's first
-        dimension is the batch, since the loop cuts it into parts where gradients accumulate.
+        The shares of all processes form the batch of a single process, and all have the same size. The first dimension
+        of every tensor is the batch, since the loop splits it to accumulate gradients.
+
+        Args:
+            steps: Numbers of the steps; the first step of a run is 0.
+            rank: Number of this process.
+            world: Number of processes.
+            device: Device of the returned tensors.
+
+        Returns:
+            The share of process `rank` in the batch of each step.
         """
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """A scalar, float32: the mean over the examples of `batch`. `model` is the network, or a wrapper of it."""
+        """Compute the mean loss over the examples of `batch`.
+
+        Args:
+            model: The network or a wrapper of it.
+            batch: A batch, or a part of one.
+
+        Returns:
+            A scalar, float32.
+        """
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
-        """The validation of `model`, which is in evaluation mode.
+        """Validate `model`, which is in evaluation mode.
 
-        Called by every process, of which the first one's result counts: `distributed.share` and `distributed.gather`
-        split the work where a task wants that.
+        Every process calls this method, and the result of the first one counts. A task can split the work with
+        `distributed.share` and `distributed.gather`.
         """
 
     def config(self) -> dict[str, Any]:
-        """What decides the run beside the settings, as JSON takes it; a run is resumed only where it is equal."""
+        """Return what determines the run apart from the settings, as JSON; a run is resumed only if this is equal."""
 
     def files(self) -> Mapping[str, Any]:
-        """JSON files, by name, for the folder of a new run."""
+        """Return JSON files, by name, to write into the folder of a new run."""
 
     def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
-        """Write the weights of `model` with a card that holds `card` and what the task knows of them."""
+        """Write the weights of `model` and a card that holds `card` and the facts that the task adds."""
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
-        """Pictures (h, w) or (h, w, 3) for TensorBoard by name; none where there is nothing to see."""
+        """Return pictures for TensorBoard by name, shape (h, w) or (h, w, 3); may be empty."""
 
 
 class TrainingConfig(Protocol):
-    """What can be trained: settings of the loop, and the task that they are for (see `codecnn.config`)."""
+    """A training configuration: settings of the loop and the task to train (see `codecnn.config`)."""
 
     @property
     def training(self) -> LoopSettings:
-        """The settings."""
+        """Settings of the loop."""
 
     def make_task(self, *, resume: bool = False) -> Task:
-        """The task, for a new run or one to `resume`; torch has been seeded."""
+        """Construct the task, for a new run or for one to resume, after torch has been seeded."""

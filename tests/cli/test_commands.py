@@ -78,7 +78,7 @@ def test_an_exported_graph_computes_what_the_network_does(run, network, weights,
 def test_check_finds_a_picture_on_both_sides_of_the_split(run, tiny_store, tmp_path, monkeypatch):
     """In a store whose validation picture is of the group that is trained on."""
     monkeypatch.setattr("codecnn.training.checks.network.OVERFIT_STEPS", 5)
-    monkeypatch.setattr("codecnn.training.checks.speed.WAITING_SECONDS", 0.5)
+    monkeypatch.setattr("codecnn.training.checks.data.WAITING_SECONDS", 0.5)
     shutil.copytree(tiny_store.folder, tmp_path / "mixed")
     units = tmp_path / "mixed" / "units.jsonl"
     text = units.read_text()

@@ -30,7 +30,7 @@ from codecnn.dataset.sampling import Sampler
 from codecnn.errors import ConfigError, MissingFileError, StoreError
 from codecnn.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, QP_SCALE, file_of
 from codecnn.training import FilterSettings
-from codecnn.training.filter._mix import data_key, validation_units
+from codecnn.training.filter import data_key, validation_units
 from codecnn.video import VideoFormat
 from tests.helpers.networks import SMALL
 from tests.helpers.store_units import hashes, make_unit

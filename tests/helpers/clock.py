@@ -11,7 +11,8 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now = 0.0
         read = SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now)
-        monkeypatch.setattr("codecnn.training._waiting.time", read)
+        monkeypatch.setattr("codecnn.training.monitor.time", read)
+        monkeypatch.setattr("codecnn.training.execution.time", read)
 
     def task(self, seconds, **options):
         """A toy task that takes so many seconds for what `seconds` names."""

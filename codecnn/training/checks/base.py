@@ -1,4 +1,4 @@
-"""What the checks of a training set-up share: a finding, and the set-up as they see it."""
+"""Types that all checks share: a finding, the set-up to check, and small helpers."""
 
 import functools
 from collections.abc import Callable
@@ -12,14 +12,21 @@ from codecnn.models import named_outputs
 from codecnn.training.task import Batch
 
 Verdict = Literal["pass", "fail", "skipped"]
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 Measured = tuple[bool | None, str] | tuple[bool | None, str, str]
-"""Whether all is good, or None where the check does not apply; the figures or the reason; a hint of its own."""
+"""True if the check passes, or None if it does not apply; figures or the reason; optionally a hint."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check says: its name, the verdict, the figures it measured (or why it was skipped), what to do."""
+    """Result of a check.
+
+    Attributes:
+        name: Name of the check.
+        verdict: "pass", "fail" or "skipped".
+        measured: The measured figures, or why the check was skipped.
+        hint: What to do if it fails.
+    """
 
     name: str
     verdict: Verdict
@@ -27,16 +34,21 @@ class Finding:
     hint: str = ""
 
 
-def check(name: str, hint: str) -> Callable[[Callable[Given, Measured]], Callable[Given, Finding]]:
-    """Make a check of a function that measures: its finding has this name, and where it fails this hint."""
+def check(name: str, hint: str) -> Callable[[Callable[Arguments, Measured]], Callable[Arguments, Finding]]:
+    """Turn a function that measures into a check that returns a finding.
 
-    def decorate(measure: Callable[Given, Measured]) -> Callable[Given, Finding]:
+    Args:
+        name: Name of the check.
+        hint: What to do if it fails, unless the function returns its own hint.
+    """
+
+    def decorate(measure: Callable[Arguments, Measured]) -> Callable[Arguments, Finding]:
         @functools.wraps(measure)
-        def checked(*args: Given.args, **kwargs: Given.kwargs) -> Finding:
-            good, measured, *other = measure(*args, **kwargs)
-            if good is None:
+        def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Finding:
+            passed, measured, *own_hint = measure(*args, **kwargs)
+            if passed is None:
                 return Finding(name, "skipped", measured)
-            return Finding(name, "pass", measured) if good else Finding(name, "fail", measured, *(other or [hint]))
+            return Finding(name, "pass", measured) if passed else Finding(name, "fail", measured, *(own_hint or [hint]))
 
         return checked
 
@@ -47,11 +59,12 @@ def check(name: str, hint: str) -> Callable[[Callable[Given, Measured]], Callabl
 class Setup:
     """A training set-up as the checks see it, with batches small enough to be quick.
 
-    build        a fresh network as training starts with it, on the device of the batches
-    draw         the first so many batches of the run, drawn anew at every call
-    loss         the scalar that training minimises, in the precision of training
-    no_identity  why the network does not start as the identity; None where it should
-    seed         of torch, set before every `build`
+    Attributes:
+        build: Creates a network as training starts with it, on the device of the batches.
+        draw: Returns the given number of first batches of the run, drawn anew at every call.
+        loss: Returns the scalar that training minimises, in the precision of training.
+        no_identity: Why the network does not start as the identity; None if it should.
+        seed: Seed of torch, set before every `build`.
     """
 
     build: Callable[[], nn.Module]
@@ -61,12 +74,12 @@ class Setup:
     seed: int = 0
 
     def network(self) -> nn.Module:
-        """A fresh network in training mode; the same at every call where the network lets the seed decide."""
+        """Create a network in training mode; it is the same at every call if the seed determines it."""
         torch.manual_seed(self.seed)
         return self.build().train()
 
-    def awakened(self) -> nn.Module:
-        """A fresh network whose parameters that start at zero are small random numbers, so that they hide nothing."""
+    def network_without_zeros(self) -> nn.Module:
+        """Create a network whose zero parameters are small random numbers, so that they hide no fault."""
         network = self.network()
         with torch.no_grad():
             for parameter in network.parameters():
@@ -76,7 +89,7 @@ class Setup:
 
 
 def train_step(setup: Setup, network: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> Tensor:
-    """One step without a schedule; returns the loss before it, detached. A loss without gradient changes nothing."""
+    """Take one step without a schedule and return the loss before it; a loss without gradient changes nothing."""
     loss = setup.loss(network, batch)
     if loss.requires_grad:
         optimiser.zero_grad(set_to_none=True)
@@ -86,15 +99,15 @@ def train_step(setup: Setup, network: nn.Module, optimiser: torch.optim.Optimize
 
 
 def adam(network: nn.Module, learning_rate: float = 1e-3) -> torch.optim.Optimizer:
-    """Adam over the parameters that are not frozen."""
+    """Create Adam over the parameters that are not frozen."""
     return torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=learning_rate)
 
 
 def outputs(network: nn.Module, batch: Batch) -> list[Tensor]:
-    """What a network makes of a batch, as a list of tensors."""
+    """Return the outputs of a network for a batch as a list of tensors."""
     return list(named_outputs(network(batch)).values())
 
 
-def few(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
+def abbreviated(names: list[str]) -> str:
+    """Join the first names of a list, and the number of further ones."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

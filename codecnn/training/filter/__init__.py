@@ -1,4 +1,8 @@
-"""Training of filter networks: `filter_task` makes the task; its loss, and the PSNR gain that it validates by."""
+"""Training of in-loop filter networks.
+
+`filter_task` constructs the task of training a network on stores. `filter_loss` is its training loss, `psnr_gains` the
+validation, and `Teacher` provides training targets for distillation.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,11 @@
-from ._losses import filter_loss as filter_loss
-from ._task import FilterTask as FilterTask
-from ._task import filter_task as filter_task
-from ._validate import psnr_gain as psnr_gain
+from .objective import filter_loss as filter_loss
+from .objective import psnr_gain as psnr_gain
+from .objective import psnr_gains as psnr_gains
+from .task import FilterTask as FilterTask
+from .task import Mix as Mix
+from .task import data_key as data_key
+from .task import filter_task as filter_task
+from .task import trained_on as trained_on
+from .task import validation_units as validation_units
+from .teacher import Teacher as Teacher
+from .teacher import original_share as original_share

@@ -1,6 +1,7 @@
-"""Training of the intra-mode classifier: `intra_modes_task` makes the task from the tables of `codecnn labels`.
+"""Training of the intra-mode classifier.
 
-`costs_of` gives a table's costs, `soft_targets` what is learned from them.
+`intra_modes_task` constructs the task from tables of `codecnn labels`, which `open_labels` opens and `LabelledBlocks`
+cuts into blocks. `costs_of` computes the costs of all modes of a block, and `soft_targets` targets from them.
 """
 
 import lazy_loader

@@ -1,4 +1,12 @@
-from ._data import costs_of as costs_of
-from ._task import IntraModesTask as IntraModesTask
-from ._task import intra_modes_task as intra_modes_task
-from ._task import soft_targets as soft_targets
+from .labels import LabelCache as LabelCache
+from .labels import LabelledBlocks as LabelledBlocks
+from .labels import open_labels as open_labels
+from .task import IntraModesTask as IntraModesTask
+from .task import ModeBatches as ModeBatches
+from .task import costs_of as costs_of
+from .task import intra_modes_task as intra_modes_task
+from .task import network_input as network_input
+from .task import prepare_validation as prepare_validation
+from .task import score_modes as score_modes
+from .task import soft_targets as soft_targets
+from .task import transpose as transpose

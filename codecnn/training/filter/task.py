@@ -1,5 +1,6 @@
-"""The task of the loop filters: patches of stores in, PSNR gain on whole pictures out."""
+"""Task of the in-loop filters: train on patches of one or several stores, validate by PSNR gain on whole pictures."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from codecnn.dataset import ResidentBatches, Store, TrainingBatches, Unit, UnitsShare, iterate
-from codecnn.errors import ConfigError
+from codecnn.dataset import (
+    ResidentBatches,
+    Store,
+    TrainingBatches,
+    Unit,
+    UnitsShare,
+    codecs,
+    encoder_settings,
+    iterate,
+)
+from codecnn.errors import ConfigError, StoreError
 from codecnn.filtering.integer import EightBitNetwork, save_integer, source_card
 from codecnn.models import (
     FilterNetwork,
@@ -26,22 +36,44 @@ from codecnn.models import (
     revive,
     save_weights,
 )
-from codecnn.training.filter._losses import filter_loss
-from codecnn.training.filter._mix import Mix, data_key, trained_on, validation_units
-from codecnn.training.filter._show import show_features, show_filtering
-from codecnn.training.filter._teacher import Teacher, original_share
-from codecnn.training.filter._validate import limit_pictures, psnr_gains
+from codecnn.runs import sha256_json
+from codecnn.training.filter.objective import (
+    feature_pictures,
+    filter_loss,
+    filtering_picture,
+    limit_pictures,
+    psnr_gains,
+)
+from codecnn.training.filter.teacher import Teacher, original_share
 from codecnn.training.settings import FilterSettings, StartSettings, TeacherSettings
 from codecnn.training.task import Batch, ValidationResult
 
 TRANSFER = "transfer.json"
-REVIVED_BY = 16
-"""Batches in which a unit must never wake to be given new weights."""
+"""File that reports what happened to each tensor of the start weights."""
+REVIVE_BATCHES = 16
+"""Batches in which a unit has to be always zero to be reinitialised."""
+
+Mix = Sequence[tuple[Store, float]]
+"""Stores and the share of the training patches that each provides; the shares need not add up to 1."""
 
 
 @dataclass(frozen=True)
 class FilterTask:
-    """A filter network on the splits "train" and "val" of stores; `filter_task` makes one."""
+    """Training of a filter network on the splits "train" and "val" of stores; `filter_task` constructs it.
+
+    Attributes:
+        model: The network.
+        network: Name of its architecture.
+        options: Options of the architecture.
+        settings: Settings of the run.
+        sources: Training units and their shares of the patches.
+        validation: Validation units.
+        data_key: sha256 that identifies the data.
+        transfer: Report on the start weights, or None.
+        taught: Components that a teacher teaches.
+        teacher_key: Key of the teacher, or None.
+        stores: Description of the stores for the card.
+    """
 
     model: FilterNetwork
     network: str
@@ -56,9 +88,9 @@ class FilterTask:
     stores: Sequence[TrainedOn] = ()
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
-        """Patches as `TrainingBatches` draws them, with the planes that the network takes and its targets, orig_*.
+        """Iterate over patches as `TrainingBatches` draws them, with the input planes and the training targets, orig_*.
 
-        With a teacher the targets of the components in `taught` lie between its pictures and the originals.
+        With a teacher, the targets of the components in `taught` lie between its pictures and the originals.
         """
         data = TrainingBatches(
             self.sources,
@@ -75,21 +107,20 @@ class FilterTask:
             augment=self.settings.augment,
             error_exponent=self.settings.error_exponent,
             keep_objective=self.settings.keep_objective,
-            expected_error=self.settings.expected_error,
             border=self.settings.border,
             seed=self.settings.seed,
             part=(rank, world),
         )
-        # In the CPU's memory the page cache holds the pictures already, and copying rows beats gathering there.
+        # On a CPU the page cache holds the pictures already, and copying rows is faster than gathering samples.
         if self.settings.resident and device.type != "cpu":
             resident = ResidentBatches(data, device)
             batches: Iterator[Batch] = (resident[step] for step in steps)
         else:
             batches = iterate(data, steps, workers=self.settings.workers, device=device)
-        return map(self._towards_teacher, steps, batches)
+        return map(self._blend_targets, steps, batches)
 
-    def _towards_teacher(self, step: int, batch: Batch) -> Batch:
-        """The batch of a step with its targets moved from the originals towards the teacher's pictures."""
+    def _blend_targets(self, step: int, batch: Batch) -> Batch:
+        """Move the targets of a batch from the originals towards the pictures of the teacher."""
         settings = self.settings
         if settings.teacher is not None:
             share = original_share(settings.teacher, step, settings.steps, settings.warmup)
@@ -98,12 +129,15 @@ class FilterTask:
         return batch
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """`filter_loss` as the settings have it."""
+        """Compute `filter_loss` with the options of the settings."""
         settings = self.settings
         return filter_loss(model, batch, settings.weighting, settings.loss, settings.components.model_dump())
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
-        """Luma's PSNR gain in dB by QP, each component's in the mean of the QPs, and their mean as the loss weighs."""
+        """Measure PSNR gains: luma in dB by QP, each component in the mean of the QPs.
+
+        The score is the mean over the components with the weights of the loss.
+        """
         assert isinstance(model, FilterNetwork)
         gains = psnr_gains(model, self.validation, device)
         means = {name: float(np.mean(list(by_qp.values()))) for name, by_qp in gains.items() if by_qp}
@@ -115,48 +149,61 @@ class FilterTask:
         return ValidationResult(score, figures)
 
     def config(self) -> dict[str, Any]:
-        """Network, options and the key of the data."""
+        """Return network, options and the keys of data and teacher."""
         config = {"network": self.network, "options": self.options, "data_key": self.data_key}
         return config if self.teacher_key is None else config | {"teacher_key": self.teacher_key}
 
     def files(self) -> dict[str, Any]:
-        """The report on the weights that the run starts from, where it starts from some."""
+        """Return the report on the start weights, if there are any."""
         return {} if self.transfer is None else {TRANSFER: self.transfer}
 
     def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
-        """Weights as `load_model` reads them, or `load_integer`; the card tells the data's key and QPs."""
+        """Write weights for `load_model`, or for `load_integer`; the card also holds data key and QPs."""
         assert isinstance(model, FilterNetwork)
         qps = sorted({picture.qp for units, _ in self.sources for unit in units for picture in unit.pictures})
         stores = [store.model_dump(exclude_unset=True) for store in self.stores]
         facts = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
         if isinstance(model, EightBitNetwork):
-            assert self.settings.start is not None, "as FilterSettings makes sure"
-            assert self.settings.start.weights is not None, "as FilterSettings makes sure"
+            assert self.settings.start is not None, "checked by FilterSettings"
+            assert self.settings.start.weights is not None, "checked by FilterSettings"
             _, source = load_model(Path(self.settings.start.weights))
             save_integer(path, model.integers(), source_card(source) | facts | card)
         else:
             save_weights(path, model, self.network, facts | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
-        """A crop of the first validation picture at its lowest, its middle and its highest QP, and its feature maps."""
+        """Render the first validation picture at its lowest, middle and highest QP, and feature maps."""
         assert isinstance(model, FilterNetwork)
-        if isinstance(model, EightBitNetwork):  # what is shown is seen in the float network that it comes from
+        if isinstance(model, EightBitNetwork):  # its float network has been shown when it was trained
             return {}
         first = [unit for unit in self.validation if unit.name == self.validation[0].name]
-        shown = {unit.qp: unit for unit in (first[0], first[len(first) // 2], first[-1])}
-        pictures = {f"{unit.name}/qp{qp}": show_filtering(model, unit, device) for qp, unit in shown.items()}
-        maps = show_features(model, first[len(first) // 2], device)
+        units = {unit.qp: unit for unit in (first[0], first[len(first) // 2], first[-1])}
+        pictures = {f"{unit.name}/qp{qp}": filtering_picture(model, unit, device) for qp, unit in units.items()}
+        maps = feature_pictures(model, first[len(first) // 2], device)
         return pictures | {f"maps/{name}": picture for name, picture in maps.items()}
 
 
 def filter_task(
     data: Store | Mix, network: str, options: dict[str, Any], settings: FilterSettings, *, resume: bool = False
 ) -> FilterTask:
-    """The task of training `network` on a store, or on a mix of several.
+    """Construct the task of training a filter network.
 
-    Weights that settings.start names are loaded, but not to `resume`: a run's checkpoint holds them. Raises StoreError
-    for stores without pictures to train or validate on, ModelError for a network that cannot be made, ConfigError for
-    one that cannot be trained in the precision that is asked for.
+    Start weights are loaded unless the run is resumed, since the checkpoint of the run then holds the weights.
+
+    Args:
+        data: A store, or several stores with their shares of the patches.
+        network: Name of the architecture.
+        options: Options of the architecture.
+        settings: Settings of the run.
+        resume: Whether the task continues a run.
+
+    Returns:
+        The task.
+
+    Raises:
+        StoreError: A store has no pictures to train or validate on.
+        ModelError: The network cannot be created.
+        ConfigError: The network cannot be trained in the precision of the settings.
     """
     mix = [(data, 1.0)] if isinstance(data, Store) else data
     sources = [(store.split("train"), share) for store, share in mix]
@@ -164,43 +211,90 @@ def filter_task(
     model = create_model(network, **options)
     if settings.precision == "bfloat16" and getattr(model, "predicts_picture", False):
         raise ConfigError(
-            f"network {network!r} with output: picture cannot be trained with training.precision bfloat16, which has "
-            "8 bits for samples of 10"
+            f"network {network!r} with output: picture cannot be trained in bfloat16, which has 8 bits, while samples "
+            "may have 10: set training.precision to float32"
         )
     transfer = None
     if settings.start is not None:
-        transfer = None if resume else _load(model, settings.start)
+        transfer = None if resume else _load_start(model, settings.start)
         if settings.start.freeze:
             freeze(model, settings.start.freeze)
     if settings.quantise is not None:
         units = [unit for units, _ in sources for unit in units]
-        # A checkpoint has the scales.
+        # A checkpoint holds the scales.
         model = EightBitNetwork.of(model, units, loss=settings.quantise_loss, calibrate=not resume)
     task = FilterTask(
         model, network, options, settings, sources, validation, data_key(mix), transfer, stores=trained_on(mix)
     )
     if transfer is not None and settings.start is not None and settings.start.revive:
-        batches = task.batches(range(min(REVIVED_BY, settings.steps)), 0, 1, torch.device("cpu"))
+        batches = task.batches(range(min(REVIVE_BATCHES, settings.steps)), 0, 1, torch.device("cpu"))
         transfer["revived"] = revive(model, batches)
     return task if settings.teacher is None else _with_teacher(task, settings.teacher)
 
 
 def _with_teacher(task: FilterTask, settings: TeacherSettings) -> FilterTask:
-    """The task with the teacher's pictures beside those of its units, made now where they are missing."""
-    with torch.random.fork_rng(devices=[]):  # its networks' random starts are not to move that of the training
+    """Add the pictures of the teacher to the units of the task; missing pictures are computed now."""
+    with torch.random.fork_rng(devices=[]):  # creating the teacher's networks draws random numbers
         teacher = Teacher(settings, pick_device(task.settings.device))
     taught = tuple(name for name in task.model.outputs if name in teacher.outputs)
     sources = [(teacher.teach(units), share) for units, share in task.sources]
     return replace(task, sources=sources, taught=taught, teacher_key=teacher.key)
 
 
-def _load(model: FilterNetwork, start: StartSettings) -> dict[str, Any]:
-    """Load the weights to start from and return the report on every tensor."""
+def _load_start(model: FilterNetwork, start: StartSettings) -> dict[str, Any]:
+    """Load the start weights and return the report on every tensor."""
     if start.lift:
         return lift(model, start.weights, grow=start.grow).as_dict()
-    assert start.weights is not None, "as StartSettings makes sure"
+    assert start.weights is not None, "checked by StartSettings"
     if start.grow:
         return grow(model, start.weights).as_dict()
     return load_partial(
         model, Path(start.weights), rename=start.rename, adapt_first=start.adapt_first, partial=start.partial
     ).as_dict()
+
+
+def data_key(mix: Mix) -> str:
+    """Return a sha256 that identifies the data: the key of a single store, else of all keys and shares."""
+    if len(mix) == 1:
+        return mix[0][0].data_key
+    total = sum(share for _, share in mix)
+    return sha256_json([[store.data_key, round(share / total, 12)] for store, share in mix])
+
+
+def validation_units(mix: Mix) -> tuple[Unit, ...]:
+    """Return the split "val" of all stores that have one, whatever their shares.
+
+    Raises:
+        StoreError: No store has the split.
+    """
+    units = tuple(unit for store, _ in mix for unit in store.units if unit.split == "val")
+    if not units:
+        folders = ", ".join(str(store.folder) for store, _ in mix)
+        raise StoreError(f"no pictures in the split 'val' of {folders}: put some into it in the recipe")
+    return units
+
+
+def trained_on(mix: Mix) -> list[TrainedOn]:
+    """Describe the stores of a mix for a card; the shares add up to 1."""
+    total = sum(share for _, share in mix)
+    return [_describe_store(store, share / total) for store, share in mix]
+
+
+def _describe_store(store: Store, share: float) -> TrainedOn:
+    recipe, units = store.manifest.recipe, store.split("train")
+    sequences = {unit.name: unit for unit in units}.values()
+    return TrainedOn(
+        name=recipe.name,
+        share=share,
+        encoder=store.manifest.encoder,
+        codec=" and ".join(codecs(store, "train")),
+        preset=recipe.preset,
+        configuration=recipe.configuration,
+        loop_filters=recipe.loop_filters,
+        ctu_size=recipe.ctu_size,
+        params=recipe.params,
+        sequences=dict(sorted(Counter(unit.class_ or "" for unit in sequences).items())),
+        varied=sum(unit.variant is not None for unit in sequences),
+        settings=encoder_settings(units),
+        **({} if units[0].in_loop is None else {"in_loop": units[0].in_loop.to_json()}),
+    )
