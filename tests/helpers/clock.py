@@ -1,4 +1,4 @@
-"""Time that passes only where a test says so."""
+"""A clock that only a test advances."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ from tests.helpers.toy_task import ToyTask
 
 
 class Clock:
-    """Time that passes only where a test says so, for the module that measures it."""
+    """Clock that only a test advances, for the modules that measure time."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
@@ -15,7 +15,7 @@ class Clock:
         monkeypatch.setattr("codecnn.training.execution.time", read)
 
     def task(self, seconds, **options):
-        """A toy task that takes so many seconds for what `seconds` names."""
+        """Return a toy task whose calls advance the clock by the `seconds` given by name."""
         clock = self
 
         class Timed(ToyTask):

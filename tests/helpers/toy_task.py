@@ -1,4 +1,4 @@
-"""A task of the training loop that takes a millisecond a step: a small network with dropout and batch norm."""
+"""A training task of about a millisecond per step: a small network with dropout and batch norm."""
 
 import os
 from collections.abc import Iterator
@@ -27,7 +27,10 @@ SETTINGS = LoopSettings(
 
 
 class ToyTask:
-    """`events` maps what happens ("loss", "validate", "save", by count from 0) to a signal that it sends itself."""
+    """Small training task that can send signals to its own process.
+
+    `events` maps calls ("loss", "validate" or "save", with a count from 0) to the number of a signal to send.
+    """
 
     def __init__(self, seed: int = 0, norm: bool = True, dropout: bool = True, batch: int = 8, events=None) -> None:
         self.model = nn.Sequential(
@@ -47,11 +50,11 @@ class ToyTask:
             os.kill(os.getpid(), number)
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[dict[str, torch.Tensor]]:
-        own = self.batch // world
+        share = self.batch // world
         for step in steps:
             rng = np.random.default_rng([self.seed, step])
             x = torch.from_numpy(rng.normal(size=(self.batch, 1, 8, 8)).astype(np.float32))
-            yield {"x": x[rank * own : (rank + 1) * own].to(device)}
+            yield {"x": x[rank * share : (rank + 1) * share].to(device)}
 
     def loss(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         self.happens("loss")
@@ -80,6 +83,6 @@ class ToyTask:
 
 
 def run_toy(run, changes=None, resume=False, **options):
-    """Train the toy in `run`; a function of its own, for processes that are started."""
+    """Train the toy in the folder `run`; a module-level function, so that processes can be started with it."""
     settings = SETTINGS.model_copy(update=changes or {})
     return train_task(lambda: ToyTask(**options), settings, run, resume=resume)

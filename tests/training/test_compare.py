@@ -1,4 +1,4 @@
-"""Two networks layer by layer: what differs is found where it is, and nothing else."""
+"""Layer-by-layer comparison of networks: differences are located, and nothing else is reported."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def rows_on_noise(a, b, tolerance=0.0, skip=()):
 
 
 class Backwards(nn.Module):
-    """Modules declared in another order than the one in which they run, one of them twice, and ReLU in place."""
+    """Modules declared in another order than they run, one of them run twice, with in-place ReLU."""
 
     def __init__(self):
         super().__init__()
@@ -52,21 +52,21 @@ def test_identical_networks_differ_nowhere(network):
 
 
 @pytest.mark.parametrize("layer", ["head2", "blocks.0.layers.1", "blocks.1.fusion", "tail"])
-def test_a_single_other_weight_is_found_in_its_layer(network, layer):
+def test_a_single_changed_weight_is_located_in_its_layer(network, layer):
     other = copy.deepcopy(network)
     with torch.no_grad():
         other.get_submodule(layer).weight[-1, 0, 0, 0] += 0.5
     rows = rows_on_noise(network, other)
-    found = compare.first_difference(rows)
-    assert found.name == layer
-    assert all(row.maximum == 0 for row in rows[: rows.index(found)])
-    # Only the channel whose weight is another one can be the first.
-    assert found.first[1] == network.get_submodule(layer).out_channels - 1
+    difference = compare.first_difference(rows)
+    assert difference.name == layer
+    assert all(row.maximum == 0 for row in rows[: rows.index(difference)])
+    # Only the channel with the changed weight can be the first one.
+    assert difference.first[1] == network.get_submodule(layer).out_channels - 1
     assert rows[-1].name == OUTPUT
     assert rows[-1].differs
 
 
-def test_the_figures_are_those_of_numpy():
+def test_differences_match_numpy():
     a, b = nn.Sequential(nn.Conv2d(1, 2, 3)), nn.Sequential(nn.Conv2d(1, 2, 3))
     b.load_state_dict(a.state_dict())
     with torch.no_grad():
@@ -91,11 +91,11 @@ def test_rows_come_in_the_order_of_execution():
     assert [row.name for row in rows] == ["first", "twice", "twice#2", "last", f"{OUTPUT}[y]", f"{OUTPUT}[sum]"]
 
 
-def test_what_is_written_in_place_later_is_seen_as_it_was():
+def test_outputs_are_recorded_before_in_place_operations():
     network = Backwards()
     x = torch.rand(1, 1, 4, 4)
-    made = dict(compare.trace(network, x))
-    torch.testing.assert_close(made["first"], network.first(x))
+    outputs = dict(compare.trace(network, x))
+    torch.testing.assert_close(outputs["first"], network.first(x))
     assert not network.first._forward_hooks
 
 
@@ -108,22 +108,22 @@ def test_float64_differs_by_rounding_alone(network):
     assert 1e-3 < max(row.relative for row in rounded) < 0.05
 
 
-def test_another_shape_is_said():
+def test_a_different_shape_is_reported():
     wider = create_model("rdn", **SMALL | {"growth": 6})
     same = create_model("rdn", **SMALL)
     wider.head.load_state_dict(same.head.state_dict())
     wider.head2.load_state_dict(same.head2.state_dict())
-    found = compare.first_difference(rows_on_noise(same, wider))
-    assert found.name == "blocks.0.layers.0"
-    assert (found.shape_a, found.shape_b) == ((1, 4, 64, 64), (1, 6, 64, 64))
-    assert found.maximum is None
+    difference = compare.first_difference(rows_on_noise(same, wider))
+    assert difference.name == "blocks.0.layers.0"
+    assert (difference.shape_a, difference.shape_b) == ((1, 4, 64, 64), (1, 6, 64, 64))
+    assert difference.maximum is None
 
 
 @pytest.mark.parametrize(
     ("value", "other", "maximum"),
     [(math.nan, math.nan, 0), (math.nan, 1.0, math.inf), (1.0, math.inf, math.inf), (math.inf, math.inf, 0)],
 )
-def test_values_that_are_not_finite(value, other, maximum):
+def test_values_that_are_not_finite_are_compared(value, other, maximum):
     pair = []
     for bias in (value, other):
         layer = nn.Conv2d(1, 2, 1)
@@ -136,7 +136,7 @@ def test_values_that_are_not_finite(value, other, maximum):
     assert row.first == (None if maximum == 0 else (0, 1, 0, 0))
 
 
-def test_networks_without_a_common_layer():
+def test_networks_without_a_common_layer_are_refused():
     with pytest.raises(ModelError, match="no layer in common"):
         compare.compare_networks(nn.Sequential(nn.Identity()), Backwards(), torch.rand(1, 1, 4, 4))
 
@@ -150,7 +150,7 @@ PREPARED = [
 
 
 @pytest.mark.parametrize(("name", "options", "folded"), PREPARED)
-def test_the_prepared_network_matches_where_it_can(name, options, folded):
+def test_the_prepared_network_matches_in_its_common_layers(name, options, folded):
     network = awaken(create_model(name, **options), std=0.1)
     if name == "dncnn":
         for norm in network.norms[1:3]:
@@ -165,7 +165,7 @@ def test_the_prepared_network_matches_where_it_can(name, options, folded):
     assert len(rows) > 5
 
 
-def test_a_fault_in_the_prepared_network_is_found(network):
+def test_a_fault_in_the_prepared_network_is_located(network):
     ready = prepare(network)
     ready.blocks[1].biases[0][2] += 0.1
     rows = rows_on_noise(network, ready, ROUNDING_TOLERANCE)
@@ -207,7 +207,7 @@ def test_planes_of_a_store_and_of_a_picture(network, tiny_store):
             compare.picture_planes(taken, Picture((ramp,) * given, 10), 32)
 
 
-def test_the_command(run, network, tiny_store, tmp_path):
+def test_the_compare_command(run, network, tiny_store, tmp_path):
     a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     save_weights(a, network, "rdn", {})
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Two processes train what one trains: the same global batches, losses and weights."""
+"""Several processes train the same as a single one: same global batches, losses and weights."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from codecnn.dataset import TrainingBatches
 from codecnn.errors import ConfigError, StoppedError
-from codecnn.training import _fastest, distributed, loop
+from codecnn.training import distributed, execution, loop
 from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import run_toy
 from tests.helpers.training import lines, rows, step_of, wait_for_checkpoint, weights_of, write_config
@@ -25,15 +25,15 @@ PLAIN = {"norm": False, "dropout": False}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 
-def one_of_two(rank, port, run, events, arguments):
+def run_process(rank, port, run, events, arguments):
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in places.items()})
-    held = None  # with its traceback, as whoever reports the error holds it
+    held = None  # with its traceback, as code that reports the error holds it
     try:
         run_toy(run, events=events[rank], **arguments)
     except StoppedError as stopped:
         held = stopped
-    # Were the process group still held, its threads would end later: maybe in a deadlock.
+    # If something still held the process group, its threads could end in a deadlock later.
     names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
     if any("gloo" in name for name in names):
         sys.exit(f"threads of the process group: {names}")
@@ -41,19 +41,19 @@ def one_of_two(rank, port, run, events, arguments):
 
 
 def run_two(run, events=({}, {}), **arguments):
-    """Exit statuses of two processes that train the toy together."""
+    """Train the toy with two processes and return their exit statuses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("fork")
-    both = [context.Process(target=one_of_two, args=(rank, port, run, events, arguments)) for rank in range(2)]
+    both = [context.Process(target=run_process, args=(rank, port, run, events, arguments)) for rank in range(2)]
     for process in both:
         process.start()
     for process in both:
         process.join(60)
     ended = [process.exitcode for process in both]
     for process in both:
-        process.kill()  # one that hangs
+        process.kill()  # in case it hangs
     return ended
 
 
@@ -65,9 +65,9 @@ def alone(tmp_path_factory):
 
 
 def assert_equal_runs(run, alone):
-    ours, theirs = rows(run), rows(alone)
-    assert [row["step"] for row in ours] == [row["step"] for row in theirs]
-    for a, b in zip(ours, theirs, strict=True):
+    actual, expected = rows(run), rows(alone)
+    assert [row["step"] for row in actual] == [row["step"] for row in expected]
+    for a, b in zip(actual, expected, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
         assert a["score"] == pytest.approx(b["score"], rel=1e-4)
     weights = load_file(run / "last.safetensors")
@@ -76,14 +76,14 @@ def assert_equal_runs(run, alone):
 
 
 @pytest.mark.parametrize("changes", [{}, {"accumulate": 2}])
-def test_two_processes_train_what_one_does(alone, tmp_path, changes):
+def test_two_processes_train_the_same_as_a_single_one(alone, tmp_path, changes):
     run = tmp_path / "run"
     assert run_two(run, changes=changes, **PLAIN) == [0, 0]
     assert_equal_runs(run, alone)
     assert lines(run / "log.jsonl")[0]["processes"] == 2
 
 
-def test_all_processes_take_the_form_that_was_fastest_in_the_first(alone, tmp_path, monkeypatch):
+def test_all_processes_use_the_fastest_form_of_the_first_one(alone, tmp_path, monkeypatch):
     def seconds(step, device):
         step()
         taken.append(1)
@@ -91,20 +91,20 @@ def test_all_processes_take_the_form_that_was_fastest_in_the_first(alone, tmp_pa
         return first if len(taken) <= 2 else later  # float32 twice, then bfloat16
 
     taken = []
-    monkeypatch.setattr(_fastest, "_seconds", seconds)
-    for name, precision in (("chose", "auto"), ("told", "bfloat16")):
+    monkeypatch.setattr(execution, "_step_seconds", seconds)
+    for name, precision in (("chose", "auto"), ("given", "bfloat16")):
         assert run_two(tmp_path / name, changes={"steps": 10, "precision": precision}, **PLAIN) == [0, 0]
-    assert weights_of(tmp_path / "chose") == weights_of(tmp_path / "told")
+    assert weights_of(tmp_path / "chose") == weights_of(tmp_path / "given")
 
 
-def test_no_process_needs_what_the_first_has_yet_to_write(tmp_path, monkeypatch):
+def test_no_process_reads_files_before_the_first_one_writes_them(tmp_path, monkeypatch):
     written = loop.write_row
     monkeypatch.setattr(loop, "write_row", lambda *row: (time.sleep(1), written(*row)))
     assert run_two(tmp_path / "run", changes={"steps": 2}, **PLAIN) == [0, 0]
     assert [row["step"] for row in rows(tmp_path / "run")] == [2]
 
 
-def test_a_batch_in_parts_has_the_same_gradient(alone, tmp_path):
+def test_accumulated_gradients_equal_those_of_the_batch(alone, tmp_path):
     run_toy(tmp_path / "run", {"accumulate": 4}, **PLAIN)
     assert_equal_runs(tmp_path / "run", alone)
     with pytest.raises(ConfigError, match="batch 8 is not a multiple of processes times accumulate, 3"):
@@ -118,11 +118,11 @@ def test_a_signal_to_either_process_stops_both_after_one_step(alone, tmp_path):
     assert step_of(run) in (5, 6)
     term = {("loss", 17): signal.SIGTERM}
     assert run_two(run, events=(term, term), resume=True, **PLAIN) == [143, 143]
-    run_toy(run, resume=True, **PLAIN)  # goes on alone
+    run_toy(run, resume=True, **PLAIN)  # continues in a single process
     assert_equal_runs(run, alone)
 
 
-def test_processes_that_are_stopped_while_they_validate(alone, tmp_path):
+def test_a_signal_during_validation_stops_both_processes(alone, tmp_path):
     run = tmp_path / "run"
     term = {("validate", 1): signal.SIGTERM}
     assert run_two(run, events=(term, term), **PLAIN) == [143, 143]
@@ -132,12 +132,12 @@ def test_processes_that_are_stopped_while_they_validate(alone, tmp_path):
     assert_equal_runs(run, alone)
 
 
-def test_batch_norm_of_several_processes_is_told(tmp_path):
+def test_batch_norm_of_several_processes_is_logged(tmp_path):
     assert run_two(tmp_path / "run", changes={"steps": 2}) == [0, 0]
-    assert "batch norm sees the patches of its own process" in (tmp_path / "run" / "log.jsonl").read_text()
+    assert "batch norm uses the patches of its own process" in (tmp_path / "run" / "log.jsonl").read_text()
 
 
-def test_parts_of_a_batch_are_the_batch_and_mix_what_it_mixes(tiny_store):
+def test_shares_of_a_batch_form_the_batch_and_are_mixed(tiny_store):
     def draw(part, step):
         data = TrainingBatches(tiny_store.split("train"), batch=32, steps=9, size=32, part=part)
         return list(zip(*data.draw(step), strict=True))
@@ -153,7 +153,7 @@ def test_parts_of_a_batch_are_the_batch_and_mix_what_it_mixes(tiny_store):
         draw((0, 3), 0)
 
 
-def test_what_is_shared_comes_back_in_order(monkeypatch):
+def test_gathered_results_are_in_order(monkeypatch):
     assert distributed.share("abcde") == "abcde"
     assert distributed.gather(["a", "b"]) == ["a", "b"]
     monkeypatch.setattr(distributed.dist, "is_initialized", lambda: True)
@@ -163,7 +163,7 @@ def test_what_is_shared_comes_back_in_order(monkeypatch):
         monkeypatch.setattr(distributed.dist, "get_rank", lambda rank=rank: rank)
         shares.append(list(distributed.share("abcdefgh")))
 
-    def all_gather(parts, own):
+    def all_gather(parts, results):
         parts[:] = shares
 
     monkeypatch.setattr(distributed.dist, "all_gather_object", all_gather)
@@ -172,7 +172,7 @@ def test_what_is_shared_comes_back_in_order(monkeypatch):
 
 @pytest.mark.slow
 def test_torchrun_trains_and_stops(tiny_store, tmp_path):
-    """The command line as it is meant, on a filter: losses of two processes against one, then SIGTERM to torchrun."""
+    """Train a filter with torchrun, compare with a single process, then send SIGTERM to torchrun."""
     settings = {"steps": 6, "batch": 4, "patch": 32, "validate_every": 3, "threads": 1, "device": "cpu"}
     config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "codecnn"]

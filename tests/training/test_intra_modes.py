@@ -1,4 +1,4 @@
-"""The mode classifier's training: labels and samples that belong together, exact resume, scores, splits, learning."""
+"""Training of the mode classifier: labels match their samples, exact resuming, scores, splits, learning."""
 
 import dataclasses
 import json
@@ -19,10 +19,19 @@ from codecnn.labels import LabelSettings, file_inputs, read_inputs, store_inputs
 from codecnn.models import create_mode_network, load_mode_network
 from codecnn.models.families.mode_network import mode_image, mode_side
 from codecnn.training import LoopSettings, train_task
-from codecnn.training.intra_modes import costs_of, intra_modes_task, soft_targets
-from codecnn.training.intra_modes._cache import ALL, open_labels
-from codecnn.training.intra_modes._data import LabelledBlocks, ModeBatches, network_input, transpose
-from codecnn.training.intra_modes._score import prepare_validation, score_modes
+from codecnn.training.intra_modes import (
+    LabelledBlocks,
+    ModeBatches,
+    costs_of,
+    intra_modes_task,
+    network_input,
+    open_labels,
+    prepare_validation,
+    score_modes,
+    soft_targets,
+    transpose,
+)
+from codecnn.training.intra_modes.labels import ALL
 from tests.helpers.commands import result_of
 from tests.models.test_mode_network import SMALL, awaken
 
@@ -35,7 +44,7 @@ NETWORK = {"features": 6, "blocks": 1, "layers": 2, "growth": 4, "hidden": 12}
 
 
 def _texture(height, width, seed, bit_depth=10):
-    """Stripes in a direction that changes from one 32x32 to the next, and noise."""
+    """Return stripes whose direction changes from one 32x32 block to the next, with noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width].astype(float)
     angles = rng.uniform(0, np.pi, (-(-height // 32), -(-width // 32)))
@@ -56,7 +65,7 @@ def _table(path, inputs, settings=LABELS):
 
 
 def _coded_table(folder, name="a", width=72, height=64, frames=2, qp=30, seed=0, depth=10):
-    """A table of a clip and a noisy version of it that stands for the decoded one."""
+    """Write a table of a clip and a noisy version of it in place of the decoded one."""
     folder.mkdir(exist_ok=True)
     planes = [_texture(height, width, seed + frame, depth) for frame in range(frames)]
     noise = np.random.default_rng(seed)
@@ -87,7 +96,7 @@ def _split_line(cut, height):
 
 
 def _dct_costs(cut, depth=10, standard="vvc"):
-    """Costs of all modes by the predictor that labels are not made with, and SciPy's transform."""
+    """Compute the costs of all modes independently of the labels: reference predictor and transform of SciPy."""
     height, width = cut["block"].shape[1:]
     pred = predict_modes(*_split_line(cut, height), width, height, depth, standard)
     residual = cut["block"][:, None].astype(float) - pred
@@ -95,7 +104,7 @@ def _dct_costs(cut, depth=10, standard="vvc"):
 
 
 def assert_best(modes, costs):
-    """The modes (n,) have the least of their costs (n, modes)."""
+    """Assert that the modes (n,) have the smallest of their costs (n, modes)."""
     np.testing.assert_allclose(costs[np.arange(len(costs)), modes], costs.min(1), rtol=1e-4)
 
 
@@ -110,9 +119,9 @@ def other_table(tmp_path):
     return _coded_table(tmp_path, "v", seed=9)[0]
 
 
-def test_targets_are_the_best_modes_of_the_samples_beside_them(tmp_path):
+def test_targets_are_the_best_modes_of_their_samples(tmp_path):
     ten, planes, noisy = _coded_table(tmp_path)
-    eight, others, _ = _coded_table(tmp_path, "b", 48, 80, frames=1, qp=22, seed=5, depth=8)
+    eight, other_planes, _ = _coded_table(tmp_path, "b", 48, 80, frames=1, qp=22, seed=5, depth=8)
     blocks = _blocks(ten, eight)
     assert blocks.sizes == tuple(sorted(SIZES))
     for size in SIZES:
@@ -124,7 +133,7 @@ def test_targets_are_the_best_modes_of_the_samples_beside_them(tmp_path):
         assert set(cut["qp"][first:]) == {22}
         corner, top, _ = _split_line(cut, height)
         number = 0
-        for originals, references in ((planes, noisy), (others, None)):
+        for originals, references in ((planes, noisy), (other_planes, None)):
             for frame, plane in enumerate(originals):
                 for y in range(0, plane.shape[0] - height + 1, height):
                     for x in range(0, plane.shape[1] - width + 1, width):
@@ -142,18 +151,18 @@ def test_targets_are_the_best_modes_of_the_samples_beside_them(tmp_path):
         assert len(set(cut["mode"].tolist())) > 5
 
 
-def test_the_network_gets_the_planes_of_the_samples(tmp_path):
+def test_the_network_receives_the_planes_of_the_samples(tmp_path):
     blocks = _blocks(*(_coded_table(tmp_path, depth=depth)[0] for depth in (8, 10)))
     for size in ((8, 8), (16, 8)):
         cut = {name: torch.from_numpy(values) for name, values in _all(blocks, size).items()}
         image, side = network_input(create_mode_network(**NETWORK), cut)
         for depth in (8, 10):
-            mine = cut["bit_depth"] == depth
+            selected = cut["bit_depth"] == depth
             parts = [
                 torch.as_tensor(np.ascontiguousarray(part))
-                for part in _split_line({"line": cut["line"][mine].numpy()}, size[1])
+                for part in _split_line({"line": cut["line"][selected].numpy()}, size[1])
             ]
-            assert torch.equal(image[mine], mode_image(*parts, cut["block"][mine], depth))
+            assert torch.equal(image[selected], mode_image(*parts, cut["block"][selected], depth))
         assert torch.equal(side, mode_side(cut["qp"], *size))
 
 
@@ -232,7 +241,7 @@ def _task(labels, validation, network=NETWORK, **facts):
     return lambda: intra_modes_task([labels], [validation], network, SETTINGS, validation_blocks=64, **facts)
 
 
-def test_a_run_that_is_stopped_ends_with_the_same_weights(table, other_table, tmp_path, monkeypatch):
+def test_a_resumed_run_ends_with_the_same_weights(table, other_table, tmp_path, monkeypatch):
     make = _task(table, other_table)
     settings = SETTINGS.model_copy(update={"checkpoint_every": 4})
     whole = train_task(make, settings, tmp_path / "whole")
@@ -254,8 +263,8 @@ def test_a_run_that_is_stopped_ends_with_the_same_weights(table, other_table, tm
     again = train_task(make, settings, tmp_path / "parts", resume=True)
     assert again.last["score"] == whole.last["score"]
     for name in ("last", "best"):
-        one, other = (load_file(tmp_path / run / f"{name}.safetensors") for run in ("whole", "parts"))
-        assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
+        first_run, other = (load_file(tmp_path / run / f"{name}.safetensors") for run in ("whole", "parts"))
+        assert all(torch.equal(tensor, other[key]) for key, tensor in first_run.items())
     model, card = load_mode_network(tmp_path / "whole" / "best.safetensors")
     assert (card["task"], card["cost"], card["standard"], card["ctu_size"]) == ("modes", "dct", "vvc", 32)
     assert model.options == NETWORK | {"modes": 67}
@@ -265,7 +274,7 @@ def test_a_run_that_is_stopped_ends_with_the_same_weights(table, other_table, tm
         train_task(_task(table, other_table, cost="hadamard"), settings, tmp_path / "parts", resume=True)
 
 
-def test_scores_and_baselines_are_those_of_numpy(table, tmp_path):
+def test_scores_and_baselines_match_numpy(table, tmp_path):
     other, _, _ = _coded_table(tmp_path, "b", seed=20)
     blocks, training = _blocks(table), _blocks(other)
     validation = prepare_validation(blocks, training, "dct", 100)
@@ -273,7 +282,7 @@ def test_scores_and_baselines_are_those_of_numpy(table, tmp_path):
     assert counts == {(4, 4): 100, (8, 8): 50, (16, 8): 35, (16, 16): 25}
     model = awaken(create_mode_network(**SMALL | {"modes": 67})).eval()
     result = score_modes(model, validation, torch.device("cpu"))
-    found = result.figures
+    figures = result.figures
     excess = []
     for (width, height), part in validation.items():
         cut = {name: tensor.numpy() for name, tensor in part.batch.items()}
@@ -287,10 +296,10 @@ def test_scores_and_baselines_are_those_of_numpy(table, tmp_path):
             return 100 * (costs[rows[:, None], modes].min(1).sum() / costs.min(1).sum() - 1)
 
         name = f"{width}x{height}"
-        assert found["top1"][name] == pytest.approx((order[:, 0] == label).mean())
-        assert found["top3"][name] == pytest.approx((order[:, :3] == label[:, None]).any(1).mean())
-        assert found["excess_percent"][name] == pytest.approx(lost(order[:, :1]), rel=1e-4)
-        assert found["excess_of_3_percent"][name] == pytest.approx(lost(order[:, :3]), rel=1e-4)
+        assert figures["top1"][name] == pytest.approx((order[:, 0] == label).mean())
+        assert figures["top3"][name] == pytest.approx((order[:, :3] == label[:, None]).any(1).mean())
+        assert figures["excess_percent"][name] == pytest.approx(lost(order[:, :1]), rel=1e-4)
+        assert figures["excess_of_3_percent"][name] == pytest.approx(lost(order[:, :3]), rel=1e-4)
         excess.append(lost(order[:, :1]))
         pred = predict_modes(*_split_line(cut, height), width, height, 10)
         residual = (cut["block"][:, None] - pred.astype(np.int64)).reshape(-1, height, width)
@@ -302,7 +311,7 @@ def test_scores_and_baselines_are_those_of_numpy(table, tmp_path):
     assert result.score == pytest.approx(-np.mean(excess), rel=1e-4)
 
 
-def test_it_learns_directions(tmp_path):
+def test_the_network_learns_directions(tmp_path):
     settings = LabelSettings(((8, 8),), ("dct",), ctu_size=32)
     tables = []
     for name, frames, seed in (("train", 6, 0), ("val", 2, 50)):
@@ -314,14 +323,14 @@ def test_it_learns_directions(tmp_path):
     )
     network = {"features": 8, "blocks": 1, "layers": 2, "growth": 8, "hidden": 64}
     done = train_task(lambda: intra_modes_task(tables[:1], tables[1:], network, training), training, tmp_path / "run")
-    found = done.last
+    figures = done.last
     baselines = json.loads((tmp_path / "run" / "baselines.json").read_text())["8x8"]
-    assert found["top1"]["8x8"] > 3 * baselines["most_frequent"]["top1"]
-    assert found["excess_percent"]["8x8"] < baselines["planar"]["excess_percent"] / 3
+    assert figures["top1"]["8x8"] > 3 * baselines["most_frequent"]["top1"]
+    assert figures["excess_percent"]["8x8"] < baselines["planar"]["excess_percent"] / 3
 
 
-def test_a_sketch_learns_from_its_own_size_alone(table, other_table):
-    """By a cost that depends on the QP, which no table of labels by DCT has: the batch's costs are computed."""
+def test_a_sketch_learns_from_blocks_of_its_size_only(table, other_table):
+    """Costs of a batch are computed, also by a cost that depends on the QP."""
     sketch = {"network": "mode_sketch", "side": 8, "coefficients": 4, "hidden": 8}
     task = _task(table, other_table, sketch, softness=0.1)()
     assert task.training.sizes == tuple(task.validation) == ((8, 8),)
@@ -336,13 +345,13 @@ def test_a_sketch_learns_from_its_own_size_alone(table, other_table):
             again = costs_of(cut, "rate", "vvc")
             np.testing.assert_array_equal(again[:4], rates[:4])
             np.testing.assert_array_equal(again[4:], block_costs(cut["line"][4:], cut["block"][4:], 10, "rate", qp=qp))
-    found = task.validate(task.model, torch.device("cpu")).figures["excess_percent"]["8x8"]
-    assert found < task.validation[8, 8].baselines["planar"]["excess_percent"] / 2, "it starts as a search"
+    excess = task.validate(task.model, torch.device("cpu")).figures["excess_percent"]["8x8"]
+    assert excess < task.validation[8, 8].baselines["planar"]["excess_percent"] / 2, "it starts as a search"
     with pytest.raises(TableError, match="no blocks of 32x32"):
         _task(table, other_table, sketch | {"side": 32})()
 
 
-def test_a_store_is_split_as_its_recipe_says(tiny_store, tmp_path):
+def test_a_store_is_split_by_its_recipe(tiny_store, tmp_path):
     settings = LabelSettings(((16, 16),), ("dct",))
     inputs = store_inputs(tiny_store)
     units = [unit for split in ("train", "val") for unit in tiny_store.split(split)]
@@ -360,10 +369,11 @@ def test_a_store_is_split_as_its_recipe_says(tiny_store, tmp_path):
         forms = [unit.format for unit in tiny_store.split(split)]
         assert len(cut["mode"]) == sum((form.width // 16) * (form.height // 16) for form in forms)
         assert set(cut["qp"].tolist()) == {unit.qp for unit in tiny_store.split(split)}
-    mine = task.validation[16, 16].batch["block"].flatten(1).numpy()
-    theirs = _all(task.training, (16, 16))["block"].reshape(-1, 256)
-    both, *each = (len(np.unique(blocks, axis=0)) for blocks in (np.concatenate((mine, theirs)), mine, theirs))
-    assert both == sum(each)
+    validated = task.validation[16, 16].batch["block"].flatten(1).numpy()
+    training_blocks = _all(task.training, (16, 16))["block"].reshape(-1, 256)
+    both = np.concatenate((validated, training_blocks))
+    distinct, *each = (len(np.unique(blocks, axis=0)) for blocks in (both, validated, training_blocks))
+    assert distinct == sum(each)
     only = _table(tmp_path / "train.parquet", store_inputs(tiny_store, ["train"]), settings)
     with pytest.raises(ConfigError, match="no pictures to validate on"):
         intra_modes_task([only], [], NETWORK, SETTINGS)
@@ -372,7 +382,7 @@ def test_a_store_is_split_as_its_recipe_says(tiny_store, tmp_path):
         intra_modes_task([other], [], {}, SETTINGS)
 
 
-def test_a_picture_is_on_one_side_only(table, tmp_path):
+def test_a_picture_in_both_splits_is_refused(table, tmp_path):
     with pytest.raises(ConfigError, match=r"a_72x64_400_10bit.yuv is both trained and validated on"):
         intra_modes_task([table], [table], NETWORK, SETTINGS)
     inputs = file_inputs(tmp_path / "a_72x64_400_10bit.yuv")
@@ -381,7 +391,7 @@ def test_a_picture_is_on_one_side_only(table, tmp_path):
         intra_modes_task([_table(tmp_path / "both.parquet", parted)], [], NETWORK, SETTINGS)
 
 
-def test_pictures_that_have_changed_are_refused(table, tmp_path):
+def test_changed_pictures_are_refused(table, tmp_path):
     open_labels(table, "dct")
     path = tmp_path / "dec_a_72x64_400_10bit.yuv"
     content = path.read_bytes()
@@ -392,21 +402,21 @@ def test_pictures_that_have_changed_are_refused(table, tmp_path):
 
 
 def _with_facts(table, change):
-    found = pq.read_table(table)
-    facts = json.loads(found.schema.metadata[b"codecnn"])
+    content = pq.read_table(table)
+    facts = json.loads(content.schema.metadata[b"codecnn"])
     change(facts)
-    pq.write_table(found.replace_schema_metadata({"codecnn": json.dumps(facts)}), table)
+    pq.write_table(content.replace_schema_metadata({"codecnn": json.dumps(facts)}), table)
 
 
 def _with_column(table, name, change):
-    found = pq.read_table(table)
-    number = found.schema.get_field_index(name)
-    field = found.schema.field(number)
-    values = pa.array(change(found[name].to_numpy()), field.type)
-    pq.write_table(found.set_column(number, field, values), table)
+    content = pq.read_table(table)
+    number = content.schema.get_field_index(name)
+    field = content.schema.field(number)
+    values = pa.array(change(content[name].to_numpy()), field.type)
+    pq.write_table(content.set_column(number, field, values), table)
 
 
-def test_tables_that_cannot_be_trained_on(table, tmp_path):
+def test_unusable_tables_are_refused(table, tmp_path):
     refused(TableError, "labels by dct, hadamard, not by 'sad'", table, "sad")
     refused(MissingFileError, r"no\.parquet does not exist", tmp_path / "no.parquet")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
@@ -428,23 +438,23 @@ def test_rows_outside_of_their_pictures_are_refused(table, tmp_path, column, val
     assert not (tmp_path / "a.parquet.dct.cache").exists()
 
 
-def test_labels_of_other_samples_are_noticed(table):
+def test_labels_of_other_samples_are_refused(table):
     _with_column(table, "mode_dct", lambda modes: (modes + 20) % 67)
     blocks = _blocks(table)
     with pytest.raises(TableError, match=r"labels of 16x16 .*a.parquet are not the best modes|labels of 4x4"):
         prepare_validation(blocks, blocks, "dct", 64)
 
 
-def test_a_cache_is_used_again_but_not_for_another_table(table, tmp_path, monkeypatch):
+def test_a_cache_is_reused_but_not_for_another_table(table, tmp_path, monkeypatch):
     cache = open_labels(table, "dct")
     rows = {size: np.array(cache.rows(ALL, size)) for size in SIZES}
-    made = (cache.folder / "facts.json").stat().st_mtime_ns
+    built_at = (cache.folder / "facts.json").stat().st_mtime_ns
     assert open_labels(table, "dct").folder == cache.folder
-    assert (cache.folder / "facts.json").stat().st_mtime_ns == made
-    monkeypatch.setattr("codecnn.training.intra_modes._cache._BATCH", 7)
+    assert (cache.folder / "facts.json").stat().st_mtime_ns == built_at
+    monkeypatch.setattr("codecnn.training.intra_modes.labels._BATCH", 7)
     _with_facts(table, lambda facts: facts.update(argv=["other"]))
     again = open_labels(table, "dct")
-    assert (again.folder / "facts.json").stat().st_mtime_ns > made
+    assert (again.folder / "facts.json").stat().st_mtime_ns > built_at
     assert all((again.rows(ALL, size) == rows[size]).all() for size in SIZES)
     assert again.planes().size == 4 * 72 * 64, "two originals, two decoded"
     files = (tmp_path / "a_72x64_400_10bit.yuv", tmp_path / "dec_a_72x64_400_10bit.yuv")
@@ -454,9 +464,9 @@ def test_a_cache_is_used_again_but_not_for_another_table(table, tmp_path, monkey
     assert sorted(path.name for path in tmp_path.glob("*.part*")) == []
 
 
-def test_the_commands_lead_from_pictures_to_a_network(run, tmp_path, monkeypatch):
+def test_commands_from_pictures_to_a_network(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("codecnn.training.checks.speed.WAITING_SECONDS", 0.5)
+    monkeypatch.setattr("codecnn.training.checks.data.WAITING_SECONDS", 0.5)
     for name, seed in (("t", 0), ("v", 7)):
         _coded_table(tmp_path, name, seed=seed)
         file = f"{name}_72x64_400_10bit.yuv"
@@ -496,7 +506,7 @@ def test_a_configuration_of_another_task_is_refused(override, sentence):
         load_config(bundled("configs/modes.yaml"), [override])
 
 
-def test_a_labelled_store_by_the_command(run, tiny_store, tmp_path, monkeypatch):
+def test_the_labels_command_on_a_store(run, tiny_store, tmp_path, monkeypatch):
     argv = ["labels", "-i", tiny_store.folder, "-o", tmp_path / "l.parquet", "--block-sizes", "32"]
     assert result_of(run, *argv)["pictures"] == len(tiny_store.split("train")) + len(tiny_store.split("val"))
     assert set(pq.read_table(tmp_path / "l.parquet")["qp"].to_pylist()) == {unit.qp for unit in tiny_store.units}

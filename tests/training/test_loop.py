@@ -1,4 +1,4 @@
-"""The loop: starts at 0 dB, learns, resumes exactly, keeps what it should."""
+"""The training loop: starts at 0 dB, learns, resumes exactly, stops at values that are not finite."""
 
 import json
 
@@ -11,10 +11,11 @@ from codecnn.dataset import TrainingBatches
 from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model
-from codecnn.training import FilterSettings, filter_loss, psnr_gain, warmup_cosine
-from codecnn.training.filter._mix import trained_on
-from codecnn.training.filter._validate import psnr_gains
+from codecnn.training import FilterSettings, filter_loss, psnr_gain, train_task, warmup_cosine
+from codecnn.training.filter import psnr_gains, trained_on
 from tests.helpers.networks import SMALL, awaken
+from tests.helpers.toy_task import SETTINGS as TOY_SETTINGS
+from tests.helpers.toy_task import ToyTask
 from tests.helpers.training import rows, train_filter, weights_of
 
 SETTINGS = FilterSettings(
@@ -57,14 +58,14 @@ def test_one_batch_can_be_fitted(tiny_store):
     assert gain > 0.3
 
 
-def test_gain_is_that_of_the_filtered_picture(tiny_store):
+def test_gain_of_identity_is_zero_and_of_noise_negative(tiny_store):
     units = tiny_store.split("val")
     assert psnr_gain(create_model("rdn", **SMALL), units, "cpu") == {32: 0.0, 42: 0.0}
     worse = psnr_gain(awaken(create_model("rdn", **SMALL)), units, "cpu")
     assert all(gain < -0.1 for gain in worse.values())
 
 
-def test_gains_of_chroma_are_told_and_count_in_the_score(tiny_store, tmp_path):
+def test_gains_of_chroma_are_reported_and_count_in_the_score(tiny_store, tmp_path):
     options = {"features": 8, "blocks": 1}
     train_filter(tiny_store, "low_cost_yuv_17", options, SETTINGS, tmp_path / "run")
     units = tiny_store.split("val")
@@ -73,7 +74,7 @@ def test_gains_of_chroma_are_told_and_count_in_the_score(tiny_store, tmp_path):
         assert row["score"] == pytest.approx((6 * means[0] + means[1] + means[2]) / 8)
         assert row["gain_mean_db"] == pytest.approx(np.mean(list(row["gain_db"].values())))
     model = awaken(create_model("low_cost_yuv_17", **options), std=0.05)
-    model.gain.log_gain.data.sub_(50)  # luma stays as it is
+    model.gain.log_gain.data.sub_(50)  # luma is not changed
     gains = psnr_gains(model, units, "cpu")
     assert gains["y"] == {32: 0.0, 42: 0.0}
     for name in ("u", "v"):
@@ -85,7 +86,7 @@ def test_gains_of_chroma_are_told_and_count_in_the_score(tiny_store, tmp_path):
 
 
 def _chroma_gain(model, unit, index):
-    """PSNR gain of the first picture of a unit by the filter of pictures."""
+    """Compute the PSNR gain of the first picture of a unit with the picture filter."""
     (original, *_), (decoded, *_) = (unit.pictures_of(kind) for kind in ("original", "decoded"))
     filtered = FloatFilter(model)(decoded, unit.pictures[0].qp)
     target, before, after = (picture.planes[index].astype(float) for picture in (original, decoded, filtered))
@@ -111,30 +112,35 @@ def _train(store, run, resume=False, **changes):
     return train_filter(store, "rdn", SMALL, SETTINGS.model_copy(update=changes), run, resume=resume)
 
 
-def test_a_run_leaves_what_it_says(tiny_store, tmp_path):
+def test_files_of_a_run(tiny_store, tmp_path):
     run = tmp_path / "run"
     last = _train(tiny_store, run)
-    made = rows(run)
-    assert [row["step"] for row in made] == [3, 6]
-    assert set(made[0]["gain_db"]) == {"32", "42"}
-    assert last.best_score == max(row["gain_mean_db"] for row in made)
-    assert (last.last, last.weights) == (made[-1], run / "best.safetensors")
+    metrics = rows(run)
+    assert [row["step"] for row in metrics] == [3, 6]
+    assert set(metrics[0]["gain_db"]) == {"32", "42"}
+    assert last.best_score == max(row["gain_mean_db"] for row in metrics)
+    assert (last.last, last.weights) == (metrics[-1], run / "best.safetensors")
     model, card = load_model(run / "best.safetensors")
     gain = psnr_gain(model, tiny_store.split("val"), "cpu")
-    best = max(made, key=lambda row: row["gain_mean_db"])
+    best = max(metrics, key=lambda row: row["gain_mean_db"])
     assert {str(qp): value for qp, value in gain.items()} == pytest.approx(best["gain_db"])
     assert card["data_key"] == tiny_store.data_key
-    (seen,) = card.trained_on
-    assert (seen.name, seen.codec, seen.preset, seen.configuration) == ("tiny", "vvc", "faster", "ai")
-    assert (seen.sequences, seen.varied, seen.loop_filters) == ({"": 1}, 0, True)
+    (description,) = card.trained_on
+    assert (description.name, description.codec, description.preset, description.configuration) == (
+        "tiny",
+        "vvc",
+        "faster",
+        "ai",
+    )
+    assert (description.sequences, description.varied, description.loop_filters) == ({"": 1}, 0, True)
     assert list(run.glob("events.out.tfevents*"))
     assert not list(run.glob("*.part*"))
     with pytest.raises(ConfigError, match="already holds a run"):
         _train(tiny_store, run)
 
 
-def test_a_card_has_the_shares_of_all_patches(tiny_store):
-    assert [seen.share for seen in trained_on([(tiny_store, 1700), (tiny_store, 300)])] == [0.85, 0.15]
+def test_shares_in_a_card_add_up_to_1(tiny_store):
+    assert [description.share for description in trained_on([(tiny_store, 1700), (tiny_store, 300)])] == [0.85, 0.15]
 
 
 def test_a_resumed_run_ends_at_the_same_weights(tiny_store, tmp_path, monkeypatch):
@@ -166,14 +172,67 @@ def test_a_resumed_run_ends_at_the_same_weights(tiny_store, tmp_path, monkeypatc
         _train(tiny_store, parted, resume=True, batch=5)
 
 
-def test_a_loss_that_explodes_is_said(tiny_store, tmp_path):
-    with pytest.raises(CodecnnError, match="no longer finite at step 3"):
+def test_a_diverging_run_ends_with_an_error(tiny_store, tmp_path):
+    message = r"loss is no longer finite at step 2, while its input is: lower training\.learning_rate"
+    with pytest.raises(CodecnnError, match=message):
         _train(tiny_store, tmp_path / "run", learning_rate=1e30, warmup=0)
     # Without a checkpoint the folder is free for another run.
     _train(tiny_store, tmp_path / "run")
 
 
-def test_what_cannot_be_trained(tiny_store, tmp_path):
+class BrokenTask(ToyTask):
+    """A toy in which input, loss or gradient is not finite at the fourth step."""
+
+    def __init__(self, broken):
+        super().__init__(norm=False, dropout=False)
+        self.broken = broken
+
+    def batches(self, steps, rank, world, device):
+        for step, batch in zip(steps, super().batches(steps, rank, world, device), strict=True):
+            if self.broken == "input" and step == 3:
+                batch["x"][2, 0, 1, 1] = float("nan")
+            yield batch
+
+    def loss(self, model, batch):
+        loss = super().loss(model, batch)
+        if self.counts["loss"] == 4 and self.broken == "loss":
+            return loss * float("inf")
+        if self.counts["loss"] == 4 and self.broken == "gradient":
+            return loss + (loss - loss).sqrt()  # the derivative of a root at zero
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("input", r"the input of step 4 is not finite \(x\): run `codecnn dataset verify` on the store"),
+        ("loss", r"the loss is no longer finite at step 4, while its input is: lower training\.learning_rate"),
+        ("gradient", r"the gradient is no longer finite at step 4, while loss and input are: run `codecnn check`"),
+    ],
+)
+@pytest.mark.parametrize("checkpoint_every", [4, 7])
+def test_the_error_names_what_is_not_finite_and_the_step(tmp_path, broken, message, checkpoint_every):
+    settings = TOY_SETTINGS.model_copy(update={"checkpoint_every": checkpoint_every})
+    with pytest.raises(CodecnnError, match=message):
+        train_task(lambda: BrokenTask(broken), settings, tmp_path)
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize("kind", ["mse", "l1", "charbonnier", "satd", "dct"])
+def test_a_patch_without_valid_samples_contributes_nothing(tiny_store, kind):
+    model = awaken(create_model("low_cost_yuv_17", features=8, blocks=1), std=0.05)
+    planes = (*model.planes, "orig_y", "orig_u", "orig_v")
+    data = TrainingBatches(tiny_store.split("train"), batch=3, steps=1, size=32, halo=model.halo, planes=planes)
+    batch = data[0]
+    without_first = filter_loss(model, {name: tensor[1:] for name, tensor in batch.items()}, "picture", kind)
+    batch["valid"][0] = 0
+    loss = filter_loss(model, batch, "picture", kind)
+    assert loss.item() == pytest.approx(without_first.item() * 2 / 3, rel=1e-5)
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_runs_that_cannot_start_are_refused(tiny_store, tmp_path):
     with pytest.raises(StoreError, match="checkpoint"):
         _train(tiny_store, tmp_path / "none", resume=True)
     with pytest.raises(ConfigError, match="'tpu'"):
@@ -181,7 +240,7 @@ def test_what_cannot_be_trained(tiny_store, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_training_starts_from_weights_with_parts_of_them_frozen(tiny_store, tmp_path):
+def test_training_starts_from_weights_with_frozen_parts(tiny_store, tmp_path):
     _train(tiny_store, tmp_path / "first")
     weights = tmp_path / "first" / "last.safetensors"
     start = {"weights": str(weights), "freeze": ["blocks.*"]}

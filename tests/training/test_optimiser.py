@@ -1,4 +1,4 @@
-"""The optimisers: who gets which parameter, Muon on convolutions against torch's on matrices, states that resume."""
+"""Optimisers: parameter groups, Muon on convolutions against Muon of torch on matrices, and resuming."""
 
 import copy
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from codecnn.models import create_model, hidden_weights, modulation_parameters
 from codecnn.training import FilterSettings
-from codecnn.training._optimiser import ConvolutionMuon, make_optimiser
+from codecnn.training.optimiser import ConvolutionMuon, make_optimiser
 
 LOW_COST = {"features": 8, "blocks": 2, "expansion": 2}
 
@@ -57,16 +57,16 @@ def test_hidden_weights_lie_between_the_first_and_the_last_convolution():
 
 @pytest.mark.parametrize("optimiser", ["adamw", "muon", "sgd", "rmsprop"])
 @pytest.mark.parametrize("kind", ["separable", "depthwise"])
-def test_every_parameter_is_moved_by_one_group_at_its_own_rate(optimiser, kind):
+def test_every_parameter_is_in_one_group_with_its_rate(optimiser, kind):
     model = _network(kind=kind)
     groups = {"head.*": {"lr": 0.5}}
     settings = FilterSettings(
         optimiser=optimiser, learning_rate=0.01, muon_rate=0.03, modulation_rate=0.1, groups=groups
     )
-    made = make_optimiser(model, settings)
+    created = make_optimiser(model, settings)
     # Muon's matrices share the memory of their convolutions' weights.
-    rates = {parameter.data_ptr(): group["lr"] for group in made.param_groups for parameter in group["params"]}
-    assert len(rates) == sum(len(group["params"]) for group in made.param_groups)
+    rates = {parameter.data_ptr(): group["lr"] for group in created.param_groups for parameter in group["params"]}
+    assert len(rates) == sum(len(group["params"]) for group in created.param_groups)
     hidden = _names(model, hidden_weights(model)) if optimiser == "muon" else set()
     for name, parameter in model.named_parameters():
         expected = 0.5 if name.startswith("head.") else 0.001 if name.startswith("modulations.") else 0.01
@@ -74,25 +74,25 @@ def test_every_parameter_is_moved_by_one_group_at_its_own_rate(optimiser, kind):
     assert not rates
 
 
-def test_muon_on_convolutions_is_torch_s_own_on_matrices():
+def test_muon_on_convolutions_equals_muon_of_torch_on_matrices():
     model = _network()
     weights = hidden_weights(model)
     matrices = [nn.Parameter(weight.detach().permute(0, 2, 3, 1).flatten(1).clone()) for weight in weights]
-    theirs = torch.optim.Muon(matrices, lr=0.02, weight_decay=0.1)
-    ours = ConvolutionMuon(weights, lr=0.02, weight_decay=0.1)
+    expected = torch.optim.Muon(matrices, lr=0.02, weight_decay=0.1)
+    muon = ConvolutionMuon(weights, lr=0.02, weight_decay=0.1)
     for step in range(3):
         _gradients(model, step)
         for matrix, weight in zip(matrices, weights, strict=True):
             matrix.grad = weight.grad.permute(0, 2, 3, 1).flatten(1).clone()
-        theirs.step()
-        ours.step()
-        ours.zero_grad()
+        expected.step()
+        muon.step()
+        muon.zero_grad()
         assert all(weight.grad is None for weight in weights)
     for matrix, weight in zip(matrices, weights, strict=True):
         assert torch.equal(weight.permute(0, 2, 3, 1).flatten(1), matrix)
 
 
-def test_a_weight_that_was_moved_is_an_error_and_not_a_network_that_stands_still():
+def test_a_moved_weight_is_an_error():
     model = _network()
     muon = ConvolutionMuon(hidden_weights(model), lr=0.02)
     model.double()
@@ -101,7 +101,7 @@ def test_a_weight_that_was_moved_is_an_error_and_not_a_network_that_stands_still
         muon.step()
 
 
-def test_both_optimisers_go_on_from_their_states():
+def test_both_optimisers_resume_from_their_states():
     settings = FilterSettings(optimiser="muon", modulation_rate=0.1)
     straight = _network()
     optimiser = make_optimiser(straight, settings)
@@ -112,8 +112,8 @@ def test_both_optimisers_go_on_from_their_states():
     other.load_state_dict(copy.deepcopy(optimiser.state_dict()))
     for group in (*optimiser.param_groups, *other.param_groups):
         group["lr"] *= 0.5  # as a schedule does
-    for model, own in ((straight, optimiser), (resumed, other)):
+    for model, its_optimiser in ((straight, optimiser), (resumed, other)):
         _gradients(model, 1)
-        own.step()
+        its_optimiser.step()
     for name, parameter in straight.state_dict().items():
         assert torch.equal(parameter, resumed.state_dict()[name]), name

@@ -1,4 +1,4 @@
-"""A run that is killed, at whatever moment, and resumed is the run that was never stopped."""
+"""A run that is killed at any moment and resumed equals the run that was never stopped."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ UNTIMED = ("step", "loss", "learning_rate", "score", "by_size")
 
 
 def toy_process(run, resume, events):
-    """Run the toy as a command would, with the exit status of a signal that was caught."""
+    """Run the toy with the exit status of a command that is stopped by a signal."""
     try:
         run_toy(run, resume=resume, events=events)
     except StoppedError as stopped:
@@ -33,7 +33,7 @@ def toy_process(run, resume, events):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The undisturbed run."""
+    """The uninterrupted run."""
     run = tmp_path_factory.mktemp("whole") / "run"
     run_toy(run)
     return run
@@ -42,8 +42,8 @@ def whole(tmp_path_factory):
 def assert_same(run, whole):
     for name in ("last", "best"):
         assert weights_of(run, name) == weights_of(whole, name)
-    ours, theirs = ([[row[key] for key in UNTIMED] for row in rows(one)] for one in (run, whole))
-    assert ours == theirs
+    actual, expected = ([[row[key] for key in UNTIMED] for row in rows(folder)] for folder in (run, whole))
+    assert actual == expected
     board = board_of(run)
     assert [event.step for event in board.Scalars("score")] == [10, 20, 30, 40]
     assert [event.step for event in board.Images("ramp")] == [10, 20, 30, 40]
@@ -53,7 +53,7 @@ def assert_same(run, whole):
 
 
 def board_of(run):
-    """TensorBoard's view. It goes by the second that a file was begun in, of which a run here needs a fraction."""
+    """Read the TensorBoard events in order; TensorBoard orders files by the second, and these runs take less."""
     ordered = run.with_name(f"{run.name}-board")
     ordered.mkdir(exist_ok=True)
     for number, path in enumerate(sorted(run.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)):
@@ -63,8 +63,8 @@ def board_of(run):
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
-    """In steps, in validations and between the files that these write, by a signal that leaves no time or some."""
+def test_a_killed_and_resumed_run_is_the_same_run(whole, tmp_path, seed):
+    """Kill in steps, in validations and between the files that these write, by SIGKILL and by SIGTERM."""
     rng = np.random.default_rng(seed)
     run = tmp_path / "run"
     for attempt in range(9):
@@ -73,7 +73,7 @@ def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
         number = signal.SIGTERM if attempt % 2 else signal.SIGKILL
         started = (run / "checkpoint.pt").exists()
         before = step_of(run) if started else 0
-        # A fork has torch already; starting it anew takes seconds.
+        # A forked process need not import torch again.
         arguments = (run, started, {(what, count): number})
         process = multiprocessing.get_context("fork").Process(target=toy_process, args=arguments)
         process.start()
@@ -85,7 +85,7 @@ def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
             assert step_of(run) >= before
         if number == signal.SIGTERM and what == "loss":
             assert step_of(run) == before + count + 1
-        if number == signal.SIGTERM and what == "validate":  # it is thrown away, and comes again
+        if number == signal.SIGTERM and what == "validate":  # the validation is discarded and repeated
             assert step_of(run) % 10 == 0
             assert len(rows(run)) < step_of(run) / 10
     run_toy(run, resume=(run / "checkpoint.pt").exists())
@@ -97,8 +97,8 @@ def test_killed_anywhere_and_resumed_it_is_the_same_run(whole, tmp_path, seed):
 
 @pytest.mark.parametrize("checkpoint_every", [7, 10])
 @pytest.mark.parametrize("kill", [5, 9, 10, 20, 33])
-def test_no_more_is_lost_than_the_interval(tmp_path, monkeypatch, kill, checkpoint_every):
-    """As a kill would, an exception ends the run within step `kill`."""
+def test_a_kill_loses_at_most_the_checkpoint_interval(tmp_path, monkeypatch, kill, checkpoint_every):
+    """An exception in place of a kill ends the run within step `kill`."""
 
     class KilledError(BaseException):
         pass
@@ -113,8 +113,8 @@ def test_no_more_is_lost_than_the_interval(tmp_path, monkeypatch, kill, checkpoi
     assert reached == max(kill // checkpoint_every * checkpoint_every, kill // 10 * 10)
 
 
-def test_stopped_in_every_step_it_is_the_same_run(whole, tmp_path):
-    """Once a step, so that a state that is lost anywhere shows."""
+def test_a_run_stopped_at_every_step_is_the_same_run(whole, tmp_path):
+    """Stop at every step, so that any state that is lost changes the result."""
     run = tmp_path / "run"
     for step in range(SETTINGS.steps):
         with pytest.raises(StoppedError, match=rf"SIGTERM after step {step + 1}: --resume") as stopped:
@@ -125,21 +125,21 @@ def test_stopped_in_every_step_it_is_the_same_run(whole, tmp_path):
     assert_same(run, whole)
 
 
-def test_a_second_interrupt_is_obeyed_at_once(tmp_path):
+def test_a_second_interrupt_ends_the_run_at_once(tmp_path):
     events = {("loss", 3): signal.SIGINT}
 
-    class Impatient(ToyTask):
+    class InterruptedTwice(ToyTask):
         def happens(self, what):
             super().happens(what)
             if what == "loss" and self.counts[what] == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train_task(lambda: Impatient(events=events), SETTINGS, tmp_path / "run")
+        train_task(lambda: InterruptedTwice(events=events), SETTINGS, tmp_path / "run")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_what_does_not_decide_the_run_may_change_on_resuming(whole, tmp_path):
+def test_free_settings_may_change_on_resuming(whole, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(StoppedError):
         run_toy(run, events={("loss", 15): signal.SIGTERM})
@@ -154,7 +154,7 @@ def test_what_does_not_decide_the_run_may_change_on_resuming(whole, tmp_path):
         run_toy(run, resume=True)
 
 
-def test_a_run_that_was_started_when_there_were_fewer_settings_goes_on(whole, tmp_path):
+def test_a_run_of_a_version_with_fewer_settings_resumes(whole, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(StoppedError):
         run_toy(run, events={("loss", 15): signal.SIGTERM})
@@ -167,8 +167,8 @@ def test_a_run_that_was_started_when_there_were_fewer_settings_goes_on(whole, tm
     assert_same(run, whole)
 
 
-def test_other_batches_or_draws_would_be_seen(whole, tmp_path):
-    """The comparison above is one: dropout and data depend on the step."""
+def test_other_batches_or_draws_change_the_weights(whole, tmp_path):
+    """Confirm that the comparison with the uninterrupted run can fail: dropout and data matter."""
     for number, change in enumerate(({"seed": 1}, {"dropout": False})):
         run_toy(tmp_path / str(number), **change)
         assert weights_of(tmp_path / str(number)) != weights_of(whole)
@@ -181,23 +181,23 @@ def config(tiny_store, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stopped_command_says_so(config, tmp_path, monkeypatch, capsys, number, status):
+def test_a_stopped_command_reports_it(config, tmp_path, monkeypatch, capsys, number, status):
     def loss(model, batch, *settings):
         if (tmp_path / "run" / "checkpoint.pt").exists():
             os.kill(os.getpid(), number)
         return filter_loss(model, batch, *settings)
 
-    monkeypatch.setattr("codecnn.training.filter._task.filter_loss", loss)
+    monkeypatch.setattr("codecnn.training.filter.task.filter_loss", loss)
     monkeypatch.setattr(sys, "argv", ["codecnn", "train", str(config), "-o", str(tmp_path / "run")])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == status
     err = capsys.readouterr().err
-    assert err.startswith(f"codecnn: stopped by {number.name} after step 3: --resume goes on from the checkpoint in ")
+    assert err.startswith(f"codecnn: stopped by {number.name} after step 3: --resume continues from the checkpoint in ")
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_signal_to_loading_processes_too_stops_cleanly(config, tmp_path):
+def test_a_signal_to_the_process_group_stops_cleanly(config, tmp_path):
     argv = [sys.executable, "-m", "codecnn", "train", str(config), "training.workers=2", "-o", "run"]
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_for_checkpoint(tmp_path / "run", process)

@@ -1,4 +1,4 @@
-"""A teacher: its pictures against plain filtering, made once, and targets that pass from it to the originals."""
+"""Distillation: teacher pictures against plain filtering, and targets that move from the teacher to the originals."""
 
 from itertools import pairwise
 
@@ -12,8 +12,7 @@ from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import FloatFilter, filter_luma, load_filter
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.training import FilterSettings, Trainer, filter_loss, warmup_cosine
-from codecnn.training.filter import filter_task
-from codecnn.training.filter._teacher import Teacher, original_share
+from codecnn.training.filter import Teacher, filter_task, original_share
 from codecnn.training.settings import ComponentSettings, TeacherSettings
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import rows, train_filter, weights_of
@@ -25,7 +24,7 @@ SETTINGS = FilterSettings(
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """The files of two networks of random weights."""
+    """Files of two networks with random weights."""
     folder = tmp_path_factory.mktemp("teachers")
     for seed in (0, 1):
         model = awaken(create_model("rdn", **SMALL), seed, std=0.1)
@@ -38,7 +37,7 @@ def _taught_luma(unit):
         return video[0].y.astype(int)
 
 
-def test_a_teacher_s_pictures_are_its_filtered_ones(tiny_store, weights):
+def test_teacher_pictures_are_filtered_pictures(tiny_store, weights):
     units = Teacher(TeacherSettings(weights=weights[:1]), "cpu").teach(tiny_store.units)
     model = load_model(weights[0])[0]
     for unit in units:
@@ -51,8 +50,8 @@ def test_a_teacher_s_pictures_are_its_filtered_ones(tiny_store, weights):
             np.testing.assert_array_equal(video[0].u, picture.u)
 
 
-def test_a_teacher_of_luma_and_one_of_all_planes_teach_together(tiny_store, weights, tmp_path):
-    """Luma is the mean of both, chroma what the one makes that filters it."""
+def test_a_luma_teacher_and_a_yuv_teacher_are_averaged(tiny_store, weights, tmp_path):
+    """Luma is the mean of both; chroma comes from the network that filters it."""
     coloured = awaken(create_model("low_cost_yuv_17"), std=0.1)
     save_weights(tmp_path / "yuv.safetensors", coloured, "low_cost_yuv_17", {"qps": [32, 42]})
     teacher = Teacher(TeacherSettings(weights=[weights[0], str(tmp_path / "yuv.safetensors")]), "cpu")
@@ -60,16 +59,16 @@ def test_a_teacher_of_luma_and_one_of_all_planes_teach_together(tiny_store, weig
     unit = tiny_store.split("train")[0]
     with unit.decoded() as decoded:
         picture = decoded[0]
-    made = teacher.picture(unit, 0, picture)
+    filtered = teacher.picture(unit, 0, picture)
     luma, alone = load_model(weights[0])[0], FloatFilter(coloured)(picture, unit.qp)
-    np.testing.assert_array_equal(made.u, alone.u)
-    np.testing.assert_array_equal(made.v, alone.v)
+    np.testing.assert_array_equal(filtered.u, alone.u)
+    np.testing.assert_array_equal(filtered.v, alone.v)
     mean = (filter_luma(luma, picture.y, unit.qp, picture.bit_depth).astype(float) + alone.y) / 2
-    assert np.abs(made.y - mean).max() <= 1
+    assert np.abs(filtered.y - mean).max() <= 1
 
 
-def test_chroma_has_teachers_of_its_own(tiny_store, weights, tmp_path):
-    """Networks of `chroma` say nothing about luma, however much they filter it; those of luma alone are none."""
+def test_separate_chroma_teachers(tiny_store, weights, tmp_path):
+    """Networks of `chroma` do not teach luma, even if they filter it; luma networks are refused there."""
     coloured = awaken(create_model("low_cost_yuv_17"), std=0.1)
     save_weights(tmp_path / "yuv.safetensors", coloured, "low_cost_yuv_17", {"qps": [32, 42]})
     settings = TeacherSettings(weights=weights[:1], chroma=[str(tmp_path / "yuv.safetensors")])
@@ -78,16 +77,18 @@ def test_chroma_has_teachers_of_its_own(tiny_store, weights, tmp_path):
     unit = tiny_store.split("train")[0]
     with unit.decoded() as decoded:
         picture = decoded[0]
-    made, alone = teacher.picture(unit, 0, picture), FloatFilter(coloured)(picture, unit.qp)
-    np.testing.assert_array_equal(made.y, filter_luma(load_model(weights[0])[0], picture.y, unit.qp, picture.bit_depth))
-    np.testing.assert_array_equal(made.u, alone.u)
-    np.testing.assert_array_equal(made.v, alone.v)
+    filtered, alone = teacher.picture(unit, 0, picture), FloatFilter(coloured)(picture, unit.qp)
+    np.testing.assert_array_equal(
+        filtered.y, filter_luma(load_model(weights[0])[0], picture.y, unit.qp, picture.bit_depth)
+    )
+    np.testing.assert_array_equal(filtered.u, alone.u)
+    np.testing.assert_array_equal(filtered.v, alone.v)
     assert teacher.key != Teacher(TeacherSettings(weights=[*settings.weights, *settings.chroma]), "cpu").key
     with pytest.raises(ModelError, match="cannot teach chroma"):
         Teacher(TeacherSettings(weights=weights[:1], chroma=weights[1:]), "cpu")
 
 
-def test_components_weigh_in_loss_and_score(tiny_store):
+def test_component_weights_apply_to_loss_and_score(tiny_store):
     settings = SETTINGS.model_copy(update={"components": ComponentSettings(y=1, u=2, v=3)})
     task = filter_task(tiny_store, "low_cost_yuv_17", {}, settings)
     batch = next(task.batches(range(1), 0, 1, torch.device("cpu")))
@@ -102,7 +103,7 @@ def test_components_weigh_in_loss_and_score(tiny_store):
     assert result.score == pytest.approx(np.average(means, weights=[1, 2, 3]))
 
 
-def test_of_several_and_of_all_symmetries_it_is_the_mean(tiny_store, weights):
+def test_target_is_the_mean_over_networks_and_symmetries(tiny_store, weights):
     unit = next(unit for unit in tiny_store.units if unit.split == "test")  # of odd size
     filters = [FloatFilter(load_model(path)[0]) for path in weights]
     with unit.decoded() as decoded:
@@ -113,30 +114,30 @@ def test_of_several_and_of_all_symmetries_it_is_the_mean(tiny_store, weights):
             for k in range(4)
             for t in (False, True)
         ]
-        made = [
-            undo(own.luma(np.ascontiguousarray(turn(y)), unit.qp, decoded[0].bit_depth)).astype(float)
-            for own in filters
+        filtered = [
+            undo(filter_.luma(np.ascontiguousarray(turn(y)), unit.qp, decoded[0].bit_depth)).astype(float)
+            for filter_ in filters
             for turn, undo in zip(turned, back, strict=True)
         ]
     (taught,) = Teacher(TeacherSettings(weights=weights, symmetries=True), "cpu").teach([unit])
-    # Ours is rounded once, the plain mean is of pictures that are rounded already.
-    assert np.abs(_taught_luma(taught) - np.mean(made, axis=0)).max() < 1.01
-    assert np.mean(_taught_luma(taught) - np.mean(made, axis=0)) == pytest.approx(0, abs=0.05)
+    # The teacher rounds once; the plain mean is over rounded pictures.
+    assert np.abs(_taught_luma(taught) - np.mean(filtered, axis=0)).max() < 1.01
+    assert np.mean(_taught_luma(taught) - np.mean(filtered, axis=0)) == pytest.approx(0, abs=0.05)
 
 
-def test_its_pictures_may_be_made_in_bfloat16(tiny_store, weights):
+def test_teacher_in_bfloat16(tiny_store, weights):
     unit = next(unit for unit in tiny_store.units if unit.split == "test")
-    plain, quick = (TeacherSettings(weights=weights[:1], precision=one) for one in ("float32", "bfloat16"))
+    plain, quick = (TeacherSettings(weights=weights[:1], precision=precision) for precision in ("float32", "bfloat16"))
     assert Teacher(plain, "cpu").key == Teacher(TeacherSettings(weights=weights[:1]), "cpu").key
     ours = load_filter(weights[0], precision="bfloat16")
     with unit.decoded() as decoded:
-        made = Teacher(quick, "cpu").picture(unit, 0, decoded[0]).y
-        assert not np.array_equal(made, Teacher(plain, "cpu").picture(unit, 0, decoded[0]).y)
-        np.testing.assert_array_equal(made, ours.luma(decoded[0].y, unit.qp, decoded[0].bit_depth))
+        filtered = Teacher(quick, "cpu").picture(unit, 0, decoded[0]).y
+        assert not np.array_equal(filtered, Teacher(plain, "cpu").picture(unit, 0, decoded[0]).y)
+        np.testing.assert_array_equal(filtered, ours.luma(decoded[0].y, unit.qp, decoded[0].bit_depth))
     assert Teacher(quick, "cpu").key != Teacher(plain, "cpu").key
 
 
-def test_pictures_are_made_once_and_only_what_is_missing_again(tiny_store, weights):
+def test_only_missing_pictures_are_computed(tiny_store, weights):
     teacher = Teacher(TeacherSettings(weights=weights), "cpu")
     units = teacher.teach(tiny_store.units)
     paths = [unit.path("teacher") for unit in units]
@@ -152,7 +153,7 @@ def test_pictures_are_made_once_and_only_what_is_missing_again(tiny_store, weigh
     assert Teacher(TeacherSettings(weights=weights, symmetries=True), "cpu").key != teacher.key
 
 
-def test_the_target_passes_from_the_teacher_to_the_original(tiny_store, weights):
+def test_targets_move_from_teacher_to_original(tiny_store, weights):
     settings = SETTINGS.model_copy(update={"steps": 10, "teacher": TeacherSettings(weights=weights[:1])})
     task = filter_task(tiny_store, "rdn", SMALL, settings)
     plain = TrainingBatches(
@@ -165,7 +166,7 @@ def test_the_target_passes_from_the_teacher_to_the_original(tiny_store, weights)
         assert "teacher_y" not in batch
 
 
-def test_the_original_s_share_rises_as_the_rate_falls():
+def test_share_of_the_original_rises_as_the_learning_rate_falls():
     settings = TeacherSettings(weights=["any"], original=(0.25, 0.75))
     shares = [original_share(settings, step, 12, 2) for step in range(13)]
     assert shares[:3] == [0.25] * 3
@@ -173,7 +174,7 @@ def test_the_original_s_share_rises_as_the_rate_falls():
     assert shares[12] == pytest.approx(0.75)
     assert all(a <= b for a, b in pairwise(shares))
     assert original_share(settings, 0, 1, 200) == 0.25
-    # The share is told by the learning rate's own schedule, which knows nothing of it.
+    # The schedule of the learning rate determines the expected share.
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = warmup_cosine(optimiser, FilterSettings(steps=12, warmup=2))
     for step in range(12):
@@ -184,7 +185,7 @@ def test_the_original_s_share_rises_as_the_rate_falls():
         schedule.step()
 
 
-def test_what_starts_as_its_teacher_has_nothing_to_learn_from_it(tiny_store, weights, tmp_path):
+def test_a_network_that_starts_as_its_teacher_has_no_loss(tiny_store, weights, tmp_path):
     losses = {}
     for original in (0.0, 1.0):
         teacher = {"weights": weights[:1], "original": (original, original)}
@@ -194,12 +195,12 @@ def test_what_starts_as_its_teacher_has_nothing_to_learn_from_it(tiny_store, wei
         )
         train_filter(tiny_store, "rdn", SMALL, settings, tmp_path / str(original))
         losses[original] = rows(tmp_path / str(original))[-1]["loss"]
-    # With all context; what is left is that the teacher's pictures are rounded and clipped.
+    # With a border the network has all context; the rest is rounding and clipping of the teacher pictures.
     assert losses[0.0] < 0.01
     assert losses[1.0] > 0.5
 
 
-def test_a_taught_run_resumes_to_the_same_weights(tiny_store, weights, tmp_path):
+def test_a_run_with_a_teacher_resumes_to_the_same_weights(tiny_store, weights, tmp_path):
     settings = FilterSettings(**SETTINGS.model_dump() | {"teacher": {"weights": weights}, "optimiser": "muon"})
     train_filter(tiny_store, "rdn", SMALL, settings, tmp_path / "whole")
     half, step = tmp_path / "half", Trainer.step
@@ -217,7 +218,7 @@ def test_a_taught_run_resumes_to_the_same_weights(tiny_store, weights, tmp_path)
     assert weights_of(half) == weights_of(tmp_path / "whole")
 
 
-def test_a_teacher_is_named_alone_or_with_its_options():
+def test_a_teacher_is_given_by_name_or_with_options():
     named = checked(FilterSettings, {"teacher": "low_cost_75"}, "a test").teacher
     assert named == TeacherSettings(weights=["low_cost_75"])
     assert checked(FilterSettings, {"teacher": ["a", "b"]}, "a test").teacher.weights == ["a", "b"]

@@ -1,4 +1,4 @@
-"""What a run shows of itself: dead units, modulations, updates; warnings and lines that leave no trace."""
+"""Monitoring of a run: dead units, modulations and updates, warnings and progress lines; the run is not changed."""
 
 import sys
 
@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 from codecnn.models import create_model
-from codecnn.training import FilterSettings, train_task
-from codecnn.training import _eyes as eyes
-from codecnn.training import _health as health
-from codecnn.training._health import Activity, Diagnosis, Health, activity, changes
+from codecnn.training import FilterSettings, health, monitor, train_task
+from codecnn.training.health import Activity, Diagnosis, Health, measure_activity, measure_step
 from tests.helpers.networks import random_planes
 from tests.helpers.toy_task import SETTINGS, ToyTask
 from tests.helpers.training import lines, train_filter, weights_of
@@ -19,39 +17,43 @@ FILM = {"features": 8, "blocks": 2, "expansion": 2}
 
 
 def film():
-    """A small network with FiLM, and planes of 96x96 samples at QP 37."""
+    """Return a small network with FiLM, and input planes at QP 37."""
     torch.manual_seed(0)
     model = create_model("low_cost_17", **FILM)
     return model, random_planes(model, 192, 192)
 
 
 def healthy(step, **changes):
-    """A measurement in which nothing is wrong but what is given."""
+    """Return a measurement without problems apart from the given changes."""
     seen = Activity({"layer": 0.1}, {"m.0": 0.8, "m.1": 0.6}, 0.69, 37.0, {"m.0": 1.0, "m.1": 0.5})
     return Health(step, changes.get("seen", seen), {"w": 0.1}, changes.get("updates", {"w": 1e-3}))
 
 
-def test_dead_units_are_found_by_their_layer():
+def test_dead_units_are_reported_by_layer():
     model, planes = film()
     with torch.no_grad():
         model.blocks[1].expand.bias[:12] = -1e3
-    seen = activity(model, (planes,))
+    seen = measure_activity(model, (planes,))
     assert seen.dead == {"blocks.0.expand": 0.0, "blocks.1.expand": 0.75}
     rdn = create_model("rdn", features=4, blocks=1, layers=2, growth=4)
     with torch.no_grad():
         rdn.blocks[0].layers[1].bias[:] = -1e3
     # Without gradients dense blocks clamp instead of calling relu.
-    assert activity(rdn, (random_planes(rdn, 96, 96),)).dead == {"blocks.0.layers.0": 0.0, "blocks.0.layers.1": 1.0}
+    activity = measure_activity(rdn, (random_planes(rdn, 96, 96),))
+    assert activity.dead == {
+        "blocks.0.layers.0": 0.0,
+        "blocks.0.layers.1": 1.0,
+    }
     module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU())
     with torch.no_grad():
         module[0].weight[:], module[0].bias[:] = 0, torch.tensor([1.0, -1.0])
-    assert activity(module, (torch.zeros(1, 1, 64, 64),)).dead == {"0": 0.5}
-    assert activity(module, (torch.zeros(1, 1, 63, 64),)).dead == {}  # too few samples to tell
+    assert measure_activity(module, (torch.zeros(1, 1, 64, 64),)).dead == {"0": 0.5}
+    assert measure_activity(module, (torch.zeros(1, 1, 63, 64),)).dead == {}  # too few samples
 
 
 def test_modulations_are_measured_at_the_worst_qp_of_the_batch():
     model, planes = film()
-    assert activity(model, (planes,)).kept == 1.0
+    assert measure_activity(model, (planes,)).mean_factor == 1.0
     with torch.no_grad():
         # ReLU(-1·(QP / 64 - 0.5)·4 + 0) is 1 at QP 16 and 0 above QP 32: there the factors are those of the bias.
         for modulation, bias in zip(model.modulations, (-0.5, -0.92), strict=True):
@@ -60,26 +62,26 @@ def test_modulations_are_measured_at_the_worst_qp_of_the_batch():
             modulation.out.bias[:8] = bias
     both = {name: torch.cat([plane, plane]) for name, plane in planes.items()}
     both["qp"] = torch.tensor([16 / 64, 37 / 64]).reshape(2, 1, 1, 1)
-    seen = activity(model, (both,))
+    seen = measure_activity(model, (both,))
     assert seen.qp == 37
     assert seen.factors == pytest.approx({"modulations.0": 0.5, "modulations.1": 0.08})
-    assert seen.kept == pytest.approx(0.2)
+    assert seen.mean_factor == pytest.approx(0.2)
 
 
-def test_looking_leaves_a_network_as_it_is():
+def test_measuring_does_not_change_a_network():
     task = ToyTask()
     model = task.model.train()
     model[1].eval()  # frozen
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     generator = torch.get_rng_state()
-    activity(model, (torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1)),))
+    measure_activity(model, (torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1)),))
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert torch.equal(generator, torch.get_rng_state())
     assert [module.training for module in model] == [True, False, True, True, True]
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_sizes_of_a_step():
+def test_gradients_and_updates_of_a_step():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
     with torch.no_grad():
         model[1].weight[:] = 0
@@ -89,51 +91,51 @@ def test_sizes_of_a_step():
     with torch.no_grad():
         model[0].weight *= 1.01
         model[1].weight += 1
-    gradients, updates = changes(model, before, rate=0.5, clipped=0.1)
+    gradients, updates = measure_step(model, before, rate=0.5, clipping=0.1)
     assert gradients == pytest.approx({"0.weight": 20, "0.bias": 200**0.5, "1.weight": 20})
-    # As it would be at the full learning rate; of what was zero and of biases there is none.
+    # Scaled to the full learning rate; tensors that were zero and biases have no ratio.
     assert updates == pytest.approx({"0.weight": 0.02}, rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
-        ({"seen": Activity({"a": 0.6, "b": 0.9}, {}, 1.0, None, {})}, "90% of the units behind b are zero"),
-        ({"seen": Activity({}, {"m.0": 0.3, "m.1": 0.1}, 0.17, 22.0, {})}, "by 0.17 in the mean at QP 22 (m.1 by 0.1)"),
-        ({"updates": {"w": 0.2, "v": 0.3}}, "changes the weights by 2.5e-01 of their size"),
-        ({"updates": {"w": 2e-6}}, "raise training.learning_rate, or look"),
+        ({"seen": Activity({"a": 0.6, "b": 0.9}, {}, 1.0, None, {})}, "90% of the units after b are zero"),
+        ({"seen": Activity({}, {"m.0": 0.3, "m.1": 0.1}, 0.17, 22.0, {})}, "by 0.17 on average at QP 22 (m.1 by 0.1)"),
+        ({"updates": {"w": 0.2, "v": 0.3}}, "changes the weights by 2.5e-01 of their norm"),
+        ({"updates": {"w": 2e-6}}, "raise training.learning_rate, or check"),
     ],
 )
-def test_a_warning_needs_two_measurements_and_comes_once(changed, told):
+def test_a_warning_needs_two_measurements_and_is_given_once(changed, message):
     diagnosis = Diagnosis(SETTINGS)
-    assert [diagnosis.of(healthy(step)) for step in (1, 100)] == [[], []]
-    assert diagnosis.of(healthy(200, **changed)) == []
-    assert diagnosis.of(healthy(300)) == []
-    assert diagnosis.of(healthy(400, **changed)) == []
-    (sentence,) = diagnosis.of(healthy(500, **changed))
-    assert told in sentence
+    assert [diagnosis.warnings(healthy(step)) for step in (1, 100)] == [[], []]
+    assert diagnosis.warnings(healthy(200, **changed)) == []
+    assert diagnosis.warnings(healthy(300)) == []
+    assert diagnosis.warnings(healthy(400, **changed)) == []
+    (sentence,) = diagnosis.warnings(healthy(500, **changed))
+    assert message in sentence
     assert "training.learning_rate" in sentence
-    assert [diagnosis.of(healthy(step, **changed)) for step in (600, 700)] == [[], []]
+    assert [diagnosis.warnings(healthy(step, **changed)) for step in (600, 700)] == [[], []]
 
 
-def test_advice_is_about_the_rates_of_the_run():
+def test_advice_names_the_rates_of_the_run():
     off = Activity({"a": 0.6}, {"m.0": 0.1}, 0.1, 22.0, {})
     diagnosis = Diagnosis(SETTINGS.model_copy(update={"optimiser": "muon", "muon_rate": 0.04, "modulation_rate": 0.5}))
-    diagnosis.of(healthy(1))
-    diagnosis.of(healthy(100, seen=off))
-    dead, modulation = diagnosis.of(healthy(200, seen=off))
+    diagnosis.warnings(healthy(1))
+    diagnosis.warnings(healthy(100, seen=off))
+    dead, modulation = diagnosis.warnings(healthy(200, seen=off))
     assert dead.endswith("lower training.muon_rate, for instance to 0.01")
     assert modulation.endswith("training.modulation_rate=0.05")
 
 
-def test_modulations_of_weights_to_start_from_are_the_measure():
+def test_modulations_are_judged_relative_to_the_start_weights():
     small = Activity({}, {"m.0": 0.2}, 0.2, 22.0, {})
     diagnosis = Diagnosis(SETTINGS)
-    assert [diagnosis.of(healthy(step, seen=small)) for step in (1, 100, 200)] == [[], [], []]
+    assert [diagnosis.warnings(healthy(step, seen=small)) for step in (1, 100, 200)] == [[], [], []]
 
 
-class Dying(ToyTask):
-    """A toy whose ReLU lets nothing through."""
+class DeadTask(ToyTask):
+    """A toy whose ReLU is always zero."""
 
     def __init__(self, **options):
         super().__init__(norm=False, **options)
@@ -141,29 +143,29 @@ class Dying(ToyTask):
             self.model[0].bias[:] = -100
 
 
-def test_warnings_reach_the_log_and_stderr_once(tmp_path, capsys, monkeypatch):
+def test_warnings_are_logged_and_printed_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(health, "FEW_SAMPLES", 8 * 64)
-    train_task(Dying, SETTINGS, tmp_path / "run", progress=True)
+    train_task(DeadTask, SETTINGS, tmp_path / "run", progress=True)
     dead, still = [line for line in lines(tmp_path / "run" / "log.jsonl") if line["event"] == "warning"]
     assert dead["step"] == still["step"] == 10
-    assert dead["text"].startswith("100% of the units behind 1 are zero")
+    assert dead["text"].startswith("100% of the units after 1 are zero")
     assert "changes the weights by" in still["text"]
     assert capsys.readouterr().err.count(f"warning, step 10: {dead['text']}\n") == 1
-    train_task(Dying, SETTINGS, tmp_path / "quiet")
+    train_task(DeadTask, SETTINGS, tmp_path / "quiet")
     assert capsys.readouterr().err == ""
     train_task(ToyTask, SETTINGS, tmp_path / "healthy")
     assert all(line["event"] != "warning" for line in lines(tmp_path / "healthy" / "log.jsonl"))
 
 
-def test_lines_where_there_is_no_terminal(tmp_path, capsys, monkeypatch):
+def test_progress_lines_without_a_terminal(tmp_path, capsys, monkeypatch):
     train_task(ToyTask, SETTINGS, tmp_path / "run", progress=True)
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 4  # validations; thirty seconds have not passed
-    assert told[1].startswith("step 20 of 40, loss 0.")
-    assert "score -0." in told[1]
-    assert "patches/s" in told[1]
-    assert told[-1].endswith(", 00:00 left")
-    monkeypatch.setattr(eyes, "SECONDS", 0)
+    message = capsys.readouterr().err.splitlines()
+    assert len(message) == 4  # validations only; thirty seconds have not passed
+    assert message[1].startswith("step 20 of 40, loss 0.")
+    assert "score -0." in message[1]
+    assert "patches/s" in message[1]
+    assert message[-1].endswith(", 00:00 left")
+    monkeypatch.setattr(monitor, "SECONDS_PER_LINE", 0)
     train_task(ToyTask, SETTINGS, tmp_path / "often", progress=True)
     assert len(capsys.readouterr().err.splitlines()) == 44
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -172,25 +174,25 @@ def test_lines_where_there_is_no_terminal(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_run_is_the_same_bit_for_bit_whether_it_is_looked_at_or_not(tiny_store, tmp_path, monkeypatch, accumulate):
+def test_monitoring_does_not_change_a_run(tiny_store, tmp_path, monkeypatch, accumulate):
     settings = SETTINGS.model_copy(update={"accumulate": accumulate})
     filters = FilterSettings(steps=4, batch=2, patch=32, validate_every=4, warmup=1, threads=1, device="cpu")
     for name, due in (("looked", lambda self: True), ("not", lambda self: False)):
-        monkeypatch.setattr(eyes.Eyes, "due", due)
+        monkeypatch.setattr(monitor.Monitor, "due", due)
         train_task(ToyTask, settings, tmp_path / name)  # dropout and batch norm
         train_filter(tiny_store, "low_cost_17", FILM, filters, tmp_path / f"film_{name}")
     assert weights_of(tmp_path / "looked") == weights_of(tmp_path / "not")
     assert weights_of(tmp_path / "film_looked") == weights_of(tmp_path / "film_not")
 
 
-def test_planes_of_a_batch_are_shown():
+def test_pictures_of_a_batch():
     batch = {
         "rec_y": torch.linspace(0, 1, 6 * 300 * 8).reshape(6, 1, 300, 8),
         "qp": torch.full((6, 1, 1, 1), 0.5),
         "signed": torch.tensor([-2.0, 2.0]).reshape(1, 1, 1, 2).expand(6, 1, 300, 2),
         "picture_mse": torch.ones(6),
     }
-    shown = eyes.batch_pictures(batch)
+    shown = monitor.batch_pictures(batch)
     assert {name: picture.shape for name, picture in shown.items()} == {
         "rec_y": (128, 32),
         "qp": (128, 32),
@@ -203,13 +205,13 @@ def test_planes_of_a_batch_are_shown():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_compiled_network_is_looked_at_and_not_compiled_again(tmp_path, monkeypatch, precision):
+def test_monitoring_does_not_recompile_a_network(tmp_path, monkeypatch, precision):
     monkeypatch.setattr(health, "FEW_SAMPLES", 8 * 64)
     settings = SETTINGS.model_copy(update={"compile": True, "precision": precision})
     weights, graphs, seen = [], [], []
-    monkeypatch.setattr(Diagnosis, "of", lambda self, found: seen.append(found.activity.dead) or [])
+    monkeypatch.setattr(Diagnosis, "warnings", lambda self, measured: seen.append(measured.activity.dead) or [])
     for looked in (True, False):
-        monkeypatch.setattr(eyes.Eyes, "due", lambda self, looked=looked: looked)
+        monkeypatch.setattr(monitor.Monitor, "due", lambda self, looked=looked: looked)
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         train_task(ToyTask, settings, tmp_path / str(looked))

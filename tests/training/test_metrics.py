@@ -1,19 +1,15 @@
-"""What a run tells: rows, the table, time waiting for data, TensorBoard."""
+"""Metrics of a run: rows, the summary table, time waiting for data, TensorBoard."""
 
 import csv
 import json
-import resource
 import signal
-import sys
 
 import numpy as np
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from codecnn.errors import StoppedError
 from codecnn.training import FilterSettings, train_task
-from codecnn.training._allocator import keep_freed_memory
 from codecnn.training.task import ValidationResult
 from tests.helpers.clock import Clock
 from tests.helpers.networks import SMALL
@@ -21,7 +17,7 @@ from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
 from tests.helpers.training import lines, rows, train_filter, weights_of
 
 
-def test_waiting_for_data_is_told_and_validation_is_not_in_it(tmp_path, monkeypatch):
+def test_waiting_for_data_is_reported_without_validation(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     settings = SETTINGS.model_copy(update={"steps": 20, "validate_every": 10})
     train_task(lambda: clock.task({"batches": 3, "loss": 7, "validate": 100}), settings, tmp_path)
@@ -31,7 +27,7 @@ def test_waiting_for_data_is_told_and_validation_is_not_in_it(tmp_path, monkeypa
         assert row["seconds"] == seconds
 
 
-def test_a_run_that_goes_on_counts_its_time_on(tmp_path, monkeypatch):
+def test_a_resumed_run_continues_its_time(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     with pytest.raises(StoppedError):
         train_task(lambda: clock.task({"loss": 10}, events={("loss", 14): signal.SIGTERM}), SETTINGS, tmp_path)
@@ -41,7 +37,7 @@ def test_a_run_that_goes_on_counts_its_time_on(tmp_path, monkeypatch):
     assert all(row["patches_per_second"] == pytest.approx(0.8) for row in rows(tmp_path))
 
 
-def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
+def test_reports_of_a_filter_run(tiny_store, tmp_path):
     settings = FilterSettings(
         steps=4, batch=2, patch=32, validate_every=2, warmup=1, threads=1, device="cpu", learning_rate=2e-3, ema=0.5
     )
@@ -64,7 +60,7 @@ def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
     picture = board.Images("b/qp42")[0]
     assert (picture.width, picture.height) == (4 * 136, 96)
     assert len(board.Images("batch/qp")) == 1
-    picture, _ = board.Images("maps/blocks.1")  # eight features of 96x96 samples and what the head leaves of the halo
+    picture, _ = board.Images("maps/blocks.1")  # eight features of 96x96 samples
     assert (picture.width, picture.height) == (4 * 96, 2 * 96)
     sizes = {"gradients/head.bias", "updates/head.weight", "features/blocks.1"}
     assert sizes <= set(tags["scalars"])
@@ -76,7 +72,7 @@ def test_a_run_of_a_filter_tells_everything(tiny_store, tmp_path):
     assert config["provenance"]["versions"]["torch"] == started["provenance"]["versions"]["torch"]
 
 
-def test_the_best_is_kept(tmp_path):
+def test_the_best_weights_are_saved(tmp_path):
     class Falling(ToyTask):
         def validate(self, model, device):
             return ValidationResult(1.0 - self.counts["loss"], {})
@@ -89,17 +85,3 @@ def test_the_best_is_kept(tmp_path):
     last = weights_of(tmp_path / "run")
     assert weights_of(tmp_path / "run", "best") != last
     assert weights_of(tmp_path / "ten") == last
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-def test_freed_memory_is_kept():
-    keep_freed_memory()
-
-    def faults():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(20):
-            torch.ones(2**20)  # 1,024 pages
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    faults()
-    assert faults() < 1024
