@@ -70,7 +70,7 @@ def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwo
     """The network with random weights, or one with its own, and its integer form."""
     if name.startswith(SHIPPED):
         path = FOLDER / f"{name.removeprefix(SHIPPED)}.safetensors"
-        return load_model(weights_path(path.name.partition(".")[0]))[0], load_integer(path)[0]
+        return load_model(weights_path(path.stem.rpartition(".")[0]))[0], load_integer(path)[0]
     torch.manual_seed(1)
     model = create_model(name.removeprefix(EIGHT)).eval()
     for parameter in model.parameters():

@@ -11,62 +11,90 @@ from codecnn.console import out, print_facts, print_json
 from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from codecnn.models import Card
+    from codecnn.models import Card, ShippedWeights
 
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """The networks that `train` and `complexity` know, and the trained weights that `filter` and `evaluate` do."""
-    from codecnn.models import describe_model, list_models, zoo_cards
+    """List the weights that `filter` and `evaluate` take by name, and the architectures for `train` and `complexity`."""
+    from codecnn.models import describe_model, list_models, shipped_weights
 
-    cards = zoo_cards()
+    shipped = sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))
     if as_json:
-        listed = []
-        for name in list_models():
-            weights = [_weights(stem, card) for stem, card in cards.items() if card.network == name]
-            listed.append({"name": name, "description": describe_model(name), "weights": weights})
-        print_json(listed)
+        known = list_models()
+        by_network: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
+        for weights in shipped:
+            name = weights.architecture if weights.architecture in known else str(weights.card.network)
+            by_network[name].append(_facts(weights))
+        print_json(
+            [
+                {"name": name, "description": describe_model(name), "weights": facts}
+                for name, facts in by_network.items()
+            ]
+        )
         return
-    table = Table(Column("name", no_wrap=True), "network")
-    for name in list_models():
-        table.add_row(name, describe_model(name))
-    out.print(table)
-    table = Table(Column("weights", no_wrap=True), "kMAC/pixel", "planes", "gain, dB", "BD-rate", "mean of")
-    for stem, card in cards.items():
-        facts = _weights(stem, card)
+    table = Table(
+        Column("weights", no_wrap=True),
+        Column("*", no_wrap=True),
+        Column("kMAC/\npixel", justify="right", no_wrap=True),
+        Column("parame-\nters", justify="right", no_wrap=True),
+        "planes",
+        "trained on",
+        Column("inte-\ngers", no_wrap=True),
+        Column("BD-rate\nY, %", justify="right", no_wrap=True),
+        box=None,
+        pad_edge=False,
+    )
+    for weights in shipped:
+        facts = _facts(weights)
         table.add_row(
-            stem,
+            weights.full_name,
+            "*" if weights.default else "",
             f"{facts['kmac_per_pixel']:.1f}",
+            f"{facts['parameters']:,}",
             " ".join(facts["planes"]),
-            "not tested" if facts["mean_gain_db"] is None else f"{facts['mean_gain_db']:+.3f}",
-            "" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f} %",
-            _mean_of(card),
+            facts["trained_on"],
+            " ".join(suffix.removeprefix("int") for suffix in weights.integers),
+            "not tested" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f}",
         )
     out.print(table)
+    untrained = sorted(set(list_models()) - {weights.architecture for weights in shipped})
+    out.print("* The architecture alone, e.g. low_cost_17, names these weights.")
+    out.print("Integers of 8 or 16 bits are named with the suffix .int8 or .int16, e.g. low_cost_17.int8.")
+    out.print(f"Architectures without weights, for train and complexity: {', '.join(untrained)}")
 
 
-def _mean_of(card: "Card") -> str:
-    """What the figures of a card are means of: classes of pictures, or the pictures of one class."""
-    if card.test is None or card.test.over_classes:
-        return f"{card.test.over_classes.classes} classes" if card.test and card.test.over_classes else ""
-    return f"{card.test.store.pictures} pictures" if card.test.store else ""
+def _facts(weights: "ShippedWeights") -> dict[str, Any]:
+    """Return the facts by which a user chooses weights; gain and BD-rate are of luma, or None without a test.
 
-
-def _weights(name: str, card: "Card") -> dict[str, Any]:
-    """The facts by which a user chooses weights; gains and BD-rate are of luma, from the card's test, or None.
-
-    The mean gain and the BD-rate are those over classes of pictures where the test had several.
+    Mean gain and BD-rate are means over classes of pictures if the test has several.
     """
+    card = weights.card
     gain, rate = card.test.luma if card.test else (None, None)
     return {
-        "name": name,
+        "name": weights.name,
         "kmac_per_pixel": card.kmac_per_pixel,
         "planes": card.options["planes"],
         "classes": card.test.over_classes.classes if card.test and card.test.over_classes else None,
         "gain_db": card.test.gain_db["y"] if card.test else None,
         "mean_gain_db": gain,
         "bd_rate": rate,
+        "full_name": weights.full_name,
+        "architecture": weights.architecture,
+        "tag": weights.tag,
+        "default": weights.default,
+        "parameters": card.parameters,
+        "trained_on": _trained_on(card),
+        "integers": list(weights.integers),
     }
+
+
+def _trained_on(card: "Card") -> str:
+    """Return codecs and configurations of the training pictures, e.g. "vvc ai, ldb, ra"."""
+    configurations: dict[str, set[str]] = {}
+    for store in card.trained_on or ():
+        configurations.setdefault(store.codec, set()).add(store.configuration)
+    return "; ".join(f"{codec} {', '.join(sorted(names))}" for codec, names in sorted(configurations.items()))
 
 
 @app.command()

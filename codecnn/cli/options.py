@@ -68,9 +68,10 @@ def weights_file(weights: Path) -> Path:
 
 
 def begun_weights(begun: str) -> list[str]:
-    """Names of weights of the package that begin so, for completion: without `codecnn.models`, which imports torch."""
+    """Complete names of shipped weights, without `codecnn.models`, which imports torch."""
     folder = Path(__file__).resolve().parents[1] / "zoo"
-    return sorted({path.name.split(".")[0] for path in folder.glob(f"{begun}*.safetensors")})
+    stems = {path.stem for path in folder.glob(f"{begun}*.safetensors")}
+    return sorted(stem for stem in stems if not stem.endswith((".int8", ".int16")))
 
 
 Model = Annotated[

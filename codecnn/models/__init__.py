@@ -1,13 +1,16 @@
-"""Networks: named planes in, filtered samples out.
+"""Filter networks, intra mode networks, their weights, their cost, and how they start from other weights.
 
-networks     `create_model`, `list_models`, `describe_model`; `FilterNetwork` is what they are, `named_outputs` what
-             they return by component; `ModeNetwork` and `ModeSketch`, made by `create_mode_network`, tell intra modes
-weights      `load_model`, `load_mode_network`, `save_weights`, `Card`; those of the package: `list_weights`,
-             `weights_path`, `zoo_cards`; from elsewhere: `convert_checkpoint`
-cost         `complexity` (a `Complexity`), `peak_memory`, `full_cost`, `complexity_table`
-to filter    `fold`, `prepare`, `pick_device`; `build_graph` for export and integers
-to train     `load_partial` (a `TransferReport`), `grow`, `lift`, `revive`, `freeze`, `parameter_groups`;
-             `QpModulation`, which training looks after
+A filter network takes named planes and returns filtered samples (`FilterNetwork`, `named_outputs`).
+
+- Architectures: `create_model`, `list_models`, `describe_model`; `register` adds one.
+- Weights: `load_model`, `save_weights`, `Card`, `read_card`; shipped ones by name: `list_weights`, `weights_path`,
+  `zoo_cards`; a checkpoint of PyTorch becomes a weights file with `convert_checkpoint`.
+- Intra mode networks: `create_mode_network`, `load_mode_network`, `ModeNetwork`, `ModeSketch`, `IntegerSketch`.
+- Cost: `complexity`, `peak_memory`, `full_cost`, `complexity_table`.
+- Inference and export: `fold`, `prepare`, `pick_device`, `build_graph`, `export_onnx`.
+- Training: `load_partial`, `grow`, `lift`, `revive`, `freeze`, `parameter_groups`.
+
+Graphs of operations, which integer networks and exports use, are in `codecnn.models.graph`.
 """
 
 import lazy_loader

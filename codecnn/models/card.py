@@ -1,4 +1,4 @@
-"""The card of a weights file: the JSON beside it, as a record."""
+"""Cards of weights files: JSON files of the same name that describe network, training and test."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
@@ -12,15 +12,23 @@ from codecnn.errors import ModelError
 from codecnn.runs import read_json, sha256_file
 
 CARD_SCHEMA = 1
+"""Version of the format of cards."""
 
 
 def card_path(weights: Path | str) -> Path:
-    """The card of a weights file: `name.safetensors` has `name.json`."""
+    """Return the path of a weights file's card: `name.json` for `name.safetensors`."""
     return Path(weights).with_suffix(".json")
 
 
 class MeanOfClasses(BaseModel):
-    """Luma's gain in dB and BD-rate in % with its 95 % interval, every class of test pictures counted as one."""
+    """Luma gain and BD-rate of a test, averaged over classes of test pictures with equal weight.
+
+    Attributes:
+        classes: Number of classes.
+        gain_db: PSNR gain in dB.
+        bd_rate_y: BD-rate in percent.
+        bd_rate_y_ci95: 95 % confidence interval of the BD-rate.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,7 +39,7 @@ class MeanOfClasses(BaseModel):
 
 
 class TestedOn(BaseModel):
-    """The pictures of a test, by how many they are."""
+    """Test pictures of a card: how many there are."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -39,11 +47,14 @@ class TestedOn(BaseModel):
 
 
 class CardTest(BaseModel):
-    """What an evaluation on pictures that no training saw found, by component ("y", "u", "v", ...).
+    """Results of an evaluation on pictures that were not used for training.
 
-    gain_db        dB of PSNR, by QP ("22") and "mean", mean over the pictures
-    bd_rate        percent; None where the curves have none
-    over_classes   where the pictures are of several classes
+    Attributes:
+        store: The test pictures.
+        gain_db: PSNR gain in dB, mean over the pictures, by component ("y", "u", "v", ...), then by QP ("22") and
+            "mean".
+        bd_rate: BD-rate in percent by component; None if the curves do not overlap.
+        over_classes: Means over classes, if there are several.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,19 +66,29 @@ class CardTest(BaseModel):
 
     @property
     def luma(self) -> tuple[float | None, float | None]:
-        """Luma's mean gain and BD-rate, over classes of pictures where the test has several, else over pictures."""
+        """Mean luma gain and BD-rate, over classes of pictures if there are several, else over pictures."""
         if self.over_classes is not None:
             return self.over_classes.gain_db, self.over_classes.bd_rate_y
         return self.gain_db["y"]["mean"], self.bd_rate["y"]
 
 
 class TrainedOn(BaseModel):
-    """A store that a network was trained on: how its pictures were coded, and which they are.
+    """A store that a network was trained on: its pictures and how they were coded.
 
-    share      of the patches
-    sequences  of the split train, by class ("" for those of none); `settings` says how many units each of several
-               encoder settings coded, `varied` how many of the sequences are variants of others
-    in_loop    the filter in whose loop they were coded: "weights", "network", "sha256", "decisions"
+    Attributes:
+        name: Name of the store's recipe.
+        share: Share of the patches that came from this store.
+        encoder: Encoder and its version.
+        codec: Codec, or several joined by " and ".
+        preset: Encoder preset.
+        configuration: Coding configuration: ai, ra or ldb.
+        loop_filters: Whether the in-loop filters of the codec were on.
+        ctu_size: Width and height of a CTU.
+        params: Further encoder parameters.
+        sequences: Number of training sequences by class ("" for those without a class).
+        varied: Number of sequences that are variants of others.
+        settings: Number of units for each of several encoder settings.
+        in_loop: Filter in whose loop the pictures were coded: "weights", "network", "sha256", "decisions".
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,25 +109,30 @@ class TrainedOn(BaseModel):
 
     @property
     def codecs(self) -> list[str]:
-        """The codecs that its pictures were coded by."""
+        """Codecs of the pictures."""
         return self.codec.split(" and ")
 
 
 @dataclass(frozen=True, eq=False)
 class Card(Mapping[str, Any]):
-    """What a card says, by attribute; None where it does not say.
+    """A card as a record; attributes that the card does not have are None.
 
-    task           "filter", "modes" or "integer"; cards from before there were mode networks do not tell
-    network        the name that `create_model` knows, and its `options`
-    sha256         of the weights file; of an integer network's source `source_sha256`
-    data_key       of the store, or the label table, that the network was trained on, at the slice QPs `qps`
-    trained_on     the stores that the network was trained on
-    kmac_per_pixel and `parameters` as `Complexity` has them
-    test           what an evaluation found
-    json           the card as it lies on disk, with all that has no attribute here
+    As a mapping, the record is the JSON with all keys in their order: `card["note"]`, `card.get("qps")`,
+    `dict(card)`; `card | {...}` is a new card.
 
-    As a mapping it is that JSON, with all keys and in their order: `card["note"]`, `card.get("qps")`, `dict(card)`;
-    `card | {...}` is another card.
+    Attributes:
+        json: Content of the card file, with all keys that have no attribute.
+        options: Options of the network.
+        task: "filter", "modes", "integer" or "integer_modes"; old cards without a task are those of filters.
+        network: Name of the architecture for `create_model`.
+        sha256: Hash of the weights file.
+        source_sha256: For an integer network, hash of the float weights.
+        data_key: Key of the store, or label table, that the network was trained on.
+        qps: Slice QPs of the training pictures.
+        trained_on: Stores that the network was trained on.
+        kmac_per_pixel: Cost as in `Complexity`.
+        parameters: Number of parameters as in `Complexity`.
+        test: Test results.
     """
 
     json: dict[str, Any] = field(repr=False)
@@ -123,7 +149,7 @@ class Card(Mapping[str, Any]):
     test: CardTest | None = None
 
     def nearest_qp(self, qp: int) -> int:
-        """The QP among those that the network learned, or between them, that is nearest; `qp` where `qps` says none."""
+        """Clamp a QP to the range of the training QPs; without `qps` the QP is returned as it is."""
         return min(max(qp, min(self.qps)), max(self.qps)) if self.qps else qp
 
     def __getitem__(self, key: str) -> Any:
@@ -140,22 +166,31 @@ class Card(Mapping[str, Any]):
 
 
 def as_card(content: Mapping[str, Any]) -> Card:
-    """A card from the content of its JSON. Raises ModelError that names a key whose value has another type."""
-    known = {one.name for one in fields(Card)} - {"json"}
+    """Create a card from the content of its JSON file.
+
+    Raises:
+        ModelError: A value has a wrong type; the message names its key.
+    """
+    known = {attribute.name for attribute in fields(Card)} - {"json"}
     try:
         return Card(json=dict(content), **{name: content[name] for name in known & content.keys()})
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part)[:80] for part in found["loc"])
-        raise ModelError(f"not a card of weights: {place}: {found['msg'][:200]}") from error
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part)[:80] for part in first["loc"])
+        raise ModelError(f"not a card of weights: {place}: {first['msg'][:200]}") from error
 
 
 def read_card(weights: Path | str) -> Card:
-    """The card beside a weights file. Raises ModelError for one of another schema."""
+    """Read the card of a weights file.
+
+    Raises:
+        MissingFileError: The card does not exist.
+        ModelError: The file is no card, or has another schema version.
+    """
     path = card_path(weights)
     content = read_json(path)
-    whole = isinstance(content, dict) and isinstance(content.get("options"), dict)
-    if not whole or content.get("schema") != CARD_SCHEMA:
+    complete = isinstance(content, dict) and isinstance(content.get("options"), dict)
+    if not complete or content.get("schema") != CARD_SCHEMA:
         raise ModelError(f"{path} is not a card of schema {CARD_SCHEMA}")
     try:
         return as_card(content)
@@ -164,7 +199,7 @@ def read_card(weights: Path | str) -> Card:
 
 
 def check_described(path: Path, sha256: str | None) -> None:
-    """Raise ModelError where the file is not the one of which its card says the hash."""
+    """Raise ModelError if the hash of the file is not `sha256`, the one on its card."""
     if sha256_file(path) != sha256:
         raise ModelError(
             f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"

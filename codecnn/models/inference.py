@@ -1,62 +1,134 @@
-"""The forms in which a network computes when it has learned: folded, prepared for its device, and as a graph."""
+"""Networks prepared for inference: device, folded weights, and the fused convolutions of oneDNN on the CPU.
+
+A separate operation for ReLU, a sum or the QP conditioning reads and writes all features again, and much of its time
+goes into clearing new memory pages. oneDNN, PyTorch's library of convolutions on CPUs, can apply ReLU to a result or
+add it to a tensor while it is still in the cache. PyTorch exposes that through private operators of its compiler.
+"""
 
 import copy
-from typing import TypeVar
+import threading
+from typing import TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from codecnn.errors import ModelError
-from codecnn.models.base import FilterNetwork
-from codecnn.models.fused import Scratch
-from codecnn.models.graph._draft import Draft
-from codecnn.models.graph.nodes import Graph
+from codecnn.errors import ConfigError
+
+FUSES = hasattr(torch.ops.mkldnn, "_convolution_pointwise") and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
+"""True if PyTorch has oneDNN's convolutions with ReLU and with accumulation; else separate operations are used."""
+
+GROUP_WIDTH = 48
+"""Output features of one convolution in a grouped dense block: three AVX-512 vectors of 16 floats.
+
+With 24 features, half of one vector would be idle.
+"""
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def fold(model: FilterNetwork) -> FilterNetwork:
-    """A copy in evaluation mode in which branches and batch normalisation have become part of the convolutions.
+def pick_device(name: str) -> torch.device:
+    """Return the torch device of a name.
 
-    In evaluation both are linear with constant factors, and a convolution after or beside a linear map is again one
-    convolution: the same samples for fewer operations and parameters.
+    Args:
+        name: "cpu", "cuda", "cuda:N", or "auto", which is CUDA if available, else the CPU.
+
+    Raises:
+        ConfigError: The name is unknown, or the device cannot be used on this machine.
     """
-    return _changed(copy.deepcopy(model).eval(), "folded")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r} is none of auto, cpu, cuda and cuda:N")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"device {name!r} cannot be used here, and `codecnn doctor` says why: {str(error).splitlines()[0]}"
+        ) from error
+    return device
 
 
-def prepare(model: FilterNetwork) -> FilterNetwork:
-    """`model` ready to filter on the device it is on; the result is that of `model` to float rounding.
+def fold(model: Network) -> Network:
+    """Return a copy in evaluation mode with branches and batch normalisation folded into the convolutions.
 
-    A copy: later changes of `model` do not reach it. It keeps memory between pictures, and filters one at a time.
+    In evaluation mode both are linear with constant factors. A convolution combined with a linear map is again one
+    convolution, so that the copy computes the same samples with fewer operations and parameters.
+    """
+    return _convert(copy.deepcopy(model).eval(), "folded")
+
+
+def prepare(model: Network) -> Network:
+    """Return a copy that is ready to filter on the device of `model`, with the same result up to float rounding.
+
+    Later changes of `model` do not affect the copy. The copy keeps memory between pictures and filters one at a time.
     """
     ready = fold(model)
     if next(ready.parameters()).device.type == "cpu":
-        ready = _changed(ready, "fused", Scratch())
-    # Channels last is the order in which both oneDNN and cuDNN compute: a picture that comes otherwise is reordered
-    # in front of every convolution and back behind it.
-    return ready.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+        ready = _convert(ready, "fused", Scratch())
+    # oneDNN and cuDNN compute in channels-last order; other layouts are reordered before and after each convolution.
+    ready.requires_grad_(False)
+    return cast(Network, ready.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
 
 
-def _changed(network: Network, form: str, *arguments: Scratch) -> Network:
-    """`network` with the given form, "folded" or "fused", of every module that has one, inner ones first."""
+def _convert(network: Network, form: str, *arguments: "Scratch") -> Network:
+    """Replace each module that has the method `form` ("folded" or "fused") by its result, inner modules first."""
     for name, child in list(network.named_children()):
-        setattr(network, name, _changed(child, form, *arguments))
-    return getattr(network, form)(*arguments) if hasattr(network, form) else network
+        setattr(network, name, _convert(child, form, *arguments))
+    return cast(Network, getattr(network, form)(*arguments)) if hasattr(network, form) else network
 
 
-def build_graph(model: FilterNetwork) -> Graph:
-    """The graph that computes what `model` computes in evaluation mode, to float rounding.
+def convolution(x: Tensor, layer: nn.Conv2d, *, relu: bool = False) -> Tensor:
+    """Compute a convolution of stride 1 with zero padding that keeps the size, and ReLU if asked."""
+    padding = _padding(layer.weight)
+    if FUSES and x.dtype == torch.float32:
+        after = "relu" if relu else "none"
+        y: Tensor = torch.ops.mkldnn._convolution_pointwise(
+            x, layer.weight, layer.bias, padding, [1, 1], [1, 1], layer.groups, after, [], ""
+        )
+        return y
+    y = F.conv2d(x, layer.weight, layer.bias, padding=padding, groups=layer.groups)
+    return y.relu_() if relu else y
 
-    All that is linear is part of its convolutions: branches, batch normalisation, the 2x2 DCT, EDSR's scale; a
-    transposed convolution is a convolution and a shuffle. Weights are folded in float64, so that it costs no precision.
 
-    Raises ModelError for a network, or a block, that does not say how it is drawn.
+def add_convolution(sums: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Add the convolution of `x`, zero padded to keep the size, to `sums` in place.
+
+    Args:
+        sums: Tensor that is changed, shape (n, outputs, h, w).
+        x: Input, shape (n, inputs, h, w).
+        weight: Kernel, shape (outputs, inputs, rows, columns), odd sides.
+        bias: Bias, shape (outputs,).
     """
-    double = fold(model).double().cpu().requires_grad_(False)
-    draft = Draft()
-    for output, residual in double.draw(draft).items():
-        double.draw_output(draft, output, residual)
-    graph = Graph(tuple(draft.nodes))
-    if (graph.halo, graph.outputs) != (model.halo, model.outputs):
-        raise ModelError(f"the graph of {type(model).__name__} has halo {graph.halo}, the network {model.halo}")
-    return graph
+    padding = _padding(weight)
+    if FUSES and sums.dtype == torch.float32:
+        torch.ops.mkldnn._convolution_pointwise_.binary(
+            sums, x, weight, bias, padding, [1, 1], [1, 1], 1, "add", 1.0, None, [], None
+        )
+    else:
+        sums += F.conv2d(x, weight, bias, padding=padding)
+
+
+def _padding(weight: Tensor) -> list[int]:
+    return [weight.shape[2] // 2, weight.shape[3] // 2]
+
+
+class Scratch(threading.local):
+    """Reusable tensors (n, channels, h, w) by name, with undefined content; each thread has its own.
+
+    A tensor is kept as long as its shape and type do not change, which saves the cost of clearing new memory pages.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+    def like(self, x: Tensor, name: str, channels: int) -> Tensor:
+        """Return the tensor `name` with the size, type and device of `x`, in channels-last order."""
+        shape = (x.shape[0], channels, *x.shape[2:])
+        tensor = self.tensors.get(name)
+        if tensor is None or tensor.shape != shape or tensor.dtype != x.dtype:
+            self.tensors.pop(name, None)
+            tensor = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+            self.tensors[name] = tensor
+        return tensor

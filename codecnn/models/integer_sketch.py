@@ -1,6 +1,6 @@
-"""The sketch of the search in integers: the same modes on every machine; see docs/integer/modes.md.
+"""Integer form of `ModeSketch`, which chooses the same modes on every machine (docs/integer/modes.md).
 
-`sketch_logits` computes in float64, in which all its sums are exact; `sketch_reference` is the page in plain NumPy.
+`sketch_logits` computes in float64, in which all its sums are exact; `sketch_reference` is the specification in NumPy.
 """
 
 import hashlib
@@ -18,20 +18,27 @@ from safetensors.numpy import load_file, save
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
-from codecnn.models.families.mode_sketch import FLAT, ModeSketch
+from codecnn.models.families.modes import FLAT_EXCESS, ModeSketch
 from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.runs import atomic_path, sha256_file, write_json
 
 TASK = "integer_modes"
+
 MIN_BIT_DEPTH, BIT_DEPTH = 8, 12
-"""Bits of the samples: what labels and costs take at most."""
+"""Smallest and largest bit depth of the samples; labels and costs have the same limit."""
+
 LARGEST = 2**15 - 1
 INT32_MAX = 2**31 - 1
+
 RATIO_BITS, LOG_BITS = 11, 9
-"""Fractional bits of an excess over the mean one, which saturates at 16, and of the mean's binary logarithm."""
+"""Fractional bits of an excess relative to the mean, which saturates at 16, and of the mean's binary logarithm."""
+
 TABLE_BITS = 8
+"""Logarithm of the number of entries in the table of logarithms."""
+
 MAX_LOG = 39 << LOG_BITS
-"""The sum of the excesses is below 2^39."""
+"""Largest logarithm, since the sum of the excesses is below 2^39."""
+
 CHECK_BLOCKS, CHECK_QPS = 32, (22, 37)
 
 Ints = NDArray[np.int64]
@@ -40,18 +47,20 @@ _TYPES: dict[str, type[np.generic]] = dict.fromkeys(
     ("patterns", "predictors", "weight", "logarithm", "hidden", "hidden_log", "tail"), np.int16
 ) | {"offset": np.int32, "bias": np.int32}
 _VALUES = {"residual_shift": 31, "flat": INT32_MAX, "hidden_shift": 31, "sharpness": LARGEST, "logit_bits": 31}
-"""Numbers of a network, and the largest that each may be."""
+"""Integer parameters of a network and their largest allowed values."""
 
 
 @dataclass(frozen=True)
 class IntegerSketch:
-    """A mode network of 16-bit integers for blocks of one size, proven to need sums of 32 bits.
+    """A mode network of 16-bit integers for blocks of one size, whose sums provably fit into 32 bits.
 
-    tensors  patterns (s², k), predictors (4s+1, k, modes), weight (k, modes), logarithm (256,), hidden (h, modes),
-             hidden_log (h,), offset (64, h), tail (modes, h), bias (modes,)
-    values   those of docs/integer/modes.md
+    Attributes:
+        tensors: patterns (s², k), predictors (4s+1, k, modes), weight (k, modes), logarithm (256,), hidden (h, modes),
+            hidden_log (h,), offset (64, h), tail (modes, h), bias (modes,).
+        values: Integer parameters as in docs/integer/modes.md.
 
-    Raises ModelError that names what does not fit, and the sum that could overflow.
+    Raises:
+        ModelError: A tensor or value does not fit, or a sum could overflow.
     """
 
     tensors: Tensors
@@ -61,11 +70,11 @@ class IntegerSketch:
         for name, kind in _TYPES.items():
             if name not in self.tensors or self.tensors[name].dtype != kind:
                 raise ModelError(f"it has no {name} of type {np.dtype(kind)}")
-        for name, most in _VALUES.items():
-            if type(value := self.values.get(name)) is not int or not 0 <= value <= most:
-                raise ModelError(f"it has {name} {str(value)[:30]}, not 0 to {most}")
+        for name, largest in _VALUES.items():
+            if type(value := self.values.get(name)) is not int or not 0 <= value <= largest:
+                raise ModelError(f"it has {name} {str(value)[:30]}, not 0 to {largest}")
         if self.tensors["predictors"].ndim != 3 or self.tensors["hidden"].ndim != 2 or self.values["flat"] < 1:
-            raise ModelError("it has predictors or hidden features that are none, or nothing for flat blocks")
+            raise ModelError("its predictors or hidden features have a wrong number of dimensions, or flat is 0")
         length, coefficients, modes = self.tensors["predictors"].shape
         side, hidden = length // 4, len(self.tensors["hidden"])
         shapes = {
@@ -84,28 +93,28 @@ class IntegerSketch:
                 raise ModelError(f"it has {name} of shape {self.tensors[name].shape}, not {shape}")
         if not 0 <= int(self.tensors["logarithm"].min()) <= int(self.tensors["logarithm"].max()) <= 1 << LOG_BITS:
             raise ModelError("its logarithms are not from 0 to 1")
-        for name, widest in zip(("residual", "excess", "hidden", "logit"), _widest(self), strict=True):
-            if widest > INT32_MAX:
-                raise ModelError(f"a sum on the way to its {name} can reach {widest}, beyond 32 bits")
+        for name, bound in zip(("residual", "excess", "hidden", "logit"), _sum_bounds(self), strict=True):
+            if bound > INT32_MAX:
+                raise ModelError(f"a sum on the way to its {name} can reach {bound}, beyond 32 bits")
 
     @property
     def modes(self) -> int:
-        """How many modes it tells."""
+        """Number of modes."""
         return int(self.tensors["predictors"].shape[2])
 
     @property
     def side(self) -> int:
-        """The side of its blocks."""
+        """Width and height of the blocks."""
         return int(self.tensors["predictors"].shape[0]) // 4
 
     @property
     def block_sizes(self) -> tuple[tuple[int, int], ...]:
-        """(width, height) of the blocks that it tells modes of."""
+        """(width, height) of the blocks that the network takes."""
         return ((self.side, self.side),)
 
 
-def _widest(network: IntegerSketch) -> tuple[int, ...]:
-    """The largest magnitudes of the sums, rounding included, whatever the samples and in whatever order they add."""
+def _sum_bounds(network: IntegerSketch) -> tuple[int, ...]:
+    """Return the largest possible magnitudes of the sums, with rounding, for any samples and order of addition."""
     of = {name: tensor.astype(np.int64) for name, tensor in network.tensors.items()}
     size = np.abs(of["predictors"]).sum(0) + np.abs(of["patterns"]).sum(0)[:, None]
     residual = int(size.max()) * ((1 << BIT_DEPTH) - 1) + _half(network.values["residual_shift"] + BIT_DEPTH - 8)
@@ -117,35 +126,43 @@ def _widest(network: IntegerSketch) -> tuple[int, ...]:
 
 
 def quantise_sketch(model: ModeSketch) -> IntegerSketch:
-    """The integers of a network in float: of every layer the finest with which its weights fit into 16 bits and its
-    sums into 32. Raises ModelError for weights that no scale fits."""
+    """Quantise a float network.
+
+    Each layer gets the finest scale with which its weights fit into 16 bits and its sums into 32.
+
+    Raises:
+        ModelError: The weights are not finite, or no scale fits.
+    """
     real = {name: tensor.detach().double().numpy() for name, tensor in model.state_dict().items()}
     modes, length = model.options["modes"], 4 * model.options["side"] + 1
     predictors = real["predictors"].reshape(length, -1, modes)
-    # In float the mean of the references is taken from all samples, here the corner: its mean goes into the weights.
+    # The float network subtracts the mean of the references from all samples, this one the corner sample; the weights
+    # contain the subtraction of the mean.
     predictors = predictors + (real["patterns"].sum(0)[:, None] - predictors.sum(0)) / length
-    told = real["hidden.weight"]
+    mixing = real["hidden.weight"]
 
     size = (np.abs(predictors).sum(0) + np.abs(real["patterns"]).sum(0)[:, None]).max() * (1 << BIT_DEPTH)
-    # Coefficients saturate where the block's mean is half the range of the samples off.
+    # Coefficients saturate if the mean of the block differs from the prediction by half the range of the samples.
     residual_bits = 6 - int(math.log2(model.options["side"]))
-    fine = _finest(max(np.abs(predictors).max(), np.abs(real["patterns"]).max()), size)
-    weight = _finest(np.abs(real["weight"]).max(), np.abs(real["weight"]).sum(0).max() * LARGEST * 2)
+    fine = _fraction_bits(max(np.abs(predictors).max(), np.abs(real["patterns"]).max()), size)
+    weight = _fraction_bits(np.abs(real["weight"]).max(), np.abs(real["weight"]).sum(0).max() * LARGEST * 2)
     excess_bits = 10 + residual_bits + weight
-    by_qp = real["hidden.bias"] + np.arange(MAX_QP + 1)[:, None] / QP_SCALE * told[:, modes]
-    by_log = told[:, modes + 1] / 10
+    by_qp = real["hidden.bias"] + np.arange(MAX_QP + 1)[:, None] / QP_SCALE * mixing[:, modes]
+    by_log = mixing[:, modes + 1] / 10
     by_qp = by_qp - (math.log2(modes) + excess_bits) * by_log
     sums = (
-        np.abs(told[:, :modes]).sum(1) * LARGEST + np.abs(by_log) * 4 * MAX_LOG + np.abs(by_qp).max(0) * 2**RATIO_BITS
+        np.abs(mixing[:, :modes]).sum(1) * LARGEST + np.abs(by_log) * 4 * MAX_LOG + np.abs(by_qp).max(0) * 2**RATIO_BITS
     )
-    hidden = _finest(max(np.abs(told[:, :modes]).max(), 4 * np.abs(by_log).max()), sums.max())
-    # The excesses over their mean add up to the number of modes, so that no feature is larger than this.
-    largest = modes * np.clip(told[:, :modes], 0, None).max(1) + np.abs(by_qp).max(0) + np.abs(by_log) * MAX_LOG / 512
+    hidden = _fraction_bits(max(np.abs(mixing[:, :modes]).max(), 4 * np.abs(by_log).max()), sums.max())
+    # Excesses relative to their mean add up to the number of modes, which bounds the features.
+    largest = modes * np.clip(mixing[:, :modes], 0, None).max(1) + np.abs(by_qp).max(0) + np.abs(by_log) * MAX_LOG / 512
     feature = math.floor(math.log2(LARGEST / largest.max()))
     sharpness = float(real["sharpness"])
     sums = np.abs(real["tail.weight"]).sum(1) * LARGEST + np.abs(real["tail.bias"]) * 2**feature
     sums = sums + abs(sharpness) * LARGEST * 2.0 ** (feature - RATIO_BITS)
-    tail = _finest(max(np.abs(real["tail.weight"]).max(), abs(sharpness) * 2.0 ** (feature - RATIO_BITS)), sums.max())
+    tail = _fraction_bits(
+        max(np.abs(real["tail.weight"]).max(), abs(sharpness) * 2.0 ** (feature - RATIO_BITS)), sums.max()
+    )
 
     def scaled(values: NDArray[Any], bits: int, kind: type[np.generic] = np.int16) -> NDArray[Any]:
         return np.rint(values * 2.0**bits).astype(kind)
@@ -157,7 +174,7 @@ def quantise_sketch(model: ModeSketch) -> IntegerSketch:
             "predictors": scaled(predictors, fine),
             "weight": scaled(real["weight"], weight),
             "logarithm": scaled(np.log2(1 + places / (1 << TABLE_BITS)), LOG_BITS),
-            "hidden": scaled(told[:, :modes], hidden),
+            "hidden": scaled(mixing[:, :modes], hidden),
             "hidden_log": scaled(by_log, hidden + RATIO_BITS - LOG_BITS),
             "offset": scaled(by_qp, hidden + RATIO_BITS, np.int32),
             "tail": scaled(real["tail.weight"], tail),
@@ -165,7 +182,7 @@ def quantise_sketch(model: ModeSketch) -> IntegerSketch:
         },
         {
             "residual_shift": fine - residual_bits - 2,
-            "flat": max(1, round(modes * FLAT * 2.0**excess_bits)),
+            "flat": max(1, round(modes * FLAT_EXCESS * 2.0**excess_bits)),
             "hidden_shift": hidden + RATIO_BITS - feature,
             "sharpness": round(sharpness * 2.0 ** (tail + feature - RATIO_BITS)),
             "logit_bits": tail + feature,
@@ -173,9 +190,9 @@ def quantise_sketch(model: ModeSketch) -> IntegerSketch:
     )
 
 
-def _finest(largest: float, sums: float) -> int:
-    """Most fractional bits with which the largest weight fits into 16 bits and the largest sum into 31."""
-    # A sum of rounded weights may be a little above that of the weights, and rounding adds a half.
+def _fraction_bits(largest: float, sums: float) -> int:
+    """Return the most fractional bits with which the largest weight fits into 16 bits and the largest sum into 31."""
+    # A sum of rounded weights may exceed the rounded sum a little, and rounding adds a half.
     bits = min(math.log2(LARGEST / largest), math.log2(0.98 * INT32_MAX / sums)) if largest > 0 else 0.0
     if not math.isfinite(bits):
         raise ModelError("the network's weights are not finite numbers")
@@ -183,7 +200,18 @@ def _finest(largest: float, sums: float) -> int:
 
 
 def sketch_reference(network: IntegerSketch, line: NDArray[Any], block: NDArray[Any], bit_depth: int, qp: int) -> Ints:
-    """Logits (n, modes) of reference lines (n, 4s+1) and blocks (n, s, s) of one picture, by docs/integer/modes.md."""
+    """Compute logits as specified in docs/integer/modes.md, in NumPy.
+
+    Args:
+        network: The network.
+        line: Reference samples, shape (n, 4s+1).
+        block: Blocks of the same picture, shape (n, s, s).
+        bit_depth: Bit depth of the samples, 8 to 12.
+        qp: Slice QP.
+
+    Returns:
+        Logits, shape (n, modes), int64.
+    """
     _check(network, block, bit_depth)
     of = {name: tensor.astype(np.int64) for name, tensor in network.tensors.items()}
     modes, values = network.modes, network.values
@@ -207,7 +235,7 @@ def sketch_reference(network: IntegerSketch, line: NDArray[Any], block: NDArray[
 def sketch_logits(
     network: IntegerSketch, line: NDArray[Any], block: NDArray[Any], bit_depth: int, qp: int, chunk: int = 128
 ) -> torch.Tensor:
-    """What `sketch_reference` gives, float64 (n, modes), in a fraction of the time: `chunk` blocks at once."""
+    """Compute the same logits as `sketch_reference` much faster, as float64 (n, modes), `chunk` blocks at a time."""
     _check(network, block, bit_depth)
     of = {name: torch.from_numpy(tensor.astype(np.float64)) for name, tensor in network.tensors.items()}
     predictors = of["predictors"].flatten(1)
@@ -215,13 +243,13 @@ def sketch_logits(
     x = torch.from_numpy((line - corner).astype(np.float64))
     y = torch.from_numpy((block.reshape(len(block), -1) - corner).astype(np.float64))
     parts = [
-        _of_chunk(network, of, predictors, x[start : start + chunk], y[start : start + chunk], bit_depth, qp)
+        _chunk_logits(network, of, predictors, x[start : start + chunk], y[start : start + chunk], bit_depth, qp)
         for start in range(0, len(line), chunk)
     ]
     return torch.cat(parts) if parts else torch.empty(0, network.modes, dtype=torch.float64)
 
 
-def _of_chunk(
+def _chunk_logits(
     network: IntegerSketch,
     of: Mapping[str, torch.Tensor],
     predictors: torch.Tensor,
@@ -230,8 +258,11 @@ def _of_chunk(
     bit_depth: int,
     qp: int,
 ) -> torch.Tensor:
-    """Logits of a chunk of blocks. All numbers are integers below 2^53, quotients of two further from the next integer
-    than float64 rounds, and halves of shifts exact."""
+    """Compute the logits of a chunk of blocks in float64.
+
+    All numbers are integers below 2^53; quotients of two are further from the next integer than float64 rounds, and
+    the halves of shifts are exact.
+    """
     values = network.values
     shift = values["residual_shift"] + bit_depth - 8
     size = (x @ predictors).view(len(x), *of["weight"].shape)
@@ -251,9 +282,13 @@ def _of_chunk(
 
 
 def first_of(logits: torch.Tensor, network: IntegerSketch, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `top` modes of largest logit and by how much, in nats, they lie below the first; of equals the lower mode."""
+    """Select the `top` modes of largest logit; of equal logits the lower mode comes first.
+
+    Returns:
+        Modes (n, top), and the differences of their logits to the first, in nats (n, top).
+    """
     modes = network.modes
-    # With the mode's number as the last digits no two are equal, and the order is everywhere the same.
+    # With the mode number as last digits, no two values are equal, and the order is the same on every machine.
     unique = logits * modes + torch.arange(modes - 1, -1, -1, dtype=torch.float64)
     order = unique.topk(top, dim=1).indices
     best = logits.gather(1, order)
@@ -261,14 +296,17 @@ def first_of(logits: torch.Tensor, network: IntegerSketch, top: int) -> tuple[to
 
 
 def save_integer_sketch(path: Path | str, network: IntegerSketch, card: Mapping[str, Any]) -> None:
-    """Write a network to `path` (.safetensors) and its card beside it; `card` is that of the weights in float.
+    """Write an integer network and its card.
 
-    The MD5s in the card are those of the plain NumPy form.
+    Args:
+        path: File to write, .safetensors.
+        network: The network.
+        card: Card of the float weights; the MD5s of `sketch_reference` for `check_blocks` are added.
     """
     path = Path(path)
     with atomic_path(path) as part:
         part.write_bytes(save({name: np.ascontiguousarray(tensor) for name, tensor in network.tensors.items()}))
-    made = {
+    additions = {
         "schema": CARD_SCHEMA,
         "task": TASK,
         "source_sha256": card["sha256"],
@@ -276,14 +314,16 @@ def save_integer_sketch(path: Path | str, network: IntegerSketch, card: Mapping[
         "values": dict(network.values),
         "check": {str(qp): _md5(sketch_reference(network, *check_blocks(network.side), 10, qp)) for qp in CHECK_QPS},
     }
-    write_json(card_path(path), {**card, **made})
+    write_json(card_path(path), {**card, **additions})
 
 
 def load_integer_sketch(path: Path | str) -> tuple[IntegerSketch, Card]:
-    """The integer mode network of a file, and its card.
+    """Load an integer mode network and its card.
 
-    Raises MissingFileError without file or card; ModelError where they are damaged or not of each other, where a sum
-    could overflow, and where this machine does not compute the logits that the card says.
+    Raises:
+        MissingFileError: The file or its card does not exist.
+        ModelError: File and card are damaged or do not belong together, a sum could overflow, or this machine computes
+            other logits than those on the card.
     """
     path = Path(path)
     for file in (path, card_path(path)):
@@ -296,16 +336,16 @@ def load_integer_sketch(path: Path | str) -> tuple[IntegerSketch, Card]:
     try:
         network = IntegerSketch(load_file(path), card.get("values") or {})
         blocks = check_blocks(network.side)
-        found = {str(qp): _md5(sketch_logits(network, *blocks, 10, qp).numpy()) for qp in CHECK_QPS}
+        digests = {str(qp): _md5(sketch_logits(network, *blocks, 10, qp).numpy()) for qp in CHECK_QPS}
     except (ModelError, SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise ModelError(f"{path} is not an integer mode network that can be used: {error}") from error
-    if card.get("check") != found:
+    if card.get("check") != digests:
         raise ModelError(f"{path}: its card says other logits than are computed here")
     return network, card
 
 
 def check_blocks(side: int) -> tuple[Ints, Ints]:
-    """The 10-bit reference lines and blocks of a card's MD5s, in docs/integer/modes.md."""
+    """Return the 10-bit reference lines and blocks for the MD5s of a card (docs/integer/modes.md)."""
     count = 4 * side + 1
     j, i = np.arange(count + side**2), np.arange(CHECK_BLOCKS)[:, None]
     samples = 512 + (((73 * j**2 + 151 * i**2 + 29 * i * j) % 1024 - 512) >> (i % 8))

@@ -1,4 +1,4 @@
-"""The planes that networks take and give: their names, their sizes, and the scales in which they enter and leave."""
+"""Groups of input planes, and the scales in which samples enter and leave a network."""
 
 import torch
 from torch import Tensor
@@ -7,43 +7,61 @@ from codecnn.planes import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
 from codecnn.planes import SAMPLE_PLANES as SOURCES
 
 SAMPLE_PLANES = tuple(SOURCES)
-"""Planes of samples x / 2^bit_depth."""
+"""Planes of samples, x / 2^bit_depth."""
+
 DECODED_PLANES = tuple(name for name, source in SOURCES.items() if not source.beside)
+"""Planes of the decoded picture."""
+
 DIFFERENCE_PLANES = tuple(name for name, source in SOURCES.items() if source.beside and not source.signed)
-"""Pictures beside the decoded one, such as that before the codec's loop filters and the codec's prediction, which a
-network is given as what they differ from `rec_y`: libvvenc's filters change 1 to 10 steps of 1024, and beside the
-texture of two pictures a training did not find that (docs/learning/planes.md)."""
+"""Planes of other pictures, such as the unfiltered picture and the prediction, which enter as difference to `rec_y`.
+
+In-loop filters change samples by a few steps of 1024. Training does not learn such a small difference from two
+full-range pictures (docs/learning/planes.md).
+"""
+
 SIGNED_PLANES = tuple(name for name, source in SOURCES.items() if source.signed)
-"""Differences of samples, such as the codec's residual, of which 1/2 stands for 0."""
+"""Planes of signed samples, such as the codec's residual; 1/2 stands for 0."""
+
 CHROMA_PLANES = tuple(name for name, source in SOURCES.items() if source.component)
-"""Planes that come at the resolution of 4:2:0 chroma, half of luma's height and width, and so with half the halo."""
+"""Planes at the resolution of 4:2:0 chroma: half the height, width and halo of luma."""
+
 KNOWN_PLANES = (*SAMPLE_PLANES, QP_PLANE, SLICE_TYPE_PLANE, *CELL_PLANES)
-"""Planes that a network may declare; all but chroma's have luma's size, and those of one value a picture, `qp` and
-`slice_type`, may be constant, (n, 1, 1, 1)."""
+"""Planes that a network may declare.
+
+All but chroma planes have the size of luma. `qp` and `slice_type`, which have one value per picture, may have the
+shape (n, 1, 1, 1) instead.
+"""
 
 RESIDUAL_SCALE = 0.02
-"""Factor on the last convolution's output; VVC leaves errors of 0.018 and 0.027 of full scale at QP 32 and 37.
+"""Factor on the output of the last convolution, about the RMS coding error of VVC at QP 32 to 37 in full scale.
 
-Adam moves a weight by about the learning rate, however small its gradient is. Without the factor one step of all the
-last convolution's weights could move the output by more than the whole error that is to be repaired.
+Adam moves a weight by about the learning rate, however small its gradient is. Without the factor, one step of all
+weights of the last convolution could change the output by more than the whole coding error.
 """
 
 CENTRED_SCALE = 4.0
-"""Factor on samples less one half, as the first convolution gets them."""
+"""Factor on samples minus 1/2 at the input of the first convolution."""
+
 DIFFERENCE_SCALE = 64.0
-"""Factor on a difference of samples, as the first convolution gets it."""
+"""Factor on differences of samples at the input of the first convolution."""
 
 
 def centred(samples: Tensor) -> Tensor:
-    """Samples of [0, 1] in [-2, 2], the scale of the first convolution's input."""
+    """Map samples of [0, 1] to [-2, 2], the range of the first convolution's input."""
     return (samples - 0.5) * CENTRED_SCALE
 
 
 def upsample_chroma(plane: Tensor) -> Tensor:
-    """4:2:0 chroma (n, 1, h, w) at luma's size (n, 1, 2h, 2w), bilinear, beyond the edge the nearest sample.
+    """Upsample 4:2:0 chroma to the size of luma by bilinear interpolation, with edge samples repeated.
 
     The phase is that of chroma sample location type 0 (H.266 and H.265 Annex E, VUI), the default of both standards:
-    horizontally on every other luma sample, vertically half-way between two luma rows.
+    chroma samples coincide horizontally with every other luma sample and lie vertically half-way between two luma rows.
+
+    Args:
+        plane: Chroma samples, shape (n, 1, h, w).
+
+    Returns:
+        Samples of shape (n, 1, 2h, 2w).
     """
     right = torch.cat([plane[..., 1:], plane[..., -1:]], dim=3)
     wide = torch.stack([plane, (plane + right) / 2], dim=4).flatten(3)

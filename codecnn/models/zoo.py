@@ -1,56 +1,230 @@
-"""The weights that come with the package, by name: `list_weights`, and any function or option that takes weights.
+"""Names of architectures and of the weights that come with the package.
 
-Each is a file NAME.safetensors with its card beside it, and NAME.int16.safetensors, the same network in
-integers; where there is NAME.int8.safetensors, in fewer bits, `--exact` takes that.
+`ARCHITECTURE.TAG` names an architecture and its training, e.g. `low_cost_17.vvc` (all-intra VVC stills) and
+`low_cost_17.video` (random access and low delay). The architecture alone stands for its default tag. With the suffix
+`.int8` or `.int16` the name means the integer form of the weights.
+
+Weights are files `ARCHITECTURE.TAG.safetensors` in the folder `codecnn/zoo`, each with a card (.json) of the same name;
+a file without a tag has the default tag. New weights need no more than a file and its card there.
 """
 
+import inspect
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from codecnn.errors import MissingFileError
-from codecnn.models._registry import list_models
+import codecnn.models.families  # noqa: F401 - registers the architectures
+from codecnn.errors import MissingFileError, ModelError
+from codecnn.models.base import ARCHITECTURES, FilterNetwork
 from codecnn.models.card import Card, read_card
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
-_INTEGERS = (".int8", ".int16")
+"""Folder of the weights that come with the package."""
+
+DEFAULT_TAG = "vvc"
+"""Tag of a file without a tag, and of a name without a tag if the architecture has such weights."""
+
+INTEGERS = ("int8", "int16")
+"""Suffixes of integer networks."""
+
+OLD_NAMES = {"low_cost_17_video": "low_cost_17.video", "low_cost_yuv_17_video": "low_cost_yuv_17.video"}
+"""Names of weights from before there were tags, and their present names."""
+
 _MODES = "modes"
-"""The subfolder of the networks that tell intra modes."""
+"""Subfolder of the intra mode networks."""
+
+_FILE_SUFFIXES = (".safetensors", ".json", ".pt", ".pth", ".ckpt", ".onnx")
+"""Suffixes of files, which no name has."""
+
+
+@dataclass(frozen=True)
+class ShippedWeights:
+    """Float weights that come with the package.
+
+    Attributes:
+        architecture: First part of the name.
+        tag: Name of the training.
+        default: Whether the architecture alone stands for these weights.
+        path: The weights file.
+    """
+
+    architecture: str
+    tag: str
+    default: bool
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Shortest name: the architecture alone for the default tag."""
+        return self.architecture if self.default else self.full_name
+
+    @property
+    def full_name(self) -> str:
+        """Name with the tag."""
+        return f"{self.architecture}.{self.tag}"
+
+    @property
+    def integers(self) -> tuple[str, ...]:
+        """Suffixes of the integer forms that come with the weights, e.g. ("int8", "int16")."""
+        return tuple(suffix for suffix in INTEGERS if _integer_file(self.path, suffix).is_file())
+
+    @property
+    def card(self) -> Card:
+        """The card of the weights."""
+        return read_card(self.path)
+
+
+def list_models() -> list[str]:
+    """Return the names of the registered architectures, sorted: ["arcnn", "dncnn", "edsr", "low_cost_17", ...]."""
+    return sorted(ARCHITECTURES)
+
+
+def describe_model(name: str) -> str:
+    """Return one line about a network, e.g. "AR-CNN, 9-7-1-5 (Dong et al., ICCV 2015); 106 kMAC/pixel." for "arcnn".
+
+    Raises:
+        ModelError: The name is unknown.
+    """
+    return ARCHITECTURES[_resolve(name)[0]].description
+
+
+def create_model(name: str, **options: Any) -> FilterNetwork:
+    """Build an untrained filter network, which starts as the identity.
+
+        model = create_model("low_cost_17", planes=["rec_y", "qp", "unf_y"])
+        filtered = model({"rec_y": y, "qp": qp, "unf_y": unfiltered})   # (n, 1, h, w) each, samples of [0, 1]
+
+    Args:
+        name: An architecture of `list_models`, or `ARCHITECTURE.TAG` of shipped weights, which stands for the
+            architecture with the options of these weights. `load_model` loads the weights as well.
+        options: Options of the architecture, which replace its defaults.
+
+    Raises:
+        ModelError: The name, the tag or an option is unknown, or the network cannot take a value.
+    """
+    architecture, defaults = _resolve(name)
+    build = ARCHITECTURES[architecture].build
+    try:
+        return build(**defaults | options)
+    except TypeError as error:
+        # The first words of Python's message are about functions and keywords; the option's name helps the user.
+        problem = re.sub(r"^[\w.]+\(\) got an unexpected keyword argument", "it has no option", _first_line(error))
+        known = ", ".join(inspect.signature(build).parameters)
+        raise ModelError(f"network {name!r} does not take these options: {problem}; there are {known}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+def _resolve(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the architecture and its default options for a name with or without a tag."""
+    if name in ARCHITECTURES:
+        return name, ARCHITECTURES[name].options
+    stem, _ = _split_integers(name)
+    weights = _find(stem)
+    if weights is not None:
+        card = weights.card
+        if card.network in ARCHITECTURES:
+            return card.network, ARCHITECTURES[card.network].options | card.options
+    architecture, _, tag = stem.partition(".")
+    if tag and architecture in ARCHITECTURES:
+        raise ModelError(_unknown_tag(architecture, tag))
+    raise ModelError(f"unknown network {name!r}: one of {', '.join(list_models())}")
+
+
+def shipped_weights() -> list[ShippedWeights]:
+    """Return the float weights of filter networks that come with the package, sorted by name."""
+    files: dict[str, dict[str, Path]] = {}
+    for stem in _stems(FOLDER):
+        architecture, _, tag = stem.partition(".")
+        files.setdefault(architecture, {})[tag or DEFAULT_TAG] = FOLDER / f"{stem}.safetensors"
+    return [
+        ShippedWeights(architecture, tag, tag == (DEFAULT_TAG if DEFAULT_TAG in tags else min(tags)), path)
+        for architecture, tags in sorted(files.items())
+        for tag, path in sorted(tags.items())
+    ]
 
 
 def list_weights() -> list[str]:
-    """Names of the weights that come with the package, sorted."""
-    return _stems(FOLDER)
+    """Return the shortest names of the float weights that come with the package, sorted."""
+    return sorted(weights.name for weights in shipped_weights())
 
 
 def list_mode_weights() -> list[str]:
-    """Names of the mode networks that come with the package, sorted: `load_mode_network` reads them."""
+    """Return the names of the intra mode networks that come with the package, for `load_mode_network`, sorted."""
     return _stems(FOLDER / _MODES)
+
+
+def zoo_cards() -> dict[str, Card]:
+    """Return the cards of the shipped weights by shortest name, sorted by ascending cost."""
+    cards = {weights.name: weights.card for weights in shipped_weights()}
+    return dict(sorted(cards.items(), key=lambda item: (item[1].kmac_per_pixel or 0.0, item[0])))
+
+
+def weights_path(weights: Path | str) -> Path:
+    """Return the file of weights.
+
+    Args:
+        weights: A path, which is returned as it is, or a name: one of `list_weights` or `list_mode_weights`, with or
+            without a tag, with the suffix `.int8` or `.int16` for the integer form.
+
+    Raises:
+        MissingFileError: The value is neither a file nor the name of weights that come with the package.
+    """
+    path = Path(weights)
+    if path.is_file() or path.name != str(weights) or path.suffix in _FILE_SUFFIXES:
+        return path
+    stem, suffix = _split_integers(path.name)
+    shipped = _find(stem)
+    if shipped is not None:
+        file = shipped.path
+    elif stem in list_mode_weights():
+        file = FOLDER / _MODES / f"{stem}.safetensors"
+    else:
+        architecture, _, tag = stem.partition(".")
+        if not tag or not (_tags(architecture) or architecture in ARCHITECTURES):
+            if path.suffix:
+                return path
+            hint = "; it names a network, which is to be trained first" if stem in ARCHITECTURES else ""
+            names = ", ".join(list_weights())
+            raise MissingFileError(
+                f"{path} is neither a file nor the name of weights that come with codecnn: {names}{hint}"
+            )
+        raise MissingFileError(_unknown_tag(architecture, tag))
+    if suffix and not _integer_file(file, suffix).is_file():
+        known = ", ".join(f".{other}" for other in INTEGERS if _integer_file(file, other).is_file())
+        raise MissingFileError(f"the weights {stem} come without .{suffix} integers: they have {known or 'none'}")
+    return _integer_file(file, suffix) if suffix else file
+
+
+def _find(stem: str) -> ShippedWeights | None:
+    """Return the shipped weights of a name without an integer suffix, or None."""
+    stem = OLD_NAMES.get(stem, stem)
+    return next((weights for weights in shipped_weights() if stem in (weights.name, weights.full_name)), None)
+
+
+def _split_integers(name: str) -> tuple[str, str]:
+    """Split the suffix of an integer form from a name; it is empty for float weights."""
+    stem, _, suffix = name.rpartition(".")
+    return (stem, suffix) if stem and suffix in INTEGERS else (name, "")
+
+
+def _integer_file(path: Path, suffix: str) -> Path:
+    return path.with_suffix(f".{suffix}.safetensors")
+
+
+def _tags(architecture: str) -> list[str]:
+    return [weights.tag for weights in shipped_weights() if weights.architecture == architecture]
+
+
+def _unknown_tag(architecture: str, tag: str) -> str:
+    tags = ", ".join(_tags(architecture))
+    known = f"its tags are {tags}" if tags else "no weights of it come with codecnn"
+    return f"{architecture} has no weights with the tag {tag!r}: {known}"
 
 
 def _stems(folder: Path) -> list[str]:
     stems = (path.stem for path in folder.glob("*.safetensors"))
-    return sorted(stem for stem in stems if not stem.endswith(_INTEGERS))
-
-
-def weights_path(weights: Path | str) -> Path:
-    """The file of `weights`: a path as it is, or one of the names of `list_weights` or `list_mode_weights`.
-
-    Raises MissingFileError for a word that is neither: no such file, and no such name.
-    """
-    path = Path(weights)
-    if path.suffix or path.name != str(weights) or path.is_file():
-        return path
-    if path.name in list_mode_weights():
-        return FOLDER / _MODES / f"{path.name}.safetensors"
-    if path.name not in list_weights():
-        names = ", ".join(list_weights())
-        untrained = "; it names a network, which is to be trained first" if path.name in list_models() else ""
-        raise MissingFileError(
-            f"{path} is neither a file nor the name of weights that come with codecnn: {names}{untrained}"
-        )
-    return FOLDER / f"{path.name}.safetensors"
-
-
-def zoo_cards() -> dict[str, Card]:
-    """The cards of the weights that come with the package by their names, from the cheapest network to the dearest."""
-    cards = {name: read_card(FOLDER / f"{name}.safetensors") for name in list_weights()}
-    return dict(sorted(cards.items(), key=lambda item: (item[1].kmac_per_pixel or 0.0, item[0])))
+    return sorted(stem for stem in stems if not stem.endswith(tuple(f".{suffix}" for suffix in INTEGERS)))

@@ -13,9 +13,8 @@ from codecnn.filtering.integer import ExactFilter, FastNetwork, IntegerNetwork, 
 from codecnn.filtering.integer._network import FLOAT32_EXACT
 from codecnn.filtering.integer.file import check_planes, md5_of, picture_of
 from codecnn.filtering.integer.reference import _compute, centred_integers, rounded, run_reference
-from codecnn.models import FilterNetwork, build_graph, create_model, list_models, named_outputs
+from codecnn.models import KNOWN_PLANES, FilterNetwork, build_graph, create_model, list_models, named_outputs
 from codecnn.models.graph import Graph, Node, run
-from codecnn.models.planes import KNOWN_PLANES
 from codecnn.video import Picture
 from tests.helpers.integer_zoo import formula_model, formula_network, random_integers
 from tests.helpers.networks import SMALL, learn, random_planes

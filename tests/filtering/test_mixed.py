@@ -26,8 +26,7 @@ from codecnn.filtering.integer._mixed import (
     mixture,
 )
 from codecnn.models import as_card, build_graph, create_model
-from codecnn.models.graph import Graph, run
-from codecnn.models.graph._draft import Draft
+from codecnn.models.graph import Draft, Graph, run
 from tests.helpers.networks import SMALL, awaken
 
 OPTIONS = {"features": 8, "blocks": 2}

@@ -11,8 +11,7 @@ from codecnn.filtering.integer._eight import as_integers, layer_of, real_tensors
 from codecnn.filtering.integer._grid import Grid, spans
 from codecnn.filtering.integer._network import FLOAT32_EXACT
 from codecnn.filtering.integer._rounding import moments, whole_weights
-from codecnn.models.graph import Graph, Node, run
-from codecnn.models.graph._draft import Draft
+from codecnn.models.graph import Draft, Graph, Node, run
 
 
 def convolution(outputs=4, inputs=3, kernel=(1, 3), groups=1, seed=0):

@@ -19,7 +19,9 @@ ABLATIONS = [
 """RDNs less, or with another form of, one part each."""
 
 SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
-SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(("rdn", "quarter", "low_cost_yuv"))}
+SHORT |= {
+    name: {"blocks": 2} for name in list_models() if name.startswith(("rdn", "quarter", "low_cost_yuv", "low_cost_400"))
+}
 """Options that keep the tests short; what they test does not depend on the depth."""
 
 

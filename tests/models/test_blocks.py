@@ -8,10 +8,8 @@ from torch import nn
 
 from codecnn.errors import ModelError
 from codecnn.models import QpModulation
-from codecnn.models._blocks import Branches, DepthwiseBlock, Haar, InverseHaar, SeparableBlock
-from codecnn.models._conditioning import QpGain
-from codecnn.models._dense import RDB, rdb_macs
-from codecnn.models.families.rdn import RDN
+from codecnn.models.blocks import Branches, DepthwiseBlock, Haar, InverseHaar, QpGain, SeparableBlock
+from codecnn.models.families.rdn import RDB, RDN, rdb_macs
 from codecnn.models.planes import upsample_chroma
 from tests.helpers.networks import ABLATIONS
 from tests.helpers.plain_blocks import convolve, linear, rdb, relu

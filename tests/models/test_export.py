@@ -10,17 +10,15 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
-from codecnn.models import build_graph, create_model, list_models, named_outputs, save_weights
+from codecnn.models import build_graph, create_model, export_onnx, list_models, named_outputs, save_weights
 from tests.filtering.test_integer import OPTIONS
 from tests.helpers.integer_zoo import formula_model
 from tests.helpers.networks import SMALL, random_planes
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
-export = pytest.importorskip("codecnn.models.export")
-onnx_file = pytest.importorskip("codecnn.models.graph.onnx_file")
-SADL_OPERATORS, export_onnx = onnx_file.SADL_OPERATORS, export.export_onnx
-onnx_model, run_onnx = onnx_file.onnx_model, onnx_file.run_onnx
+graph = pytest.importorskip("codecnn.models.graph.onnx_file")
+SADL_OPERATORS, onnx_model, run_onnx = graph.SADL_OPERATORS, graph.onnx_model, graph.run_onnx
 
 ZOO = [*((name, None) for name in list_models()), *OPTIONS]
 
@@ -68,8 +66,8 @@ def test_onnx_for_sadl_has_its_operators_alone_and_is_the_network(name, options,
 
 
 def test_a_difference_is_told_and_nothing_written(tmp_path, monkeypatch):
-    true = export.build_graph
-    monkeypatch.setattr(export, "build_graph", lambda model: true(formula_model("vrcnn")))
+    other = build_graph(formula_model("vrcnn"))
+    monkeypatch.setattr("codecnn.models.weights.build_graph", lambda model: other)
     with pytest.raises(ModelError, match=r"m\.onnx is not written: onnxruntime's result differs"):
         export_onnx(tmp_path / "m.onnx", create_model("vrcnn"))
     assert not list(tmp_path.iterdir())

@@ -14,10 +14,12 @@ from codecnn.models import (
     excess_cost,
     load_mode_network,
     load_model,
+    mode_image,
     mode_loss,
+    mode_side,
     save_weights,
 )
-from codecnn.models.families.mode_network import MODE_PLANES, mode_image, mode_side
+from codecnn.models.families.modes import MODE_PLANES
 from tests.helpers.networks import awaken, learn
 from tests.helpers.plain_blocks import convolve, linear, rdb, relu
 

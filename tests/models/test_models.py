@@ -10,11 +10,13 @@ import torch
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import (
+    KNOWN_PLANES,
     QpModulation,
     complexity,
     complexity_table,
     create_model,
     fold,
+    inference_peak,
     list_models,
     load_model,
     named_outputs,
@@ -22,11 +24,10 @@ from codecnn.models import (
     prepare,
     probe_planes,
     save_weights,
+    training_peak,
 )
-from codecnn.models._blocks import Block, InPlace
-from codecnn.models.activations import inference_peak, training_peak
-from codecnn.models.fused import Scratch
-from codecnn.models.planes import KNOWN_PLANES
+from codecnn.models.blocks import Block, InPlace
+from codecnn.models.inference import Scratch
 from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_picture, random_planes, zoo_model
 
 
@@ -47,8 +48,11 @@ def rdn_yuv_macs():
     return (trunk - 9 * 32 + 9 * 32 * 6) / 4
 
 
-def low_cost_macs(features, blocks, block, cells=4):
-    return (9 * cells * features + blocks * block + 9 * features * cells) / 4
+def low_cost_macs(features, blocks, block, components=1, planes=None):
+    """Multiply-accumulates a pixel of a low-cost network; a plane or luma has four channels, chroma planes have one."""
+    outputs = {1: 4, 3: 6}[components]
+    inputs = outputs + 4 * (planes or 1) - 4
+    return (9 * inputs * features + blocks * block + 9 * features * outputs) / 4
 
 
 MACS = {
@@ -62,9 +66,13 @@ MACS = {
     "quarter_light": rdn_macs(32, 2, 3, 16, 2, planes=1),
     "low_cost_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2),
     "low_cost_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2),
+    "low_cost_17_unf": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=2),
+    "low_cost_75_unf": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=2),
+    "low_cost_400_unf": low_cost_macs(128, 8, 2 * 3 * 128**2 + 2 * 3 * 128**2, planes=2),
     "low_cost_5": low_cost_macs(24, 6, 9 * 24 + 2 * 2 * 24**2),
-    "low_cost_yuv_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 4 + 2),
-    "low_cost_yuv_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, 4 + 2),
+    "low_cost_yuv_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3),
+    "low_cost_yuv_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, 3),
+    "low_cost_yuv_17_unf": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=2),
     "vrcnn": 25 * 64 + 64 * (25 * 16 + 9 * 32) + 48 * (9 * 16 + 32) + 9 * 48,
     "arcnn": 81 * 64 + 49 * 64 * 32 + 32 * 16 + 25 * 16,
     "dncnn": 9 * 64 + 15 * 9 * 64**2 + 9 * 64,
@@ -117,7 +125,7 @@ def test_ablations_cost_what_they_should(options):
 
 
 def test_the_table_has_every_network(monkeypatch):
-    monkeypatch.setattr("codecnn.models._cost.list_models", lambda: ["rdn_32_3_6_16", "low_cost_5"])
+    monkeypatch.setattr("codecnn.models.cost.list_models", lambda: ["rdn_32_3_6_16", "low_cost_5"])
     lines = complexity_table().splitlines()
     assert lines[2].startswith("| `low_cost_5` | 4.2 |")
     assert lines[3].startswith("| `rdn_32_3_6_16` | 221.3 | 221.3 | 381.2 | 221,810 | 45 |")
@@ -216,7 +224,7 @@ def test_folding_is_exact(name):
 def fuses(request, monkeypatch):
     """With oneDNN's accumulation and without."""
     if not request.param:
-        monkeypatch.setattr("codecnn.models.fused.FUSES", False)
+        monkeypatch.setattr("codecnn.models.inference.FUSES", False)
 
 
 @pytest.mark.usefixtures("fuses")

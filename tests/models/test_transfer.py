@@ -22,7 +22,7 @@ from codecnn.models import (
     parameter_groups,
     save_weights,
 )
-from codecnn.models._transfer import adapt_planes
+from codecnn.models.transfer import adapt_planes
 from tests.helpers.networks import awaken, random_planes
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_told_and_changes_nothing():
     for name, tensor in new.state_dict().items():
         assert torch.equal(tensor, (before if name in unfit else tensors)[name]), name
     assert statuses(report) == {"loaded": len(before) - 3, "skipped": 2, "missing": 1, "unexpected": 1}
-    with pytest.raises(ModelError, match="nothing of"):
+    with pytest.raises(ModelError, match="no tensor of"):
         load_partial(new, {"other": torch.zeros(3)}, partial=True)
 
 
@@ -234,7 +234,9 @@ def test_channels_follow_their_planes():
     expected[:, 8:12] = weight[:, 0:4]
     np.testing.assert_array_equal(adapted.numpy(), expected)
     for planes in (["a", "b", "c"], ["a", "b", "c", "d"]):
-        with pytest.raises(ModelError, match=rf"head.weight \(2, 8, 3, 3\) has not .* planes {', '.join(planes)}$"):
+        with pytest.raises(
+            ModelError, match=rf"head.weight \(2, 8, 3, 3\) does not have .* planes {', '.join(planes)}$"
+        ):
             adapt_planes(weight, planes, planes, name="head.weight")
 
 

@@ -36,7 +36,7 @@ def test_small_pictures_take_more_windows_and_a_run_goes_on(compared):
 
 
 def test_a_network_is_told_the_type_of_the_slice(compared):
-    status, told, lines = compared(0.1, "zoo/low_cost_yuv_17_video.int8")
+    status, told, lines = compared(0.1, "zoo/low_cost_yuv_17.video.int8")
     assert (status, told["differing"]) == (0, 0)
     assert told["total"] == sum(line["samples"] for line in lines) > 0
 

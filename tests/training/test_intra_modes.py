@@ -16,8 +16,7 @@ from codecnn.config import IntraModesConfig, bundled, load_config
 from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.intra import block_costs, predict_modes, satd
 from codecnn.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
-from codecnn.models import create_mode_network, load_mode_network
-from codecnn.models.families.mode_network import mode_image, mode_side
+from codecnn.models import create_mode_network, load_mode_network, mode_image, mode_side
 from codecnn.training import LoopSettings, train_task
 from codecnn.training.intra_modes import (
     LabelledBlocks,

@@ -11,8 +11,7 @@ from scipy.linalg import hadamard
 
 from codecnn.dataset import TrainingBatches
 from codecnn.errors import ConfigError
-from codecnn.models import create_model, named_outputs
-from codecnn.models.planes import RESIDUAL_SCALE
+from codecnn.models import RESIDUAL_SCALE, create_model, named_outputs
 from codecnn.training import FilterSettings, filter_loss
 from codecnn.training.execution import Autocast, try_compile
 from codecnn.training.filter import filter_task

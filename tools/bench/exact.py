@@ -155,7 +155,7 @@ def peers_of(
     if find_spec("onnxruntime") is None:
         return {}
     from codecnn.filtering.integer.onnx_file import onnx_integers
-    from codecnn.models.graph.onnx_file import onnx_model
+    from codecnn.models.graph import onnx_model
 
     threads, plain = torch.get_num_threads(), onnx_model(build_graph(model)).SerializeToString()
     runs = {"ONNX Runtime": in_onnxruntime(plain, threads)}

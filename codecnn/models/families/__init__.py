@@ -1,8 +1,9 @@
-"""The networks, a family a file: what it computes, how it is drawn for export, how it grows, and its names.
+"""Families of filter networks, one module each, and the intra mode networks in `modes`.
 
-A new family is a file here, with a line below. Importing this package makes all names known to `create_model`.
+Importing this package registers the architectures of the filter networks. A new family is a module here that calls
+`register`, and its name in the import below.
 """
 
-from codecnn.models.families import baselines, low_cost, mode_network, mode_sketch, rdn, yuv
+from codecnn.models.families import baselines, low_cost, rdn, yuv
 
-__all__ = ["baselines", "low_cost", "mode_network", "mode_sketch", "rdn", "yuv"]
+__all__ = ["baselines", "low_cost", "rdn", "yuv"]

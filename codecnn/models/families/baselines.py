@@ -1,8 +1,8 @@
-"""Known networks to compare with, for luma, under the contract of all others.
+"""Published networks for comparison, for luma, with the same inputs and outputs as all other filter networks.
 
 Their layers are those of the papers: padded, at full resolution, on the decoded plane alone (further planes are an
-option). The start, the scale of the residual and the zero last layer are this package's, so that what is compared is
-the architecture.
+option). Initialisation, residual scale and zero last layer are those of this package, so that comparisons are between
+architectures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from codecnn.models._blocks import check_counts, initialise
-from codecnn.models._conditioning import QpGain
-from codecnn.models._registry import register
-from codecnn.models.base import Filtered, FilterNetwork
-from codecnn.models.graph._draft import Draft
+from codecnn.models.base import Filtered, FilterNetwork, register
+from codecnn.models.blocks import QpGain, check_counts, initialise
+from codecnn.models.graph.nodes import Draft
 
 
 class Baseline(FilterNetwork):
-    """Padded convolutions from the stacked planes to a residual; `radius` is the sum of the kernels' half widths."""
+    """Base class of networks of padded convolutions; `radius` is the sum of the kernels' half widths."""
 
     def __init__(self, planes: Sequence[str], radius: int) -> None:
         super().__init__(planes, halo=0, radius=radius, stride=1)
@@ -29,7 +28,15 @@ class Baseline(FilterNetwork):
 
 
 class Chain(Baseline):
-    """Convolutions with ReLU between them; with `norm` batch normalisation before every ReLU but the first."""
+    """A chain of convolutions with ReLU between them.
+
+    Args:
+        kernels: Side of each kernel, odd.
+        widths: Output channels of each convolution but the last, which has one.
+        planes: Names of the input planes.
+        norm: Use batch normalisation before every ReLU but the first.
+        options: Options of the network, without the planes.
+    """
 
     def __init__(
         self,
@@ -57,25 +64,26 @@ class Chain(Baseline):
         initialise(self, head, self.sample_spans(1), tail)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
-        """Filtered luma of the size of `rec_y`, not clipped."""
+        """Return filtered luma of the size of `rec_y`, not clipped."""
         x = self.stack(planes)
         for layer, norm in zip(self.layers[:-1], self.norms[:-1], strict=True):
             x = F.relu(norm(layer(x)))
         return self.repaired(planes, self.layers[-1](x))
 
     def folded(self) -> "Chain":
-        """The chain itself, its batch normalisation now part of the convolutions in front of it.
+        """Fold batch normalisation, of one process or synchronised, into the convolutions before it; return the chain.
 
         With running statistics it is a factor and an offset by channel: w' = w·γ/σ and b' = β - μ·γ/σ.
         """
         for index, norm in enumerate(self.norms):
             layer = self.layers[index]
-            if isinstance(norm, nn.BatchNorm2d) and isinstance(layer, nn.Conv2d):
+            if isinstance(norm, _BatchNorm) and isinstance(layer, nn.Conv2d):
                 self.layers[index] = torch.nn.utils.fuse_conv_bn_eval(layer, norm)
                 self.norms[index] = nn.Identity()
         return self
 
     def draw(self, draft: Draft) -> dict[str, str]:
+        """Add the nodes of the network."""
         x, last = self.draw_channels(draft), len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             x = draft.conv(f"layers.{index}", x, layer, relu=int(index < last))
@@ -83,7 +91,7 @@ class Chain(Baseline):
 
 
 class VRCNN(Baseline):
-    """Two layers of two kernel sizes side by side between a 5x5 and a 3x3 layer."""
+    """VRCNN: two layers of two parallel kernel sizes between a 5x5 and a 3x3 layer."""
 
     def __init__(self, planes: Sequence[str] = ("rec_y",)) -> None:
         super().__init__(planes, radius=2 + 2 + 1 + 1)
@@ -95,13 +103,14 @@ class VRCNN(Baseline):
         initialise(self, self.first, self.sample_spans(1), self.last)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
-        """Filtered luma of the size of `rec_y`, not clipped."""
+        """Return filtered luma of the size of `rec_y`, not clipped."""
         x = F.relu(self.first(self.stack(planes)))
         for pair in (self.second, self.third):
             x = F.relu(torch.cat([layer(x) for layer in pair], dim=1))
         return self.repaired(planes, self.last(x))
 
     def draw(self, draft: Draft) -> dict[str, str]:
+        """Add the nodes of the network."""
         x = draft.conv("first", self.draw_channels(draft), self.first, relu=1)
         for name, pair in (("second", self.second), ("third", self.third)):
             parts = [draft.conv(f"{name}.{index}", x, layer, relu=1) for index, layer in enumerate(pair)]
@@ -110,10 +119,10 @@ class VRCNN(Baseline):
 
 
 class EDSR(Baseline):
-    """EDSR without its up-scaling: residual blocks without normalisation, scaled by 0.1, and a skip over them all."""
+    """EDSR without its up-scaling: residual blocks without normalisation and a skip connection over all of them."""
 
     SCALE = 0.1
-    """The factor of the paper's section 3.3; without it the features' variance doubles with every block."""
+    """Residual scaling (section 3.3 of the paper); without it, the variance of features doubles with every block."""
 
     def __init__(self, features: int = 64, blocks: int = 16, planes: Sequence[str] = ("rec_y",)) -> None:
         check_counts("EDSR", features=features, blocks=blocks)
@@ -131,7 +140,7 @@ class EDSR(Baseline):
         initialise(self, self.head, self.sample_spans(1), self.tail)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
-        """Filtered luma of the size of `rec_y`, not clipped."""
+        """Return filtered luma of the size of `rec_y`, not clipped."""
         first = self.head(self.stack(planes))
         x = first
         for layer, second in zip(self.layers, self.seconds, strict=True):
@@ -139,6 +148,7 @@ class EDSR(Baseline):
         return self.repaired(planes, self.tail(first + self.body(x)))
 
     def draw(self, draft: Draft) -> dict[str, str]:
+        """Add the nodes of the network."""
         first = x = draft.conv("head", self.draw_channels(draft), self.head)
         for index, (layer, second) in enumerate(zip(self.layers, self.seconds, strict=True)):
             y = draft.conv(f"layers.{index}", x, layer, relu=1)
@@ -148,12 +158,12 @@ class EDSR(Baseline):
 
 
 def arcnn(planes: Sequence[str] = ("rec_y",)) -> Chain:
-    """AR-CNN, four convolutions, at its published widths."""
+    """Build AR-CNN, four convolutions, at its published widths."""
     return Chain((9, 7, 1, 5), (64, 32, 16), planes, norm=False, options={})
 
 
 def dncnn(features: int = 64, layers: int = 17, planes: Sequence[str] = ("rec_y",)) -> Chain:
-    """DnCNN-S with `layers` convolutions of `features`."""
+    """Build DnCNN-S with `layers` convolutions of `features` channels."""
     check_counts("DnCNN", features=features, layers=layers - 1)
     options = {"features": features, "layers": layers}
     return Chain((3,) * layers, (features,) * (layers - 1), planes, norm=True, options=options)

@@ -1,8 +1,8 @@
-"""Low-cost filters: a quarter-resolution trunk of 1x1 convolutions, with 3x3 taps in factors or by channel only.
+"""Low-cost filters: a trunk at half the height and width of 1x1 convolutions and factorised or depthwise 3x3 ones.
 
-Most of a small network's multiply-accumulates go into 3x3 taps between all channels. Here the channels mix in 1x1
-convolutions, wide in the middle, and the taps are either 1x3 and 3x1 between all channels (`SeparableBlock`) or 3x3
-within each channel, trained in branches that fold (`DepthwiseBlock`).
+Most multiply-accumulates of a small network go into 3x3 taps between all channels. Here the channels mix in 1x1
+convolutions, wide in the middle, and the spatial taps are either 1x3 and 3x1 between all channels (`SeparableBlock`)
+or 3x3 within each channel, trained in branches that fold (`DepthwiseBlock`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,37 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from codecnn.models._blocks import Block, DepthwiseBlock, SeparableBlock, check_choice, check_counts, initialise
-from codecnn.models._conditioning import CONDITIONING, QpGain
-from codecnn.models._registry import register
-from codecnn.models.base import Filtered, FilterNetwork, Trunk
-from codecnn.models.graph._draft import Draft
+from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
+from codecnn.models.blocks import (
+    CONDITIONING,
+    Block,
+    DepthwiseBlock,
+    QpGain,
+    SeparableBlock,
+    check_choice,
+    check_counts,
+    initialise,
+)
+from codecnn.models.graph.nodes import Draft
 
 _BLOCKS = {"separable": SeparableBlock, "depthwise": DepthwiseBlock}
 
 
 class LowCost(Trunk):
-    """planes -> unshuffle -> 3x3 unpadded -> block ... block -> 3x3 -> shuffle -> x gain(QP) -> (+) cropped rec_y.
+    """A low-cost filter of luma.
 
-    `kind` is that of the blocks, "separable" or "depthwise"; `conditioning` as in `RDN`, after every block. The head
-    takes `shuffle` samples on each side away. The last convolution starts at zero.
+    planes -> unshuffle -> 3x3 unpadded -> block ... block -> 3x3 -> shuffle -> x gain(QP) -> (+) cropped rec_y
+
+    The halo is `shuffle` samples. The last convolution starts at zero.
+
+    Args:
+        features: Channels of the trunk.
+        blocks: Number of blocks.
+        expansion: Channels inside a block, as a multiple of `features`.
+        kind: Kind of the blocks, "separable" or "depthwise".
+        shuffle: Factor of PixelUnshuffle and PixelShuffle.
+        planes: Names of the input planes.
+        conditioning: "plane", "film" or "se" as in `RDN`; the modulation follows every block.
     """
 
     GROWS = ("features", "blocks", "expansion")
@@ -49,7 +66,7 @@ class LowCost(Trunk):
             radius=(1 + blocks + 1) * shuffle + shuffle - 1,
             stride=shuffle,
             outputs=self.OUTPUTS,
-            beside=() if conditioning == "plane" else ("qp",),
+            conditions=() if conditioning == "plane" else ("qp",),
         )
         self.options = {**options, "planes": list(planes)}
         self.factor = shuffle
@@ -63,7 +80,11 @@ class LowCost(Trunk):
         self.modulate(conditioning, features)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
-        """Filtered luma (n, 1, h - 2·halo, w - 2·halo), in the scale of `rec_y` (x / 2^bit_depth), not clipped."""
+        """Filter the planes.
+
+        Returns:
+            Luma (n, 1, h - 2·halo, w - 2·halo) in the scale of `rec_y` (x / 2^bit_depth), not clipped.
+        """
         x = self.head(self.into_head(planes))
         for index, block in enumerate(self.blocks):
             x = block(x)
@@ -72,21 +93,31 @@ class LowCost(Trunk):
         return self.out_of_tail(planes, self.tail(x))
 
     def draw(self, draft: Draft) -> dict[str, str]:
+        """Add the nodes of the network."""
         x = draft.conv("head", self.draw_channels(draft, self.factor), self.head)
         return self.draw_tail(draft, self.draw_blocks(draft, x)[-1])
 
     def silence_added(self, small: FilterNetwork) -> None:
+        """Make the blocks that `small` does not have the identity."""
         for block in list(self.blocks)[small.options["blocks"] :]:
             assert isinstance(block, Block)
             block.silence()
 
 
-def _register(name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float) -> None:
-    told = f"{blocks} {kind} blocks, {features} features, expansion {expansion}, FiLM by QP; {kmac} kMAC/pixel."
-    sizes = {"features": features, "blocks": blocks, "expansion": expansion}
-    register(name, LowCost, f"Quarter-resolution trunk of {told}", **sizes, kind=kind)
+def _register(
+    name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float, planes: Sequence[str] = ()
+) -> None:
+    """Register a low-cost network; `planes` are further input planes."""
+    description = f"Quarter-resolution trunk of {blocks} {kind} blocks, {features} features, expansion {expansion}"
+    description += "".join(f", with {plane}" for plane in planes)
+    options: dict[str, Any] = {"features": features, "blocks": blocks, "expansion": expansion, "kind": kind}
+    options |= {"planes": ("rec_y", "qp", *planes)} if planes else {}
+    register(name, LowCost, f"{description}, FiLM by QP; {kmac} kMAC/pixel.", **options)
 
 
 _register("low_cost_17", 5, "separable", 32, 3, 15.9)
 _register("low_cost_75", 6, "separable", 64, 3, 74.9)
 _register("low_cost_5", 6, "depthwise", 24, 2, 4.2)
+_register("low_cost_17_unf", 5, "separable", 32, 3, 16.2, ["unf_y"])
+_register("low_cost_75_unf", 6, "separable", 64, 3, 75.5, ["unf_y"])
+_register("low_cost_400_unf", 8, "separable", 128, 3, 396.7, ["unf_y"])

@@ -1,4 +1,8 @@
-"""Networks as graphs of plain operations, for other programs."""
+"""Networks as graphs of plain operations, for integer networks and exports.
+
+`Graph` is a list of `Node`s, `Draft` builds one, and `run` computes it in real numbers. `onnx_model` and `Writer`
+write a graph as ONNX and need the extra `export`.
+"""
 
 import lazy_loader
 

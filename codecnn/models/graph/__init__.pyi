@@ -2,6 +2,7 @@ from .nodes import GRAPH_TENSORS as GRAPH_TENSORS
 from .nodes import GRAPH_VALUES as GRAPH_VALUES
 from .nodes import MOVES as MOVES
 from .nodes import Array as Array
+from .nodes import Draft as Draft
 from .nodes import Graph as Graph
 from .nodes import Node as Node
 from .nodes import Operation as Operation
@@ -10,9 +11,11 @@ from .nodes import run as run
 from .nodes import same_padding as same_padding
 from .nodes import walk as walk
 from .onnx_file import OPSET as OPSET
+from .onnx_file import SADL_OPERATORS as SADL_OPERATORS
 from .onnx_file import Writer as Writer
 from .onnx_file import convolution as convolution
 from .onnx_file import crop_node as crop_node
 from .onnx_file import moved as moved
+from .onnx_file import onnx_model as onnx_model
 from .onnx_file import qp_plane as qp_plane
 from .onnx_file import run_onnx as run_onnx

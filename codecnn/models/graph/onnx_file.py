@@ -1,4 +1,4 @@
-"""Graphs as ONNX: one that takes any QP, and one for a single QP with few operators, as SADL's converter wants it.
+"""Graphs as ONNX models for any QP, or for a single QP with only the operators that SADL supports.
 
 SADL is the inference library of JVET's NNVC software (https://vcgit.hhi.fraunhofer.de/jvet-ahg-nnvc/sadl).
 """
@@ -16,16 +16,22 @@ from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES
 from codecnn.planes import MAX_QP, QP_SCALE
 
 OPSET = 26
+
 IR_VERSION = 13
-"""The newest that onnxruntime 1.31 reads; later ones read them too."""
+"""Newest ONNX IR version that onnxruntime 1.31 reads."""
+
 SADL_OPERATORS = frozenset({"Conv", "Add", "Relu", "Concat", "DepthToSpace", "SpaceToDepth", "Mul", "Slice"})
-"""What a graph for SADL is made of; one operand of every Mul is a constant."""
+"""Operators of a graph for SADL; one operand of every Mul is a constant."""
 
 
 class Writer:
-    """A model in the making: nodes and constants; QP-dependent values come as the name of a tensor or constant.
+    """An ONNX model under construction.
 
-    Its inputs are the graph's planes, and `qp` where the graph depends on it and no QP is given.
+    Its inputs are the graph's planes, and `qp` if the graph depends on the QP and no single QP is given.
+
+    Args:
+        graph: The graph that is written.
+        qp: The single slice QP, or None for a model that takes any QP.
     """
 
     def __init__(self, graph: Graph, qp: int | None = None) -> None:
@@ -41,7 +47,7 @@ class Writer:
             self.add("Reshape", "qp.index", whole, self.constant("qp.flat", [-1], np.int64))
 
     def model(self) -> onnx.ModelProto:
-        """The model whose outputs are the graph's."""
+        """Return the complete model, which the ONNX checker has accepted."""
         outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in self.graph.outputs]
         body = helper.make_graph(self.nodes, "codecnn", self.inputs, outputs, list(self.constants.values()))
         model = helper.make_model(
@@ -51,21 +57,23 @@ class Writer:
         return model
 
     def constant(self, name: str, value: Any, dtype: type = np.float32) -> str:
+        """Add a constant and return its name."""
         self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype=dtype), name)
         return name
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output and return the name of the output."""
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
     def sliced(self, name: str, x: str, start: int, end: int, axes: list[int]) -> str:
-        """`x` from `start` to `end` along `axes`; negative places count from the end."""
+        """Add the slice of `x` from `start` to `end` along `axes`; negative positions count from the end."""
         ranges = {"starts": [start] * len(axes), "ends": [end] * len(axes), "axes": axes}
         places = [self.constant(f"{name}.{part}", value, np.int64) for part, value in ranges.items()]
         return self.add("Slice", name, x, *places)
 
     def by_qp(self, name: str, table: Any) -> str:
-        """A row of `table` (64, ...) as (n, ..., 1, 1), or as a constant where the QP is one."""
+        """Add the row of a table (64, ...) for the QP: a tensor (n, ..., 1, 1), or a constant for a single QP."""
         row = np.asarray(table)
         if self.qp is not None or len(row) == 1:
             row = row[self.qp if len(row) > 1 and self.qp is not None else 0]
@@ -76,20 +84,27 @@ class Writer:
 
 
 def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
-    """The graph as ONNX, of any height and width.
+    """Convert a graph to an ONNX model for any height and width.
 
-    Inputs are the planes as the network takes them, (n, 1, h, w) with the halo, float32, and where the network depends
-    on it `qp` (n, 1, 1, 1) in units of q / 64, a whole QP from 0 to 63. Outputs are the filtered planes, not clipped.
-    With `qp` given there is no such input, and the operators are those of SADL_OPERATORS. Raises ConfigError for a QP
-    out of range.
+    Inputs are the planes as the network takes them, (n, 1, h, w) with halo, float32, and, if the network depends on
+    the QP, `qp` (n, 1, 1, 1) as q / 64 for integer q from 0 to 63. Outputs are the filtered planes, not clipped.
+
+    Args:
+        graph: The graph.
+        qp: If given, the model is for this slice QP only: it has no input `qp`, and all its operators are among
+            `SADL_OPERATORS`.
+
+    Raises:
+        ConfigError: `qp` is out of range.
+        ModelError: An operation has no ONNX form.
     """
     if qp is not None and not 0 <= qp <= MAX_QP:
         raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
     writer = Writer(graph, qp)
-    # Planes keep their names for the inputs, and what nodes make of them gets another.
-    made: dict[str, str] = {}
+    # The names of planes are those of the inputs; the centred planes have names of their own.
+    names: dict[str, str] = {}
     for node in graph.nodes:
-        made[node.name] = _write(writer, node, [made[name] for name in node.inputs])
+        names[node.name] = _write(writer, node, [names[name] for name in node.inputs])
     return writer.model()
 
 
@@ -127,18 +142,18 @@ def _write(writer: Writer, node: Node, x: list[str]) -> str:
 
 
 def qp_plane(writer: Writer, like: str, values: Any) -> str:
-    """`values` (64,) of the QP as a plane of the size of `like`."""
-    nothing = writer.add("Mul", "qp.nothing", like, writer.constant("qp.zero", 0.0))
-    return writer.add("Add", "qp.plane", nothing, writer.by_qp("qp.value", np.asarray(values)[:, None]))
+    """Add a plane of the size of `like` with the entry of `values` (64,) for the QP."""
+    zeros = writer.add("Mul", "qp.nothing", like, writer.constant("qp.zero", 0.0))
+    return writer.add("Add", "qp.plane", zeros, writer.by_qp("qp.value", np.asarray(values)[:, None]))
 
 
 def crop_node(writer: Writer, name: str, x: str, size: int) -> str:
-    """`x` without `size` samples on each side."""
+    """Add `x` without `size` samples on each side."""
     return writer.sliced(name, x, size, -size, [2, 3]) if size else x
 
 
 def moved(writer: Writer, node: Node, x: list[str]) -> str:
-    """A node that only moves samples. Raises ModelError for an operation that has no form in ONNX."""
+    """Add a node that only moves samples; raise ModelError for an operation that has no ONNX form."""
     match node.op:
         case "concat":
             return writer.add("Concat", node.name, *x, axis=1)
@@ -149,11 +164,11 @@ def moved(writer: Writer, node: Node, x: list[str]) -> str:
         case "unshuffle" | "shuffle":
             return _shuffled(writer, node, x[0])
         case _:
-            raise ModelError(f"the operation {node.op!r} has no form in ONNX")
+            raise ModelError(f"the operation {node.op!r} has no ONNX form")
 
 
 def convolution(writer: Writer, node: Node, name: str, x: str, weight: str, bias: str) -> str:
-    """The convolution of a node with the tensors `weight` and `bias`."""
+    """Add the convolution of `node` with the tensors called `weight` and `bias`."""
     shape = node.tensors["weight"].shape
     rows, columns = same_padding(node.tensors["weight"]) if node.values["pad"] else (0, 0)
     kernel = {"kernel_shape": list(shape[2:]), "pads": [rows, columns, rows, columns]}
@@ -164,30 +179,36 @@ def convolution(writer: Writer, node: Node, name: str, x: str, weight: str, bias
 def _conv(writer: Writer, node: Node, x: str) -> str:
     relu = bool(node.values["relu"])
     weight, bias = (writer.constant(f"{node.name}.{part}", node.tensors[part]) for part in ("weight", "bias"))
-    made = convolution(writer, node, f"{node.name}.sums" if relu else node.name, x, weight, bias)
-    return writer.add("Relu", node.name, made) if relu else made
+    sums = convolution(writer, node, f"{node.name}.sums" if relu else node.name, x, weight, bias)
+    return writer.add("Relu", node.name, sums) if relu else sums
 
 
 def _edge(writer: Writer, x: str, name: str, axis: int) -> str:
-    """`x` with its first and last row or column repeated."""
+    """Add `x` with its first and last row or column repeated."""
     first = writer.sliced(f"{name}.first", x, 0, 1, [axis])
     last = writer.sliced(f"{name}.last", x, -1, np.iinfo(np.int32).max, [axis])
     return writer.add("Concat", name, first, x, last, axis=axis)
 
 
 def _shuffled(writer: Writer, node: Node, x: str) -> str:
-    """A shuffle or unshuffle of one plane, whose channels ONNX orders as PyTorch does; ModelError for several."""
+    """Add a shuffle or unshuffle of one plane; for several planes, ONNX orders channels unlike PyTorch."""
     factor = node.values["factor"]
-    few, many = writer.graph.extents[node.inputs[0]].channels, writer.graph.extents[node.name].channels
-    if min(few, many) != 1:
+    inputs, outputs = writer.graph.extents[node.inputs[0]].channels, writer.graph.extents[node.name].channels
+    if min(inputs, outputs) != 1:
         raise ModelError(f"node {node.name!r} shuffles several planes at once, which ONNX orders differently")
     return writer.add("SpaceToDepth" if node.op == "unshuffle" else "DepthToSpace", node.name, x, blocksize=factor)
 
 
 def run_onnx(content: bytes, planes: Mapping[str, Any], *, plain: bool = False) -> dict[str, Any]:
-    """Outputs of an ONNX file's content in onnxruntime by name, on one thread, from those of `planes` that it takes.
+    """Run an ONNX model in onnxruntime on one thread.
 
-    `plain` takes operators as they stand, and joins none.
+    Args:
+        content: Content of the ONNX file.
+        planes: Input arrays by name; those that the model does not take are ignored.
+        plain: Disable graph optimisations, so that no operators are merged.
+
+    Returns:
+        Output arrays by name.
     """
     import onnxruntime
 
@@ -197,5 +218,5 @@ def run_onnx(content: bytes, planes: Mapping[str, Any], *, plain: bool = False) 
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    taken = {one.name: planes[one.name] for one in session.get_inputs()}
-    return dict(zip(names, session.run(names, taken), strict=True))
+    inputs = {value.name: planes[value.name] for value in session.get_inputs()}
+    return dict(zip(names, session.run(names, inputs), strict=True))

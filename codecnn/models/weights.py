@@ -1,0 +1,277 @@
+"""Networks on disk: weights as safetensors with a JSON card, checkpoints of PyTorch, and ONNX files.
+
+No file is ever unpickled without restrictions.
+"""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from codecnn.errors import MissingFileError, ModelError
+from codecnn.models.base import FilterNetwork, build_graph, named_outputs
+from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
+from codecnn.models.cost import complexity
+from codecnn.models.families.modes import ModeClassifier, create_mode_network
+from codecnn.models.planes import CHROMA_PLANES
+from codecnn.models.zoo import create_model, weights_path
+from codecnn.planes import QP_SCALE
+from codecnn.runs import atomic_path, sha256_file, write_json
+
+_TASKS = {
+    "filter": ("a filter", "load_model or `codecnn filter`"),
+    "modes": ("a network of intra modes", "load_mode_network or `codecnn modes predict`"),
+    "integer": ("a filter in integers", "load_filter or `codecnn filter`"),
+    "integer_modes": ("a network of intra modes in integers", "load_integer_sketch or `codecnn modes predict`"),
+}
+"""Kind of network and loader by the task of a card."""
+
+TOLERANCE = 1e-5
+"""Largest difference of an ONNX file to PyTorch, in full scale, or relative to the largest sample if that exceeds 1."""
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def save_weights(path: Path | str, model: FilterNetwork | ModeClassifier, network: str, card: dict[str, Any]) -> None:
+    """Write weights and their card.
+
+    Args:
+        path: File to write, .safetensors.
+        model: The network.
+        network: Name of its architecture.
+        card: Further entries of the card. The function adds the task ("filter" or "modes"), network, options, cost (of
+            a mode network, the number of parameters) and the hash of the file.
+    """
+    path = Path(path)
+    _write_tensors(path, model.state_dict())
+    if isinstance(model, ModeClassifier):
+        task, cost = "modes", {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    else:
+        task, cost = "filter", complexity(model).as_dict()
+    base = {"schema": CARD_SCHEMA, "task": task, "network": network, "options": getattr(model, "options", {})}
+    write_json(card_path(path), base | cost | {"sha256": sha256_file(path)} | card)
+
+
+@contextlib.contextmanager
+def _no_larger_than(tensors: Mapping[str, Tensor], path: Path) -> Iterator[None]:
+    """Raise ModelError as soon as a network under construction has a parameter that `tensors` does not have.
+
+    Options on a card can ask for a network that does not fit into memory. PyTorch reports each parameter when it is
+    registered, before it is initialised.
+    """
+    shapes = Counter(tensor.shape for tensor in tensors.values())
+    thread = threading.get_ident()
+
+    def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and thread == threading.get_ident():
+            shapes[parameter.shape] -= 1
+            if shapes[parameter.shape] < 0:
+                raise ModelError(f"{path} does not fit its card's options: they give other parameters, such as {name}")
+
+    hook = register_module_parameter_registration_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def load_model(path: Path | str) -> tuple[FilterNetwork, Card]:
+    """Load a filter network and its card.
+
+        model, card = load_model("low_cost_17")
+        card.kmac_per_pixel, card.qps, card.test.gain_db["y"]["mean"]
+
+    Args:
+        path: A weights file, or the name of shipped weights as `weights_path` takes it, e.g. "low_cost_17.video".
+
+    Returns:
+        The network in evaluation mode on the CPU, and its card.
+
+    Raises:
+        MissingFileError: The file or its card does not exist.
+        ModelError: The file does not match its card.
+    """
+    tensors, card = _read_with_card(Path(path), "filter")
+    network = str(card.network)[:80]
+    model = _load_into(lambda: create_model(network, **card.options), tensors, path)
+    return model.eval(), card
+
+
+def load_mode_network(path: Path | str) -> tuple[ModeClassifier, Card]:
+    """Load an intra mode network, in evaluation mode on the CPU, and its card; arguments and errors as `load_model`."""
+    tensors, card = _read_with_card(Path(path), "modes")
+    model = _load_into(lambda: create_mode_network(str(card.network)[:80], **card.options), tensors, path)
+    return model.eval(), card
+
+
+def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, Tensor], Card | None]:
+    """Read the tensors of a weights file.
+
+    Args:
+        path: A weights file, or the name of shipped weights.
+        task: Task that a card, if there is one, must have.
+
+    Returns:
+        Tensors by name, and the card, or None if the file has none.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        ModelError: The file is a pickle or damaged, has values that are not finite, or does not match its card.
+    """
+    path = weights_path(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path} does not exist")
+    if path.suffix != ".safetensors":
+        raise ModelError(
+            f"{path} is not a .safetensors file; pickled weights are not read, since they can run code: convert a "
+            "checkpoint first with codecnn.models.convert_checkpoint, which reads tensors and nothing else"
+        )
+    card = read_card(path) if card_path(path).is_file() else None
+    if card is not None:
+        check_described(path, card.sha256)
+        if task is not None and card.task != task:
+            kind, reader = _TASKS.get(card.task, (f"a network for {card.task!r}", "another codecnn"))
+            raise ModelError(f"{path} holds {kind}, not {_TASKS[task][0]}: {reader} takes it")
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
+        reason = str(error).splitlines()[0][:300]
+        raise ModelError(f"{path} is not a whole .safetensors file: {reason}") from error
+    for name, tensor in tensors.items():
+        counter = name.endswith("num_batches_tracked") and tensor.dtype == torch.int64  # of batch norm
+        if not (counter or (tensor.is_floating_point() and bool(torch.isfinite(tensor).all()))):
+            raise ModelError(f"{path} holds weights that are not finite real numbers, in {name[:80]}")
+    return tensors, card
+
+
+def convert_checkpoint(source: Path | str, target: Path | str, *, key: str | None = None) -> list[str]:
+    """Convert a PyTorch checkpoint (.pt, .pth, .ckpt) to .safetensors, without a card.
+
+    The checkpoint is read by PyTorch's restricted reader (`weights_only`), which builds tensors and plain containers
+    and refuses everything that could run code.
+
+    Args:
+        source: The checkpoint.
+        target: File to write, .safetensors.
+        key: Location of the tensors in nested dictionaries, e.g. "state_dict", or "a.b" for two levels.
+
+    Returns:
+        Names of the tensors.
+
+    Raises:
+        MissingFileError: The checkpoint does not exist.
+        ModelError: The checkpoint contains more than tensors, or has none at `key`.
+    """
+    source = Path(source)
+    if not source.is_file():
+        raise MissingFileError(f"{source} does not exist")
+    try:
+        state = torch.load(source, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # invalid bytes can raise any exception in the reader
+        raise ModelError(
+            f"{source} is refused: it is no checkpoint of plain tensors, and reading anything else of a pickle could "
+            f"run code ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+        ) from error
+    for part in key.split(".") if key else ():
+        if not isinstance(state, Mapping) or part not in state:
+            raise ModelError(f"{source} has nothing at {key!r}")
+        state = state[part]
+    where = f" at {key!r}" if key else ""
+    if not isinstance(state, Mapping) or not state:
+        raise ModelError(f"{source} is not a table of tensors{where}")
+    if not all(isinstance(value, Tensor) for value in state.values()):
+        nested = [str(name) for name, value in state.items() if isinstance(value, Mapping)]
+        raise ModelError(f"{source} holds more than tensors{where}; tables within it: {', '.join(nested) or 'none'}")
+    _write_tensors(Path(target), {str(name): tensor.clone() for name, tensor in state.items()})
+    return [str(name) for name in state]
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    if path.suffix != ".safetensors":
+        raise ModelError(f"{path}: weights are written as .safetensors")
+    with atomic_path(path) as part:
+        part.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+
+
+def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], Card]:
+    tensors, card = read_tensors(path, task)
+    if card is None:
+        raise MissingFileError(
+            f"{card_path(weights_path(path))} does not exist: weights go with the card that was written beside them"
+        )
+    return tensors, card
+
+
+def _load_into(build: Callable[[], Network], tensors: dict[str, Tensor], path: Path | str) -> Network:
+    """Build a network that is not larger than the file, and load the file's tensors into it."""
+    try:
+        with _no_larger_than(tensors, Path(path)):
+            model = build()
+        model.load_state_dict(tensors)
+    except ModelError:
+        raise
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"{path} does not fit its card's network: {str(error).splitlines()[0][:300]}") from error
+    return model
+
+
+def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None) -> float:
+    """Write a filter network as ONNX; needs the extra `export`.
+
+    onnxruntime runs the model on pictures of two sizes before the file is written.
+
+    Args:
+        path: File to write, .onnx.
+        model: The network.
+        qp: If given, the file is for this slice QP only and uses only operators of SADL.
+
+    Returns:
+        Largest difference of onnxruntime's result to PyTorch's, in full scale.
+
+    Raises:
+        ModelError: The difference exceeds 1e-5, or the network has no graph.
+    """
+    from codecnn.models.graph.onnx_file import onnx_model
+
+    exported = onnx_model(build_graph(model), qp)
+    exported.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
+    if qp is not None:
+        exported.doc_string += f", QP {qp}"
+    content = exported.SerializeToString()
+    largest = max(_onnx_difference(content, model, size, qp) for size in ((64, 48), (40, 72)))
+    if largest > TOLERANCE:
+        raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
+    with atomic_path(Path(path)) as part:
+        part.write_bytes(content)
+    return largest
+
+
+def _onnx_difference(content: bytes, model: FilterNetwork, size: tuple[int, int], qp: int | None) -> float:
+    """Return the largest difference for noise of that size, relative to the largest sample if that exceeds 1."""
+    from codecnn.models.graph.onnx_file import run_onnx
+
+    generator = torch.Generator().manual_seed(0)
+    height, width = (extent - extent % model.stride + 2 * model.halo for extent in size)
+    planes = {}
+    for name in model.planes:
+        factor = 2 if name in CHROMA_PLANES else 1
+        planes[name] = torch.rand(1, 1, height // factor, width // factor, generator=generator)
+    if "qp" in planes:
+        planes["qp"] = torch.full((1, 1, 1, 1), (37 if qp is None else qp) / QP_SCALE)
+    with torch.inference_mode():
+        expected = {name: plane.numpy() for name, plane in named_outputs(model.eval()(planes)).items()}
+    outputs = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
+    return max(
+        float(np.abs(outputs[name] - plane).max() / max(1.0, np.abs(plane).max())) for name, plane in expected.items()
+    )
