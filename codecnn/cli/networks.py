@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """List the weights that `filter` and `evaluate` take by name, and the architectures for `train` and `complexity`."""
+    """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes."""
     from codecnn.models import describe_model, list_models, shipped_weights
 
     shipped = sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))

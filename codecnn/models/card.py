@@ -185,10 +185,12 @@ def read_card(weights: Path | str) -> Card:
 
     Raises:
         MissingFileError: The card does not exist.
-        ModelError: The file is no card, or has another schema version.
+        ModelError: The file is no card, has another schema version, or belongs to a filter in integers.
     """
     path = card_path(weights)
     content = read_json(path)
+    if isinstance(content, dict) and content.get("task") == "integer":
+        raise ModelError(f"{path} is the card of a filter in integers, which load_filter and `codecnn filter` take")
     complete = isinstance(content, dict) and isinstance(content.get("options"), dict)
     if not complete or content.get("schema") != CARD_SCHEMA:
         raise ModelError(f"{path} is not a card of schema {CARD_SCHEMA}")

@@ -30,7 +30,6 @@ from codecnn.runs import atomic_path, sha256_file, write_json
 _TASKS = {
     "filter": ("a filter", "load_model or `codecnn filter`"),
     "modes": ("a network of intra modes", "load_mode_network or `codecnn modes predict`"),
-    "integer": ("a filter in integers", "load_filter or `codecnn filter`"),
     "integer_modes": ("a network of intra modes in integers", "load_integer_sketch or `codecnn modes predict`"),
 }
 """Kind of network and loader by the task of a card."""

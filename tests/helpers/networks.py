@@ -19,9 +19,8 @@ ABLATIONS = [
 """RDNs less, or with another form of, one part each."""
 
 SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
-SHORT |= {
-    name: {"blocks": 2} for name in list_models() if name.startswith(("rdn", "quarter", "low_cost_yuv", "low_cost_400"))
-}
+DEEP = ("rdn", "quarter", "low_cost_yuv", "low_cost_400")
+SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(DEEP)}
 """Options that keep the tests short; what they test does not depend on the depth."""
 
 

@@ -1,5 +1,6 @@
 """The zoo: cost against closed forms, identity at the start, planes, radius, folding, memory, weights on disk."""
 
+import copy
 import json
 import resource
 from concurrent.futures import ThreadPoolExecutor
@@ -218,6 +219,19 @@ def test_folding_is_exact(name):
     folded = fold(model)
     assert not any("branches" in key or "norm" in key for key in folded.state_dict())
     torch.testing.assert_close(folded(planes), model.eval()(planes), rtol=0, atol=1e-6)
+
+
+def test_synchronised_batch_normalisation_folds():
+    """Training on several GPUs converts batch normalisation; the network must still fold, and its cost be right."""
+    plain = awaken(create_model("dncnn", layers=5), std=0.1)
+    for seed in range(2):  # running statistics
+        plain.train()(random_planes(plain, 16, 16, seed=seed))
+    converted = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(plain)).eval()
+    assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules())
+    folded, planes = fold(converted), random_planes(plain, 16, 16, seed=2)
+    assert not any("norm" in key for key in folded.state_dict())
+    torch.testing.assert_close(folded(planes), converted(planes), rtol=0, atol=1e-5)
+    assert complexity(converted) == complexity(plain)
 
 
 @pytest.fixture(params=[True, False])

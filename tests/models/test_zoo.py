@@ -1,4 +1,4 @@
-"""The weights that come with the package, and their names."""
+"""Weights that come with the package: names, cards, gains, integers, and the tools that ship them."""
 
 import json
 import re
@@ -19,14 +19,20 @@ from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
 from codecnn.models import (
     complexity,
     create_model,
+    describe_model,
+    list_models,
     list_weights,
     load_model,
     read_card,
+    register,
     revive,
     save_weights,
+    shipped_weights,
     weights_path,
     zoo_cards,
 )
+from codecnn.models.base import ARCHITECTURES
+from codecnn.models.families.low_cost import LowCost
 from codecnn.models.zoo import FOLDER
 from codecnn.quality import psnr
 from codecnn.runs import read_json
@@ -35,12 +41,13 @@ from tools import figure, variants, zoo
 
 NAMES = list_weights()
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
-INTEGERS = [(path.name.partition(".")[0], path) for path in sorted(FOLDER.glob("*.int*.safetensors"))]
+INTEGERS = [(path.stem.rpartition(".")[0], path) for path in sorted(FOLDER.glob("*.int*.safetensors"))]
+SHIPPED = {weights.full_name: weights for weights in shipped_weights()}
 
 
 @pytest.fixture(scope="module")
 def coded(tmp_path_factory):
-    """A part of a photograph that no training saw, and what libvvenc made of it at QP 37: 10-bit planes."""
+    """Original and decoded luma, 10 bit, of a photograph outside the training set, coded by libvvenc at QP 37."""
     folder = tmp_path_factory.mktemp("coded")
     luma = (skimage.data.coffee()[100:356, 150:406].astype(float) @ [0.299, 0.587, 0.114]).round().astype("<u2") * 4
     form = VideoFormat(256, 256, "400", 10)
@@ -53,13 +60,13 @@ def coded(tmp_path_factory):
 
 
 def gain(filter_, coded, part=np.s_[:, :]):
-    """What the filter gains on a part of the picture, in dB of PSNR."""
+    """Return the PSNR gain of a filter on a part of the picture in dB."""
     original, decoded = (plane[part] for plane in coded)
     filtered = filter_.samples(Picture((decoded,), 10), 37, {"rec_y": decoded})["y"]
     return psnr(filtered, original, 10) - psnr(decoded, original, 10)
 
 
-def test_there_are_weights_of_every_size_and_few_bytes():
+def test_weights_cover_all_sizes_in_few_bytes():
     costs = sorted(card.kmac_per_pixel for card in zoo_cards().values())
     assert costs[0] <= 5
     assert any(5 < cost <= 17.5 for cost in costs)
@@ -69,22 +76,21 @@ def test_there_are_weights_of_every_size_and_few_bytes():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 30e6
 
 
-def test_cards_have_no_paths_of_a_machine():
-    found = {path.name: re.findall(r'"(?:/|~|[A-Za-z]:\\)[^"]*"', path.read_text()) for path in FOLDER.glob("*.json")}
-    assert len(found) == len(NAMES) + len(INTEGERS)
-    assert not any(found.values()), found
+def test_cards_contain_no_absolute_paths():
+    paths = {path.name: re.findall(r'"(?:/|~|[A-Za-z]:\\)[^"]*"', path.read_text()) for path in FOLDER.glob("*.json")}
+    assert len(paths) == len(NAMES) + len(INTEGERS)
+    assert not any(paths.values()), paths
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cards_say_where_the_weights_come_from_and_what_they_gain(name):
-    model, card = load_model(name)
-    assert card.kmac_per_pixel == pytest.approx(complexity(model).kmac_per_pixel)
+def test_cards_have_provenance_and_test_gains(name):
+    _, card = load_model(name)
     assert len(card.data_key) == 64
     assert card["provenance"]["argv"]
     assert card["validation"]["seconds"] > 0
     assert card["test"]["store"]["data_key"] != card.data_key
     gains = {qp: gain for qp, gain in card.test.gain_db["y"].items() if qp != "mean"}
-    assert set(gains) <= {str(qp) for qp in card.qps}  # all of them but the slice QPs of inter pictures
+    assert set(gains) <= {str(qp) for qp in card.qps}  # training QPs include slice QPs of inter pictures
     assert len(gains) == 5
     assert card.test.gain_db["y"]["mean"] == pytest.approx(np.mean(list(gains.values())), abs=1e-9)
     assert card.test.bd_rate["y"] < 0
@@ -94,13 +100,13 @@ def test_cards_say_where_the_weights_come_from_and_what_they_gain(name):
 
 
 @pytest.mark.parametrize("name", LUMA)
-def test_weights_gain_on_a_picture_that_is_coded_here(name, coded):
+def test_weights_gain_on_a_picture_coded_in_the_test(name, coded):
     assert gain(load_filter(name), coded) > 0.03
 
 
 @pytest.mark.parametrize("name", LUMA)
-def test_every_unit_of_a_block_wakes(name, coded):
-    """A block that is zero everywhere costs what it costs and gives nothing."""
+def test_no_unit_of_a_block_is_dead(name, coded):
+    """A unit that is zero everywhere has a cost and no effect."""
     _, decoded = coded
     planes = torch.from_numpy(decoded.astype(np.float32) / 1024)[None, None]
     batches = [{"rec_y": planes, "qp": torch.full((1, 1, 1, 1), qp / 64)} for qp in (22, 32, 42)]
@@ -108,46 +114,126 @@ def test_every_unit_of_a_block_wakes(name, coded):
     assert revive(model, batches) == {}
 
 
-def test_every_network_has_integers():
-    """Those of 16 bits are many times slower than float: they ship where that still is a filter to be used."""
+def test_all_networks_have_integers():
+    """16-bit integers, which are much slower than float, come with small networks only."""
     assert {name for name in NAMES if integer_path(weights_path(name), 8).exists()} == set(NAMES)
     small = {name for name, card in zoo_cards().items() if card.kmac_per_pixel <= zoo.COST_OF_16_BITS}
     assert {name for name in NAMES if integer_path(weights_path(name)).exists()} == small
 
 
-@pytest.mark.parametrize(("name", "path"), INTEGERS, ids=lambda one: getattr(one, "stem", ""))
-def test_integers_lie_beside_the_weights_and_are_theirs(name, path):
+@pytest.mark.parametrize(("name", "path"), INTEGERS, ids=lambda value: getattr(value, "stem", ""))
+def test_integers_belong_to_their_float_weights(name, path):
     network, card = load_integer(path)
     assert card.source_sha256 == load_model(name)[1].sha256
     assert set(ExactFilter(network).planes) == set(FloatFilter(load_model(name)[0]).planes)
 
 
 @pytest.mark.parametrize(
-    ("name", "path"), [one for one in INTEGERS if one[0] in LUMA], ids=lambda one: getattr(one, "stem", "")
+    ("name", "path"), [pair for pair in INTEGERS if pair[0] in LUMA], ids=lambda value: getattr(value, "stem", "")
 )
-def test_integers_gain_what_the_weights_do(name, path, coded):
+def test_integers_gain_as_much_as_float(name, path, coded):
     gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
     assert gains[0] > 0.03
-    # 8 bits may lose as much in the worst picture (docs/integer/cost.md).
+    # The tolerance is the loss of 8 bits in the worst picture (docs/integer/cost.md).
     assert gains[1] == pytest.approx(gains[0], abs=0.02 if "int8" in path.name else 0.01)
 
 
-def test_exact_takes_the_8_bits():
+def test_exact_selects_8_bits():
     assert {load_filter(name, exact=True).network.bits for name in NAMES} == {8}
 
 
-def test_a_name_is_a_file_of_the_package_unless_there_is_such_a_file(tmp_path, monkeypatch):
+def shapes(model):
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_name_of_weights_loads_and_builds(name):
+    """Every printed name loads, builds the same architecture, and its card has the right cost."""
+    weights = SHIPPED[name]
+    assert weights.name == (weights.architecture if weights.default else name)
+    model, card = load_model(name)
+    for alias in (name, weights.name):
+        assert weights_path(alias) == weights.path
+        assert shapes(create_model(alias)) == shapes(model)
+        assert create_model(alias).options == card.options
+    assert weights.architecture in list_models()
+    assert describe_model(name)
+    cost = complexity(model)
+    assert (card.kmac_per_pixel, card.parameters) == (pytest.approx(cost.kmac_per_pixel), cost.parameters)
+    assert isinstance(load_filter(name), FloatFilter)
+    assert weights.integers
+    for suffix in weights.integers:
+        for alias in (name, weights.name):
+            integers = load_filter(f"{alias}.{suffix}")
+            assert isinstance(integers, ExactFilter)
+            assert integers.network.bits == int(suffix.removeprefix("int"))
+            assert integers.card.source_sha256 == card.sha256
+
+
+def test_names_from_before_there_were_tags_are_valid():
+    for architecture in ("low_cost_17", "low_cost_yuv_17"):
+        old, present = f"{architecture}_video", f"{architecture}.video"
+        assert weights_path(old) == weights_path(present)
+        assert weights_path(f"{old}.int8") == weights_path(f"{present}.int8") == integer_path(weights_path(present), 8)
+        assert create_model(old).planes[-1] == "slice_type"
+        assert load_model(old)[1] == load_model(present)[1]
+    assert weights_path("modes_8.int16").name == "modes_8.int16.safetensors"
+
+
+def test_unknown_tags_and_integers_are_errors_that_list_the_known_ones():
+    message = "low_cost_17 has no weights with the tag 'hevc': its tags are video, vvc"
+    with pytest.raises(ModelError, match=message):
+        create_model("low_cost_17.hevc")
+    with pytest.raises(MissingFileError, match=message):
+        load_filter("low_cost_17.hevc")
+    with pytest.raises(ModelError, match="rdn has no weights with the tag 'vvc': no weights of it come with codecnn"):
+        create_model("rdn.vvc")
+    with pytest.raises(MissingFileError, match=r"low_cost_75 come without \.int16 integers: they have \.int8"):
+        load_filter("low_cost_75.int16")
+    with pytest.raises(ModelError, match="is the card of a filter in integers, which load_filter"):
+        load_model("low_cost_17.int8")
+
+
+def test_new_weights_need_only_a_file_and_a_card(tmp_path, monkeypatch):
+    monkeypatch.setattr("codecnn.models.zoo.FOLDER", tmp_path)
+    planes = ["rec_y", "qp", "depth"]
+    for tag in ("", ".hevc", ".vvc-slow"):
+        options = {"planes": planes} if tag == ".hevc" else {}
+        model = create_model("low_cost_17", **options)
+        save_weights(tmp_path / f"low_cost_17{tag}.safetensors", model, "low_cost_17", {})
+    save_weights(tmp_path / "low_cost_5.hevc.safetensors", create_model("low_cost_5"), "low_cost_5", {})
+    assert list_weights() == ["low_cost_17", "low_cost_17.hevc", "low_cost_17.vvc-slow", "low_cost_5"]
+    assert list(create_model("low_cost_17.hevc").planes) == planes
+    assert create_model("low_cost_17.hevc", planes=["rec_y", "qp"]).planes == ("rec_y", "qp")
+    assert weights_path("low_cost_17.vvc") == tmp_path / "low_cost_17.safetensors"
+    assert load_model("low_cost_17.vvc-slow")[1].network == "low_cost_17"
+    assert weights_path("low_cost_5") == weights_path("low_cost_5.hevc"), "the only tag is the default"
+
+
+def test_an_architecture_of_a_user_is_registered(monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, "user_net", None)  # which is undone after the test
+    register("user_net", LowCost, "A network.", features=8, blocks=1)
+    assert "user_net" in list_models()
+    assert describe_model("user_net") == "A network."
+    assert create_model("user_net", blocks=2).options["blocks"] == 2
+    with pytest.raises(MissingFileError, match=r"user_net is neither a file .* it names a network, which is to be"):
+        weights_path("user_net")
+    with pytest.raises(ModelError, match=r"'user\.net' has a dot in its name"):
+        register("user.net", LowCost, "A network.")
+
+
+def test_a_name_is_a_shipped_file_unless_a_file_of_that_name_exists(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / NAMES[0]).mkdir()  # of a run that is named after its network
+    (tmp_path / NAMES[0]).mkdir()  # a training run with the name of its network
     assert weights_path(NAMES[0]) == FOLDER / f"{NAMES[0]}.safetensors"
-    assert weights_path("mine/low_cost_17") == Path("mine/low_cost_17")
+    assert weights_path("runs/low_cost_17") == Path("runs/low_cost_17")
     save_weights(tmp_path / f"{NAMES[0]}.safetensors", create_model("low_cost_5"), "low_cost_5", {})
     assert weights_path(f"{NAMES[0]}.safetensors") == Path(f"{NAMES[0]}.safetensors")
     with pytest.raises(MissingFileError, match=f"neither a file nor the name .* {NAMES[0]}"):
         weights_path("low_cost_18")
 
 
-def test_the_command_line_takes_names(run, tmp_path, coded):
+def test_the_command_line_accepts_names(run, tmp_path, coded):
     _, decoded = coded
     decoded.astype("<u2").tofile(tmp_path / "in_256x256_10bit.yuv")
     name = LUMA[0]
@@ -158,11 +244,11 @@ def test_the_command_line_takes_names(run, tmp_path, coded):
     assert (tmp_path / "out0.yuv").read_bytes() == (tmp_path / "out1.yuv").read_bytes()
     assert (tmp_path / "out0.yuv").read_bytes() != (tmp_path / "in_256x256_10bit.yuv").read_bytes()
     listed = json.loads(run("models", "--json")[1])
-    assert {one["name"] for network in listed for one in network["weights"]} == set(NAMES)
+    assert {weights["name"] for network in listed for weights in network["weights"]} == set(NAMES)
     assert read_json(FOLDER / f"{name}.json")["network"] in {network["name"] for network in listed}
 
 
-def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(tiny_recipe, run, tmp_path, monkeypatch):
+def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tmp_path, monkeypatch):
     monkeypatch.setattr("codecnn.models.zoo.FOLDER", tmp_path / "zoo")
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
     store, recipe = tmp_path / "store", tmp_path / "classes.yaml"
@@ -183,22 +269,22 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
     zoo.curves([tmp_path / "runs/tiny"], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
-    results = {one["name"]: one for one in read_json(tmp_path / "results/results.json")["models"]}
-    found = Results.model_validate(results["zoo/tiny"])
-    by_qp = [figure.mean_over_classes(found, qp) for qp in found.qps]
-    assert np.mean(by_qp) == pytest.approx(found.over_classes.gain_db, abs=1e-9)
-    figure.draw([found], tmp_path / "gain.png")
+    results = {model["name"]: model for model in read_json(tmp_path / "results/results.json")["models"]}
+    tiny = Results.model_validate(results["zoo/tiny"])
+    by_qp = [figure.mean_over_classes(tiny, qp) for qp in tiny.qps]
+    assert np.mean(by_qp) == pytest.approx(tiny.over_classes.gain_db, abs=1e-9)
+    figure.draw([tiny], tmp_path / "gain.png")
     assert (tmp_path / "gain.png").stat().st_size > 1000
     _, card = load_model("tiny")
     assert card["test"]["gain_db"] == results["zoo/tiny"]["gain_db"]
     assert card.test.over_classes.bd_rate_y == results["zoo/tiny"]["over_classes"]["bd_rate_y"]
     assert f"**{card.test.over_classes.bd_rate_y:+.2f} %**" in table
-    (listed,) = [one for network in json.loads(run("models", "--json")[1]) for one in network["weights"]]
+    (listed,) = [weights for network in json.loads(run("models", "--json")[1]) for weights in network["weights"]]
     assert (listed["classes"], listed["bd_rate"]) == (2, card.test.over_classes.bd_rate_y)
     assert card["test"]["integers_lose"]["db"] == results["zoo/tiny.int8"]["loss_to_float"]["db"]
     assert run("evaluate", store, "-m", "tiny", "--float", "-o", tmp_path / "float")[0] == 0
     zoo.figures(tmp_path / "float/results.json")
-    assert load_model("tiny")[1]["test"] == card["test"]  # what integers lose was found before
+    assert load_model("tiny")[1]["test"] == card["test"]  # the loss of the integers is kept from before
     assert card["training"]["steps"] == 3
     assert card["sha256"] == load_model(tmp_path / "runs/tiny/best.safetensors")[1]["sha256"]
     assert table.count("\n") == 3
@@ -211,14 +297,13 @@ def test_runs_become_weights_of_the_package_with_the_figures_of_an_evaluation(ti
         zoo.figures(tmp_path / "results/results.json")
 
 
-def test_variants_are_trained_once_and_share_their_start(tiny_store, tmp_path, capsys):
+def test_variants_are_trained_once_from_the_same_start(tiny_store, tmp_path, capsys):
     save_weights(tmp_path / "start.safetensors", create_model("low_cost_17"), "low_cost_17", {})
     call = ["planes", "--store", str(tiny_store.folder), "--test", str(tiny_store.folder), "-o", str(tmp_path / "out")]
     call += ["--start", str(tmp_path / "start.safetensors"), "steps=1", "batch=1", "patch=16"]
     for only in ("alone", "+ edges"):
         variants.main([*call, "--only", only])
-    made = sorted(path.parent.name for path in tmp_path.glob("out/*/result.json"))
-    assert len(made) == 2
+    assert len(list(tmp_path.glob("out/*/result.json"))) == 2
     before = [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
     variants.main([*call, "--only", "alone"])
     assert before == [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
@@ -227,7 +312,7 @@ def test_variants_are_trained_once_and_share_their_start(tiny_store, tmp_path, c
     assert variants.changed(variants.FilterSettings(steps=7), {"seed": 5}).steps == 7
 
 
-def test_a_card_is_a_record_and_still_the_json_that_lies_on_disk(tmp_path):
+def test_a_card_is_a_record_and_the_mapping_of_its_json(tmp_path):
     path = FOLDER / f"{NAMES[0]}.json"
     card, content = read_card(path), json.loads(path.read_text())
     assert json.dumps(dict(card)) == json.dumps(content), "all keys, in their order"
