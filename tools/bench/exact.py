@@ -101,8 +101,9 @@ def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[floa
         "8_float32": ExactFilter(eight, engine="float32"),
     }
     filters |= {str(bits): ExactFilter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
-    ways = {name: (lambda one=one: one(picture, 37)) for name, one in filters.items()}
-    peers = peers_of(model, None, with_halo(picture, {}, model))
+    auxiliary = {name: plane for name, plane in beside_of(picture).items() if name in model.planes}
+    ways = {name: (lambda one=one: one(picture, 37, auxiliary)) for name, one in filters.items()}
+    peers = peers_of(model, None, with_halo(picture, auxiliary, model))
     return in_turns(ways | peers, runs), share_of_convolutions(ways["25"])
 
 

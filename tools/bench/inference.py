@@ -97,6 +97,7 @@ def picture(model: FilterNetwork, width: int, height: int) -> dict[str, Tensor]:
     chroma = (width + 1) // 2, (height + 1) // 2
     planes = {"rec_y": plane(width, height), "rec_u": plane(*chroma), "rec_v": plane(*chroma)}
     planes["qp"] = torch.full((1, 1, 1, 1), QP / QP_SCALE)
+    planes["unf_y"] = planes["rec_y"] + 1 / 1024
     return {name: planes[name] for name in model.planes}
 
 

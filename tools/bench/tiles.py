@@ -39,10 +39,15 @@ def awake(name: str) -> FilterNetwork:
     for weight in last:
         torch.nn.init.normal_(weight, std=0.02)
     probe = noise(48, 48)
-    moved = np.abs(FloatFilter(model).samples(probe, QP)["y"] - probe.y).max()
+    moved = np.abs(FloatFilter(model).samples(probe, QP, auxiliary_planes(model, probe))["y"] - probe.y).max()
     for weight in last:
         weight *= 20 / moved
     return model
+
+
+def auxiliary_planes(model: FilterNetwork, picture: Picture) -> dict[str, np.ndarray]:
+    """Return an unfiltered picture that differs by one step, if the network takes one."""
+    return {"unf_y": picture.y ^ 1} if "unf_y" in model.planes else {}
 
 
 def main(argv: list[str]) -> list[Row]:
@@ -62,11 +67,12 @@ def main(argv: list[str]) -> list[Row]:
     for name in args.networks:
         model = awake(name)
         torch.set_num_threads(args.threads[0])
-        whole = FloatFilter(model, tile=None).samples(picture, QP)
+        auxiliary = auxiliary_planes(model, picture)
+        whole = FloatFilter(model, tile=None).samples(picture, QP, auxiliary)
         for threads in args.threads:
             torch.set_num_threads(threads)
             for tile in args.tiles:
-                tiled = FloatFilter(model, tile=tile).samples(picture, QP)
+                tiled = FloatFilter(model, tile=tile).samples(picture, QP, auxiliary)
                 apart = max(float(np.abs(tiled[c] - plane).max()) / full_scale for c, plane in whole.items())
                 count = sum(plane.size for plane in whole.values())
                 differ = sum(int((np.rint(tiled[c]) != np.rint(plane)).sum()) for c, plane in whole.items())
