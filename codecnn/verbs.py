@@ -35,15 +35,17 @@ def build_dataset(
     overrides: Sequence[str] = (),
     jobs: int = 1,
     progress: Progress | None = None,
+    prune: bool = False,
 ) -> Store:
     """Code the pictures of a recipe file at its QPs into the folder `store`, or finish or update what is there.
 
-    `overrides` are `key.sub=value` texts that win over the file. Raises as `load_recipe` and `build_store`.
+    `overrides` are `key.sub=value` texts that win over the file. `prune` removes units of the store that do not belong
+    to the recipe, which are an error without it. Raises as `load_recipe` and `build_store`.
     """
     recipe = Path(recipe)
     loaded = load_recipe(recipe, overrides)
     codec = loop_codec(loaded, recipe.parent)
-    return build_store(loaded, recipe.parent, Path(store), codec=codec, jobs=jobs, progress=progress)
+    return build_store(loaded, recipe.parent, Path(store), codec=codec, jobs=jobs, progress=progress, prune=prune)
 
 
 def loop_codec(recipe: Recipe, folder: Path) -> "Codec | None":
@@ -144,7 +146,11 @@ def evaluate(
         beside = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
         values |= {"unfiltered": True} if codec == "hevc" and beside == ["unf_y"] else {"planes": beside}
         recipe = checked(Recipe, values, "evaluate")
-        if not build_shard(recipe, Path(), output / "store", shard, jobs=jobs, scheduler=scheduler, progress=coding):
+        folder = output / "store"
+        prune = _is_store_of_evaluate(folder)
+        if not build_shard(
+            recipe, Path(), folder, shard, jobs=jobs, scheduler=scheduler, progress=coding, prune=prune
+        ):
             return ()
         store = open_store(output / "store")
     return run_evaluation(
@@ -158,6 +164,11 @@ def evaluate(
         scheduler=scheduler,
         progress=filtering,
     )
+
+
+def _is_store_of_evaluate(folder: Path) -> bool:
+    """Return whether `evaluate` built this complete store, so that another evaluation may replace its units."""
+    return (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name == "evaluation"
 
 
 def evaluate_in_loop(

@@ -122,16 +122,12 @@ TAUGHT: dict[str, Variant] = {
 }
 """What makes the recipe of tools/bench/learning.py fast: one thing taken away or changed at a time."""
 
-EXPECTED: dict[str, Any] = {"error_exponent": 0.5, "keep_objective": True, "expected_error": True}
 CORRELATED: dict[str, Variant] = {
     "decoded picture alone": ("low_cost_17", {}, LIFTED),
     "+ QP and depth as one plane": ("low_cost_17", {"planes": ["rec_y", "qp", "qp_depth"]}, LIFTED),
     "+ depth of CUs": ("low_cost_17", {"planes": ["rec_y", "qp", "depth"]}, LIFTED),
-    "patches by the error that QP and depth expect, and 1/p": ("low_cost_17", {}, LIFTED | EXPECTED),
-    "patches by their error, and 1/p": ("low_cost_17", {}, LIFTED | EXPECTED | {"expected_error": False}),
-    "patches by the error that QP and depth expect": ("low_cost_17", {}, LIFTED | EXPECTED | {"keep_objective": False}),
 }
-"""What a·QP + b·depth is worth to a training: as a plane beside the picture, and to draw patches by."""
+"""What a·QP + b·depth is worth to a training: as a plane beside the picture."""
 
 TABLES = {"designs": DESIGNS, "learning": LEARNING, "planes": PLANES, "taught": TAUGHT, "correlated": CORRELATED}
 RECIPE: dict[str, Any] = {

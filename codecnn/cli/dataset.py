@@ -21,12 +21,16 @@ def dataset_build(
     shard: Shard = "1/1",
     backend: Backend = "local",
     scheduler: Scheduler = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove units of the store that do not belong to the recipe.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Code the pictures of a recipe at its QPs and index their CTUs.
 
-    A build that was interrupted goes on where it was. A store holds what its recipe says: build it again with other
-    QPs or pictures and what they have in common is kept, the rest coded or removed.
+    An interrupted build is continued. A store built again with other QPs or pictures keeps the units that both recipes
+    have in common and codes the missing ones. If it holds units that do not belong to the recipe, the build stops
+    before it codes anything; --prune removes them when the store is complete.
 
     For an array job run N builds of one recipe into one store, each with its own --shard I/N, at once or one after
     another: the last to end completes the store. With --backend dask the workers of a cluster code; they must see
@@ -41,7 +45,7 @@ def dataset_build(
     codec = verbs.loop_codec(loaded, recipe.parent)
     with progress("coding", "unit") as report:
         whole = build_shard(
-            loaded, recipe.parent, output, part, codec=codec, jobs=jobs, scheduler=address, progress=report
+            loaded, recipe.parent, output, part, codec=codec, jobs=jobs, scheduler=address, progress=report, prune=prune
         )
     if not whole:
         facts = {"store": str(output), "shard": shard, "complete": False}

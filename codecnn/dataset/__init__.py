@@ -1,10 +1,11 @@
-"""Training sets: a recipe (`Recipe`) becomes a store (`build_store`), a store becomes batches.
+"""Training sets: a recipe is built into a store, and a store is read as batches.
 
-A store (`open_store`, `Store`) holds coded units (`Unit`): one sequence at one QP, with its pictures before and after
-coding, its CUs, and the error of each CTU. `PatchReader` cuts patches of them as NumPy arrays; `CtuPatches`,
-`TrainingBatches` and `ResidentBatches` give tensors, `iterate` on a device.
+A recipe (`Recipe`) names pictures, encoder, QPs and splits. `build_store` codes them into a store, which `open_store`
+opens as a `Store`: a list of units (`Unit`). A unit is one sequence coded at one QP, with its original and decoded
+pictures, its CU table, and the error of each CTU. `PatchReader` cuts patches as NumPy arrays; `CtuPatches`,
+`TrainingBatches` and `ResidentBatches` return tensors, and `iterate` yields batches on a device.
 
-The names are those of `__init__.pyi`, and each is loaded when it is first used: only batches need torch.
+The public names are listed in `__init__.pyi` and loaded on first use, so only the batches import torch.
 """
 
 import lazy_loader

@@ -1,16 +1,20 @@
-"""Build a store from a recipe: convert, code, check, measure. Any kill leaves whole units only; a rerun continues.
+"""Building a store from a recipe: convert, code, check and measure; an interrupted build is continued.
 
-A unit is worked on in a folder of its own, which is renamed into place when all its files are whole and checked, its
-own line of units.jsonl (unit.json) among them. So a unit is there or it is not, and any number of threads, processes
-and machines may code into one store; whoever finds it complete writes units.jsonl, the table and the manifest.
-Nothing in a store depends on the time, the machine's paths or the order of work: two builds of one recipe are equal
-file by file, but for seconds.json of each unit, where `times` of the recipe asks for what coding it took.
+Each unit is coded in a working folder, which is renamed to its final name when all its files are complete and checked,
+including unit.json, its line of units.jsonl. A unit is therefore complete or absent after a kill at any moment, and any
+number of threads, processes and machines can code into one store. The shard that completes the last unit writes
+units.jsonl, the table of CTUs and the manifest.
+
+The content of a store does not depend on the time, the paths of the machine or the order of work: two builds of one
+recipe are equal file by file. The only exception is seconds.json, which a recipe with `times` adds to each unit.
 """
 
 import contextlib
 import functools
+import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,14 +40,20 @@ from codecnn.codec import (
     streams_identity,
     with_intra_planes,
 )
-from codecnn.dataset._describe import describe
-from codecnn.dataset._measure import measure, write_blocks
-from codecnn.dataset._originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
-from codecnn.dataset._reuse import REBUILT, keys_of_one_stream, rebuilt_facts, taken_from
-from codecnn.dataset._streams import by_lowest_qp, prove_stated_qps
-from codecnn.dataset.recipe import Recipe, Source, expand
-from codecnn.dataset.records import CodedUnit, Seconds
+from codecnn.dataset.originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
+from codecnn.dataset.recipe import Recipe
+from codecnn.dataset.records import CodedUnit, EncoderTime
+from codecnn.dataset.sources import Source, by_lowest_qp, check_stated_qps, expand
 from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, SECONDS, UNITS, Store, open_store
+from codecnn.dataset.unit_files import (
+    REBUILT,
+    copy_coded_unit,
+    measure_ctus,
+    rebuilt_facts,
+    same_stream_keys,
+    unit_record,
+    write_blocks,
+)
 from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.planes import TRANSFORM_FILE
 from codecnn.runs import (
@@ -58,30 +68,44 @@ from codecnn.runs import (
 )
 
 CODED, UNIT = "coded", "unit.json"
+
 LOCK_SECONDS = 3
-"""How long to wait for the lock: a build that was just killed may hold it for the moment its children take to end."""
+"""Seconds to wait for the lock of a shard: after a kill, child processes can hold it until they end."""
+
+_UNIT_FOLDER = re.compile(r"(?P<name>.+)_qp(?P<qp>\d+)_[0-9a-f]{12}", re.DOTALL)
+_LISTED_UNITS = 8
+"""Number of units that an error message lists."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """One unit to code. Its `key` is the hash of `what`, which is all that decides its bytes."""
+    """A unit to code.
+
+    Attributes:
+        source: Its sequence.
+        original: Name of the original in the store.
+        settings: Settings of the codec.
+        key: Hash of `facts`.
+        facts: All facts that determine the unit's bytes.
+        given: Supplied stream or pictures, or None if codecnn runs the encoder.
+    """
 
     source: Source
     original: str
     settings: CodecSettings
     key: str
-    what: dict[str, Any]
+    facts: dict[str, Any]
     given: Given | None = None
 
     @property
     def folder(self) -> str:
-        """The unit's folder, relative to the store; the key is in its name, so units of two recipes never meet."""
-        return f"{CODED}/{self.source.name}_qp{self.settings.qp}_{self.key[:12]}"
+        """Folder of the unit relative to the store; the key in its name separates units of different recipes."""
+        return _unit_folder(self.source.name, self.settings.qp, self.key)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a worker needs beside the plan; it is sent to other processes whole."""
+    """The part of a build that is the same for all units; it is pickled for the workers of a cluster."""
 
     recipe: Recipe
     tools: CodecTools
@@ -100,18 +124,41 @@ def build_store(
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    prune: bool = False,
 ) -> Store:
-    """Build the store `store` from `recipe`, `jobs` units at a time, or finish or update the one that is there.
+    """Build a store from a recipe, or continue or update the store that is there.
 
-    `codec` is the back end of a recipe with a filter `in_loop`, as `codecnn.filtering.in_loop` makes it. `scheduler` is
-    the address of a dask scheduler whose workers code instead of threads here; they must see the store, the pictures
-    and the encoder under the same paths. Units that the recipe no longer asks for are removed: a store holds what its
-    recipe says.
+    Args:
+        recipe: The recipe.
+        recipe_folder: Folder from which the recipe's relative paths are resolved.
+        store: Folder of the store.
+        codec: Back end for a recipe with `in_loop`, from `codecnn.filtering.in_loop_codec`.
+        jobs: Number of units that are coded at the same time.
+        scheduler: Address of a dask scheduler whose workers code instead of threads of this process. They must see the
+            store, the pictures and the encoder under the same paths.
+        progress: Called with the number of finished units and of all units.
+        prune: Remove units of the store that do not belong to the recipe. Without it such units are an error.
 
-    Raises what the pictures, the encoder or the disk give reason for; what was finished by then stays, and a rerun
-    continues from it.
+    Returns:
+        The complete store.
+
+    Raises:
+        StoreError: The store holds units that do not belong to the recipe, or another build works on it.
+        ConfigError: The recipe and its pictures do not fit.
+        CodecnnError: Any error of the pictures, the encoder or the disk. Finished units remain, and another build
+            continues from them.
     """
-    build_shard(recipe, recipe_folder, store, WHOLE, codec=codec, jobs=jobs, scheduler=scheduler, progress=progress)
+    build_shard(
+        recipe,
+        recipe_folder,
+        store,
+        WHOLE,
+        codec=codec,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=progress,
+        prune=prune,
+    )
     return open_store(store)
 
 
@@ -125,20 +172,38 @@ def build_shard(
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    prune: bool = False,
 ) -> bool:
-    """Code every n-th unit of `recipe` for the shard (i, n), beginning with the i-th; else as `build_store`.
+    """Code every n-th unit of a recipe.
 
-    Shards may run at once, on machines that share the store's folder. The one that completes the store finishes it.
-    Returns whether the store is complete.
+    Shards can run at the same time, on machines that share the store's folder. The shard that codes the last missing
+    unit completes the store.
+
+    Args:
+        recipe: The recipe.
+        recipe_folder: As for `build_store`.
+        store: Folder of the store.
+        shard: (i, n): every n-th unit, beginning with the i-th, counted from 1.
+        codec: As for `build_store`.
+        jobs: As for `build_store`.
+        scheduler: As for `build_store`.
+        progress: As for `build_store`.
+        prune: As for `build_store`; the units are removed when the store is completed.
+
+    Returns:
+        Whether the store is complete.
+
+    Raises:
+        CodecnnError: As for `build_store`.
     """
     check_shard(shard)
     index, shards = shard
     if recipe.in_loop is not None and codec is None:
         raise ConfigError(f"recipe {recipe.name!r} has a filter in the loop: codecnn.build_dataset builds its store")
-    # Workers of a cluster have working folders of their own.
+    # Workers of a cluster have other working folders, so they need absolute paths.
     sources = expand(recipe, recipe_folder if scheduler is None else recipe_folder.absolute())
     store = store.absolute()
-    tools = recipe.tools.found_from(recipe_folder.absolute())
+    tools = recipe.tools.resolve(recipe_folder.absolute())
     if codec is not None:
         identity = codec.identity()
     else:
@@ -148,14 +213,16 @@ def build_shard(
         (store / CODED).mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
-            _remove_leftovers(store, work.label)
+            _remove_working_folders(store, work.label)
             plans = _plan(sources, work, jobs)
-            mine = of_shard(plans, shard)
-            missing = [plan for plan in mine if _done(plan, store) is None]
+            if not prune:
+                _check_nothing_is_lost(plans, work)
+            shard_plans = of_shard(plans, shard)
+            missing = [plan for plan in shard_plans if _finished_unit(plan, store) is None]
             if missing:
-                # Before the first unit changes, so that a store with a manifest is always whole.
+                # Before the first unit changes, so that a store with a manifest is always complete.
                 (store / MANIFEST).unlink(missing_ok=True)
-            # Threads do for `jobs`, since each waits for an encoder that is a process of its own.
+            # Threads suffice, since each waits for an encoder in a process of its own.
             work_through(
                 functools.partial(_code, work=work),
                 missing,
@@ -163,27 +230,36 @@ def build_shard(
                 jobs=jobs,
                 scheduler=scheduler,
                 progress=progress,
-                done=len(mine) - len(missing),
+                done=len(shard_plans) - len(missing),
             )
-            units = [unit for plan in plans if (unit := _done(plan, store)) is not None]
+            units = [unit for plan in plans if (unit := _finished_unit(plan, store)) is not None]
             if len(units) < len(plans):
                 return False
-            _finish(plans, units, work)
+            # Two shards can find the store complete at the same time.
+            with FileLock(store / ".lock-finish"):
+                if not prune:
+                    _check_nothing_is_lost(plans, work)
+                _finish(plans, units, work)
     except Timeout:
-        raise StoreError(f"another build is working on store {store}") from None
+        raise StoreError(f"another build is working on store {store}: wait until it ends") from None
     return True
 
 
-def _remove_leftovers(store: Path, label: str) -> None:
-    """Half-done work of killed builds; each attempt has a folder of its own, so orphaned encoders disturb nothing."""
-    for path in (store / CODED).glob(f"{_work_prefix(label)}*"):
-        remove_tree(path)
-    for path in store.glob("*.part-*"):
-        path.unlink(missing_ok=True)
+def _unit_folder(name: str, qp: int, key: str) -> str:
+    return f"{CODED}/{name}_qp{qp}_{key[:12]}"
 
 
-def _work_prefix(label: str) -> str:
+def _working_prefix(label: str) -> str:
     return f".work-{label}-"
+
+
+def _remove_working_folders(store: Path, label: str) -> None:
+    """Remove unfinished units of killed builds of this shard.
+
+    Each attempt has a new folder, so encoders that outlived a killed build do not disturb the next one.
+    """
+    for path in (store / CODED).glob(f"{_working_prefix(label)}*"):
+        remove_tree(path)
 
 
 def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
@@ -194,35 +270,80 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
         given = by_lowest_qp(source.given, source.name)
         for qp in work.recipe.qp or given:
             settings = work.recipe.settings(qp, source.encoder)
-            # The key of a unit without what was added later is what it was before.
-            left = {"threads"} if settings.ctc else {"threads", "ctc"}
-            # Whatever decides a byte of the unit, and nothing else: the encoder's own version is in, so that an update
-            # codes again, but not the number of its threads, the machine, or the split that the recipe puts it in.
-            what = {
-                "schema": SCHEMA,
-                "original": original,
-                "codec": work.recipe.codec,
-                "encoder": work.identity,
-                "settings": {key: value for key, value in vars(settings).items() if key not in left},
-                "decoder_output": [work.tools.trace, *work.tools.prediction],
-            }
-            one = given.get(qp)
-            reader = block_reader("vvc" if one is not None and one.is_vvc else work.recipe.codec, work.tools)
-            if reader is not None:
-                what["block_reader"] = reader
-            if work.recipe.planes:
-                if one is not None and not one.is_vvc:
-                    raise ConfigError(f"{one.path}: {', '.join(work.recipe.planes)} are rebuilt from VVC streams only")
-                what[REBUILT] = rebuilt_facts(work.recipe.rebuilt_files)
-            if one is not None:
-                facts = {"file": one.path.name, "sha256": source_sha256(one.path, work.store)}
-                what["given"] = facts | {"stated_qps": one.stated_qps, "reading": one.reading}
-            plans.append(_Plan(source, original, settings, sha256_json(what), what, one))
+            facts = _unit_facts(original, settings, given.get(qp), work)
+            plans.append(_Plan(source, original, settings, sha256_json(facts), facts, given.get(qp)))
     return plans
 
 
-def _done(plan: _Plan, store: Path) -> CodedUnit | None:
-    """The unit if it is done: its key is that of the plan, and its files have the sizes they had."""
+def _unit_facts(original: str, settings: CodecSettings, given: Given | None, work: _Work) -> dict[str, Any]:
+    """Return all facts that determine a unit's bytes, which its key hashes.
+
+    The identity of the encoder includes its version, so a new version codes again. The number of threads, the machine
+    and the split are not included. Facts that were introduced later are omitted if they have no effect, so that the
+    keys of older units stay valid.
+    """
+    recipe, tools = work.recipe, work.tools
+    omitted = {"threads"} if settings.ctc else {"threads", "ctc"}
+    facts = {
+        "schema": SCHEMA,
+        "original": original,
+        "codec": recipe.codec,
+        "encoder": work.identity,
+        "settings": {key: value for key, value in vars(settings).items() if key not in omitted},
+        "decoder_output": [tools.trace, *tools.prediction],
+    }
+    reader = block_reader("vvc" if given is not None and given.is_vvc else recipe.codec, tools)
+    if reader is not None:
+        facts["block_reader"] = reader
+    if recipe.planes:
+        if given is not None and not given.is_vvc:
+            raise ConfigError(f"{given.path}: {', '.join(recipe.planes)} are rebuilt from VVC streams only")
+        facts[REBUILT] = rebuilt_facts(recipe.rebuilt_files)
+    if given is not None:
+        file = {"file": given.path.name, "sha256": source_sha256(given.path, work.store)}
+        facts["given"] = file | {"stated_qps": given.stated_qps, "reading": given.reading}
+    return facts
+
+
+def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work) -> None:
+    """Check that the store holds only units of the recipe.
+
+    A unit whose bitstream a unit of the recipe keeps is not counted: the two differ in rebuilt planes only.
+
+    Raises:
+        StoreError: The store holds other units, which a complete build would remove.
+    """
+    others = _other_units(plans, work.store)
+    if others:
+        kept = {
+            Path(_unit_folder(plan.source.name, plan.settings.qp, key)).name
+            for plan in plans
+            for key in same_stream_keys(plan.facts)
+        }
+        others = [path for path in others if path.name not in kept]
+    if not others:
+        return
+    matches = [match for path in others if (match := _UNIT_FOLDER.fullmatch(path.name))]
+    listed = [f"{match['name']} at QP {match['qp']}" for match in matches[:_LISTED_UNITS]]
+    if len(matches) > _LISTED_UNITS:
+        listed.append(f"{len(matches) - _LISTED_UNITS} more")
+    units = "1 unit that does" if len(others) == 1 else f"{len(others)} units that do"
+    raise StoreError(
+        f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
+        f"encoder ({', '.join(listed)}): build into another folder to keep them, or remove them with --prune "
+        "(prune=True in Python)"
+    )
+
+
+def _other_units(plans: Sequence[_Plan], store: Path) -> list[Path]:
+    """Return the folders of units that no plan names, sorted; working folders and other files are not included."""
+    planned = {Path(plan.folder).name for plan in plans}
+    folders = sorted((store / CODED).iterdir())
+    return [path for path in folders if path.name not in planned and _UNIT_FOLDER.fullmatch(path.name)]
+
+
+def _finished_unit(plan: _Plan, store: Path) -> CodedUnit | None:
+    """Return the unit if it is complete: its key is that of the plan, and its files have their recorded sizes."""
     path = store / plan.folder / UNIT
     with contextlib.suppress(CodecnnError, OSError):
         unit = CodedUnit.from_json(path, read_json(path))
@@ -232,45 +353,46 @@ def _done(plan: _Plan, store: Path) -> CodedUnit | None:
 
 
 def _code(plan: _Plan, work: _Work) -> None:
-    """Code one unit in a working folder, measure it, describe it, and move it into place."""
+    """Code one unit in a working folder, measure and describe it, and rename the folder to its final name."""
     store = work.store
     with disk_errors(store):
         original = convert_original(work.recipe, plan.source, plan.original, store)
-        folder = Path(tempfile.mkdtemp(prefix=_work_prefix(work.label), dir=store / CODED))
+        folder = Path(tempfile.mkdtemp(prefix=_working_prefix(work.label), dir=store / CODED))
         try:
-            sequence = _coded_already(plan, work, folder)
+            sequence = _reuse_coded_unit(plan, work, folder)
             if sequence is None:
                 sequence = _codec(plan, work).encode(store / original.name, original.format, plan.settings, folder)
             sequence = _with_planes(plan, sequence, work.recipe, folder)
             transforms = TRANSFORM_FILE in work.recipe.rebuilt_files
-            blocks, no_blocks = _blocks(plan, sequence, needed=transforms)
+            blocks, no_blocks = _blocks(plan, sequence, required=transforms)
             if blocks is not None:
                 write_blocks(folder, blocks, sequence, transforms=transforms)
-            rows = measure(plan.key, plan.source.name, sequence, store / original.name, work.recipe.ctu_size, blocks)
+            ctu_size = work.recipe.ctu_size
+            rows = measure_ctus(plan.key, plan.source.name, sequence, store / original.name, ctu_size, blocks)
             pq.write_table(rows, folder / CTUS)
             facts = {"key": plan.key, "sequence": plan.source.name, "qp": plan.settings.qp, "encoder": work.identity}
-            unit = describe(sequence, original, folder, plan.folder, no_blocks=no_blocks, **facts)
+            unit = unit_record(sequence, original, folder, plan.folder, no_blocks=no_blocks, **facts)
             write_json(folder / UNIT, unit.to_json())
             if work.recipe.times and sequence.encoder_seconds is not None:
-                write_json(folder / SECONDS, Seconds(encoder_cpu=sequence.encoder_seconds).to_json())
+                write_json(folder / SECONDS, EncoderTime(encoder_cpu=sequence.encoder_seconds).to_json())
             folder.chmod(0o755)
             _move_into_place(folder, plan, store)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _coded_already(plan: _Plan, work: _Work, folder: Path) -> CodedSequence | None:
-    """What coding the unit gives, copied into `folder` from a unit of the store with other planes; None without one."""
-    # What a second encode or VTM and its like leave beside the stream is not kept in a form that could be taken over.
+def _reuse_coded_unit(plan: _Plan, work: _Work, folder: Path) -> CodedSequence | None:
+    """Copy the coded sequence of a unit with the same stream and other planes into `folder`; None if there is none."""
+    # The pictures of a second encode, and the files of VTM and similar encoders, are not stored in a form to reuse.
     if work.recipe.codec != "vvc" or work.recipe.unfiltered:
         return None
-    for key in keys_of_one_stream(plan.what):
-        unit = _done(replace(plan, key=key), work.store)
+    for key in same_stream_keys(plan.facts):
+        unit = _finished_unit(replace(plan, key=key), work.store)
         if unit is None:
             continue
         seconds = work.store / replace(plan, key=key).folder / SECONDS if work.recipe.times else None
         if seconds is None or seconds.exists():
-            return taken_from(unit, work.store, folder, seconds)
+            return copy_coded_unit(unit, work.store, folder, seconds)
     return None
 
 
@@ -281,7 +403,7 @@ def _codec(plan: _Plan, work: _Work) -> Codec:
 
 
 def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
-    """The unit with the planes that the recipe wants rebuilt from its bitstream."""
+    """Add the planes that the recipe rebuilds from the bitstream."""
     if not recipe.rebuilt_planes:
         return sequence
     try:
@@ -290,13 +412,13 @@ def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: P
         raise type(error)(f"{plan.source.name} at QP {plan.settings.qp}: {error}") from error
 
 
-def _blocks(plan: _Plan, sequence: CodedSequence, needed: bool) -> tuple[BlockTable | None, str | None]:
-    """The unit's CUs, or the reason why they cannot be read, in a sentence, which is an error where they are needed."""
+def _blocks(plan: _Plan, sequence: CodedSequence, required: bool) -> tuple[BlockTable | None, str | None]:
+    """Return the unit's CU table, or the reason why it cannot be read; the latter is an error if it is required."""
     unit = f"{plan.source.name} at QP {plan.settings.qp}"
     try:
         return block_table(sequence), None
     except UnsupportedError as error:
-        if needed:
+        if required:
             raise UnsupportedError(f"{unit}: {error}") from error
         return None, f"{unit} has no depth: {error}"
     except (FormatError, EncoderError) as error:
@@ -304,36 +426,38 @@ def _blocks(plan: _Plan, sequence: CodedSequence, needed: bool) -> tuple[BlockTa
 
 
 def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
-    """Rename the finished folder: a kill before leaves a working folder, a kill after a unit, never half of one."""
+    """Rename the finished folder: a kill before leaves a working folder, a kill after leaves a complete unit."""
     final = store / plan.folder
-    if _done(plan, store) is None:
-        # A folder is there but is not whole: files were lost or changed since.
+    if _finished_unit(plan, store) is None:
+        # A folder of that name is damaged: files were lost or changed.
         remove_tree(final)
         try:
             folder.rename(final)
         except OSError:
-            # Another writer was faster: its unit is the same.
-            if _done(plan, store) is None:
+            # Another process finished the same unit first.
+            if _finished_unit(plan, store) is None:
                 raise
 
 
-def _told(source: Source, recipe: Recipe) -> dict[str, Any]:
-    """What the recipe says of a unit beside what decides its bytes."""
-    told: dict[str, Any] = {"split": source.spec.split, "group": source.group, "class": source.spec.class_}
+def _recipe_facts(source: Source, recipe: Recipe) -> dict[str, Any]:
+    """Return the unit metadata that is not part of the key."""
+    facts: dict[str, Any] = {"split": source.spec.split, "group": source.group, "class": source.spec.class_}
     if recipe.encoders:
-        told["coding"] = recipe.coding(source.encoder).to_json()
-    return told
+        facts["coding"] = recipe.coding(source.encoder).to_json()
+    return facts
 
 
 def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
-    """Write the lines, the table and last the manifest in the recipe's order, and remove what no line names.
+    """Write units.jsonl, the table and last the manifest in the recipe's order, and remove what they do not name.
 
-    Two shards that end at once both do this, and write the same.
+    The caller holds the store's lock for this: temporary files at the top of the store then belong to killed builds.
     """
     store = work.store
     if work.recipe.codec == STREAMS:
-        prove_stated_qps(units)
-    lines = [unit.to_json() | _told(plan.source, work.recipe) for plan, unit in zip(plans, units, strict=True)]
+        check_stated_qps(units)
+    for path in store.glob("*.part-*"):
+        path.unlink(missing_ok=True)
+    lines = [unit.to_json() | _recipe_facts(plan.source, work.recipe) for plan, unit in zip(plans, units, strict=True)]
     write_jsonl(store / UNITS, lines)
     with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
         for plan in plans:
@@ -341,20 +465,16 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
             for name, value in (("group", plan.source.group), ("split", plan.source.spec.split)):
                 rows = rows.append_column(CTU_SCHEMA.field(name), pa.array([value] * rows.num_rows, pa.string()))
             writer.write_table(rows.cast(CTU_SCHEMA))
-    folders = {Path(plan.folder).name for plan in plans}
-    for path in (store / CODED).iterdir():
-        # Working folders of others are left to them.
-        if path.name not in folders and not path.name.startswith(".work-"):
-            remove_tree(path)
+    for path in _other_units(plans, store):
+        remove_tree(path)
     originals = {Path(plan.original).stem for plan in plans}
     for path in (store / ORIGINALS).iterdir():
         if path.stem not in originals or path.suffix not in (".yuv", ".json"):
             path.unlink(missing_ok=True)
     # A worker of a cluster that died has left its folder.
-    _remove_leftovers(store, work.label)
-    remove_tree(store / HASHES)
-    for lock in store.glob(".lock-*"):
-        lock.unlink(missing_ok=True)
+    _remove_working_folders(store, work.label)
+    # Another shard that begins now may write into this folder.
+    shutil.rmtree(store / HASHES, ignore_errors=True)
     manifest = {
         "schema": SCHEMA,
         "recipe": work.recipe.model_dump(by_alias=True, exclude={"root": True, "tools": True, "in_loop": {"library"}})
@@ -366,3 +486,6 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
         "units_sha256": sha256_file(store / UNITS),
     }
     write_json(store / MANIFEST, manifest)
+    # Last, since the lock of this function is among them.
+    for lock in store.glob(".lock-*"):
+        lock.unlink(missing_ok=True)

@@ -1,17 +1,16 @@
-"""Patches of a store as integers, cut from the memory-mapped files straight into the arrays of a batch.
+"""Patches of a store as integer arrays, cut from memory-mapped files into the arrays of a batch.
 
-NumPy only; `codecnn.dataset.loader` turns the integers into what networks take.
+This module needs NumPy only; `codecnn.dataset.loader` turns the integers into the tensors of a network.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.dataset._mapped import MappedUnits
-from codecnn.dataset.store import Unit
+from codecnn.dataset.store import Unit, map_cells
 from codecnn.errors import ConfigError, StoreError
 from codecnn.planes import (
     BLOCK_SIZE,
@@ -24,31 +23,42 @@ from codecnn.planes import (
     TEACHER_PLANES,
     how_to_have,
 )
+from codecnn.video import map_file
 
 IntArray = npt.NDArray[np.int64]
 
+OPEN_FILES = 256
+"""Largest number of open memory maps; each holds a file descriptor, and a process often may have only 1,024."""
+
 TARGET_PLANES = ORIGINAL_PLANES | TEACHER_PLANES
-"""Planes without a halo: what comes out of a network is compared with them."""
+"""Training targets, which are cut without a halo."""
 
 FILE_PLANES = SAMPLE_PLANES | TARGET_PLANES
 """Planes that are cut from files of pictures."""
 
 CHROMA_TARGETS = ("u", "v")
 CHROMA_FLOOR = 1 / 32
-"""Least that a picture's chroma error counts as, over its luma error. Coded grey has next to none, and what a filter
-changes there would outweigh all other pictures; of 99 pictures of many origins at five QPs 2 % lie below."""
+"""Smallest chroma error of a picture, relative to its luma error.
+
+Coded grey has almost no chroma error, so any change by a filter would outweigh all other pictures in the loss.
+"""
 
 PICTURE_PLANES = (QP_PLANE, SLICE_TYPE_PLANE)
-"""Planes of one value a picture."""
+"""Planes with one value per picture."""
 
 LOADER_PLANES = (*FILE_PLANES, *PICTURE_PLANES, *CELL_PLANES)
-"""Every plane that can be asked for."""
+"""All planes that the loader provides."""
 
 
 class Patch(NamedTuple):
-    """Where a patch lies: unit number, picture, and its upper left luma sample (the halo lies outside of it).
+    """Position of a patch.
 
-    `weight` is what its loss counts: more than 1 for one that is drawn more seldom than the objective has it.
+    Attributes:
+        unit: Index of the unit.
+        picture: Index of the picture.
+        x: First column in luma samples, without the halo.
+        y: First row in luma samples, without the halo.
+        weight: Weight of the patch's loss; above 1 for a patch that is drawn less often than the objective requires.
     """
 
     unit: int
@@ -60,10 +70,15 @@ class Patch(NamedTuple):
 
 @dataclass(frozen=True)
 class PlaneCut:
-    """How a plane is cut: file, component or number of the block plane, and geometry in the plane's own samples.
+    """Geometry of the patches of one plane, in the plane's own samples. Cells are cut as 4x4 samples each.
 
-    `factor` is 1 at luma's resolution and 2 at that of 4:2:0 chroma; `side` includes the halo on both sides. Cells of
-    block planes are cut as 4x4 samples each.
+    Attributes:
+        name: Name of the plane.
+        file: The unit's file that holds it.
+        index: Component of the picture, or index among the planes of cells.
+        factor: Luma samples per sample of the plane: 1, or 2 for 4:2:0 chroma.
+        side: Width and height of the patch, the halo on both sides included.
+        halo: Samples around the patch.
     """
 
     name: str
@@ -74,13 +89,107 @@ class PlaneCut:
     halo: int
 
 
-class PatchReader:
-    """Cuts patches of `size` x `size` luma samples from `units`: `planes`, of LOADER_PLANES, and always orig_y.
+class MappedUnits:
+    """Read-only planes of units by index, in memory maps.
 
-    Input planes have `halo` luma samples around them, as the neighbouring CTUs hold them; at the picture's edge the
-    nearest sample is repeated. Chroma comes at its own resolution, half the size and half the halo. Within `border`
-    samples of its edges nothing of a patch is valid, unless it is the picture's edge. Raises StoreError for a plane
-    that a unit lacks, ConfigError for planes and sizes that cannot be cut.
+    Maps are opened on first use; if there are more than OPEN_FILES, the one that was opened first is closed. Pickling
+    keeps only paths and geometry, so each worker process opens its own maps.
+
+    Attributes:
+        formats: Format of each unit's pictures.
+        counts: Number of pictures of each unit.
+        paths: Path of each unit's file, by name of the file.
+    """
+
+    def __init__(self, units: Sequence[Unit], files: Iterable[str]) -> None:
+        """Collect the paths of `files`, named as in `Unit.has`."""
+        self.formats = [unit.format for unit in units]
+        self.counts = [len(unit.pictures) for unit in units]
+        self.paths = {file: [unit.path(file) for unit in units] for file in files}
+        self._open: dict[tuple[str, int], npt.NDArray[Any]] = {}
+        self._planes: dict[tuple[str, int, int, int], npt.NDArray[Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": {}, "_planes": {}}
+
+    def pictures(self, file: str, unit: int) -> npt.NDArray[Any]:
+        """Map a file of a unit.
+
+        Returns:
+            Shape (pictures, samples of a picture) for pictures, (pictures, planes, h/4, w/4) for CELL_FILES.
+
+        Raises:
+            MissingFileError: The file does not exist.
+            StoreError: The file has another size or shape than its unit requires.
+        """
+        key = (file, unit)
+        data = self._open.get(key)
+        if data is None:
+            data = self._map_cells(file, unit) if file in CELL_FILES else self._map_samples(file, unit)
+            if len(self._open) >= OPEN_FILES:
+                del self._open[next(iter(self._open))]
+                self._planes.clear()  # a view of the file would keep it open
+        self._open[key] = data
+        return data
+
+    def plane(self, file: str, unit: int, picture: int, index: int) -> npt.NDArray[Any]:
+        """Return component `index` of a picture, or one of its planes of cells, shape (h, w)."""
+        key = (file, unit, picture, index)
+        plane = self._planes.get(key)
+        if plane is None:
+            pictures = self.pictures(file, unit)
+            if file in CELL_FILES:
+                plane = pictures[picture, index]
+            else:
+                start, (height, width) = self.extent(unit, index)
+                plane = pictures[picture, start : start + height * width].reshape(height, width)
+            self._planes[key] = plane
+        return plane
+
+    def extent(self, unit: int, component: int) -> tuple[int, tuple[int, int]]:
+        """Return the first sample of a component within a picture, and the component's (height, width)."""
+        form = self.formats[unit]
+        if component == 0:
+            return 0, (form.height, form.width)
+        shapes = form.plane_shapes
+        return sum(height * width for height, width in shapes[:component]), shapes[component]
+
+    def _map_samples(self, file: str, unit: int) -> npt.NDArray[Any]:
+        path, form, count = self.paths[file][unit], self.formats[unit], self.counts[unit]
+        data = map_file(path)
+        if data.size != count * form.picture_bytes:
+            raise StoreError(
+                f"{path} has {data.size} bytes, {count} pictures of {form} have {count * form.picture_bytes}: "
+                "build the store again"
+            )
+        return data.view(form.dtype).reshape(count, -1)
+
+    def _map_cells(self, file: str, unit: int) -> npt.NDArray[Any]:
+        path, form, count = self.paths[file][unit], self.formats[unit], self.counts[unit]
+        cells = np.asarray(map_cells(path))
+        shape = (count, len(CELL_FILES[file]), -(-form.height // 4), -(-form.width // 4))
+        if cells.shape != shape or cells.dtype != np.int8:
+            raise StoreError(
+                f"{path} holds {cells.dtype} {cells.shape}, its unit requires int8 {shape}: build the store again"
+            )
+        return cells
+
+
+class PatchReader:
+    """Cuts patches from units.
+
+    Input planes have a halo around the patch, with the samples of the neighbouring CTUs; beyond the picture's edge the
+    nearest sample is repeated. 4:2:0 chroma is cut at its own resolution, with half the size and half the halo.
+
+    Attributes:
+        units: The units.
+        size: Width and height of a patch in luma samples.
+        halo: Luma samples around the patch in input planes.
+        border: Samples along a patch's edges that are not valid, unless the edge is one of the picture.
+        planes: Names of the planes.
+        cuts: Geometry of the planes that are cut from files.
+        files: The memory maps.
+        dtype: Type of the samples: uint8 if all units have 8 bits, else uint16.
     """
 
     def __init__(
@@ -91,6 +200,19 @@ class PatchReader:
         planes: Sequence[str] = ("rec_y", QP_PLANE),
         border: int = 0,
     ) -> None:
+        """Check the planes of the units.
+
+        Args:
+            units: Units to cut from.
+            size: Width and height of a patch in luma samples.
+            halo: Luma samples around the patch in input planes.
+            planes: Names out of LOADER_PLANES; orig_y is always added.
+            border: Samples along a patch's edges that are not valid, unless the edge is one of the picture.
+
+        Raises:
+            ConfigError: A plane is unknown, or the sizes do not fit each other.
+            StoreError: A unit lacks a plane.
+        """
         if size < 1 or halo < 0:
             raise ConfigError(f"a patch of size {size} with halo {halo} cannot be cut")
         if not 0 <= 2 * border < size:
@@ -110,9 +232,9 @@ class PatchReader:
         self._first_picture = np.cumsum([0, *self.files.counts])
         self._values = {QP_PLANE: np.array([picture.qp for picture in pictures], dtype=np.float32)}
         if SLICE_TYPE_PLANE in self.planes:
-            inter = [unit.inter(picture) for unit in self.units for picture in range(len(unit.pictures))]
+            inter = [unit.slice_type_value(picture) for unit in self.units for picture in range(len(unit.pictures))]
             self._values[SLICE_TYPE_PLANE] = np.array(inter, dtype=np.float32)
-        luma = [_picture_mse(picture.psnr_y) for picture in pictures]
+        luma = [_luma_mse(picture.psnr_y) for picture in pictures]
         self._mses = {"picture_mse": np.array(luma, dtype=np.float32)}
         for name in CHROMA_TARGETS:
             if f"orig_{name}" in self.planes:
@@ -121,10 +243,20 @@ class PatchReader:
                 self._mses[f"picture_mse_{name}"] = np.array(mses, dtype=np.float32)
 
     def cut(self, patches: Sequence[Patch], transforms: Sequence[int] | IntArray) -> dict[str, npt.NDArray[Any]]:
-        """The planes of some patches, (n, 1, side, side) uint8 or uint16 samples or int8 cells, and their facts.
+        """Cut patches.
 
-        transforms[i] is one of the eight symmetries of the square: bit 0 transposes, then bit 1 flips up-down, then
-        bit 2 left-right; 0 leaves the patch as it is.
+        Args:
+            patches: Positions of the n patches.
+            transforms: One of the eight symmetries of the square for each patch: bit 0 transposes, then bit 1 flips
+                vertically, then bit 2 flips horizontally; 0 leaves the patch unchanged.
+
+        Returns:
+            The planes by name, shape (n, 1, side, side), uint8 or uint16 samples or int8 cells, and the arrays of
+            `facts`.
+
+        Raises:
+            ConfigError: A patch with 4:2:0 chroma planes has an odd position.
+            StoreError: A file is damaged.
         """
         batch = self.facts(patches, transforms)
         symmetries = [int(transform) for transform in transforms]
@@ -137,24 +269,35 @@ class PatchReader:
         return batch
 
     def facts(self, patches: Sequence[Patch], transforms: Sequence[int] | IntArray) -> dict[str, npt.NDArray[Any]]:
-        """What a batch says of its patches beside the planes, float32 but for the last two.
+        """Return the arrays of a batch that are not cut from files.
 
-        scale (n, 1, 1, 1)    2^-bit_depth
-        qp (n, 1, 1, 1)       slice QP, where it is asked for; likewise slice_type, 0 of intra pictures and 1 of inter
-        picture_mse (n,)      luma error of the whole picture in (x / 2^bit_depth)², from its PSNR; 1 without error
-        picture_mse_u, _v     chroma's where orig_u, orig_v are asked for, no less than CHROMA_FLOOR of luma's
-        weight (n,)           of the patch's loss
-        rows (n, 1, S, 1)     bool, and columns (n, 1, 1, S): where both hold, a sample of the transformed patch lies
-                              inside the picture, and not in the border
+        Args:
+            patches: Positions of the n patches.
+            transforms: Symmetry of each patch, as for `cut`.
+
+        Returns:
+            float32 arrays, except for the boolean "rows" and "columns":
+
+            - scale (n, 1, 1, 1): 2^-bit_depth.
+            - qp, slice_type (n, 1, 1, 1), if requested: slice QP; 0 for intra and 1 for inter pictures.
+            - picture_mse (n,): luma MSE of the whole picture in (x / 2^bit_depth)², from its PSNR; 1 without error.
+            - picture_mse_u, picture_mse_v (n,), if orig_u, orig_v are requested: the same for chroma, at least
+              CHROMA_FLOOR of luma's.
+            - weight (n,): weight of the patch's loss.
+            - rows (n, 1, S, 1), columns (n, 1, 1, S): a sample of the transformed patch is valid (inside the picture
+              and not in the border) where both are true.
+
+        Raises:
+            ConfigError: A patch with 4:2:0 chroma planes has an odd position.
         """
-        where = np.array([patch[:4] for patch in patches], dtype=np.int64).reshape(-1, 4)
+        positions = np.array([patch[:4] for patch in patches], dtype=np.int64).reshape(-1, 4)
         symmetry = np.asarray(transforms)[:, None]
-        unit = where[:, 0]
-        if any(cut.factor > 1 for cut in self.cuts) and (where[:, 2:] % 2).any():
+        unit = positions[:, 0]
+        if any(cut.factor > 1 for cut in self.cuts) and (positions[:, 2:] % 2).any():
             raise ConfigError("planes of 4:2:0 chroma are cut at even positions only")
-        picture = self._first_picture[unit] + where[:, 1]
-        columns = self._counted(where[:, 2, None], self._widths[unit, None])
-        rows = self._counted(where[:, 3, None], self._heights[unit, None])
+        picture = self._first_picture[unit] + positions[:, 1]
+        columns = self._valid(positions[:, 2, None], self._widths[unit, None])
+        rows = self._valid(positions[:, 3, None], self._heights[unit, None])
         rows, columns = np.where(symmetry & 1, columns, rows), np.where(symmetry & 1, rows, columns)
         rows = np.where(symmetry & 2, rows[:, ::-1], rows)
         columns = np.where(symmetry & 4, columns[:, ::-1], columns)
@@ -165,17 +308,22 @@ class PatchReader:
             "rows": rows[:, None, :, None],
             "columns": columns[:, None, None, :],
         }
-        told = {name: self._values[name][picture] for name in PICTURE_PLANES if name in self.planes}
-        return facts | {name: values[:, None, None, None] for name, values in told.items()}
+        values = {name: self._values[name][picture] for name in PICTURE_PLANES if name in self.planes}
+        return facts | {name: value[:, None, None, None] for name, value in values.items()}
 
-    def _counted(self, start: IntArray, extent: IntArray) -> npt.NDArray[np.bool_]:
-        """Which of a patch's samples count in one direction, (n, S), for patches from `start` on, both (n, 1)."""
-        place = np.arange(self.size)
-        counted: npt.NDArray[np.bool_] = place < extent - start
+    def _valid(self, start: IntArray, extent: IntArray) -> npt.NDArray[np.bool_]:
+        """Return which samples of patches are valid in one direction, shape (n, S).
+
+        Args:
+            start: First sample of each patch, shape (n, 1).
+            extent: Width or height of its picture, shape (n, 1).
+        """
+        offset = np.arange(self.size)
+        valid: npt.NDArray[np.bool_] = offset < extent - start
         if self.border:
-            counted &= (place >= self.border) | (start == 0)
-            counted &= (place < self.size - self.border) | (start + self.size >= extent)
-        return counted
+            valid &= (offset >= self.border) | (start == 0)
+            valid &= (offset < self.size - self.border) | (start + self.size >= extent)
+        return valid
 
     def _copy_samples(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
         unit, picture, x, y, _ = patch
@@ -185,7 +333,7 @@ class PatchReader:
     def _copy_cells(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
         unit, picture, x, y, _ = patch
         x, y = x - cut.halo, y - cut.halo
-        # The cells that the window touches, as samples, and of those the window: it need not start with a cell.
+        # All cells that the window touches are repeated as samples, then the window is cut: it may start inside a cell.
         left, top = x // BLOCK_SIZE, y // BLOCK_SIZE
         right, bottom = -(-(x + cut.side) // BLOCK_SIZE), -(-(y + cut.side) // BLOCK_SIZE)
 
@@ -202,17 +350,22 @@ class PatchReader:
 
 
 def copy_window(out: npt.NDArray[Any], plane: npt.NDArray[Any], x: int, y: int) -> None:
-    """Copy the window of `plane` (h, w) with its upper left corner at (x, y), which may lie outside, into `out`.
+    """Copy a window of a plane into an array, repeating the nearest sample outside the plane.
 
-    Inside the picture these are the real samples; outside, the nearest sample of the edge is repeated.
+    Args:
+        out: Array that receives the window, shape (height, width).
+        plane: The plane, shape (rows, columns).
+        x: First column of the window; it may lie outside the plane.
+        y: First row of the window; it may lie outside the plane.
     """
     height, width = out.shape
     rows, columns = plane.shape
     if x >= 0 and y >= 0 and x + width <= columns and y + height <= rows:
         out[...] = plane[y : y + height, x : x + width]
         return
-    # What of the window lies inside the picture, at least its nearest sample, goes to (top, left) of `out`, and its
-    # outermost rows and columns to all beyond: no index arrays, no padded copy, for here loading spends its time.
+    # The part of the window inside the plane (at least the nearest sample) is copied to (top, left) of `out`, and its
+    # outermost rows and columns are repeated. Loading spends most of its time here, so no index arrays or padded copies
+    # are made.
     y0, y1 = min(max(y, 0), rows - 1), max(min(y + height, rows), 1)
     x0, x1 = min(max(x, 0), columns - 1), max(min(x + width, columns), 1)
     top, left = min(max(y0 - y, 0), height - 1), min(max(x0 - x, 0), width - 1)
@@ -225,7 +378,7 @@ def copy_window(out: npt.NDArray[Any], plane: npt.NDArray[Any], x: int, y: int) 
 
 
 def _untransformed(out: npt.NDArray[Any], transform: int) -> npt.NDArray[Any]:
-    """The view of `out` through which a patch has to be written for `out` to hold the transformed patch."""
+    """Return the view of `out` to which a patch is written so that `out` holds the transformed patch."""
     if transform & 4:
         out = out[:, ::-1]
     if transform & 2:
@@ -258,11 +411,14 @@ def _check_planes(unit: Unit, cuts: Sequence[PlaneCut]) -> None:
             )
 
 
-def _picture_mse(psnr: float | None) -> float:
-    """MSE in (x / 2^bit_depth)² of a luma PSNR in dB: the peak 255·2^(b-8) is 255/256 of 2^b at any bit depth b."""
+def _luma_mse(psnr: float | None) -> float:
+    """Return the MSE in (x / 2^bit_depth)² of a PSNR in dB, 1 for None.
+
+    The peak 255·2^(b-8) is 255/256 of 2^b at any bit depth b.
+    """
     return 1.0 if psnr is None else float((255 / 256) ** 2 * 10 ** (-psnr / 10))
 
 
 def _chroma_mse(psnr: float | None, luma: float) -> float:
-    """The same of chroma, beside the luma error of the picture."""
-    return max(0.0 if psnr is None else _picture_mse(psnr), CHROMA_FLOOR * luma)
+    """Return the MSE of a chroma PSNR, 0 for None, but at least CHROMA_FLOOR of the picture's luma MSE."""
+    return max(0.0 if psnr is None else _luma_mse(psnr), CHROMA_FLOOR * luma)

@@ -1,7 +1,7 @@
-"""The records of a store, frozen: checked once where their JSON is read, by attribute from there on.
+"""Records of a store's JSON files: frozen models that are validated when a file is read.
 
-A damaged or hostile file is told when the store is opened, in a sentence that names the file and the key. Keys that are
-not known here, of a newer codecnn, are passed over.
+A damaged or hostile file raises an error that names the file and the key. Unknown keys, which a newer codecnn may have
+written, are ignored.
 """
 
 from pathlib import Path
@@ -14,13 +14,25 @@ from codecnn.video import VideoFormat
 
 
 class Record(BaseModel):
-    """A JSON object of a store. Fields stand in the order of its keys, so that it is written as it was read."""
+    """A JSON object of a store. Fields are declared in the order of the keys, so that a record is written as read."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
     @classmethod
     def from_json(cls, path: Path, value: Any, **further: Any) -> Self:
-        """The record of a JSON value and of what is not in the file; StoreError that names `path` and the key."""
+        """Validate a JSON value.
+
+        Args:
+            path: File of the value, for error messages.
+            value: The JSON value.
+            **further: Fields that are not in the file.
+
+        Returns:
+            The record.
+
+        Raises:
+            StoreError: A value is missing or invalid; the message names `path` and the key.
+        """
         try:
             return cls.model_validate(value | further if isinstance(value, dict) else value)
         except ValidationError as error:
@@ -30,11 +42,11 @@ class Record(BaseModel):
             raise StoreError(f"{path} is damaged at {where}: {message}: build the store again") from None
 
     def to_json(self) -> dict[str, Any]:
-        """The object to write: no key for an optional field that was never set."""
+        """Return the JSON object; optional fields that were never set have no key."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
-def _inside(name: str) -> str:
+def _check_file_name(name: str) -> str:
     """Refuse names that lead out of the store, or that no file can have."""
     if not name or name[0] == "/" or ".." in name.split("/") or "\0" in name or len(name.encode()) > 255:
         raise ValueError("is not the name of a file in the store")
@@ -51,18 +63,18 @@ def _format_from_json(value: Any) -> VideoFormat:
 
 
 def _format_to_json(form: VideoFormat) -> dict[str, Any]:
-    """The frame rate as text, so that 30000/1001 stays exact."""
+    """Write the frame rate as text, so that 30000/1001 stays exact."""
     return vars(form) | {"fps": None if form.fps is None else str(form.fps)}
 
 
-_FileName = Annotated[str, AfterValidator(_inside)]
+_FileName = Annotated[str, AfterValidator(_check_file_name)]
 Format = Annotated[VideoFormat, PlainValidator(_format_from_json), PlainSerializer(_format_to_json)]
 
 
 class PictureRecord(Record):
-    """One picture of a unit as the encoder's log tells it: slice type, slice QP, bits, PSNR in dB (None: no error).
+    """One picture of a unit: slice type, slice QP, bits, and PSNR in dB.
 
-    Bits are None without a bitstream.
+    The PSNR is None if the plane has no error; bits are None without a bitstream.
     """
 
     poc: int
@@ -75,12 +87,18 @@ class PictureRecord(Record):
 
 
 class Variant(Record):
-    """What makes a variant of a source: 1, 0 and None stand for what was left as it is.
+    """Operations that turn a source into a variant; the defaults leave the picture unchanged.
 
-    scale          of width and height, resized by `kernel`, in linear light or not
-    blur, sharpen  sigma of a Gaussian in luma samples; amount of unsharp masking
-    contrast       factor about the middle grey; `gamma` the exponent of R'G'B'
-    full_range     of the Y'CbCr that stills become; None: as the sequence says
+    Attributes:
+        number: Number of the variant, from 1.
+        scale: Factor of width and height.
+        kernel: Kernel of the resizing.
+        linear_light: The picture is resized in linear light.
+        blur: Sigma of a Gaussian in luma samples.
+        sharpen: Amount of unsharp masking.
+        contrast: Factor about the middle grey.
+        gamma: Exponent of R'G'B'.
+        full_range: Range of the Y'CbCr to which stills are converted; None: as the sequence says.
     """
 
     number: int
@@ -95,26 +113,29 @@ class Variant(Record):
 
 
 class Coding(Record):
-    """How a unit of a store of several encoder settings was coded; else the manifest's recipe says it of all."""
+    """Encoder settings of a unit, in stores whose recipe has several; otherwise the manifest's recipe has them."""
 
     preset: str
     ctu_size: int
     params: dict[str, str]
-    source_bit_depth: int | None = Field(default=None, description="that the original was rounded to")
+    source_bit_depth: int | None = Field(default=None, description="to which the original was rounded")
 
 
 class GivenRecord(Record):
-    """What a unit was taken from that somebody else coded."""
+    """The supplied file from which a unit was taken."""
 
     file: str
-    codec: str | None = Field(default=None, description="of the stream; None: decoded pictures, their QPs as stated")
+    codec: str | None = Field(default=None, description="of the stream; None: decoded pictures with stated QPs")
     ctu_size: int | None = None
-    md5s: int | None = Field(default=None, description="pictures that decode to the MD5 that the stream states")
+    md5s: int | None = Field(default=None, description="number of pictures whose MD5 in the stream was verified")
 
 
-class LoopRecord(Record):
-    """The filter in whose loop a unit was coded: its decoded pictures are those before it, predicted from filtered
-    ones, and its stream decodes only with it."""
+class InLoopRecord(Record):
+    """The CNN filter in the prediction loop of a unit.
+
+    The unit's decoded pictures are those before the filter, predicted from filtered ones. Its stream decodes only with
+    the filter.
+    """
 
     weights: str
     network: str
@@ -123,17 +144,17 @@ class LoopRecord(Record):
 
 
 class CodedUnit(Record):
-    """unit.json: what coding one sequence at one QP gave. File names are relative to the store."""
+    """The content of unit.json: one sequence coded at one QP. File names are relative to the store."""
 
-    key: str = Field(description="sha256 of all that decides the unit's bytes")
+    key: str = Field(description="sha256 of all facts that determine the unit's bytes")
     name: str = Field(alias="sequence")
-    qp: int = Field(description="the QP asked for; every picture has its own slice QP")
+    qp: int = Field(description="the requested QP; each picture has its own slice QP")
     encoder: str
-    format: Format = Field(description="of the decoded pictures, and of the originals")
+    format: Format = Field(description="of the decoded pictures and of the originals")
     original_file: _FileName = Field(alias="original")
     bitstream_file: _FileName | None = Field(default=None, alias="bitstream")
     decoded_file: _FileName = Field(alias="decoded")
-    bits: int | None = Field(default=None, description="of the bitstream, headers included; None without one")
+    bits: int | None = Field(default=None, description="of the bitstream, headers included; None without a bitstream")
     unfiltered_file: _FileName | None = Field(default=None, alias="unfiltered")
     prediction_file: _FileName | None = Field(default=None, alias="prediction")
     residual_file: _FileName | None = Field(default=None, alias="residual")
@@ -141,31 +162,32 @@ class CodedUnit(Record):
     blocks_file: _FileName | None = Field(default=None, alias="blocks")
     block_planes_file: _FileName | None = Field(default=None, alias="block_planes")
     transforms_file: _FileName | None = Field(default=None, alias="transforms")
-    psnr_y: float | None = Field(description="mean over the pictures in dB; None where one of them has no error")
+    psnr_y: float | None = Field(description="mean over the pictures in dB; None if a picture has no error")
     psnr_u: float | None
     psnr_v: float | None
-    # JSON has lists only, which strict validation would not take for tuples.
+    # JSON has only lists, which strict validation does not accept as tuples.
     pictures: tuple[PictureRecord, ...] = Field(strict=False, min_length=1)
     argv: tuple[str, ...] = Field(strict=False)
-    files: dict[_FileName, str] = Field(description="name -> sha256 of every file, the original included")
-    sizes: dict[_FileName, int] = Field(description="name -> bytes")
-    no_blocks: str | None = Field(default=None, description="why the unit has no table of CUs, in a sentence")
-    variant: Variant | None = Field(default=None, description="of the source, where it is not the source itself")
-    given: GivenRecord | None = Field(default=None, description="where nothing was coded for the store")
-    in_loop: LoopRecord | None = Field(default=None, description="where it was coded with a filter in the loop")
+    files: dict[_FileName, str] = Field(description="sha256 of each file, the original included, by name")
+    sizes: dict[_FileName, int] = Field(description="bytes of each file, by name")
+    no_blocks: str | None = Field(default=None, description="why the unit has no CU table, in a sentence")
+    variant: Variant | None = Field(default=None, description="None for the source itself")
+    given: GivenRecord | None = Field(default=None, description="None if the build ran the encoder")
+    in_loop: InLoopRecord | None = Field(default=None, description="None without a CNN filter in the prediction loop")
 
 
-class Seconds(Record):
-    """seconds.json of a unit, where the recipe's `times` asks for it: what another build has otherwise.
+class EncoderTime(Record):
+    """The content of seconds.json of a unit, present if the recipe sets `times`; it differs from build to build.
 
-    encoder_cpu    processor time of the encoder, user and system, of all its threads
+    Attributes:
+        encoder_cpu: Processor time of the encoder in seconds: user and system time of all its threads.
     """
 
     encoder_cpu: float
 
 
-class StoredLoop(Record):
-    """What the manifest's recipe says of the filter in the loop; its sha256 each unit tells."""
+class StoredInLoop(Record):
+    """The CNN filter in the prediction loop as the manifest's recipe names it; each unit has its sha256."""
 
     weights: str
     decisions: str
@@ -173,7 +195,7 @@ class StoredLoop(Record):
 
 
 class StoredRecipe(Record):
-    """What the manifest's recipe says of coding; the sequences that it names have become units."""
+    """The coding settings of the manifest's recipe; the sequences are in the units."""
 
     name: str
     codec: str
@@ -185,11 +207,11 @@ class StoredRecipe(Record):
     params: dict[str, str]
     qp: list[int]
     ctc: bool = False
-    in_loop: StoredLoop | None = None
+    in_loop: StoredInLoop | None = None
 
 
 class Manifest(Record):
-    """manifest.json: what a store was built from, and what it holds."""
+    """The content of manifest.json: the recipe, the encoder, and hashes of the store's content."""
 
     recipe: StoredRecipe
     encoder: str

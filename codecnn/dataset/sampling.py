@@ -1,4 +1,4 @@
-"""Which patches a training batch is made of: sources by their share, QPs evenly, then sequences or CTUs by error."""
+"""Sampling of training patches: stores by share, QPs uniformly, then sequences uniformly or CTUs by their error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,32 +22,35 @@ UnitsShare = tuple[Sequence[Unit], float]
 
 @dataclass(frozen=True)
 class _Ctus:
-    """The CTUs of a source at one QP: (n, 6) rows unit, picture, x, y, w, h, and the running sum of their weights.
+    """The CTUs of one source at one QP, with their weights.
 
-    `counts` (n,) is what the loss of a patch that a CTU brings counts.
+    Attributes:
+        rows: Unit, picture, x, y, w, h of each CTU, shape (n, 6).
+        cumulative: Running sum of the sampling weights, shape (n,).
+        loss_weights: Weight of the loss of a patch drawn by each CTU, shape (n,).
     """
 
     rows: npt.NDArray[np.int32]
     cumulative: npt.NDArray[np.float64]
-    counts: npt.NDArray[np.float64]
+    loss_weights: npt.NDArray[np.float64]
 
 
 class Sampler:
-    """Draws patches of `size` x `size` samples from the units of some sources, numbered through all of them.
+    """Draws patches from the units of several sources, numbered consecutively.
 
-    A source is drawn by its share, then one of its QPs evenly. Without `error_exponent` one of the sequences follows,
-    evenly and not by area, since one large picture would make up most of a small set, then a picture and a place:
-    "ctu", any CTU of the grid of `size`, or "random", any place on the 8x8 grid where the patch lies inside.
+    A source is drawn by its share, then one of its QPs uniformly. Without `error_exponent` a sequence is drawn next,
+    uniformly and not by area, so that one large picture does not make up most of a small set. Then follow a picture and
+    a position: a CTU of the grid of `size` ("ctu"), or any position on the 8x8 grid at which the patch lies inside the
+    picture ("random").
 
-    From flat CTUs, which have next to no error, a filter learns little. So with an `error_exponent` a CTU of the
-    store's table is drawn with a probability proportional to mse_y^error_exponent · area (0: by area alone). The patch
-    is then the one of the grid of `size` that holds the CTU's upper left sample ("ctu"), or one that holds the CTU's
-    middle, anywhere on the 8x8 grid ("random"). What has much error then counts more; with `keep_objective` a patch
-    weighs p₀ / p instead, p its probability and p₀ that of an even draw (a sequence, then a CTU by area): the mean loss
-    stays that of the even draw, and what changes is its noise (importance sampling). With `expected_error` mse_y is not
-    the CTU's own but what its QP and depth lead to expect: exp(a·QP + b·depth + c), fitted to ln mse_y of all CTUs.
+    A filter learns little from flat CTUs, which have almost no error. With `error_exponent` a CTU of the store's table
+    is therefore drawn with a probability proportional to mse_y^error_exponent · area (0: by area alone). The patch is
+    then the one of the grid of `size` that holds the CTU's upper left sample ("ctu"), or any patch on the 8x8 grid that
+    holds the CTU's centre ("random"). CTUs with much error then count more. With `keep_objective` a patch is weighted
+    by p₀ / p instead, where p is its probability and p₀ that of a uniform draw (a sequence, then a CTU by area): the
+    mean loss remains that of the uniform draw, and only its variance changes (importance sampling).
 
-    A QP here is the one that the unit was asked for; pictures of an RA or LDB hierarchy bring their own slice QPs.
+    The QP of a unit is the requested one; the pictures of an RA or LDB hierarchy have their own slice QPs.
     """
 
     def __init__(
@@ -58,11 +61,26 @@ class Sampler:
         error_exponent: float | None = None,
         *,
         keep_objective: bool = False,
-        expected_error: bool = False,
+        border: int = 0,
     ) -> None:
+        """Index the units.
+
+        Args:
+            sources: Units and their share of the patches, which must be positive.
+            size: Width and height of a patch in luma samples.
+            positions: "ctu" or "random".
+            error_exponent: Exponent of the CTUs' MSE in their probability; None draws sequences uniformly.
+            keep_objective: Weight patches so that the mean loss is that of a uniform draw.
+            border: Samples along a patch's edges that are not valid, as for `PatchReader`. A patch of the CTU grid
+                without any valid sample inside the picture is moved towards the picture's centre.
+
+        Raises:
+            ConfigError: A share is not positive.
+            StoreError: A store's table has no rows of a unit, or no CTU at a QP has any error.
+        """
         if any(share <= 0 for _, share in sources):
             raise ConfigError(f"shares must be positive, not {', '.join(str(share) for _, share in sources)}")
-        self._size, self._positions = size, positions
+        self._size, self._positions, self._border = size, positions, border
         units = [unit for group, _ in sources for unit in group]
         self._sizes = [(form.width, form.height) for form in (unit.format for unit in units)]
         self._pictures = [len(unit.pictures) for unit in units]
@@ -75,25 +93,25 @@ class Sampler:
             first += len(group)
         self._ctus: list[list[_Ctus]] | None = None
         if error_exponent is not None:
-            places, errors = _ctu_table(units, expected_error)
+            rows, errors = _read_ctus(units)
             self._ctus = [
                 [
-                    _weighted(places, errors, chosen, error_exponent, units[chosen[0]].qp, keep_objective)
+                    _weighted(rows, errors, chosen, error_exponent, units[chosen[0]].qp, keep_objective)
                     for chosen in qps
                 ]
                 for qps in self._by_qp
             ]
 
     def draw(self, rng: np.random.Generator, count: int) -> list[Patch]:
-        """`count` patches, independent of each other, from the numbers that `rng` gives next."""
+        """Draw `count` patches independently of each other from the next numbers of `rng`."""
         return [self._draw(rng) for _ in range(count)]
 
     def _draw(self, rng: np.random.Generator) -> Patch:
         source = 0 if len(self._by_qp) == 1 else _pick(rng, self._shares)
-        which = int(rng.integers(len(self._by_qp[source])))
+        qp_index = int(rng.integers(len(self._by_qp[source])))
         if self._ctus is not None:
-            return self._near_ctu(rng, self._ctus[source][which])
-        chosen = self._by_qp[source][which]
+            return self._patch_by_ctu(rng, self._ctus[source][qp_index])
+        chosen = self._by_qp[source][qp_index]
         unit = chosen[int(rng.integers(len(chosen)))]
         picture = int(rng.integers(self._pictures[unit]))
         x, y = (self._start(rng, extent) for extent in self._sizes[unit])
@@ -101,42 +119,53 @@ class Sampler:
 
     def _start(self, rng: np.random.Generator, extent: int) -> int:
         if self._positions == "ctu":
-            return int(rng.integers((extent - 1) // self._size + 1)) * self._size
+            return self._with_valid_samples(int(rng.integers((extent - 1) // self._size + 1)) * self._size, extent)
         return int(rng.integers(max(extent - self._size, 0) // ALIGNMENT + 1)) * ALIGNMENT
 
-    def _near_ctu(self, rng: np.random.Generator, ctus: _Ctus) -> Patch:
-        which = _pick(rng, ctus.cumulative)
-        unit, picture, x, y, w, h = ctus.rows[which].tolist()
-        weight = float(ctus.counts[which])
-        if self._positions == "ctu":
-            return Patch(unit, picture, x // self._size * self._size, y // self._size * self._size, weight)
+    def _patch_by_ctu(self, rng: np.random.Generator, ctus: _Ctus) -> Patch:
+        index = _pick(rng, ctus.cumulative)
+        unit, picture, x, y, w, h = ctus.rows[index].tolist()
+        weight = float(ctus.loss_weights[index])
         width, height = self._sizes[unit]
+        if self._positions == "ctu":
+            x, y = (
+                self._with_valid_samples(start // self._size * self._size, extent)
+                for start, extent in ((x, width), (y, height))
+            )
+            return Patch(unit, picture, x, y, weight)
         return Patch(unit, picture, self._around(rng, x + w // 2, width), self._around(rng, y + h // 2, height), weight)
 
-    def _around(self, rng: np.random.Generator, middle: int, extent: int) -> int:
-        """A start on the 8x8 grid from which a patch reaches over `middle`, and lies inside the picture if it fits."""
+    def _with_valid_samples(self, start: int, extent: int) -> int:
+        """Return the start of a patch of the CTU grid, moved if the border covers all its samples in the picture.
+
+        It is moved towards the start of the picture by the border, rounded up to the 8x8 grid. The samples of the CTU
+        in the picture are then valid; with a border that is not a multiple of 8, at least other samples are.
+        """
+        if start > 0 and extent - start <= self._border:
+            return max(start - -(-self._border // ALIGNMENT) * ALIGNMENT, 0)
+        return start
+
+    def _around(self, rng: np.random.Generator, centre: int, extent: int) -> int:
+        """Draw a start on the 8x8 grid so that the patch holds `centre`, and is inside the picture if it fits."""
         last = max(extent - self._size, 0) // ALIGNMENT
-        low = min(max((middle - self._size) // ALIGNMENT + 1, 0), last)
-        high = min(middle // ALIGNMENT, last)
+        low = min(max((centre - self._size) // ALIGNMENT + 1, 0), last)
+        high = min(centre // ALIGNMENT, last)
         return int(rng.integers(low, high + 1)) * ALIGNMENT
 
 
 def _pick(rng: np.random.Generator, cumulative: npt.NDArray[np.float64]) -> int:
-    """An index drawn by the weights whose running sum is `cumulative`.
+    """Draw an index by weights whose running sum is `cumulative`.
 
-    The last sum is left out of the search: rounding could else draw one index more than there are.
+    The last sum is excluded from the search, since rounding could otherwise return an index past the end.
     """
     return int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], side="right"))
 
 
-def _ctu_table(units: Sequence[Unit], expected: bool) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """The CTUs of all units, whatever store they are from: (n, 6) rows unit, picture, x, y, w, h, and mse_y (n,), or
-    the one that is `expected`."""
-    places, errors, known = [], [], []
-    told = ("qp", "depth_mean") if expected else ()
+def _read_ctus(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    """Read the CTUs of units of any stores: rows (n, 6) of unit, picture, x, y, w, h, and their mse_y (n,)."""
+    rows, errors = [], []
     for folder in dict.fromkeys(unit.folder for unit in units):
-        table = pq.read_table(folder / CTUS, columns=["unit", "poc", "x", "y", "w", "h", "mse_y", *told])
-        facts = np.array([table[name].to_numpy().astype(np.float64) for name in told]).reshape(len(told), len(table))
+        table = pq.read_table(folder / CTUS, columns=["unit", "poc", "x", "y", "w", "h", "mse_y"])
         mse, poc = table["mse_y"].to_numpy(), table["poc"].to_numpy()
         geometry = [table[name].to_numpy() for name in "xywh"]
         keys = table["unit"].combine_chunks().dictionary_encode()
@@ -152,46 +181,34 @@ def _ctu_table(units: Sequence[Unit], expected: bool) -> tuple[npt.NDArray[np.in
                 raise StoreError(
                     f"{folder / CTUS} has no rows of sequence {unit.name!r} at QP {unit.qp}: build it again"
                 )
-            rows = order[starts[key] : starts[key + 1]]
+            chosen = order[starts[key] : starts[key + 1]]
             pictures = {picture.poc: index for index, picture in enumerate(unit.pictures)}
-            picture = [pictures[value] for value in poc[rows].tolist()]
-            places.append(
-                np.stack([np.full(len(rows), number), picture, *(column[rows] for column in geometry)], axis=1)
-            )
-            errors.append(mse[rows])
-            known.append(facts[:, rows])
-    mse = np.concatenate(errors)
-    return np.concatenate(places).astype(np.int32), _expected(mse, np.hstack(known)) if expected else mse
-
-
-def _expected(mse: npt.NDArray[np.float64], known: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """exp(a·QP + b·depth + c) of CTUs with QP and depth `known` (2, n), the logarithm fitted by least squares."""
-    if not np.isfinite(known).all():
-        raise StoreError("expected_error needs the depth of every CTU, which the store's codec does not tell")
-    columns, there = np.column_stack([*known, np.ones(len(mse))]), mse > 0
-    slopes = np.linalg.lstsq(columns[there], np.log(mse[there]), rcond=None)[0]
-    return np.asarray(np.exp(columns @ slopes))
+            picture = [pictures[value] for value in poc[chosen].tolist()]
+            columns = [np.full(len(chosen), number), picture, *(column[chosen] for column in geometry)]
+            rows.append(np.stack(columns, axis=1))
+            errors.append(mse[chosen])
+    return np.concatenate(rows).astype(np.int32), np.concatenate(errors)
 
 
 def _weighted(
-    places: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.int32],
     errors: npt.NDArray[np.float64],
-    chosen: Sequence[int],
+    units: Sequence[int],
     exponent: float,
     qp: int,
     keep_objective: bool,
 ) -> _Ctus:
-    """The CTUs of the units `chosen`, which are coded at `qp`, weighted by mse_y^exponent · area."""
-    rows = np.flatnonzero(np.isin(places[:, 0], chosen))
-    area = places[rows, 4].astype(np.float64) * places[rows, 5]
-    weights = errors[rows] ** exponent * area
+    """Weight the CTUs of `units`, which are coded at `qp`, by mse_y^exponent · area."""
+    chosen = np.flatnonzero(np.isin(rows[:, 0], units))
+    area = rows[chosen, 4].astype(np.float64) * rows[chosen, 5]
+    weights = errors[chosen] ** exponent * area
     cumulative = np.cumsum(weights)
     if not cumulative[-1] > 0:
         raise StoreError(f"no CTU at QP {qp} has any error to draw it by: leave error_exponent out")
-    counts = np.ones(len(rows))
+    loss_weights = np.ones(len(chosen))
     if keep_objective:
-        unit = places[rows, 0]
-        even = area / np.bincount(unit, area)[unit] / len(chosen)
-        # A CTU without error is never drawn, and has none to learn from.
-        np.divide(even * cumulative[-1], weights, out=counts, where=weights > 0)
-    return _Ctus(places[rows], cumulative, counts)
+        unit = rows[chosen, 0]
+        uniform = area / np.bincount(unit, area)[unit] / len(units)
+        # A CTU without error is never drawn; its weight stays 1.
+        np.divide(uniform * cumulative[-1], weights, out=loss_weights, where=weights > 0)
+    return _Ctus(rows[chosen], cumulative, loss_weights)

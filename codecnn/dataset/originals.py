@@ -1,0 +1,194 @@
+"""Originals of a store: each sequence of a recipe, converted once to the raw YUV that the encoder reads."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock
+from pydantic import Field
+
+from codecnn.codec import BLOCK
+from codecnn.dataset.recipe import Recipe
+from codecnn.dataset.records import Format, Record, Variant
+from codecnn.dataset.sources import Source
+from codecnn.dataset.variants import fit_scale, vary_picture, vary_rgb
+from codecnn.errors import CodecnnError
+from codecnn.runs import read_json, sha256_file, sha256_json, write_json
+from codecnn.video import (
+    Picture,
+    Video,
+    VideoFormat,
+    convert,
+    create_video,
+    downscale,
+    open_video,
+    pad_to_even,
+    stills_in,
+)
+
+ORIGINALS = "originals"
+"""Folder of the converted sequences in the store."""
+
+HASHES = ".hashes"
+"""Folder in the store that caches the sha256 of source files during a build."""
+
+_SMALLEST = 32
+"""Width and height to which smaller pictures are padded: ffmpeg gives libvvenc a buffer of one byte per luma sample for
+the bitstream, which must also hold the headers."""
+
+_READING_KEYS = {"size", "bit_depth", "chroma", "fps", "start", "frames", "step", "packing", "matrix", "full_range"}
+"""Keys of a recipe's sequence that say how its file is read."""
+
+
+class Original(Record):
+    """A converted sequence; all but its name is stored in a JSON file with the same stem.
+
+    Attributes:
+        name: File name relative to the store.
+        sha256: Hash of the file.
+        bytes: Size of the file.
+        format: Format of the pictures.
+        variant: Operations applied to the source, with the scale that was used, or None.
+    """
+
+    name: str = Field(exclude=True)
+    sha256: str
+    bytes: int
+    format: Format
+    variant: Variant | None = None
+
+
+def original_name(recipe: Recipe, source: Source, store: Path) -> str:
+    """Return the name of a source's original in the store; its last part hashes all facts that determine its samples.
+
+    Args:
+        recipe: The recipe.
+        source: One of its sources.
+        store: Folder of the store, which caches the hash of the source.
+
+    Returns:
+        File name relative to the store.
+    """
+    facts = {
+        "source_sha256": source_sha256(source.path, store),
+        "bit_depth": recipe.internal_bit_depth,
+        "chroma": recipe.chroma,
+        "scale": source.scale,
+        **source.spec.model_dump(include=_READING_KEYS),
+    }
+    # These keys are omitted if they are not set, so that names from before they existed stay valid.
+    if source.variant is not None:
+        facts["variant"] = source.variant.to_json()
+    if source.source_bit_depth is not None:
+        facts["source_bit_depth"] = source.source_bit_depth
+    if recipe.in_loop is not None:
+        facts["multiple"] = _size_multiple(recipe)
+    return f"{ORIGINALS}/{source.name}_{sha256_json(facts)[:16]}.yuv"
+
+
+def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> Original:
+    """Convert a source into the store unless it is there already.
+
+    All QPs of a sequence need the same file at the same time, so the conversion holds a lock that works across threads,
+    processes and machines. The JSON description is written last. If it is missing or states another size, an earlier
+    conversion was interrupted, and the file is converted again.
+
+    Args:
+        recipe: The recipe.
+        source: One of its sources.
+        name: The result of `original_name`.
+        store: Folder of the store.
+
+    Returns:
+        The description of the file: pictures of even size at the internal bit depth.
+    """
+    path = store / name
+    description = path.with_suffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        original = _read_description(name, path, description)
+        if original is None:
+            form, variant = _convert(recipe, source, path)
+            optional = {} if variant is None else {"variant": variant}
+            original = Original(
+                name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form, **optional
+            )
+            write_json(description, original.to_json())
+    return original
+
+
+def source_sha256(path: Path, store: Path) -> str:
+    """Return the sha256 of a source file, or of the names and hashes of the stills in a folder.
+
+    The hash of a file is cached in the store until the build is complete, so that a continued build does not compute it
+    again.
+    """
+    if path.is_dir():
+        return sha256_json([[file.name, source_sha256(file, store)] for file in stills_in(path)])
+    status = path.stat()
+    state = [str(path.resolve()), status.st_size, status.st_mtime_ns]
+    cached = store / HASHES / f"{sha256_json(state)}.json"
+    with contextlib.suppress(CodecnnError, OSError):
+        return str(read_json(cached))
+    sha256 = sha256_file(path)
+    # Another shard that completes the store removes the cache, possibly during this write.
+    with contextlib.suppress(FileNotFoundError):
+        write_json(cached, sha256)
+    return sha256
+
+
+def _read_description(name: str, path: Path, description: Path) -> Original | None:
+    with contextlib.suppress(CodecnnError, OSError):
+        original = Original.from_json(description, read_json(description), name=name)
+        if path.stat().st_size == original.bytes:
+            return original
+    return None
+
+
+def _convert(recipe: Recipe, source: Source, path: Path) -> tuple[VideoFormat, Variant | None]:
+    """Write the file; return its format and the variant with the scale that was used."""
+    depth, variant = recipe.internal_bit_depth, source.variant
+    if variant is not None:
+        with _open(recipe, source, None) as plain:
+            variant = fit_scale(variant, plain.format.width, plain.format.height)
+    with _open(recipe, source, variant) as video:
+        chroma = video.format.chroma
+
+        def pictures() -> Iterator[Picture]:
+            for picture in video:
+                converted = downscale(convert(picture, depth), chroma, source.scale)
+                if variant is not None and not source.still:
+                    converted = vary_picture(converted, chroma, variant)
+                if source.source_bit_depth is not None:
+                    converted = convert(convert(converted, source.source_bit_depth), depth)
+                yield pad_to_even(converted, chroma, _SMALLEST, _size_multiple(recipe))
+
+        remaining = pictures()
+        first = next(remaining)
+        height, width = first.y.shape
+        form = VideoFormat(width, height, chroma, depth, video.format.fps)
+        with create_video(path, form) as out:
+            out.write(first)
+            for picture in remaining:
+                out.write(picture)
+    return form, variant
+
+
+def _open(recipe: Recipe, source: Source, variant: Variant | None) -> Video:
+    """Open a source: stills are converted as the recipe and the variant say, other files are read as they are."""
+    options = source.spec.model_dump(include=_READING_KEYS)
+    if source.still:
+        options |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
+        if variant is not None:
+            options["change"] = lambda samples: vary_rgb(samples, variant)
+            if variant.full_range is not None:
+                options["full_range"] = variant.full_range
+    return open_video(source.path, **options)
+
+
+def _size_multiple(recipe: Recipe) -> int:
+    """Return the number of which width and height become multiples.
+
+    With a filter in the prediction loop libvvenc passes whole blocks to the filter, so sizes are multiples of a block.
+    """
+    return 2 if recipe.in_loop is None else BLOCK
