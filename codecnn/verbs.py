@@ -1,7 +1,7 @@
 """Verbs that join several rooms, file names in, results out: for the command line and for `import codecnn`."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.config import checked, load_config, load_recipe
 from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, build_store, is_store, open_store
-from codecnn.errors import ConfigError, StoreError, ToolMissingError
+from codecnn.errors import CodecnnError, ConfigError, StoreError, ToolMissingError
 from codecnn.planes import RECIPE_PLANES
 
 # torch takes seconds to import, so rooms that need it are imported by the verbs that need them.
@@ -148,9 +148,7 @@ def evaluate(
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
         prune = _is_store_of_evaluate(folder)
-        if not build_shard(
-            recipe, Path(), folder, shard, jobs=jobs, scheduler=scheduler, progress=coding, prune=prune
-        ):
+        if not build_shard(recipe, Path(), folder, shard, jobs=jobs, scheduler=scheduler, progress=coding, prune=prune):
             return ()
         store = open_store(output / "store")
     return run_evaluation(
@@ -168,7 +166,9 @@ def evaluate(
 
 def _is_store_of_evaluate(folder: Path) -> bool:
     """Return whether `evaluate` built this complete store, so that another evaluation may replace its units."""
-    return (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name == "evaluation"
+    with suppress(CodecnnError):
+        return (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name == "evaluation"
+    return False
 
 
 def evaluate_in_loop(

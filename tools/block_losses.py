@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.analysis.bootstrap import draw, interval
+from codecnn.analysis import bootstrap_counts, bootstrap_interval
 from codecnn.dataset import open_store
 from codecnn.intra import ROUNDING, dct, hadamard, predict_modes, quantiser, rate_cost, satd, split_lines
 from codecnn.runs import write_text
@@ -157,7 +157,7 @@ def scores(sums: Array, counts: Array, times: Array) -> Array:
 
 def table(found: dict[str, list[Array]], counts: Array) -> str:
     """Every judge's figures, and beside them how far from those of pixel L2, in dB and %."""
-    times = draw(len(counts), RESAMPLES, np.random.default_rng(1))
+    times = bootstrap_counts(len(counts), RESAMPLES, np.random.default_rng(1))
     whole = np.ones((1, len(counts)))
 
     def both(runs: list[Array]) -> tuple[Array, Array]:
@@ -180,7 +180,7 @@ def table(found: dict[str, list[Array]], counts: Array) -> str:
                     if index == 0
                     else (100 * (value / base[index] - 1), 100 * (resampled[:, index] / base_times[:, index] - 1))
                 )
-                low, high = interval(many) or [np.nan, np.nan]
+                low, high = bootstrap_interval(many) or [np.nan, np.nan]
                 unit = " dB" if index == 0 else " %"
                 cell += f", {one:+.2f}{unit} ({low:+.2f} to {high:+.2f})"
             cells.append(cell)

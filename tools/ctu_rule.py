@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.analysis.bootstrap import draw, interval
+from codecnn.analysis import bootstrap_counts, bootstrap_interval
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering import NetworkFilter, load_filter, unit_planes
 from codecnn.filtering.decisions import choose_flags, flag_bits, rd_lambda
@@ -246,7 +246,7 @@ def judged(rows: Rows, facts: Units) -> dict[str, dict[str, Any]]:
     decided["flags, if they were free"] = rows.saved > 0, np.zeros(count)
     anchor = _curves(rows, facts, np.zeros(len(rows.qp), bool), np.zeros(count))
     found: dict[str, dict[str, Any]] = {}
-    times = _by_class(facts, draw(len(facts.names), RESAMPLES, np.random.default_rng(1)))
+    times = _by_class(facts, bootstrap_counts(len(facts.names), RESAMPLES, np.random.default_rng(1)))
     whole = _by_class(facts, np.ones((1, len(facts.names))))
     for name, (on, bits) in decided.items():
         curves = _curves(rows, facts, on, bits)
@@ -257,9 +257,9 @@ def judged(rows: Rows, facts: Units) -> dict[str, dict[str, Any]]:
             "percent": 100 * bits.sum() / facts.bits.sum(),
             "gain": gain,
             "bd_rate": float((whole @ gain)[0]),
-            "ci95": interval(times @ gain),
+            "ci95": bootstrap_interval(times @ gain),
             "less": float((whole @ (gain - base))[0]),
-            "less_ci95": interval(times @ (gain - base)),
+            "less_ci95": bootstrap_interval(times @ (gain - base)),
         }
     return found
 

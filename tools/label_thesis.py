@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.analysis.bootstrap import draw, interval
+from codecnn.analysis import bootstrap_counts, bootstrap_interval
 from codecnn.dataset import Store, open_store
 from codecnn.intra import block_positions, blocks_at, reference_lines
 from codecnn.labels import read_inputs, store_inputs
@@ -225,7 +225,7 @@ def _each(found: dict[str, Array], who: str, times: Array, judge_: int) -> tuple
     whole = np.ones((1, times.shape[1]))
     seeds = [float(excess(run, found["best"], whole)[0, judge_]) for run in runs]
     resampled = np.mean([excess(run, found["best"], times)[:, judge_] for run in runs], axis=0)
-    return seeds, interval(resampled) or [np.nan, np.nan]
+    return seeds, bootstrap_interval(resampled) or [np.nan, np.nan]
 
 
 def _difference(found: dict[str, Array], who: str, other: str, times: Array, judge_: int) -> str:
@@ -238,12 +238,12 @@ def _difference(found: dict[str, Array], who: str, other: str, times: Array, jud
             runs = found[name] if found[name].ndim == 4 else found[name][None]
             parts.append(np.mean([excess(run, found["best"], weights)[:, judge_] for run in runs], axis=0))
         values.append(parts[0] - parts[1])
-    low, high = interval(values[1]) or [np.nan, np.nan]
+    low, high = bootstrap_interval(values[1]) or [np.nan, np.nan]
     return f"{values[0][0]:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _resamples(pictures: int) -> Array:
-    return draw(pictures, RESAMPLES, np.random.default_rng(1))
+    return bootstrap_counts(pictures, RESAMPLES, np.random.default_rng(1))
 
 
 def _sums(blocks: Blocks, modes: Array, qps: list[int]) -> Array:

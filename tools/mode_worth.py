@@ -22,7 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codecnn.analysis.bootstrap import draw, interval
+from codecnn.analysis import bootstrap_counts, bootstrap_interval
 from codecnn.dataset import open_store
 from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines, some_costs
 from codecnn.labels import first_modes, rank_modes
@@ -92,8 +92,8 @@ def lost(model: Any, folder: Path, count: int) -> list[tuple[int, float, float, 
     for tried in TRIED:
         chosen = np.zeros_like(best)
         np.add.at(chosen[0], where, np.take_along_axis(costs, first[:, :tried], 1).min(1))
-        times = draw(pictures, RESAMPLES, np.random.default_rng(1))
-        low, high = interval(excess(chosen, best, times)[:, 0]) or [np.nan, np.nan]
+        times = bootstrap_counts(pictures, RESAMPLES, np.random.default_rng(1))
+        low, high = bootstrap_interval(excess(chosen, best, times)[:, 0]) or [np.nan, np.nan]
         found.append((tried, float(excess(chosen, best, np.ones((1, pictures)))[0, 0]), low, high))
     return found
 
@@ -112,7 +112,7 @@ def differs(model: Any, integers: IntegerSketch, folder: Path, count: int) -> st
     where = picture, np.searchsorted(QPS, cut["qp"])
     best = np.zeros((1, int(picture.max()) + 1, len(QPS)))
     np.add.at(best[0], where, costs.min(1))
-    times = draw(best.shape[1], RESAMPLES, np.random.default_rng(1))
+    times = bootstrap_counts(best.shape[1], RESAMPLES, np.random.default_rng(1))
     told = [
         f"of {len(costs)} blocks the first mode differs in {100 * (ours[:, 0] != theirs[:, 0]).mean():.2f} %, "
         f"{100 * (1 - kept):.2f} % of the first 8"
@@ -123,7 +123,7 @@ def differs(model: Any, integers: IntegerSketch, folder: Path, count: int) -> st
             chosen = np.zeros_like(best)
             np.add.at(chosen[0], where, np.take_along_axis(costs, first[:, :tried], 1).min(1))
             parts.append([excess(chosen, best, weights)[:, 0] for weights in (np.ones((1, best.shape[1])), times)])
-        low, high = interval(parts[0][1] - parts[1][1]) or [np.nan, np.nan]
+        low, high = bootstrap_interval(parts[0][1] - parts[1][1]) or [np.nan, np.nan]
         told.append(
             f"cost lost {parts[0][0][0]:.3f} % and in float {parts[1][0][0]:.3f} %, "
             f"{parts[0][0][0] - parts[1][0][0]:+.4f} ({low:+.4f} to {high:+.4f}) at {tried}"

@@ -1,7 +1,8 @@
-"""How QP and CU depth relate to the error that a codec leaves.
+"""Correlation of QP and CU depth with the coding error of CTUs.
 
-`correlate` takes a table of CTUs, which `load_table` reads from a store, an evaluation or a file and `check_table`
-checks, and gives a `Correlation`; `write_correlation` writes it as JSON, Markdown, CSV and plots.
+`load_table` reads a table of CTUs from a store, an evaluation or a file, and `check_table` validates it. `correlate`
+computes a `Correlation`, and `write_correlation` writes it as JSON, Markdown, CSV and plots. `bootstrap_counts` and
+`bootstrap_interval` resample groups of CTUs for other statistics.
 """
 
 import lazy_loader

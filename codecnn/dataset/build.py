@@ -313,21 +313,21 @@ def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work) -> None:
     Raises:
         StoreError: The store holds other units, which a complete build would remove.
     """
-    others = _other_units(plans, work.store)
-    if others:
+    foreign = _other_units(plans, work.store)
+    if foreign:
         kept = {
             Path(_unit_folder(plan.source.name, plan.settings.qp, key)).name
             for plan in plans
             for key in same_stream_keys(plan.facts)
         }
-        others = [path for path in others if path.name not in kept]
-    if not others:
+        foreign = [path for path in foreign if path.name not in kept]
+    if not foreign:
         return
-    matches = [match for path in others if (match := _UNIT_FOLDER.fullmatch(path.name))]
+    matches = [match for path in foreign if (match := _UNIT_FOLDER.fullmatch(path.name))]
     listed = [f"{match['name']} at QP {match['qp']}" for match in matches[:_LISTED_UNITS]]
     if len(matches) > _LISTED_UNITS:
         listed.append(f"{len(matches) - _LISTED_UNITS} more")
-    units = "1 unit that does" if len(others) == 1 else f"{len(others)} units that do"
+    units = "1 unit that does" if len(foreign) == 1 else f"{len(foreign)} units that do"
     raise StoreError(
         f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
         f"encoder ({', '.join(listed)}): build into another folder to keep them, or remove them with --prune "
@@ -426,7 +426,7 @@ def _blocks(plan: _Plan, sequence: CodedSequence, required: bool) -> tuple[Block
 
 
 def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
-    """Rename the finished folder: a kill before leaves a working folder, a kill after leaves a complete unit."""
+    """Rename the finished folder: before it there is a working folder, after it a complete unit."""
     final = store / plan.folder
     if _finished_unit(plan, store) is None:
         # A folder of that name is damaged: files were lost or changed.

@@ -110,9 +110,7 @@ def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> 
         if original is None:
             form, variant = _convert(recipe, source, path)
             optional = {} if variant is None else {"variant": variant}
-            original = Original(
-                name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form, **optional
-            )
+            original = Original(name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form, **optional)
             write_json(description, original.to_json())
     return original
 

@@ -97,7 +97,7 @@ class InLoopSpec(BaseModel):
 
 
 class DecodedSpec(BaseModel):
-    """Decoded pictures that are supplied without a VVC or HEVC bitstream."""
+    """Decoded pictures supplied without a VVC or HEVC bitstream."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -240,7 +240,7 @@ class Recipe(_Spec):
     @model_validator(mode="before")
     @classmethod
     def _check_stream_keys(cls, value: Any) -> Any:
-        """Refuse encoder settings for supplied streams, which are coded already."""
+        """Refuse encoder settings for supplied streams."""
         if not isinstance(value, dict) or value.get("codec") != STREAMS:
             return value
         if wrong := [key for key in _ENCODER_KEYS if key in value]:
@@ -302,7 +302,7 @@ class Recipe(_Spec):
 
     @property
     def rebuilt_planes(self) -> list[str]:
-        """Those of `planes` that `codecnn.reconstruct` rebuilds from the bitstream."""
+        """Names in `planes` that `codecnn.reconstruct` rebuilds from the bitstream."""
         return [name for name in self.planes if name in REBUILT_PLANES]
 
     @property

@@ -95,10 +95,7 @@ class Sampler:
         if error_exponent is not None:
             rows, errors = _read_ctus(units)
             self._ctus = [
-                [
-                    _weighted(rows, errors, chosen, error_exponent, units[chosen[0]].qp, keep_objective)
-                    for chosen in qps
-                ]
+                [_weighted(rows, errors, chosen, error_exponent, units[chosen[0]].qp, keep_objective) for chosen in qps]
                 for qps in self._by_qp
             ]
 

@@ -50,7 +50,7 @@ class Source(BaseModel):
 
     @property
     def still(self) -> bool:
-        """Whether the file is a still picture or a folder of stills, which are R'G'B' rather than Y'CbCr."""
+        """True for a still picture or a folder of stills, whose samples are R'G'B' rather than Y'CbCr."""
         return self.path.is_dir() or self.path.suffix.lower() in STILL_SUFFIXES
 
     @property

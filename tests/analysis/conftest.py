@@ -2,10 +2,10 @@
 
 import pytest
 
-from codecnn.analysis import _search as search
+from codecnn.analysis import combination
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A search of few steps, for what does not depend on it."""
-    monkeypatch.setattr(search, "STEPS", 1)
+    """Shorten the search, for tests that do not depend on its result."""
+    monkeypatch.setattr(combination, "STEPS", 1)

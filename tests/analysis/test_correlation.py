@@ -1,4 +1,4 @@
-"""Every coefficient against SciPy or a plain least-squares residual; what a table may hold and what is said of it."""
+"""Coefficients against SciPy and least-squares residuals; contents of a table, its notes and its errors."""
 
 import json
 
@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from codecnn.analysis import _ranks as ranks
 from codecnn.analysis import check_table, load_table
-from codecnn.analysis._moments import correlations, covariances, moments
+from codecnn.analysis.statistics import correlations, covariances, moments, spearman
 from codecnn.errors import MissingFileError, TableError
 from tests.helpers.correlation_tables import QPS, correlated, least_squares, make_table, residual_r, with_more
 
@@ -37,39 +36,39 @@ def _targets(table):
 
 @pytest.mark.parametrize("target", ["mse_y", "log_mse", "psnr", "gain_db", "mse_saved"])
 @pytest.mark.parametrize("rows", ["all", "22", "37"])
-def test_every_coefficient_equals_scipys(full, target, rows):
+def test_coefficients_equal_scipy(full, target, rows):
     table, result = full
     chosen = np.ones(960, bool) if rows == "all" else table["qp"] == int(rows)
     y = _targets(table)[target][chosen]
-    found = result["targets"][target]["rows"][rows]
-    assert (found["n"], found["pictures"]) == (chosen.sum(), 12)
+    coefficients = result["targets"][target]["rows"][rows]
+    assert (coefficients["n"], coefficients["pictures"]) == (chosen.sum(), 12)
     names = [*PREDICTORS, *(["mse_y"] if target in ("gain_db", "mse_saved") else [])]
-    assert set(found) == {"n", "pictures", *(name for name in names if rows == "all" or name != "qp")}
-    for name in (name for name in names if name in found):
+    assert set(coefficients) == {"n", "pictures", *(name for name in names if rows == "all" or name != "qp")}
+    for name in (name for name in names if name in coefficients):
         x = table[name][chosen]
-        assert found[name]["pearson"] == pytest.approx(pearsonr(x, y).statistic, abs=1e-10)
-        assert found[name]["spearman"] == pytest.approx(spearmanr(x, y).statistic, abs=1e-10)
-        others = [table[other][chosen] for other in PREDICTORS if other != name]
-        others = [other for other in others if np.ptp(other) > 0]
-        assert found[name]["partial_all"] == pytest.approx(residual_r(x, y, others), abs=1e-8)
+        assert coefficients[name]["pearson"] == pytest.approx(pearsonr(x, y).statistic, abs=1e-10)
+        assert coefficients[name]["spearman"] == pytest.approx(spearmanr(x, y).statistic, abs=1e-10)
+        given_columns = [table[other][chosen] for other in PREDICTORS if other != name]
+        given_columns = [other for other in given_columns if np.ptp(other) > 0]
+        assert coefficients[name]["partial_all"] == pytest.approx(residual_r(x, y, given_columns), abs=1e-8)
         if rows == "all":
             given = table["depth_mean" if name == "qp" else "qp"]
-            assert found[name]["partial"] == pytest.approx(residual_r(x, y, [given]), abs=1e-8)
+            assert coefficients[name]["partial"] == pytest.approx(residual_r(x, y, [given]), abs=1e-8)
         else:
-            assert found[name]["partial"] is None
+            assert coefficients[name]["partial"] is None
 
 
 @pytest.mark.parametrize("target", ["mse_y", "log_mse", "gain_db", "mse_saved"])
-def test_the_best_combination_of_every_target(full, target):
+def test_best_combination_of_each_target(full, target):
     table, result = full
     slope_qp, slope_depth, r = least_squares(table | _targets(table), target)
-    found = result["targets"][target]["combination"]
-    assert found["r"] == pytest.approx(r, abs=1e-9)
-    assert found["ratio"] == pytest.approx(slope_qp / slope_depth, rel=1e-7)
-    assert (found["a"] > 0, found["b"] > 0) == (slope_qp > 0, slope_depth > 0)
+    coefficients = result["targets"][target]["combination"]
+    assert coefficients["r"] == pytest.approx(r, abs=1e-9)
+    assert coefficients["ratio"] == pytest.approx(slope_qp / slope_depth, rel=1e-7)
+    assert (coefficients["a"] > 0, coefficients["b"] > 0) == (slope_qp > 0, slope_depth > 0)
 
 
-def test_the_headline_is_that_of_the_mse(full):
+def test_main_figures_are_those_of_the_mse(full):
     table, result = full
     rows = result["targets"]["mse_y"]["rows"]
     for kind in ("pearson", "spearman", "partial"):
@@ -91,7 +90,7 @@ def test_spearman_with_ties():
     columns = [rng.integers(-4, 5, 5000) * 1.0, rng.normal(0, 1e3, 5000), np.exp(rng.normal(0, 9, 5000))]
     columns[2] += columns[0] * 100
     columns[0][:50] = -0.0  # which equals 0.0
-    exact = ranks.spearman(columns, qp_index, 3)
+    exact = spearman(columns, qp_index, 3)
     assert exact[0] == pytest.approx(spearmanr(np.stack(columns, axis=1)).statistic, abs=1e-12)
     for qp in range(3):
         rows = np.stack(columns, axis=1)[qp_index == qp]
@@ -99,39 +98,39 @@ def test_spearman_with_ties():
 
 
 def test_ranks_of_hostile_values():
-    """Values that differ in the last bits only, of both signs, tiny and huge, and ties."""
+    """Values of both signs that differ in the last bits only, tiny and huge ones, and ties."""
     rng = np.random.default_rng(0)
     close = 1 + rng.permutation(3000) * 2.0**-52
     values = np.r_[close, -close, close * 1e300, -close * 1e-300, 0.0, -0.0, rng.integers(-3, 4, 500)]
     rng.shuffle(values)
-    exact = ranks.spearman([values, np.arange(len(values)) * 1.0], np.zeros(len(values), int), 1)
+    exact = spearman([values, np.arange(len(values)) * 1.0], np.zeros(len(values), int), 1)
     assert exact[0][0, 1] == pytest.approx(spearmanr(values, np.arange(len(values))).statistic, abs=1e-12)
     assert np.array_equal(exact[0], exact[1][0])
 
 
 def test_moments_of_columns_far_from_zero():
-    """Deviations of 1e-3 around 1e6, a different place in each QP: sums of squares alone would lose them."""
+    """Deviations of 1e-3 around 1e6 with another mean at each QP, which plain sums of squares would lose."""
     rng = np.random.default_rng(0)
     qp, groups = rng.integers(0, 3, 600), rng.integers(0, 7, 600)
     x = 1e6 + 10 * qp + rng.normal(0, 1e-3, 600)
     y = x + rng.normal(0, 1e-3, 600)
-    found = moments([x, y, np.full(600, 0.1)], qp, 3, groups)
+    table = moments([x, y, np.full(600, 0.1)], qp, 3, groups)
     for index in range(3):
         rows = qp == index
-        r = correlations(covariances(found.cells[:, index].sum(axis=0)))
+        r = correlations(covariances(table.cells[:, index].sum(axis=0)))
         assert r[0, 1] == pytest.approx(pearsonr(x[rows] - 1e6, y[rows] - 1e6).statistic, abs=1e-6)
         assert np.isnan(r[2, 2])
-    sums, deviation = found.over_all()
+    sums, deviation = table.over_all()
     r = correlations(covariances(sums.sum(axis=0)))
     assert r[0, 1] == pytest.approx(pearsonr(x - 1e6, y - 1e6).statistic, abs=1e-9)
     assert deviation == pytest.approx([x.std(), y.std(), 0], rel=1e-6)
-    # The sums of some groups are those of their rows.
-    some = np.isin(groups, (1, 4))
+    # The sums of a subset of groups are those of its rows.
+    subset = np.isin(groups, (1, 4))
     part = correlations(covariances(sums[[1, 4]].sum(axis=0)))[0, 1]
-    assert part == pytest.approx(pearsonr(x[some] - 1e6, y[some] - 1e6).statistic, abs=1e-9)
+    assert part == pytest.approx(pearsonr(x[subset] - 1e6, y[subset] - 1e6).statistic, abs=1e-9)
 
 
-def test_gain_and_the_rows_where_it_is_not_defined(quick):
+def test_gain_is_undefined_in_rows_without_error(quick):
     table = with_more(make_table(pictures=5))
     table["mse_y"][:7] = 0
     table["mse_y_filtered"][:7] = 0
@@ -140,9 +139,9 @@ def test_gain_and_the_rows_where_it_is_not_defined(quick):
     targets = result["targets"]
     assert targets["mse_y"]["rows"]["all"]["n"] == targets["mse_saved"]["rows"]["all"]["n"] == 400
     y = 10 * np.log10(table["mse_y"][kept] / table["mse_y_filtered"][kept])
-    found = targets["gain_db"]["rows"]["all"]
-    assert found["n"] == targets["log_mse"]["rows"]["all"]["n"] == targets["psnr"]["rows"]["all"]["n"] == 393
-    assert found["depth_mean"]["pearson"] == pytest.approx(pearsonr(table["depth_mean"][kept], y).statistic, abs=1e-10)
+    gained = targets["gain_db"]["rows"]["all"]
+    assert gained["n"] == targets["log_mse"]["rows"]["all"]["n"] == targets["psnr"]["rows"]["all"]["n"] == 393
+    assert gained["depth_mean"]["pearson"] == pytest.approx(pearsonr(table["depth_mean"][kept], y).statistic, abs=1e-10)
     logarithm = targets["log_mse"]["rows"]["all"]["depth_mean"]
     expected = spearmanr(table["depth_mean"][kept], table["mse_y"][kept]).statistic
     assert logarithm["spearman"] == pytest.approx(expected, abs=1e-10)
@@ -151,7 +150,7 @@ def test_gain_and_the_rows_where_it_is_not_defined(quick):
     assert given["depth_mean"]["pearson"] == pytest.approx(pearsonr(table["depth_mean"], np.arange(400)).statistic)
 
 
-def test_worth_by_quarters_of_depth(full):
+def test_gain_by_quarters_of_depth(full):
     table, result = full
     gain = 10 * np.log10(table["mse_y"] / table["mse_y_filtered"])
     saved = table["mse_y"] - table["mse_y_filtered"]
@@ -166,7 +165,7 @@ def test_worth_by_quarters_of_depth(full):
         assert row["saved_share"] == pytest.approx(saved[chosen].sum() / saved[order].sum())
 
 
-def test_rows_without_depth_are_dropped_and_counted(quick):
+def test_rows_without_depth_are_excluded_and_counted(quick):
     table = make_table()
     depth = table["depth_mean"].copy()
     depth[::5] = np.nan
@@ -180,7 +179,7 @@ def test_rows_without_depth_are_dropped_and_counted(quick):
     assert correlated(arrow, resamples=20) == result
 
 
-def test_a_single_qp_still_has_its_depth(quick):
+def test_table_of_a_single_qp(quick):
     table = make_table(qps=(32,))
     result = correlated(table, resamples=50)
     expected = pearsonr(table["depth_mean"], table["mse_y"]).statistic
@@ -209,7 +208,7 @@ def test_constant_columns_and_small_qps_are_noted(quick):
     assert "bits" not in empty["targets"]["mse_y"]["rows"]["all"]
 
 
-def test_what_counts_as_a_picture(quick):
+def test_columns_that_identify_pictures(quick):
     table = make_table(pictures=4)
     n = len(table["qp"])
     bare = {key: table[key] for key in ("qp", "depth_mean", "mse_y")}
@@ -218,7 +217,7 @@ def test_what_counts_as_a_picture(quick):
     by_unit = correlated(bare | {"unit": units}, resamples=5)
     assert by_unit["ci95"]["by_picture"]["pictures"] == 16
     assert any("each unit counts" in note for note in by_unit["notes"])
-    # With the sequence there the unit does not matter.
+    # The column sequence takes precedence over unit.
     assert correlated(table | {"unit": units}, resamples=5)["pictures"] == 4
     nameless = correlated(bare, resamples=5)
     assert nameless["ci95"]["by_picture"] is nameless["pictures"] is nameless["held_out"] is None
@@ -230,7 +229,10 @@ def test_what_counts_as_a_picture(quick):
     ("change", "message"),
     [
         ({"mse_y": None}, "no column mse_y, only sequence, qp, depth_mean"),
-        ({"depth_mean": np.full(960, np.nan)}, "the table has no depth: build the store from a codec that tells"),
+        (
+            {"depth_mean": np.full(960, np.nan)},
+            "the table has no depth: build the store with a codec",
+        ),
         ({"depth_mean": [None] * 960}, "the table has no depth"),
         ({"mse_y": np.full(960, 3.5)}, "mse_y is 3.5 in all rows"),
         ({"mse_y": np.r_[np.nan, np.ones(959)]}, "column mse_y is empty, NaN or infinite in 1 of 960 rows"),
@@ -248,14 +250,14 @@ def test_what_counts_as_a_picture(quick):
         ({"sequence": None, "qp": [], "depth_mean": [], "mse_y": []}, "the table has 0"),
     ],
 )
-def test_what_cannot_be_correlated(change, message):
+def test_invalid_tables_are_refused(change, message):
     table = {key: value for key, value in (make_table() | change).items() if value is not None}
     with pytest.raises(TableError, match=message):
         correlated(table)
 
 
 def test_rows_of_several_bit_depths_are_refused():
-    """An MSE at 10 bit is 16 times that of 8 bit; psnr_y tells which it is, whichever peak it has."""
+    """An MSE at 10 bits is 16 times that at 8 bits; psnr_y reveals the bit depth with either definition of the peak."""
     table = make_table()
     ten = np.arange(960) % 2 == 1
     mse = np.where(ten, 16.0, 1.0) * table["mse_y"]
@@ -295,7 +297,7 @@ def test_load_table_from_store_parquet_and_csv(tmp_path, quick):
         ("t.csv", "qp,depth_mean,mse_y\n1,1,x\n", TableError, r"t\.csv: column mse_y holds values that are no numbers"),
     ],
 )
-def test_load_table_refusals(tmp_path, name, content, error, message):
+def test_files_that_are_no_tables_are_refused(tmp_path, name, content, error, message):
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(error, match=message):

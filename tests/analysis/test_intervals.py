@@ -1,4 +1,4 @@
-"""Intervals against SciPy's bootstrap and plain loops over rows; pictures held out against plain least squares."""
+"""Intervals against SciPy's bootstrap and plain loops; the held-out check against plain least squares."""
 
 import math
 
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, pearsonr, spearmanr
 
-from codecnn.analysis import _targets as targets
-from codecnn.analysis._held_out import held_out
-from codecnn.analysis._moments import moments
-from codecnn.analysis._ranks import resampled_spearman
+from codecnn.analysis.combination import held_out
+from codecnn.analysis.correlation import SPEARMAN_ROWS
+from codecnn.analysis.statistics import moments, resampled_spearman
 from tests.helpers.correlation_tables import QPS, correlated, least_squares, make_table, residual_r
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -25,11 +24,11 @@ def test_ctu_interval_equals_scipys_bootstrap(usual):
     table, result = usual
     pair = (table["depth_mean"], table["mse_y"])
     options = {"paired": True, "vectorized": False, "n_resamples": 1000, "method": "percentile"}
-    found = bootstrap(pair, lambda x, y: pearsonr(x, y).statistic, rng=np.random.default_rng(1), **options)
-    theirs = found.confidence_interval
-    assert result["ci95"]["by_ctu"]["pearson"]["depth"] == pytest.approx(list(theirs), abs=0.012)
-    found = result["targets"]["mse_y"]["rows"]["all"]["depth_mean"]["ci95"]["by_ctu"]["pearson"]
-    assert found == pytest.approx(result["ci95"]["by_ctu"]["pearson"]["depth"], abs=1e-9)
+    reference = bootstrap(pair, lambda x, y: pearsonr(x, y).statistic, rng=np.random.default_rng(1), **options)
+    expected = list(reference.confidence_interval)
+    assert result["ci95"]["by_ctu"]["pearson"]["depth"] == pytest.approx(expected, abs=0.012)
+    interval = result["targets"]["mse_y"]["rows"]["all"]["depth_mean"]["ci95"]["by_ctu"]["pearson"]
+    assert interval == pytest.approx(result["ci95"]["by_ctu"]["pearson"]["depth"], abs=1e-9)
 
 
 def test_picture_intervals_equal_a_plain_loop(usual):
@@ -48,16 +47,16 @@ def test_picture_intervals_equal_a_plain_loop(usual):
         figures += [way(depth[at_37], mse[at_37]).statistic for way in (pearsonr, spearmanr)]
         drawn.append(figures)
     limits = np.percentile(drawn, [2.5, 97.5], axis=0).T
-    found, rows = result["ci95"]["by_picture"], result["targets"]["mse_y"]["rows"]
-    assert found["pictures"] == 12
+    intervals, rows = result["ci95"]["by_picture"], result["targets"]["mse_y"]["rows"]
+    assert intervals["pictures"] == 12
     whole = rows["all"]["depth_mean"]["ci95"]["by_picture"]
     at_37 = rows["37"]["depth_mean"]["ci95"]["by_picture"]
-    ours = [found["closed_form"]["r"], found["closed_form"]["ratio"], whole["pearson"], whole["spearman"]]
-    ours += [whole["partial"], at_37["pearson"], at_37["spearman"]]
+    computed = [intervals["closed_form"]["r"], intervals["closed_form"]["ratio"], whole["pearson"], whole["spearman"]]
+    computed += [whole["partial"], at_37["pearson"], at_37["spearman"]]
     width = limits[:, 1] - limits[:, 0]
-    for index, (mine, theirs) in enumerate(zip(ours, limits, strict=True)):
-        assert mine == pytest.approx(list(theirs), abs=0.25 * width[index]), index
-    # Pictures differ, so a sample of pictures tells less than as many independent CTUs would.
+    for index, (interval, expected) in enumerate(zip(computed, limits, strict=True)):
+        assert interval == pytest.approx(list(expected), abs=0.25 * width[index]), index
+    # CTUs of a picture are alike, so the interval by picture is wider than that by CTU.
     by_ctu = result["ci95"]["by_ctu"]["closed_form"]["r"]
     assert width[0] > 1.3 * (by_ctu[1] - by_ctu[0])
 
@@ -68,17 +67,17 @@ def test_every_resample_is_ranked_anew():
     x, y, groups = rng.integers(0, 12, n) * 1.0, rng.normal(0, 1, n), rng.integers(0, 9, n)
     y += x / 3
     times = rng.integers(0, 3, (20, 9)).astype(float)
-    found = resampled_spearman([x, y], times, groups)
-    for row, r in zip(times, found, strict=True):
+    resampled = resampled_spearman([x, y], times, groups)
+    for row, r in zip(times, resampled, strict=True):
         rows = np.repeat(np.arange(n), row[groups].astype(int))
         assert r[0, 1] == pytest.approx(spearmanr(x[rows], y[rows]).statistic, abs=1e-12)
 
 
-def test_long_tables_keep_their_interval():
-    """Above 4096 groups they are put together at random; the width stays that of n rows, 1.96 (1 - r²) / √n."""
+def test_merged_groups_keep_the_width_of_the_interval():
+    """More than 4096 groups are merged at random; the width stays that of n rows, 1.96 (1 - r²) / √n."""
     rng = np.random.default_rng(0)
     n = 60_000
-    # Rows in order of depth: an interval over groups of neighbours would be far too wide.
+    # Rows are sorted by depth: merging neighbours would give a much wider interval.
     depth, qp = np.sort(rng.normal(0, 1, n)), rng.choice(QPS, n)
     mse = depth + rng.normal(0, 1, n) + 20
     r = pearsonr(depth, mse).statistic
@@ -88,7 +87,7 @@ def test_long_tables_keep_their_interval():
     assert high - low == pytest.approx(2 * 1.96 * (1 - r**2) / math.sqrt(n), rel=0.12)
     assert result["ci95"]["by_ctu"]["ctus"] == n
     assert result["targets"]["mse_y"]["rows"]["all"]["depth_mean"]["ci95"]["by_ctu"]["spearman"] is None
-    assert f"no intervals of Spearman's r: they are for tables of up to {targets.SPEARMAN_ROWS} rows" in result["notes"]
+    assert f"no intervals of Spearman's r: they are for tables of up to {SPEARMAN_ROWS} rows" in result["notes"]
 
 
 def test_same_seed_same_result():
@@ -100,7 +99,7 @@ def test_same_seed_same_result():
     assert other["closed_form"] == result["closed_form"]
 
 
-def test_without_a_bootstrap_the_figures_are_the_same(usual):
+def test_figures_do_not_depend_on_the_bootstrap(usual):
     table, result = usual
     bare = correlated(table, resamples=0)
     assert bare["ci95"] == {"by_picture": None, "by_ctu": None}
@@ -112,33 +111,33 @@ def test_without_a_bootstrap_the_figures_are_the_same(usual):
 
 
 def test_held_out_pictures_by_plain_least_squares():
-    """Two kinds of pictures, told by the slopes that each half finds: fitted on one, tried on the other."""
+    """Pictures differ, so the ratio fitted on a half identifies it; it is tested on the other half."""
     table = make_table(pictures=4, noise=2)
     picture = table["sequence"].astype(int)
     names = ("qp", "depth_mean", "mse_y")
     columns = [np.asarray(table[name], float) for name in names]
     sums, deviation = moments(columns, np.unique(table["qp"], return_inverse=True)[1], 4, picture).over_all()
-    found = held_out(sums, deviation, seed=0)
+    result = held_out(sums, deviation, seed=0)
     expected = {}
     for first in range(4):
         for second in range(first):
             chosen = np.isin(picture, (first, second))
             here, there = ({name: np.asarray(table[name])[rows] for name in names} for rows in (chosen, ~chosen))
             slope_qp, slope_depth, r = least_squares(here)
-            tried = pearsonr(slope_qp * there["qp"] + slope_depth * there["depth_mean"], there["mse_y"]).statistic
-            expected[round(slope_qp / slope_depth, 6)] = (r, tried, least_squares(there)[2])
-    assert len(found.halves) == 2
-    for half in found.halves:
+            tested = pearsonr(slope_qp * there["qp"] + slope_depth * there["depth_mean"], there["mse_y"]).statistic
+            expected[round(slope_qp / slope_depth, 6)] = (r, tested, least_squares(there)[2])
+    assert len(result.halves) == 2
+    for half in result.halves:
         assert (half.fitted_pictures, half.other_pictures) == (2, 2)
-        wanted = expected[round(half.a / half.b, 6)]
-        assert (half.r_fitted, half.r_other, half.best_r_other) == pytest.approx(wanted, abs=1e-9)
+        values = expected[round(half.a / half.b, 6)]
+        assert (half.r_fitted, half.r_other, half.best_r_other) == pytest.approx(values, abs=1e-9)
         assert max(half.a, half.b) == 1
-    assert found.halves[0].r_fitted == pytest.approx(found.halves[1].best_r_other)
-    # Two of four pictures in all six ways: the mean of many splits is that of all.
-    assert found.mean_r_other == pytest.approx(np.mean([tried for _, tried, _ in expected.values()]), abs=0.01)
-    low, high = found.middle95_r_other
-    assert low == pytest.approx(min(tried for _, tried, _ in expected.values()))
-    assert high == pytest.approx(max(tried for _, tried, _ in expected.values()))
+    assert result.halves[0].r_fitted == pytest.approx(result.halves[1].best_r_other)
+    # The mean over many splits equals that over all six choices of two pictures.
+    assert result.mean_r_other == pytest.approx(np.mean([tested for _, tested, _ in expected.values()]), abs=0.01)
+    low, high = result.middle95_r_other
+    assert low == pytest.approx(min(tested for _, tested, _ in expected.values()))
+    assert high == pytest.approx(max(tested for _, tested, _ in expected.values()))
 
 
 def test_no_held_out_check_with_three_pictures():

@@ -1,4 +1,4 @@
-"""The loader against a plain reference: every plane, mode, mix and process gives the same batches."""
+"""Batches of the loader against a plain reference, in all planes, sampling modes, mixes and processes."""
 
 import hashlib
 import pickle
@@ -14,29 +14,30 @@ from torch.utils.data import DataLoader
 
 from codecnn.config import FilterConfig, checked
 from codecnn.dataset import (
+    LOADER_PLANES,
     CtuPatches,
+    PackedBatches,
     Patch,
     PatchReader,
     ResidentBatches,
+    Sampler,
     TrainingBatches,
     as_floats,
     as_tensors,
     iterate,
+    unpack,
 )
-from codecnn.dataset import _mapped as mapped
-from codecnn.dataset.loader import PackedBatches, unpack
-from codecnn.dataset.patches import LOADER_PLANES
-from codecnn.dataset.sampling import Sampler
+from codecnn.dataset import patches as patch_module
 from codecnn.errors import ConfigError, MissingFileError, StoreError
 from codecnn.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, QP_SCALE, file_of
-from codecnn.training import FilterSettings
+from codecnn.training import FilterSettings, filter_loss
 from codecnn.training.filter import data_key, validation_units
 from codecnn.video import VideoFormat
 from tests.helpers.networks import SMALL
 from tests.helpers.store_units import hashes, make_unit
 from tests.helpers.training import train_filter
 
-torch.set_num_threads(1)  # small tensors; idle threads only slow the other processes down
+torch.set_num_threads(1)  # tensors are small, and idle threads slow other processes down
 
 SHAPES = {"wide": (136, 72), "small": (40, 52), "tall": (96, 200)}
 QPS = (22, 37)
@@ -44,8 +45,8 @@ PICTURES = 3
 CTU = 64
 
 
-def _write_unit(folder, name, qp, bit_depth, rng):
-    width, height = SHAPES[name]
+def write_unit(folder, name, qp, bit_depth, rng, size=None):
+    width, height = size or SHAPES[name]
     form = VideoFormat(width, height, "420", bit_depth)
     samples = form.picture_bytes // form.dtype.itemsize
     files = {"block_planes": f"{name}_{qp}_blocks.npy"}
@@ -65,14 +66,14 @@ def _write_unit(folder, name, qp, bit_depth, rng):
     return make_unit(folder, name, qp, pictures=pictures, format=form, **files)
 
 
-def _write_rows(folder, rows):
-    """The columns of ctus.parquet that weigh its CTUs."""
+def write_rows(folder, rows):
+    """Write the columns of ctus.parquet that the sampler reads."""
     names = ("unit", "poc", "x", "y", "w", "h", "mse_y")
     pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), folder / "ctus.parquet")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _write_ctus(folder, units, rng):
+def write_ctus(folder, units, rng):
     rows = [
         (unit.key, poc, x, y, min(CTU, unit.format.width - x), min(CTU, unit.format.height - y), rng.gamma(1, 20))
         for unit in units
@@ -80,27 +81,27 @@ def _write_ctus(folder, units, rng):
         for y in range(0, unit.format.height, CTU)
         for x in range(0, unit.format.width, CTU)
     ]
-    return _write_rows(folder, rows)
+    return write_rows(folder, rows)
 
 
-def _units(folder, bit_depth=10, names=tuple(SHAPES)):
+def make_units(folder, bit_depth=10, names=tuple(SHAPES)):
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(bit_depth)
-    return [_write_unit(folder, name, qp, bit_depth, rng) for name in names for qp in QPS]
+    return [write_unit(folder, name, qp, bit_depth, rng) for name in names for qp in QPS]
 
 
 @pytest.fixture(scope="module")
 def units(tmp_path_factory):
-    return _units(tmp_path_factory.mktemp("loader") / "ten")
+    return make_units(tmp_path_factory.mktemp("loader") / "ten")
 
 
 @pytest.fixture(scope="module")
 def eight_bit(tmp_path_factory):
-    return _units(tmp_path_factory.mktemp("loader") / "eight", 8, ("wide", "small"))
+    return make_units(tmp_path_factory.mktemp("loader") / "eight", 8, ("wide", "small"))
 
 
-def _plane(unit, picture, name):
-    """A whole plane as floats, by the store's own reading."""
+def whole_plane(unit, picture, name):
+    """Read a whole plane as floats through the unit's methods."""
     form = unit.format
     if name in CELL_PLANES:
         plane = CELL_PLANES[name]
@@ -114,25 +115,25 @@ def _plane(unit, picture, name):
     return unit.pictures_of(files.get(kind, kind))[picture].planes["yuv".index(component)] / 2**form.bit_depth
 
 
-def _turn(plane, transform):
+def transformed(plane, transform):
     plane = plane.T if transform & 1 else plane
     plane = np.flipud(plane) if transform & 2 else plane
     return np.fliplr(plane) if transform & 4 else plane
 
 
-def _expected(unit, patch, name, size, halo, transform):
-    """One plane of a patch out of the picture that NumPy has padded."""
-    plane = _plane(unit, patch.picture, name)
+def expected_patch(unit, patch, name, size, halo, transform):
+    """Cut a plane of a patch from the picture padded by NumPy."""
+    plane = whole_plane(unit, patch.picture, name)
     factor = 2 if name[-2:] in ("_u", "_v") and name not in CELL_PLANES else 1
     halo = 0 if name.startswith(("orig", "teacher")) else halo // factor
     padded = np.pad(plane, size, mode="edge")
     y, x = size + patch.y // factor - halo, size + patch.x // factor - halo
     side = size // factor + 2 * halo
-    return _turn(padded[y : y + side, x : x + side], transform)
+    return transformed(padded[y : y + side, x : x + side], transform)
 
 
-def _draw_plainly(units, rng, count, size, positions):
-    """The draws of a run without options, in the order and by the calls that they have always had."""
+def draw_reference(units, rng, count, size, positions):
+    """Draw the patches of a run without options by the fixed sequence of random calls."""
     qps = sorted({unit.qp for unit in units})
     patches = []
     for _ in range(count):
@@ -149,12 +150,12 @@ def _draw_plainly(units, rng, count, size, positions):
 
 
 @pytest.mark.parametrize("positions", ["ctu", "random"])
-def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
+def test_batches_hold_all_planes_of_the_drawn_patches(units, positions):
     data = TrainingBatches(units, batch=8, steps=9, size=64, halo=6, planes=LOADER_PLANES, positions=positions, seed=4)
     seen = set()
     for step in (0, 1, 7):
         rng = np.random.default_rng([4, step])
-        patches = _draw_plainly(units, rng, 8, 64, positions)
+        patches = draw_reference(units, rng, 8, 64, positions)
         transforms = rng.integers(8, size=8)
         seen |= set(transforms.tolist())
         batch = data[step]
@@ -164,7 +165,7 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
         for i, (patch, transform) in enumerate(zip(patches, transforms, strict=True)):
             unit = units[patch.unit]
             for name in set(LOADER_PLANES) - {"qp", "slice_type"}:
-                expected = _expected(unit, patch, name, 64, 6, transform)
+                expected = expected_patch(unit, patch, name, 64, 6, transform)
                 np.testing.assert_allclose(batch[name][i, 0], expected, rtol=1e-6, err_msg=name)
             coded = unit.pictures[patch.picture]
             assert batch["qp"][i].item() * QP_SCALE == coded.qp
@@ -178,11 +179,11 @@ def test_batches_hold_every_plane_of_what_was_drawn(units, positions):
                 assert batch[name][i].item() == pytest.approx(max(mse, luma / 32), rel=1e-6)
             inside = np.zeros((64, 64))
             inside[: max(unit.format.height - patch.y, 0), : max(unit.format.width - patch.x, 0)] = 1
-            np.testing.assert_array_equal(batch["valid"][i, 0], _turn(inside, transform))
+            np.testing.assert_arrayequal(batch["valid"][i, 0], transformed(inside, transform))
     assert seen == set(range(8))
 
 
-def test_every_block_plane_has_a_scale():
+def test_cell_planes_have_scales_and_columns():
     assert all(plane.scale > 0 for plane in CELL_PLANES.values())
     for file, names in CELL_FILES.items():
         assert {plane.column: plane.index for plane in CELL_PLANES.values() if plane.file == file} == {
@@ -190,21 +191,21 @@ def test_every_block_plane_has_a_scale():
         }
 
 
-def test_only_planes_that_are_asked_for_are_read(units):
+def test_only_requested_planes_are_read(units):
     data = TrainingBatches(units, batch=2, steps=1, size=64, planes=("rec_y",))
     assert set(data[0]) == {"rec_y", "orig_y", "valid", "picture_mse", "weight"}
     assert set(data.reader.files.paths) == {"decoded", "original"}
 
 
 @pytest.mark.parametrize("name", sorted({"unf_y", "pred_y", "resid_y", *CELL_PLANES}))
-def test_a_plane_that_a_unit_lacks_is_named(units, name):
+def test_missing_plane_is_named(units, name):
     missing = file_of(name)
     bare = units[2].model_copy(update={f"{missing}_file": None})
     with pytest.raises(StoreError, match=f"'small'.* has no plane {name}"):
         TrainingBatches([*units[:2], bare], batch=1, steps=1, planes=("rec_y", name))
 
 
-def test_planes_that_cannot_be_cut(units):
+def test_invalid_planes_are_refused(units):
     with pytest.raises(ConfigError, match="unknown plane 'rec_z'"):
         PatchReader(units, 64, 2, ("rec_z",))
     with pytest.raises(ConfigError, match="even halo, not 64 and 3"):
@@ -217,7 +218,7 @@ def test_planes_that_cannot_be_cut(units):
 
 
 def test_damaged_files_are_named(tmp_path):
-    units = _units(tmp_path / "s", names=("small",))
+    units = make_units(tmp_path / "s", names=("small",))
     path = units[0].decoded_path
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(StoreError, match=r"small_22_decoded.yuv has \d+ bytes"):
@@ -230,20 +231,20 @@ def test_damaged_files_are_named(tmp_path):
         CtuPatches(units[1:], planes=("rec_y", "depth"))[0]
 
 
-def test_few_files_are_open_at_a_time(units, monkeypatch):
+def test_number_of_open_files_is_limited(units, monkeypatch):
     plain = TrainingBatches(units, batch=16, steps=1, size=64)[0]
-    monkeypatch.setattr(mapped, "OPEN_FILES", 2)
+    monkeypatch.setattr(patch_module, "OPEN_FILES", 2)
     data = TrainingBatches(units, batch=16, steps=1, size=64)
-    assert _equal(data[0], plain)
+    assert equal(data[0], plain)
     assert len(data.reader.files._open) == 2
 
 
-def _equal(a, b):
+def equal(a, b):
     assert a.keys() == b.keys()
     return all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_border_counts_at_the_picture_s_edge_alone(units):
+def test_border_is_valid_at_the_picture_edge_only(units):
     index = next(index for index, unit in enumerate(units) if unit.name == "wide")
     width, height = units[index].format.width, units[index].format.height
     reader = PatchReader(units, 32, 0, border=5)
@@ -252,15 +253,15 @@ def test_a_border_counts_at_the_picture_s_edge_alone(units):
     expected = np.zeros((2, 32, 32))
     expected[0, 5:-5, 5:-5] = 1
     expected[1, : -5 if height > 32 else None, 5:] = 1
-    np.testing.assert_array_equal(valid, [*expected, expected[0].T, np.fliplr(expected[1])])
+    np.testing.assert_arrayequal(valid, [*expected, expected[0].T, np.fliplr(expected[1])])
     with pytest.raises(ConfigError, match="a border of 16 samples leaves nothing of a patch of size 32"):
         PatchReader(units, 32, 0, border=16)
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0])
-def test_weights_by_probability_keep_the_mean_of_an_even_draw(units, tmp_path, exponent):
+def test_loss_weights_keep_the_mean_of_a_uniform_draw(units, tmp_path, exponent):
     wide = [unit for unit in units if unit.qp == QPS[0]]
-    rows = _write_ctus(wide[0].folder, wide, np.random.default_rng(7))
+    rows = write_ctus(wide[0].folder, wide, np.random.default_rng(7))
     drawn = Sampler([(wide, 1.0)], CTU, "ctu", exponent, keep_objective=True).draw(np.random.default_rng(2), 40_000)
     numbers = {unit.key: number for number, unit in enumerate(wide)}
     area = np.array([row["w"] * row["h"] for row in rows], dtype=float)
@@ -272,82 +273,102 @@ def test_weights_by_probability_keep_the_mean_of_an_even_draw(units, tmp_path, e
     assert np.mean([patch.weight for patch in drawn]) == pytest.approx(1, abs=0.05 if exponent < 1 else 0.3)
 
 
-def test_patches_by_the_error_that_qp_and_depth_expect(units):
-    rng = np.random.default_rng(5)
-    rows = _write_ctus(units[0].folder, units, rng)
-    path = units[0].folder / "ctus.parquet"
-    table = pq.read_table(path)
-    qp = np.array([next(unit.qp for unit in units if unit.key == row["unit"]) for row in rows])
-    depth = rng.integers(0, 6, len(rows)) / 2
-    # In all rows but these ln MSE is that combination, so that least squares must find it.
-    mse = np.exp(0.19 * qp + 0.8 * depth - 3)
-    for name, values in (("mse_y", mse), ("qp", qp), ("depth_mean", depth)):
-        place = table.column_names.index(name) if name in table.column_names else None
-        column = pa.array(values)
-        table = table.append_column(name, column) if place is None else table.set_column(place, name, column)
-    pq.write_table(table, path)
-    numbers = {unit.key: number for number, unit in enumerate(units)}
-    places = {(numbers[row["unit"]], row["poc"], row["x"], row["y"]): i for i, row in enumerate(rows)}
-    exact = Sampler([(units, 1)], CTU, "ctu", 0.5, expected_error=True)
-    by_error = Sampler([(units, 1)], CTU, "ctu", 0.5)
-    assert exact.draw(np.random.default_rng(1), 50) == by_error.draw(np.random.default_rng(1), 50)
-    table = table.set_column(table.column_names.index("mse_y"), "mse_y", pa.array(mse * rng.gamma(2, 0.5, len(rows))))
-    pq.write_table(table, path)
-    noisy = Sampler([(units, 1)], CTU, "ctu", 1.0, keep_objective=True, expected_error=True)
-    drawn = noisy.draw(np.random.default_rng(2), 20_000)
-    shallow = np.mean([depth[places[patch[:4]]] for patch in drawn])
-    assert shallow > 1.1 * depth.mean(), "deep CTUs, whatever their own error"
-    assert np.mean([patch.weight for patch in drawn]) == pytest.approx(1, abs=0.1)
-    pq.write_table(table.set_column(table.column_names.index("depth_mean"), "depth_mean", pa.nulls(len(rows))), path)
-    with pytest.raises(StoreError, match="needs the depth of every CTU"):
-        Sampler([(units, 1)], CTU, "ctu", 0.5, expected_error=True)
+@pytest.mark.parametrize("exponent", [None, 0.5])
+@pytest.mark.parametrize("border", [8, 12, 24])
+def test_patches_of_the_ctu_grid_have_valid_samples(tmp_path, exponent, border):
+    """In pictures of 72x72 and 88x72 less than a border of the last column and row of CTUs is inside the picture."""
+    rng = np.random.default_rng(3)
+    units = [write_unit(tmp_path, name, 22, 8, rng, size=(width, 72)) for name, width in (("small", 72), ("wide", 88))]
+    write_ctus(tmp_path, units, rng)
+    data = TrainingBatches(
+        units, batch=64, steps=4, size=CTU, positions="ctu", error_exponent=exponent, border=border, planes=("rec_y",)
+    )
+    starts = set()
+    for step in range(4):
+        patches, _ = data.draw(step)
+        starts |= {patch.x for patch in patches}
+        assert (data[step]["valid"].sum(dim=(1, 2, 3)) > 0).all()
+    # The patch of the last CTU starts earlier only where the border would cover all its samples.
+    moved = 64 - -(-border // 8) * 8
+    assert starts == {8: {0, 64, moved}, 12: {0, 64, moved}, 24: {0, moved}}[border]
+
+
+def test_moved_patches_count_the_samples_of_their_ctu(tmp_path):
+    rng = np.random.default_rng(3)
+    units = [write_unit(tmp_path, "row", 22, 8, rng, size=(416, 240))]
+    data = TrainingBatches(units, batch=64, steps=1, size=128, positions="ctu", border=32, augment=False)
+    patches, _ = data.draw(0)
+    last = next(index for index, patch in enumerate(patches) if patch.x == 352 and patch.y == 0)
+    columns = data[0]["valid"][last, 0].any(dim=0).nonzero().flatten() + 352
+    assert columns.tolist() == list(range(384, 416))
+    # A border that leaves valid samples in all CTUs moves none.
+    plain, _ = TrainingBatches(units, batch=64, steps=1, size=128, positions="ctu", augment=False).draw(0)
+    small, _ = TrainingBatches(units, batch=64, steps=1, size=128, positions="ctu", border=24, augment=False).draw(0)
+    assert small == plain
+
+
+def test_loss_is_finite_without_valid_chroma_samples(units):
+    """With an odd border one luma column can be valid, and no column of 4:2:0 chroma."""
+    index = next(index for index, unit in enumerate(units) if unit.name == "small")
+    planes = ("rec_y", "rec_u", "rec_v", "orig_u", "orig_v")
+    batch = as_floats(as_tensors(PatchReader(units, 32, 0, planes, border=7).cut([Patch(index, 0, 32, 0)], [0])))
+    columns = batch["valid"].any(dim=2).flatten().nonzero().flatten()
+    assert columns.tolist() == [7]
+
+    class Unchanged(torch.nn.Module):
+        def forward(self, batch):
+            return {name: batch[f"rec_{name}"] for name in "yuv"}
+
+    loss = filter_loss(Unchanged(), batch, "picture")
+    assert torch.isfinite(loss)
+    assert loss > 0
 
 
 @pytest.mark.parametrize("depth", ["eight", "ten", "both"])
 @pytest.mark.parametrize("positions", ["ctu", "random"])
-def test_resident_batches_are_the_same(units, eight_bit, depth, positions):
+def test_resident_batches_equal_loaded_ones(units, eight_bit, depth, positions):
     chosen = {"eight": eight_bit, "ten": units, "both": units + eight_bit}[depth]
     data = TrainingBatches(chosen, batch=24, steps=4, size=64, halo=4, planes=LOADER_PLANES, positions=positions)
     resident = ResidentBatches(data, "cpu")
     assert len(resident) == 4
-    assert all(_equal(resident[step], data[step]) for step in (2, 0, 3))
+    assert all(equal(resident[step], data[step]) for step in (2, 0, 3))
 
 
 @pytest.mark.gpu
-def test_resident_batches_are_the_same_on_cuda(units):
+def test_resident_batches_on_cuda_equal_loaded_ones(units):
     data = TrainingBatches(units, batch=24, steps=4, size=64, halo=4, planes=LOADER_PLANES)
     resident = ResidentBatches(data, "cuda")
     for step in range(4):
         batch = resident[step]
         assert all(tensor.is_cuda for tensor in batch.values())
-        assert _equal({name: tensor.cpu() for name, tensor in batch.items()}, data[step])
+        assert equal({name: tensor.cpu() for name, tensor in batch.items()}, data[step])
     moved = next(iterate(data, range(1), workers=1, device="cuda"))
-    assert _equal({name: tensor.cpu() for name, tensor in moved.items()}, data[0])
+    assert equal({name: tensor.cpu() for name, tensor in moved.items()}, data[0])
 
 
-def test_originals_are_resident_once_for_all_qps(units):
+def test_all_qps_share_the_resident_original(units):
     data = TrainingBatches(units, batch=1, steps=1, planes=("rec_y",))
     memory = ResidentBatches(data, "cpu")._memory
     luma = sum(width * height for width, height in SHAPES.values()) * PICTURES
     assert {name: tensor.numel() for name, tensor in memory.items()} == {"samples": luma * (1 + len(QPS))}
 
 
-def test_pictures_that_do_not_fit_are_refused_in_gib(units):
+def test_planes_larger_than_the_memory_are_refused(units):
     data = TrainingBatches(units, batch=1, steps=1)
     with pytest.raises(ConfigError, match=r"need 0\.00 GiB on cpu, where 0% of the free \d+\.\d\d GiB"):
         ResidentBatches(data, "cpu", memory_share=1e-9)
 
 
-def test_any_number_of_processes_gives_the_same_batches_from_any_step(units):
+def test_batches_do_not_depend_on_workers_or_first_step(units):
     data = TrainingBatches(units, batch=4, steps=30, size=64, planes=("rec_y", "qp", "depth", "rec_u"), seed=2)
     expected = [data[step] for step in range(30)]
     for workers, start in ((0, 20), (1, 11), (2, 0)):
         batches = list(iterate(data, range(start, 30), workers=workers))
         assert len(batches) == 30 - start
-        assert all(_equal(a, b) for a, b in zip(batches, expected[start:], strict=True))
+        assert all(equal(a, b) for a, b in zip(batches, expected[start:], strict=True))
 
 
-def test_a_spawned_process_gets_paths_and_gives_the_same_batches(units):
+def test_spawned_process_receives_paths_and_gives_the_same_batches(units):
     data = TrainingBatches(units, batch=4, steps=3, size=64)
     batch = data[0]
     pictures = sum(unit.decoded_path.stat().st_size for unit in units)
@@ -355,11 +376,11 @@ def test_a_spawned_process_gets_paths_and_gives_the_same_batches(units):
     loader = DataLoader(PackedBatches(data), batch_size=None, num_workers=1, multiprocessing_context="spawn")
     first = next(iter(loader))
     packed = data.integers(0)
-    assert _equal(unpack(*first), packed)
-    assert _equal(data[0], batch)
+    assert equal(unpack(*first), packed)
+    assert equal(data[0], batch)
 
 
-def test_nothing_that_is_read_is_ever_changed(units):
+def test_files_are_never_changed(units):
     before = hashes(units[0].folder)
     data = TrainingBatches(units, batch=16, steps=8, size=64, planes=LOADER_PLANES)
     resident = ResidentBatches(data, "cpu")
@@ -374,70 +395,70 @@ def test_nothing_that_is_read_is_ever_changed(units):
         assert not data.reader.files.plane(file, unit, 0, 0).flags.writeable
 
 
-def _frequencies(sampler, count=20_000, seed=1):
+def draw_many(sampler, count=20_000, seed=1):
     return sampler.draw(np.random.default_rng(seed), count)
 
 
-def _fits(observed, weights):
-    """Whether counts agree with weights: chi-square at a level that a fixed seed either passes or never does."""
+def agrees(observed, weights):
+    """Return whether counts agree with weights, by a chi-square test (deterministic for a fixed seed)."""
     weights = np.asarray(weights, float)
     return stats.chisquare(observed, weights / weights.sum() * np.sum(observed)).pvalue > 1e-3
 
 
-def test_qps_and_then_sequences_are_drawn_evenly(units):
+def test_qps_then_sequences_are_drawn_uniformly(units):
     uneven = [unit for unit in units if not (unit.name == "tall" and unit.qp == 22)]
-    drawn = [patch.unit for patch in _frequencies(Sampler([(uneven, 1)], 64, "random"))]
+    drawn = [patch.unit for patch in draw_many(Sampler([(uneven, 1)], 64, "random"))]
     counts = np.bincount(drawn, minlength=len(uneven))
-    assert _fits(counts, [1 / 4 if unit.qp == 22 else 1 / 6 for unit in uneven])
-    assert not _fits(counts, np.ones(len(uneven)))
+    assert agrees(counts, [1 / 4 if unit.qp == 22 else 1 / 6 for unit in uneven])
+    assert not agrees(counts, np.ones(len(uneven)))
 
 
 @pytest.mark.parametrize("exponent", [0, 0.5, 1])
 def test_ctus_are_drawn_by_error_within_a_qp(tmp_path, exponent):
-    units = _units(tmp_path / "s")
-    rows = _write_ctus(units[0].folder, units, np.random.default_rng(3))
-    patches = _frequencies(Sampler([(units, 1)], CTU, "ctu", exponent))
+    units = make_units(tmp_path / "s")
+    rows = write_ctus(units[0].folder, units, np.random.default_rng(3))
+    patches = draw_many(Sampler([(units, 1)], CTU, "ctu", exponent))
     for qp in QPS:
         chosen = [row for row in rows if row["unit"].endswith(str(qp))]
         numbers = {(row["unit"], row["poc"], row["x"], row["y"]): index for index, row in enumerate(chosen)}
         drawn = [numbers[units[p.unit].key, p.picture, p.x, p.y] for p in patches if units[p.unit].qp == qp]
         assert abs(len(drawn) - len(patches) / 2) < 300
         counts = np.bincount(drawn, minlength=len(chosen))
-        assert _fits(counts, [row["mse_y"] ** exponent * row["w"] * row["h"] for row in chosen])
-        assert not _fits(counts, [row["mse_y"] ** (exponent + 0.2) * row["w"] * row["h"] for row in chosen])
+        assert agrees(counts, [row["mse_y"] ** exponent * row["w"] * row["h"] for row in chosen])
+        assert not agrees(counts, [row["mse_y"] ** (exponent + 0.2) * row["w"] * row["h"] for row in chosen])
 
 
-def test_random_places_fall_around_the_ctu_that_was_drawn(tmp_path):
-    units = _units(tmp_path / "s", names=("tall",))
+def test_random_patches_hold_the_centre_of_the_drawn_ctu(tmp_path):
+    units = make_units(tmp_path / "s", names=("tall",))
     rows = [row for unit in units for row in ((unit.key, 1, 64, 128, 32, 64, 1.0), (unit.key, 2, 0, 0, 64, 64, 0.0))]
-    _write_rows(units[0].folder, rows)
-    patches = _frequencies(Sampler([(units, 1)], 64, "random", 1.0), 2000)
+    write_rows(units[0].folder, rows)
+    patches = draw_many(Sampler([(units, 1)], 64, "random", 1.0), 2000)
     assert {patch.picture for patch in patches} == {1}
-    # The CTU's middle is (80, 160) in a picture of 96x200.
+    # The CTU's centre is (80, 160) in a picture of 96x200.
     assert {patch.x for patch in patches} == {24, 32}
     counts = np.bincount([patch.y for patch in patches])
     assert np.flatnonzero(counts).tolist() == list(range(104, 137, 8))
-    assert _fits(counts[104:137:8], np.ones(5))
+    assert agrees(counts[104:137:8], np.ones(5))
 
 
-def test_tables_that_give_no_weights(tmp_path):
-    units = _units(tmp_path / "s", names=("small",))
-    rows = _write_ctus(units[0].folder, units[:1], np.random.default_rng(0))
+def test_tables_without_weights_are_refused(tmp_path):
+    units = make_units(tmp_path / "s", names=("small",))
+    rows = write_ctus(units[0].folder, units[:1], np.random.default_rng(0))
     with pytest.raises(StoreError, match="no rows of sequence 'small' at QP 37"):
         Sampler([(units, 1)], 64, "ctu", 1.0)
-    _write_rows(units[0].folder, [(*list(row.values())[:-1], 0.0) for row in rows])
+    write_rows(units[0].folder, [(*list(row.values())[:-1], 0.0) for row in rows])
     with pytest.raises(StoreError, match="no CTU at QP 22 has any error"):
         Sampler([(units[:1], 1)], 64, "ctu", 1.0)
 
 
 def test_stores_are_mixed_by_share(units, eight_bit):
     sources = [(units, 0.7), (eight_bit, 0.3)]
-    drawn = np.array([patch.unit for patch in _frequencies(Sampler(sources, 64, "random"))])
-    assert _fits([(drawn < len(units)).sum(), (drawn >= len(units)).sum()], [0.7, 0.3])
-    evenly = [0.7 / len(units)] * len(units) + [0.3 / len(eight_bit)] * len(eight_bit)
-    assert _fits(np.bincount(drawn), evenly)
-    one = TrainingBatches([(units, 1.0)], batch=8, steps=2, size=64)
-    assert _equal(one[1], TrainingBatches(units, batch=8, steps=2, size=64)[1])
+    drawn = np.array([patch.unit for patch in draw_many(Sampler(sources, 64, "random"))])
+    assert agrees([(drawn < len(units)).sum(), (drawn >= len(units)).sum()], [0.7, 0.3])
+    expected = [0.7 / len(units)] * len(units) + [0.3 / len(eight_bit)] * len(eight_bit)
+    assert agrees(np.bincount(drawn), expected)
+    single = TrainingBatches([(units, 1.0)], batch=8, steps=2, size=64)
+    assert equal(single[1], TrainingBatches(units, batch=8, steps=2, size=64)[1])
     mixed = TrainingBatches(sources, batch=8, steps=2, size=64, seed=1)
     scales = {unit.format.bit_depth for unit in mixed.reader.units}
     assert scales == {8, 10}
@@ -448,7 +469,7 @@ def test_stores_are_mixed_by_share(units, eight_bit):
         TrainingBatches([(units, 1.0), ([], 1.0)], batch=1, steps=1)
 
 
-def test_a_mix_has_a_key_of_its_own(tiny_store):
+def test_key_of_a_mix_depends_on_stores_and_shares(tiny_store):
     other = replace(tiny_store, manifest=tiny_store.manifest.model_copy(update={"data_key": "other"}))
     assert data_key([(tiny_store, 3)]) == tiny_store.data_key
     keys = {data_key([(tiny_store, 0.7), (other, share)]) for share in (0.3, 0.4)}
@@ -460,7 +481,7 @@ def test_a_mix_has_a_key_of_its_own(tiny_store):
         validation_units([(none, 1)])
 
 
-def test_a_configuration_names_one_store_or_several(tiny_store):
+def test_configuration_names_one_store_or_several(tiny_store):
     folder = str(tiny_store.folder)
     model = {"name": "rdn"}
     mix = checked(FilterConfig, {"stores": [{"store": folder, "share": 0.7}], "model": model}, "c").mix()
@@ -487,7 +508,7 @@ def test_worker_processes_train_to_the_same_weights(tiny_store, tmp_path):
 
 
 @pytest.mark.gpu
-def test_training_from_the_memory_of_the_gpu_is_the_same(tiny_store, tmp_path):
+def test_training_from_resident_planes_equals_training_from_files(tiny_store, tmp_path):
     settings = FilterSettings(steps=3, batch=2, patch=64, warmup=1, validate_every=3, device="cuda")
     losses = [
         train_filter(
@@ -498,9 +519,9 @@ def test_training_from_the_memory_of_the_gpu_is_the_same(tiny_store, tmp_path):
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
-def test_packed_batches_are_whole(units):
+def test_unpacking_restores_packed_batches(units):
     batch = TrainingBatches(units, batch=3, steps=1, size=64, planes=LOADER_PLANES).integers(0)
     packed, layout = PackedBatches(TrainingBatches(units, batch=3, steps=1, size=64, planes=LOADER_PLANES))[0]
     assert packed.dtype == torch.uint8
-    assert _equal(unpack(packed, layout), batch)
+    assert equal(unpack(packed, layout), batch)
     assert as_tensors({"a": np.zeros(2, np.uint16)})["a"].dtype == torch.uint16

@@ -1,4 +1,4 @@
-"""Halo and loader against plain slicing."""
+"""Patches, halos and batches against plain slicing."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecnn.dataset import CtuPatches, Patch, PatchReader, TrainingBatches, as_floats, as_tensors
-from codecnn.dataset.patches import copy_window
+from codecnn.dataset import CtuPatches, Patch, PatchReader, TrainingBatches, as_floats, as_tensors, copy_window
 from codecnn.errors import ConfigError
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(-60, 60), st.integers(-60, 60), st.integers(1, 45), st.integers(1, 45))
-def test_a_window_is_that_of_the_padded_picture(x, y, width, height):
+def test_window_equals_that_of_a_padded_plane(x, y, width, height):
     plane = np.random.default_rng(0).integers(0, 1023, (23, 31), dtype=np.uint16)
     padded = np.pad(plane, 120, mode="edge")
     out = np.zeros((height, width), np.uint16)
@@ -21,20 +20,20 @@ def test_a_window_is_that_of_the_padded_picture(x, y, width, height):
     np.testing.assert_array_equal(out, padded[120 + y : 120 + y + height, 120 + x : 120 + x + width])
 
 
-def _luma(unit):
+def read_luma(unit):
     with unit.originals() as originals, unit.decoded() as decoded:
         return np.array(originals[0].y), np.array(decoded[0].y)
 
 
-def _batch(reader, patch, transform):
+def cut_batch(reader, patch, transform):
     return as_floats(as_tensors(reader.cut([patch], [transform])))
 
 
-def test_ctu_patches_have_the_halo_of_their_neighbours(tiny_store):
+def test_halo_holds_samples_of_neighbouring_ctus(tiny_store):
     units = tiny_store.split("train")
     patches = CtuPatches(units, size=128, halo=2)
     assert len(patches) == len(units) * 2 * 2
-    original, decoded = _luma(units[0])
+    original, decoded = read_luma(units[0])
     first = patches[0]
     assert first["rec_y"].shape == (1, 132, 132)
     assert first["orig_y"].shape == (1, 128, 128)
@@ -47,30 +46,30 @@ def test_ctu_patches_have_the_halo_of_their_neighbours(tiny_store):
     assert patches[3]["valid"].sum() == 80 * 16
 
 
-def test_planes_carry_the_unit_they_come_from(tiny_store):
+def test_patches_hold_qp_and_error_of_their_unit(tiny_store):
     units = tiny_store.split("train")
     for index, unit in enumerate(units):
-        batch = _batch(PatchReader(units, 64, 2), Patch(index, 0, 8, 16), 0)
+        batch = cut_batch(PatchReader(units, 64, 2), Patch(index, 0, 8, 16), 0)
         assert batch["qp"].shape == (1, 1, 1, 1)
         assert batch["qp"].item() * 64 == unit.pictures[0].qp
-        original, decoded = _luma(unit)
+        original, decoded = read_luma(unit)
         error = np.mean((original.astype(float) - decoded) ** 2) / 1024**2
         assert batch["picture_mse"].item() == pytest.approx(error, rel=1e-3)
         np.testing.assert_array_equal(batch["orig_y"][0, 0].numpy() * 1024, original[16:80, 8:72])
 
 
-def test_chroma_without_error_counts_as_a_share_of_lumas(tiny_store):
+def test_chroma_error_is_at_least_a_share_of_luma_error(tiny_store):
     unit = tiny_store.split("train")[0]
     (picture, *_) = unit.pictures
     grey = unit.model_copy(
         update={"pictures": (picture.model_copy(update={"psnr_u": None, "psnr_v": picture.psnr_y + 60}),)}
     )
-    batch = _batch(PatchReader([grey], 64, 2, ("rec_y", "orig_u", "orig_v")), Patch(0, 0, 0, 0), 0)
+    batch = cut_batch(PatchReader([grey], 64, 2, ("rec_y", "orig_u", "orig_v")), Patch(0, 0, 0, 0), 0)
     for name in ("picture_mse_u", "picture_mse_v"):
         assert batch[name].item() == pytest.approx(batch["picture_mse"].item() / 32)
 
 
-def test_a_batch_depends_on_seed_and_step_alone(tiny_store):
+def test_batch_depends_on_seed_and_step_only(tiny_store):
     def batches(seed):
         return TrainingBatches(tiny_store.split("train"), batch=4, steps=10, size=64, halo=2, seed=seed)
 
@@ -81,7 +80,7 @@ def test_a_batch_depends_on_seed_and_step_alone(tiny_store):
     assert not torch.equal(a[7]["rec_y"], c[7]["rec_y"])
 
 
-def test_a_picture_smaller_than_a_patch_trains_on_what_is_there(tiny_store):
+def test_picture_smaller_than_a_patch_is_valid_inside_only(tiny_store):
     data = TrainingBatches(tiny_store.split("test"), batch=2, steps=1, size=128, halo=4)
     batch = data[0]
     assert batch["rec_y"].shape == (2, 1, 136, 136)
@@ -89,6 +88,6 @@ def test_a_picture_smaller_than_a_patch_trains_on_what_is_there(tiny_store):
     assert torch.isfinite(batch["rec_y"]).all()
 
 
-def test_patch_sizes_that_cannot_be(tiny_store):
+def test_invalid_patch_size_is_refused(tiny_store):
     with pytest.raises(ConfigError, match="multiple of 8"):
         TrainingBatches(tiny_store.split("train"), batch=2, steps=1, size=100)

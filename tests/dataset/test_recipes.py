@@ -1,11 +1,11 @@
-"""The recipes that come with codecnn find the files of the collections they name, each in its split and format."""
+"""Recipes of codecnn and the files, splits and formats that they find in the collections they name."""
 
 from pathlib import Path
 
 import pytest
 
 from codecnn.config import load_recipe
-from codecnn.dataset.recipe import expand
+from codecnn.dataset import expand
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.video import guess_format
 
@@ -43,12 +43,12 @@ def collections(tmp_path):
     return tmp_path
 
 
-def _splits(recipe, root):
+def expand_splits(recipe, root):
     sources = expand(load_recipe(DATASETS / recipe, [f"root={root}"]), DATASETS)
     return {split: [source for source in sources if source.spec.split == split] for split in ("train", "val", "test")}
 
 
-def test_every_recipe_can_be_read():
+def test_all_recipes_are_valid():
     recipes = sorted(DATASETS.glob("*.yaml"))
     assert len(recipes) >= 6
     for recipe in recipes:
@@ -57,8 +57,8 @@ def test_every_recipe_can_be_read():
         assert any("codecnn dataset build" in line for line in lines)
 
 
-def test_jvet(collections):
-    splits = _splits("jvet_ctc.yaml", collections / "JVET")
+def test_jvet_recipe(collections):
+    splits = expand_splits("jvet_ctc.yaml", collections / "JVET")
     assert (len(splits["train"]), len(splits["val"])) == (0, 0)
     assert sorted(source.path.relative_to(collections / "JVET").as_posix() for source in splits["test"]) == sorted(
         f"{name}.yuv" for name in JVET
@@ -70,31 +70,31 @@ def test_jvet(collections):
         assert form.bit_depth == (10 if deep else 8)
         assert source.spec.step == 8
     for configuration in ("ra", "ldb"):
-        every = load_recipe(DATASETS / "jvet_ctc.yaml", [f"configuration={configuration}", "ctc=true"])
-        assert {spec.step for spec in every.sequences} == {1}
-        assert every.settings(32).ctc
+        recipe = load_recipe(DATASETS / "jvet_ctc.yaml", [f"configuration={configuration}", "ctc=true"])
+        assert {spec.step for spec in recipe.sequences} == {1}
+        assert recipe.settings(32).ctc
     with pytest.raises(ConfigError, match="step of xx"):
         load_recipe(DATASETS / "jvet_ctc.yaml", ["sequences=[{source: a.yuv, step: {xx: 2}}]"])
     with pytest.raises(ConfigError, match="ctc is for the codecs"):
         load_recipe(DATASETS / "jvet_ctc.yaml", ["codec=hevc", "ctc=true"])
-    some = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[C, D]"])
-    assert {source.spec.class_ for source in expand(some, DATASETS)} == {"C", "D"}
+    chosen = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[C, D]"])
+    assert {source.spec.class_ for source in expand(chosen, DATASETS)} == {"C", "D"}
     none = load_recipe(DATASETS / "jvet_ctc.yaml", [f"root={collections}/JVET", "classes=[X]"])
     with pytest.raises(ConfigError, match="classes X"):
         expand(none, DATASETS)
 
 
-def test_div2k(collections):
-    splits = _splits("div2k.yaml", collections / "DIV2K")
+def test_div2k_recipe(collections):
+    splits = expand_splits("div2k.yaml", collections / "DIV2K")
     assert [source.name for source in splits["train"]] == ["0001", "0002", "0800"]
     assert [source.name for source in splits["val"]] == ["0801", "0900"]
     with pytest.raises(MissingFileError, match="DIV2K_train_HR"):
-        _splits("div2k.yaml", collections)
+        expand_splits("div2k.yaml", collections)
 
 
-def test_bvi_dvc_never_parts_a_scene(collections):
-    splits = _splits("bvi_dvc.yaml", collections / "BVI-DVC")
-    scenes = {split: {source.name.split("_")[0][1:] for source in found} for split, found in splits.items()}
+def test_bvi_dvc_recipe_keeps_scenes_together(collections):
+    splits = expand_splits("bvi_dvc.yaml", collections / "BVI-DVC")
+    scenes = {split: {source.name.split("_")[0][1:] for source in sources} for split, sources in splits.items()}
     assert scenes["train"] == {"BasketballS1YonseiUniversity"}
     assert scenes["val"] == {
         "AdvertisingMassagesBangkokVidevo",
@@ -105,13 +105,13 @@ def test_bvi_dvc_never_parts_a_scene(collections):
     assert sum(map(len, splits.values())) == len(BVI)
 
 
-def test_mixed(collections):
-    splits = _splits("mixed.yaml", collections)
+def test_mixed_recipe(collections):
+    splits = expand_splits("mixed.yaml", collections)
     assert len(splits["train"]) == 3 + 3
     assert [source.path.suffix for source in splits["val"]] == [".png", ".png", ".mp4", ".mp4"]
 
 
-def test_an_exclusion_that_leaves_nothing(collections):
+def test_exclusion_of_all_files_is_refused(collections):
     recipe = load_recipe(
         DATASETS / "div2k.yaml", [f"root={collections}/DIV2K", "sequences=[{source: DIV2K_train_HR, exclude: ['0*']}]"]
     )

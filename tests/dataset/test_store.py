@@ -1,4 +1,4 @@
-"""Recipe to store: what the table says, equal builds, continued builds, damage."""
+"""Building and reading stores: the CTU table, equal and continued builds, removal of units, and damage."""
 
 import json
 import os
@@ -14,19 +14,28 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import codecnn
 from codecnn.cluster import parse_shard
 from codecnn.codec import VvcCodec
 from codecnn.config import load_recipe
-from codecnn.dataset import Recipe, build, build_shard, build_store, open_store, store_stats, verify_store
-from codecnn.dataset import _originals as originals
-from codecnn.dataset.recipe import expand
-from codecnn.dataset.records import CodedUnit
+from codecnn.dataset import (
+    CodedUnit,
+    Recipe,
+    build,
+    build_shard,
+    build_store,
+    expand,
+    open_store,
+    originals,
+    store_stats,
+    verify_store,
+)
 from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
 from codecnn.runs import sha256_file
 from tests.helpers.store_units import hashes
 
 
-def test_the_table_tells_each_ctu(tiny_store):
+def test_table_describes_each_ctu(tiny_store):
     table = tiny_store.ctus().to_pylist()
     assert len(table) == 2 * (4 * 3 + 3 * 2 + 2)
     for unit in tiny_store.units:
@@ -52,7 +61,7 @@ def test_odd_sizes_are_padded_to_even(tiny_store):
     assert (form.width, form.height) == (68, 52)
 
 
-def test_higher_qp_fewer_bits_more_error(tiny_store):
+def test_higher_qp_has_fewer_bits_and_more_error(tiny_store):
     low, high = tiny_store.split("train")
     assert (low.qp, high.qp) == (32, 42)
     assert low.bits > high.bits
@@ -69,7 +78,7 @@ def test_two_builds_are_equal_file_by_file(tiny_recipe, tiny_store, tmp_path, mo
     assert len(hashes(again.folder)) > 20
 
 
-def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, tmp_path):
+def test_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, tmp_path):
     store = tmp_path / "killed"
     argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "-o", str(store)]
     process = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -78,7 +87,7 @@ def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, 
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    # What a kill can leave: half a unit, half a file; and what nobody should.
+    # A kill can leave a working folder and a temporary file; a damaged unit.json is coded again.
     (store / "coded" / ".work-1of1-orphan").mkdir()
     (store / "originals" / "b.yuv.part-1").write_bytes(b"half")
     next(store.glob("coded/*/unit.json")).write_bytes(b'{"key": "cut of')
@@ -88,7 +97,7 @@ def test_a_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, 
     assert hashes(store) == hashes(tiny_store.folder)
 
 
-def test_what_is_done_is_not_coded_again(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+def test_finished_units_are_not_coded_again(tiny_recipe, tiny_store, tmp_path, monkeypatch):
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     coded = []
     encode = VvcCodec.encode
@@ -103,13 +112,70 @@ def test_what_is_done_is_not_coded_again(tiny_recipe, tiny_store, tmp_path, monk
     shutil.rmtree(next(store.glob("coded/a_qp42_*")))
     build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store)
     assert coded == [("a", 42)]
-    fewer = build_store(load_recipe(tiny_recipe, ["qp=[32]"]), tiny_recipe.parent, store)
+    fewer = build_store(load_recipe(tiny_recipe, ["qp=[32]"]), tiny_recipe.parent, store, prune=True)
     assert coded == [("a", 42)]
     assert {unit.qp for unit in fewer.units} == {32}
     assert not list(store.glob("coded/*_qp42_*"))
+    assert len(list(store.glob("originals/*.yuv"))) == 3
 
 
-def test_a_changed_split_is_taken_over_without_coding(tiny_recipe, tiny_store, tmp_path):
+@pytest.mark.parametrize(
+    ("override", "units"),
+    [
+        ("qp=[32]", "3 units that do not belong to recipe 'tiny' .*(a at QP 42, b at QP 42, small at QP 42)"),
+        ("qp=[22, 42]", "3 units that do not .*(a at QP 32, b at QP 32, small at QP 32)"),
+        ("sequences=[{source: a.png}, {source: b.png, split: val}]", "2 units .*(small at QP 32, small at QP 42)"),
+        ("preset=fast", "6 units that do not"),
+    ],
+)
+def test_units_of_another_recipe_are_kept(tiny_recipe, tiny_store, tmp_path, monkeypatch, override, units):
+    """A build that would remove units stops before it codes anything, and names the option that removes them."""
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    monkeypatch.setattr(VvcCodec, "encode", None)
+    for shard in ((1, 1), (2, 2)):
+        with pytest.raises(StoreError, match=f"{units}.*build into another folder .* with --prune"):
+            build_shard(load_recipe(tiny_recipe, [override]), tiny_recipe.parent, store, shard)
+    kept = {name: sha256 for name, sha256 in hashes(store).items() if not name.startswith(".")}
+    assert kept == hashes(tiny_store.folder)
+    assert open_store(store).units
+
+
+def test_prune_is_an_option_of_the_command(tiny_recipe, tiny_store, tmp_path, run):
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    (store / "coded" / "notes.txt").write_text("not a unit")
+    argv = ("dataset", "build", tiny_recipe, "qp=[42]", "-o", store)
+    status, _, err = run(*argv)
+    assert status == 1
+    assert "holds 3 units that do not belong to recipe 'tiny'" in " ".join(err.split())
+    assert run(*argv, "--prune")[0] == 0
+    assert {unit.qp for unit in open_store(store).units} == {42}
+    assert len(list(store.glob("coded/*_qp*"))) == 3
+    assert (store / "coded" / "notes.txt").exists()
+    built = codecnn.build_dataset(tiny_recipe, store, overrides=["qp=[42]", "classes=null"])
+    assert built.data_key == open_store(store).data_key
+    with pytest.raises(StoreError, match="1 unit that does not belong"):
+        codecnn.build_dataset(
+            tiny_recipe, store, overrides=["qp=[42]", "sequences=[{source: a.png}, {source: b.png, split: val}]"]
+        )
+
+
+def test_store_of_units_that_belong_to_no_recipe_is_not_finished(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    """Units that another build adds while this one codes are not removed either."""
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    shutil.rmtree(next(store.glob("coded/a_qp42_*")))
+    encode = VvcCodec.encode
+
+    def encode_beside_another_build(*args):
+        (store / "coded" / "other_qp22_0123456789ab").mkdir()
+        return encode(*args)
+
+    monkeypatch.setattr(VvcCodec, "encode", encode_beside_another_build)
+    with pytest.raises(StoreError, match=r"1 unit that does not belong .*\(other at QP 22\)"):
+        build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store)
+    assert (store / "coded" / "other_qp22_0123456789ab").is_dir()
+
+
+def test_changed_split_needs_no_coding(tiny_recipe, tiny_store, tmp_path):
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     changed = tiny_recipe.with_name("changed.yaml")
     changed.write_text(tiny_recipe.read_text().replace("split: val", "split: train"))
@@ -120,7 +186,7 @@ def test_a_changed_split_is_taken_over_without_coding(tiny_recipe, tiny_store, t
         rebuilt.split("val")
 
 
-def test_records_are_written_as_they_were_read(tiny_store):
+def test_records_are_written_as_read(tiny_store):
     lines = (tiny_store.folder / "units.jsonl").read_text().splitlines()
     assert [json.dumps(unit.to_json()) for unit in tiny_store.units] == lines
     for unit in tiny_store.units:
@@ -134,16 +200,16 @@ def test_records_are_written_as_they_were_read(tiny_store):
             unit.path("prediction")
 
 
-def _changed(store, /, **changes):
-    """The first unit's line with other values."""
+def change_first_unit(store, /, **changes):
+    """Change values in the line of the first unit."""
     path = store / "units.jsonl"
-    first, *others = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps(json.loads(first) | changes), *others]) + "\n")
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | changes), *rest]) + "\n")
 
 
-def test_what_a_newer_codecnn_adds_is_passed_over(tiny_store, tmp_path):
+def test_unknown_keys_are_ignored(tiny_store, tmp_path):
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
-    _changed(store, folder="/elsewhere", sharpness=3.5)
+    change_first_unit(store, folder="/elsewhere", sharpness=3.5)
     manifest = json.loads((store / "manifest.json").read_text())
     manifest["recipe"]["speed"] = manifest["speed"] = 1
     (store / "manifest.json").write_text(json.dumps(manifest))
@@ -165,17 +231,17 @@ def test_what_a_newer_codecnn_adds_is_passed_over(tiny_store, tmp_path):
         ({"psnr_y": float("inf")}, "at psnr_y: Input should be a finite number"),
     ],
 )
-def test_a_damaged_line_is_told_where(tiny_store, tmp_path, changes, message):
+def test_damaged_line_names_its_key(tiny_store, tmp_path, changes, message):
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
-    _changed(store, **changes)
+    change_first_unit(store, **changes)
     with pytest.raises(StoreError, match=f"^{store}/units.jsonl is damaged {message}"):
         open_store(store)
 
 
 def test_statistics_of_units_without_psnr(tiny_store, tmp_path, run):
-    """A picture without any error has no PSNR: the others give the mean, and where there are none, none is shown."""
+    """Units whose PSNR is None are excluded from the mean; without any other unit there is none."""
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
-    _changed(store, psnr_y=None)
+    change_first_unit(store, psnr_y=None)
     status, out, _ = run("dataset", "stats", store, "--json")
     rows = {(row["split"], row["qp"]): row["psnr_y"] for row in json.loads(out)["rows"]}
     assert (status, rows["train", 32], rows["train", 42]) == (0, None, tiny_store.split("train")[1].psnr_y)
@@ -183,14 +249,14 @@ def test_statistics_of_units_without_psnr(tiny_store, tmp_path, run):
     line = next(line for line in out.splitlines() if "train" in line and " 32 " in line)
     assert status == 0
     assert line.split("│")[7].strip() == "-"
-    # The two units of QP 32 as one row, of which one has no PSNR.
-    _changed(store, split="val")
+    # Both units of QP 32 are now in one row, and one of them has no PSNR.
+    change_first_unit(store, split="val")
     rows = {(row["split"], row["qp"]): row for row in store_stats(open_store(store))["rows"]}
     assert rows["val", 32]["sequences"] == 2
     assert rows["val", 32]["psnr_y"] == tiny_store.split("val")[0].psnr_y
 
 
-def test_damage_is_found(tiny_store, tmp_path):
+def test_verification_finds_damage(tiny_store, tmp_path):
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     assert all(problem is None for _, problem in verify_store(open_store(store)))
     flipped = next(store.glob("coded/a_qp32_*/decoded.yuv"))
@@ -203,14 +269,14 @@ def test_damage_is_found(tiny_store, tmp_path):
     assert set(problems) == {str(flipped.relative_to(store)), str(missing.relative_to(store))}
 
 
-def test_an_encoder_that_does_something_else_leaves_nothing(tiny_recipe, tmp_path):
+def test_wrong_slice_qp_leaves_no_unit(tiny_recipe, tmp_path):
     recipe = load_recipe(tiny_recipe, ["params={IntraQPOffset: 2}"])
     with pytest.raises(EncoderError, match="at QP 34"):
         build_store(recipe, tiny_recipe.parent, tmp_path / "s")
     assert list((tmp_path / "s" / "coded").iterdir()) == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tiny_recipe, tmp_path, monkeypatch):
+def test_full_disk_is_reported_and_leaves_no_unit(tiny_recipe, tmp_path, monkeypatch):
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
@@ -220,7 +286,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tiny_recipe, tmp_path, monkeypat
     assert list((tmp_path / "s" / "coded").iterdir()) == []
 
 
-def test_two_builds_at_a_time_are_refused(tiny_recipe, tmp_path, monkeypatch):
+def test_second_build_of_a_shard_is_refused(tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
     with build.FileLock(tmp_path / ".lock-1of1"), pytest.raises(StoreError, match="another build"):
         build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
@@ -243,7 +309,7 @@ def test_two_builds_at_a_time_are_refused(tiny_recipe, tmp_path, monkeypatch):
         (("name: tiny", "name: [a"), ConfigError, "YAML"),
     ],
 )
-def test_recipes_that_cannot_be_used(tiny_recipe, tmp_path, change, error, message):
+def test_invalid_recipes_are_refused(tiny_recipe, tmp_path, change, error, message):
     recipe = tiny_recipe.with_name(f"bad{abs(hash(change))}.yaml")
     text = tiny_recipe.read_text()
     assert change[0] in text
@@ -253,14 +319,14 @@ def test_recipes_that_cannot_be_used(tiny_recipe, tmp_path, change, error, messa
     assert not (tmp_path / "s").exists()
 
 
-def test_a_folder_that_is_no_store(tmp_path):
+def test_folders_without_a_store_are_refused(tmp_path):
     with pytest.raises(MissingFileError, match="does not exist"):
         open_store(tmp_path / "none")
     with pytest.raises(StoreError, match="not a store"):
         open_store(tmp_path)
 
 
-def test_a_sequence_at_two_sizes(tiny_recipe, tmp_path):
+def test_sequence_at_two_sizes(tiny_recipe, tmp_path):
     recipe = tiny_recipe.with_name("scales.yaml")
     recipe.write_text("name: s\npreset: faster\nqp: [42]\nsequences:\n  - {source: a.png, scales: [1, 0.5]}\n")
     store = build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
@@ -281,24 +347,57 @@ def test_shards_make_the_same_store(tiny_recipe, tiny_store, tmp_path):
     assert len(list(store.glob("coded/*_qp*"))) == 2
     with pytest.raises(StoreError, match="not finished"):
         open_store(store)
-    # The two others at once.
+    # The two other shards run at the same time.
     argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "-o", str(store), "--shard", "1/3"]
-    other = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    ended = [build_shard(recipe, tiny_recipe.parent, store, (3, 3))]
-    ended.append(b"complete" not in other.communicate()[0])
-    assert other.returncode == 0
-    assert any(ended)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    complete = [build_shard(recipe, tiny_recipe.parent, store, (3, 3))]
+    complete.append(b"complete" not in process.communicate()[0])
+    assert process.returncode == 0
+    assert any(complete)
+    assert hashes(store) == hashes(tiny_store.folder)
+
+
+def test_shards_keep_temporary_files_of_each_other(tiny_recipe, tiny_store, tmp_path):
+    """A shard that begins does not remove the table that another shard is writing."""
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    shutil.rmtree(next(store.glob("coded/a_qp32_*")))
+    part = store / "ctus.parquet.part-0123456789ab"
+    part.write_bytes(b"half")
+    assert not build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, store, (2, 2))
+    assert part.read_bytes() == b"half"
+    # The shard that completes the store removes it: then no other shard can be writing.
+    assert build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, store, (1, 2))
+    assert hashes(store) == hashes(tiny_store.folder)
+
+
+def test_shards_complete_a_store_at_the_same_time(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    write = build.pq.ParquetWriter
+
+    def write_slowly(*args):
+        time.sleep(0.3)
+        return write(*args)
+
+    monkeypatch.setattr(build.pq, "ParquetWriter", write_slowly)
+    shards = [(index, 4) for index in range(1, 5)]
+
+    def complete(shard):
+        time.sleep(0.1 * shard[0])
+        return build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, store, shard)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(complete, shards))
     assert hashes(store) == hashes(tiny_store.folder)
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/2"])
-def test_shards_that_are_none(tiny_recipe, tmp_path, text):
+def test_invalid_shards_are_refused(tiny_recipe, tmp_path, text):
     with pytest.raises(ConfigError, match="shard"):
         build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "s", parse_shard(text))
     assert not (tmp_path / "s").exists()
 
 
-def test_a_second_shard_waits_for_the_original_that_the_first_converts(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+def test_original_is_converted_once(tiny_recipe, tiny_store, tmp_path, monkeypatch):
     recipe = load_recipe(tiny_recipe)
     source = expand(recipe, tiny_recipe.parent)[0]
     name = originals.original_name(recipe, source, tmp_path)
@@ -312,13 +411,13 @@ def test_a_second_shard_waits_for_the_original_that_the_first_converts(tiny_reci
 
     monkeypatch.setattr(originals, "_convert", slow)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: originals.convert_original(recipe, source, name, tmp_path), range(4)))
+        results = list(pool.map(lambda _: originals.convert_original(recipe, source, name, tmp_path), range(4)))
     assert len(converted) == 1
-    assert len(set(found)) == 1
-    assert found[0].sha256 == sha256_file(tiny_store.units[0].original_path)
+    assert len(set(results)) == 1
+    assert results[0].sha256 == sha256_file(tiny_store.units[0].original_path)
 
 
-def test_threads_that_hash_one_source_do_not_disturb_each_other(tiny_recipe, tmp_path):
+def test_threads_can_hash_a_source_at_the_same_time(tiny_recipe, tmp_path):
     recipe = load_recipe(tiny_recipe)
     source = expand(recipe, tiny_recipe.parent)[0]
     for turn in range(20):

@@ -10,11 +10,8 @@ from skimage.transform import rescale
 
 from codecnn.codec import CodecTools
 from codecnn.config import load_recipe
-from codecnn.dataset import Recipe, build, build_store, open_store, store_stats
-from codecnn.dataset import _originals as originals
-from codecnn.dataset._variants import VariantsSpec, _area, fitted, uniform, vary_picture, vary_rgb
-from codecnn.dataset.recipe import expand
-from codecnn.dataset.records import Variant
+from codecnn.dataset import Recipe, Variant, build, build_store, expand, open_store, originals, store_stats
+from codecnn.dataset.variants import VariantsSpec, area_mean, fit_scale, uniform, vary_picture, vary_rgb
 from codecnn.errors import ConfigError
 from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video, read_still
 from tests.helpers.store_units import hashes
@@ -144,7 +141,7 @@ def test_kernels_differ_and_area_covers_parts_of_samples():
     assert details == sorted(details)
     assert details[0] < 0.9 * details[2]
     # Every third of five samples' columns: 5/3 of a sample each.
-    assert _area(np.array([[1.0], [2], [3], [4], [5]]), 3).ravel() == pytest.approx([1.4, 3, 4.6])
+    assert area_mean(np.array([[1.0], [2], [3], [4], [5]]), 3).ravel() == pytest.approx([1.4, 3, 4.6])
 
 
 def test_linear_light_keeps_light():
@@ -236,9 +233,9 @@ def test_pictures_of_a_series_are_varied_alike(tmp_path):
 
 def test_small_pictures_stay_as_large_as_a_ctu():
     variant = Variant(number=1, scale=0.5, kernel="area")
-    assert fitted(variant, 1024, 300).scale == 0.5
-    assert fitted(variant, 1024, 200).scale == pytest.approx(0.64)
-    assert fitted(variant, 1024, 100).scale == 1
+    assert fit_scale(variant, 1024, 300).scale == 0.5
+    assert fit_scale(variant, 1024, 200).scale == pytest.approx(0.64)
+    assert fit_scale(variant, 1024, 100).scale == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Stores in tests: units without coding, and all files of a store in one value."""
+"""Units that need no encoder, and hashes of all files of a store."""
 
 from pathlib import Path
 
@@ -7,9 +7,14 @@ from codecnn.runs import sha256_file
 
 
 def make_unit(folder: Path, name: str, qp: int, *, pictures=((0, 0, 40.0),), **facts) -> Unit:
-    """The unit `name` at `qp`; `pictures` are (POC, slice QP - qp, PSNR Y, slice type or I), `facts` more of its JSON.
+    """Return a unit with plausible values.
 
-    What a test does not say is as an encoder might have left it.
+    Args:
+        folder: Folder of the store.
+        name: Name of the sequence.
+        qp: QP of the unit.
+        pictures: (POC, slice QP - qp, PSNR Y, slice type) of each picture; the slice type defaults to I.
+        **facts: Further keys of the unit's JSON.
     """
     figures = {"bits": 1000, "psnr_y": 40.0, "psnr_u": None, "psnr_v": None}
     line = {"key": f"{name}{qp}", "sequence": name, "qp": qp, "encoder": "none", "argv": [], "bitstream": "none.266"}
@@ -22,6 +27,6 @@ def make_unit(folder: Path, name: str, qp: int, *, pictures=((0, 0, 40.0),), **f
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Relative path -> sha256 of every file below a folder."""
+    """Return the sha256 of every file below a folder, by relative path."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}

@@ -1,4 +1,4 @@
-"""The table of CTUs that an analysis starts from: read, checked, its pictures numbered."""
+"""The table of CTUs that an analysis reads: loading, validation, and numbering of its pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,25 +18,39 @@ Ints = NDArray[np.int64]
 
 REQUIRED = ("qp", "depth_mean", "mse_y")
 PREDICTORS = ("qp", "depth_mean", "depth_max", "variance", "bits")
-"""Columns whose correlation with the targets is asked for; the first two are required."""
+"""Columns whose correlation with the targets is computed; the first two are required."""
 TARGETS = ("mse_y", "log_mse", "gain_db", "mse_saved")
-"""What is explained: the CTU's MSE (sample²), ln MSE, and of a filter the gain (dB) and the MSE that it takes away.
-PSNR is -10·log10(MSE) plus a constant, so its coefficients are those of ln MSE with the sign turned."""
+"""Targets: the CTU's MSE (sample units squared), ln MSE, and for a filter its gain (dB) and the MSE that it removes.
+
+PSNR is -10·log10(MSE) plus a constant, so its coefficients are those of ln MSE with the sign changed.
+"""
 NUMBERS = (*PREDICTORS, "mse_y", "psnr_y", "gain_db", "mse_y_filtered")
+"""All columns of numbers that are read."""
+
 PICTURE_COLUMNS = ("picture", "group", "sequence", "unit")
-"""Columns that may say which picture a row belongs to, the best first; with `poc` where the table has it."""
+"""Columns that can identify the picture of a row, the best first; together with `poc` if the table has it."""
 
 MIN_ROWS = MIN_PICTURES = 3
+"""Fewest rows, and fewest pictures, of a correlation and its intervals."""
+
 MAX_QPS = 128
-"""More values than any codec has QPs."""
+"""Largest number of different QPs, above that of any codec."""
 _DB_PER_BIT = 20 * np.log10(2)
 
 
 @dataclass(frozen=True)
 class CtuTable:
-    """Rows that have QP, depth and MSE. `columns` are PREDICTORS and TARGETS that are there, (n,) each; predictors and
-    mse_y are finite, other targets NaN where they are not defined. `picture` (n,) numbers the pictures from 0, all QPs
-    of a picture alike, None where they are not known; `qp_index` (n,) points into the sorted `qps`."""
+    """Rows with QP, depth and MSE.
+
+    Attributes:
+        columns: PREDICTORS and TARGETS of the table, shape (n,) each. Predictors and mse_y are finite, other targets
+            are NaN where they are not defined.
+        qps: The different QPs, sorted.
+        qp_index: Index of each row's QP in `qps`, shape (n,).
+        picture: Index of each row's picture, the same at all QPs, shape (n,); None if pictures are not known.
+        dropped: Number of rows without a depth, which are excluded.
+        notes: Sentences on excluded rows and columns.
+    """
 
     columns: dict[str, Floats]
     qps: Floats
@@ -50,30 +64,39 @@ class CtuTable:
 
     @property
     def predictors(self) -> tuple[str, ...]:
-        """The names of PREDICTORS that the table has."""
+        """Names in PREDICTORS that the table has."""
         return tuple(name for name in PREDICTORS if name in self.columns)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names of TARGETS that the table has."""
+        """Names in TARGETS that the table has."""
         return tuple(name for name in TARGETS if name in self.columns)
 
     def qp_name(self, index: int) -> str:
-        """A QP as text, "22" rather than "22.0"."""
+        """Return a QP as text, "22" rather than "22.0"."""
         return f"{self.qps[index]:g}"
 
 
 def load_table(path: Path | str) -> dict[str, NDArray[Any]]:
-    """Columns of a table of CTUs: a store or an evaluation (a folder with ctus.parquet), a .parquet or a .csv file.
+    """Load a table of CTUs.
 
-    Returns those of NUMBERS, PICTURE_COLUMNS and `poc` that are there, each (n,); what names a picture comes as whole
-    numbers, one a name. Raises MissingFileError for a path that is not there, TableError for a file that is no table.
+    Args:
+        path: A store or an evaluation (a folder with ctus.parquet), a .parquet file or a .csv file.
+
+    Returns:
+        The columns of NUMBERS, PICTURE_COLUMNS and `poc` that the table has, shape (n,) each. Columns that identify
+        pictures hold integers, one for each different value.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        TableError: The file is not a table, or a column of numbers holds other values.
     """
     path = Path(path)
     file = path / "ctus.parquet" if path.is_dir() else path
     if not file.is_file():
-        what = f"{path} is not a finished store: it has no ctus.parquet" if path.is_dir() else f"{path} does not exist"
-        raise MissingFileError(what)
+        if path.is_dir():
+            raise MissingFileError(f"{path} is not a finished store: it has no ctus.parquet")
+        raise MissingFileError(f"{path} does not exist")
     if file.suffix not in (".parquet", ".csv"):
         raise TableError(f"{path} is not a table: give a store, a .parquet or a .csv file")
     try:
@@ -81,7 +104,7 @@ def load_table(path: Path | str) -> dict[str, NDArray[Any]]:
             table = pa.csv.read_csv(file)
             return {name: _loaded(name, table[name]) for name in _wanted(table.column_names)}
         names = _wanted(pa.parquet.read_schema(file).names)
-        # A column at a time: 10 million rows of text need no more memory than their own column.
+        # One column at a time, so that text columns of long tables are not all in memory.
         return {name: _loaded(name, pa.parquet.read_table(file, columns=[name])[name]) for name in names}
     except TableError as error:
         raise TableError(f"{path}: {error}") from None
@@ -90,21 +113,25 @@ def load_table(path: Path | str) -> dict[str, NDArray[Any]]:
 
 
 def check_table(table: CtuTable | pa.Table | Mapping[str, Any]) -> CtuTable:
-    """The rows of a table that can be correlated, and what had to be left out of it.
+    """Check a table of CTUs and select the rows that can be correlated.
 
-    `table` has columns of one length: `qp`, `depth_mean` (splits from the CTU down), `mse_y` (sample²), and optionally
-    the other NUMBERS, one of PICTURE_COLUMNS and `poc`. Rows without a depth (null, NaN) are left out. A gain is taken
-    from `gain_db` or is 10·log10(mse_y / mse_y_filtered).
+    Args:
+        table: Columns of one length: `qp`, `depth_mean` (splits below the CTU), `mse_y` (sample units squared), and
+            optionally the other NUMBERS, one of PICTURE_COLUMNS and `poc`. Rows without a depth (null, NaN) are
+            excluded. The gain is `gain_db`, or else 10·log10(mse_y / mse_y_filtered).
 
-    Raises TableError where nothing can be computed, or where rows are of several bit depths, whose MSEs cannot be
-    compared.
+    Returns:
+        The table; a `CtuTable` is returned as it is.
+
+    Raises:
+        TableError: Nothing can be computed, or the rows have several bit depths, whose MSEs cannot be compared.
     """
     if isinstance(table, CtuTable):
         return table
     names = table.column_names if isinstance(table, pa.Table) else list(table)
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        rest = f", only {', '.join(names)}" if names else ", nor any other that is looked for"
+        rest = f", only {', '.join(names)}" if names else ", and no other known column"
         raise TableError(f"the table has no column {', '.join(missing)}{rest}")
     numbers = {name: _numbers(name, table[name]) for name in NUMBERS if name in names}
     length = len(numbers["qp"])
@@ -133,7 +160,7 @@ def check_table(table: CtuTable | pa.Table | Mapping[str, Any]) -> CtuTable:
         notes.append(f"no interval by picture: that needs at least {MIN_PICTURES} pictures, the table has {count}")
         picture = None
     if picture is not None and "unit" in names and not {"picture", "group", "sequence"} & set(names) and len(qps) > 1:
-        notes.append("without a column picture or sequence, each unit counts as pictures of its own in the intervals")
+        notes.append("without a column picture or sequence, each unit counts as separate pictures in the intervals")
     return CtuTable(columns, qps, qp_index, picture, dropped, tuple(notes))
 
 
@@ -156,59 +183,59 @@ def _kept(numbers: Mapping[str, Floats]) -> NDArray[np.bool_]:
     kept = ~np.isnan(depth)
     if len(kept) and not kept.any():
         raise TableError(
-            "the table has no depth: build the store from a codec that tells its partition, or bring depth_mean from "
+            "the table has no depth: build the store with a codec whose CU table can be read, or add depth_mean from "
             "block statistics (a VTM trace, or `codecnn partition` of a VVC stream)"
         )
     return kept
 
 
 def _predictors(numbers: Mapping[str, Floats], notes: list[str]) -> dict[str, Floats]:
-    found = {}
+    predictors = {}
     for name in (name for name in PREDICTORS if name in numbers):
         values = numbers[name]
         unusable = int(np.count_nonzero(~np.isfinite(values)))
-        what = {"qp": "QP", "depth_mean": "depth"}.get(name)
+        required = {"qp": "QP", "depth_mean": "depth"}.get(name)
         if unusable:
             notes.append(
                 f"column {name} is empty, NaN or infinite in {unusable} of {len(values)} rows and was left out"
             )
-        elif what and values.min() == values.max():
-            other = "depth" if what == "QP" else "QP"
-            notes.append(f"all rows have {what} {values[0]:g}, so only correlations with {other} are defined")
-            found[name] = values
+        elif required and values.min() == values.max():
+            other = "depth" if required == "QP" else "QP"
+            notes.append(f"all rows have {required} {values[0]:g}, so only correlations with {other} are defined")
+            predictors[name] = values
         elif values.min() == values.max():
             notes.append(f"column {name} is {values[0]:g} in all rows and was left out")
         else:
-            found[name] = values
-    return found
+            predictors[name] = values
+    return predictors
 
 
 def _targets(numbers: Mapping[str, Floats], notes: list[str]) -> dict[str, Floats]:
-    """Targets (n,), NaN where a logarithm is not defined."""
+    """Return the targets, shape (n,) each, NaN where a logarithm is not defined."""
     mse, filtered, gain = numbers["mse_y"], numbers.get("mse_y_filtered"), numbers.get("gain_db")
     with np.errstate(divide="ignore"):
-        found = {"mse_y": mse, "log_mse": np.where(mse > 0, np.log(mse), np.nan)}
+        targets = {"mse_y": mse, "log_mse": np.where(mse > 0, np.log(mse), np.nan)}
     if filtered is not None:
         if (filtered < 0).any():
             raise TableError(f"column mse_y_filtered holds {np.nanmin(filtered):g}, and no mean square is negative")
-        found["mse_saved"] = mse - filtered
+        targets["mse_saved"] = mse - filtered
         if gain is None:
             with np.errstate(divide="ignore", invalid="ignore"):
                 gain = 10 * np.log10(mse / filtered)
     if gain is not None:
-        found["gain_db"] = np.where(np.isfinite(gain), gain, np.nan)
-    for name, values in list(found.items()):
+        targets["gain_db"] = np.where(np.isfinite(gain), gain, np.nan)
+    for name, values in list(targets.items()):
         undefined = int(np.count_nonzero(np.isnan(values)))
         if undefined == len(values):
             notes.append(f"{name} is not defined in any row and was left out")
-            del found[name]
+            del targets[name]
         elif undefined:
             notes.append(f"{name} is not defined in {undefined} of {len(values)} rows, which its figures leave out")
-    return found
+    return targets
 
 
 def _check_bit_depth(mse: Floats, psnr: Floats | None) -> None:
-    """Peak = 255·2^(b-8) or 2^b - 1 follows from PSNR and MSE of a row: one b for all rows, or MSEs do not compare."""
+    """Check that all rows have one bit depth b, which follows from PSNR and MSE: the peak is 255·2^(b-8) or 2^b - 1."""
     if psnr is None:
         return
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -217,13 +244,13 @@ def _check_bit_depth(mse: Floats, psnr: Floats | None) -> None:
     near = np.abs(bits - np.round(bits)) < 0.01
     if len(bits) and near.all() and np.round(bits.min()) != np.round(bits.max()):
         raise TableError(
-            f"psnr_y and mse_y tell of rows of {bits.min():.0f} bit and of {bits.max():.0f} bit, whose MSEs cannot be "
-            "compared: correlate each bit depth on its own"
+            f"psnr_y and mse_y imply rows of {bits.min():.0f} bit and of {bits.max():.0f} bit, whose MSEs cannot be "
+            "compared: correlate each bit depth separately"
         )
 
 
 def _numbers(name: str, values: Any) -> Floats:
-    """A column as float64, (n,), null as NaN."""
+    """Convert a column to float64, shape (n,), with null as NaN."""
     try:
         if isinstance(values, pa.ChunkedArray | pa.Array):
             values = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -236,7 +263,7 @@ def _numbers(name: str, values: Any) -> Floats:
 
 
 def _codes(values: Any) -> Ints:
-    """A whole number from 0 for each different value of a column; an empty cell is a value of its own."""
+    """Number the different values of a column from 0; null is a separate value."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
@@ -246,7 +273,7 @@ def _codes(values: Any) -> Ints:
 
 
 def _pictures(columns: Mapping[str, Any], length: int, notes: list[str]) -> Ints | None:
-    """Number (length,) of the picture of each row, from 0. None where no column tells."""
+    """Number the pictures from 0, shape (length,); None if no column identifies them."""
     name = next((name for name in PICTURE_COLUMNS if name in columns), None)
     if name is None:
         notes.append(f"pictures are not known: the table has none of the columns {', '.join(PICTURE_COLUMNS)}")
