@@ -1,4 +1,4 @@
-"""Stores of pictures that a filter in the loop got: before it, predicted from filtered ones, proven as other units."""
+"""Units coded with a CNN filter in the prediction loop: their pictures, checks, reuse and errors."""
 
 import json
 import pickle
@@ -24,7 +24,7 @@ from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import train_filter
 
 CLIPS = {"a": (68, 64, "train"), "b": (64, 64, "val")}
-"""The first is of no multiple of 8, as variants of a recipe are."""
+"""Width, height and split of the clips; the first width is no multiple of 8, as in variants of a recipe."""
 RECIPE = """
 name: loop
 preset: faster
@@ -61,7 +61,7 @@ def files(store):
 # --- with the library -------------------------------------------------------------------------------------------------
 
 
-def test_units_hold_what_the_filter_in_the_loop_got(vvenc_library, store, tmp_path):
+def test_units_hold_the_pictures_before_the_filter(vvenc_library, store, tmp_path):
     filter_, sha256 = load_filter("low_cost_5"), sha256_file(weights_path("low_cost_5"))
     for unit in store.units:
         assert unit.in_loop.model_dump() == {
@@ -74,11 +74,11 @@ def test_units_hold_what_the_filter_in_the_loop_got(vvenc_library, store, tmp_pa
         assert unit.pictures[0].qp == 42 < unit.pictures[1].qp
         assert (unit.format.width, unit.format.height) == ({"a": 72, "b": 64}[unit.name], 64)
         assert unit.block_planes() is not None
-        # Of the stream any other decoder has the first picture alone: the others predict from filtered ones.
+        # Other decoders reproduce only the first picture: the next ones are predicted from filtered pictures.
         decode_stream(ffmpeg_path(), unit.path("bitstream"), tmp_path / "plain.yuv", unit.format)
         with open_raw(tmp_path / "plain.yuv", unit.format) as plain, unit.decoded() as decoded:
             assert [np.array_equal(a.y, b.y) for a, b in zip(plain, decoded, strict=True)] == [True, False, False]
-    # The encoder is the one of an evaluation in the loop, which shows what the filter makes of the unit's pictures.
+    # An evaluation in the loop codes the same stream, and outputs the filtered pictures of the unit.
     unit = store.units[1]
     card = as_card({"network": "low_cost_5", "sha256": sha256})
     with unit.originals() as video:
@@ -103,8 +103,8 @@ def test_units_hold_what_the_filter_in_the_loop_got(vvenc_library, store, tmp_pa
     assert str(vvenc_library.path) not in (store.folder / "manifest.json").read_text()
 
 
-def test_two_builds_are_equal_and_what_is_done_is_not_coded_again(vvenc_library, store, recipe, tmp_path, monkeypatch):
-    """Of threads that code at once as of one, by a library that the environment names."""
+def test_builds_are_equal_and_finished_units_are_not_coded_again(vvenc_library, store, recipe, tmp_path, monkeypatch):
+    """Also with several threads, and with the library of the environment variable."""
     monkeypatch.setenv(LIBRARY_VARIABLE, str(vvenc_library.path))
     again = codecnn.build_dataset(recipe, tmp_path / "again", jobs=2)
     assert files(again.folder) == files(store.folder)
@@ -114,14 +114,14 @@ def test_two_builds_are_equal_and_what_is_done_is_not_coded_again(vvenc_library,
     codecnn.build_dataset(recipe, tmp_path / "again")
     assert files(again.folder) == files(store.folder)
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-    # Decisions and integers make other units, and write what was decided.
+    # Decisions and the integer network give other units, with a file of decisions.
     exact = ["in_loop.exact=true", "in_loop.decisions=ctu", "times=true"]
-    other = codecnn.build_dataset(recipe, tmp_path / "again", overrides=exact)
+    other = codecnn.build_dataset(recipe, tmp_path / "again", overrides=exact, prune=True)
     assert {unit.in_loop.weights for unit in other.units} == {"low_cost_5.int16"}
     assert not {unit.key for unit in other.units} & {unit.key for unit in store.units}
     assert all((other.folder / unit.decoded_file).with_name("decisions.vtmbmsstats").is_file() for unit in other.units)
     assert all(unit.encoder_seconds > 0 for unit in other.units)
-    # Planes that are made of its stream are added without coding it again.
+    # Planes are rebuilt from the stream without coding it again.
     monkeypatch.setattr(InLoopCodec, "encode", None)
     more = codecnn.build_dataset(recipe, tmp_path / "again", overrides=[*exact, "planes=[cbf_y]"])
     for unit, before in zip(more.units, other.units, strict=True):
@@ -131,7 +131,7 @@ def test_two_builds_are_equal_and_what_is_done_is_not_coded_again(vvenc_library,
         assert unit.decoded_path.with_name("decisions.vtmbmsstats").is_file()
 
 
-def test_pictures_that_are_not_those_of_the_log_leave_nothing(vvenc_library, recipe, tmp_path, monkeypatch):
+def test_pictures_that_differ_from_the_log_leave_no_unit(vvenc_library, recipe, tmp_path, monkeypatch):
     monkeypatch.setenv(LIBRARY_VARIABLE, str(vvenc_library.path))
     plain = in_loop.verify_picture
 
@@ -146,7 +146,7 @@ def test_pictures_that_are_not_those_of_the_log_leave_nothing(vvenc_library, rec
     assert list((tmp_path / "s" / "coded").iterdir()) == []
 
 
-def test_training_on_them_is_said_by_the_card(store, tmp_path):
+def test_card_names_the_filter_of_the_training_data(store, tmp_path):
     settings = {"steps": 10, "batch": 2, "patch": 32, "warmup": 2, "validate_every": 10, "threads": 1, "seed": 1}
     planes = {"planes": ["rec_y", "qp", "slice_type"]}
     train_filter(
@@ -160,18 +160,18 @@ def test_training_on_them_is_said_by_the_card(store, tmp_path):
     assert results.label == label
 
 
-def test_weights_that_do_not_fit_or_change_are_said(vvenc_library, recipe, tmp_path):
+def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_path):
     spec = {"library": str(vvenc_library.path)}
     with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y', which libvvenc does not hand out"):
         in_loop_codec(InLoopSpec(weights="low_cost_17_unf", **spec), tmp_path)
     with pytest.raises(MissingFileError, match="neither a file nor the name of weights"):
         in_loop_codec(InLoopSpec(weights="low_cost_6", **spec), tmp_path)
-    own = tmp_path / "own.safetensors"
-    save_weights(own, awaken(create_model("rdn", **SMALL)), "rdn", {})
+    weights = tmp_path / "own.safetensors"
+    save_weights(weights, awaken(create_model("rdn", **SMALL)), "rdn", {})
     codec = in_loop_codec(InLoopSpec(weights="own.safetensors", **spec), tmp_path)
-    assert codec.identity().endswith(f"with own ({sha256_file(own)[:12]}) in the loop, decisions ctu")
+    assert codec.identity().endswith(f"with own ({sha256_file(weights)[:12]}) in the loop, decisions ctu")
     assert pickle.loads(pickle.dumps(codec)) == codec, "as it goes to the workers of a cluster"
-    save_weights(own, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
+    save_weights(weights, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
     loaded = load_recipe(recipe)
     with pytest.raises(ConfigError, match=r"own\.safetensors has become another file"):
         build_store(loaded, recipe.parent, tmp_path / "s", codec=codec)
@@ -190,12 +190,12 @@ def test_weights_that_do_not_fit_or_change_are_said(vvenc_library, recipe, tmp_p
         ("in_loop.decisions=all", "in_loop.decisions"),
     ],
 )
-def test_recipes_that_have_no_loop_are_refused(recipe, override, words):
+def test_invalid_in_loop_recipes_are_refused(recipe, override, words):
     with pytest.raises(ConfigError, match=words):
         load_recipe(recipe, [override])
 
 
-def test_a_library_that_is_missing_is_one_sentence(run, recipe, monkeypatch, tmp_path):
+def test_missing_library_is_one_sentence(run, recipe, monkeypatch, tmp_path):
     monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
     argv = ("dataset", "build", recipe, "-o", tmp_path / "s")
     for further, words in (
@@ -211,6 +211,6 @@ def test_a_library_that_is_missing_is_one_sentence(run, recipe, monkeypatch, tmp
     assert not (tmp_path / "s").exists()
 
 
-def test_recipes_without_a_loop_say_what_they_said(recipe):
+def test_recipes_without_in_loop_omit_the_key(recipe):
     plain = load_recipe(recipe, ["in_loop=null"])
     assert "in_loop" not in json.loads(plain.model_dump_json())

@@ -179,7 +179,7 @@ def test_batches_hold_all_planes_of_the_drawn_patches(units, positions):
                 assert batch[name][i].item() == pytest.approx(max(mse, luma / 32), rel=1e-6)
             inside = np.zeros((64, 64))
             inside[: max(unit.format.height - patch.y, 0), : max(unit.format.width - patch.x, 0)] = 1
-            np.testing.assert_arrayequal(batch["valid"][i, 0], transformed(inside, transform))
+            np.testing.assert_array_equal(batch["valid"][i, 0], transformed(inside, transform))
     assert seen == set(range(8))
 
 
@@ -253,7 +253,7 @@ def test_border_is_valid_at_the_picture_edge_only(units):
     expected = np.zeros((2, 32, 32))
     expected[0, 5:-5, 5:-5] = 1
     expected[1, : -5 if height > 32 else None, 5:] = 1
-    np.testing.assert_arrayequal(valid, [*expected, expected[0].T, np.fliplr(expected[1])])
+    np.testing.assert_array_equal(valid, [*expected, expected[0].T, np.fliplr(expected[1])])
     with pytest.raises(ConfigError, match="a border of 16 samples leaves nothing of a patch of size 32"):
         PatchReader(units, 32, 0, border=16)
 

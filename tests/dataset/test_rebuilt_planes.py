@@ -1,4 +1,4 @@
-"""Planes of intra pictures in a store, rebuilt from the bitstreams that it holds, and where networks take them."""
+"""Planes of intra pictures that a store rebuilds from its bitstreams, and their use by networks."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def rebuilt_store(tiny_recipe, tmp_path_factory):
     return build_store(load_recipe(tiny_recipe, ["qp=[42]", PLANES]), tiny_recipe.parent, folder / "store")
 
 
-def test_a_store_holds_what_its_own_bitstreams_tell(rebuilt_store):
+def test_rebuilt_files_equal_the_decoded_planes(rebuilt_store):
     samples = cells = 0
     for unit in rebuilt_store.units:
         names = [f"{kind}_{letter}" for kind in FILES for letter in "yuv"]
@@ -38,24 +38,24 @@ def test_a_store_holds_what_its_own_bitstreams_tell(rebuilt_store):
             with unit.pictures_of(file) as video:
                 assert (video.format, len(video)) == (unit.format, 1)
                 for letter, plane in zip("yuv", video[0].planes, strict=True):
-                    wanted = planes[f"{kind}_{letter}"]
-                    wanted = wanted + np.int32(512) if kind == "resid" else wanted
-                    np.testing.assert_array_equal(plane, wanted)
-                    samples += wanted.size
+                    expected = planes[f"{kind}_{letter}"]
+                    expected = expected + np.int32(512) if kind == "resid" else expected
+                    np.testing.assert_array_equal(plane, expected)
+                    samples += expected.size
         strengths = unit.cells("strengths")
         assert strengths.dtype == np.int8
-        for mine, name in zip(strengths[0], ("bs_v", "bs_h"), strict=True):
-            whole = mine.repeat(4, 0).repeat(4, 1)[: unit.format.height, : unit.format.width]
+        for stored, name in zip(strengths[0], ("bs_v", "bs_h"), strict=True):
+            whole = stored.repeat(4, 0).repeat(4, 1)[: unit.format.height, : unit.format.width]
             np.testing.assert_array_equal(whole, planes[name])
-            assert {0, 2} <= set(mine.ravel().tolist())
-            cells += mine.size
+            assert {0, 2} <= set(stored.ravel().tolist())
+            cells += stored.size
     pictures = [(208, 144), (136, 96), (68, 52)]
     assert samples == 3 * sum(w * h * 3 // 2 for w, h in pictures)
     assert cells == 2 * sum(w * h // 16 for w, h in pictures)
 
 
-def test_bitstreams_are_those_of_a_store_without(rebuilt_store, tiny_store):
-    """Coded as users code: no second encode, and no parameter that makes one possible."""
+def test_bitstreams_do_not_depend_on_rebuilt_planes(rebuilt_store, tiny_store):
+    """Rebuilding needs neither a second encode nor another parameter of the encoder."""
     plain = {unit.name: unit for unit in tiny_store.units if unit.qp == 42}
     for unit in rebuilt_store.units:
         assert unit.path("bitstream").read_bytes() == plain[unit.name].path("bitstream").read_bytes()
@@ -65,8 +65,8 @@ def test_bitstreams_are_those_of_a_store_without(rebuilt_store, tiny_store):
     assert not {"residual", "strengths"} & set(read_jsonl(tiny_store.folder / "units.jsonl")[0])
 
 
-def test_the_picture_before_the_filters_is_that_of_a_second_encode_without(golden_file):
-    """Both streams are known byte for byte, coded without EDO, so that the filters change no decision."""
+def test_unfiltered_picture_equals_an_encode_without_in_loop_filters(golden_file):
+    """Both golden streams are coded without EDO, so that the filters do not change any decision of the encoder."""
     form, digest = VideoFormat(512, 512, "420", 10), hashlib.md5()
     ((_, planes),) = read_pictures(golden_file("vvc/edo0_all_qp37.266"), ("unf_y", "unf_u", "unf_v"))
     for plane in planes.values():
@@ -74,7 +74,7 @@ def test_the_picture_before_the_filters_is_that_of_a_second_encode_without(golde
     assert digest.hexdigest() == golden_file("vvc/edo0_nolf_qp37.md5").read_text().split()[0]
 
 
-def test_networks_take_them_from_loader_store_and_stream(rebuilt_store):
+def test_loader_store_and_stream_provide_the_same_planes(rebuilt_store):
     (unit, *_) = rebuilt_store.split("val")
     names = ["rec_y", "qp", *REBUILT_PLANES]
     model = awaken(create_model("rdn", **SMALL, planes=names))
@@ -94,27 +94,27 @@ def test_networks_take_them_from_loader_store_and_stream(rebuilt_store):
     torch.testing.assert_close(channels[:, 5], planes["bs_v"][:, 0] * 4 - 2)
 
 
-def test_filter_takes_them_from_an_all_intra_stream_or_from_files(run, rebuilt_store, tmp_path):
+def test_filter_reads_planes_from_a_stream_or_from_files(run, rebuilt_store, tmp_path):
     (unit, *_) = rebuilt_store.split("val")
     stream = unit.path("bitstream")
     model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "qp", "pred_y", "resid_y", "bs_h"]))
     save_weights(tmp_path / "w.safetensors", model, "rdn", {})
     argv = ("filter", "-m", tmp_path / "w.safetensors", "-i", stream)
-    status, _, err = run(*argv, "-o", tmp_path / "told.y4m")
+    status, _, err = run(*argv, "-o", tmp_path / "stream.y4m")
     assert status == 0, err
     assert run("partition", stream, "--planes", "pred_y,resid_y", "-o", tmp_path / "p")[0] == 0
     files = {path.name.split("_136x96")[0]: path for path in (tmp_path / "p").iterdir()}
     given = [part for name, path in files.items() for part in ("--plane", f"{name}={path}")]
-    status, _, err = run(*argv, *given, "-o", tmp_path / "given.y4m")
+    status, _, err = run(*argv, *given, "-o", tmp_path / "files.y4m")
     assert status == 0, err
-    assert (tmp_path / "told.y4m").read_bytes() == (tmp_path / "given.y4m").read_bytes()
-    with open_video(tmp_path / "told.y4m") as made, unit.decoded() as decoded:
-        wanted = FloatFilter(model)(decoded[0], 42, unit_planes(unit, 0, model.planes))
-        np.testing.assert_array_equal(made[0].y, wanted.y)
-        assert np.mean(made[0].y != decoded[0].y) > 0.5
+    assert (tmp_path / "stream.y4m").read_bytes() == (tmp_path / "files.y4m").read_bytes()
+    with open_video(tmp_path / "stream.y4m") as filtered, unit.decoded() as decoded:
+        expected = FloatFilter(model)(decoded[0], 42, unit_planes(unit, 0, model.planes))
+        np.testing.assert_array_equal(filtered[0].y, expected.y)
+        assert np.mean(filtered[0].y != decoded[0].y) > 0.5
 
 
-def test_evaluate_has_them_where_a_network_takes_them(run, tmp_path):
+def test_evaluate_rebuilds_the_planes_of_a_network(run, tmp_path):
     rng = np.random.default_rng(0)
     with create_video(tmp_path / "clip_48x32.yuv", VideoFormat(48, 32, "420", 8)) as out:
         out.write([rng.integers(0, 256, shape).astype(np.uint8) for shape in out.format.plane_shapes])
@@ -140,35 +140,36 @@ def test_evaluate_has_them_where_a_network_takes_them(run, tmp_path):
         (["planes=[rec_y]"], "rec_y"),
     ],
 )
-def test_a_recipe_that_cannot_have_them(tiny_recipe, overrides, sentence):
+def test_recipes_without_these_planes_are_refused(tiny_recipe, overrides, sentence):
     with pytest.raises(ConfigError, match=sentence):
         load_recipe(tiny_recipe, overrides)
 
 
-def test_inter_pictures_have_none(golden_file):
+def test_inter_pictures_are_refused(golden_file):
     with pytest.raises(UnsupportedError, match=r"ra_qp37.266: picture 1 has P or B slices, and only intra pictures"):
         planes_of_stream(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ["pred_y"])
 
 
-def test_a_store_without_says_so(tiny_store):
-    taught = r"the key planes: \[bs_v\] of its recipe rebuilds it"
-    with pytest.raises(StoreError, match=f"has no plane 'bs_v': {taught}"):
+def test_missing_planes_name_the_recipe_key(tiny_store):
+    hint = r"the key planes: \[bs_v\] of its recipe rebuilds it"
+    with pytest.raises(StoreError, match=f"has no plane 'bs_v': {hint}"):
         unit_planes(tiny_store.units[0], 0, ["bs_v"])
-    with pytest.raises(StoreError, match=f"has no plane bs_v: {taught}"):
+    with pytest.raises(StoreError, match=f"has no plane bs_v: {hint}"):
         CtuPatches(tiny_store.units, planes=["bs_v"])
 
 
-def test_a_residual_beyond_its_samples_is_cut():
+def test_residual_is_clipped_to_the_sample_range():
     assert signed_samples(np.array([-600, -512, 0, 511, 600], np.int16), 10).tolist() == [0, 0, 512, 1023, 1023]
 
 
-def test_planes_are_added_to_a_store_without_coding_again(tiny_recipe, rebuilt_store, tmp_path, monkeypatch):
-    """Added, exchanged and left out: the store is that of a build from nothing, and no encoder has run."""
+def test_planes_are_changed_without_coding_again(tiny_recipe, rebuilt_store, tmp_path, monkeypatch):
+    """Adding, exchanging and removing planes gives the store of a new build, without --prune and without an encoder."""
     folder = tmp_path / "store"
     stores = (rebuilt_store.folder, folder)
 
-    def build(*overrides):
-        return build_store(load_recipe(tiny_recipe, ["qp=[42]", *overrides]), tiny_recipe.parent, folder)
+    def build(*overrides, **options):
+        recipe = load_recipe(tiny_recipe, ["qp=[42]", *overrides])
+        return build_store(recipe, tiny_recipe.parent, folder, **options)
 
     build("planes=[bs_v, ts_y]", "times=true")
     plain = {path: path.read_bytes() for path in folder.rglob("*.266")}
@@ -181,13 +182,15 @@ def test_planes_are_added_to_a_store_without_coding_again(tiny_recipe, rebuilt_s
     seconds = list(folder.rglob("seconds.json"))
     assert len(seconds) == len(plain) == len(list(folder.rglob("*.266")))
     assert not set(plain) & set(folder.rglob("*.266"))
-    build(PLANES)  # a store that has the times keeps them
+    build(PLANES)  # a store with times keeps them
     for path in seconds:
         path.unlink()
-    theirs, mine = ({path.relative_to(store): path for path in store.rglob("*") if path.is_file()} for store in stores)
-    assert set(mine) == set(theirs)
-    for name, path in theirs.items():
-        assert mine[name].read_bytes() == path.read_bytes(), name
+    expected, built = (
+        {path.relative_to(store): path for path in store.rglob("*") if path.is_file()} for store in stores
+    )
+    assert set(built) == set(expected)
+    for name, path in expected.items():
+        assert built[name].read_bytes() == path.read_bytes(), name
     build()
     assert not list(folder.rglob("residual.yuv"))
     stream = next(folder.rglob("bitstream.266"))
@@ -197,4 +200,4 @@ def test_planes_are_added_to_a_store_without_coding_again(tiny_recipe, rebuilt_s
     with pytest.raises(StoreError, match=r"bitstream\.266 is damaged"):
         build(PLANES)
     with pytest.raises(AssertionError, match="coded again"):
-        build("preset=fast")
+        build("preset=fast", prune=True)

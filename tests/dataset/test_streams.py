@@ -1,4 +1,4 @@
-"""Stores of what somebody else coded: equal to those of the encoder's own back end, and every proof broken once."""
+"""Stores of supplied streams and pictures: equal to stores of the encoder, and each check failing once."""
 
 import json
 from pathlib import Path
@@ -25,14 +25,14 @@ def write_recipe(folder: Path, text: str, name: str = "recipe.yaml") -> Path:
     return path
 
 
-def build(folder: Path, text: str, store: Path):
+def build(folder: Path, text: str, store: Path, **options):
     recipe = write_recipe(folder, f"name: lab\n{text}")
-    return build_store(load_recipe(recipe), folder, store)
+    return build_store(load_recipe(recipe), folder, store, **options)
 
 
 @pytest.fixture(scope="module")
 def coded(tmp_path_factory):
-    """A clip of four pictures, its first three coded by both encoders: a folder, and their stores by codec."""
+    """Return a folder with a clip of four pictures, the first three coded by both encoders, and the stores by codec."""
     folder = tmp_path_factory.mktemp("lab")
     write_clip(folder / CLIP, FORM, 4)
     write_clip(folder / "other_96x64_8bit.yuv", FORM, 4, seed=3, edges=90)
@@ -52,29 +52,29 @@ def coded(tmp_path_factory):
 
 
 def sequence(streams: str, **keys) -> str:
-    said = {"source": CLIP, "name": "clip", "frames": 3, "split": "test"} | keys
-    listed = ", ".join(f"{key}: {value}" for key, value in said.items() if value is not None)
+    entry = {"source": CLIP, "name": "clip", "frames": 3, "split": "test"} | keys
+    listed = ", ".join(f"{key}: {value}" for key, value in entry.items() if value is not None)
     return f"codec: streams\nctu_size: 32\nsequences: [{{{listed}, streams: [{streams}]}}]\n"
 
 
 def plain_rows(store, units):
-    """The rows of the table of CTUs of some units, without their keys and names."""
+    """Return the CTU rows of some units without their keys and names."""
     keys = {unit.key for unit in units}
     rows = [row for row in store.ctus().to_pylist() if row["unit"] in keys]
     return [{name: value for name, value in row.items() if name not in ("unit", "sequence", "group")} for row in rows]
 
 
 @pytest.mark.parametrize(("codec", "suffix"), [("vvc", "266"), ("hevc", "265")])
-def test_a_store_of_streams_is_that_of_the_encoder(coded, tmp_path, codec, suffix):
+def test_store_of_streams_equals_that_of_the_encoder(coded, tmp_path, codec, suffix):
     folder, stores = coded
     store = build(folder, sequence(f"clip_*.{suffix}"), tmp_path / "store")
     assert all(problem is None for _, problem in verify_store(store))
     assert [unit.qp for unit in store.units] == [27, 37]
-    for unit, own in zip(store.units, stores[codec].units, strict=True):
+    for unit, coded_unit in zip(store.units, stores[codec].units, strict=True):
         for file in ("original", "bitstream", "decoded"):
-            assert unit.path(file).read_bytes() == own.path(file).read_bytes()
-        assert unit.bits == own.bits == sum(picture.bits for picture in unit.pictures)
-        for picture, logged in zip(unit.pictures, own.pictures, strict=True):
+            assert unit.path(file).read_bytes() == coded_unit.path(file).read_bytes()
+        assert unit.bits == coded_unit.bits == sum(picture.bits for picture in unit.pictures)
+        for picture, logged in zip(unit.pictures, coded_unit.pictures, strict=True):
             assert (picture.poc, picture.slice_type, picture.qp) == (logged.poc, logged.slice_type, logged.qp)
             for plane in ("psnr_y", "psnr_u", "psnr_v"):
                 assert getattr(picture, plane) == pytest.approx(getattr(logged, plane), abs=1e-4)
@@ -85,18 +85,18 @@ def test_a_store_of_streams_is_that_of_the_encoder(coded, tmp_path, codec, suffi
             "md5s": 3,
         }
         if codec == "vvc":
-            np.testing.assert_array_equal(unit.block_planes(), own.block_planes())
+            np.testing.assert_array_equal(unit.block_planes(), coded_unit.block_planes())
         else:
             assert unit.block_planes() is None
-    rows, own_rows = plain_rows(store, store.units), plain_rows(stores[codec], stores[codec].units)
+    rows, encoder_rows = plain_rows(store, store.units), plain_rows(stores[codec], stores[codec].units)
     if codec == "hevc":
-        own_rows = [row | {"depth_mean": None, "depth_max": None} for row in own_rows]
-    assert rows == own_rows
+        encoder_rows = [row | {"depth_mean": None, "depth_max": None} for row in encoder_rows]
+    assert rows == encoder_rows
 
 
 @pytest.fixture(scope="module")
 def mixed(coded, tmp_path_factory):
-    """A store of streams of both codecs, and of decoded pictures whose stream is not at hand."""
+    """Return a store of streams of both codecs, and of decoded pictures without a stream."""
     folder, _ = coded
     text = sequence("clip_*.266").removesuffix("]\n")
     text += f",\n  {{source: {CLIP}, name: h, group: clip, frames: 3, split: train, streams: [clip_27.265]}}"
@@ -107,21 +107,21 @@ def mixed(coded, tmp_path_factory):
     return build(folder, text, tmp_path_factory.mktemp("mixed") / "store")
 
 
-def test_decoded_pictures_have_the_qps_that_are_stated_and_no_bits(coded, mixed):
+def test_decoded_pictures_have_stated_qps_and_no_bits(coded, mixed):
     units = [unit for unit in mixed.units if unit.name == "y"]
     assert [[picture.qp for picture in unit.pictures] for unit in units] == [[27, 27, 27], [37, 38, 38]]
-    for unit, own in zip(units, coded[1]["vvc"].units, strict=True):
-        assert unit.decoded_path.read_bytes() == own.decoded_path.read_bytes()
+    for unit, coded_unit in zip(units, coded[1]["vvc"].units, strict=True):
+        assert unit.decoded_path.read_bytes() == coded_unit.decoded_path.read_bytes()
         assert (unit.bits, unit.has("bitstream"), unit.block_planes()) == (None, False, None)
-        assert unit.psnr_y == pytest.approx(own.psnr_y, abs=1e-4)
+        assert unit.psnr_y == pytest.approx(coded_unit.psnr_y, abs=1e-4)
         assert {picture.bits for picture in unit.pictures} == {None}
-    # Records come back as they were written.
+    # Records are read as they were written.
     lines = (mixed.folder / "units.jsonl").read_text().splitlines()
     assert [json.dumps(unit.to_json()) for unit in open_store(mixed.folder).units] == lines
     assert mixed.manifest.recipe.qp == [27, 37]
 
 
-def test_statistics_say_what_is_known(mixed, run):
+def test_statistics_of_supplied_units(mixed, run):
     status, out, _ = run("dataset", "stats", mixed.folder, "--json")
     stats = json.loads(out)
     assert status == 0
@@ -135,12 +135,12 @@ def test_statistics_say_what_is_known(mixed, run):
     assert [row["bits_per_sample"] for row in stats["rows"]] == [None, None]
     _, out, _ = run("dataset", "stats", mixed.folder)
     assert "unknown encoder, decoded by ffmpeg" in out
-    told = "units coded elsewhere: 1 hevc and 2 vvc streams with CTUs of 32, slice QPs from their headers, 9 of 9 "
-    told += "pictures proven by MD5; 2 decoded without a stream, slice QPs as the recipe states them"
-    assert told in out.replace("\n", " ")
+    line = "units coded elsewhere: 1 hevc and 2 vvc streams with CTUs of 32, slice QPs from their headers, 9 of 9 "
+    line += "pictures proven by MD5; 2 decoded without a stream, slice QPs as the recipe states them"
+    assert line in out.replace("\n", " ")
 
 
-def test_what_needs_bits_says_so(mixed, tmp_path):
+def test_results_without_bits_have_no_bd_rate(mixed, tmp_path):
     with mixed.units[0].originals() as originals:
         planes = [np.array(picture.y) for picture in originals]
     (results,) = evaluate([toward_entry(planes, right=0.5)], mixed, "test", tmp_path)
@@ -156,22 +156,25 @@ def test_what_needs_bits_says_so(mixed, tmp_path):
     assert summarise_rows(rows, as_card({}), mixed, "test").bd_rate["y"] is None
 
 
-def test_a_store_goes_on_where_it_was_and_knows_another_file(coded, tmp_path):
+def test_unchanged_streams_keep_their_units(coded, tmp_path):
     folder, _ = coded
     store = build(folder, sequence("clip_*.266"), tmp_path / "store")
     keys = {unit.qp: unit.key for unit in store.units}
     streams = "clip_27.266, {decoded: decoded37_96x64_10bit.yuv, slice_qp: 37}"
-    again = build(folder, sequence(streams), store.folder)
+    again = build(folder, sequence(streams), store.folder, prune=True)
     assert again.units[0].key == keys[27]
     assert again.units[1].key != keys[37]
     other = build(
-        folder, sequence("clip_27.266, {decoded: decoded37_96x64_10bit.yuv, slice_qp: [37, 38, 38]}"), store.folder
+        folder,
+        sequence("clip_27.266, {decoded: decoded37_96x64_10bit.yuv, slice_qp: [37, 38, 38]}"),
+        store.folder,
+        prune=True,
     )
     assert other.units[0].key == keys[27]
     assert other.units[1].key != again.units[1].key
 
 
-def test_names_stand_for_their_sequences(coded, tmp_path):
+def test_name_in_patterns_is_that_of_the_sequence(coded, tmp_path):
     folder, _ = coded
     store = build(folder, sequence('"{name}_*.265"'), tmp_path / "store")
     assert [unit.given.file for unit in store.units] == ["clip_27.265", "clip_37.265"]
@@ -218,21 +221,21 @@ YUV = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 27}"
         (sequence("{decoded: x.yuv, qp: 27}"), ConfigError, "qp"),
     ],
 )
-def test_what_is_not_so_is_told(coded, tmp_path, text, error, message):
+def test_wrong_streams_and_recipes_are_refused(coded, tmp_path, text, error, message):
     with pytest.raises(error, match=message):
         build(coded[0], text, tmp_path / "store")
     assert not (tmp_path / "store" / "manifest.json").exists()
 
 
-def test_stated_qps_that_are_interchanged_are_told(coded, tmp_path):
-    """Each of them alone may be: three times the step is within what perceptual decisions do."""
+def test_interchanged_stated_qps_are_refused(coded, tmp_path):
+    """Each is plausible alone: perceptual decisions of an encoder can triple the error."""
     streams = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 37}, {decoded: decoded37_96x64_10bit.yuv, slice_qp: 27}"
     with pytest.raises(ConfigError, match=r"'clip' has more error at QP 27 .* than at QP 37 .*slice_qp .* is wrong"):
         build(coded[0], sequence(streams), tmp_path / "store")
 
 
-def test_originals_of_another_scale_are_told(coded, tmp_path):
-    """8 bit in words of 16 that are said to be 10 bit: a quarter as bright."""
+def test_originals_of_another_scale_are_refused(coded, tmp_path):
+    """8-bit samples in 16-bit words that are declared as 10-bit have a quarter of the brightness."""
     folder, _ = coded
     samples = np.fromfile(folder / CLIP, np.uint8).astype("<u2")
     (folder / "dark_96x64_10bit.yuv").write_bytes(samples.tobytes())
@@ -240,7 +243,7 @@ def test_originals_of_another_scale_are_told(coded, tmp_path):
         build(folder, sequence(STREAM, source="dark_96x64_10bit.yuv"), tmp_path / "store")
 
 
-def test_one_stream_for_two_sequences_is_told(coded, tmp_path):
+def test_stream_of_two_sequences_is_refused(coded, tmp_path):
     text = sequence("clip_*.266").removesuffix("]\n")
     text += f", {{source: {CLIP}, name: again, split: test, streams: [clip_27.266]}}]\n"
     with pytest.raises(ConfigError, match=r"clip_27\.266 is given for two sequences, 'clip' and 'again'"):
@@ -248,8 +251,8 @@ def test_one_stream_for_two_sequences_is_told(coded, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["266", "265"])
-def test_pictures_that_do_not_have_their_streams_md5_are_told(coded, tmp_path, suffix):
-    """The hash itself is changed, in the last SEI, so that nothing else of the stream is damaged."""
+def test_pictures_with_another_md5_are_refused(coded, tmp_path, suffix):
+    """Only the hash in the last SEI message is changed."""
     folder, _ = coded
     stream = bytearray((folder / f"clip_27.{suffix}").read_bytes())
     stream[-9] ^= 0x10
@@ -258,7 +261,7 @@ def test_pictures_that_do_not_have_their_streams_md5_are_told(coded, tmp_path, s
         build(folder, sequence(f"damaged.{suffix}"), tmp_path / "store")
 
 
-def test_a_stream_that_was_cut_is_told(coded, tmp_path):
+def test_truncated_stream_is_refused(coded, tmp_path):
     folder, _ = coded
     whole = (folder / "clip_27.265").read_bytes()
     (folder / "cut.265").write_bytes(whole[: len(whole) * 2 // 3])
@@ -266,8 +269,8 @@ def test_a_stream_that_was_cut_is_told(coded, tmp_path):
         build(folder, sequence("cut.265"), tmp_path / "store")
 
 
-def test_random_access_is_taken_in_by_its_own_order(golden_file, own_golden, tmp_path):
-    """Another order of coding than of showing: each picture has its own slice QP, and low delay is refused."""
+def test_random_access_stream(golden_file, own_golden, tmp_path):
+    """Coding order differs from output order, each picture has its own slice QP, and other configurations are refused."""
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     (tmp_path / "ra.266").write_bytes(stream.read_bytes())
     source = own_golden / "sources" / "tinyclip_128x64_17f_8b420.yuv"
