@@ -270,7 +270,7 @@ def test_truncated_stream_is_refused(coded, tmp_path):
 
 
 def test_random_access_stream(golden_file, own_golden, tmp_path):
-    """Coding order differs from output order, each picture has its own slice QP, and other configurations are refused."""
+    """Coding order differs from output order, each picture has its slice QP, and other configurations are refused."""
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     (tmp_path / "ra.266").write_bytes(stream.read_bytes())
     source = own_golden / "sources" / "tinyclip_128x64_17f_8b420.yuv"
