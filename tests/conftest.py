@@ -54,7 +54,7 @@ def vvenc_library():
     from codecnn.codec import LIBRARY_VARIABLE, load_library
 
     if not (name := os.environ.get(LIBRARY_VARIABLE)):
-        pytest.skip(f"no libvvenc to code with a filter in the loop: set {LIBRARY_VARIABLE} (docs/inloop.md)")
+        pytest.skip(f"no libvvenc to code with a filter in the loop: set {LIBRARY_VARIABLE} (docs/howto/inloop.md)")
     return load_library(Path(name))
 
 

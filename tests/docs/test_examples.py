@@ -22,7 +22,7 @@ EXAMPLES = [
 
 
 def blocks_and_references() -> dict[str, Any]:
-    """Three 8x8 blocks of 10 bit with their references, as docs/labels.md and docs/modes.md name them."""
+    """Three 8x8 blocks of 10 bit with their references, as docs/howto/labels.md and docs/howto/modes.md name them."""
     draw = np.random.default_rng(1).integers
     return {
         "corner": draw(0, 1024, 3),
@@ -133,7 +133,7 @@ def test_example_runs(page, text, desk, monkeypatch):
 
 
 def test_figures_beside_an_example_are_what_it_computes(monkeypatch, desk):
-    """docs/labels.md writes the three costs of the notebook's example behind the lines that compute them."""
+    """docs/howto/labels.md writes the three costs of the notebook's example behind the lines that compute them."""
     text = next(text for page, text, *_ in (param.values for param in EXAMPLES) if "rate_cost(" in text)
     monkeypatch.chdir(desk)
     names: dict[str, Any] = {}

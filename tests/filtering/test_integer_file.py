@@ -76,7 +76,7 @@ def test_what_is_written_comes_back(name: str, path: Path) -> None:
 
 
 def test_the_picture_of_the_card_is_the_formulas() -> None:
-    """As docs/integer.md writes it, sample by sample."""
+    """As docs/explanation/integers.md writes it, sample by sample."""
     planes = check_planes(formula_network("rdn_yuv", SMALL))
     assert [planes[name].shape for name in ("rec_y", "rec_u", "rec_v")] == [(37, 45), (19, 23), (19, 23)]
     order = formula_network("rdn_yuv", SMALL).graph.planes

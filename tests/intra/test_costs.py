@@ -104,7 +104,7 @@ def test_integer_kernels_are_nearly_orthogonal(side: int) -> None:
 
 
 def test_notebook_example_500_100_450() -> None:
-    """The example of docs/labels.md: MSE and transform cost rank the same predictions in opposite order."""
+    """The example of docs/howto/labels.md: MSE and transform cost rank the same predictions in opposite order."""
     original = np.full((8, 8), 500)
     row, column = np.mgrid[:8, :8]
     checked = 500 + 20 * (-1) ** (row + column)

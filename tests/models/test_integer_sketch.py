@@ -28,7 +28,7 @@ GOLDEN = {
     "modes_8": {"22": "5405f22bfa9c9f395a65f00e2a26bcce", "37": "7b68590066b626a3cbba79e464f6e1fc"},
     "modes_16": {"22": "7879a96ed54162bd6fccbc8647eed4a5", "37": "3f194e9ce74767045da3bbe268df3559"},
 }
-"""MD5s of the shipped networks' logits for the blocks of docs/integer/modes.md."""
+"""MD5s of the shipped networks' logits for the blocks of docs/explanation/integer_modes.md."""
 GOLDEN_SMALL = "6ff71893cf49b2e5586082407e1d6956"
 
 

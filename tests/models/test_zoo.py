@@ -134,7 +134,7 @@ def test_integers_belong_to_their_float_weights(name, path):
 def test_integers_gain_as_much_as_float(name, path, coded):
     gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
     assert gains[0] > 0.03
-    # The tolerance is the loss of 8 bits in the worst picture (docs/integer/cost.md).
+    # The tolerance is the loss of 8 bits in the worst picture (docs/research/integer_cost.md).
     assert gains[1] == pytest.approx(gains[0], abs=0.02 if "int8" in path.name else 0.01)
 
 

@@ -9,7 +9,7 @@ from tools.block_losses import LOSSES, error_of, judge, left_by, planar, table, 
 
 
 def test_the_notebook_s_example_is_ordered_by_the_transform_and_not_by_the_pixels():
-    """A block of 500s, predicted as 100, as 450, and as a checkerboard of 480 and 520 (docs/labels.md)."""
+    """A block of 500s, predicted as 100, as 450, and as a checkerboard of 480 and 520 (docs/howto/labels.md)."""
     row, column = np.mgrid[:8, :8]
     predictions = np.stack((np.full((8, 8), 100), np.full((8, 8), 450), 500 + 20 * (-1) ** (row + column)))
     residuals = torch.from_numpy(500.0 - predictions)
