@@ -14,6 +14,7 @@ from .quality import psnr as psnr
 from .verbs import build_dataset as build_dataset
 from .verbs import evaluate as evaluate
 from .verbs import export as export
+from .verbs import filter_file as filter_file
 from .verbs import open_dataset as open_dataset
 from .verbs import train as train
 from .video import open_video as open_video

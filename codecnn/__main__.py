@@ -1,4 +1,4 @@
-"""`python -m codecnn` and `torchrun -m codecnn`."""
+"""Entry point of `python -m codecnn` and `torchrun -m codecnn`."""
 
 from codecnn.cli import main
 

@@ -1,7 +1,8 @@
-"""Work that is shared by machines: every N-th item of it here, or all of it on the workers of a dask cluster.
+"""Distribution of work over machines: every N-th item in this process, or all items on the workers of a dask cluster.
 
-Work is a function and a list of items; what it makes of each is files that are whole or absent, in a folder that all
-machines see under one path. So whoever is killed loses the item that it held, and a rerun does only what is not there.
+Work is a function and a list of items. The function writes files that are complete or absent, into a folder that all
+machines see under the same path. A killed process therefore loses only the item it was working on, and a rerun
+processes only the items whose files are missing.
 """
 
 import contextlib
@@ -15,35 +16,50 @@ from typing import Any, TypeVar
 from codecnn.errors import ConfigError, WorkerError
 
 Item = TypeVar("Item")
+
 Progress = Callable[[int, int], None]
-"""Called with (items done, items in all) after every item, from the thread that asked for the work."""
+"""A function that is called with (items done, all items) after each item, in the thread that started the work."""
 
 Shard = tuple[int, int]
 """(i, n): every n-th item, beginning with the i-th, counted from 1."""
+
 WHOLE: Shard = (1, 1)
+"""The shard that contains all items."""
 
 SCHEDULER_TIMEOUT = "10s"
+"""Time to wait for the dask scheduler to answer."""
+
 SEEN_SECONDS = 60.0
-"""How long to look for what another machine wrote: NFS by default remembers for so long that nothing was there."""
+"""Time in seconds to wait for a file of another machine; NFS may cache the absence of a file for that long."""
 
 
 def parse_shard(text: str) -> Shard:
-    """(i, n) from "I/N". Raises ConfigError for anything else."""
+    """Parse a shard from a text.
+
+    Args:
+        text: "I/N", e.g. "1/4".
+
+    Returns:
+        The shard (i, n).
+
+    Raises:
+        ConfigError: The text has another form.
+    """
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if match is None:
-        raise ConfigError(f"shard {text!r} is not of the form I/N, such as 1/4")
+        raise ConfigError(f"shard {text!r} does not have the form I/N, e.g. 1/4")
     return int(match[1]), int(match[2])
 
 
 def check_shard(shard: Shard) -> None:
-    """Raise ConfigError for a shard (i, n) that is none of (1, n) to (n, n)."""
+    """Raise ConfigError unless a shard (i, n) is one of (1, n) to (n, n)."""
     index, shards = shard
     if not 1 <= index <= shards:
         raise ConfigError(f"shard {index}/{shards} is not one of 1/{shards} to {shards}/{shards}")
 
 
 def of_shard(items: Sequence[Item], shard: Shard) -> Sequence[Item]:
-    """The items of a shard. All shards list all items, in one order, and so agree on who does what without a word."""
+    """Return the items of a shard; all shards must list all items in the same order."""
     index, shards = shard
     return items[index - 1 :: shards]
 
@@ -51,22 +67,31 @@ def of_shard(items: Sequence[Item], shard: Shard) -> Sequence[Item]:
 def work_through(
     function: Callable[[Item], object],
     items: Sequence[Item],
-    made: Callable[[Item], Path],
+    output_of: Callable[[Item], Path],
     *,
     jobs: int | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
     done: int = 0,
 ) -> None:
-    """Call `function` with every item: on `jobs` threads, or on the workers of the dask scheduler at `scheduler`.
+    """Call a function with every item: one after another, on threads, or on the workers of a dask scheduler.
 
-    With neither the items are done one after another in this thread. Function and items are sent to the workers whole,
-    which must have this version of codecnn and see the files that these name, that of `made` for an item, which is
-    there when it is done, among them. `progress` counts from `done`.
+    Workers receive function and items in serialised form. They must have the same version of codecnn and see the named
+    files under the same paths.
 
-    Raises what the function does; then what is being worked on is finished, and what has not begun is left to a rerun.
-    ConfigError where no scheduler answers or dask is not installed, WorkerError where workers die again and again at
-    one item, the scheduler goes away, or what they made is not here.
+    Args:
+        function: The function.
+        items: The items.
+        output_of: Function that returns the file that exists when an item is done.
+        jobs: Number of threads; None without `scheduler` works in this thread.
+        scheduler: Address of a dask scheduler, e.g. "tcp://host:8786".
+        progress: Called with (items done, all items).
+        done: Number of items that are already done, added to both counts of the progress.
+
+    Raises:
+        ConfigError: The scheduler does not answer or dask is not installed.
+        WorkerError: Workers die repeatedly at the same item, the scheduler disappears, or a file does not appear here.
+        Exception: Any exception of the function; running items are finished, the others are left to a rerun.
     """
     total = done + len(items)
     report = progress or (lambda done, total: None)
@@ -87,7 +112,7 @@ def work_through(
                 future.cancel()
             raise
     if scheduler is not None:
-        _wait_for([made(item) for item in items])
+        _wait_for([output_of(item) for item in items])
 
 
 def _wait_for(paths: Sequence[Path]) -> None:
@@ -95,7 +120,9 @@ def _wait_for(paths: Sequence[Path]) -> None:
     for path in paths:
         while not path.is_file():
             if time.monotonic() >= deadline:
-                raise WorkerError(f"workers made {path}, but it is not here: they must see its folder under that path")
+                raise WorkerError(
+                    f"workers wrote {path}, but it does not appear here: mount its folder under the same path"
+                )
             time.sleep(0.1)
 
 
@@ -118,6 +145,8 @@ def _executor(jobs: int | None, scheduler: str | None) -> Iterator[Executor]:
         try:
             yield client.get_executor(pure=False)
         except KilledWorker as error:
-            raise WorkerError(f"workers died again and again at the same work: {error}") from error
+            raise WorkerError(f"workers died repeatedly at the same item: {error}") from error
         except CancelledError as error:
-            raise WorkerError(f"the dask scheduler at {scheduler} went away: a rerun goes on where this was") from error
+            raise WorkerError(
+                f"the dask scheduler at {scheduler} disappeared: run the same command again to continue"
+            ) from error

@@ -1,4 +1,4 @@
-"""YAML files as checked values: recipes and training configurations, with dotted overrides."""
+"""Recipes and training configurations: YAML files that are read, overridden and checked."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from codecnn.dataset import Recipe, Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.training import FilterSettings, LoopSettings, Schema
 
-if TYPE_CHECKING:  # they need torch, which a recipe does not
+if TYPE_CHECKING:  # these need torch, which a recipe does not
     from pydantic_core import ErrorDetails
 
     from codecnn.training.checks import Finding, Progress
@@ -22,79 +22,89 @@ if TYPE_CHECKING:  # they need torch, which a recipe does not
 Value = TypeVar("Value")
 
 Paths = Annotated[list[Path], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
-"""One path or a list of them."""
+"""One path or a list of paths."""
+
 _MAX_VALUES = 100_000
-"""In a YAML file; recipes have some dozens."""
+"""Largest number of values in a YAML file after the expansion of aliases; recipes have a few dozen."""
 
 
 class NetworkConfig(Schema):
-    """Which network, and its options; `codecnn models` lists them."""
+    """Name and options of a network; `codecnn models` lists the names."""
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
 
 
 class StoreShare(Schema):
-    """One of several stores to train on."""
+    """One of several stores to train on, with its share of the patches."""
 
-    store: str = Field(description="folder that `codecnn dataset build` made")
-    share: float = Field(gt=0, allow_inf_nan=False, description="share of the patches, relative to the other stores'")
+    store: str = Field(description="folder written by `codecnn dataset build`")
+    share: float = Field(
+        gt=0, allow_inf_nan=False, description="share of the patches, relative to that of the other stores"
+    )
 
 
 class FilterConfig(Schema):
-    """What trains a loop filter on stores, and how; unknown keys are errors."""
+    """Configuration that trains an in-loop filter on stores; unknown keys are errors."""
 
     task: Literal["filter"] = "filter"
-    store: str | None = Field(default=None, description="folder that `codecnn dataset build` made")
-    stores: list[StoreShare] | None = Field(default=None, min_length=1, description="several of them, instead of one")
+    store: str | None = Field(default=None, description="folder written by `codecnn dataset build`")
+    stores: list[StoreShare] | None = Field(
+        default=None, min_length=1, description="several stores with their shares, instead of store"
+    )
     model: NetworkConfig
     training: FilterSettings = FilterSettings()
 
     @model_validator(mode="after")
     def _one_kind(self) -> "FilterConfig":
         if (self.store is None) == (self.stores is None):
-            raise ValueError("give either store, one folder, or stores, a list of store and share")
+            raise ValueError("give either store (one folder) or stores (a list of store and share)")
         return self
 
     def mix(self) -> list[tuple[Store, float]]:
-        """The stores, opened, with their shares. Raises what `open_store` raises."""
+        """Open the stores and return them with their shares."""
         shares = self.stores or [StoreShare(store=str(self.store), share=1)]
         return [(open_store(part.store), part.share) for part in shares]
 
     def make_task(self, *, resume: bool = False) -> "FilterTask":
-        """The task that `train` trains. Raises what `open_store` and `filter_task` raise."""
+        """Create the task to train, from scratch or from its last checkpoint."""
         from codecnn.training.filter import filter_task
 
         return filter_task(self.mix(), self.model.name, self.model.options, self.training, resume=resume)
 
     def check(self, progress: "Progress | None" = None) -> "list[Finding]":
-        """Every check of the set-up; see `check_filter`."""
+        """Run all checks of the set-up; see `check_filter`."""
         from codecnn.training.checks import check_filter
 
         return check_filter(self.mix(), self.model.name, self.model.options, self.training, progress)
 
 
 class IntraModesConfig(Schema):
-    """What trains the classifier of intra modes on label tables, and how; unknown keys are errors."""
+    """Configuration that trains an intra mode classifier on label tables; unknown keys are errors."""
 
     task: Literal["intra_modes"] = "intra_modes"
-    labels: Paths = Field(min_length=1, description="tables that `codecnn labels` made")
+    labels: Paths = Field(min_length=1, description="tables written by `codecnn labels`")
     validation: Paths = Field(
-        default=[], description="tables of other pictures; none validates on the split 'val' of a labelled store"
+        default=[], description="tables of other pictures; default: the split 'val' of a labelled store"
     )
     cost: Literal["dct", "hadamard", "sad", "sse", "rate"] = Field(
-        default="dct", description="by which the best mode is told"
+        default="dct", description="cost that defines the best mode"
     )
     softness: float = Field(
-        default=0.0, ge=0, le=10, description="share of a block's mean excess by which modes count as equal; 0: one"
+        default=0.0,
+        ge=0,
+        le=10,
+        description="modes within this share of the block's mean excess cost count as equally good; 0: best only",
     )
-    validation_blocks: int = Field(default=4096, ge=1, description="blocks of 4x4; of 8x8 half as many, and so on")
-    network: Literal["modes", "mode_sketch"] = Field(default="modes", description="the kind of network")
-    model: dict[str, int] = Field(default={}, description="its options, such as features, blocks, hidden")
+    validation_blocks: int = Field(
+        default=4096, ge=1, description="number of 4x4 validation blocks; half as many of 8x8, and so on"
+    )
+    network: Literal["modes", "mode_sketch"] = Field(default="modes", description="kind of network")
+    model: dict[str, int] = Field(default={}, description="options of the network, e.g. features, blocks, hidden")
     training: LoopSettings = LoopSettings()
 
     def make_task(self, settings: LoopSettings | None = None, *, resume: bool = False) -> "IntraModesTask":
-        """The task that `train` trains, or that with other `settings`. Raises what `intra_modes_task` raises."""
+        """Create the task to train, with other settings if given."""
         from codecnn.training.intra_modes import intra_modes_task
 
         return intra_modes_task(
@@ -108,52 +118,93 @@ class IntraModesConfig(Schema):
         )
 
     def check(self, progress: "Progress | None" = None) -> "list[Finding]":
-        """The checks of the set-up that hold for any task; see `check_task`."""
+        """Run the checks that apply to any task; see `check_task`."""
         from codecnn.training.checks import check_task
 
         return check_task(self.make_task, self.training, progress)
 
 
 TrainConfig = Annotated[FilterConfig | IntraModesConfig, Field(discriminator="task")]
-"""The content of a training configuration, by its key `task`."""
+"""Content of a training configuration; its key `task` selects the class."""
 
 
 def bundled(name: str) -> Path:
-    """A file of `datasets/` or `configs/`, from a checkout or from an installed package."""
+    """Find a file of `datasets/` or `configs/`, in a checkout or in an installed package.
+
+    Args:
+        name: Relative path, e.g. "datasets/demo.yaml".
+
+    Returns:
+        The path.
+
+    Raises:
+        MissingFileError: The file is missing.
+    """
     package = Path(__file__).parent
     for root in (package.parent, package / "_bundled"):
         if (root / name).is_file():
             return root / name
-    raise MissingFileError(f"codecnn's own file {name} is missing: install codecnn again")
+    raise MissingFileError(f"{name}, a file of codecnn, is missing: install codecnn again")
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read and check a recipe. Raises MissingFileError or ConfigError that names the file and the key."""
+    """Read and check a recipe.
+
+    Args:
+        path: YAML file.
+        overrides: Texts "key.sub=value" that replace values of the file.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        ConfigError: A value is invalid; the message names the file and the key.
+    """
     value = _read(Path(path), overrides)
     if value.keys() & {"model", "training"}:
-        raise ConfigError(f"{path} says how to train, which is for `codecnn train`: a recipe says what to code")
+        raise ConfigError(f"{path} is a training configuration, not a recipe: use it with `codecnn train`")
     return checked(Recipe, value, str(path))
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig | IntraModesConfig:
-    """Read and check a training configuration; without the key `task` it is one of a filter.
+    """Read and check a training configuration; without the key `task` it trains a filter.
 
-    Raises MissingFileError or ConfigError that names the file and the key.
+    Args:
+        path: YAML file.
+        overrides: Texts "key.sub=value" that replace values of the file.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        ConfigError: A value is invalid; the message names the file and the key.
     """
     value = _read(Path(path), overrides)
     if "sequences" in value:
-        raise ConfigError(f"{path} is a recipe, which is for `codecnn dataset build`: train takes one of configs/")
+        raise ConfigError(f"{path} is a recipe, not a training configuration: use it with `codecnn dataset build`")
     task = value.setdefault("task", "filter")
     if task == "modes":
-        raise ConfigError(f"{path}: task: modes is called intra_modes now")
+        raise ConfigError(f"{path}: the task modes was renamed: write intra_modes")
     if task not in ("filter", "intra_modes"):
-        raise ConfigError(f"{path}: task is filter or intra_modes, not {_shown(task)}")
-    # Errors begin with the name of the task.
+        raise ConfigError(f"{path}: task must be filter or intra_modes, not {_shown(task)}")
+    # The location of an error begins with the name of the task, which is not a key of the file.
     return checked(TrainConfig, value, str(path), skip=1)  # type: ignore[arg-type]
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """`key.sub=value` texts as nested dictionaries."""
+    """Parse texts "key.sub=value" into nested dictionaries.
+
+    Args:
+        overrides: The texts; values are YAML.
+
+    Returns:
+        The dictionary.
+
+    Raises:
+        ConfigError: A text has another form.
+    """
     value: dict[str, Any] = {}
     for override in overrides:
         _apply(value, override)
@@ -180,22 +231,32 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def checked(schema: type[Value], value: dict[str, Any], where: str, *, skip: int = 0) -> Value:
-    """`value` as a `schema`; ConfigError that begins with `where` and names the key when it is none.
+    """Validate a value against a schema.
 
-    The first `skip` parts of where a problem lies are no keys of the file.
+    Args:
+        schema: Type to validate against.
+        value: Nested dictionaries.
+        where: Origin of the value, with which an error message begins.
+        skip: Number of leading parts of an error's location that are not keys of the file.
+
+    Returns:
+        The validated object.
+
+    Raises:
+        ConfigError: The value is invalid; the message names the key.
     """
     try:
         return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_first_problem(error, skip)}{_meant(schema, error)}") from error
+        raise ConfigError(f"{where}: {_first_problem(error, skip)}{_suggestion(schema, error)}") from error
 
 
 def _apply(value: dict[str, Any], override: str) -> None:
-    """Set `key.sub=value` in nested dictionaries; the value is read as YAML."""
+    """Set "key.sub=value" in nested dictionaries; the value is parsed as YAML."""
     key, separator, text = override.partition("=")
     parts = key.split(".")
     if not separator or not all(parts):
-        raise ConfigError(f"override {_shown(override)} is not of the form key.sub=value")
+        raise ConfigError(f"override {_shown(override)} does not have the form key.sub=value")
     parsed = _parse_yaml(text, f"override {_shown(override)}")
     for part in parts[:-1]:
         value = value.setdefault(part, {})
@@ -205,44 +266,44 @@ def _apply(value: dict[str, Any], override: str) -> None:
 
 
 def _parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; ConfigError that begins with `where` for one that is none or is out of all measure."""
+    """Parse a YAML text; invalid or excessively large content raises a ConfigError that begins with `where`."""
     try:
         value = yaml.safe_load(text)
         _count(value, {})
     except yaml.YAMLError as error:
-        told = str(error).replace('in "<unicode string>", ', "at ")
-        raise ConfigError(f"{where} is not valid YAML: {' '.join(told.split())[:300]}") from error
+        text = str(error).replace('in "<unicode string>", ', "at ")
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(text.split())[:300]}") from error
     except RecursionError:
-        raise ConfigError(f"{where} is not valid YAML: it is nested too deep") from None
-    except ValueError as error:  # dates that do not exist, numbers of thousands of digits, and _count
+        raise ConfigError(f"{where} is not valid YAML: it is nested too deeply") from None
+    except ValueError as error:  # invalid dates, numbers with thousands of digits, and too many values (_count)
         raise ConfigError(f"{where} is not valid YAML: {error}") from error
     return value
 
 
 def _count(value: Any, counts: dict[int, int]) -> int:
-    """How many values there are when every alias is written out: a few lines can stand for billions of them."""
+    """Count the values after the expansion of all aliases; a few lines can stand for billions of values."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in counts:
-        counts[id(value)] = _MAX_VALUES  # until it is known: an alias to what it stands in has no end
+        counts[id(value)] = _MAX_VALUES  # until known: an alias to its own container never ends
         children = [*value, *value.values()] if isinstance(value, dict) else value
         counts[id(value)] = 1 + sum(_count(child, counts) for child in children)
     if counts[id(value)] >= _MAX_VALUES:
-        raise ValueError(f"its aliases stand for more than {_MAX_VALUES} values")
+        raise ValueError(f"it has more than {_MAX_VALUES} values after the expansion of its aliases")
     return counts[id(value)]
 
 
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except ValueError:  # Python writes no integer of more than some 4,300 digits
-        text = "a number of thousands of digits"
+    except ValueError:  # Python does not print integers of more than about 4,300 digits
+        text = "a number with thousands of digits"
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-def _meant(schema: Any, error: ValidationError) -> str:
-    """The key that an unknown one was perhaps meant to be, of all that the schema has."""
-    problem = _telling(error)
+def _suggestion(schema: Any, error: ValidationError) -> str:
+    """Suggest a key of the schema that is similar to an unknown key."""
+    problem = _main_problem(error)
     if problem["type"] != "extra_forbidden":
         return ""
     whole = TypeAdapter(schema).json_schema()
@@ -252,14 +313,14 @@ def _meant(schema: Any, error: ValidationError) -> str:
     return f": did you mean {near[0]!r}?" if near else ""
 
 
-def _telling(error: ValidationError) -> "ErrorDetails":
-    """The first problem, but for keys that are missing where others are unknown: those may be they, misspelt."""
+def _main_problem(error: ValidationError) -> "ErrorDetails":
+    """Choose the first problem that is not a missing key, because an unknown key may be the missing one, misspelt."""
     problems = error.errors()
-    return next((one for one in problems if one["type"] != "missing"), problems[0])
+    return next((problem for problem in problems if problem["type"] != "missing"), problems[0])
 
 
 def _first_problem(error: ValidationError, skip: int) -> str:
-    problem = _telling(error)
+    problem = _main_problem(error)
     where = ".".join(str(part) for part in problem["loc"][skip:])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {where!r}"

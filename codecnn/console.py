@@ -1,4 +1,4 @@
-"""What the commands show: tables, facts, JSON on stdout; progress and errors on stderr."""
+"""Output of the commands: tables, facts and JSON on stdout; progress and errors on stderr."""
 
 import contextlib
 import json
@@ -21,7 +21,15 @@ err = Console(stderr=True)
 
 @contextlib.contextmanager
 def progress(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, as a function of (done, total); it is drawn when it is first called."""
+    """Provide a function of (done, total) that updates a progress bar; the bar appears on the first call.
+
+    Args:
+        description: Text in front of the bar, e.g. "coding".
+        unit: Unit of the counts, e.g. "picture".
+
+    Yields:
+        The function.
+    """
     with contextlib.ExitStack() as stack:
         bar: Any = None
 
@@ -35,7 +43,7 @@ def progress(description: str, unit: str) -> Iterator[Callable[[int, int], None]
 
 
 def print_gains(results: "Results") -> None:
-    """The gain table of an evaluation: a row a sequence, a column a QP, dB; BD-rate in percent."""
+    """Print the gains of an evaluation as a table: a row a sequence, gains in dB at each QP, BD-rate in %."""
     columns = [*map(str, results.qps), "mean"]
     table = Table("PSNR Y gain, dB", *(f"QP {qp}" for qp in results.qps), "mean", "BD-rate Y")
 
@@ -48,10 +56,10 @@ def print_gains(results: "Results") -> None:
     add("mean", results.gain_db.get("y", {}), results.bd_rate["y"])
     out.print(table)
     if results.over_classes is not None:
-        out.print(f"Over classes: {results.over_classes}")
+        out.print(f"Means over classes: {results.over_classes}")
     if results.bd_rate_network is not None:
         out.print(
-            f"With decisions ({results.decisions}), their bits counted; the network alone: "
+            f"With decisions ({results.decisions}), including their bits; the network alone: "
             f"{_decibel(results.mean_gain('y', network=True))} dB, {_percent(results.bd_rate_network['y'])}"
         )
     out.print(
@@ -64,22 +72,22 @@ def print_gains(results: "Results") -> None:
 
 
 def print_tables(tables: "Sequence[JvetTable]") -> None:
-    """A table a filter and configuration: BD-rate in percent of Y, U, V and YUV, mean luma gain, seconds a picture."""
-    for one in tables:
-        heads = ("BD-rate", "Y", "U", "V", "YUV", "gain Y", "encoder s", "filter s")
-        table = Table(*heads, title=f"{one.name}, {one.title}", title_justify="left")
-        for row in one.rows:
+    """Print a table for each filter and configuration: BD-rate in %, mean luma gain in dB, seconds a picture."""
+    for each in tables:
+        heads = ("BD-rate", "Y", "U", "V", "YUV", "gain Y, dB", "encoder s", "filter s")
+        table = Table(*heads, title=f"{each.name}, {each.title}", title_justify="left")
+        for row in each.rows:
             times = (
                 f"{value:.2f}" if value is not None else "-" for value in (row.encoder_seconds, row.filter_seconds)
             )
             rates = (_percent(row.bd_rate.get(key)) for key in ("y", "u", "v", "yuv_611"))
             table.add_row(row.name, *rates, _decibel(row.gain_y), *times, end_section=row.kind == "overall")
         out.print(table)
-        out.print(f"{one.coded}, {one.label}", markup=False)
+        out.print(f"{each.coded}, {each.label}", markup=False)
 
 
 def print_loop(results: "LoopResults") -> None:
-    """BD-rates of filters in the loop and behind it: a row a sequence and model, percent of Y, U and V."""
+    """Print the BD-rates of filters in and behind the loop: a row a sequence, Y, U and V in %."""
     for model, means in results.bd_rate.items():
         table = Table("BD-rate Y / U / V", *(chain.replace("_", " ") for chain in means))
         for name, chains in [*results.bd_rate_per_sequence[model].items(), ("mean", means)]:
@@ -100,7 +108,7 @@ def _percent(value: float | None) -> str:
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """One fact a line, or all as JSON."""
+    """Print facts one a line, or all as JSON."""
     if as_json:
         print_json(facts)
         return
@@ -110,5 +118,5 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout, whatever the width of the terminal."""
+    """Print a value as JSON on stdout, independent of the width of the terminal."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""The demo: all four jobs on the pictures that come with scikit-image."""
+"""The demo: build, train, evaluate and correlate on the pictures of scikit-image."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,29 +13,35 @@ from codecnn.models import load_model, weights_path
 from codecnn.training import CHECKPOINT, train
 
 SHIPPED = "low_cost_17"
+"""Shipped weights that are evaluated for comparison."""
 
 
 def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: Callable[..., Any]) -> dict[str, Any]:
-    """Build, train, evaluate and correlate below `output`; what an earlier run finished is kept.
+    """Run the demo; steps that an earlier run finished are not repeated.
 
-    `say` gets a line a step; `progress(description, unit)` is a context manager that gives a function of
-    (done, total). Returns {"evaluation": the results of the demo's network and of SHIPPED, "correlation":
-    correlation.json}.
+    Args:
+        output: Folder for all files.
+        jobs: Number of encoders that run at the same time.
+        say: Called with a line of text at the start of each step.
+        progress: Context manager `progress(description, unit)` that provides a function of (done, total).
+
+    Returns:
+        "evaluation": results of the trained network and of `SHIPPED`; "correlation": content of correlation.json.
     """
-    say("1/4 Training set: real pictures coded by libvvenc at five QPs")
+    say("1/4 Training set: pictures coded with libvvenc at five QPs")
     recipe = bundled("datasets/demo.yaml")
     with progress("coding", "unit") as report:
         store = build_store(load_recipe(recipe), recipe.parent, output / "stores" / "demo", jobs=jobs, progress=report)
-    say("2/4 Training: an RDN on those pictures")
+    say("2/4 Training: a small RDN on these pictures")
     weights = _train(output, store)
-    say("3/4 Evaluation: pictures that the network never saw; beside it weights that come with codecnn")
+    say(f"3/4 Evaluation on pictures that were not used for training, together with the shipped weights {SHIPPED}")
     entries = []
     for name, path in (("demo", weights), (SHIPPED, weights_path(SHIPPED))):
         network, card = load_model(path)
         entries.append(Entry(name, card, FloatFilter(network)))
     with progress("filtering", "unit") as report:
         results = evaluate(entries, store, "test", output / "evaluation", progress=report)
-    say("4/4 Correlation: QP and CU depth, read from the bitstreams, against the error that libvvenc leaves")
+    say("4/4 Correlation of QP and CU depth, read from the bitstreams, with the coding error of libvvenc")
     columns = load_table(store.folder)
     correlation = correlate(columns)
     write_correlation(output / "correlation", correlation, columns)

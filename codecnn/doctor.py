@@ -1,4 +1,4 @@
-"""Which programs and devices codecnn finds, which are missing, and what would make it faster."""
+"""Examination of the machine: required programs, GPU, processor, and advice on what is missing or slow."""
 
 import contextlib
 import os
@@ -16,9 +16,14 @@ from codecnn.video import ffmpeg_encoders, ffmpeg_identity, ffmpeg_path
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for; an optional one may be missing without harm.
+    """Result of one examination.
 
-    `advice` says in a sentence what to do about it, or what would be faster.
+    Attributes:
+        what: Subject, e.g. "VVC encoder".
+        found: What was found, e.g. "libvvenc", or why it is not used.
+        ok: Whether it can be used.
+        optional: Whether codecnn works without it.
+        advice: Sentence on what to do or what would be faster; "" if there is nothing to do.
     """
 
     what: str
@@ -30,13 +35,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What decides whether torch can use an NVIDIA GPU, as it is here.
+    """Facts that decide whether PyTorch can use a GPU.
 
-    version   of torch; `built_for` the version of CUDA or ROCm that it was built for, None for a CPU build
-    driver    version of the NVIDIA driver that the kernel has loaded, None without
-    devices   names of the GPUs that torch can use
-    error     what torch says when it is asked for one
-    visible   CUDA_VISIBLE_DEVICES, None where it is not set
+    Attributes:
+        version: Version of PyTorch.
+        built_for: Version of CUDA or ROCm that PyTorch was built for; None for a CPU build.
+        driver: Version of the loaded NVIDIA driver; None without a driver.
+        devices: Names of the GPUs that PyTorch can use.
+        error: Error message of PyTorch when it initialises CUDA.
+        visible: Value of CUDA_VISIBLE_DEVICES; None if it is not set.
     """
 
     version: str
@@ -48,11 +55,11 @@ class GpuFacts:
 
 
 def examine() -> list[Finding]:
-    """Look for ffmpeg, the encoders, torch, a GPU, and what the processor can."""
+    """Examine ffmpeg, encoders, PyTorch, GPU, processor cores and instruction sets of this machine."""
     findings: list[Finding] = []
 
-    def add(what: str, found: str | None, optional: bool = False) -> None:
-        findings.append(Finding(what, found or "not found", found is not None, optional))
+    def add(what: str, result: str | None, optional: bool = False) -> None:
+        findings.append(Finding(what, result or "not found", result is not None, optional))
 
     ffmpeg = identity = None
     encoders: frozenset[str] = frozenset()
@@ -65,8 +72,8 @@ def examine() -> list[Finding]:
     add("HEVC encoder", "libx265" if "libx265" in encoders else None)
 
     for program in EXTERNAL.values():
-        here = [name for name in program.encoders if shutil.which(name)]
-        add(f"{program.title} encoder", here[0] if here else None, optional=True)
+        installed = [name for name in program.encoders if shutil.which(name)]
+        add(f"{program.title} encoder", installed[0] if installed else None, optional=True)
 
     import torch
 
@@ -77,56 +84,76 @@ def examine() -> list[Finding]:
 
 
 def gpu_finding(facts: GpuFacts) -> Finding:
-    """The GPUs that torch uses, or why it uses none and what to do about it."""
+    """Describe the GPUs that PyTorch uses, or why it uses none and what to do."""
     if facts.devices:
         return Finding("GPU", ", ".join(facts.devices), True, True)
     advice = ""
     if facts.built_for is None and facts.driver is None:
-        why = f"not used: no NVIDIA driver is here, and torch {facts.version} is built for the CPU"
+        why = f"not used: no NVIDIA driver is loaded, and torch {facts.version} is built for the CPU"
     elif facts.built_for is None:
-        why = f"not used: torch {facts.version} is built for the CPU, while the NVIDIA driver {facts.driver} is here"
+        why = f"not used: torch {facts.version} is built for the CPU, but the NVIDIA driver {facts.driver} is loaded"
         advice = "install the torch build for your driver: https://pytorch.org/get-started/locally has the command."
     elif facts.visible is not None and not re.search(r"\d|GPU|MIG", facts.visible):
         why = f"not used: CUDA_VISIBLE_DEVICES={facts.visible!r} hides every GPU"
         advice = "unset CUDA_VISIBLE_DEVICES, or set it to 0."
     elif facts.driver is None:
         why = f"not used: torch {facts.version} is built for {facts.built_for}, and no NVIDIA driver is loaded"
-        advice = "install the NVIDIA driver, or in a container start it with its GPUs (docker run --gpus all)."
+        advice = "install the NVIDIA driver, or start the container with GPUs (docker run --gpus all)."
     else:
         why = f"not used: torch {facts.version} for {facts.built_for}, NVIDIA driver {facts.driver}: {facts.error}"
-        advice = "a driver that is too old needs an update, or a torch build for an older CUDA."
+        advice = "update the driver if it is too old, or install a torch build for an older CUDA."
     return Finding("GPU", why, False, True, advice)
 
 
 def cores_finding(threads: int, cores: int, load: float) -> Finding:
-    """The threads that torch computes with, of the cores that this process may use; `load` is that of a minute."""
+    """Compare the threads of PyTorch with the cores of this process.
+
+    Args:
+        threads: Number of CPU threads of PyTorch.
+        cores: Number of cores that this process may use.
+        load: Load average of the last minute.
+
+    Returns:
+        The finding, with advice on the number of threads.
+    """
     advice = ""
     if threads > cores:
-        advice = f"{threads} threads wait for each other on {cores} cores: set OMP_NUM_THREADS={cores}."
+        advice = f"{threads} threads compete for {cores} cores: set OMP_NUM_THREADS={cores}."
     elif threads < cores:
-        advice = f"{cores - threads} cores are left idle: OMP_NUM_THREADS={cores} would use them."
+        advice = f"{cores - threads} cores are idle: set OMP_NUM_THREADS={cores} to use them."
     elif load > 0.6 * cores:
-        advice = f"others use the processor too (load {load:.1f}): fewer threads than cores may be faster."
+        advice = f"other processes use the processor (load {load:.1f}): fewer threads than cores may be faster."
     return Finding("CPU", f"{threads} threads on {cores} cores, load {load:.1f}", True, True, advice)
 
 
 def instructions_finding(has: Mapping[str, Any]) -> Finding:
-    """The instructions that matter to networks, by torch's names of them: bfloat16 and whole numbers."""
+    """List the instruction sets that speed up networks in bfloat16 and in integers.
+
+    Args:
+        has: Capabilities of the processor by PyTorch's names.
+
+    Returns:
+        The finding, with advice if bfloat16 is slow.
+    """
     named = {"AVX2": "avx2", "AVX-512": "avx512_f", "VNNI": "avx512_vnni", "AVX-VNNI": "avx_vnni"}
     named |= {"AVX-512 bf16": "avx512_bf16", "AMX bf16": "amx_bf16", "AMX int8": "amx_int8"}
     named |= {"NEON": "neon", "SVE": "sve", "bf16": "bf16", "i8mm": "i8mm"}
-    found = [title for title, name in named.items() if has.get(name)]
-    half = any("bf16" in title for title in found)
-    missing = [title for title in ("VNNI", "AMX bf16") if title not in found] if "AVX2" in found else []
-    text = ", ".join(found) or "none that torch tells"
+    present = [title for title, name in named.items() if has.get(name)]
+    has_bfloat16 = any("bf16" in title for title in present)
+    missing = [title for title in ("VNNI", "AMX bf16") if title not in present] if "AVX2" in present else []
+    text = ", ".join(present) or "none that torch reports"
     if missing:
         text += f"; no {', no '.join(missing)}"
-    advice = "" if half else "bfloat16 is slower than float32 on this processor: precision auto trains in float32."
+    advice = (
+        ""
+        if has_bfloat16
+        else "bfloat16 is slower than float32 on this processor: training with precision auto uses float32."
+    )
     return Finding("instructions", text, True, True, advice)
 
 
 def usable_cores() -> int:
-    """The cores that this process may run on, which may be fewer than the machine has."""
+    """Return the number of cores that this process may use, which may be fewer than those of the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -150,10 +177,17 @@ def _gpu_facts() -> GpuFacts:
     )
 
 
-def nvidia_driver(told: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The version of the NVIDIA driver that the kernel has loaded; None without, and "unknown" where it is not told."""
-    if told.is_file():
-        match = re.search(r"Kernel Module.*?\s(\d+\.\d[\d.]*)", told.read_text(errors="replace"))
+def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """Read the version of the loaded NVIDIA driver.
+
+    Args:
+        path: File of the kernel that contains the version.
+
+    Returns:
+        The version, "unknown" if it cannot be read, None without a driver.
+    """
+    if path.is_file():
+        match = re.search(r"Kernel Module.*?\s(\d+\.\d[\d.]*)", path.read_text(errors="replace"))
         return match[1] if match else "unknown"
     return "unknown" if shutil.which("nvidia-smi") else None
 
@@ -161,6 +195,6 @@ def nvidia_driver(told: Path = Path("/proc/driver/nvidia/version")) -> str | Non
 def _capabilities() -> Mapping[str, Any]:
     import torch
 
-    tell = getattr(torch.cpu, "get_capabilities", dict)
-    has: Mapping[str, Any] = tell()
-    return has
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    capabilities: Mapping[str, Any] = get_capabilities()
+    return capabilities

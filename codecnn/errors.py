@@ -1,44 +1,48 @@
-"""One error tree. Each class also inherits the built-in that fits, so callers may catch either."""
+"""Errors that codecnn raises on purpose.
+
+All classes derive from `CodecnnError`, and each also inherits the built-in exception that fits, so that callers may
+catch either.
+"""
 
 
 class CodecnnError(Exception):
-    """Base of every error codecnn raises on purpose; its text is one sentence for the user."""
+    """Base class of the errors that codecnn raises on purpose; the message is one sentence for the user."""
 
 
 class ConfigError(CodecnnError, ValueError):
-    """A recipe, a configuration or an option carries a value that cannot be used."""
+    """A recipe, configuration, option or argument has an invalid value."""
 
 
 class FormatError(CodecnnError, ValueError):
-    """A picture or video file does not have the geometry or syntax it should have."""
+    """A picture, video or bitstream does not have the expected geometry or syntax."""
 
 
 class UnsupportedError(FormatError):
-    """A stream that may be whole uses a part of its standard that codecnn does not read."""
+    """A stream uses a part of its standard that codecnn does not support; the stream itself may be valid."""
 
 
 class MissingFileError(CodecnnError, FileNotFoundError):
-    """A file the user named does not exist."""
+    """A file that the user named does not exist or cannot be read."""
 
 
 class ToolMissingError(CodecnnError, FileNotFoundError):
-    """An executable or encoder library that the work needs is not here."""
+    """A required program, encoder library or Python package is not installed."""
 
 
 class EncoderError(CodecnnError, RuntimeError):
-    """An encoder or decoder failed, or did something other than it was asked to do."""
+    """An encoder or decoder failed, or did not keep to its settings."""
 
 
 class StoreError(CodecnnError, RuntimeError):
-    """A training-set store is damaged, busy, or lacks what was asked of it."""
+    """A store is damaged or in use, or does not contain the requested data."""
 
 
 class WorkerError(CodecnnError, RuntimeError):
-    """Workers of a cluster die at what they were sent, or leave nothing of it here."""
+    """Workers of a cluster fail repeatedly, or their files do not appear on this machine."""
 
 
 class ModelError(CodecnnError, ValueError):
-    """A network, its options, its planes or its weights do not fit."""
+    """A network and its options, planes or weights do not fit together."""
 
 
 class TableError(CodecnnError, ValueError):
@@ -46,11 +50,15 @@ class TableError(CodecnnError, ValueError):
 
 
 class DiskFullError(CodecnnError, OSError):
-    """The disk ran out of space; what was being written has been removed."""
+    """The disk is full; the incomplete file has been removed."""
 
 
 class StoppedError(CodecnnError, RuntimeError):
-    """A signal ended work that can be continued; `signal` is its number."""
+    """A signal ended work that can be continued.
+
+    Attributes:
+        signal: Number of the signal.
+    """
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)

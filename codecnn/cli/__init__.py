@@ -1,4 +1,7 @@
-"""The command line: thin functions over the library. Only this module exits; console.py prints."""
+"""The command line: thin functions over the library.
+
+Only this module ends the process; `codecnn.console` prints.
+"""
 
 import errno
 import importlib
@@ -9,35 +12,36 @@ from typing import Any
 
 import typer
 
-from codecnn.cli.app import app, dataset_app, modes_app
-from codecnn.cli.examples import EXAMPLES
+from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app
 from codecnn.console import err
 from codecnn.errors import CodecnnError, StoppedError
 
-# In the order in which --help lists the commands.
-_MODULES = "general pictures view dataset labels modes check train compare evaluate filter correlate networks export"
+# The order of the modules is the order of the commands in --help.
+_MODULES = "general pictures dataset modes training filter evaluation networks export"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
 for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes ")):
     for _command in _group.registered_commands:
-        _called = str(_command.name or getattr(_command.callback, "__name__", ""))
-        _command.epilog = f"Example: {EXAMPLES[_prefix + _called]}"
+        _command_name = str(_command.name or getattr(_command.callback, "__name__", ""))
+        _command.epilog = f"Example: {EXAMPLES[_prefix + _command_name]}"
 
 _INTERRUPTED = 130
-_GO_ON = ("dataset build", "evaluate", "demo")
-"""Commands that keep what they have done when they are interrupted; a training says so itself."""
+_RESUMABLE = ("dataset build", "evaluate", "demo")
+"""Commands that continue when they are run again; a training states this itself."""
+
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> None:
-    """Entry point: runs the command and turns what happens into one sentence and an exit status.
+    """Run the command line and end the process with an exit status.
 
-    0 done, 1 failed, 2 usage, 130 interrupted, 143 terminated.
+    An error is printed as one sentence. The status is 0 (done), 1 (failed), 2 (wrong usage), 130 (interrupted) or 143
+    (terminated).
     """
     debug = "--debug" in sys.argv
     try:
         status = app(prog_name="codecnn", standalone_mode=False) or 0
-        if status == _INTERRUPTED:  # typer makes an exit status of Ctrl-C, and says nothing
+        if status == _INTERRUPTED:  # typer converts Ctrl-C into an exit status without a message
             raise KeyboardInterrupt
         sys.exit(status)
     except StoppedError as error:
@@ -45,44 +49,44 @@ def main() -> None:
     except CodecnnError as error:
         _fail(error, str(error), 1, debug)
     except KeyboardInterrupt:
-        goes_on = " ".join(sys.argv[1:3]).startswith(_GO_ON)
-        told = "interrupted: the same command goes on where it was" if goes_on else "interrupted"
-        _fail(KeyboardInterrupt(), told, _INTERRUPTED, debug)
+        resumable = " ".join(sys.argv[1:3]).startswith(_RESUMABLE)
+        text = "interrupted: run the same command again to continue" if resumable else "interrupted"
+        _fail(KeyboardInterrupt(), text, _INTERRUPTED, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         text = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         if error.errno in (errno.ENOTDIR, errno.EEXIST) and error.filename:
-            _fail(error, f"{_file_in_the_way(Path(error.filename))} is a file, where a folder is to be", 1, debug)
+            _fail(error, f"{_blocking_file(Path(error.filename))} is a file, but a folder is needed there", 1, debug)
         _fail(error, f"{error.filename}: {text}" if error.filename else text, 1, debug)
     except _UsageError as error:
-        _misused(error)
+        _report_usage(error)
     except Exception as error:
         if debug:
             raise
         kind = type(error).__name__
-        _fail(error, f"unexpected {kind}: {error} (this is a fault of codecnn; --debug shows where)", 1, debug)
+        _fail(error, f"unexpected {kind}: {error} (a bug in codecnn; run with --debug for the traceback)", 1, debug)
 
 
-def _file_in_the_way(path: Path) -> Path:
-    """The file of which `path` says that it is a folder."""
+def _blocking_file(path: Path) -> Path:
+    """Find the file at a path, or at one of its parents, that blocks a folder."""
     return next((part for part in (path, *path.parents) if part.is_file()), path)
 
 
-def _misused(error: Any) -> None:
-    """One sentence on a command line that cannot be read, with an example of one that can."""
+def _report_usage(error: Any) -> None:
+    """Print one sentence about a wrong command line, with a correct example, and exit."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         sys.exit(error.exit_code)
     path = error.ctx.command_path if error.ctx else "codecnn"
-    # What is wrong by a type's own word comes with the name of its exception.
+    # Messages of custom types begin with the name of the exception.
     sentence = error.format_message().replace("Value error, ", "").rstrip(".")
     example = EXAMPLES.get(path.removeprefix("codecnn "))
-    hint = f"an example: {example}" if example else f"{path} --help lists what there is"
-    joint = "" if sentence.endswith("?") else ";"
+    hint = f"example: {example}" if example else f"run {path} --help for the commands"
+    separator = "" if sentence.endswith("?") else ";"
     err.print(
-        f"{path}: {sentence[0].lower() + sentence[1:]}{joint} {hint}", markup=False, highlight=False, soft_wrap=True
+        f"{path}: {sentence[0].lower() + sentence[1:]}{separator} {hint}", markup=False, highlight=False, soft_wrap=True
     )
     sys.exit(error.exit_code)
 

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from tqdm import tqdm
 
-from codecnn.cli.app import dataset_app
+from codecnn.cli.application import dataset_app
 from codecnn.cli.options import Backend, Jobs, Json, Overrides, Scheduler, Shard, read_spread
 from codecnn.console import out, print_facts, print_json, progress
 

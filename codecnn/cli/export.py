@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from codecnn.cli.app import app
+from codecnn.cli.application import app
 from codecnn.cli.options import Device, Json, Model
 from codecnn.console import print_facts, progress
 

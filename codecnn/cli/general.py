@@ -1,4 +1,4 @@
-"""Commands about codecnn itself: the demo, and what is here."""
+"""Commands about codecnn itself: demo and doctor."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,30 +6,28 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from codecnn.cli.app import app
+from codecnn.cli.application import app
 from codecnn.cli.options import Jobs, Json
 from codecnn.console import err, out, print_gains, print_json, progress
 
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="folder for everything that the demo makes")] = Path(
-        "demo"
-    ),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all files of the demo.")] = Path("demo"),
     jobs: Jobs = 2,
 ) -> None:
-    """All four jobs on the pictures that scikit-image brings: build, train, evaluate, correlate. Minutes on two cores.
+    """Build, train, evaluate and correlate on the pictures of scikit-image, in minutes on two cores.
 
-    Run it again after an interruption and it goes on where it was.
+    If it is interrupted, run it again to continue.
     """
     from codecnn.demo import run_demo
 
     results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
-    for one in results["evaluation"]:
-        print_gains(one)
+    for each in results["evaluation"]:
+        print_gains(each)
     correlation = results["correlation"]
     out.print(
-        f"Correlation with the codec's error ({correlation['n']} CTUs): "
+        f"Correlation with the coding error ({correlation['n']} CTUs): "
         f"QP {correlation['pearson']['qp']:.3f}, depth {correlation['pearson']['depth']:.3f}, "
         f"a·QP + b·depth {correlation['bayes']['r']:.3f}"
     )
@@ -39,9 +37,9 @@ def demo(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """What is here, what is missing and what would be faster: ffmpeg, encoders, torch, GPU, cores, AMX, VNNI.
+    """Show what is installed, missing or slow: ffmpeg, encoders, torch, GPU, cores, AMX, VNNI.
 
-    Exit 1 when something needed is missing.
+    The exit status is 1 if something required is missing.
     """
     from codecnn.doctor import examine
 
@@ -52,7 +50,7 @@ def doctor(as_json: Json = False) -> None:
         table = Table("what", "found", "")
         for finding in findings:
             table.add_row(
-                finding.what, finding.found, "ok" if finding.ok else "not here" if finding.optional else "missing"
+                finding.what, finding.found, "ok" if finding.ok else "not used" if finding.optional else "missing"
             )
         out.print(table)
         for finding in findings:

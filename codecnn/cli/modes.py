@@ -1,24 +1,108 @@
-"""Intra modes from a network."""
+"""Commands on intra modes: labels by a full search, and prediction by a network."""
 
 from typing import Annotated, Literal
 
 import typer
 
-from codecnn.cli.app import modes_app
+from codecnn.cli.application import app, modes_app
 from codecnn.cli.options import (
+    Backend,
     BitDepth,
     BlockTable,
     Chroma,
     Decoded,
     DecodedQp,
+    Device,
     Frames,
     Json,
     Packing,
     Pictures,
+    Scheduler,
+    Shard,
     Size,
     Splits,
+    read_spread,
 )
 from codecnn.console import print_facts, progress
+
+
+@app.command()
+def labels(
+    source: Pictures,
+    output: BlockTable,
+    decoded: Decoded = None,
+    qp: DecodedQp = None,
+    split: Splits = None,
+    block_sizes: Annotated[
+        str | None,
+        typer.Option("--block-sizes", help="Block sizes, e.g. 8,16 or 16x8 (default: all squares of the standard)."),
+    ] = None,
+    cost: Annotated[
+        str, typer.Option("--cost", help="Cost or list of costs to minimise: dct, hadamard, rate, sad, sse.")
+    ] = "dct",
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of best modes to keep per block.")] = 3,
+    full: Annotated[bool, typer.Option("--full", help="Keep the costs of all modes.")] = False,
+    standard: Annotated[
+        Literal["vvc", "hevc"], typer.Option("--standard", help="Standard of the intra modes.")
+    ] = "vvc",
+    ctu_size: Annotated[
+        int | None,
+        typer.Option(
+            "--ctu-size", help="CTU size in samples, which decides the available neighbours (default: the largest)."
+        ),
+    ] = None,
+    size: Size = None,
+    bit_depth: BitDepth = None,
+    chroma: Chroma = None,
+    packing: Packing = None,
+    frames: Frames = None,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Number of CPU threads.")] = 2,
+    device: Device = "cpu",
+    shard: Shard = "1/1",
+    backend: Backend = "local",
+    scheduler: Scheduler = None,
+    as_json: Json = False,
+) -> None:
+    """Label every block of pictures with its best intra mode by SATD or true DCT cost.
+
+    In a store, every picture is labelled at every QP with references from the decoded pictures. docs/labels.md
+    describes the columns and which neighbours count as available.
+
+    For an array job, run N jobs into one table with --shard 1/N to --shard N/N: each labels every N-th file or unit,
+    and the last to finish writes the table. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do
+    the work; they must see pictures and output under the same paths.
+    """
+    from codecnn.labels import label_blocks, label_settings
+    from codecnn.models import pick_device
+
+    settings = label_settings(standard, block_sizes, cost, top, full, ctu_size)
+    part, address = read_spread(shard, backend, scheduler)
+    # The workers of a cluster choose their devices themselves.
+    device_name = device if address else str(pick_device(device))
+    alone = part == (1, 1) and address is None
+    with progress("labelling", "picture" if alone else "file") as report:
+        result = label_blocks(
+            source,
+            output,
+            settings=settings,
+            decoded=decoded,
+            qp=qp,
+            splits=split.split(",") if split else None,
+            jobs=jobs,
+            device=device_name,
+            shard=part,
+            scheduler=address,
+            progress=report,
+            size=size,
+            bit_depth=bit_depth,
+            chroma=chroma,
+            packing=packing,
+            frames=frames,
+        )
+    if not result.complete:
+        print_facts({"labels": str(output), "shard": shard, "complete": False}, as_json)
+        return
+    print_facts({"labels": str(output), "pictures": result.pictures, "blocks": result.blocks}, as_json)
 
 
 @modes_app.command("predict")
@@ -26,20 +110,28 @@ def modes_predict(
     source: Pictures,
     output: BlockTable,
     model: Annotated[
-        list[str] | None, typer.Option("--model", help="weights of a mode network, one a block size [8x8 and 16x16]")
+        list[str] | None,
+        typer.Option("--model", help="Weights of a mode network; repeat for each block size (default: 8x8 and 16x16)."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="how many modes a block, likeliest first")] = 8,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of modes per block, most likely first.")] = 8,
     cost: Annotated[
-        Literal["dct", "hadamard", "rate"] | None, typer.Option("--cost", help="try these modes by it [try none]")
+        Literal["dct", "hadamard", "rate"] | None,
+        typer.Option("--cost", help="Compute this cost of the predicted modes and choose the best (default: none)."),
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="in integers, the same modes on every machine: NAME.int16.safetensors")
+        bool,
+        typer.Option(
+            "--exact", help="Compute in integers (NAME.int16.safetensors), with identical results on all machines."
+        ),
     ] = False,
     decoded: Decoded = None,
     qp: DecodedQp = None,
     split: Splits = None,
     ctu_size: Annotated[
-        int | None, typer.Option("--ctu-size", help="which decides what neighbours are available [the network's]")
+        int | None,
+        typer.Option(
+            "--ctu-size", help="CTU size in samples, which decides the available neighbours (default: the network's)."
+        ),
     ] = None,
     size: Size = None,
     bit_depth: BitDepth = None,
@@ -48,16 +140,16 @@ def modes_predict(
     frames: Frames = None,
     as_json: Json = False,
 ) -> None:
-    """Tell the likeliest intra modes of every block of pictures, with margins, without trying all 67.
+    """Predict the most likely intra modes of every block with a network, instead of trying all 67 modes.
 
-    See docs/modes.md for what the columns hold, and what choosing so saves and loses.
+    docs/modes.md describes the columns, and the time and quality of this choice.
     """
     from codecnn.labels import predict_block_modes
 
     options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "packing": packing, "frames": frames}
     splits = split.split(",") if split else None
     with progress("predicting", "picture") as report:
-        found = predict_block_modes(
+        result = predict_block_modes(
             source,
             output,
             models=model or (),
@@ -71,4 +163,4 @@ def modes_predict(
             progress=report,
             **options,
         )
-    print_facts({"modes": str(output), "pictures": found.pictures, "blocks": found.blocks}, as_json)
+    print_facts({"modes": str(output), "pictures": result.pictures, "blocks": result.blocks}, as_json)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from codecnn.cli.app import app
+from codecnn.cli.application import app
 from codecnn.cli.options import Json
 from codecnn.console import out, print_facts, print_json
 from codecnn.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and functions that parse their values."""
 
 import re
 from pathlib import Path
@@ -9,68 +9,114 @@ import typer
 from codecnn.cluster import parse_shard
 from codecnn.errors import ConfigError
 
-Json = Annotated[bool, typer.Option("--json", help="print the result as JSON on stdout")]
-Size = Annotated[str | None, typer.Option("-s", "--size", help="WxH of raw YUV, where its name does not tell")]
-BitDepth = Annotated[int | None, typer.Option("--bit-depth", help="of raw YUV, where its name does not tell [8]")]
-Chroma = Annotated[str | None, typer.Option("--chroma", help="400, 420, 422 or 444 [420]")]
-Rate = Annotated[float | None, typer.Option("-r", "--rate", help="pictures a second")]
-Packing = Annotated[str | None, typer.Option("--packing", help="of raw YUV, such as p010 [planar]")]
-Frames = Annotated[int | None, typer.Option("-f", "--frames", min=1, help="only the first so many pictures")]
-Pictures = Annotated[Path, typer.Option("-i", "--input", help="a video, a still, a folder of stills, or a store")]
-BlockTable = Annotated[Path, typer.Option("-o", "--output", help="the table, .parquet, one row a block")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Size = Annotated[
+    str | None,
+    typer.Option("-s", "--size", help="Width and height of raw YUV in samples, e.g. 416x240 (default: from the name)."),
+]
+BitDepth = Annotated[
+    int | None,
+    typer.Option("--bit-depth", help="Bits per sample of raw YUV, e.g. 10 (default: from the name, else 8)."),
+]
+Chroma = Annotated[
+    str | None,
+    typer.Option("--chroma", help="Chroma format of raw YUV: 400, 420, 422 or 444 (default: from the name, else 420)."),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("-r", "--rate", help="Pictures per second, e.g. 50 (default: from the file or its name)."),
+]
+Packing = Annotated[
+    str | None, typer.Option("--packing", help="Sample layout of raw YUV, e.g. p010 (default: planar).")
+]
+Frames = Annotated[
+    int | None, typer.Option("-f", "--frames", min=1, help="Number of pictures to read from the start (default: all).")
+]
+Pictures = Annotated[
+    Path, typer.Option("-i", "--input", help="Video, still picture, folder of still pictures, or store.")
+]
+BlockTable = Annotated[
+    Path, typer.Option("-o", "--output", help="Table to write, with one row per block, e.g. labels.parquet.")
+]
 Decoded = Annotated[
-    Path | None, typer.Option("--decoded", help="the same pictures decoded, to predict from [the originals]")
+    Path | None,
+    typer.Option("--decoded", help="Decoded version of the same pictures for the reference samples (default: input)."),
 ]
-DecodedQp = Annotated[int | None, typer.Option("-q", "--qp", min=0, max=63, help="of the decoded pictures")]
-Splits = Annotated[str | None, typer.Option("--split", help="of a store: train, val or test, or several [train,val]")]
-Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="encoders at a time")]
-Shard = Annotated[str, typer.Option("--shard", metavar="I/N", help="do every N-th part of the work, from the I-th")]
-Backend = Annotated[Literal["local", "dask"], typer.Option("--backend", help="who works: this machine or a cluster")]
+DecodedQp = Annotated[
+    int | None, typer.Option("-q", "--qp", min=0, max=63, help="Slice QP of the decoded pictures, e.g. 32.")
+]
+Splits = Annotated[
+    str | None, typer.Option("--split", help="Splits of a store, e.g. test or train,val (default: train,val).")
+]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Number of encoders that run at the same time.")]
+Shard = Annotated[
+    str, typer.Option("--shard", metavar="I/N", help="Process every N-th item, starting with the I-th, e.g. 1/4.")
+]
+Backend = Annotated[
+    Literal["local", "dask"], typer.Option("--backend", help="Run on this machine or on the workers of a dask cluster.")
+]
 Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", help="of dask, such as tcp://host:8786; its workers work")
+    str | None,
+    typer.Option("--scheduler", help="Address of the scheduler for --backend dask, e.g. tcp://host:8786."),
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+Device = Annotated[str, typer.Option("--device", help="Device of the network: auto, cpu, cuda or cuda:N.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY.SUB=VALUE]...", help="values instead of the file's")
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY.SUB=VALUE]...", help="Values that replace those of the file, e.g. training.steps=2000."
+    ),
 ]
 Tile = Annotated[
     int | None,
-    typer.Option("--tile", min=16, help="largest side of the tiles; the result does not depend on it [what is quick]"),
+    typer.Option(
+        "--tile", min=16, help="Largest tile side in samples; does not change the result (default: automatic)."
+    ),
 ]
 Exact = Annotated[
     bool | None,
     typer.Option(
         "--exact/--float",
-        help="in integers, the same samples on every machine: NAME.int8.safetensors or NAME.int16 "
-        "[integers where there is NAME.int8.safetensors]",
+        help="Compute in integers (NAME.int8.safetensors or NAME.int16.safetensors), with identical results on all "
+        "machines, or in float (default: integers if NAME.int8.safetensors exists).",
         show_default=False,
     ),
 ]
-
 Precision = Annotated[
     Literal["float32", "bfloat16"],
-    typer.Option("--precision", help="of networks in float: bfloat16 is quicker where the processor multiplies it"),
+    typer.Option("--precision", help="Precision of float networks; bfloat16 is faster on processors that support it."),
 ]
 
 
 def read_spread(shard: str, backend: str, scheduler: str | None) -> tuple[tuple[int, int], str | None]:
-    """The shard (i, n) and the scheduler's address of three options. Raises ConfigError for what is no such thing."""
+    """Parse the options --shard, --backend and --scheduler.
+
+    Args:
+        shard: "I/N".
+        backend: "local" or "dask".
+        scheduler: Address of a dask scheduler, or None.
+
+    Returns:
+        The shard (i, n) and the address of the scheduler.
+
+    Raises:
+        ConfigError: The shard has another form, or backend and scheduler do not fit together.
+    """
     if (backend == "dask") != (scheduler is not None):
-        raise ConfigError("--backend dask and --scheduler ADDRESS need each other")
+        raise ConfigError("--backend dask and --scheduler ADDRESS must be given together")
     return parse_shard(shard), scheduler
 
 
 def weights_file(weights: Path) -> Path:
-    """The file of weights that an option names: a path, or one of the weights that come with codecnn."""
+    """Return the file of weights that an option names: a path, or the name of shipped weights."""
     from codecnn.models import weights_path
 
     return weights_path(weights)
 
 
-def begun_weights(begun: str) -> list[str]:
-    """Complete names of shipped weights, without `codecnn.models`, which imports torch."""
+def complete_weights(prefix: str) -> list[str]:
+    """List names of shipped weights with a prefix, for shell completion; does not import torch."""
     folder = Path(__file__).resolve().parents[1] / "zoo"
-    stems = {path.stem for path in folder.glob(f"{begun}*.safetensors")}
+    stems = {path.stem for path in folder.glob(f"{prefix}*.safetensors")}
     return sorted(stem for stem in stems if not stem.endswith((".int8", ".int16")))
 
 
@@ -80,22 +126,29 @@ Model = Annotated[
         "--model",
         "-m",
         callback=weights_file,
-        autocompletion=begun_weights,
-        help="weights: a name of `codecnn models`, or .safetensors with their card beside them",
+        autocompletion=complete_weights,
+        help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a .safetensors file with its card.",
     ),
 ]
 
 
 def parse_qps(text: str) -> list[int]:
-    """QPs of an option: a whole number, or a comma list of them. Raises ConfigError for anything else."""
+    """Parse a QP or a comma-separated list of QPs; anything else raises ConfigError."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"QP {text!r} is not a whole number or a comma list of them, such as 22,27,32,37") from None
+        raise ConfigError(f"QP {text!r} is not a whole number or a comma-separated list, e.g. 22,27,32,37") from None
+
+
+def read_qps(text: str) -> list[int]:
+    """Parse QPs from an option, or from a file of QPs separated by commas or blanks if the option names one."""
+    if Path(text).is_file():
+        text = ",".join(Path(text).read_text(encoding="utf-8", errors="replace").replace(",", " ").split())
+    return parse_qps(text)
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of an option such as 2GiB, 512MiB or 64KiB. Raises ConfigError for anything else."""
+    """Parse a memory size such as 2GiB, 512MiB or 64KiB into bytes; anything else raises ConfigError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG])iB", text.strip())
     if match is None or float(match[1]) == 0:
         raise ConfigError(f"memory {text!r} is not a size such as 2GiB or 512MiB")

@@ -1,4 +1,4 @@
-"""Commands on files as they are: geometry, and the CUs of a bitstream."""
+"""Commands on single files: geometry, coding trees and planes of bitstreams, and the viewer."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,15 +6,29 @@ from typing import Annotated, Any
 
 import typer
 
-from codecnn.cli.app import app
-from codecnn.cli.options import Backend, BitDepth, Chroma, Json, Packing, Rate, Scheduler, Shard, Size, read_spread
-from codecnn.console import print_facts, print_json, progress
+from codecnn.cli.application import app
+from codecnn.cli.options import (
+    Backend,
+    BitDepth,
+    Chroma,
+    Device,
+    Json,
+    Packing,
+    Rate,
+    Scheduler,
+    Shard,
+    Size,
+    complete_weights,
+    read_spread,
+    weights_file,
+)
+from codecnn.console import err, print_facts, print_json, progress
 from codecnn.errors import ConfigError
 
 
 @app.command()
 def info(
-    file: Annotated[Path, typer.Argument(help="YUV, Y4M, a picture, a bitstream, or a folder of pictures")],
+    file: Annotated[Path, typer.Argument(help="YUV, Y4M, still picture, bitstream, or folder of still pictures.")],
     size: Size = None,
     bit_depth: BitDepth = None,
     chroma: Chroma = None,
@@ -22,7 +36,7 @@ def info(
     packing: Packing = None,
     as_json: Json = False,
 ) -> None:
-    """Geometry and number of pictures of a file, or of a folder of stills; of a VVC stream types and QPs as well."""
+    """Show the geometry and the number of pictures of a file; of a VVC stream also slice types and QPs."""
     from codecnn.video import open_video
 
     if file.name.lower().endswith((".266", ".vvc", ".h266")):
@@ -39,29 +53,26 @@ def _stream_info(file: Path, as_json: bool) -> None:
 
     info = stream_info(file)
     facts: dict[str, Any] = {"file": str(file), "codec": "vvc", **asdict(info)}
-    listed = facts.pop("pictures")
-    facts["pictures"] = len(listed)
+    pictures = facts.pop("pictures")
+    facts["pictures"] = len(pictures)
     if as_json:
-        facts["coded_pictures"] = listed
+        facts["coded_pictures"] = pictures
     else:
-        kinds = sorted({(one.slice_type, qp) for one in info.pictures for qp in one.slice_qps})
-        counts = [
-            (kind, qp, sum((kind, qp) in {(one.slice_type, own) for own in one.slice_qps} for one in info.pictures))
-            for kind, qp in kinds
-        ]
+        kinds = [{(picture.slice_type, qp) for qp in picture.slice_qps} for picture in info.pictures]
+        counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
         facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
     print_facts(facts, as_json)
 
 
 @app.command()
 def partition(
-    streams: Annotated[list[Path], typer.Argument(metavar="STREAM...", help="VVC elementary streams, .266")],
+    streams: Annotated[list[Path], typer.Argument(metavar="STREAM...", help="VVC elementary streams (.266).")],
     output: Annotated[
         Path,
         typer.Option(
             "-o",
             "--output",
-            help="the table: .parquet, .csv or .vtmbmsstats by its name; of several streams or --planes a folder",
+            help="Table to write: .parquet, .csv or .vtmbmsstats; a folder for several streams or with --planes.",
         ),
     ] = ...,  # type: ignore[assignment]
     planes: Annotated[
@@ -69,45 +80,45 @@ def partition(
         typer.Option(
             "--planes",
             metavar="NAMES",
-            help="planes instead of the table, such as pred_y,unf_y,mts",
+            help="Write these planes instead of a table, e.g. pred_y,unf_y,mts.",
         ),
     ] = None,
-    tus: Annotated[bool, typer.Option("--tus", help="a row a transform block instead of a row a CU")] = False,
+    tus: Annotated[bool, typer.Option("--tus", help="Write one row per transform block instead of per CU.")] = False,
     shard: Shard = "1/1",
     backend: Backend = "local",
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
-    """Every CU of a bitstream: position, size, depth, mode, QP and transforms; or every transform block; or planes.
+    """Write the CUs of a VVC bitstream (position, size, depth, mode, QP, transforms), its transform blocks, or planes.
 
-    Planes of --planes, rebuilt from the bitstream without a decoder: pred_y, pred_u, pred_v the prediction; unf_y,
-    unf_u, unf_v the picture before the loop filters; resid_y, resid_u, resid_v the residual; bs_v, bs_h boundary
-    strengths, 0 to 2, at the left and upper edges of 4x4 luma samples. Those are of intra pictures: pictures with P or
-    B slices are passed over. Of the coding tree there are depth, cu_qp, pred_mode, intra_mode and partition, and of
-    its luma's transforms cbf_y, ts_y, mts, tr_hor, tr_ver, lfnst and bdpcm. Each becomes a raw file of grey pictures
-    in output order, such as pred_y_416x240_10bit_400.yuv; residuals have 16 bit, where 32768 is 0.
+    --planes reconstructs planes from the bitstream without a decoder. Sample planes exist for intra pictures; pictures
+    with P or B slices are skipped: pred_y, pred_u, pred_v (prediction); unf_y, unf_u, unf_v (reconstruction before the
+    in-loop filters); resid_y, resid_u, resid_v (residual); bs_v, bs_h (boundary strength, 0 to 2, at the left and upper
+    edges of 4x4 luma blocks). Planes of the coding tree: depth, cu_qp, pred_mode, intra_mode, partition. Planes of the
+    luma transforms: cbf_y, ts_y, mts, tr_hor, tr_ver, lfnst, bdpcm. Each plane becomes a raw file of grey pictures in
+    output order, e.g. pred_y_416x240_10bit_400.yuv; residuals have 16 bits with an offset of 32768.
 
-    Of several streams, and with --shard or --backend, the output is a folder: NAME.parquet of each NAME.266, with
-    --planes a folder NAME with a planes.json beside them; what is there of the same stream is not made again. For an
-    array job run N of them, --shard 1/N to --shard N/N. With --backend dask --scheduler tcp://host:8786 the workers of
-    a cluster read; they must see streams and folder under the same paths.
+    For several streams, and with --shard or --backend, the output is a folder: NAME.parquet for each NAME.266, or with
+    --planes a folder NAME with planes.json. Existing outputs of the same stream are kept. For an array job, run N jobs
+    with --shard 1/N to --shard N/N. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do the
+    work; they must see streams and folder under the same paths.
 
-    The first run compiles for about a minute, with --planes for two.
+    The first run compiles code for about a minute, with --planes for two minutes.
     """
     part, address = read_spread(shard, backend, scheduler)
     if planes is not None and tus:
-        raise ConfigError("--tus and --planes are two outputs: give one of them")
+        raise ConfigError("--tus and --planes exclude each other: give one of them")
+    names = [name.strip() for name in planes.split(",")] if planes is not None else []
     if len(streams) > 1 or part != (1, 1) or address is not None:
         from codecnn.codec import write_partitions
 
-        names = [name.strip() for name in planes.split(",")] if planes is not None else []
         with progress("reading", "stream") as report:
-            made = write_partitions(streams, output, names, tus=tus, shard=part, scheduler=address, progress=report)
-        print_facts({"streams": len(made), "folder": str(output)}, as_json)
+            written = write_partitions(streams, output, names, tus=tus, shard=part, scheduler=address, progress=report)
+        print_facts({"streams": len(written), "folder": str(output)}, as_json)
         return
     (stream,) = streams
     if planes is not None:
-        _write_planes(stream, [name.strip() for name in planes.split(",")], output, as_json)
+        _write_planes(stream, names, output, as_json)
         return
     from codecnn.codec import LUMA, stream_table, write_blocks
 
@@ -135,13 +146,67 @@ def _write_transform_blocks(stream: Path, output: Path, as_json: bool) -> None:
 def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) -> None:
     from codecnn.codec import write_planes
 
-    with progress("rebuilding", "picture") as report:
-        made = write_planes(stream, planes, folder, report)
-    files = {name: str(path) for name, path in made.files.items()}
-    passed = made.shown - len(made.positions)
+    with progress("reconstructing", "picture") as report:
+        written = write_planes(stream, planes, folder, report)
+    files = {name: str(path) for name, path in written.files.items()}
+    skipped = written.shown - len(written.positions)
     if as_json:
-        print_json({"stream": str(stream), "files": files, "positions": made.positions, "passed_over": passed})
+        print_json({"stream": str(stream), "files": files, "positions": written.positions, "passed_over": skipped})
         return
-    pictures = len(made.positions)
-    told = f"{pictures} intra, {passed} with P or B slices passed over" if passed else str(pictures)
-    print_facts(files | {"pictures": told}, False)
+    pictures = len(written.positions)
+    text = f"{pictures} intra; {skipped} with P or B slices skipped" if skipped else str(pictures)
+    print_facts(files | {"pictures": text}, False)
+
+
+def _optional_weights(model: Path | None) -> Path | None:
+    return None if model is None else weights_file(model)
+
+
+@app.command()
+def view(
+    source: Annotated[Path, typer.Argument(help="VVC elementary stream (.266), or the folder of a store.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML page to write.")] = Path("view.html"),
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            "-m",
+            callback=_optional_weights,
+            autocompletion=complete_weights,
+            help="Weights for a layer with the filtered picture, e.g. low_cost_17.",
+        ),
+    ] = None,
+    original: Annotated[
+        Path | None, typer.Option("--original", help="Original pictures of a stream, for layers with the coding error.")
+    ] = None,
+    picture: Annotated[
+        int, typer.Option("--picture", min=0, help="Number of the picture in output order, from 0.")
+    ] = 0,
+    sequence: Annotated[
+        str | None, typer.Option("--sequence", help="Sequence of a store (default: the first).")
+    ] = None,
+    qp: Annotated[int | None, typer.Option("-q", "--qp", help="QP of a store's unit, e.g. 37 (default: any).")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Write one picture as an HTML page: CUs, modes, QPs, prediction, residual, in-loop filters, coding error.
+
+    The page needs no other file and no network. The first run compiles code for about two minutes.
+    """
+    from codecnn.viewer import view as write_view
+
+    viewed = write_view(
+        source, output, model=model, original=original, picture=picture, sequence=sequence, qp=qp, device=device
+    )
+    for note in viewed.notes:
+        err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
+    print_facts(
+        {
+            "page": str(viewed.page),
+            "picture": viewed.title,
+            "layers": list(viewed.layers) if as_json else ", ".join(viewed.layers),
+            "cus": viewed.units,
+            "bytes": viewed.bytes,
+        },
+        as_json,
+    )

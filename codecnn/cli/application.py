@@ -1,0 +1,59 @@
+"""The application that all commands register with, its global options, and an example of every command."""
+
+from typing import Annotated
+
+import typer
+
+from codecnn import __version__
+from codecnn.console import out
+
+EXAMPLES = {
+    "demo": "codecnn demo -o demo",
+    "doctor": "codecnn doctor",
+    "info": "codecnn info clip_416x240_30_10bit.yuv",
+    "partition": "codecnn partition stream.266 -o cus.parquet",
+    "view": "codecnn view stream.266 -m low_cost_17 --original original_416x240_10bit.yuv -o view.html",
+    "dataset build": "codecnn dataset build datasets/demo.yaml -o stores/demo -j 2",
+    "dataset verify": "codecnn dataset verify stores/demo",
+    "dataset stats": "codecnn dataset stats stores/demo",
+    "labels": "codecnn labels -i pictures -o labels.parquet --cost dct",
+    "modes predict": "codecnn modes predict -i pictures -o modes.parquet --top 8 --cost dct",
+    "check": "codecnn check configs/demo.yaml store=stores/demo",
+    "train": "codecnn train configs/demo.yaml store=stores/demo training.steps=20000 -o runs/first",
+    "compare": "codecnn compare runs/a/best.safetensors runs/b/best.safetensors",
+    "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
+    "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
+    "filter": "codecnn filter -m low_cost_17 -i stream.266 -o filtered.y4m",
+    "correlate": "codecnn correlate stores/demo -o correlation",
+    "models": "codecnn models",
+    "complexity": "codecnn complexity rdn blocks=4 growth=24",
+    "export": "codecnn export -m low_cost_17 -o low_cost_17.onnx",
+}
+"""Example of each command by its full name; the help of the command and messages about wrong usage show it."""
+
+app = typer.Typer(
+    help="Train CNN in-loop filters for VVC and HEVC on the coding error of real encoders, and evaluate their gain.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+dataset_app = typer.Typer(help="Build, verify and summarise training sets.", no_args_is_help=True)
+app.add_typer(dataset_app, name="dataset")
+modes_app = typer.Typer(help="Predict intra modes with a network instead of a search.", no_args_is_help=True)
+app.add_typer(modes_app, name="modes")
+
+
+def _version(value: bool) -> None:
+    if value:
+        out.print(f"codecnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Define the options in front of the command."""
