@@ -1,6 +1,6 @@
-"""Work on a real dask cluster, a scheduler and two worker processes on this machine, and in shards.
+"""Work on a dask cluster (a scheduler and two worker processes on this machine) and in shards.
 
-Of the two workers one takes work and stops; when the other has done some, it is killed with what it holds.
+One of the workers accepts work and is stopped; when the other has finished some items, the first is killed.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from codecnn import cluster as spreading
+from codecnn import cluster as cluster_module
 from codecnn.codec import read_blocks, stream_table
 from codecnn.config import load_recipe
 from codecnn.dataset import build_store
@@ -31,11 +31,11 @@ STREAMS = ("tiny64x64_ai_qp32", "tiny136x72_ai_qp32", "tiny64x64_ai_singletree_q
 
 
 class Cluster:
-    """A scheduler and workers of one thread each; `two` are always there."""
+    """A scheduler and workers with one thread each; `two` starts workers until two are running."""
 
     def __init__(self, folder):
         pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
-        # Nothing that is relative to another folder is here as well.
+        # Paths relative to the folder of the tests do not exist in this folder.
         self.folder, self.file, self.numbers = folder / "far" / "away", folder / "scheduler.json", itertools.count()
         self.folder.mkdir(parents=True)
         self.processes = [self.start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
@@ -52,7 +52,7 @@ class Cluster:
         return subprocess.Popen(argv, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def two(self):
-        self.workers = {name: one for name, one in self.workers.items() if one.poll() is None}
+        self.workers = {name: process for name, process in self.workers.items() if process.poll() is None}
         while len(self.workers) < 2:
             name = f"w{next(self.numbers)}"
             self.workers[name] = self.start("dask_worker", "--nthreads", "1", "--no-nanny", "--name", name)
@@ -70,11 +70,11 @@ class Cluster:
 
     @staticmethod
     def names(client):
-        return {one["name"] for one in client.scheduler_info(n_workers=-1)["workers"].values()}
+        return {worker["name"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
 
     @contextlib.contextmanager
-    def one_dies(self, results):
-        """While the work within is done, a worker stops, holds work, and dies when there are `results()`."""
+    def kill_worker(self, results):
+        """Stop a worker that holds work, and kill it as soon as `results()` is not empty."""
         name, victim = next(iter(self.two().items()))
         os.kill(victim.pid, signal.SIGSTOP)
         in_time, over, deadline = threading.Event(), threading.Event(), time.monotonic() + 120
@@ -82,7 +82,7 @@ class Cluster:
         def kill():
             with self.client() as client:
                 workers = client.scheduler_info(n_workers=-1)["workers"]
-                (address,) = (key for key, one in workers.items() if one["name"] == name)
+                (address,) = (key for key, worker in workers.items() if worker["name"] == name)
                 while not over.wait(0.02) and time.monotonic() < deadline:
                     if client.processing().get(address) and results():
                         in_time.set()
@@ -96,7 +96,7 @@ class Cluster:
         finally:
             over.set()
             killer.join()
-        assert in_time.is_set(), "the work was done before a worker had held any"
+        assert in_time.is_set(), "the work finished before the stopped worker held an item"
         assert victim.wait() == -signal.SIGKILL
 
     def stop(self):
@@ -107,11 +107,11 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    one = Cluster(tmp_path_factory.mktemp("cluster"))
+    running = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        yield one
+        yield running
     finally:
-        one.stop()
+        running.stop()
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def streams(own_golden):
 
 @pytest.fixture(scope="module")
 def evaluated(tiny_store, tmp_path_factory):
-    """An evaluation by one machine alone: how it is asked for, and its folder."""
+    """Evaluate in this process; returns the command and the folder of the results."""
     from codecnn import verbs
 
     folder = tmp_path_factory.mktemp("alone")
@@ -131,22 +131,22 @@ def evaluated(tiny_store, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def labelled(tiny_store, tmp_path_factory):
-    """Labels by one machine alone: what is labelled how, and the table."""
-    asked = {"settings": label_settings(block_sizes="8,16", cost="dct,sad"), "splits": ("train", "val", "test")}
+    """Label in this process; returns the options and the table."""
+    options = {"settings": label_settings(block_sizes="8,16", cost="dct,sad"), "splits": ("train", "val", "test")}
     path = tmp_path_factory.mktemp("alone") / "labels.parquet"
-    label_blocks(tiny_store.folder, path, **asked)
-    return asked, path
+    label_blocks(tiny_store.folder, path, **options)
+    return options, path
 
 
 def assert_evaluated_as(folder, alone):
     for name in ("pictures.csv", "ctus.parquet"):
         assert (folder / name).read_bytes() == (alone / name).read_bytes()
-    ours, theirs = (json.loads((one / "results.json").read_text())["models"] for one in (folder, alone))
-    assert [one["name"] for one in ours] == [one["name"] for one in theirs]
-    assert [one["bd_rate"] for one in ours] == [one["bd_rate"] for one in theirs]
+    models, expected = (json.loads((each / "results.json").read_text())["models"] for each in (folder, alone))
+    for key in ("name", "bd_rate"):
+        assert [model[key] for model in models] == [model[key] for model in expected]
 
 
-def test_two_workers_make_the_same_store_and_one_may_die(tiny_recipe, tiny_store, tmp_path, cluster, monkeypatch):
+def test_two_workers_build_the_same_store_if_one_dies(tiny_recipe, tiny_store, tmp_path, cluster, monkeypatch):
     store = tmp_path / "s"
     killed = []
 
@@ -156,59 +156,59 @@ def test_two_workers_make_the_same_store_and_one_may_die(tiny_recipe, tiny_store
             time.sleep(0.002)
         victim.kill()
         killed.extend(store.glob("coded/.work-*"))
-        # What it may leave, whatever it had reached.
-        left = store / "coded" / ".work-1of1-left"
-        left.mkdir()
-        (left / "half.yuv").write_bytes(b"half")
+        # Files that a killed worker may leave behind.
+        rest = store / "coded" / ".work-1of1-left"
+        rest.mkdir()
+        (rest / "half.yuv").write_bytes(b"half")
 
     victim, other = cluster.two().values()
     killer = threading.Thread(target=kill_one_at_work)
     killer.start()
-    # Workers have working folders of their own.
+    # The workers run in other working folders.
     monkeypatch.chdir(tiny_recipe.parent)
     build_store(load_recipe(tiny_recipe), Path(), store, scheduler=cluster.address)
     killer.join()
     assert killed
     assert victim.wait() == -9
     assert other.poll() is None
-    # Trainings of other tests keep their teachers' pictures in the store that all share.
-    theirs = {name: value for name, value in hashes(tiny_store.folder).items() if not name.startswith("teachers/")}
-    assert hashes(store) == theirs
+    # Other tests may have stored pictures of teachers in the shared store.
+    expected = {name: value for name, value in hashes(tiny_store.folder).items() if not name.startswith("teachers/")}
+    assert hashes(store) == expected
 
 
-def test_an_error_on_a_worker_is_the_same_error_here(tiny_recipe, tmp_path, cluster):
+def test_error_on_a_worker_is_raised_here(tiny_recipe, tmp_path, cluster):
     cluster.two()
     recipe = load_recipe(tiny_recipe, ["params={IntraQPOffset: 2}"])
     with pytest.raises(EncoderError, match=r"at QP [34]4"):
         build_store(recipe, tiny_recipe.parent, tmp_path / "s", scheduler=cluster.address)
 
 
-def test_an_evaluation_by_workers_is_the_same(run, evaluated, tiny_store, tmp_path, cluster, monkeypatch):
+def test_evaluation_by_workers_equals_that_of_one_process(run, evaluated, tiny_store, tmp_path, cluster, monkeypatch):
     (_, store, *models), alone = evaluated
-    # Paths from here, where the workers are not.
+    # Paths relative to a folder in which the workers do not run.
     monkeypatch.chdir(store.parent)
     output = Path(os.path.relpath(tmp_path / "out"))
-    with cluster.one_dies(lambda: list(output.glob("cells/*.parquet"))):
+    with cluster.kill_worker(lambda: list(output.glob("cells/*.parquet"))):
         argv = ["evaluate", store.name, *models, "-o", output, "--backend", "dask", "--scheduler", cluster.address]
         status, _, err = run(*argv)
     assert status == 0, err
     assert_evaluated_as(output, alone)
 
 
-def test_labels_by_workers_are_the_same(labelled, tiny_store, tmp_path, cluster, monkeypatch):
-    asked, alone = labelled
+def test_labels_by_workers_equal_those_of_one_process(labelled, tiny_store, tmp_path, cluster, monkeypatch):
+    options, alone = labelled
     monkeypatch.chdir(tmp_path)
     output = Path("labels.parquet")
-    with cluster.one_dies(lambda: list(Path("labels.parquet.parts").glob("*.arrow"))):
-        found = label_blocks(tiny_store.folder, output, **asked, scheduler=cluster.address)
-    assert (found.complete, found.blocks) == (True, pq.read_metadata(alone).num_rows)
+    with cluster.kill_worker(lambda: list(Path("labels.parquet.parts").glob("*.arrow"))):
+        result = label_blocks(tiny_store.folder, output, **options, scheduler=cluster.address)
+    assert (result.complete, result.blocks) == (True, pq.read_metadata(alone).num_rows)
     assert output.read_bytes() == alone.read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["labels.parquet"]
 
 
-def test_partitions_by_workers_are_the_same(run, streams, tmp_path, cluster):
+def test_partitions_by_workers_equal_those_of_one_process(run, streams, tmp_path, cluster):
     folder = tmp_path / "cus"
-    with cluster.one_dies(lambda: list(folder.glob("*.parquet"))):
+    with cluster.kill_worker(lambda: list(folder.glob("*.parquet"))):
         argv = ["partition", *streams, "-o", folder, "--backend", "dask", "--scheduler", cluster.address]
         assert result_of(run, *argv) == {"streams": 4, "folder": str(folder)}
     result_of(run, "partition", *streams, "-o", tmp_path / "alone")
@@ -221,9 +221,9 @@ def test_partitions_by_workers_are_the_same(run, streams, tmp_path, cluster):
 def test_shards_of_an_evaluation(run, evaluated, tmp_path):
     argv, alone = evaluated
     argv = [*argv, "-o", tmp_path]
-    told = result_of(run, *argv, "--shard", "1/3")
-    assert told == {"results": str(tmp_path), "shard": "1/3", "complete": False}
-    # Four cells: the first shard has the first and the last.
+    facts = result_of(run, *argv, "--shard", "1/3")
+    assert facts == {"results": str(tmp_path), "shard": "1/3", "complete": False}
+    # There are four cells; the first shard has the first and the last.
     assert len(list(tmp_path.glob("cells/*.parquet"))) == 2
     assert not (tmp_path / "results.json").exists()
     result_of(run, *argv, "--shard", "2/3")
@@ -235,51 +235,51 @@ def test_shards_of_an_evaluation_of_pictures_code_first(run, tiny_recipe, tmp_pa
     argv = ["evaluate", tiny_recipe.parent / "small.png", "-m", "low_cost_5", "--preset", "faster", "-q", "32,42"]
     argv += ["-o", tmp_path]
     for shard, complete in (("1/2", False), ("2/2", False), ("1/2", True)):
-        told = result_of(run, *argv, "--shard", shard)
-        assert told.get("complete", True) == complete
-    assert told["schema"]
+        facts = result_of(run, *argv, "--shard", shard)
+        assert facts.get("complete", True) == complete
+    assert facts["schema"]
 
 
 def test_shards_of_labels(run, labelled, tiny_store, tmp_path):
-    asked, alone = labelled
+    options, alone = labelled
     output = tmp_path / "labels.parquet"
-    assert not label_blocks(tiny_store.folder, output, **asked, shard=(1, 2)).complete
+    assert not label_blocks(tiny_store.folder, output, **options, shard=(1, 2)).complete
     parts = sorted((tmp_path / "labels.parquet.parts").iterdir())
     assert len(parts) == 3
     before = [part.stat().st_mtime_ns for part in parts]
-    assert not label_blocks(tiny_store.folder, output, **asked, shard=(1, 2)).complete
+    assert not label_blocks(tiny_store.folder, output, **options, shard=(1, 2)).complete
     assert [part.stat().st_mtime_ns for part in parts] == before
-    assert label_blocks(tiny_store.folder, output, **asked, shard=(2, 2)).complete
+    assert label_blocks(tiny_store.folder, output, **options, shard=(2, 2)).complete
     assert output.read_bytes() == alone.read_bytes()
-    # One that is started again finds the table, and labels nothing.
-    again = label_blocks(tiny_store.folder, output, **asked, shard=(1, 2))
+    # A shard that is started again finds the table and labels nothing.
+    again = label_blocks(tiny_store.folder, output, **options, shard=(1, 2))
     assert (again.complete, again.blocks) == (True, pq.read_metadata(alone).num_rows)
     assert [path.name for path in tmp_path.iterdir()] == ["labels.parquet"]
     argv = ["labels", "-i", tiny_store.folder, "--block-sizes", "16", "-o", output]
-    told = result_of(run, *argv, "--shard", "1/2")
-    assert told == {"labels": str(output), "shard": "1/2", "complete": False}
-    # Nothing of the table that other settings made is lost until the new one is whole.
+    facts = result_of(run, *argv, "--shard", "1/2")
+    assert facts == {"labels": str(output), "shard": "1/2", "complete": False}
+    # The table of other settings is kept until the new one is complete.
     assert output.read_bytes() == alone.read_bytes()
 
 
 def test_shards_of_partitions(run, streams, tmp_path):
     assert result_of(run, "partition", *streams, "-o", tmp_path, "--shard", "2/2")["streams"] == 2
-    damaged, whole = (tmp_path / f"{name}.parquet" for name in STREAMS[1::2])
-    assert sorted(tmp_path.iterdir()) == sorted([damaged, whole])
-    content, time_of_whole = damaged.read_bytes(), whole.stat().st_mtime_ns
+    damaged, intact = (tmp_path / f"{name}.parquet" for name in STREAMS[1::2])
+    assert sorted(tmp_path.iterdir()) == sorted([damaged, intact])
+    content, intact_time = damaged.read_bytes(), intact.stat().st_mtime_ns
     damaged.write_bytes(b"damaged")
     result_of(run, "partition", *streams, "-o", tmp_path)
     assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(STREAMS)
-    # What is whole is not made again, what is damaged is.
-    assert (damaged.read_bytes(), whole.stat().st_mtime_ns) == (content, time_of_whole)
+    # A complete table is not written again, a damaged one is.
+    assert (damaged.read_bytes(), intact.stat().st_mtime_ns) == (content, intact_time)
 
 
 def test_planes_of_several_streams(run, streams, tmp_path):
     argv = ["partition", *streams[:2], "--planes", "unf_y,bs_v", "-o", tmp_path]
     result_of(run, *argv)
-    told = json.loads((tmp_path / STREAMS[1] / "planes.json").read_text())
-    assert told["files"] == {"unf_y": "unf_y_136x72_10bit_400.yuv", "bs_v": "bs_v_136x72_8bit_400.yuv"}
-    assert (told["positions"], told["shown"]) == ([0], 1)
+    facts = json.loads((tmp_path / STREAMS[1] / "planes.json").read_text())
+    assert facts["files"] == {"unf_y": "unf_y_136x72_10bit_400.yuv", "bs_v": "bs_v_136x72_8bit_400.yuv"}
+    assert (facts["positions"], facts["shown"]) == ([0], 1)
     file = tmp_path / STREAMS[1] / "unf_y_136x72_10bit_400.yuv"
     result_of(run, "partition", streams[1], "--planes", "unf_y,bs_v", "-o", tmp_path / "one")
     assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
@@ -292,42 +292,42 @@ def test_planes_of_several_streams(run, streams, tmp_path):
     ("argv", "sentence"),
     [
         ("evaluate {store} -m low_cost_5 -o {tmp}/o --shard 3/2", "shard 3/2 is not one of 1/2 to 2/2"),
-        ("labels -i {store} -o {tmp}/l --shard 1", "shard '1' is not of the form I/N, such as 1/4"),
-        ("labels -i {store} -o {tmp}/l --backend dask", "--backend dask and --scheduler ADDRESS need each other"),
-        ("partition {stream} -o {tmp}/o --scheduler tcp://a:1", "--backend dask and --scheduler ADDRESS need each"),
+        ("labels -i {store} -o {tmp}/l --shard 1", "shard '1' does not have the form I/N, e.g. 1/4"),
+        ("labels -i {store} -o {tmp}/l --backend dask", "--scheduler ADDRESS must be given together"),
+        ("partition {stream} -o {tmp}/o --scheduler tcp://a:1", "--backend dask and --scheduler ADDRESS must be"),
         ("partition {stream} {stream} -o {tmp}/o", "two streams have the same name: tiny64x64_ai_qp32"),
         ("partition {stream} {tmp}/b.266 -o {tmp}/o", "b.266 does not exist"),
         ("partition {stream} {tmp}/b.266 -o {tmp}/o.csv", "o.csv is a file: several streams need a folder"),
-        ("evaluate {store} -m low_cost_5 -o {tmp}/o --in-loop --shard 1/2", "--in-loop codes on this machine alone"),
+        ("evaluate {store} -m low_cost_5 -o {tmp}/o --in-loop --shard 1/2", "--in-loop codes on this machine only"),
     ],
 )
-def test_a_mistake_gets_one_sentence(run, tiny_store, streams, tmp_path, argv, sentence):
+def test_each_error_is_one_sentence(run, tiny_store, streams, tmp_path, argv, sentence):
     words = argv.format(store=tiny_store.folder, stream=streams[0], tmp=tmp_path).split()
     status, _, err = run(*words)
     assert (status, sentence in err, err.count("\n")) == (1, True, 1), err
     assert not list(tmp_path.iterdir())
 
 
-def test_no_scheduler_at_the_address(run, tiny_store, tmp_path, monkeypatch):
+def test_missing_scheduler(run, tiny_store, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(spreading, "SCHEDULER_TIMEOUT", "1s")
+    monkeypatch.setattr(cluster_module, "SCHEDULER_TIMEOUT", "1s")
     argv = ["labels", "-i", tiny_store.folder, "-o", tmp_path / "l.parquet"]
     status, _, err = run(*argv, "--backend", "dask", "--scheduler", "tcp://127.0.0.1:9")
     assert status == 1
     assert err.startswith("codecnn: no dask scheduler answers at tcp://127.0.0.1:9")
 
 
-def test_dask_is_not_installed(monkeypatch):
+def test_missing_dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"pip install 'codecnn\[cluster\]'"):
-        spreading.work_through(print, [], Path, scheduler="tcp://127.0.0.1:9")
+        cluster_module.work_through(print, [], Path, scheduler="tcp://127.0.0.1:9")
 
 
-def test_workers_that_write_elsewhere(cluster, tmp_path, monkeypatch):
+def test_workers_that_write_to_another_folder(cluster, tmp_path, monkeypatch):
     cluster.two()
-    monkeypatch.setattr(spreading, "SEEN_SECONDS", 0.2)
-    with pytest.raises(WorkerError, match=r"workers made .*nothing, but it is not here"):
-        spreading.work_through(os.path.exists, ["a"], lambda _: tmp_path / "nothing", scheduler=cluster.address)
+    monkeypatch.setattr(cluster_module, "SEEN_SECONDS", 0.2)
+    with pytest.raises(WorkerError, match=r"workers wrote .*nothing, but it does not appear here"):
+        cluster_module.work_through(os.path.exists, ["a"], lambda _: tmp_path / "nothing", scheduler=cluster.address)
 
 
 def test_work_that_kills_its_workers(cluster, tmp_path):
@@ -338,30 +338,30 @@ def test_work_that_kills_its_workers(cluster, tmp_path):
     with cluster.client() as client:
         client.run_on_scheduler(set_allowed_failures, 0)
         try:
-            with pytest.raises(WorkerError, match="workers died again and again at the same work"):
-                spreading.work_through(os._exit, [1], lambda _: tmp_path, scheduler=cluster.address)
+            with pytest.raises(WorkerError, match="workers died repeatedly at the same item"):
+                cluster_module.work_through(os._exit, [1], lambda _: tmp_path, scheduler=cluster.address)
         finally:
             client.run_on_scheduler(set_allowed_failures, 3)
 
 
-def test_the_scheduler_goes_away(tmp_path):
-    one = Cluster(tmp_path)
+def test_scheduler_that_disappears(tmp_path):
+    running = Cluster(tmp_path)
 
     def kill():
         def tasks(dask_scheduler):
             return len(dask_scheduler.tasks)
 
-        with one.client() as client:
+        with running.client() as client:
             while not client.run_on_scheduler(tasks):
                 time.sleep(0.05)
-            one.stop()
+            running.stop()
 
     killer = threading.Thread(target=kill)
     try:
         killer.start()
-        with pytest.raises(WorkerError, match="went away: a rerun goes on where this was"):
-            # There is no worker: it waits.
-            spreading.work_through(print, [1], lambda _: tmp_path, scheduler=one.address)
+        with pytest.raises(WorkerError, match="disappeared: run the same command again"):
+            # Without a worker, the call waits.
+            cluster_module.work_through(print, [1], lambda _: tmp_path, scheduler=running.address)
     finally:
         killer.join()
-        one.stop()
+        running.stop()

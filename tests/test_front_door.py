@@ -1,32 +1,35 @@
-"""The front door: what `import codecnn` offers, how little it loads, and its verbs from pictures to results."""
+"""The names of `import codecnn`: documentation, import time, and the way from pictures to results."""
 
+import dataclasses
 import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import codecnn
+from codecnn.errors import ConfigError
 
 WITHOUT_TORCH = ("bd_rate", "build_dataset", "correlate", "open_dataset", "open_video", "psnr", "read_blocks")
 IMPORT_SECONDS = 0.1
 
 
-def test_every_name_is_there_and_says_what_it_does():
+def test_all_names_exist_and_are_documented():
     assert set(WITHOUT_TORCH) < set(codecnn.__all__) == set(dir(codecnn))
     for name in codecnn.__all__:
         assert len(getattr(codecnn, name).__doc__.splitlines()[0]) > 20, name
 
 
-def test_torch_is_loaded_by_the_verbs_that_need_it():
+def test_torch_is_loaded_only_by_functions_that_need_it():
     code = f"import codecnn, sys; [getattr(codecnn, name) for name in {WITHOUT_TORCH}]; print('torch' in sys.modules); "
     code += "codecnn.create_model; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_the_import_itself_takes_no_time():
-    """The least of five processes, since others may run beside."""
+def test_import_is_fast():
+    """The fastest of five processes counts, since other processes may run at the same time."""
     code = "import time; start = time.perf_counter(); import codecnn; print(time.perf_counter() - start)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
     assert min(float(done.stdout) for done in runs) < IMPORT_SECONDS
@@ -51,3 +54,59 @@ def test_from_pictures_to_results(tiny_recipe, tmp_path):
     assert codecnn.load_filter(tmp_path / "net.safetensors").card["accumulator_bits"] == facts["accumulator_bits"] == 32
     stream = store.units[0].path("bitstream")
     assert codecnn.read_blocks(stream).depth.max() >= 1
+
+
+@pytest.fixture
+def decoded(golden_file):
+    """A VVC stream of one intra picture."""
+    return golden_file("vvc/tiny136x72_ai_qp32.266")
+
+
+def test_filter_file_writes_filtered_pictures(decoded, tmp_path):
+    output = tmp_path / "filtered_136x72_10bit.yuv"
+    calls = []
+    result = codecnn.filter_file(decoded, "low_cost_5", output, progress=lambda *counts: calls.append(counts))
+    assert (result.output, result.pictures, result.decisions, result.notes) == (output, 1, None, ())
+    assert calls == [(1, 1)]
+    filter_ = codecnn.load_filter("low_cost_5", exact=None)
+    with codecnn.open_video(decoded) as before, codecnn.open_video(output) as after:
+        assert np.array_equal(after[0].y, filter_(before[0], 32).y)
+        assert not np.array_equal(after[0].y, before[0].y)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            result.pictures = 2
+    explicit = codecnn.filter_file(decoded, "low_cost_5", tmp_path / "again_136x72_10bit.yuv", qp=32)
+    assert explicit.output.read_bytes() == output.read_bytes()
+    assert codecnn.filter_file(decoded, "low_cost_5", output, qp=[60]).notes[0].endswith("QP 60 is filtered as QP 42")
+
+
+def test_filter_file_decides_with_an_original(decoded, tmp_path):
+    """The filter lowers the RD cost against the filtered picture as original, but not against the decoded one."""
+    filtered, output = tmp_path / "filtered_136x72_10bit.yuv", tmp_path / "out_136x72_10bit.yuv"
+    codecnn.filter_file(decoded, "low_cost_5", filtered)
+    statistics = tmp_path / "d.vtmbmsstats"
+    result = codecnn.filter_file(
+        decoded, "low_cost_5", output, original=filtered, decisions_file=statistics, ctu_size=64
+    )
+    assert result.decisions["pays"]
+    assert result.decisions["rd_cost_after"] < result.decisions["rd_cost_before"]
+    assert statistics.read_text().startswith("# VTMBMS Block Statistics")
+    unchanged = codecnn.filter_file(decoded, "low_cost_5", output, original=decoded)
+    assert unchanged.decisions["pictures"] == {"off": 1, "on": 0, "ctu": 0}
+    with codecnn.open_video(decoded) as before, codecnn.open_video(output) as after:
+        assert np.array_equal(after[0].y, before[0].y)
+
+
+def test_filter_file_refuses_options_that_do_not_fit(decoded, tmp_path):
+    output = tmp_path / "o_136x72_10bit.yuv"
+    for options, message in (
+        ({"qp": 64}, "QP 64 is out of range: 0 to 63"),
+        ({"qp": [22, 27]}, "2 QPs"),
+        ({"decisions_file": "d.vtmbmsstats"}, "give --original"),
+        ({"decisions_file": "d.csv", "original": decoded}, "end its name in .vtmbmsstats"),
+        ({"planes": {"unf_y": decoded}}, "takes no plane 'unf_y'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            codecnn.filter_file(decoded, "low_cost_5", output, **options)
+    with pytest.raises(ConfigError, match="the same file"):
+        codecnn.filter_file(decoded, "low_cost_5", decoded)
+    assert list(tmp_path.iterdir()) == []

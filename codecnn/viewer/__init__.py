@@ -1,7 +1,7 @@
-"""One coded picture as a page to look into: its CUs, modes and QPs over prediction, unfiltered, decoded and filtered.
+"""Views of one coded picture: its CUs, modes and QPs over prediction, unfiltered, decoded and filtered picture.
 
-`view` writes the page of a VVC stream's or a store's picture; `shown_stream` and `shown_unit` gather what is on it, for
-figures and statistics of your own: layers of samples, and `Blocks` of CUs with their modes.
+`view` writes an HTML page for a picture of a VVC stream or of a store. `shown_stream` and `shown_unit` return the
+content of the page for other figures and statistics: layers of samples, and `Blocks` of CUs with their modes.
 """
 
 import lazy_loader

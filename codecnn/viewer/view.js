@@ -5,12 +5,12 @@ const canvas = $("canvas");
 const pen = canvas.getContext("2d");
 const { width, height, bitDepth } = data;
 const shift = bitDepth - 8;
-const TITLES = { unfiltered: "before loop filters" };
+const TITLES = { unfiltered: "before in-loop filters" };
 const COMPONENTS = ["colour", "Y", "U", "V"].slice(0, data.sizes.length === 3 ? 4 : 1);
 if (COMPONENTS.length === 1) COMPONENTS[0] = "Y";
 const [CHANNEL, X, Y, W, H, QT, MT, QP, MODE, TOOLS, COLUMNS] = Array.from({ length: 11 }, (_, i) => i);
 
-// What can be shown: the layers themselves, then differences of two, first minus second.
+// Views: the layers, then differences of two layers (first minus second).
 const views = [];
 const has = (name) => name in data.layers;
 for (const name of Object.keys(data.layers)) views.push({ title: TITLES[name] || name, first: name });
@@ -18,16 +18,16 @@ const difference = (title, first, second) => {
   if (has(first) && has(second)) views.push({ title, first, second });
 };
 difference("residual", "unfiltered", "prediction");
-difference("loop filters", "decoded", "unfiltered");
-difference("network", "filtered", "decoded");
-difference("error", "decoded", "original");
-difference("error, filtered", "filtered", "original");
+difference("effect of in-loop filters", "decoded", "unfiltered");
+difference("effect of network", "filtered", "decoded");
+difference("coding error", "decoded", "original");
+difference("error after network", "filtered", "original");
 if (has("original") && has("filtered")) {
-  views.push({ title: "better, worse", first: "filtered", second: "decoded", against: "original" });
+  views.push({ title: "change of error", first: "filtered", second: "decoded", against: "original" });
 }
 
 const state = {
-  view: views.findIndex((one) => one.first === "decoded" && !one.second),
+  view: views.findIndex((view) => view.first === "decoded" && !view.second),
   before: 0,
   component: 0,
   grid: true,
@@ -40,7 +40,7 @@ const state = {
   y: null,
 };
 
-// ---- what is packed
+// ---- decompression
 
 const bytesOf = (text) => {
   const binary = atob(text);
@@ -53,7 +53,7 @@ const unpack = async (text) => {
   return new Response(stream).arrayBuffer();
 };
 
-// Undoes pack_plane: the median predictor of JPEG-LS, of zeros outside of the plane.
+// Inverse of pack_plane: median predictor of JPEG-LS with zeros outside of the plane.
 const samplesOf = (buffer, w, h) => {
   const low = new Uint8Array(buffer, 0, w * h);
   const high = new Uint8Array(buffer, w * h);
@@ -92,7 +92,7 @@ const planesOf = (layer) => data.layers[layer].map(plane);
 const layersOf = (view) => [view.first, view.second, view.against].filter(Boolean);
 const loaded = (layer) => data.layers[layer].every((name) => planes.get(name)?.samples);
 
-// ---- samples into colours
+// ---- conversion of samples to colours
 
 const painted = document.createElement("canvas");
 let paintedKey = "";
@@ -126,9 +126,9 @@ const shades = (view, target) => {
   }
 };
 
-// Y'CbCr of BT.709 in narrow range, for the eye; samples are shown as they are in Y, U and V.
+// Conversion from Y'CbCr (BT.709, narrow range) to RGB; the components Y, U and V are shown unconverted.
 const colours = (view, target) => {
-  const [luma, cb, cr] = planesOf(view.first).map((one) => one.samples);
+  const [luma, cb, cr] = planesOf(view.first).map((entry) => entry.samples);
   const [w] = data.sizes[0];
   const [cw, ch] = data.sizes[1];
   const right = cw < w ? 1 : 0;
@@ -173,10 +173,10 @@ const owners = [null, null];
 const fills = document.createElement("canvas");
 let fillKey = "";
 
-// The chroma planes of a picture with two trees have CUs of their own.
+// In a picture with two coding trees, the chroma planes have separate CUs.
 const tree = () => (state.component > 1 && owners[1] ? 1 : 0);
 
-const ownBlocks = () => {
+const mapBlocks = () => {
   const columns = cell(width);
   for (const channel of [0, 1]) {
     const owner = new Int32Array(columns * cell(height)).fill(-1);
@@ -208,12 +208,12 @@ const hsl = (h, s, l) => {
   };
   return 0xff000000 | (f(4) << 16) | (f(8) << 8) | f(0);
 };
-const range = (of) => {
+const range = (valueOf) => {
   let low = Infinity;
   let high = -Infinity;
   for (let at = 0; at < blocks.length; at += COLUMNS) {
-    low = Math.min(low, of(at));
-    high = Math.max(high, of(at));
+    low = Math.min(low, valueOf(at));
+    high = Math.max(high, valueOf(at));
   }
   return [low, high];
 };
@@ -229,8 +229,8 @@ const paintFill = () => {
   fills.height = cell(height);
   const image = new ImageData(fills.width, fills.height);
   const target = new Uint32Array(image.data.buffer);
-  const of = state.fill === "QP" ? qpOf : depthOf;
-  const [low, high] = range(of);
+  const valueOf = state.fill === "QP" ? qpOf : depthOf;
+  const [low, high] = range(valueOf);
   const modes = data.modes.map((mode) => {
     const [h, s] = hueOf(mode);
     return hsl(((h % 360) + 360) % 360, s / 100, 0.5);
@@ -239,19 +239,19 @@ const paintFill = () => {
     const at = owner ? owner[i] : -1;
     if (at < 0) continue;
     if (state.fill === "modes") target[i] = modes[blocks[at + MODE]];
-    else if (high > low) target[i] = hsl(240 - (240 * (of(at) - low)) / (high - low), 0.8, 0.5);
+    else if (high > low) target[i] = hsl(240 - (240 * (valueOf(at) - low)) / (high - low), 0.8, 0.5);
   }
   fills.getContext("2d").putImageData(image, 0, 0);
 };
 
 // ---- drawing
 
-let asked = false;
+let drawRequested = false;
 const draw = () => {
-  if (!asked) {
-    asked = true;
+  if (!drawRequested) {
+    drawRequested = true;
     requestAnimationFrame(() => {
-      asked = false;
+      drawRequested = false;
       render();
     });
   }
@@ -269,7 +269,7 @@ const render = () => {
   if (!paint()) {
     message.textContent = "Reading the layer …";
     message.hidden = false;
-    Promise.all(layersOf(views[state.view]).flatMap(planesOf).map((one) => one.ready)).then(draw);
+    Promise.all(layersOf(views[state.view]).flatMap(planesOf).map((entry) => entry.ready)).then(draw);
     return;
   }
   message.hidden = true;
@@ -340,7 +340,7 @@ const drawBlocks = (scale, left, top, w, h, ratio) => {
   }
 };
 
-// From the corner's middle towards the samples that predict, beside the mode's number.
+// Line through the centre of the block; the dot marks the direction of the reference samples.
 const drawAngle = ([, , , dx, dy], x, y, bw, bh) => {
   const reach = Math.min(bw, bh) * 0.42;
   const length = Math.hypot(dx, dy);
@@ -377,19 +377,19 @@ const drawCross = (scale, left, top, ratio) => {
 // ---- values
 
 const element = (name, text) => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  return made;
+  const node = document.createElement(name);
+  node.textContent = text;
+  return node;
 };
 const sampleAt = (layer, index) => {
-  const one = planes.get(data.layers[layer][index]);
-  if (!one?.samples) return null;
+  const entry = planes.get(data.layers[layer][index]);
+  if (!entry?.samples) return null;
   const [w, h] = data.sizes[index];
-  return one.samples[Math.floor((state.y * h) / height) * w + Math.floor((state.x * w) / width)];
+  return entry.samples[Math.floor((state.y * h) / height) * w + Math.floor((state.x * w) / width)];
 };
 const signed = (value) => (value > 0 ? `+${value}` : value < 0 ? `−${-value}` : "0");
 
-const tell = () => {
+const showValues = () => {
   if (state.x === null) return;
   $("place").textContent = `x ${state.x}, y ${state.y}`;
   const count = data.sizes.length;
@@ -419,14 +419,14 @@ const tell = () => {
   say("depth", `${depthOf(at)} (QT ${blocks[at + QT]}, MT ${blocks[at + MT]})`);
 };
 
-// ---- where the picture is
+// ---- position and zoom
 
 const fitted = () => Math.min(canvas.clientWidth / width, canvas.clientHeight / height);
 const place = (scale, left, top) => {
   state.scale = Math.min(64, Math.max(Math.min(fitted(), 1) / 2, scale));
-  const keep = (at, size, room) => {
-    const margin = Math.min(80, room / 3);
-    return size <= room ? Math.max(Math.min(at, room - margin), margin - size) : Math.min(margin, Math.max(at, room - size - margin));
+  const keep = (at, size, extent) => {
+    const margin = Math.min(80, extent / 3);
+    return size <= extent ? Math.max(Math.min(at, extent - margin), margin - size) : Math.min(margin, Math.max(at, extent - size - margin));
   };
   state.left = keep(left, width * state.scale, canvas.clientWidth);
   state.top = keep(top, height * state.scale, canvas.clientHeight);
@@ -435,11 +435,11 @@ const place = (scale, left, top) => {
 const fit = (scale = fitted()) => {
   place(scale, (canvas.clientWidth - width * scale) / 2, (canvas.clientHeight - height * scale) / 2);
 };
-// Where buttons and keys zoom: the crosshair if it is in sight, else the middle.
+// Centre of zooming by buttons and keys: the crosshair if it is visible, else the middle of the canvas.
 const focus = () => {
   const [x, y] = [(state.x + 0.5) * state.scale + state.left, (state.y + 0.5) * state.scale + state.top];
-  const seen = state.x !== null && x > 0 && y > 0 && x < canvas.clientWidth && y < canvas.clientHeight;
-  return seen ? [x, y] : [canvas.clientWidth / 2, canvas.clientHeight / 2];
+  const visible = state.x !== null && x > 0 && y > 0 && x < canvas.clientWidth && y < canvas.clientHeight;
+  return visible ? [x, y] : [canvas.clientWidth / 2, canvas.clientHeight / 2];
 };
 const zoom = (factor, x = focus()[0], y = focus()[1]) => {
   const before = state.scale;
@@ -455,7 +455,7 @@ const point = (x, y, follow = false) => {
     const dy = py < 20 ? 20 - py : Math.min(0, canvas.clientHeight - 20 - py);
     if (dx || dy) place(state.scale, state.left + dx, state.top + dy);
   }
-  tell();
+  showValues();
   draw();
 };
 const pointAt = (event) => {
@@ -465,7 +465,7 @@ const pointAt = (event) => {
   if (x >= 0 && y >= 0 && x < width && y < height) point(x, y);
 };
 
-// ---- pointers: one drags, two pinch; a mouse without a button points
+// ---- pointers: one drags, two zoom; a mouse without a pressed button points
 
 const pointers = new Map();
 let travelled = 0;
@@ -483,12 +483,12 @@ canvas.addEventListener("pointermove", (event) => {
   const [dx, dy] = [event.clientX - before.clientX, event.clientY - before.clientY];
   travelled += Math.hypot(dx, dy);
   if (pointers.size === 2) {
-    const other = [...pointers.values()].find((one) => one.pointerId !== event.pointerId);
-    const far = (one) => Math.max(1, Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY));
+    const other = [...pointers.values()].find((pointer) => pointer.pointerId !== event.pointerId);
+    const distance = (pointer) => Math.max(1, Math.hypot(pointer.clientX - other.clientX, pointer.clientY - other.clientY));
     const box = canvas.getBoundingClientRect();
     const middle = [(event.clientX + other.clientX) / 2 - box.left, (event.clientY + other.clientY) / 2 - box.top];
     place(state.scale, state.left + dx / 2, state.top + dy / 2);
-    zoom(far(event) / far(before), ...middle);
+    zoom(distance(event) / distance(before), ...middle);
   } else if (travelled > 3) {
     place(state.scale, state.left + dx, state.top + dy);
   }
@@ -513,14 +513,14 @@ canvas.addEventListener("dblclick", (event) => {
 // ---- buttons and keys
 
 const refresh = () => {
-  const mark = (id, name, chosen) => [...$(id).children].forEach((one, i) => one.setAttribute(name, String(chosen(i))));
+  const mark = (id, name, chosen) => [...$(id).children].forEach((node, i) => node.setAttribute(name, String(chosen(i))));
   mark("layers", "aria-checked", (i) => i === state.view);
   mark("components", "aria-checked", (i) => i === state.component);
   mark("overlays", "aria-pressed", (i) => (i ? state.fill === FILLS[i - 1] : state.grid));
   $("gain").value = Math.log2(state.gain);
   $("gain-text").textContent = state.gain;
   $("gain-label").hidden = !views[state.view].second;
-  tell();
+  showValues();
   draw();
 };
 const choose = (index) => {
@@ -543,12 +543,12 @@ const toggle = (index) => {
   refresh();
 };
 const button = (text, key, act, role) => {
-  const made = element("button", text);
-  made.type = "button";
-  if (role) made.setAttribute("role", role);
-  if (key) made.append(element("small", key));
-  made.addEventListener("click", act);
-  return made;
+  const node = element("button", text);
+  node.type = "button";
+  if (role) node.setAttribute("role", role);
+  if (key) node.append(element("small", key));
+  node.addEventListener("click", act);
+  return node;
 };
 const digit = (index) => (index < 10 ? String((index + 1) % 10) : "");
 views.forEach((view, i) => $("layers").append(button(view.title, digit(i), () => choose(i), "radio")));
@@ -607,27 +607,27 @@ document.addEventListener("keydown", (event) => {
 
 const start = async () => {
   if (typeof DecompressionStream === "undefined") {
-    $("message").textContent = "This page needs a browser of 2023 or later (DecompressionStream).";
+    $("message").textContent = "This page needs a browser from 2023 or later (DecompressionStream).";
     return;
   }
   fit();
-  let room = [canvas.clientWidth, canvas.clientHeight];
+  let extent = [canvas.clientWidth, canvas.clientHeight];
   new ResizeObserver(() => {
-    const whole = Math.abs(state.scale - Math.min(room[0] / width, room[1] / height)) < 1e-6;
-    room = [canvas.clientWidth, canvas.clientHeight];
-    if (whole) fit();
+    const fits = Math.abs(state.scale - Math.min(extent[0] / width, extent[1] / height)) < 1e-6;
+    extent = [canvas.clientWidth, canvas.clientHeight];
+    if (fits) fit();
     else place(state.scale, state.left, state.top);
   }).observe(canvas);
   blocks = new Int16Array(await unpack(data.blocks));
-  ownBlocks();
+  mapBlocks();
   if (!blocks.length) $("overlays").hidden = true;
   refresh();
-  await Promise.all(planesOf("decoded").map((one) => one.ready));
+  await Promise.all(planesOf("decoded").map((entry) => entry.ready));
   render();
   document.body.dataset.ready = "decoded";
   for (const name of Object.keys(data.layers)) {
-    for (const one of planesOf(name)) await one.ready;
-    tell();
+    for (const entry of planesOf(name)) await entry.ready;
+    showValues();
   }
   document.body.dataset.ready = "all";
 };

@@ -1,4 +1,4 @@
-"""A small network and its weights, for every command."""
+"""A small network and its weights for the tests of the commands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: results, exit status, one sentence for every mistake, nothing half-written."""
+"""The command line: results, exit status, one sentence for each error, and no incomplete files."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from codecnn import cli
-from codecnn.cli.examples import EXAMPLES
+from codecnn.cli.application import EXAMPLES
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
 from codecnn.quality import psnr
@@ -35,7 +35,7 @@ def yuv(tmp_path):
     return path
 
 
-def test_every_command_explains_itself(run):
+def test_all_commands_have_help(run):
     status, text, _ = run("--help")
     assert status == 0
     commands = (
@@ -47,19 +47,19 @@ def test_every_command_explains_itself(run):
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES.items())
-def test_help_ends_with_an_example_that_the_command_line_takes(run, name, example):
+def test_help_ends_with_a_valid_example(run, name, example):
     status, text, _ = run(*name.split(), "--help")
     assert (status, " ".join(text.split()).endswith(f"Example: {example}")) == (0, True)
     assert read_command(example.split()[1:])[0] == name.split()[-1]
 
 
-def test_a_shell_completes_commands_options_and_names_of_weights():
+def test_shell_completion_of_commands_options_and_weights():
     def completed(words):
-        asked = {"_CODECNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        # Completion is asked of a program that is called codecnn, with what has been typed so far.
+        environment = {"_CODECNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        # The shell passes the words typed so far in environment variables.
         done = subprocess.run(
             [sys.executable, "-c", "from codecnn.cli import main; main()"],
-            env=os.environ | asked,
+            env=os.environ | environment,
             capture_output=True,
             text=True,
         )
@@ -83,7 +83,7 @@ def test_models_complexity_doctor(run, network, weights):
     assert {"VVC encoder", "torch"} <= {finding["what"] for finding in result_of(run, "doctor") if finding["ok"]}
 
 
-def test_filter_writes_what_the_library_computes(run, network, weights, yuv, tmp_path):
+def test_filter_equals_the_library(run, network, weights, yuv, tmp_path):
     output = tmp_path / "out_48x32.yuv"
     status, _, err = run("filter", "--model", weights, "-i", yuv, "-q", "37", "-o", output)
     assert status == 0, err
@@ -99,9 +99,9 @@ def test_filter_writes_what_the_library_computes(run, network, weights, yuv, tmp
 def test_train_repeats_its_warnings_at_the_end(run, tiny_store, tmp_path):
     settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": 1}
     config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
-    status, told, _ = run("train", config, "training.learning_rate=1e-12", "-o", tmp_path / "still")
+    status, text, _ = run("train", config, "training.learning_rate=1e-12", "-o", tmp_path / "still")
     assert status == 0
-    assert told.startswith("Warned after step 2: a step changes the weights by")
+    assert text.startswith("Warning after step 2: a step changes the weights by")
     assert result_of(run, "train", config, "-o", tmp_path / "run")["warnings"] == []
 
 
@@ -125,15 +125,15 @@ def test_train_evaluate_and_correlate_on_a_store(run, weights, tiny_store, tmp_p
             assert gains[path, row["qp"]] == pytest.approx(after - before, abs=1e-6)
     assert len(gains) == 4
     assert gains[weights, 32] < -1, "random weights spoil the picture"
-    found = result_of(run, "correlate", tiny_store.folder, "-o", tmp_path / "correlation")
+    result = result_of(run, "correlate", tiny_store.folder, "-o", tmp_path / "correlation")
     ctus = tiny_store.ctus()
-    assert found["n"] == ctus.num_rows
+    assert result["n"] == ctus.num_rows
     for name, column in (("qp", "qp"), ("depth", "depth_mean")):
         expected = np.corrcoef(ctus[column], ctus["mse_y"])[0, 1]
-        assert found["pearson"][name] == pytest.approx(expected, abs=1e-9)
+        assert result["pearson"][name] == pytest.approx(expected, abs=1e-9)
 
 
-def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
+def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
     argv = ("evaluate", yuv, "--model", weights, "-q", "32,42", "--preset", "faster", "-f", "1", "-o", tmp_path / "e")
     rows = result_of(run, *argv)["sequences"]
     assert [(row["name"], row["qp"], row["pictures"]) for row in rows] == [("clip_48x32_30", qp, 1) for qp in (32, 42)]
@@ -163,12 +163,12 @@ def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
         ("complexity rdn blocks=0", 1, "blocks"),
         ("complexity resnet", 1, "unknown network"),
         ("models --fast", 2, "--fast"),
-        ("fly", 2, "no such command 'fly'; codecnn --help lists"),
+        ("fly", 2, "no such command 'fly'; run codecnn --help"),
         ("flter -i a.yuv", 2, "Did you mean 'filter'?"),
-        ("filter -i {yuv}", 2, "missing option '--model' / '-m'; an example: codecnn filter -m low_cost_17 -i"),
-        ("evaluate", 2, "missing argument 'SEQ...'; an example: codecnn evaluate clip"),
+        ("filter -i {yuv}", 2, "missing option '--model' / '-m'; example: codecnn filter -m low_cost_17 -i"),
+        ("evaluate", 2, "missing argument 'SEQ...'; example: codecnn evaluate clip"),
         ("evaluate {yuv} -m {weights} --decisions all -o {tmp}/o.yuv", 2, "'all' is not one of 'none', 'ctu', 'full'"),
-        ("complexity", 2, "give the name of a network, or --all; an example"),
+        ("complexity", 2, "give the name of a network, or --all; example"),
         ("filter -m {weights} -i {tmp}/silent.yuv -q 22 -o {tmp}/o.yuv", 1, "give it as -s WxH, e.g. -s 416x240"),
         ("filter -m low_cost_18 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "weights that come with codecnn: low_cost_17,"),
         ("filter -m {tmp}/w.pt -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "convert a checkpoint first"),
@@ -178,7 +178,7 @@ def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
         ("filter -m {weights} -i {tmp} -q 22 -o {tmp}/o.yuv", 1, "without still pictures (.bmp, .jpeg"),
         ("partition {yuv} -o {tmp}/o.csv", 1, "does not begin with a start code"),
         ("partition {yuv} -o {tmp}/o.txt", 1, "does not"),
-        ("view {yuv} -o {tmp}/o.html", 1, "neither a VVC stream (.266, .vvc, .h266) nor a store"),
+        ("view {yuv} -o {tmp}/o.html", 1, "neither a VVC stream (.266, .vvc, .h266) nor the folder of a store"),
         ("info {tmp}", 1, "without still pictures"),
         ("train {root}/configs/demo.yaml store={tmp}/s -o {tmp}/r", 1, "codecnn dataset build RECIPE -o"),
         ("train {root}/configs/demo.yaml training.step=5 -o {tmp}/r", 1, "'training.step': did you mean 'steps'?"),
@@ -206,21 +206,33 @@ def test_evaluate_codes_what_it_is_given(run, weights, yuv, tmp_path):
         (
             "filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --original {yuv} --decisions d.csv",
             1,
-            "d.csv would hold block statistics: end its name in .vtmbmsstats",
+            "d.csv is written as block statistics: end its name in .vtmbmsstats",
         ),
-        ("dataset build {root}/configs/demo.yaml -o {tmp}/s", 1, "for `codecnn train`: a recipe says what to code"),
-        ("train {root}/datasets/demo.yaml -o {tmp}/r", 1, "is a recipe, which is for `codecnn dataset build`"),
+        (
+            "dataset build {root}/configs/demo.yaml -o {tmp}/s",
+            1,
+            "not a recipe: use it with `codecnn train`",
+        ),
+        (
+            "train {root}/datasets/demo.yaml -o {tmp}/r",
+            1,
+            "use it with `codecnn dataset build`",
+        ),
         ("dataset build {tmp}/typo.yaml -o {tmp}/s", 1, "unknown key 'sequnces': did you mean 'sequences'?"),
         ("dataset build {tmp}/bad.yaml -o {tmp}/s", 1, "not valid YAML: mapping values are not allowed here at line 2"),
         ("dataset build {root}/datasets/div2k.yaml root={tmp} -o {tmp}/s", 1, "root=FOLDER says where the pictures"),
         ("dataset stats {yuv}", 1, "is a file, not the folder of a store"),
-        ("dataset build {root}/datasets/demo.yaml -o {yuv}", 1, "clip_48x32_30.yuv is a file, where a folder is to be"),
+        (
+            "dataset build {root}/datasets/demo.yaml -o {yuv}",
+            1,
+            "is a file, but a folder is needed there",
+        ),
         ("complexity rdn block=3", 1, "there are features, blocks, layers"),
-        ("export -m {weights} -o {tmp}/o.safetensors", 1, "integers are the formats int16 and int8"),
+        ("export -m {weights} -o {tmp}/o.safetensors", 1, "for integers use --format int16 or int8"),
         ("view {root}/tests/data/vvc/tiny64x64_ai_qp32.266 -o {tmp}/v.pdf", 1, "end its name in .html"),
     ],
 )
-def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, command, status, sentence):
+def test_each_error_is_one_sentence(run, weights, yuv, tmp_path, command, status, sentence):
     before = yuv.read_bytes()
     (tmp_path / "silent.yuv").write_bytes(before)
     (tmp_path / "w.pt").write_bytes(b"PK")
@@ -242,11 +254,11 @@ def test_a_mistake_gets_one_sentence(run, weights, yuv, tmp_path, command, statu
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ("evaluate {store} {yuv}", "is a store, which is evaluated alone"),
-        ("evaluate {store} --preset fast", "is a store, and coded already"),
+        ("evaluate {store} {yuv}", "is a store, which must be evaluated alone"),
+        ("evaluate {store} --preset fast", "is a store, which is already coded"),
     ],
 )
-def test_a_store_is_evaluated_as_it_is(run, weights, yuv, tiny_store, tmp_path, argv, sentence):
+def test_store_is_not_coded_again(run, weights, yuv, tiny_store, tmp_path, argv, sentence):
     words = argv.format(store=tiny_store.folder, yuv=yuv).split()
     status, _, err = run(*words, "-m", weights, "-o", tmp_path / "e")
     assert (status, len(err.splitlines())) == (1, 1)
@@ -269,13 +281,13 @@ def test_a_full_disk_is_a_sentence(run, weights, yuv):
     assert len(err.strip().splitlines()) == 1
 
 
-def test_debug_shows_the_traceback(monkeypatch):
+def test_debug_raises_the_error(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["codecnn", "--debug", "info", "none.yuv"])
     with pytest.raises(FileNotFoundError):
         cli.main()
 
 
-def test_an_interrupt_is_130(tiny_recipe, tmp_path):
+def test_interrupt_exits_with_130(tiny_recipe, tmp_path):
     argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(tiny_recipe), "codec=hevc", "qp=[10,11,12,13]"]
     argv += ["-o", "s"]
     process = subprocess.Popen(argv, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE)
@@ -284,10 +296,10 @@ def test_an_interrupt_is_130(tiny_recipe, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == b"codecnn: interrupted: the same command goes on where it was"
+    assert err.splitlines()[-1] == b"codecnn: interrupted: run the same command again to continue"
     assert b"Traceback" not in err
 
 
-def test_a_device_is_written_to_and_never_replaced(run, weights, yuv):
+def test_device_file_is_not_replaced(run, weights, yuv):
     assert run("filter", "--model", weights, "-i", yuv, "-q", "37", "-o", "/dev/null")[0] == 0
     assert not Path("/dev/null").is_file()

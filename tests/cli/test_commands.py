@@ -1,4 +1,4 @@
-"""What commands write against what is known otherwise: VTM's CUs, modes by hand, onnxruntime, a bias that was moved."""
+"""Output of commands against other sources: CUs of VTM, known modes, onnxruntime, a changed bias."""
 
 import copy
 import csv
@@ -18,25 +18,25 @@ from tests.helpers.networks import SMALL, random_picture
 from tests.helpers.training import write_config
 
 
-def test_partition_writes_vtms_cus(run, golden_file, tmp_path):
-    told = result_of(run, "partition", golden_file("vvc/tiny136x72_ai_qp32.266"), "-o", tmp_path / "c.csv")
+def test_partition_writes_the_cus_of_vtm(run, golden_file, tmp_path):
+    facts = result_of(run, "partition", golden_file("vvc/tiny136x72_ai_qp32.266"), "-o", tmp_path / "c.csv")
     with gzip.open(golden_file("vvc/tiny136x72_ai_qp32.cu.csv.gz"), "rt") as file:
         traced = list(csv.DictReader(file))
     with (tmp_path / "c.csv").open() as file:
         written = list(csv.DictReader(file))
-    assert told["cus"] == len(written) == len(traced) == 154
+    assert facts["cus"] == len(written) == len(traced) == 154
 
     def cus(rows, names):
         return sorted((row["channel"], *(int(row[name]) for name in names)) for row in rows)
 
-    ours = ("poc", "x", "y", "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
-    theirs = ("poc", "x", "y", "w", "h", "depth", "qtDepth", "mtDepth", "predMode", "intraLumaMode", "QP")
-    assert cus(written, ours) == cus(traced, theirs)
+    names = ("poc", "x", "y", "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp")
+    vtm_names = ("poc", "x", "y", "w", "h", "depth", "qtDepth", "mtDepth", "predMode", "intraLumaMode", "QP")
+    assert cus(written, names) == cus(traced, vtm_names)
 
 
 @pytest.mark.parametrize(("axis", "mode"), [(0, 50), (1, 18)])
-def test_labels_of_stripes_are_along_them(run, tmp_path, axis, mode):
-    """Columns that repeat downwards are predicted from above (mode 50) at no cost, rows from the left (mode 18)."""
+def test_labels_of_stripes_follow_their_direction(run, tmp_path, axis, mode):
+    """Vertical stripes are predicted from above (mode 50) at no cost, horizontal ones from the left (mode 18)."""
     line = np.random.default_rng(axis).integers(100, 900, 32).astype("<u2")
     picture = np.broadcast_to(line, (32, 32)) if axis == 0 else np.broadcast_to(line[:, None], (32, 32))
     picture.tofile(tmp_path / "stripes_32x32_400_10bit.yuv")
@@ -55,28 +55,28 @@ def test_compare_names_the_layer_that_was_changed(run, network, weights, tmp_pat
         other.tail.bias += 0.25
     save_weights(tmp_path / "other.safetensors", other, "rdn", {})
     status, text, _ = run("compare", weights, tmp_path / "other.safetensors", "--json")
-    found = json.loads(text)
+    result = json.loads(text)
     assert status == 1
-    layer = next(layer for layer in found["layers"] if layer["name"] == found["first"])
+    layer = next(layer for layer in result["layers"] if layer["name"] == result["first"])
     assert layer["maximum"] == pytest.approx(0.25, abs=1e-5)
     assert run("compare", weights, weights)[0] == 0
 
 
-def test_an_exported_graph_computes_what_the_network_does(run, network, weights, tmp_path):
+def test_exported_graph_equals_the_network(run, network, weights, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
-    told = result_of(run, "export", "--model", weights, "-o", tmp_path / "m.onnx")
+    facts = result_of(run, "export", "--model", weights, "-o", tmp_path / "m.onnx")
     planes = random_picture(network, 24, 40)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {name: plane.numpy() for name, plane in planes.items()})
+    (output,) = session.run(None, {name: plane.numpy() for name, plane in planes.items()})
     with torch.no_grad():
         expected = network(planes).numpy()
     assert np.abs(expected - network.crop(planes["rec_y"]).numpy()).max() > 0.01
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    assert told["largest_difference_to_pytorch"] < 1e-5
+    np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
+    assert facts["largest_difference_to_pytorch"] < 1e-5
 
 
 def test_check_finds_a_picture_on_both_sides_of_the_split(run, tiny_store, tmp_path, monkeypatch):
-    """In a store whose validation picture is of the group that is trained on."""
+    """The validation picture of the store belongs to the group of a training picture."""
     monkeypatch.setattr("codecnn.training.checks.network.OVERFIT_STEPS", 5)
     monkeypatch.setattr("codecnn.training.checks.data.WAITING_SECONDS", 0.5)
     shutil.copytree(tiny_store.folder, tmp_path / "mixed")

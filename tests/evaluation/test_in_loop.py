@@ -187,9 +187,9 @@ def test_one_picture_is_refused(video, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--in-loop",), "--in-loop goes with --configuration ldb"),
-        (("--in-loop", "--configuration", "ldb", "--metrics", "ssim"), "--in-loop goes with"),
-        (("--vvenc-library", "a.so"), "--vvenc-library is for --in-loop"),
+        (("--in-loop",), "--in-loop needs --configuration ldb"),
+        (("--in-loop", "--configuration", "ldb", "--metrics", "ssim"), "--in-loop needs"),
+        (("--vvenc-library", "a.so"), "--vvenc-library is used with --in-loop only"),
         (("--in-loop", "--configuration", "ldb"), "name the file by --vvenc-library"),
         (("--in-loop", "--configuration", "ldb", "--vvenc-library", "none.so"), "none.so does not exist"),
     ],

@@ -15,8 +15,7 @@ from codecnn.filtering import FloatFilter, slice_type_beside, stream_qps, stream
 from codecnn.filtering.integer import EightBitNetwork, ExactFilter
 from codecnn.models import as_card, create_model, load_model, save_weights
 from codecnn.video import VideoFormat, open_video
-from codecnn.viewer import shown_stream
-from codecnn.viewer._gather import FILTERED
+from codecnn.viewer import FILTERED, shown_stream
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import awaken
 from tests.helpers.training import train_filter

@@ -1,4 +1,4 @@
-"""A real browser for pages that codecnn writes: Chromium, where there is one."""
+"""A browser (Chromium, if installed) for tests of HTML pages."""
 
 import contextlib
 import fcntl
@@ -22,11 +22,11 @@ SECONDS = 60
 
 
 class Browser:
-    """Chromium's DevTools protocol over a pair of pipes: JSON messages that end in a zero byte."""
+    """Connection to Chromium by the DevTools protocol: JSON messages over two pipes, terminated by a zero byte."""
 
     def __init__(self, profile):
         (read, self.commands), (self.answers, write) = os.pipe(), os.pipe()
-        # Chromium reads commands from 3 and answers on 4, which may be taken in this process but not in the new one.
+        # Chromium reads commands from descriptor 3 and answers on 4; these may be in use in this process.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (read, write)]
         self.process = subprocess.Popen(
             [CHROMIUM, *OPTIONS.split(), f"--user-data-dir={profile}"],
@@ -67,7 +67,7 @@ class Browser:
         end = time.monotonic() + SECONDS
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.answers], [], [], max(end - time.monotonic(), 0))
-            assert ready, f"Chromium told nothing for {SECONDS} s"
+            assert ready, f"Chromium did not answer for {SECONDS} s"
             self.buffer += os.read(self.answers, 1 << 16)
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
@@ -95,7 +95,7 @@ class Browser:
         return result["result"].get("value")
 
     def problems(self):
-        """What the console, the page's errors and its content security policy have to say."""
+        """Return console output, errors of the page and violations of its content security policy."""
         return [
             event["params"]
             for event in self.events
@@ -103,5 +103,6 @@ class Browser:
         ]
 
     def requests(self):
+        """Return the URL schemes of all network requests."""
         sent = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
-        return {one["request"]["url"].split(":", 1)[0] for one in sent}
+        return {event["request"]["url"].split(":", 1)[0] for event in sent}

@@ -1,4 +1,4 @@
-"""Commands in tests."""
+"""Helpers that run and parse commands."""
 
 import json
 
@@ -8,14 +8,14 @@ from codecnn import cli
 
 
 def result_of(run, *argv):
-    """What a command that succeeds prints with --json; `run` is the fixture."""
+    """Run a command with --json and return its parsed output; `run` is the fixture."""
     status, text, err = run(*argv, "--json")
     assert status == 0, text + err
     return json.loads(text)
 
 
 def read_command(words):
-    """Let the command line take the words without running anything."""
+    """Parse a command line without running the command; returns its name and parameters."""
     command, context = typer.main.get_command(cli.app), None
     while hasattr(command, "commands"):
         assert words, "the command of a group is missing"

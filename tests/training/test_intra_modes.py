@@ -492,7 +492,7 @@ def test_commands_from_pictures_to_a_network(run, tmp_path, monkeypatch):
 
 REFUSED = {
     "task=sorting": "task is filter or intra_modes, not 'sorting'",
-    "task=modes": "task: modes is called intra_modes now",
+    "task=modes": "the task modes was renamed: write intra_modes",
     "store=x": "unknown key 'store'",
     "training.loss=l1": "unknown key 'training.loss'",
     "model.features=a": "model.features: input should be a valid integer",

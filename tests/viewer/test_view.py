@@ -1,4 +1,4 @@
-"""The viewer's page holds the samples and CUs that decoder, parser and network give, and shows them in a browser."""
+"""The page of the viewer: its samples and CUs equal those of decoder, parser and network; its use in a browser."""
 
 import base64
 import json
@@ -14,9 +14,7 @@ from codecnn.errors import ConfigError
 from codecnn.filtering import load_filter
 from codecnn.reconstruct import read_pictures
 from codecnn.video import VideoFormat, create_video, open_video
-from codecnn.viewer import shown_stream, view
-from codecnn.viewer._blocks import mode_of
-from codecnn.viewer._page import pack_plane
+from codecnn.viewer import mode_of, pack_plane, shown_stream, view
 from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.commands import result_of
 
@@ -24,7 +22,7 @@ STREAM = "vvc/tiny136x72_ai_qp32.266"
 
 
 def unpacked(text, shape):
-    """The samples of a packed plane, by the rule of JPEG-LS's predictor written out sample by sample."""
+    """Decompress a plane sample by sample, with the median predictor as JPEG-LS defines it."""
     content = zlib.decompress(base64.b64decode(text))
     count = shape[0] * shape[1]
     low, high = np.frombuffer(content[:count], np.uint8), np.frombuffer(content[count:], "<u2")
@@ -44,8 +42,8 @@ def unpacked(text, shape):
     return out[1:, 1:]
 
 
-def held(path):
-    """What the page's script reads: the data, and each layer's planes."""
+def read_page(path):
+    """Return the data of a page, the planes of each layer, and the rows of the CUs."""
     data = json.loads(re.search(r'id="data">(.*?)</script>', path.read_text("utf-8"), re.S)[1])
     shapes = [(height, width) for width, height in data["sizes"]]
     layers = {
@@ -57,13 +55,13 @@ def held(path):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 7)])
-def test_planes_are_packed_without_loss(shape):
+def test_planes_are_compressed_without_loss(shape):
     rng = np.random.default_rng(0)
     for plane in (rng.integers(0, 65536, shape), rng.integers(0, 1024, shape), np.full(shape, 65535)):
         np.testing.assert_array_equal(unpacked(pack_plane(plane.astype(np.uint16)), shape), plane)
 
 
-def test_modes_have_the_names_and_directions_of_the_standard():
+def test_modes_have_names_and_directions_of_the_standard():
     assert [mode_of(1, mode).name for mode in (0, 1, 18, 34, 50, 66)] == [
         "planar",
         "DC",
@@ -72,13 +70,13 @@ def test_modes_have_the_names_and_directions_of_the_standard():
         "angular 50, vertical",
         "angular 66",
     ]
-    ways = {mode: (mode_of(1, mode).dx, mode_of(1, mode).dy) for mode in (2, 18, 34, 50, 66)}
-    assert ways == {2: (-32, 32), 18: (-32, 0), 34: (-32, -32), 50: (0, -32), 66: (32, -32)}
+    directions = {mode: (mode_of(1, mode).dx, mode_of(1, mode).dy) for mode in (2, 18, 34, 50, 66)}
+    assert directions == {2: (-32, 32), 18: (-32, 0), 34: (-32, -32), 50: (0, -32), 66: (32, -32)}
     assert (mode_of(1, 7, mip=True).name, mode_of(1, 26, standard="hevc").name) == ("MIP 7", "angular 26, vertical")
     assert [mode_of(pred, -1).name for pred in (0, 2, 3)] == ["inter", "block copy (IBC)", "palette"]
 
 
-def test_a_streams_page_holds_what_decoder_parser_and_network_give(golden_file, tmp_path):
+def test_page_of_a_stream_equals_decoder_parser_and_network(golden_file, tmp_path):
     stream = golden_file(STREAM)
     with open_video(stream) as video:
         form, decoded = video.format, video[0]
@@ -87,7 +85,7 @@ def test_a_streams_page_holds_what_decoder_parser_and_network_give(golden_file, 
     with create_video(originals, VideoFormat(136, 72, "420", 8)) as out:
         out.write(source)
     viewed = view(stream, tmp_path / "v.html", model="low_cost_5", original=originals)
-    data, layers, rows = held(tmp_path / "v.html")
+    data, layers, rows = read_page(tmp_path / "v.html")
     assert list(layers) == ["original", "prediction", "unfiltered", "decoded", "filtered"]
     ((_, expected),) = read_pictures(stream, ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v"))
     for name, planes in (
@@ -97,9 +95,9 @@ def test_a_streams_page_holds_what_decoder_parser_and_network_give(golden_file, 
         ("decoded", decoded.planes),
         ("filtered", load_filter("low_cost_5")(decoded, 32).planes),
     ):
-        for found, wanted in zip(layers[name], planes, strict=True):
-            np.testing.assert_array_equal(found, wanted)
-    assert data["layers"]["filtered"][1] == "decoded_u", "a plane that the network leaves is there once"
+        for plane, reference in zip(layers[name], planes, strict=True):
+            np.testing.assert_array_equal(plane, reference)
+    assert data["layers"]["filtered"][1] == "decoded_u", "a plane that the network does not change is stored once"
     table = read_blocks(stream)
     columns = ("channel", "x", "y", "w", "h", "qt_depth", "mt_depth", "qp")
     np.testing.assert_array_equal(rows[:, :8], np.column_stack([getattr(table, name) for name in columns]))
@@ -111,7 +109,7 @@ def test_a_streams_page_holds_what_decoder_parser_and_network_give(golden_file, 
     assert (viewed.units, viewed.notes, form.bit_depth) == (len(table), (), data["bitDepth"])
 
 
-def test_the_cus_of_a_shown_picture_are_those_of_the_parser(golden_file):
+def test_cus_of_a_view_equal_those_of_the_parser(golden_file):
     stream = golden_file(STREAM)
     table = read_blocks(stream)
     units = list(shown_stream(stream).blocks)
@@ -123,49 +121,49 @@ def test_the_cus_of_a_shown_picture_are_those_of_the_parser(golden_file):
     assert any("LFNST" in unit.tools or "ISP" in unit.tools for unit in units)
 
 
-def test_an_inter_picture_is_shown_without_what_it_does_not_have(golden_file, tmp_path):
+def test_inter_picture_has_no_prediction(golden_file, tmp_path):
     viewed = view(golden_file("vvc/tinyclip128x64_ra_qp37.266"), tmp_path / "v.html", picture=1)
-    _, layers, rows = held(tmp_path / "v.html")
+    _, layers, rows = read_page(tmp_path / "v.html")
     assert list(layers) == ["decoded"]
     assert len(rows)
     assert "picture 1 has B slices" in viewed.notes[0]
 
 
-def test_a_stores_picture_is_shown_with_its_original(run, tiny_store, tmp_path):
+def test_picture_of_a_store_is_shown_with_its_original(run, tiny_store, tmp_path):
     unit = next(unit for unit in tiny_store.units if unit.qp == 32 and unit.split == "test")
     argv = ("view", tiny_store.folder, "-o", tmp_path / "v.html", "--sequence", unit.name, "-q", "32")
-    told = result_of(run, *argv)
-    data, layers, rows = held(tmp_path / "v.html")
-    assert told["layers"] == list(layers) == ["original", "prediction", "unfiltered", "decoded"]
-    assert told["picture"] == f"{unit.name} at QP 32, picture 0"
+    facts = result_of(run, *argv)
+    data, layers, rows = read_page(tmp_path / "v.html")
+    assert facts["layers"] == list(layers) == ["original", "prediction", "unfiltered", "decoded"]
+    assert facts["picture"] == f"{unit.name} at QP 32, picture 0"
     with unit.originals() as originals, unit.decoded() as decoded:
         np.testing.assert_array_equal(layers["original"][0], originals[0].y)
         np.testing.assert_array_equal(layers["decoded"][2], decoded[0].v)
-    assert len(rows) == told["cus"] > 0
+    assert len(rows) == facts["cus"] > 0
     assert data["ctu"] == tiny_store.manifest.recipe.ctu_size
 
 
-def test_an_hevc_unit_is_shown_as_far_as_its_store_tells(tiny_recipe, tmp_path):
+def test_hevc_unit_is_shown_from_its_store(tiny_recipe, tmp_path):
     store = codecnn.build_dataset(tiny_recipe, tmp_path / "s", overrides=["codec=hevc", "qp=[32]", "ctu_size=32"])
     viewed = view(store.folder, tmp_path / "v.html")
-    data, layers, rows = held(tmp_path / "v.html")
+    data, layers, rows = read_page(tmp_path / "v.html")
     assert list(layers) == ["original", "decoded"]
     assert "VVC streams only" in viewed.notes[0]
     table = read_blocks(store.units[0].path("blocks"))
     assert len(rows) == (table.poc == 0).sum()
-    named = [data["modes"][number][0] for number in rows[:, 8]]
-    assert named == [mode_of(1, mode, standard="hevc").name for mode in table.intra_mode[table.poc == 0]]
+    names = [data["modes"][number][0] for number in rows[:, 8]]
+    assert names == [mode_of(1, mode, standard="hevc").name for mode in table.intra_mode[table.poc == 0]]
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"picture": 5}, "no picture 5: it shows 1"),
+        ({"picture": 5}, "has 1 picture; use --picture 0, not 5"),
         ({"qp": 32}, "is a stream"),
-        ({"original": "small_64x64_8bit.yuv"}, "64x64 samples, the decoded picture 136x72"),
+        ({"original": "small_64x64_8bit.yuv"}, "64x64 samples, but the decoded picture 136x72"),
     ],
 )
-def test_what_does_not_go_together_is_told(golden_file, tmp_path, monkeypatch, options, sentence):
+def test_options_that_do_not_fit_are_refused(golden_file, tmp_path, monkeypatch, options, sentence):
     monkeypatch.chdir(tmp_path)
     np.zeros(64 * 64 * 3 // 2, np.uint8).tofile("small_64x64_8bit.yuv")
     with pytest.raises(ConfigError, match=sentence):
@@ -173,9 +171,9 @@ def test_what_does_not_go_together_is_told(golden_file, tmp_path, monkeypatch, o
     assert not (tmp_path / "v.html").exists()
 
 
-def test_a_sequence_or_qp_that_a_store_does_not_have_is_told(tiny_store, tmp_path):
-    with pytest.raises(ConfigError, match=r"no sequence 'nobody': it has \w+"):
-        view(tiny_store.folder, tmp_path / "v.html", sequence="nobody")
+def test_missing_sequence_or_qp_is_named(tiny_store, tmp_path):
+    with pytest.raises(ConfigError, match=r"no sequence 'missing': it has \w+"):
+        view(tiny_store.folder, tmp_path / "v.html", sequence="missing")
     with pytest.raises(ConfigError, match=r"at QP 33: it has \d+"):
         view(tiny_store.folder, tmp_path / "v.html", qp=33)
     with pytest.raises(ConfigError, match="neither a VVC stream"):
@@ -185,7 +183,7 @@ def test_a_sequence_or_qp_that_a_store_does_not_have_is_told(tiny_store, tmp_pat
 @pytest.fixture(scope="module")
 def browser(golden_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    # A name that would end the script's element, or begin another.
+    # A file name that would end the script element or begin another.
     stream = folder / "<script>alert(1)<.266"
     stream.write_bytes(golden_file(STREAM).read_bytes())
     view(stream, folder / "v.html", model="low_cost_5")
@@ -205,9 +203,9 @@ CELLS = "[...document.querySelectorAll('#samples tr')].map(r => [...r.children].
 
 
 @needs_chromium
-def test_values_under_the_pointer_are_those_of_the_page(browser):
+def test_values_under_the_pointer_equal_the_data(browser):
     browser, path = browser
-    data, layers, rows = held(path)
+    data, layers, rows = read_page(path)
     box = browser.value("(b => [b.left, b.top])(document.getElementById('canvas').getBoundingClientRect())")
     scale, left, top = browser.value("[state.scale, state.left, state.top]")
     for x, y in ((0, 0), (77, 41), (135, 71)):
@@ -218,16 +216,16 @@ def test_values_under_the_pointer_are_those_of_the_page(browser):
         for name, title in (
             ("prediction", "prediction"),
             ("decoded", "decoded"),
-            ("unfiltered", "before loop filters"),
+            ("unfiltered", "before in-loop filters"),
         ):
-            wanted = [layers[name][0][y, x], *(plane[y // 2, x // 2] for plane in layers[name][1:])]
-            assert table[title] == [str(value) for value in wanted]
+            values = [layers[name][0][y, x], *(plane[y // 2, x // 2] for plane in layers[name][1:])]
+            assert table[title] == [str(value) for value in values]
         residual = layers["unfiltered"][0][y, x] - layers["prediction"][0][y, x]
         assert int(table["residual"][0].replace("−", "-")) == residual
         (row,) = [row for row in rows if not row[0] and row[1] <= x < row[1] + row[3] and row[2] <= y < row[2] + row[4]]
-        told = browser.value("document.getElementById('block').innerText")
-        assert f"{row[3]}×{row[4]} at {row[1]}, {row[2]}" in told
-        assert data["modes"][row[8]][0] in told
+        text = browser.value("document.getElementById('block').innerText")
+        assert f"{row[3]}×{row[4]} at {row[1]}, {row[2]}" in text
+        assert data["modes"][row[8]][0] in text
 
 
 @needs_chromium
@@ -250,7 +248,7 @@ def test_keys_switch_layers_and_overlays_and_zoom(browser):
 
 
 @needs_chromium
-def test_it_fits_a_phone_and_nothing_fails_or_is_fetched(browser):
+def test_page_fits_a_phone_without_errors_and_requests(browser):
     browser, _ = browser
     browser.size(390, 844)
     assert browser.value("document.documentElement.scrollWidth") == 390

@@ -1,4 +1,4 @@
-"""What is shown of a picture, gathered from a stream or a store: layers of samples, and the tree of its CUs."""
+"""Content of a view, collected from a stream or a store: layers of samples, CUs and facts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,20 +13,27 @@ from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, UnsupportedError
 from codecnn.quality import psnr
 from codecnn.video import Picture, VideoFormat, convert, open_like, open_video, pad_to_even
-from codecnn.viewer._blocks import Blocks, blocks_of_table, blocks_of_units
+from codecnn.viewer.blocks import Blocks, blocks_of_table, blocks_of_units
 from codecnn.vvc import read_pictures
 
 Plane = npt.NDArray[Any]
 
 ORIGINAL, PREDICTION, UNFILTERED, DECODED, FILTERED = "original", "prediction", "unfiltered", "decoded", "filtered"
-"""Layers, in the order in which the page offers them."""
+"""Names of the layers, in the order of the page."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A picture to show: `layers` by name, all of one geometry; `blocks`, its CUs; `facts` to be said of it.
+    """Content of the view of one picture.
 
-    `notes` say in a sentence each what is not there and why.
+    Attributes:
+        title: Title of the page.
+        facts: Names and values to list.
+        form: Format of the picture.
+        layers: Pictures of the same format, by the name of the layer.
+        blocks: CUs.
+        ctu_size: CTU size in luma samples.
+        notes: Sentences on what is missing and why.
     """
 
     title: str
@@ -40,7 +47,7 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class _Coded:
-    """What a VVC stream tells of one picture: its CUs, and its planes before the loop filters if it is intra."""
+    """A picture of a VVC stream: its CUs, and if it is intra its planes before the in-loop filters."""
 
     units: npt.NDArray[np.int32]
     planes: Mapping[str, Plane]
@@ -58,41 +65,71 @@ def shown_stream(
     model: Path | str | None = None,
     device: str = "auto",
 ) -> Shown:
-    """Picture `number` in output order of a VVC stream, with `original` beside it and filtered by `model` if given."""
+    """Collect the view of a picture of a VVC stream.
+
+    Args:
+        path: The stream.
+        number: Number of the picture in output order, from 0.
+        original: Original pictures; None shows no original.
+        model: Weights for a filtered layer; None shows none.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+
+    Returns:
+        The content of the view.
+
+    Raises:
+        ConfigError: The stream has no such picture, or the original has another size.
+        FormatError: The stream is damaged.
+        ModelError: The network cannot be loaded.
+    """
     path = Path(path)
     coded = _read_coded(path, number)
     with open_video(path, frames=number + 1) as video:
         form, decoded = video.format, _copied(video[number])
-    layers = {DECODED: decoded, **_own_layers(coded.planes, form.bit_depth)}
+    layers = {DECODED: decoded, **_reconstructed_layers(coded.planes, form.bit_depth)}
     if original is not None:
         layers[ORIGINAL] = _original(Path(original), number, form)
     if model is not None:
         table = table_of_units(coded.units, np.full(len(coded.units), number, np.int32))
 
-        def beside(names: tuple[str, ...]) -> dict[str, Plane]:
-            return _beside(names, coded, form, table, number)
+        def auxiliary(names: tuple[str, ...]) -> dict[str, Plane]:
+            return _auxiliary_planes(names, coded, form, table, number)
 
-        layers[FILTERED] = _filtered(decoded, _one_qp(path, coded.slice_qps), beside, model, device)
+        layers[FILTERED] = _filtered(decoded, _single_qp(path, coded.slice_qps), auxiliary, model, device)
     return _shown(f"{path.name}, picture {number}", coded, form, layers, blocks_of_units(coded.units))
 
 
 def shown_unit(unit: Unit, number: int = 0, *, model: Path | str | None = None, device: str = "auto") -> Shown:
-    """Picture `number` in output order of a store's unit, filtered by `model` if given.
+    """Collect the view of a picture of a store's unit.
 
-    Of a unit without a VVC stream there is shown what the store holds of its CUs and layers.
+    For a unit without a VVC stream the view contains the CUs and layers that the store holds.
+
+    Args:
+        unit: The unit.
+        number: Number of the picture in output order, from 0.
+        model: Weights for a filtered layer; None shows none.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+
+    Returns:
+        The content of the view.
+
+    Raises:
+        ConfigError: The unit has no such picture.
+        ModelError: The network cannot be loaded.
+        StoreError: The unit lacks a plane of the network.
     """
     from codecnn.filtering import unit_planes
 
     if not 0 <= number < len(unit.pictures):
-        raise ConfigError(f"{unit.name} has no picture {number}: it has {len(unit.pictures)}, counted from 0")
-    record = sorted(unit.pictures, key=lambda one: one.poc)[number]
+        raise ConfigError(f"{unit.name} {_available(len(unit.pictures))}, not {number}")
+    record = sorted(unit.pictures, key=lambda picture: picture.poc)[number]
     if unit.bitstream_file is not None and unit.bitstream_file.endswith(SUFFIXES):
         coded = _read_coded(unit.path("bitstream"), number)
     else:
-        why = "the prediction is read from VVC streams only, and this unit has none"
+        note = "The prediction is missing: it is read from VVC streams only, and this unit has none."
         empty = np.zeros((0, 0), np.int32)
-        coded = _Coded(empty, {}, unit.coding.ctu_size if unit.coding else 64, record.slice_type, (record.qp,), (why,))
-    layers: dict[str, Picture] = _own_layers(coded.planes, unit.format.bit_depth)
+        coded = _Coded(empty, {}, unit.coding.ctu_size if unit.coding else 64, record.slice_type, (record.qp,), (note,))
+    layers: dict[str, Picture] = _reconstructed_layers(coded.planes, unit.format.bit_depth)
     for name in (ORIGINAL, DECODED, UNFILTERED, PREDICTION):
         if name not in layers and (video := unit.pictures_of(name)) is not None:
             with video:
@@ -104,16 +141,16 @@ def shown_unit(unit: Unit, number: int = 0, *, model: Path | str | None = None, 
         hevc = unit.bitstream_file is not None and unit.bitstream_file.endswith(HEVC_SUFFIXES)
         blocks = blocks_of_table(table.select(table.poc == number), "hevc" if hevc else "vvc")
     if not len(blocks):
-        notes = (*notes, unit.no_blocks or "the unit has no table of its CUs")
+        notes = (*notes, unit.no_blocks or "The CUs are missing: the unit has no CU table.")
     if model is not None:
 
-        def beside(names: tuple[str, ...]) -> dict[str, Plane]:
+        def auxiliary(names: tuple[str, ...]) -> dict[str, Plane]:
             stored = [name for name in names if name not in coded.planes]
             return {name: coded.planes[name] for name in names if name in coded.planes} | unit_planes(
                 unit, number, stored
             )
 
-        layers[FILTERED] = _filtered(layers[DECODED], record.qp, beside, model, device)
+        layers[FILTERED] = _filtered(layers[DECODED], record.qp, auxiliary, model, device)
     title = f"{unit.name} at QP {unit.qp}, picture {number}"
     return _shown(title, coded, unit.format, layers, blocks, notes)
 
@@ -126,7 +163,7 @@ def _shown(
     blocks: Blocks,
     notes: tuple[str, ...] | None = None,
 ) -> Shown:
-    """The layers in their order, and what is said of the picture; PSNR where there is an original."""
+    """Sort the layers and collect the facts, with PSNR if there is an original."""
     order = (ORIGINAL, PREDICTION, UNFILTERED, DECODED, FILTERED)
     ordered = {name: layers[name] for name in order if name in layers}
     qps = ", ".join(map(str, sorted(set(coded.slice_qps))))
@@ -140,12 +177,12 @@ def _shown(
 
 
 def _read_coded(path: Path, number: int) -> _Coded:
-    """What the stream tells of its picture `number` in output order."""
+    """Read picture `number`, in output order, of a VVC stream."""
     info = stream_info(path)
-    shown = {one.position: index for index, one in enumerate(info.pictures) if one.position is not None}
+    shown = {picture.position: i for i, picture in enumerate(info.pictures) if picture.position is not None}
     if number not in shown:
-        raise ConfigError(f"{path} has no picture {number}: it shows {len(shown)}, counted from 0")
-    # numba takes half a second to import, which an error above does not need.
+        raise ConfigError(f"{path} {_available(len(shown))}, not {number}")
+    # numba takes half a second to import, so it is imported after the check.
     from codecnn.reconstruct import reconstruct
     from codecnn.vvc import coding_units
 
@@ -158,14 +195,16 @@ def _read_coded(path: Path, number: int) -> _Coded:
         try:
             planes = reconstruct(picture, [f"{kind}_{letter}" for kind in ("pred", "unf") for letter in letters])
         except UnsupportedError as error:
-            notes = (f"There is no prediction: {error}.",)
+            notes = (f"The prediction is missing: {error}.",)
     else:
-        notes = (f"There is no prediction: picture {number} has {header.slice_type} slices, not intra ones alone.",)
+        notes = (
+            f"The prediction is missing: picture {number} has {header.slice_type} slices, and only I is supported.",
+        )
     return _Coded(coding_units(picture), planes, info.ctu_size, header.slice_type, header.slice_qps, notes)
 
 
-def _own_layers(planes: Mapping[str, Plane], bit_depth: int) -> dict[str, Picture]:
-    """Prediction and the picture before the loop filters, as pictures."""
+def _reconstructed_layers(planes: Mapping[str, Plane], bit_depth: int) -> dict[str, Picture]:
+    """Return prediction and unfiltered picture, as far as their planes exist."""
     layers = {}
     for name, kind in ((PREDICTION, "pred"), (UNFILTERED, "unf")):
         parts = tuple(planes[f"{kind}_{letter}"] for letter in "yuv" if f"{kind}_{letter}" in planes)
@@ -175,47 +214,58 @@ def _own_layers(planes: Mapping[str, Plane], bit_depth: int) -> dict[str, Pictur
 
 
 def _original(path: Path, number: int, form: VideoFormat) -> Picture:
-    """Picture `number` of a file at the decoded picture's bit depth, padded as encoders want it."""
+    """Read an original picture at the bit depth of the decoded one, padded to the even size that encoders need."""
     with open_like(path, form) as video:
         if number >= len(video):
-            raise ConfigError(f"{path} has {len(video)} pictures, so it has no original of picture {number}")
+            raise ConfigError(f"{path} {_available(len(video))}, not {number}")
         picture = pad_to_even(convert(_copied(video[number]), form.bit_depth), video.format.chroma)
     height, width = picture.y.shape
     if (width, height) != (form.width, form.height):
-        raise ConfigError(f"{path} has {width}x{height} samples, the decoded picture {form.width}x{form.height}")
+        raise ConfigError(
+            f"{path} has {width}x{height} samples, but the decoded picture {form.width}x{form.height}: "
+            "give the original of this stream"
+        )
     if tuple(plane.shape for plane in picture.planes) != form.plane_shapes:
         picture = Picture(picture.planes[:1], picture.bit_depth)
     return picture
 
 
-def _one_qp(path: Path, qps: tuple[int, ...]) -> int:
+def _available(count: int) -> str:
+    """Describe which numbers of pictures exist, e.g. "has 1 picture; use --picture 0"."""
+    return f"has {count} picture{'s' * (count != 1)}; use --picture 0{f' to {count - 1}' if count > 1 else ''}"
+
+
+def _single_qp(path: Path, qps: tuple[int, ...]) -> int:
     if len(set(qps)) > 1:
-        raise ConfigError(f"{path}: the picture's slices have the QPs {', '.join(map(str, qps))}, a network takes one")
+        raise ConfigError(
+            f"{path}: the slices of the picture have different QPs ({', '.join(map(str, qps))}), "
+            "but a network takes one: leave out --model"
+        )
     return qps[0]
 
 
-def _beside(
+def _auxiliary_planes(
     names: tuple[str, ...], coded: _Coded, form: VideoFormat, table: BlockTable, number: int
 ) -> dict[str, Plane]:
-    """What a network takes beside the decoded picture: planes of the stream, and those of the coding tree."""
+    """Collect the auxiliary planes of a network from the stream and its coding tree."""
     from codecnn.filtering import planes_beside
 
-    own = {name: coded.planes[name] for name in names if name in coded.planes}
-    rest = tuple(name for name in names if name not in own)
-    return own | dict(planes_beside(rest, form, {}, table, slice_types=[coded.slice_type])(number))
+    planes = {name: coded.planes[name] for name in names if name in coded.planes}
+    rest = tuple(name for name in names if name not in planes)
+    return planes | dict(planes_beside(rest, form, {}, table, slice_types=[coded.slice_type])(number))
 
 
 def _filtered(
-    decoded: Picture, qp: int, beside: Callable[[tuple[str, ...]], dict[str, Plane]], model: Path | str, device: str
+    decoded: Picture, qp: int, auxiliary: Callable[[tuple[str, ...]], dict[str, Plane]], model: Path | str, device: str
 ) -> Picture:
-    """The decoded picture as the network repairs it."""
+    """Filter a decoded picture."""
     from codecnn.filtering import load_filter
     from codecnn.models import pick_device
 
     network = load_filter(model, device=pick_device(device))
-    return network(decoded, qp, beside(network.planes))
+    return network(decoded, qp, auxiliary(network.planes))
 
 
 def _copied(picture: Picture) -> Picture:
-    """The picture in memory, for its file is closed."""
+    """Copy a picture into memory, because its file is closed afterwards."""
     return Picture(tuple(np.array(plane) for plane in picture.planes), picture.bit_depth)
