@@ -440,11 +440,11 @@ def _auxiliary_planes(
     stack: ExitStack,
 ) -> "Beside":
     """Collect the auxiliary planes of a network from files, a CU table and the bitstream."""
-    from codecnn.codec import STREAM_SUFFIXES, SUFFIXES, planes_of_stream, read_blocks
+    from codecnn.codec import STREAM_SUFFIXES, VVC_SUFFIXES, read_blocks, stream_plane_reader
     from codecnn.filtering import planes_beside, stream_slice_types
     from codecnn.video import open_like
 
-    is_vvc = source.suffix.lower() in SUFFIXES
+    is_vvc = source.suffix.lower() in VVC_SUFFIXES
     videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in planes.items()}
     table = None
     if blocks is not None:
@@ -452,7 +452,7 @@ def _auxiliary_planes(
     elif is_vvc and any(name in TREE_PLANES for name in filter_.planes):
         table = read_blocks(source)
     missing = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
-    rebuilt = planes_of_stream(source, missing) if is_vvc and missing else None
+    rebuilt = stream_plane_reader(source, missing) if is_vvc and missing else None
     types = [slice_type] if slice_type else []
     if SLICE_TYPE_PLANE in filter_.planes and not types and source.suffix.lower() in STREAM_SUFFIXES:
         types = stream_slice_types(source, len(video))

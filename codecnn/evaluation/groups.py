@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from codecnn.codec import UNKNOWN_CODEC, read_headers, shown_pictures
+from codecnn.codec import UNKNOWN_CODEC, output_pictures, read_headers
 from codecnn.dataset import Unit
 from codecnn.errors import CodecnnError
 from codecnn.evaluation.measure import Cell
@@ -179,7 +179,7 @@ def _temporal_layers(unit: Unit) -> list[int]:
     if not unit.has("bitstream"):
         return []
     try:
-        return [picture.temporal_id for picture in shown_pictures(read_headers(unit.path("bitstream")))]
+        return [picture.temporal_id for picture in output_pictures(read_headers(unit.path("bitstream")))]
     except CodecnnError:
         return []
 

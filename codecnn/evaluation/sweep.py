@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from codecnn.cluster import WHOLE, Progress, Shard
-from codecnn.codec import PLACE, write_block_values
+from codecnn.codec import POSITION_COLUMNS, write_block_values
 from codecnn.dataset import Store
 from codecnn.evaluation.cells import measure_cells, measure_distributed
 from codecnn.evaluation.groups import picture_types
@@ -171,7 +171,7 @@ def _write_statistics(folder: Path, cells: Sequence[Cell]) -> None:
     """
     for cell in cells:
         table = pq.read_table(cell.ctus)
-        columns = {name: np.asarray(table[name]) for name in PLACE}
+        columns = {name: np.asarray(table[name]) for name in POSITION_COLUMNS}
         # A CTU without error has no PSNR; the gain is limited to 10 dB anyway.
         before, after = (np.maximum(np.asarray(table[name]), 1e-6) for name in ("mse_y", "mse_y_filtered"))
         gain = np.clip(np.rint(1000 * np.log10(before / after)), -_MAX_GAIN, _MAX_GAIN).astype(np.int32)

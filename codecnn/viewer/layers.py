@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec import HEVC_SUFFIXES, SUFFIXES, BlockTable, read_blocks, stream_info, table_of_units
+from codecnn.codec import HEVC_SUFFIXES, VVC_SUFFIXES, BlockTable, read_blocks, stream_info, table_of_units
 from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, UnsupportedError
 from codecnn.quality import psnr
@@ -123,7 +123,7 @@ def shown_unit(unit: Unit, number: int = 0, *, model: Path | str | None = None, 
     if not 0 <= number < len(unit.pictures):
         raise ConfigError(f"{unit.name} {_available(len(unit.pictures))}, not {number}")
     record = sorted(unit.pictures, key=lambda picture: picture.poc)[number]
-    if unit.bitstream_file is not None and unit.bitstream_file.endswith(SUFFIXES):
+    if unit.bitstream_file is not None and unit.bitstream_file.endswith(VVC_SUFFIXES):
         coded = _read_coded(unit.path("bitstream"), number)
     else:
         note = "The prediction is missing: it is read from VVC streams only, and this unit has none."

@@ -13,7 +13,7 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec import SUFFIXES
+from codecnn.codec import VVC_SUFFIXES
 from codecnn.dataset import Unit, open_store
 from codecnn.errors import ConfigError
 from codecnn.runs import write_text
@@ -79,7 +79,7 @@ def view(
     source, output = Path(source), Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
-    if source.suffix.lower() in SUFFIXES:
+    if source.suffix.lower() in VVC_SUFFIXES:
         if sequence is not None or qp is not None:
             raise ConfigError(f"{source} is a stream: leave out --sequence and -q, which choose a unit of a store")
         shown = shown_stream(source, picture, original=original, model=model, device=device)
@@ -89,7 +89,7 @@ def view(
         unit = _find_unit(source, sequence, qp)
         shown = shown_unit(unit, picture, model=model, device=device)
     else:
-        raise ConfigError(f"{source} is neither a VVC stream ({', '.join(SUFFIXES)}) nor the folder of a store")
+        raise ConfigError(f"{source} is neither a VVC stream ({', '.join(VVC_SUFFIXES)}) nor the folder of a store")
     write_page(output, shown)
     return Viewed(output, shown.title, tuple(shown.layers), len(shown.blocks), output.stat().st_size, shown.notes)
 

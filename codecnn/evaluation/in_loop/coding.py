@@ -10,7 +10,7 @@ from typing import Any
 
 from codecnn.cluster import Progress
 from codecnn.codec import (
-    DECISIONS,
+    DECISIONS_FILE,
     CodecSettings,
     CodedPicture,
     VvencLibrary,
@@ -240,7 +240,7 @@ class Coder:
                 pictures = _post_filtered(sequence.video, decoded, plain.pictures, decide, self.progress)
             card, all_decisions = self._code(sequence, settings, folder, decide)
             if all_decisions:
-                write_decisions(folder / DECISIONS, all_decisions, form.width, form.height, ctu)
+                write_decisions(folder / DECISIONS_FILE, all_decisions, form.width, form.height, ctu)
             weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
             timing = {"device": entry.device, "threads": cpu_threads()}
             post_filter = [picture.model_dump() for picture in pictures]
