@@ -571,7 +571,7 @@ def export(
         return _export_modes(model, output)
     stores = [store] if isinstance(store, Path | str) else store or []
     if integer != bool(stores):
-        raise ConfigError("the formats int8 and int16 need --store to calibrate on, and the others do not take it")
+        raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
     if not stores:
         return _export_onnx(model, output, form, qp)
     from codecnn.filtering.integer import LOSS, integer_network, load_integer, save_integer

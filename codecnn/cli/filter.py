@@ -127,7 +127,7 @@ def filter_command(
 def _name_and_file(item: str) -> tuple[str, Path]:
     name, equals, file = item.partition("=")
     if not equals:
-        raise ConfigError(f"--plane {item!r} does not have the form NAME=FILE, e.g. unf_y=unfiltered.yuv")
+        raise ConfigError(f"--plane {item!r} is not NAME=FILE, e.g. unf_y=unfiltered.yuv")
     return name, Path(file)
 
 

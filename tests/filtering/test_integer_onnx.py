@@ -120,7 +120,7 @@ def test_the_command(tmp_path):
     network, _ = load_integer(path)
     assert_runs_as(network, (tmp_path / "w.onnx").read_bytes())
     for more, message in (
-        (["--format", "sadl", "-q", "30"], "are integers already: --format onnx"),
+        (["--format", "sadl", "-q", "30"], "already holds integers: use --format onnx"),
         (["-q", "30"], "takes the QP as an input"),
     ):
         result = CliRunner().invoke(app, [*command, *more])

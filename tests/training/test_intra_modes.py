@@ -477,7 +477,7 @@ def test_commands_from_pictures_to_a_network(run, tmp_path, monkeypatch):
     values += ["training.validate_every=2", "training.device=cpu", "training.threads=1", "training.warmup=1"]
     code, out, err = run("train", config, *values, "-o", "run")
     assert code == 0
-    assert "Least cost lost on the validation pictures" in out
+    assert "Lowest excess cost on the validation pictures" in out
     shares = load_mode_network(tmp_path / "run" / "best.safetensors")[1]["validation"]
     assert 0 <= shares["top1"]["mean"] < shares["top3"]["mean"] <= 1
     assert result_of(run, "train", config, *values, "-o", "run", "--resume")["step"] == 4
@@ -491,7 +491,7 @@ def test_commands_from_pictures_to_a_network(run, tmp_path, monkeypatch):
 
 
 REFUSED = {
-    "task=sorting": "task is filter or intra_modes, not 'sorting'",
+    "task=sorting": "task must be filter or intra_modes, not 'sorting'",
     "task=modes": "the task modes was renamed: write intra_modes",
     "store=x": "unknown key 'store'",
     "training.loss=l1": "unknown key 'training.loss'",
