@@ -390,7 +390,7 @@ def filter_file(
         raise ConfigError(f"input and output are the same file, {output}: name another output")
     if decisions_file is not None:
         if original is None:
-            raise ConfigError(f"decisions need the original pictures: give --original to write {decisions_file}")
+            raise ConfigError(f"{decisions_file} needs --original: decisions are made against the original pictures")
         if not str(decisions_file).endswith(STATISTICS_SUFFIXES):
             raise ConfigError(f"{decisions_file} is written as block statistics: end its name in .vtmbmsstats")
     filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)

@@ -101,7 +101,7 @@ def test_filter_file_refuses_options_that_do_not_fit(decoded, tmp_path):
     for options, message in (
         ({"qp": 64}, "QP 64 is out of range: 0 to 63"),
         ({"qp": [22, 27]}, "2 QPs"),
-        ({"decisions_file": "d.vtmbmsstats"}, "give --original"),
+        ({"decisions_file": "d.vtmbmsstats"}, "needs --original"),
         ({"decisions_file": "d.csv", "original": decoded}, "end its name in .vtmbmsstats"),
         ({"planes": {"unf_y": decoded}}, "takes no plane 'unf_y'"),
     ):
