@@ -17,7 +17,7 @@ from codecnn.console import err
 from codecnn.errors import CodecnnError, StoppedError
 
 # The order of the modules is the order of the commands in --help.
-_MODULES = "general pictures dataset modes training filter evaluation networks export"
+_MODULES = "general pictures dataset modes training filter evaluation networks"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
 for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes ")):

@@ -1,4 +1,4 @@
-"""Training sets: build, verify, look at."""
+"""Commands on training sets: build, verify and summarise."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +14,9 @@ from codecnn.console import out, print_facts, print_json, progress
 
 @dataset_app.command("build")
 def dataset_build(
-    recipe: Annotated[Path, typer.Argument(help="a recipe such as datasets/demo.yaml")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe, e.g. datasets/demo.yaml.")],
     overrides: Overrides = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="the store: a folder, made or continued")] = ...,  # type: ignore[assignment]
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the store, new or existing.")] = ...,  # type: ignore[assignment]
     jobs: Jobs = 1,
     shard: Shard = "1/1",
     backend: Backend = "local",
@@ -26,7 +26,7 @@ def dataset_build(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Code the pictures of a recipe at its QPs and index their CTUs.
+    """Build a store: code the pictures of a recipe at its QPs and index their CTUs.
 
     An interrupted build is continued. A store built again with other QPs or pictures keeps the units that both recipes
     have in common and codes the missing ones. If it holds units that do not belong to the recipe, the build stops
@@ -63,10 +63,10 @@ def dataset_build(
 
 @dataset_app.command("verify")
 def dataset_verify(
-    store: Annotated[Path, typer.Argument(help="a store")],
+    store: Annotated[Path, typer.Argument(help="Folder of a store.")],
     as_json: Json = False,
 ) -> None:
-    """Hash every file of a store again; exit 1 and a list where something is damaged."""
+    """Hash all files of a store again and list the damaged ones; the exit status is 1 if there are any."""
     from codecnn.dataset import open_store, verify_store
 
     checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
@@ -82,8 +82,8 @@ def dataset_verify(
 
 
 @dataset_app.command("stats")
-def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_json: Json = False) -> None:
-    """What a store holds: pictures, CTUs, bits and PSNR by split and QP."""
+def dataset_stats(store: Annotated[Path, typer.Argument(help="Folder of a store.")], as_json: Json = False) -> None:
+    """Show pictures, CTUs, bits and PSNR of a store by split and QP."""
     from codecnn.dataset import open_store, store_stats
 
     stats = store_stats(open_store(store))
@@ -97,7 +97,7 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_jso
         counts = (str(row[name]) for name in ("qp", "sequences", "pictures", "ctus"))
         table.add_row(row["split"], *counts, rate, psnr, depth)
     out.print(table)
-    # Of given units nobody knows the preset.
+    # The preset of supplied streams is unknown.
     preset = "" if "given" in stats else f" {stats['preset']}"
     out.print(f"{stats['encoder']}, {stats['codec']}{preset} {stats['configuration']}")
     if "given" in stats:
@@ -109,24 +109,24 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="a store")], as_jso
 
 
 def _given_line(stats: dict[str, Any]) -> str:
-    """What is known of the units that somebody else coded."""
+    """Describe units that come from supplied streams or pictures."""
     parts = []
     if stats["streams"]:
         kinds = " and ".join(f"{count} {codec}" for codec, count in stats["streams"].items())
         sizes = ", ".join(map(str, stats["ctu_sizes"]))
         parts.append(
-            f"{kinds} streams with CTUs of {sizes}, slice QPs from their headers, "
-            f"{stats['md5s']} of {stats['stream_pictures']} pictures proven by MD5"
+            f"{kinds} streams with CTUs of {sizes}, slice QPs read from their headers, "
+            f"{stats['md5s']} of {stats['stream_pictures']} pictures verified by MD5"
         )
     if stats["decoded"]:
-        parts.append(f"{stats['decoded']} decoded without a stream, slice QPs as the recipe states them")
-    return f"units coded elsewhere: {'; '.join(parts)}"
+        parts.append(f"{stats['decoded']} decoded pictures without a stream, slice QPs as stated in the recipe")
+    return f"supplied units: {'; '.join(parts)}"
 
 
 def _variants_line(stats: dict[str, Any]) -> str:
-    """What was drawn for the variants of a store."""
+    """Describe the random parameters of the variants of a store."""
     ranges = [
-        f"{name} {stats[name]['range'][0]:.2f} to {stats[name]['range'][1]:.2f} of {stats[name]['sequences']}"
+        f"{name} {stats[name]['range'][0]:.2f} to {stats[name]['range'][1]:.2f} ({stats[name]['sequences']} sequences)"
         for name in ("scale", "blur", "sharpen", "contrast", "gamma")
         if name in stats
     ]
@@ -137,9 +137,9 @@ def _variants_line(stats: dict[str, Any]) -> str:
 
 
 def _encoder_line(settings: dict[str, Any]) -> str:
-    """One of several encoder settings of a store, and how many units it coded."""
+    """Describe encoder settings of a store and the number of units coded with them."""
     params = "".join(f" {name}={value}" for name, value in settings["params"].items())
     depth = settings["source_bit_depth"]
     source = "" if depth is None else f", sources of {depth} bit"
     units = ", ".join(f"{split} {count}" for split, count in settings["units"].items())
-    return f"{settings['preset']}, CTU {settings['ctu_size']}{params}{source}: units of {units}"
+    return f"{settings['preset']}, CTU {settings['ctu_size']}{params}{source}: units: {units}"

@@ -1,13 +1,14 @@
-"""Networks and their cost."""
+"""Commands on networks: list, complexity, and export to other formats."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Column, Table
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Json
-from codecnn.console import out, print_facts, print_json
+from codecnn.cli.options import Device, Json, Model
+from codecnn.console import out, print_facts, print_json, progress
 from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,18 +100,18 @@ def _trained_on(card: "Card") -> str:
 
 @app.command()
 def complexity(
-    model: Annotated[str | None, typer.Argument(help="a network's name, or weights .safetensors")] = None,
+    model: Annotated[str | None, typer.Argument(help="Name of a network, e.g. rdn, or a .safetensors file.")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="options of the network")
+        list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="Options of the network, e.g. blocks=4.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="all networks, as a table in Markdown")] = False,
+    all_networks: Annotated[bool, typer.Option("--all", help="Show all networks as a Markdown table.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What a network costs: kMAC/pixel without and with the halo of a 128x128 CTU, parameters, reach, peak memory."""
+    """Show kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field and peak memory."""
     from codecnn.config import parse_overrides
     from codecnn.models import complexity_table, create_model, full_cost, list_models, load_model
 
-    if every == (model is not None):
+    if all_networks == (model is not None):
         raise typer.BadParameter("give the name of a network, or --all")
     if model is None:
         if as_json:
@@ -121,8 +122,69 @@ def complexity(
     options = parse_overrides(overrides or ())
     if model.endswith(".safetensors"):
         if options:
-            raise ConfigError("weights bring their own options; give none")
+            raise ConfigError(f"{model} has fixed options: leave out {' '.join(overrides or ())}")
         network = load_model(model)[0]
     else:
         network = create_model(model, **options)
     print_facts({"model": model} | full_cost(network), as_json)
+
+
+@app.command()
+def export(
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")],
+    form: Annotated[
+        Literal["onnx", "sadl", "int8", "int16"],
+        typer.Option(
+            "--format",
+            help="onnx; sadl: ONNX with the operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
+        ),
+    ] = "onnx",
+    qp: Annotated[int | None, typer.Option("-q", "--qp", help="Slice QP of a graph for sadl, e.g. 37.")] = None,
+    store: Annotated[
+        list[Path] | None, typer.Option("--store", help="Store to calibrate integers on; may be repeated.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option("--split", help="Split of the stores to calibrate integers on: train, val or test.")
+    ] = "train",
+    pictures: Annotated[
+        int, typer.Option("--pictures", min=1, help="Number of pictures per QP to calibrate integers on.")
+    ] = 4,
+    accumulator_bits: Annotated[
+        int,
+        typer.Option(
+            "--accumulator-bits", help="Width of the sums of int16, 25 to 32 bits; fewer bits are faster but coarser."
+        ),
+    ] = 32,
+    loss: Annotated[
+        float | None,
+        typer.Option(
+            "--loss",
+            min=0.0,
+            help="Largest loss of int8 in dB on the calibration pictures, e.g. 0.002; inf uses 8 bits everywhere "
+            "(default: that of codecnn.filtering.integer).",
+        ),
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Write a trained network in another format, and check that the file computes the same samples."""
+    from codecnn import verbs
+
+    with progress("calibrating", "picture") as report:
+        facts = verbs.export(
+            model,
+            output,
+            form,
+            qp=qp,
+            store=store,
+            split=split,
+            pictures=pictures,
+            accumulator_bits=accumulator_bits,
+            loss=loss,
+            device=device,
+            progress=report,
+        )
+    if not as_json and "largest_difference_to_pytorch" in facts:
+        facts["largest_difference_to_pytorch"] = f"{facts['largest_difference_to_pytorch']:.1e}"
+    print_facts({"model": str(model), "format": form, "file": str(output), **facts}, as_json)
