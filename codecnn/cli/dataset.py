@@ -32,9 +32,9 @@ def dataset_build(
     have in common and codes the missing ones. If it holds units that do not belong to the recipe, the build stops
     before it codes anything; --prune removes them when the store is complete.
 
-    For an array job run N builds of one recipe into one store, each with its own --shard I/N, at once or one after
-    another: the last to end completes the store. With --backend dask the workers of a cluster code; they must see
-    store, pictures and encoder under the same paths.
+    For an array job, run N builds into one store with --shard 1/N to --shard N/N, at the same time or one after another;
+    the last to finish completes the store. With --backend dask the workers of a cluster code; they must see store,
+    pictures and encoder under the same paths.
     """
     from codecnn import verbs
     from codecnn.config import load_recipe
@@ -44,10 +44,10 @@ def dataset_build(
     loaded = load_recipe(recipe, overrides or ())
     codec = verbs.loop_codec(loaded, recipe.parent)
     with progress("coding", "unit") as report:
-        whole = build_shard(
+        complete = build_shard(
             loaded, recipe.parent, output, part, codec=codec, jobs=jobs, scheduler=address, progress=report, prune=prune
         )
-    if not whole:
+    if not complete:
         facts = {"store": str(output), "shard": shard, "complete": False}
         print_facts(facts, as_json)
         return

@@ -135,8 +135,8 @@ def test_statistics_of_supplied_units(mixed, run):
     assert [row["bits_per_sample"] for row in stats["rows"]] == [None, None]
     _, out, _ = run("dataset", "stats", mixed.folder)
     assert "unknown encoder, decoded by ffmpeg" in out
-    line = "units coded elsewhere: 1 hevc and 2 vvc streams with CTUs of 32, slice QPs from their headers, 9 of 9 "
-    line += "pictures proven by MD5; 2 decoded without a stream, slice QPs as the recipe states them"
+    line = "supplied units: 1 hevc and 2 vvc streams with CTUs of 32, slice QPs read from their headers, 9 of 9 "
+    line += "pictures verified by MD5; 2 decoded pictures without a stream, slice QPs as stated in the recipe"
     assert line in out.replace("\n", " ")
 
 

@@ -365,8 +365,8 @@ def test_a_store_tells_variants_and_encoders(varied, run):
     _, out, _ = run("dataset", "stats", store.folder)
     lines = " ".join(out.split())
     assert "2 sequences are variants: scale " in lines
-    assert "faster, CTU 128 EDO=0: units of train" in lines
-    assert "faster, CTU 64, sources of 8 bit: units of train" in lines
+    assert "faster, CTU 128 EDO=0: units: train" in lines
+    assert "faster, CTU 64, sources of 8 bit: units: train" in lines
 
 
 def test_varied_builds_are_equal_file_by_file(varied, tmp_path):
