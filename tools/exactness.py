@@ -31,10 +31,10 @@ from codecnn.filtering.integer import (
     engines,
     filter_reference,
     load_integer,
+    md5_of,
     quantise,
     quantise_eight,
 )
-from codecnn.filtering.integer.file import md5_of
 from codecnn.models import (
     CHROMA_PLANES,
     SAMPLE_PLANES,

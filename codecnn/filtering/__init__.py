@@ -1,9 +1,14 @@
-"""Whole pictures and sequences through a network, and what an encoder would decide of the result.
+"""Filter pictures and sequences with a network, and decide as an encoder would.
 
-`load_filter` makes a filter from weights, once: for luma planes, pictures and videos; `FloatFilter` from a network in
-memory; `filter_luma` is the short form for one plane. `decide_picture` and `decide_video` choose, knowing the original,
-what is filtered and how strongly (`codecnn.filtering.decisions`); `filter_and_decide` filters a picture before. Integer
-networks are `codecnn.filtering.integer`, filters inside the loop of an encoder `codecnn.filtering.in_loop`.
+- `load_filter` creates a filter from weights; `FloatFilter` one from a network in memory. A filter restores luma
+  planes, pictures and videos. `filter_luma` is the short form for one luma plane.
+- `filter_outputs` and `in_tiles` compute a network on a whole picture, tile by tile.
+- `unit_planes`, `auxiliary_planes`, `stream_qps` and `stream_slice_types` provide the planes and QPs that a network
+  declares besides the decoded picture.
+- `decide_picture` and `decide_video` choose, knowing the original, which CTUs are filtered and how strongly
+  (`codecnn.filtering.decisions`); `filter_and_decide` filters a picture first.
+- `codecnn.filtering.integer` holds integer networks, which give the same samples on every machine.
+- `in_loop_codec` codes sequences with a filter inside the coding loop.
 """
 
 import lazy_loader

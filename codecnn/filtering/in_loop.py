@@ -1,7 +1,8 @@
-"""The back end of stores whose pictures a filter in the loop got: before it, predicted from those that it made.
+"""An encoder back end with a filter in its loop, for stores of pictures before that filter.
 
-`in_loop_codec` makes it of what a recipe says. It names files and holds no network, so that it can be sent to the
-workers of a cluster.
+A store for training a filter inside the coding loop needs pictures that are predicted from filtered pictures, recorded
+before the filter. `in_loop_codec` builds the back end from a recipe. The back end holds file names and no network, so
+that it can be sent to the workers of a cluster.
 """
 
 from dataclasses import dataclass
@@ -21,50 +22,72 @@ from codecnn.codec import (
 )
 from codecnn.dataset import InLoopSpec
 from codecnn.errors import ConfigError, ModelError
-from codecnn.filtering._base import PictureFilter
-from codecnn.filtering._decide import Decisions, filter_and_decide
-from codecnn.filtering._inputs import slice_type_beside
-from codecnn.filtering._load import load_filter
-from codecnn.filtering._picture_filter import NetworkFilter
 from codecnn.filtering.decisions import Decision, write_decisions
-from codecnn.filtering.integer import integers_beside, is_integer
+from codecnn.filtering.integer import find_integers, is_integer
+from codecnn.filtering.load import load_filter
+from codecnn.filtering.network_filter import NetworkFilter
+from codecnn.filtering.planes import PictureFilter, slice_type_plane
+from codecnn.filtering.sequence import Decisions, filter_and_decide
 from codecnn.models import weights_path
 from codecnn.planes import SLICE_TYPE_PLANE
 from codecnn.runs import sha256_file
 from codecnn.video import Picture, VideoFormat, create_video, open_raw
 
-SERVED = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
-"""Planes of a network that can be had inside the loop: what the callback hands out."""
+IN_LOOP_PLANES = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
+"""Planes that libvvenc's callback provides inside the coding loop."""
 
 
-def check_served(name: str, filter_: PictureFilter) -> None:
-    """Raise ModelError where the filter `name` needs more than the callback hands out."""
-    if missing := [plane for plane in filter_.planes if plane not in SERVED]:
-        raise ModelError(f"{name} needs the plane {missing[0]!r}, which libvvenc does not hand out in the loop")
+def check_in_loop(name: str, filter_: PictureFilter) -> None:
+    """Raise ModelError if a filter needs a plane that libvvenc's callback does not provide.
+
+    Args:
+        name: Name of the filter, for the message.
+        filter_: The filter.
+    """
+    if missing := [plane for plane in filter_.planes if plane not in IN_LOOP_PLANES]:
+        raise ModelError(f"{name} needs the plane {missing[0]!r}, which libvvenc does not provide in the loop")
+
+
+check_served = check_in_loop  # alias, remove
 
 
 def in_loop_codec(spec: InLoopSpec, folder: Path) -> "InLoopCodec":
-    """The back end that the recipe in `folder` asks for.
+    """Build the back end that a recipe asks for.
 
-    Raises ToolMissingError or MissingFileError for the library, MissingFileError or ModelError for the weights.
+    Args:
+        spec: The recipe's filter in the loop: weights, decisions and library.
+        folder: Folder of the recipe, which relative paths start from.
+
+    Returns:
+        The back end.
+
+    Raises:
+        ToolMissingError: There is no libvvenc to load.
+        MissingFileError: The library or the weights do not exist.
+        ModelError: The weights are damaged, or the filter cannot run in the loop.
     """
-    named = None if spec.library is None else folder / Path(spec.library).expanduser()
-    library = find_library(named)
-    beside = folder / Path(spec.weights).expanduser()
-    weights = beside if beside.is_file() else weights_path(spec.weights)
+    library_path = None if spec.library is None else folder / Path(spec.library).expanduser()
+    library = find_library(library_path)
+    in_folder = folder / Path(spec.weights).expanduser()
+    weights = in_folder if in_folder.is_file() else weights_path(spec.weights)
     if spec.exact and not is_integer(weights):
-        weights = integers_beside(weights)
-    # The same file again, so that what does not fit is said before anything is coded.
-    check_served(spec.weights, load_filter(weights))
+        weights = find_integers(weights)
+    # `encode` loads the file again; loading it here reports an error before anything is coded.
+    check_in_loop(spec.weights, load_filter(weights))
     return InLoopCodec(weights.absolute(), sha256_file(weights), spec.decisions, library.path.absolute())
 
 
 @dataclass(frozen=True)
 class InLoopCodec:
-    """libvvenc as a library, with the filter of `weights` in its loop; see `codecnn.codec.base.Codec` for the contract.
+    """libvvenc as a library with a filter in its loop; see `codecnn.codec.base.Codec` for the contract.
 
-    `sha256` is that of the weights, which may not change meanwhile. They are loaded for each sequence, since a network
-    that is made ready serves one thread.
+    The weights are loaded for each sequence, because a prepared network serves one thread.
+
+    Attributes:
+        weights: Weights file of the filter.
+        sha256: SHA-256 of the weights file, which must not change while a store is built.
+        decisions: Kind of decisions.
+        library: Path of libvvenc.
     """
 
     weights: Path
@@ -74,44 +97,57 @@ class InLoopCodec:
     name = "vvc"
 
     def identity(self) -> str:
-        """For example "libvvenc 1.15.0-dev with low_cost_17 (0123456789ab) in the loop, decisions ctu"."""
+        """Describe the encoder: "libvvenc 1.15.0-dev with low_cost_17 (0123456789ab) in the loop, decisions ctu"."""
         filter_ = f"{self.weights.stem} ({self.sha256[:12]})"
         return f"libvvenc {load_library(self.library).version} with {filter_} in the loop, decisions {self.decisions}"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
-        """Code `source` into `folder`: bitstream.266, decoded.yuv (before the filter), log.txt, and of decisions
-        decisions.vtmbmsstats.
+        """Code a sequence with the filter in the loop.
 
-        Raises as `code_in_loop`, and ConfigError where the weights are others than they were.
+        Args:
+            source: Raw video file.
+            source_format: Format of the video.
+            settings: Settings of the encoder.
+            folder: Folder for bitstream.266, decoded.yuv (pictures before the filter), log.txt and, if decisions are
+                taken, decisions.vtmbmsstats.
+
+        Returns:
+            The coded sequence.
+
+        Raises:
+            ConfigError: The weights file has changed.
+            CodecnnError: Coding fails; see `code_in_loop`.
         """
         folder.mkdir(parents=True, exist_ok=True)
         filter_, form = self._load(), coded_format(source_format, settings)
         bitstream, decoded, log = folder / "bitstream.266", folder / "decoded.yuv", folder / "log.txt"
-        decided: list[Decision] = []
+        decisions: list[Decision] = []
         ctu = settings.ctu_size
-        assert ctu is not None, "as a recipe has one"
-        with open_raw(source, source_format) as originals, create_video(decoded, form) as before:
+        assert ctu is not None, "a recipe states the CTU size"
+        with open_raw(source, source_format) as originals, create_video(decoded, form) as before_filter:
             numbers = iter(range(len(originals)))
 
-            def through(coded: CodedPicture, picture: Picture) -> Picture:
-                before.write(picture)
+            def filter_picture(coded: CodedPicture, picture: Picture) -> Picture:
+                before_filter.write(picture)
                 original = originals[next(numbers)]
-                beside = slice_type_beside(filter_.planes, coded.slice_type, form)
-                made = filter_and_decide(filter_, original, picture, coded.qp, beside, self.decisions, ctu)
-                decided.extend([made.decision] if made.decision else [])
-                return made.picture
+                planes = slice_type_plane(filter_.planes, coded.slice_type, form)
+                filtered = filter_and_decide(filter_, original, picture, coded.qp, planes, self.decisions, ctu)
+                decisions.extend([filtered.decision] if filtered.decision else [])
+                return filtered.picture
 
             library = load_library(self.library)
-            pictures, seconds = code_in_loop(library, originals, source_format, settings, bitstream, through, log)
-        if decided:
-            write_decisions(folder / DECISIONS, decided, form.width, form.height, ctu)
-        told = {"preset": settings.preset, "QP": str(settings.qp)} | loop_params(settings, form)
+            pictures, seconds = code_in_loop(
+                library, originals, source_format, settings, bitstream, filter_picture, log
+            )
+        if decisions:
+            write_decisions(folder / DECISIONS, decisions, form.width, form.height, ctu)
+        options = {"preset": settings.preset, "QP": str(settings.qp)} | loop_params(settings, form)
         return CodedSequence(
             bitstream=bitstream,
             decoded=decoded,
             format=form,
             pictures=pictures,
-            argv=("libvvenc", *(f"{name}={value}" for name, value in told.items())),
+            argv=("libvvenc", *(f"{name}={value}" for name, value in options.items())),
             encoder=self.identity(),
             log=log,
             encoder_seconds=seconds,
@@ -120,5 +156,7 @@ class InLoopCodec:
 
     def _load(self) -> NetworkFilter:
         if sha256_file(self.weights) != self.sha256:
-            raise ConfigError(f"{self.weights} has become another file while a store was coded with it in the loop")
+            raise ConfigError(
+                f"{self.weights} has changed while a store was being coded with it in the loop: build the store again"
+            )
         return load_filter(self.weights)

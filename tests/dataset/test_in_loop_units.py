@@ -14,8 +14,7 @@ from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.errors import ConfigError, EncoderError, MissingFileError, ModelError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.evaluation.in_loop import evaluate_in_loop
-from codecnn.filtering import FloatFilter, in_loop_codec, load_filter
-from codecnn.filtering.in_loop import InLoopCodec
+from codecnn.filtering import FloatFilter, InLoopCodec, in_loop_codec, load_filter
 from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
 from codecnn.runs import sha256_file
 from codecnn.video import VideoFormat, ffmpeg_path, open_raw
@@ -173,7 +172,7 @@ def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_pa
     assert pickle.loads(pickle.dumps(codec)) == codec, "as it goes to the workers of a cluster"
     save_weights(weights, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
     loaded = load_recipe(recipe)
-    with pytest.raises(ConfigError, match=r"own\.safetensors has become another file"):
+    with pytest.raises(ConfigError, match=r"own\.safetensors has changed while a store"):
         build_store(loaded, recipe.parent, tmp_path / "s", codec=codec)
 
 

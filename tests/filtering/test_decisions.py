@@ -8,8 +8,7 @@ import pytest
 
 from codecnn.errors import ConfigError, FormatError, ModelError
 from codecnn.filtering import FloatFilter, decide_picture, rounded, sequence_pays
-from codecnn.filtering.decisions import choose_flags, chroma_weight, flag_bits, rd_lambda
-from codecnn.filtering.decisions._component import residual_scale
+from codecnn.filtering.decisions import choose_flags, chroma_weight, flag_bits, rd_lambda, residual_scale
 from codecnn.models import create_model
 from codecnn.video import Picture, open_video
 from tests.helpers.networks import SMALL, awaken
@@ -290,7 +289,7 @@ def test_what_does_not_fit_is_refused():
     for error, message, changes in (
         (ConfigError, "no filtered picture", {"filtered": {}}),
         (ConfigError, "QP offset 5 filters y, u", {"filtered": good | {5: {"y": decoded.y, "u": decoded.u}}}),
-        (FormatError, r"y of \(31, 32\)", {"filtered": {0: {"y": decoded.y[1:]}}}),
+        (FormatError, r"y of shape \(31, 32\)", {"filtered": {0: {"y": decoded.y[1:]}}}),
         (ModelError, "values for y that are not finite", {"filtered": {0: broken}}),
         (ConfigError, "CTU size 100", {"ctu": 100}),
         (FormatError, "original's planes are 30x32", {"original": Picture((original.y[:, :30],), 10)}),

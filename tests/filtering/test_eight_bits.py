@@ -13,22 +13,25 @@ from safetensors.numpy import load_file, save_file
 
 from codecnn.errors import ModelError
 from codecnn.filtering.integer import (
+    WIDE_MAXIMA,
     ExactFilter,
     FastNetwork,
     IntegerNetwork,
+    RowNetwork,
     build_engine,
+    check_planes,
     engines,
     filter_reference,
+    instruction_set,
     integer_path,
     load_integer,
+    md5_of,
+    picture_of,
+    run_reference,
     save_integer,
     source_card,
 )
-from codecnn.filtering.integer._emit import products
-from codecnn.filtering.integer._grid import FINE
-from codecnn.filtering.integer._rows import RowNetwork
-from codecnn.filtering.integer.file import check_planes, md5_of
-from codecnn.filtering.integer.reference import rounded_to_even, run_reference
+from codecnn.filtering.integer.reference import round_half_to_even
 from codecnn.models import list_models, load_model, save_weights, weights_path
 from codecnn.models.graph import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
@@ -60,14 +63,14 @@ GOLDEN = {
     "vrcnn": "be79712892f0a94e7e3ec7472b0d1fea",
 }
 """MD5 of the samples at QP 37 that `formula_eight` makes of the picture of `check_planes`."""
-BY = ["plain", "dots", "tiles"]
+BY = ["plain", "avx512_vnni", "amx"]
 """What multiplies bytes, the quickest last; a processor that has one has those before."""
 ENGINES = ("float32", "float64", "int8")
-needs_bytes = pytest.mark.skipif(products() == "plain", reason="this processor multiplies no bytes")
+needs_bytes = pytest.mark.skipif(instruction_set() == "plain", reason="this processor multiplies no bytes")
 
 
 def here(names=ENGINES):
-    return [name for name in names if name != "int8" or products() != "plain"]
+    return [name for name in names if name != "int8" or instruction_set() != "plain"]
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -88,8 +91,8 @@ def test_goldens(name):
 @pytest.mark.parametrize("name", ["rdn", "low_cost_17", "low_cost_5", "quarter_haar", "rdn_yuv"])
 def test_mixed_with_12_and_13_bits(name):
     """With every second tensor of 12 bits and every third of 13, in NumPy and by every engine the same."""
-    for wide, fine in zip((2, 3), FINE, strict=True):
-        network = formula_eight(name, wide=wide, fine=fine)
+    for wide, fine in zip((2, 3), WIDE_MAXIMA, strict=True):
+        network = formula_eight(name, wide=wide, maximum=fine)
         highs = [node.values["high"] for node in network.graph.nodes if "high" in node.values]
         assert len(network.graph.outputs) < highs.count(fine) < len(highs), "also others than the residuals"
         assert network.accumulator_bits <= 25
@@ -150,7 +153,7 @@ def _assert_rows(network, width):
     given = random_integers(network, 48, width, seed=2)
     planes = {plane: torch.from_numpy(x.astype(np.float32)) for plane, x in given.items()}
     expected = FastNetwork(network)(planes, 32, 10)
-    for by in BY[: BY.index(products()) + 1]:
+    for by in BY[: BY.index(instruction_set()) + 1]:
         rows = RowNetwork(network, by)
         in_rows = [step.node.name for step in rows.steps if step.weights]
         whole = [node.name for node in rows.front if node.op == "conv"]
@@ -174,21 +177,20 @@ def test_wide_windows_of_smooth_pictures(name):
 
 
 def test_what_a_processor_cannot_multiply_is_refused(monkeypatch):
-    monkeypatch.setattr("codecnn.filtering.integer._rows.products", lambda: "plain")
+    monkeypatch.setattr("codecnn.filtering.integer.row_engine.instruction_set", lambda: "plain")
     network = formula_eight("low_cost_5")
     assert engines(network) == ["float32"]
-    with pytest.raises(ModelError, match="does not multiply by tiles"):
-        RowNetwork(network, "tiles")
+    with pytest.raises(ModelError, match="the instruction set amx is missing"):
+        RowNetwork(network, "amx")
 
 
 OTHER_PROCESSOR = """
-from codecnn.filtering.integer._emit import products
-from codecnn.filtering.integer.file import check_planes, md5_of
+from codecnn.filtering.integer import check_planes, instruction_set, md5_of
 from tests.filtering.test_integer import exact
 from tests.helpers.integer_zoo import formula_eight
 
 network = formula_eight("low_cost_17")
-print(products() != "plain", md5_of(exact(network, check_planes(network))))
+print(instruction_set() != "plain", md5_of(exact(network, check_planes(network))))
 """
 
 
@@ -209,17 +211,19 @@ def test_a_processor_without_vnni_makes_the_same_samples(isa, pytorch):
 def test_networks_of_16_bits_have_no_engine_of_bytes():
     network = formula_network("low_cost_5")
     assert engines(network) == ["float32"]
-    with pytest.raises(ModelError, match="do not go row by row"):
+    with pytest.raises(ModelError, match="cannot be computed row by row"):
         build_engine(network, "int8")
 
 
-def test_halves_are_rounded_to_even():
+def test_halves_are_round_half_to_even():
     sums = np.array([-12, -11, -7, -6, -5, -2, -1, 1, 2, 3, 6, 10])
     assert (
-        rounded_to_even(sums, 2).tolist() == np.rint(sums / 4).tolist() == torch.round(torch.tensor(sums / 4)).tolist()
+        round_half_to_even(sums, 2).tolist()
+        == np.rint(sums / 4).tolist()
+        == torch.round(torch.tensor(sums / 4)).tolist()
     )
-    assert rounded_to_even(sums, 0).tolist() == sums.tolist()
-    by_channel = rounded_to_even(np.array([[3, 6], [3, 6]]), np.array([[1], [2]]))
+    assert round_half_to_even(sums, 0).tolist() == sums.tolist()
+    by_channel = round_half_to_even(np.array([[3, 6], [3, 6]]), np.array([[1], [2]]))
     assert by_channel.tolist() == [[2, 3], [1, 2]]
 
 
@@ -258,7 +262,7 @@ def eight(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=n
         ({"shift": np.array([1], np.int32)}, "has shift of type int32"),
         ({"kind": np.int32}, "has weight of type int32"),
         ({"bits": 16}, "node 'a'"),
-        ({"bits": 7}, "networks have 8 or 16 bits, not 7"),
+        ({"bits": 7}, "integer networks have 8 or 16 bits, not 7"),
         ({"low": 5, "high": 4}, "cannot be between 5 and 4"),
     ],
 )
@@ -298,8 +302,8 @@ def test_files(tmp_path):
     assert_same(ExactFilter(loaded).samples(*_picture(planes)), filter_reference(network, planes, 37, 10))
 
     for changes, message in (
-        ({"bits": 16}, "16 bits, and schema 2 is not theirs"),
-        ({"schema": 1}, "8 bits, and schema 1 is not theirs"),
+        ({"bits": 16}, "16 bits, which schema 2 does not have"),
+        ({"schema": 1}, "8 bits, which schema 1 does not have"),
         ({"schema": 3}, "not the card of an integer network of schema 1 or 2"),
     ):
         write_json(path.with_suffix(".json"), card | changes)
@@ -328,8 +332,6 @@ def test_the_8_bits_beside_weights_are_taken_and_named(tmp_path):
 
 
 def _picture(planes):
-    from codecnn.filtering.integer.file import picture_of
-
     return picture_of(planes, 10), 37, planes
 
 

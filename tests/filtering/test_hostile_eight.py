@@ -8,8 +8,7 @@ import torch
 from safetensors.numpy import load_file
 
 from codecnn.errors import ModelError
-from codecnn.filtering.integer import build_engine, engines, load_integer, save_integer
-from codecnn.filtering.integer.reference import run_reference
+from codecnn.filtering.integer import build_engine, engines, load_integer, run_reference, save_integer
 from tests.filtering.test_integer import assert_same
 from tests.filtering.test_integer_file import OPTIONS, write
 from tests.helpers.fuzzing import fuzz, pick
@@ -102,7 +101,7 @@ def test_values_that_are_none(saved, nodes, tmp_path, kind, value, number, messa
 
 def test_any_damage_ends_in_a_sentence_or_in_the_same_samples(saved, tmp_path, monkeypatch):
     """Single numbers and whole tensors set to extremes, and MD5s to fit; what is proven every engine computes alike."""
-    monkeypatch.setattr("codecnn.filtering.integer.file._check_samples", lambda network, md5s: None)
+    monkeypatch.setattr("codecnn.filtering.integer.exact._check_samples", lambda network, md5s: None)
     tensors, card = saved
     path = tmp_path / "a.safetensors"
 

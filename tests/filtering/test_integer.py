@@ -9,10 +9,19 @@ from scipy.signal import correlate
 
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering import FloatFilter
-from codecnn.filtering.integer import ExactFilter, FastNetwork, IntegerNetwork, filter_reference, quantise
-from codecnn.filtering.integer._network import FLOAT32_EXACT
-from codecnn.filtering.integer.file import check_planes, md5_of, picture_of
-from codecnn.filtering.integer.reference import _compute, centred_integers, rounded, run_reference
+from codecnn.filtering.integer import (
+    FLOAT32_EXACT,
+    ExactFilter,
+    FastNetwork,
+    IntegerNetwork,
+    check_planes,
+    filter_reference,
+    md5_of,
+    picture_of,
+    quantise,
+    run_reference,
+)
+from codecnn.filtering.integer.reference import centred_integers, compute_node, round_half_up
 from codecnn.models import KNOWN_PLANES, FilterNetwork, build_graph, create_model, list_models, named_outputs
 from codecnn.models.graph import Graph, Node, run
 from codecnn.video import Picture
@@ -214,12 +223,12 @@ def test_groups_convolve_each_its_channels():
     tensors = {"weight": weight.astype(np.int16), "bias": np.zeros(6, np.int32)}
     node = Node("c", "conv", ("x",), {"pad": 0, "groups": 2, "shift": 0, "low": -(2**15), "high": 2**15 - 1}, tensors)
     expected = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(weight), groups=2)
-    np.testing.assert_array_equal(_compute(node, [x], 0), expected.numpy())
+    np.testing.assert_array_equal(compute_node(node, [x], 0), expected.numpy())
 
 
 def test_sums_round_to_nearest_halves_up():
-    assert rounded(np.array([-5, -3, -2, -1, 0, 1, 2, 3, 5]), 1).tolist() == [-2, -1, -1, 0, 0, 1, 1, 2, 3]
-    assert rounded(np.array([-7, 9]), 0).tolist() == [-7, 9]
+    assert round_half_up(np.array([-5, -3, -2, -1, 0, 1, 2, 3, 5]), 1).tolist() == [-2, -1, -1, 0, 0, 1, 1, 2, 3]
+    assert round_half_up(np.array([-7, 9]), 0).tolist() == [-7, 9]
 
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
@@ -312,7 +321,7 @@ def test_an_output_without_its_decoded_plane_is_refused():
     values = {"pad": 0, "groups": 1, "shift": 0, "low": -9, "high": 9}
     halves = [Node("s", "unshuffle", ("rec_y",), {"factor": 2}), Node("c", "conv", ("s",), values, weight)]
     chroma = [Node(name, "output", ("c",), LAST.values, LAST.tensors) for name in "uv"]
-    with pytest.raises(ModelError, match="makes u and does not take the plane rec_u"):
+    with pytest.raises(ModelError, match="outputs u and does not take the plane rec_u"):
         IntegerNetwork(Graph((Node("rec_y", "plane"), *halves, LAST, *chroma)), 10)
 
 

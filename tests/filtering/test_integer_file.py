@@ -13,9 +13,17 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.filtering.integer import FastNetwork, filter_reference, is_integer, load_integer, save_integer
-from codecnn.filtering.integer.file import CHECK_QPS, check_planes, md5_of
-from codecnn.filtering.integer.reference import run_reference
+from codecnn.filtering.integer import (
+    CHECK_QPS,
+    FastNetwork,
+    check_planes,
+    filter_reference,
+    is_integer,
+    load_integer,
+    md5_of,
+    run_reference,
+    save_integer,
+)
 from codecnn.models import create_model, load_integer_sketch, save_integer_sketch, save_weights, weights_path
 from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from codecnn.cli import app
 from codecnn.errors import ModelError
-from codecnn.filtering.integer import load_integer, save_integer
-from codecnn.filtering.integer.reference import run_reference
+from codecnn.filtering.integer import load_integer, run_reference, save_integer
 from codecnn.models import list_models
 from codecnn.models.graph import Graph
 from tests.filtering.test_eight_bits import eight
@@ -105,7 +104,7 @@ def test_other_samples_are_told_and_nothing_written(tmp_path, monkeypatch):
     nodes[place] = replace(nodes[place], tensors=shifted)
     other = onnx_integers(replace(network, graph=Graph(tuple(nodes))))
     monkeypatch.setattr(onnx_file, "onnx_integers", lambda network: other)
-    with pytest.raises(ModelError, match=r"a\.onnx is not written: onnxruntime makes other samples of it at QP 22"):
+    with pytest.raises(ModelError, match=r"a\.onnx is not written: onnxruntime computes other samples at QP 22"):
         export_integers(tmp_path / "a.onnx", network)
     assert not list(tmp_path.iterdir())
 

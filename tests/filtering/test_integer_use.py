@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.dataset import open_store
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.filtering import in_integers, load_filter
+from codecnn.filtering import load_filter, prefers_integers
 from codecnn.filtering.integer import (
     ExactFilter,
     filter_reference,
@@ -54,18 +54,20 @@ def test_weights_load_as_what_they_are(weights, tiny_store, tmp_path):
     alone = tmp_path / "alone.safetensors"
     for suffix in (".safetensors", ".json"):
         shutil.copy(weights.with_suffix(suffix), alone.with_suffix(suffix))
-    with pytest.raises(MissingFileError, match=r"alone\.int16\.safetensors does not exist: codecnn export --model"):
+    with pytest.raises(
+        MissingFileError, match=r"alone\.int16\.safetensors does not exist: write it with codecnn export --model"
+    ):
         load_filter(alone, exact=True)
     save_weights(alone, formula_model("rdn", SMALL), "rdn", {})
     for suffix in (".safetensors", ".json"):
         shutil.copy(integer_path(weights).with_suffix(suffix), integer_path(alone).with_suffix(suffix))
-    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not made from .*alone\.safetensors"):
+    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not exported from .*alone\.safetensors"):
         load_filter(alone, exact=True)
-    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not made from"):
+    with pytest.raises(ModelError, match=r"alone\.int16\.safetensors was not exported from"):
         invoke("evaluate", tiny_store.folder, "--model", alone, "--exact", "-o", tmp_path / "none")
 
 
-def test_the_command_filters_in_integers(weights, tiny_store, tmp_path):
+def test_the_command_filters_prefers_integers(weights, tiny_store, tmp_path):
     """What is written is what plain NumPy makes of the decoded pictures."""
     (unit, *_) = tiny_store.split("val")
     form = unit.format
@@ -137,13 +139,13 @@ def test_integers_of_8_bits_are_what_is_taken_where_nothing_is_said(weights, tin
     path = tmp_path / "w.safetensors"
     for suffix in (".safetensors", ".json"):
         shutil.copy(weights.with_suffix(suffix), path.with_suffix(suffix))
-    assert not in_integers(path), "there are none"
+    assert not prefers_integers(path), "there are none"
     save_integer(integer_path(path), *load_integer(integer_path(weights)))
-    assert not in_integers(path), "those of 16 bits take many times as long as float"
+    assert not prefers_integers(path), "those of 16 bits take many times as long as float"
     invoke("export", "--model", path, "-o", integer_path(path, 8), "--format", "int8", "--store", tiny_store.folder)
-    assert in_integers(path)
-    assert not in_integers(path, "bfloat16")
-    assert not in_integers(integer_path(path, 8)), "it is a file of integers itself"
+    assert prefers_integers(path)
+    assert not prefers_integers(path, "bfloat16")
+    assert not prefers_integers(integer_path(path, 8)), "it is a file of integers itself"
     kinds = {None: "ExactFilter", True: "ExactFilter", False: "FloatFilter"}
     assert {exact: type(load_filter(path, exact=exact)).__name__ for exact in kinds} == kinds
     assert type(load_filter(path, exact=None, precision="bfloat16")).__name__ == "BFloat16Filter"

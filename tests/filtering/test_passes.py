@@ -3,23 +3,22 @@
 import pytest
 import torch
 
-from codecnn.filtering.integer import _fast, _passes, build_engine
-from codecnn.filtering.integer._passes import Ending, modulated, saturated, summed
-from codecnn.filtering.integer.reference import run_reference
+from codecnn.filtering.integer import build_engine, passes, run_reference, torch_engine
+from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place
 from tests.filtering.test_integer import assert_same
 from tests.helpers.integer_zoo import formula_eight, formula_network, random_integers
 
 ENDINGS = [
-    Ending(-2047, 2047, True),
-    Ending(-2047, 2047, False),
-    Ending(0, 255, True),
+    Rounding(-2047, 2047, True),
+    Rounding(-2047, 2047, False),
+    Rounding(0, 255, True),
 ]
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
 
 @pytest.fixture(params=[1, 3])
 def threads(request, monkeypatch):
-    monkeypatch.setattr(_passes, "_SMALL", 100)
+    monkeypatch.setattr(passes, "_SMALL", 100)
     torch.set_num_threads(request.param)
     yield
     torch.set_num_threads(1)
@@ -41,10 +40,10 @@ def ended(numbers, ending):
 @pytest.mark.parametrize("channels", [1, 5])
 def test_passes(ending, layout, channels):
     sums, second = halves(layout, channels), halves(layout, channels).flip(0).round()
-    assert torch.equal(saturated(sums.clone(), ending), ended(sums, ending))
-    assert torch.equal(summed(sums.clone(), second.clone(), 0.25, ending), ended(sums + second / 4, ending))
+    assert torch.equal(round_in_place(sums.clone(), ending), ended(sums, ending))
+    assert torch.equal(add_in_place(sums.clone(), second.clone(), 0.25, ending), ended(sums + second / 4, ending))
     factor, offset = torch.arange(channels) / 2 - 0.5, torch.arange(channels) / 4 - 1
-    made = modulated(second, factor, offset, ending)
+    made = modulate(second, factor, offset, ending)
     assert torch.equal(made, ended(second * factor[:, None, None] + offset[:, None, None], ending))
 
 
@@ -57,5 +56,5 @@ def test_without_onednns_own_convolution(make, monkeypatch):
     tensors = {name: torch.from_numpy(plane.astype("float32")) for name, plane in planes.items()}
     expected = run_reference(network, planes, 30, 10)
     assert_same(build_engine(network, "float32")(tensors, 30, 10), expected)
-    monkeypatch.setattr(_fast, "_DIRECT", None)
+    monkeypatch.setattr(torch_engine, "_ONEDNN_CONVOLUTION", None)
     assert_same(build_engine(network, "float32")(tensors, 30, 10), expected)

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from codecnn.filtering.integer._eight import as_integers, layer_of, real_tensors
-from codecnn.filtering.integer._grid import Grid, spans
-from codecnn.filtering.integer._network import FLOAT32_EXACT
-from codecnn.filtering.integer._rounding import moments, whole_weights
+from codecnn.filtering.integer import FLOAT32_EXACT, Grid, as_integers, tensor_bounds
+from codecnn.filtering.integer.eight_bits import input_moments, layer_of, real_tensors, round_weights
 from codecnn.models.graph import Draft, Graph, Node, run
 
 
@@ -41,11 +39,11 @@ def windows(node, x):
 @pytest.mark.parametrize(("kernel", "groups"), [((1, 3), 1), ((3, 3), 3), ((1, 1), 1)])
 def test_moments_are_those_of_the_windows(kernel, groups):
     node, x = convolution(3, 3, kernel, groups), features(3, size=20)
-    known, seen = moments(node, x), windows(node, x)
+    known, seen = input_moments(node, x), windows(node, x)
     np.testing.assert_allclose(known.mean, seen.mean(2), rtol=1e-9)
     expected = np.stack([np.cov(one, bias=True).reshape(len(one), len(one)) for one in seen])
     np.testing.assert_allclose(known.covariance, expected, rtol=1e-9, atol=1e-9)
-    twice = known + moments(node, features(3, seed=1, size=20))
+    twice = known + input_moments(node, features(3, seed=1, size=20))
     both = np.concatenate([seen, windows(node, features(3, seed=1, size=20))], axis=2)
     np.testing.assert_allclose(twice.mean, both.mean(2), rtol=1e-9)
 
@@ -71,7 +69,7 @@ def error_of(node, x, whole, more):
 def test_they_err_less_than_the_nearest(groups, share):
     node, x = convolution(30, 3, (1, 3), groups, seed=3), features(3)
     weight = torch.from_numpy(node.tensors["weight"])
-    whole, more = whole_weights(weight, torch.ones(30, 1, 1, 1).double(), moments(node, x), 127)
+    whole, more = round_weights(weight, torch.ones(30, 1, 1, 1).double(), input_moments(node, x), 127)
     assert torch.equal(whole, whole.round())
     found, nearest = error_of(node, x, whole, more), error_of(node, x, weight.round(), np.zeros(30))
     assert found.mean() < share * nearest.mean()
@@ -80,8 +78,8 @@ def test_they_err_less_than_the_nearest(groups, share):
 def test_they_err_hardly_more_than_the_best():
     """The best of all integers about the real weights, found by trying them all: 4^3 for each of 30 outputs."""
     node, x = convolution(30, 3, (1, 3), 3, seed=3), features(3)
-    weight, known = node.tensors["weight"], moments(node, x)
-    whole, more = whole_weights(torch.from_numpy(weight), torch.ones(30, 1, 1, 1).double(), known, 127)
+    weight, known = node.tensors["weight"], input_moments(node, x)
+    whole, more = round_weights(torch.from_numpy(weight), torch.ones(30, 1, 1, 1).double(), known, 127)
     best = np.full(30, np.inf)
     for step in product((-1, 0, 1, 2), repeat=3):
         other = np.floor(weight) + np.array(step)
@@ -96,8 +94,8 @@ def test_the_scales_of_the_inputs_count():
     """A weight whose input is counted in large units is as large as its error is."""
     node, x = convolution(4, 3, (1, 1), seed=5), features(3)
     weight, units = torch.from_numpy(node.tensors["weight"]), torch.tensor([0.25, 1.0, 8.0], dtype=torch.float64)
-    counted = whole_weights(weight, units[None, :, None, None], moments(node, x), 127)
-    same = whole_weights(weight, torch.ones(1, 3, 1, 1).double(), moments(node, x * units[:, None, None]), 127)
+    counted = round_weights(weight, units[None, :, None, None], input_moments(node, x), 127)
+    same = round_weights(weight, torch.ones(1, 3, 1, 1).double(), input_moments(node, x * units[:, None, None]), 127)
     for one, other in zip(counted, same, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
@@ -105,7 +103,7 @@ def test_the_scales_of_the_inputs_count():
 def test_none_is_larger_than_it_may_be():
     node, x = convolution(4, 3, (1, 3), seed=7), features(3)
     weight = torch.from_numpy(node.tensors["weight"])
-    whole, _ = whole_weights(weight, torch.ones(4, 1, 1, 1).double(), moments(node, x), 2)
+    whole, _ = round_weights(weight, torch.ones(4, 1, 1, 1).double(), input_moments(node, x), 2)
     assert whole.abs().max() == 2
 
 
@@ -119,18 +117,18 @@ def test_no_sum_leaves_float32_however_they_are_rounded():
     draft.add("y", "output", x, "rec_y", tensors={"gain": np.ones(1)}, crop=2)
     graph, tensors = Graph(tuple(draft.nodes)), {}
     run(graph, {"rec_y": features(1, size=48) / 1023}, 37, tensors.__setitem__)
-    seen = {node.name: moments(node, tensors[node.inputs[0]]) for node in graph.nodes if node.op == "conv"}
+    seen = {node.name: input_moments(node, tensors[node.inputs[0]]) for node in graph.nodes if node.op == "conv"}
     body = next(node for node in graph.nodes if node.name == "body")
     beyond = 0
     for scale in np.linspace(16, 19, 24):  # in which the shifts of all outputs fall by one
-        scales = {name: np.full(graph.extents[name].channels, 16.0) for name in spans(graph)}
+        scales = {name: np.full(graph.extents[name].channels, 16.0) for name in tensor_bounds(graph)}
         scales["body"] = np.full(32, scale)
-        grid = Grid(scales, spans(graph)).widened(["head"])
+        grid = Grid(scales, tensor_bounds(graph)).widened(["head"])
         network = as_integers(graph, grid, 10, seen)  # which proves it
         assert max(found.widest for found in network.ranges.values()) <= FLOAT32_EXACT
         layer = layer_of(body, grid.all_scales(graph, 10), grid.all_bounds(graph, 10))
         scaled, offset, shift = layer._scaled(*real_tensors(body))
         units = layer.outputs[:, None, None, None] / layer.ratio
-        whole, missing = whole_weights(scaled, units, seen["body"], layer.most)
-        beyond += int((layer._widest_of(whole, (offset + missing).round(), shift) > FLOAT32_EXACT).sum())
+        whole, missing = round_weights(scaled, units, seen["body"], layer.limit)
+        beyond += int((layer.widest_sums(whole, (offset + missing).round(), shift) > FLOAT32_EXACT).sum())
     assert beyond > 0, "some would have gone there"

@@ -11,7 +11,7 @@ import pytest
 
 from codecnn.codec import read_blocks
 from codecnn.errors import ConfigError, FormatError
-from codecnn.filtering import FloatFilter, candidates, decide_video, filter_video, planes_beside, stream_qps
+from codecnn.filtering import FloatFilter, auxiliary_planes, decide_video, filter_candidates, filter_video, stream_qps
 from codecnn.models import create_model, save_weights
 from codecnn.video import VideoFormat, create_video, forget_pages, open_video
 from tests.helpers.networks import SMALL, awaken
@@ -87,7 +87,7 @@ def test_the_qps_of_a_stream_come_in_output_order(golden_file):
     assert stream_qps(stream, len(expected)) == expected
     assert stream_qps(stream, 3) == expected[:3]
     assert stream_qps(golden_file("hevc/clip_rab_amp_qp32.265"), 5) == [29, 34, 33, 34, 32]
-    with pytest.raises(ConfigError, match=f"tells the slice QPs of {len(expected)} pictures and decodes to 99"):
+    with pytest.raises(ConfigError, match=f"holds the slice QPs of {len(expected)} pictures and decodes to 99"):
         stream_qps(stream, 99)
 
 
@@ -180,7 +180,7 @@ def test_an_original_with_a_silent_name_is_taken_as_the_input(filtering, decoded
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        ((), "decoded_48x32_10bit.yuv does not tell its slice QPs"),
+        ((), "decoded_48x32_10bit.yuv does not hold its slice QPs"),
         (("-q", "22,32"), "2 QPs were given for 3 pictures"),
         (("-q", "x"), "QP 'x' is not a whole number"),
         (("-q", "32", "--decisions", "d.vtmbmsstats"), "d.vtmbmsstats needs --original"),
@@ -236,7 +236,7 @@ def test_planes_of_the_coding_tree_and_further_pictures(filtering, golden_file, 
 def test_qp_and_depth_as_one_plane(golden_file):
     table = read_blocks(golden_file("vvc/tinyclip128x64_ra_qp37.vtmbmsstats.gz"))
     form = VideoFormat(128, 64, "420", 10)
-    planes = planes_beside(["rec_y", "qp_depth", "depth", "cu_qp"], form, {}, table)(1)
+    planes = auxiliary_planes(["rec_y", "qp_depth", "depth", "cu_qp"], form, {}, table)(1)
     expected = (planes["cu_qp"] * 64 + 4 * planes["depth"] * 8) / 95
     assert len(np.unique(planes["depth"])) > 2
     np.testing.assert_allclose(planes["qp_depth"], expected, rtol=1e-6)
@@ -245,23 +245,23 @@ def test_qp_and_depth_as_one_plane(golden_file):
 def test_planes_that_are_missing_or_do_not_fit(decoded, tmp_path):
     other = write(tmp_path / "other_48x32_8bit.yuv", VideoFormat(48, 32))
     with pytest.raises(ConfigError, match=r"'unf_y', the reconstruction before .* --plane unf_y=FILE"):
-        planes_beside(["rec_y", "unf_y"], FORM, {}, None)
+        auxiliary_planes(["rec_y", "unf_y"], FORM, {}, None)
     with pytest.raises(ConfigError, match=r"'depth' of the coding tree"):
-        planes_beside(["rec_y", "depth"], FORM, {}, None)
+        auxiliary_planes(["rec_y", "depth"], FORM, {}, None)
     with open_video(other) as video, pytest.raises(ConfigError, match=r"other_48x32_8bit.yuv for 'pred_y' is 48x32"):
-        planes_beside(["rec_y", "pred_y"], FORM, {"pred_y": video}, None)
+        auxiliary_planes(["rec_y", "pred_y"], FORM, {"pred_y": video}, None)
 
 
 def test_candidates_are_what_the_network_can_tell_apart(decoded):
     with open_video(decoded) as video:
         picture = video[0]
     filter_ = FloatFilter(network())
-    made = candidates(filter_, picture, 60, (-5, 5, 0))
+    made = filter_candidates(filter_, picture, 60, (-5, 5, 0))
     assert list(made) == [0, -5]
     np.testing.assert_array_equal(made[-5]["y"], filter_.samples(picture, 55)["y"])
     blind = FloatFilter(awaken(create_model("arcnn"), std=0.01))
     assert "qp" not in blind.planes
-    assert list(candidates(blind, picture, 37, (5,))) == [0]
+    assert list(filter_candidates(blind, picture, 37, (5,))) == [0]
 
 
 def test_a_network_that_takes_no_qp_needs_none(filtering, decoded, tmp_path):

@@ -11,7 +11,7 @@ from codecnn.config import checked
 from codecnn.dataset import Recipe, TrainingBatches, build_store, open_store
 from codecnn.errors import ConfigError, StoreError
 from codecnn.evaluation import Entry, evaluate
-from codecnn.filtering import FloatFilter, slice_type_beside, stream_qps, stream_slice_types, unit_planes
+from codecnn.filtering import FloatFilter, slice_type_plane, stream_qps, stream_slice_types, unit_planes
 from codecnn.filtering.integer import EightBitNetwork, ExactFilter
 from codecnn.models import as_card, create_model, load_model, save_weights
 from codecnn.video import VideoFormat, open_video
@@ -79,7 +79,7 @@ def test_a_stream_tells_it_in_output_order(golden_file):
     told = {line["poc"]: line["type"] for line in json.loads(stream.with_suffix(".json").read_text())["frames"]}
     assert stream_slice_types(stream, 17) == [told[poc] for poc in sorted(told)]
     assert stream_slice_types(golden_file("hevc/clip_rab_amp_qp32.265"), 5) == list("IBBBP")
-    with pytest.raises(ConfigError, match=r"clip\.yuv does not tell its slice types.*--slice-type"):
+    with pytest.raises(ConfigError, match=r"clip\.yuv does not hold its slice types.*--slice-type"):
         stream_slice_types("clip.yuv", 1)
 
 
@@ -88,7 +88,7 @@ def filtered(source, qps, kinds):
     with open_video(source, frames=len(qps)) as video:
         form = video.format
         return [
-            filter_(picture, qp, slice_type_beside(PLANES, kind, form)).y
+            filter_(picture, qp, slice_type_plane(PLANES, kind, form)).y
             for picture, qp, kind in zip(video, qps, kinds, strict=True)
         ]
 
@@ -114,7 +114,7 @@ def test_a_stream_is_filtered_by_its_own_types(run, weights, golden_file, tmp_pa
     told = made(plain, "b.y4m", "-q", ",".join(map(str, qps)), "--slice-type", "B")
     np.testing.assert_array_equal(told, filtered(stream, qps, "BBB"))
     assert (np.array(told[0]) != own[0]).any()
-    assert "'slice_type', which a VVC or HEVC stream as input tells" in made(plain, "c.y4m", "-q", 37)
+    assert "'slice_type', which is read from a VVC or HEVC stream" in made(plain, "c.y4m", "-q", 37)
 
 
 def test_integers_know_it(stores):
@@ -127,7 +127,7 @@ def test_integers_know_it(stores):
     torch.testing.assert_close(integers(batch), integers(full), rtol=0, atol=0)
     exact = ExactFilter(integers.integers())
     with unit.decoded() as decoded:
-        intra, inter = (exact(decoded[0], 32, slice_type_beside(PLANES, kind, unit.format)).y for kind in "IB")
+        intra, inter = (exact(decoded[0], 32, slice_type_plane(PLANES, kind, unit.format)).y for kind in "IB")
     assert (intra != inter).any()
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import codecnn.filtering._picture_filter as picture_filter
+import codecnn.filtering.network_filter as network_filter
 from codecnn.errors import ConfigError
-from codecnn.filtering import BFloat16Filter, FloatFilter, load_filter
-from codecnn.filtering._tile_memory import LARGEST_TILE, quick_tile, tiles_within
+from codecnn.filtering import LARGEST_TILE, BFloat16Filter, FloatFilter, fast_tile, fit_tile, load_filter
 from codecnn.models import create_model, list_models, peak_bytes, save_weights
 from codecnn.video import Picture, VideoFormat, create_video, open_video
 from tests.helpers.networks import SHORT, SMALL, awaken
@@ -69,8 +68,8 @@ def test_tiles_and_threads_give_the_whole_picture(name):
 def test_the_network_is_made_ready_once(monkeypatch, tmp_path):
     """Not for every plane, picture or video; and as it was when the filter was made."""
     calls = []
-    prepare = picture_filter.prepare
-    monkeypatch.setattr(picture_filter, "prepare", lambda model: calls.append(model) or prepare(model))
+    prepare = network_filter.prepare
+    monkeypatch.setattr(network_filter, "prepare", lambda model: calls.append(model) or prepare(model))
     model = awaken(create_model("rdn", **SMALL))
     save_weights(tmp_path / "w.safetensors", model, "rdn", {})
     filter_, loaded = FloatFilter(model), load_filter(tmp_path / "w.safetensors")
@@ -138,7 +137,7 @@ def test_the_tile_follows_from_the_memory():
     model = trained("rdn", **SMALL)
 
     def tile(memory, limit=640):
-        return tiles_within(memory, 100.0, model, (1080, 1920), limit)[0]
+        return fit_tile(memory, 100.0, model, (1080, 1920), limit)[0]
 
     assert tile(2**31) == 640
     assert tile(2**31, None) is None
@@ -146,9 +145,9 @@ def test_the_tile_follows_from_the_memory():
     side = tile(planes + 100 * 300**2)
     assert side % 16 == 0
     assert 300 - 16 - 3 - 2 * model.radius < side <= 300 - 2 * model.radius
-    two = [tiles_within(planes + 100 * area, 100.0, model, (1080, 1920), 200, 2) for area in (250**2, 2 * 250**2)]
+    two = [fit_tile(planes + 100 * area, 100.0, model, (1080, 1920), 200, 2) for area in (250**2, 2 * 250**2)]
     assert two == [(200, 1), (200, 2)]
-    with pytest.raises(ConfigError, match=r"40 MiB are too little for pictures of 1920x1080: .* takes 40 MiB"):
+    with pytest.raises(ConfigError, match=r"40 MiB of memory are too little .* 1920x1080: .* needs 40 MiB"):
         tile(planes)
     with pytest.raises(ConfigError, match="tile size must be positive, not 0"):
         FloatFilter(model, tile=0)
@@ -160,13 +159,13 @@ def test_quick_tiles_have_small_tensors_and_work_for_all_threads():
     largest = FloatFilter(model).tile_memory.largest
     assert largest == pytest.approx(4 * 96 / 4, rel=0.15)  # 96 features of quarter pictures in float32
     for size in ((1080, 1920), (2160, 3840), (384, 640)):
-        side = quick_tile(largest, model, size, 1)
+        side = fast_tile(largest, model, size, 1)
         assert largest * (side + 2 * model.radius) ** 2 <= 2**25
-    assert quick_tile(largest, model, (1080, 1920), 1) >= 540
-    assert quick_tile(1.0, model, (1080, 1920), 1) == LARGEST_TILE
-    assert quick_tile(1e6, model, (1080, 1920), 1) == 128
+    assert fast_tile(largest, model, (1080, 1920), 1) >= 540
+    assert fast_tile(1.0, model, (1080, 1920), 1) == LARGEST_TILE
+    assert fast_tile(1e6, model, (1080, 1920), 1) == 128
     for threads in (2, 4, 8):
-        side = quick_tile(largest, model, (2160, 3840), threads)
+        side = fast_tile(largest, model, (2160, 3840), threads)
         assert -(-2160 // side) * -(-3840 // side) % threads == 0
 
 

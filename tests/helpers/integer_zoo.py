@@ -3,10 +3,17 @@
 import numpy as np
 import torch
 
-from codecnn.filtering.integer import IntegerNetwork, quantise
-from codecnn.filtering.integer._eight import as_integers, fitted
-from codecnn.filtering.integer._fused import fused
-from codecnn.filtering.integer._grid import FINE, Grid, linked, spans
+from codecnn.filtering.integer import (
+    WIDE_MAXIMA,
+    Grid,
+    IntegerNetwork,
+    as_integers,
+    fit_grid,
+    fuse,
+    linked_scales,
+    quantise,
+    tensor_bounds,
+)
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, build_graph, create_model
 from tests.helpers.networks import SHORT
 
@@ -49,17 +56,19 @@ def random_integers(network, height, width, seed=0, count=1, bit_depth=None):
     return planes
 
 
-def formula_eight(name, options=None, bit_depth=10, wide=0, fine=FINE[0]) -> IntegerNetwork:
-    """Its form of 8 bits, of scales that are not measured; every `wide`-th tensor goes up to `fine`."""
-    graph = fused(build_graph(formula_model(name, options)))
+def formula_eight(name, options=None, bit_depth=10, wide=0, maximum=WIDE_MAXIMA[0]) -> IntegerNetwork:
+    """Its form of 8 bits, of scales that are not measured; every `wide`-th tensor goes up to `maximum`."""
+    graph = fuse(build_graph(formula_model(name, options)))
     # Scales that are no powers of two, and differ by channel where nothing is added.
-    linked_names = {*linked(graph), *linked(graph).values()}
+    linked_names = {*linked_scales(graph), *linked_scales(graph).values()}
     scales = {}
-    for node, (_, high) in spans(graph).items():
+    for node, (_, high) in tensor_bounds(graph).items():
         step = np.zeros(1) if node in linked_names else np.arange(graph.extents[node].channels) % 5
         scales[node] = np.broadcast_to(high / (6.0 + step), (graph.extents[node].channels,)).copy()
     for node in linked_names:
         scales[node] = np.full(graph.extents[node].channels, 127 / 6.0)
-    grid = Grid(scales, spans(graph))
+    grid = Grid(scales, tensor_bounds(graph))
     names = [node for node in grid.bounds if grid.is_byte(node)]
-    return as_integers(graph, fitted(graph, grid.widened(names[::wide] if wide else (), fine), bit_depth), bit_depth)
+    return as_integers(
+        graph, fit_grid(graph, grid.widened(names[::wide] if wide else (), maximum), bit_depth), bit_depth
+    )

@@ -9,11 +9,17 @@ import torch
 from codecnn.config import checked
 from codecnn.errors import ConfigError
 from codecnn.filtering import load_filter
-from codecnn.filtering.integer import EightBitNetwork, ExactFilter, engines, load_integer
-from codecnn.filtering.integer._calibrate import reach, spread
-from codecnn.filtering.integer._fused import fused
-from codecnn.filtering.integer._mixed import mixture
-from codecnn.filtering.integer.file import picture_of
+from codecnn.filtering.integer import (
+    EightBitNetwork,
+    ExactFilter,
+    calibration_units,
+    channel_magnitudes,
+    choose_precision,
+    engines,
+    fuse,
+    load_integer,
+    picture_of,
+)
 from codecnn.models import build_graph, create_model, load_model, named_outputs, save_weights
 from codecnn.training import FilterSettings
 from codecnn.training.filter import filter_task, psnr_gains
@@ -64,10 +70,10 @@ def test_the_training_network_matches_its_integers(name, options, tiny_store):
 
 def test_calibration_assumes_rounding_to_the_nearest_integer(tiny_store, weights):
     """Training rounds weights to the nearest integer; other roundings would lead to other bit widths."""
-    model, units = load_model(weights)[0], spread(tiny_store.split("train"))
-    graph = fused(build_graph(model))
+    model, units = load_model(weights)[0], calibration_units(tiny_store.split("train"))
+    graph = fuse(build_graph(model))
     nearest, least = (
-        mixture(graph, reach(graph, units), units, 10, loss=0.0003, nearest=nearest).grid.bounds
+        choose_precision(graph, channel_magnitudes(graph, units), units, 10, loss=0.0003, nearest=nearest).grid.bounds
         for nearest in (True, False)
     )
     assert EightBitNetwork.of(model, tiny_store.split("train"), loss=0.0003).grid.bounds == nearest

@@ -155,7 +155,7 @@ def peers_of(
     """What of ONNX Runtime and OpenVINO is installed, on what `codecnn export` writes, on as many threads as torch."""
     if find_spec("onnxruntime") is None:
         return {}
-    from codecnn.filtering.integer.onnx_file import onnx_integers
+    from codecnn.filtering.integer import onnx_integers
     from codecnn.models.graph import onnx_model
 
     threads, plain = torch.get_num_threads(), onnx_model(build_graph(model)).SerializeToString()

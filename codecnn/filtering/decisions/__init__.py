@@ -1,8 +1,8 @@
-"""What an encoder would decide of the filter: off, on, by CTU, scale and QP offset, by rate and distortion.
+"""Decisions that an encoder takes on a filter, by rate and distortion: off, on, or by CTU, scale, and QP offset.
 
-`decide_picture` decides a picture, `sequence_pays` whether a sequence should have the filter at all; `write_decisions`
-and `count_decisions` tell what was decided. `rd_lambda`, `chroma_weight`, `flag_bits` and `choose_flags` are
-the encoder's figures.
+`decide_picture` decides on one picture, and `sequence_pays` on the use of the filter in a whole sequence.
+`write_decisions` and `count_decisions` report decisions. `rd_lambda`, `chroma_weight`, `flag_bits`, `choose_flags` and
+`residual_scale` are the parts of the rate-distortion cost and its optimisation.
 """
 
 import lazy_loader

@@ -1,8 +1,8 @@
-"""Training that knows of the 8 bits: a network that computes, while it learns, what its integers will.
+"""Quantisation-aware training: a network that computes during training what its 8-bit integers will compute.
 
-Forwards every tensor is rounded and saturated as in the network of 8 bits; backwards rounding is the identity, and
-what saturates has no gradient (the straight-through estimator of Bengio et al., 2013; Jacob et al., "Quantization and
-Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018).
+In the forward pass every tensor is rounded and saturated as in the 8-bit network. In the backward pass rounding is the
+identity, and saturated values have no gradient (the straight-through estimator of Bengio et al., 2013; Jacob et al.,
+"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,31 +14,36 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.dataset import Unit
-from codecnn.filtering.integer._calibrate import reach, spread
-from codecnn.filtering.integer._convert import bit_depth_for
-from codecnn.filtering.integer._eight import as_integers, layer_of
-from codecnn.filtering.integer._fused import fused
-from codecnn.filtering.integer._grid import Grid, spans
-from codecnn.filtering.integer._mixed import mixture
-from codecnn.filtering.integer._network import IntegerNetwork
+from codecnn.filtering.integer.conversion import calibrated_bit_depth, calibration_units, channel_magnitudes
+from codecnn.filtering.integer.eight_bits import as_integers, layer_of
+from codecnn.filtering.integer.grid import Grid, fuse, tensor_bounds
+from codecnn.filtering.integer.mixed_precision import choose_precision
+from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.models import Filtered, FilterNetwork, build_graph, centred
 from codecnn.models.graph import MOVES, Graph, Node, cropped, same_padding, walk
 from codecnn.planes import QP_SCALE
 
 
 class EightBitNetwork(FilterNetwork):
-    """The network of 8 bits of `model`, with real weights to train: those of the convolutions, folded.
+    """The 8-bit form of a network with real weights to train: those of the convolutions, folded.
 
-    What depends on the QP, modulations and gains, stays as it is: training sees a few QPs of the 64 that tables have.
-    `grid` stays too; without, it comes with a state. Raises ModelError for a network that has no graph, or no form of 8
-    bits.
+    Modulations and gains, which depend on the QP, are fixed, because training sees few of the 64 QPs of their tables.
+    The grid is fixed too.
+
+    Args:
+        model: The float network.
+        grid: Scales and bounds of its tensors; None if they are loaded with a state.
+        bit_depth: Bit depth of the network.
+
+    Raises:
+        ModelError: The network has no graph, or no form of 8 bits.
     """
 
     def __init__(self, model: FilterNetwork, grid: Grid | None, bit_depth: int) -> None:
         super().__init__(model.planes, halo=model.halo, radius=model.radius, stride=model.stride, outputs=model.outputs)
-        # As the model has them, of which chroma has taken its part already.
+        # The radius of the model already includes the share of chroma.
         self.radius, self.options, self.bit_depth = model.radius, model.options, bit_depth
-        self.graph = fused(build_graph(model))
+        self.graph = fuse(build_graph(model))
         self.convolutions = nn.ModuleDict()
         for node in self.graph.nodes:
             if node.op == "conv":
@@ -46,7 +51,7 @@ class EightBitNetwork(FilterNetwork):
             else:
                 for name, tensor in node.tensors.items():
                     self.register_buffer(f"{name}_{_key(node.name)}", torch.from_numpy(np.array(tensor, np.float64)))
-        for name, bounds in spans(self.graph).items():
+        for name, bounds in tensor_bounds(self.graph).items():
             scale = np.ones(self.graph.extents[name].channels) if grid is None else grid.scales[name]
             self.register_buffer(f"scale_{_key(name)}", torch.from_numpy(np.array(scale, np.float64)))
             self.register_buffer(f"bounds_{_key(name)}", torch.tensor(bounds if grid is None else grid.bounds[name]))
@@ -55,25 +60,34 @@ class EightBitNetwork(FilterNetwork):
     def of(
         cls, model: FilterNetwork, units: Sequence[Unit], *, loss: float, calibrate: bool = True
     ) -> "EightBitNetwork":
-        """That of `model` for the pictures of these units, calibrated on some unless its grid comes with a state.
+        """Create the 8-bit form of a network for the pictures of some units.
 
-        Bytes may lose `loss` dB on them in the mean, see `mixture`: what training is there to take back.
+        Args:
+            model: The float network.
+            units: Units that the network is trained on.
+            loss: dB that bytes may lose on these pictures before training; see `choose_precision`.
+            calibrate: Choose the grid on some of the units; False if the grid is loaded with a state.
         """
-        graph, bit_depth, grid = fused(build_graph(model)), bit_depth_for(units), None
+        graph, bit_depth, grid = fuse(build_graph(model)), calibrated_bit_depth(units), None
         if calibrate:
-            looked_at = spread(units)
-            grid = mixture(graph, reach(graph, looked_at), looked_at, bit_depth, loss=loss, nearest=True).grid
+            chosen = calibration_units(units)
+            largest = channel_magnitudes(graph, chosen)
+            grid = choose_precision(graph, largest, chosen, bit_depth, loss=loss, nearest=True).grid
         return cls(model, grid, bit_depth)
 
     def integers(self) -> IntegerNetwork:
-        """The integers of the weights as they are now; raises ModelError for weights that no shift fits."""
+        """Convert the present weights to an integer network.
+
+        Raises:
+            ModelError: No shift fits some weights.
+        """
         nodes = []
         for node in self.graph.nodes:
             if node.op == "conv":
-                own: dict[str, Tensor] = dict(self.convolutions[_key(node.name)].named_parameters())
+                parameters: dict[str, Tensor] = dict(self.convolutions[_key(node.name)].named_parameters())
             else:
-                own = {name: self._table(node, name) for name in node.tensors}
-            tensors = {name: tensor.detach().cpu().numpy() for name, tensor in own.items()}
+                parameters = {name: self._table(node, name) for name in node.tensors}
+            tensors = {name: tensor.detach().cpu().numpy() for name, tensor in parameters.items()}
             nodes.append(replace(node, tensors=tensors))
         return as_integers(Graph(tuple(nodes)), self.grid, self.bit_depth)
 
@@ -82,38 +96,45 @@ class EightBitNetwork(FilterNetwork):
         return table
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
-        """Filtered planes as those of `model`, from its planes, in the scale of samples (x / 2^bit_depth)."""
+        """Filter patches with rounding and saturation in place.
+
+        Args:
+            planes: Planes that the float network takes, samples as x / 2^bit_depth.
+
+        Returns:
+            The outputs of the float network, in the same scale.
+        """
         self.check(planes)
         grid, unit = self.grid, 2.0 ** (self.bit_depth - 2)
-        known, limits = grid.all_scales(self.graph, self.bit_depth), grid.all_bounds(self.graph, self.bit_depth)
+        scales, bounds = grid.all_scales(self.graph, self.bit_depth), grid.all_bounds(self.graph, self.bit_depth)
         like = planes["rec_y"]
-        given = planes["qp"] if "qp" in planes else like.new_zeros(len(like), 1, 1, 1)
-        qps = (given.flatten() * QP_SCALE).round().long()
+        qp_plane = planes["qp"] if "qp" in planes else like.new_zeros(len(like), 1, 1, 1)
+        qps = (qp_plane.flatten() * QP_SCALE).round().long()
 
         def compute(node: Node, x: list[Tensor]) -> Tensor:
             if node.op == "plane":
                 plane = planes[node.name]
                 return centred(plane.expand_as(like) if plane.shape[2:] == (1, 1) else plane) * unit
             if node.op == "qp":
-                return (centred(given) * unit).expand_as(x[0][:, :1])
+                return (centred(qp_plane) * unit).expand_as(x[0][:, :1])
             if node.op == "output":
-                gain = (self._table(node, "gain") / known[node.inputs[0]][0]).to(like)
+                gain = (self._table(node, "gain") / scales[node.inputs[0]][0]).to(like)
                 by_qp = gain[qps if len(gain) > 1 else qps * 0]
                 base = cropped(planes[node.inputs[1]], node.values["crop"]) if len(node.inputs) == 2 else 0.5
                 filtered: Tensor = x[0] * by_qp[:, None, None, None] + base
                 return filtered
             if node.op in MOVES:
                 return MOVES[node.op](node, x, {}, 0)
-            layer = layer_of(node, known, limits, like.device)
+            layer = layer_of(node, scales, bounds, like.device)
             if node.op == "modulate":
                 factor, offset, shift = layer.integers(self._table(node, "factor").T, self._table(node, "offset").T)
-                factor, offset = ((one * torch.exp2(-shift)[:, None]).T[qps].to(like) for one in (factor, offset))
+                factor, offset = ((table * torch.exp2(-shift)[:, None]).T[qps].to(like) for table in (factor, offset))
                 sums = x[0] * factor[:, :, None, None] + offset[:, :, None, None]
             else:
-                own_layer = self.convolutions[_key(node.name)]
-                assert isinstance(own_layer, nn.Conv2d)
-                assert own_layer.bias is not None
-                weight, bias, shift = layer.integers(own_layer.weight, own_layer.bias, _straight_through)
+                convolution = self.convolutions[_key(node.name)]
+                assert isinstance(convolution, nn.Conv2d)
+                assert convolution.bias is not None
+                weight, bias, shift = layer.integers(convolution.weight, convolution.bias, _straight_through)
                 weight, bias = weight * torch.exp2(-shift)[:, None, None, None], bias * torch.exp2(-shift)
                 padding = same_padding(weight) if node.values["pad"] else (0, 0)
                 sums = F.conv2d(x[0], weight.to(like), bias.to(like), padding=padding, groups=node.values["groups"])
@@ -126,8 +147,9 @@ class EightBitNetwork(FilterNetwork):
 
     @property
     def grid(self) -> Grid:
+        """Scales and bounds of the tensors, from the buffers."""
         scales, bounds = {}, {}
-        for name in spans(self.graph):
+        for name in tensor_bounds(self.graph):
             scales[name] = self.get_buffer(f"scale_{_key(name)}").cpu().numpy()
             low, high = self.get_buffer(f"bounds_{_key(name)}").tolist()
             bounds[name] = (low, high)
@@ -135,12 +157,12 @@ class EightBitNetwork(FilterNetwork):
 
 
 def _key(name: str) -> str:
-    """A node's name as that of a module, which has no points."""
+    """Turn a node's name into the name of a module, which cannot contain dots."""
     return name.replace(".", "/")
 
 
 def _convolution(node: Node) -> nn.Conv2d:
-    """The real weights of a node as a layer, for optimisers that look for those."""
+    """Put the real weights of a node into a layer, as optimisers expect them."""
     weight, groups = torch.from_numpy(node.tensors["weight"]).float(), node.values["groups"]
     layer = nn.Conv2d(weight.shape[1] * groups, weight.shape[0], (weight.shape[2], weight.shape[3]), groups=groups)
     assert layer.bias is not None
@@ -151,4 +173,5 @@ def _convolution(node: Node) -> nn.Conv2d:
 
 
 def _straight_through(x: Tensor) -> Tensor:
+    """Round to integers in the forward pass, with the gradient of the identity."""
     return x + (x.round() - x).detach()

@@ -1,6 +1,7 @@
-"""docs/integer.md in plain NumPy: integers, one operation after the other, no tiles.
+"""The reference engine: docs/integer.md in plain NumPy, one operation after the other, without tiles.
 
-It is there to be read and to be compared with; `fast` computes the same samples in a fraction of the time.
+It is written to be read, and to be compared with. `torch_engine` and `row_engine` compute the same samples in a
+fraction of the time. Tensors are int64 arrays (n, channels, h, w).
 """
 
 from collections.abc import Callable, Mapping
@@ -9,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.filtering.integer._network import IntegerNetwork, Ints, check_bit_depth, finest, gain_shift, half
+from codecnn.filtering.integer.network import IntegerNetwork, Ints, check_bit_depth, gain_shift, half, sum_fractions
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.models.graph import Node, same_padding, walk
 
 Array = npt.NDArray[Any]
 Observe = Callable[[str, Ints], None]
-"""Gets every node's name and result (n, channels, h, w), in the order of the nodes."""
+"""A function that receives the name and result (n, channels, h, w) of every node, in the order of the nodes."""
 
 
 def filter_reference(
@@ -25,11 +26,23 @@ def filter_reference(
     bit_depth: int,
     observe: Observe | None = None,
 ) -> dict[str, Array]:
-    """Filtered planes {"y": (h, w), ...} of one picture, in the type of the decoded ones.
+    """Filter one picture.
 
-    Planes are (h, w), 4:2:0 chroma ((h + 1) // 2, (w + 1) // 2): samples as integers, others as the loader scales them.
-    The picture's edge samples are repeated for the halo, and to the right and below up to a multiple of the stride.
-    `observe` sees what every operation makes, for an implementation of one's own to be compared with.
+    The picture's edge samples are repeated for the halo, and at the right and bottom up to a multiple of the stride.
+
+    Args:
+        network: The network.
+        planes: Planes by name: luma (h, w), 4:2:0 chroma ((h + 1) // 2, (w + 1) // 2). Samples are integers, other
+            planes are as the loader scales them.
+        qp: Slice QP.
+        bit_depth: Bit depth of the samples.
+        observe: Called with the result of every operation, to compare another implementation with.
+
+    Returns:
+        The filtered planes by component, {"y": (h, w), ...}, in the types of the decoded planes.
+
+    Raises:
+        ModelError: The samples have more bits than the network takes.
     """
     graph = network.graph
     height, width = planes["rec_y"].shape
@@ -38,16 +51,16 @@ def filter_reference(
         factor = 2 if name in CHROMA_PLANES else 1
         halo = graph.halo // factor
         below, right = (
-            (extent + -extent % graph.stride) // factor - own
-            for extent, own in zip((height, width), planes[name].shape, strict=True)
+            (extent + -extent % graph.stride) // factor - size
+            for extent, size in zip((height, width), planes[name].shape, strict=True)
         )
         padded[name] = np.pad(planes[name], ((halo, halo + below), (halo, halo + right)), mode="edge")[None, None]
     filtered = run_reference(network, padded, qp, bit_depth, observe)
-    cut = {}
+    cropped = {}
     for name, plane in filtered.items():
         decoded = planes[f"rec_{name}"]
-        cut[name] = plane[0, 0, : decoded.shape[0], : decoded.shape[1]].astype(decoded.dtype)
-    return cut
+        cropped[name] = plane[0, 0, : decoded.shape[0], : decoded.shape[1]].astype(decoded.dtype)
+    return cropped
 
 
 def run_reference(
@@ -57,57 +70,78 @@ def run_reference(
     bit_depth: int,
     observe: Observe | None = None,
 ) -> dict[str, Ints]:
-    """Outputs (n, 1, h, w) as samples of `bit_depth`, from planes (n, 1, h, w) with the halo; `observe` sees each node.
+    """Compute the outputs of a network from planes that include the halo.
 
-    Raises ModelError for samples of more bits than the network takes.
+    Args:
+        network: The network.
+        planes: Planes by name, shape (n, 1, h, w), halo included.
+        qp: Slice QP.
+        bit_depth: Bit depth of the samples.
+        observe: Called with the result of every operation.
+
+    Returns:
+        Samples of `bit_depth` by component, shape (n, 1, h, w).
+
+    Raises:
+        ModelError: The samples have more bits than the network takes.
     """
     check_bit_depth(network, bit_depth)
 
-    def computed(node: Node, x: list[Ints]) -> Ints:
+    def compute(node: Node, x: list[Ints]) -> Ints:
         if node.op == "plane":
             return centred_integers(node.name, planes[node.name], bit_depth, network.bit_depth)
         if node.op == "qp":
             return np.full_like(x[0][:, :1], (qp << (network.bit_depth - 6)) - (1 << (network.bit_depth - 1)))
         if node.op == "output":
-            return _output(node, x[0], planes, qp, bit_depth, network.bits)
-        return _compute(node, x, qp, network.bits)
+            return _compute_output(node, x[0], planes, qp, bit_depth, network.bits)
+        return compute_node(node, x, qp, network.bits)
 
-    def compute(node: Node, x: list[Ints]) -> Ints:
-        made = computed(node, x)
+    def compute_observed(node: Node, x: list[Ints]) -> Ints:
+        result = compute(node, x)
         if observe is not None:
-            observe(node.name, made)
-        return made
+            observe(node.name, result)
+        return result
 
-    return walk(network.graph.nodes, compute)
+    return walk(network.graph.nodes, compute_observed)
 
 
 def centred_integers(name: str, plane: Array, bit_depth: int, network_bit_depth: int) -> Ints:
-    """A plane's integers: from -2^(B-1) to 2^(B-1) - 1 for a network of B bits."""
+    """Convert a plane to the integers that enter a network of B bits: -2^(B-1) to 2^(B-1) - 1.
+
+    Args:
+        name: Name of the plane, which says whether it holds samples.
+        plane: The plane.
+        bit_depth: Bit depth of the picture's samples.
+        network_bit_depth: Bit depth B of the network.
+    """
     if name in SAMPLE_PLANES:
         return (plane.astype(np.int64) << (network_bit_depth - bit_depth)) - (1 << (network_bit_depth - 1))
     scaled = np.floor(plane.astype(np.float64) * (1 << network_bit_depth) + 0.5).astype(np.int64)
     return np.clip(scaled, 0, (1 << network_bit_depth) - 1) - (1 << (network_bit_depth - 1))
 
 
-def rounded(sums: Ints, shift: int) -> Ints:
-    """sums / 2^shift to the nearest integer, halves up."""
-    # One addition and one shift, in C and hardware as well, with no look at the sum's bits.
+def round_half_up(sums: Ints, shift: int) -> Ints:
+    """Divide sums by 2^shift and round to the nearest integer, halves up."""
+    # One addition and one shift, also in C and in hardware.
     return (sums + half(shift)) >> shift
 
 
-def rounded_to_even(sums: Ints, shift: int | Ints) -> Ints:
-    """sums / 2^shift to the nearest integer, halves to the even one, as floating-point units and int8 libraries do."""
+def round_half_to_even(sums: Ints, shift: int | Ints) -> Ints:
+    """Divide sums by 2^shift and round to the nearest integer, halves to even, as floating-point units do."""
     below = sums >> shift
-    rest = (sums - (below << shift)) << 1
-    whole = np.int64(1) << np.asarray(shift, np.int64)
-    made: Ints = below + ((rest > whole) | ((rest == whole) & (below & 1 == 1)))
-    return made
+    twice_remainder = (sums - (below << shift)) << 1
+    unit = np.int64(1) << np.asarray(shift, np.int64)
+    result: Ints = below + ((twice_remainder > unit) | ((twice_remainder == unit) & (below & 1 == 1)))
+    return result
 
 
-def _saturated(node: Node, sums: Ints, bits: int) -> Ints:
-    # Once for each sum, when it is whole: every rounding of a part would lose a fraction of its own.
-    made = rounded(sums, node.values["shift"]) if bits == 16 else rounded_to_even(sums, _by_channel(finest(node)))
-    return np.clip(made, node.values["low"], node.values["high"])
+def _saturate(node: Node, sums: Ints, bits: int) -> Ints:
+    # Each sum is rounded once, when it is complete.
+    if bits == 16:
+        result = round_half_up(sums, node.values["shift"])
+    else:
+        result = round_half_to_even(sums, _by_channel(sum_fractions(node)))
+    return np.clip(result, node.values["low"], node.values["high"])
 
 
 def _by_channel(tensor: Array) -> Ints:
@@ -115,21 +149,29 @@ def _by_channel(tensor: Array) -> Ints:
     return channels[:, None, None]
 
 
-def _compute(node: Node, x: list[Ints], qp: int, bits: int = 16) -> Ints:
+def compute_node(node: Node, x: list[Ints], qp: int, bits: int = 16) -> Ints:
+    """Compute one operation other than `plane`, `qp` and `output`.
+
+    Args:
+        node: The operation.
+        x: Tensors of its inputs, shape (n, channels, h, w).
+        qp: Slice QP.
+        bits: Bits of the network, 8 or 16.
+    """
     first = x[0]
     match node.op:
         case "conv":
-            sums = _conv(node, first)
+            sums = _convolve(node, first)
             if len(x) == 2:
-                fraction = finest(node)
-                own, other = fraction - node.tensors["shift"], fraction - node.values["skip"]
-                sums = (sums << _by_channel(own)) + (x[1] << _by_channel(other))
-            return _saturated(node, sums, bits)
+                fraction = sum_fractions(node)
+                sum_shift, added_shift = fraction - node.tensors["shift"], fraction - node.values["skip"]
+                sums = (sums << _by_channel(sum_shift)) + (x[1] << _by_channel(added_shift))
+            return _saturate(node, sums, bits)
         case "add":
-            return _saturated(node, (first << node.values["left"]) + (x[1] << node.values["right"]), bits)
+            return _saturate(node, (first << node.values["left"]) + (x[1] << node.values["right"]), bits)
         case "modulate":
             factor, offset = (_by_channel(node.tensors[name][qp]) for name in ("factor", "offset"))
-            return _saturated(node, first * factor + offset, bits)
+            return _saturate(node, first * factor + offset, bits)
         case "concat":
             return np.concatenate(x, axis=1)
         case "crop":
@@ -151,29 +193,29 @@ def _compute(node: Node, x: list[Ints], qp: int, bits: int = 16) -> Ints:
             raise AssertionError(node.op)
 
 
-def _conv(node: Node, x: Ints) -> Ints:
-    """Sums (n, o, h, w) of a convolution, tap by tap, in the 32 bits that are proven to hold them."""
+def _convolve(node: Node, x: Ints) -> Ints:
+    """Sum the products of a convolution tap by tap, (n, o, h, w), in the 32 bits that are proven to hold them."""
     weight, groups = node.tensors["weight"].astype(np.int32), node.values["groups"]
     outputs, inputs, height, width = weight.shape
     if node.values["pad"]:
         rows, columns = same_padding(weight)
         x = np.pad(x, ((0, 0), (0, 0), (rows, rows), (columns, columns)))
-    by_sample = np.moveaxis(x, 1, 3).astype(np.int32)
+    channels_last = np.moveaxis(x, 1, 3).astype(np.int32)
     n, h, w = x.shape[0], x.shape[2] - height + 1, x.shape[3] - width + 1
     by_group = weight.reshape(groups, outputs // groups, inputs, height, width)
     sums = np.zeros((n, h * w, groups, outputs // groups), np.int32)
     for dy in range(height):
         for dx in range(width):
-            window = by_sample[:, dy : dy + h, dx : dx + w].reshape(n, h * w, groups, inputs)
+            window = channels_last[:, dy : dy + h, dx : dx + w].reshape(n, h * w, groups, inputs)
             sums += np.einsum("goi,npgi->npgo", np.ascontiguousarray(by_group[..., dy, dx]), window)
     sums += node.tensors["bias"].reshape(groups, outputs // groups)
     return np.moveaxis(sums.reshape(n, h, w, outputs), 3, 1).astype(np.int64)
 
 
-def _output(node: Node, x: Ints, planes: Mapping[str, Array], qp: int, bit_depth: int, bits: int) -> Ints:
+def _compute_output(node: Node, x: Ints, planes: Mapping[str, Array], qp: int, bit_depth: int, bits: int) -> Ints:
     gain = node.tensors["gain"].astype(np.int64)
-    nearest = rounded if bits == 16 else rounded_to_even
-    change = nearest(x * gain[qp if len(gain) > 1 else 0], gain_shift(node, bit_depth))
+    round_sums = round_half_up if bits == 16 else round_half_to_even
+    change = round_sums(x * gain[qp if len(gain) > 1 else 0], gain_shift(node, bit_depth))
     base: Array | int = 1 << (bit_depth - 1)
     if len(node.inputs) == 2:
         plane, crop = planes[node.inputs[1]].astype(np.int64), node.values["crop"]

@@ -1,0 +1,90 @@
+"""Filters from weights: `load_filter` loads float or integer weights by file or by name."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from codecnn.errors import ConfigError, MissingFileError, ModelError
+from codecnn.filtering.integer import ExactFilter, find_integers, integer_path, is_integer, load_integer
+from codecnn.filtering.network_filter import BFloat16Filter, FloatFilter, NetworkFilter
+from codecnn.filtering.tiles import Tile
+from codecnn.models import load_model, weights_path
+
+Precision = Literal["float32", "bfloat16"]
+
+
+def prefers_integers(weights: Path | str, precision: Precision = "float32") -> bool:
+    """Return whether weights are computed in integers by default.
+
+    They are if an 8-bit integer form lies beside them and the precision is float32. Integer weights themselves have no
+    further form.
+
+    Args:
+        weights: Weights file or name of shipped weights.
+        precision: Precision that was asked for.
+    """
+    path = weights_path(weights)
+    return precision == "float32" and not is_integer(path) and integer_path(path, 8).is_file()
+
+
+in_integers = prefers_integers  # alias, remove
+
+
+def load_filter(
+    weights: Path | str,
+    *,
+    exact: bool | None = False,
+    precision: Precision = "float32",
+    device: str | torch.device = "cpu",
+    tile: Tile = "auto",
+    memory: int | None = None,
+) -> NetworkFilter:
+    """Load a filter, prepared once for any number of pictures.
+
+    Weights that hold integers give an `ExactFilter`, float weights a `FloatFilter` or, with `precision="bfloat16"`, a
+    `BFloat16Filter`. For example:
+
+        filter_ = load_filter("low_cost_17")
+        filter_.luma(y, qp=37, bit_depth=10)            # (h, w) of the same type
+        filter_(picture, qp=37)                         # a Picture
+        filter_.video(video, [37], "filtered.yuv")      # all pictures of a Video, into a file
+        filter_.card                                    # the card of the weights
+
+    Args:
+        weights: Weights file or name of shipped weights.
+        exact: True takes the integer form of float weights, NAME.int8.safetensors or else NAME.int16.safetensors
+            beside them, and verifies that it was exported from these weights. None does so only if
+            `prefers_integers`. False computes float weights in float.
+        precision: Precision of float weights.
+        device: Device to compute on; see `NetworkFilter`.
+        tile: Largest side of the tiles; see `NetworkFilter`.
+        memory: Limit for the bytes of all tensors; see `NetworkFilter`.
+
+    Returns:
+        The filter.
+
+    Raises:
+        MissingFileError: The weights or their integer form do not exist.
+        ModelError: A file is not what its card says, or the integer form was exported from other weights.
+        ConfigError: Integers are asked for in bfloat16.
+    """
+    if exact is None:
+        exact = prefers_integers(weights, precision)
+    source, weights = None, weights_path(weights)
+    if precision == "bfloat16" and (exact or is_integer(weights)):
+        raise ConfigError("integer networks cannot be computed in bfloat16: ask for float weights, or for float32")
+    if exact and not is_integer(weights):
+        source, weights = weights, find_integers(weights)
+        if not weights.is_file():
+            raise MissingFileError(
+                f"{weights} does not exist: write it with codecnn export --model {source} --format int16 --store STORE"
+            )
+    if not is_integer(weights):
+        model, card = load_model(weights)
+        kind = BFloat16Filter if precision == "bfloat16" else FloatFilter
+        return kind(model, device=device, tile=tile, memory=memory, card=card)
+    network, card = load_integer(weights)
+    if source is not None and card.source_sha256 != load_model(source)[1].sha256:
+        raise ModelError(f"{weights} was not exported from the weights {source}: export it again, or filter in float")
+    return ExactFilter(network, device=device, tile=tile, memory=memory, card=card)
