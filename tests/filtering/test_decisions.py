@@ -1,13 +1,15 @@
-"""Decisions of the filter against brute force, numpy's least squares and an arithmetic coder; never worse than off."""
+"""Decisions on the filter against brute force, NumPy's least squares and an arithmetic coder; never worse than off."""
 
 import itertools
 import math
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from codecnn.errors import ConfigError, FormatError, ModelError
-from codecnn.filtering import FloatFilter, decide_picture, rounded, sequence_pays
+from codecnn.filtering import FloatFilter, decide_picture, round_samples, sequence_pays
 from codecnn.filtering.decisions import choose_flags, chroma_weight, flag_bits, rd_lambda, residual_scale
 from codecnn.models import create_model
 from codecnn.video import Picture, open_video
@@ -15,7 +17,7 @@ from tests.helpers.networks import SMALL, awaken
 
 
 def coded(rng, size, bit_depth=10, components=3, spread=6.0):
-    """An original and a decoded picture of random samples, 4:2:0; `rng` is a generator or its seed."""
+    """Draw an original and a decoded picture, 4:2:0; `rng` is a generator or its seed."""
     rng, (height, width) = np.random.default_rng(rng), size
     shapes = [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * (components - 1)
     dtype = np.uint16 if bit_depth > 8 else np.uint8
@@ -25,7 +27,7 @@ def coded(rng, size, bit_depth=10, components=3, spread=6.0):
 
 
 def repaired(rng, original, decoded, names, noise=2.0):
-    """What a filter might make: a share of the error taken away, another in each place, and noise."""
+    """Imitate a filter that removes a share of the error, which differs from place to place, and adds noise."""
     samples = {}
     for name, o, d in zip("yuv", original.planes, decoded.planes, strict=False):
         if name in names:
@@ -36,7 +38,7 @@ def repaired(rng, original, decoded, names, noise=2.0):
 
 
 def coder_bits(flags):
-    """Bits of an arithmetic encoder of H.266 clause 9.3.4.3.2 run over the flags, its contexts as alf_ctb_flag's."""
+    """Count the bits of the arithmetic coder of H.266 clause 9.3.4.3.2 for flags with the contexts of alf_ctb_flag."""
     rows, columns = flags.shape
     states = {count: [512, 8192] for count in range(3)}
     low, span, shifts = 0, 510, 0
@@ -53,12 +55,12 @@ def coder_bits(flags):
         for index, (top, rate) in enumerate(((1023, 2), (16383, 5))):
             state[index] += ((top if flags[y, x] else 0) >> rate) - (state[index] >> rate)
     assert low < 1 << (shifts + 9)
-    # The interval that is left says how many more bits tell a number in it: none has been sent for it yet.
+    # The remaining interval says how many bits a number in it needs, none of which is written yet.
     return shifts + math.log2(510 / span)
 
 
 def signalled(decision, candidates):
-    """Bits of a decision, written down from the description of the syntax."""
+    """Count the bits of a decision by the documented syntax."""
     if decision.mode == "off":
         return 1
     bits = 1 + math.ceil(math.log2(candidates))
@@ -72,6 +74,7 @@ def signalled(decision, candidates):
 
 
 def distortion(original, picture, names, qp):
+    """Sum the squared errors of some components, chroma weighted."""
     total = 0.0
     for name, a, b in zip("yuv", original.planes, picture.planes, strict=False):
         if name in names:
@@ -80,7 +83,7 @@ def distortion(original, picture, names, qp):
 
 
 def check(original, decoded, filtered, qp, ctu):
-    """The decision is what it says: its picture, its bits, its costs; and never worse than without."""
+    """Check picture, bits and costs of a decision, and that it never costs more than no filter."""
     picture, decision = decide_picture(original, decoded, filtered, qp=qp, ctu=ctu)
     names = tuple(next(iter(filtered.values())))
     lambda_ = rd_lambda(qp, decoded.bit_depth)
@@ -123,18 +126,18 @@ def test_lambda_and_the_weight_of_chroma_are_those_of_vtm():
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.9, 1.0])
 def test_bits_are_those_of_an_arithmetic_coder(share):
-    """The coder keeps the interval of the rarer value from vanishing: 0.01 bit more a flag where all are equal."""
+    """The coder bounds the interval of the rarer value from below, which costs 0.01 bit a flag if all are equal."""
     flags = np.random.default_rng(2).random((20, 30)) < share
     assert flag_bits(flags) == pytest.approx(coder_bits(flags), rel=0.025, abs=0.01 * flags.size)
     assert flag_bits(flags[:1, :1]) == 1.0
 
 
-def test_neighbours_tell_the_context():
-    """Half of the picture on costs little, as many flags strewn about much."""
+def test_neighbours_select_the_context():
+    """Flags that are on in one half of the picture cost fewer bits than as many scattered flags."""
     halves = np.zeros((16, 16), bool)
     halves[:, 8:] = True
-    strewn = np.random.default_rng(3).permutation(halves.ravel()).reshape(16, 16)
-    assert flag_bits(halves) < 0.5 * flag_bits(strewn)
+    scattered = np.random.default_rng(3).permutation(halves.ravel()).reshape(16, 16)
+    assert flag_bits(halves) < 0.5 * flag_bits(scattered)
     assert flag_bits(halves) == pytest.approx(coder_bits(halves), rel=0.03)
 
 
@@ -146,6 +149,64 @@ def test_flags_are_the_best_of_all_maps():
         best = min(100 * flag_bits(flags) - gains[flags].sum() for flags in maps)
         flags = choose_flags(gains, 100)
         assert 100 * flag_bits(flags) - gains[flags].sum() == pytest.approx(best)
+
+
+def choose_flags_by_copies(gains, lambda_, beam=16):
+    """Search flags as `choose_flags` does, with a copy of all flags in each partial map: O(n^2) for n CTUs."""
+
+    def bits(state, value):
+        probability = (state[1] + 16 * state[0]) / 32768
+        return -math.log2(probability if value else 1 - probability)
+
+    def adapt(state, value):
+        short, long = state
+        ends = (1023, 16383) if value else (0, 0)
+        return short - (short >> 2) + (ends[0] >> 2), long - (long >> 5) + (ends[1] >> 5)
+
+    columns = gains.shape[1]
+    maps = [(0.0, (), ((512, 8192),) * 3)]
+    for index, gain in enumerate(gains.ravel().tolist()):
+        longer = []
+        for cost, flags, states in maps:
+            left = index % columns > 0 and flags[index - 1]
+            above = index >= columns and flags[index - columns]
+            context = int(left) + int(above)
+            for value in (False, True):
+                after = (*states[:context], adapt(states[context], value), *states[context + 1 :])
+                added = lambda_ * bits(states[context], value) - gain * value
+                longer.append((cost + added, (*flags, value), after))
+        longer.sort(key=lambda path: path[0])
+        maps = longer[:beam]
+    return np.array(maps[0][1], dtype=bool).reshape(gains.shape)
+
+
+def test_flags_are_those_of_the_search_with_copies():
+    """Also where equal gains make partial maps of equal cost, whose order decides."""
+    rng = np.random.default_rng(17)
+    for number in range(120):
+        shape = tuple(rng.integers(1, 13, 2))
+        gains = rng.normal(rng.choice([-0.5, 0, 0.5]), rng.choice([0.5, 1, 2]), shape) * 100
+        if number % 3 == 0:
+            gains = np.rint(gains / 100) * 100
+        np.testing.assert_array_equal(choose_flags(gains, 100.0), choose_flags_by_copies(gains, 100.0))
+
+
+def test_the_search_for_flags_takes_linear_time_and_memory():
+    """A picture of 1920x1080 has 8,160 CTUs of 16x16; copies of the flags in 16 maps took 256 bytes a CTU and more."""
+    gains = np.random.default_rng(18).normal(0, 100, (68, 120))
+    tracemalloc.start()
+    choose_flags(gains, 100.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * gains.size
+
+    def seconds(part):
+        start = time.process_time()
+        choose_flags(part, 100.0)
+        return time.process_time() - start
+
+    quarter, whole = (min(seconds(part) for _ in range(3)) for part in (gains[:17], gains))
+    assert whole < 8 * quarter, "four times as many CTUs; with copies the factor is about 15"
 
 
 def test_the_scale_is_numpys_least_squares():
@@ -164,7 +225,7 @@ def test_the_scale_is_numpys_least_squares():
 
 @pytest.mark.parametrize("qp", [22, 42])
 def test_a_decision_is_the_best_of_all_maps(qp):
-    """All 2^6 flag maps at the scale that was chosen and at full strength, and on everywhere: none costs less."""
+    """None of the 2^6 flag maps, at the chosen scale and at full strength, costs less, nor does on everywhere."""
     for seed in range(5):
         rng = np.random.default_rng(seed)
         original, decoded = coded(rng, (30, 44), components=1)
@@ -211,12 +272,12 @@ def test_full_strength_is_what_the_filter_gives():
     picture, decision = decide_picture(original, decoded, {0: samples}, qp=32)
     assert decision.modes == {"y": "on", "u": "on", "v": "on"}
     assert set(decision.scales.values()) == {1.0}
-    for ours, theirs in zip(picture.planes, rounded(decoded, samples).planes, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for decided, filtered in zip(picture.planes, round_samples(decoded, samples).planes, strict=True):
+        np.testing.assert_array_equal(decided, filtered)
 
 
 def test_the_scale_is_that_of_the_ctus_that_are_on():
-    """Twice the repair on the left, damage on the right: over all of it half the strength would not be found."""
+    """The filter overshoots twofold on the left and does harm on the right, so that a scale for all CTUs is wrong."""
     original, decoded = coded(16, (64, 64), components=1, spread=20)
     error = original.y.astype(float) - decoded.y
     samples = {"y": decoded.y + error * np.where(np.arange(64) < 32, 2.0, -1.5)}
@@ -226,7 +287,7 @@ def test_the_scale_is_that_of_the_ctus_that_are_on():
     np.testing.assert_array_equal(picture.y[:, :32], original.y[:, :32])
 
 
-def test_the_offset_that_repairs_most_is_taken():
+def test_the_offset_that_repairs_most_is_chosen():
     original, decoded = coded(10, (64, 64), components=1)
     filtered = {0: {"y": decoded.y + 0.0}, 5: {"y": original.y + 0.0}, -5: {"y": decoded.y + 1.0}}
     picture, decision = decide_picture(original, decoded, filtered, qp=32)
@@ -245,10 +306,10 @@ def test_components_are_decided_apart():
     np.testing.assert_array_equal(picture.u, original.u)
 
 
-def test_a_gain_below_the_cost_of_its_bits_is_left():
+def test_a_gain_below_the_cost_of_its_bits_is_not_used():
     original = Picture((np.full((8, 8), 500, np.uint16),), 10)
     decoded = Picture((np.full((8, 8), 501, np.uint16),), 10)
-    # 64 sample² are to be had for 3 bits, of which one is due anyway.
+    # The filter removes 64 sample² for 3 bits, one of which is spent in any case.
     for qp, mode in ((12, "on"), (15, "on"), (20, "off")):
         assert decide_picture(original, decoded, {0: {"y": original.y + 0.0}}, qp=qp)[1].mode == mode
         assert (2 * rd_lambda(qp, 10) < 64) == (mode == "on")
@@ -270,7 +331,7 @@ def test_an_eight_bit_original_is_brought_to_the_decoded_depth():
     assert (picture.y == 400).all()
 
 
-def test_a_sequence_that_does_not_pay_leaves_the_tool_out():
+def test_a_sequence_that_does_not_pay():
     original, decoded = coded(13, (32, 32), components=1)
 
     def decision(samples):
@@ -282,7 +343,7 @@ def test_a_sequence_that_does_not_pay_leaves_the_tool_out():
     assert sequence_pays([bad, good])
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_are_refused():
     original, decoded = coded(14, (32, 32))
     good = {0: {"y": decoded.y + 0.0}}
     broken = {"y": np.where(np.eye(32) > 0, np.nan, decoded.y)}
@@ -297,7 +358,7 @@ def test_what_does_not_fit_is_refused():
         with pytest.raises(error, match=message):
             decide_picture(**{"original": original, "decoded": decoded, "filtered": good, "qp": 32} | changes)
     with pytest.raises(ModelError, match="values for y that are not finite"):
-        rounded(decoded, broken)
+        round_samples(decoded, broken)
 
 
 @pytest.mark.parametrize("name", ["rdn", "rdn_yuv"])
@@ -316,7 +377,7 @@ def test_a_bad_network_never_makes_it_worse(name, bit_depth):
 
 
 def val_pictures(shared_data, count):
-    """Original and decoded picture, QP, of golden streams: every picture and QP, or so many of them spread over all."""
+    """Yield original, decoded picture and QP of up to `count` golden streams, evenly spaced."""
     streams = sorted((shared_data / "golden" / "val_vvc").glob("*.266"))
     for path in streams[:: -(-len(streams) // count)]:
         name, qp = path.stem.rsplit("_QP", 1)
@@ -330,16 +391,17 @@ def val_pictures(shared_data, count):
 
 @pytest.mark.parametrize("count", [3, pytest.param(1000, marks=pytest.mark.slow)])
 def test_never_worse_on_real_pictures(shared_data, count):
-    """Pictures that libvvenc coded, 3 of the 68 streams, all when slow: random weights, and a filter that helps here
-    and there, which must be used.
+    """Random weights never cost more than no filter, and a filter that helps in places is used.
+
+    The pictures are coded by libvvenc: 3 of the 68 streams, or all in the slow test.
     """
     filters = [FloatFilter(awaken(create_model(n, **SMALL), std=s)) for n, s in (("rdn", 0.003), ("rdn_yuv", 0.01))]
     seen = 0
     for original, decoded, qp in val_pictures(shared_data, count):
         assert np.square(original.y.astype(float) - decoded.y).mean() < 2500
-        made = [{offset: filter_.samples(decoded, qp + offset) for offset in (0, 5)} for filter_ in filters]
-        made.append({0: repaired(np.random.default_rng(seen), original, decoded, "yuv")})
-        for filtered in made:
+        cases = [{offset: filter_.samples(decoded, qp + offset) for offset in (0, 5)} for filter_ in filters]
+        cases.append({0: repaired(np.random.default_rng(seen), original, decoded, "yuv")})
+        for filtered in cases:
             picture, decision = decide_picture(original, decoded, filtered, qp=qp)
             after = distortion(original, picture, tuple(filtered[0]), qp) + decision.rd_lambda * decision.bits
             before = distortion(original, decoded, tuple(filtered[0]), qp) + decision.rd_lambda

@@ -113,7 +113,7 @@ def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
         assert exact["loss_to_float"]["db"]["y"][str(unit.qp)] == pytest.approx(losses[-1], abs=1e-9)
     assert exact["loss_to_float"]["db"]["y"]["mean"] == pytest.approx(np.mean(losses), abs=1e-9)
     assert max(abs(loss) for loss in losses) > 0
-    assert any("integers against" in note and "in float: PSNR Y" in note for note in exact["notes"])
+    assert any("difference of the integer filter" in note and "in float: PSNR Y" in note for note in exact["notes"])
 
 
 def test_the_card_of_integers_has_not_the_test_of_the_weights():

@@ -1,14 +1,19 @@
-"""The pass over memory after a convolution, against PyTorch's operators one after the other."""
+"""The compiled passes after a convolution against PyTorch's operators one after the other."""
 
 import pytest
 import torch
 
 from codecnn.filtering.integer import build_engine, passes, run_reference, torch_engine
 from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place
-from tests.filtering.test_integer import assert_same
-from tests.helpers.integer_zoo import formula_eight, formula_network, random_integers
+from tests.helpers.integer_zoo import (
+    assert_same_samples,
+    float_tensors,
+    formula_eight,
+    formula_network,
+    random_integers,
+)
 
-ENDINGS = [
+ROUNDINGS = [
     Rounding(-2047, 2047, True),
     Rounding(-2047, 2047, False),
     Rounding(0, 255, True),
@@ -25,36 +30,38 @@ def threads(request, monkeypatch):
 
 
 def halves(layout, channels=5, most=4000):
-    """Halves, of which every second is a tie, from -most to most."""
+    """Draw multiples of one half from -most to most, every second of them a tie."""
     torch.manual_seed(0)
     return (torch.randint(-2 * most, 2 * most + 1, (2, channels, 7, 9)) / 2).contiguous(memory_format=layout)
 
 
-def ended(numbers, ending):
-    return (numbers.round() if ending.to_even else numbers.floor()).clamp(ending.low, ending.high)
+def round_plainly(numbers, rounding):
+    return (numbers.round() if rounding.to_even else numbers.floor()).clamp(rounding.low, rounding.high)
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", [1, 5])
-def test_passes(ending, layout, channels):
-    sums, second = halves(layout, channels), halves(layout, channels).flip(0).round()
-    assert torch.equal(round_in_place(sums.clone(), ending), ended(sums, ending))
-    assert torch.equal(add_in_place(sums.clone(), second.clone(), 0.25, ending), ended(sums + second / 4, ending))
+def test_passes(rounding, layout, channels):
+    sums, added = halves(layout, channels), halves(layout, channels).flip(0).round()
+    assert torch.equal(round_in_place(sums.clone(), rounding), round_plainly(sums, rounding))
+    assert torch.equal(
+        add_in_place(sums.clone(), added.clone(), 0.25, rounding), round_plainly(sums + added / 4, rounding)
+    )
     factor, offset = torch.arange(channels) / 2 - 0.5, torch.arange(channels) / 4 - 1
-    made = modulate(second, factor, offset, ending)
-    assert torch.equal(made, ended(second * factor[:, None, None] + offset[:, None, None], ending))
+    modulated = modulate(added, factor, offset, rounding)
+    assert torch.equal(modulated, round_plainly(added * factor[:, None, None] + offset[:, None, None], rounding))
 
 
-@pytest.mark.parametrize("make", [formula_eight, formula_network])
-def test_without_onednns_own_convolution(make, monkeypatch):
-    """As PyTorch without oneDNN convolves."""
-    network = make("low_cost_17")
+@pytest.mark.parametrize("create", [formula_eight, formula_network])
+def test_without_onednns_own_convolution(create, monkeypatch):
+    """The float engine computes the same samples with PyTorch's convolution."""
+    network = create("low_cost_17")
     side = 16 + 2 * network.graph.halo
     planes = random_integers(network, side, side)
-    tensors = {name: torch.from_numpy(plane.astype("float32")) for name, plane in planes.items()}
+    tensors = float_tensors(planes)
     expected = run_reference(network, planes, 30, 10)
-    assert_same(build_engine(network, "float32")(tensors, 30, 10), expected)
+    assert_same_samples(build_engine(network, "float32")(tensors, 30, 10), expected)
     monkeypatch.setattr(torch_engine, "_ONEDNN_CONVOLUTION", None)
-    assert_same(build_engine(network, "float32")(tensors, 30, 10), expected)
+    assert_same_samples(build_engine(network, "float32")(tensors, 30, 10), expected)

@@ -1,25 +1,107 @@
-"""Integer networks with weights from integer formulas, the same whatever the version of a random generator."""
+"""Integer networks with weights from integer formulas, engines by instruction set, and comparisons of samples.
+
+The formulas give the same weights whatever the version of a random generator, so that tests can hold MD5s of samples.
+"""
+
+import functools
 
 import numpy as np
+import pytest
 import torch
 
 from codecnn.filtering.integer import (
     WIDE_MAXIMA,
+    ExactFilter,
+    FastNetwork,
     Grid,
     IntegerNetwork,
+    RowNetwork,
     as_integers,
+    build_engine,
     fit_grid,
     fuse,
+    instruction_set,
     linked_scales,
+    picture_of,
     quantise,
     tensor_bounds,
 )
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, build_graph, create_model
-from tests.helpers.networks import SHORT
+from codecnn.models.graph import Graph, Node
+from codecnn.models.planes import KNOWN_PLANES
+from tests.helpers.networks import SHORT, SMALL
+
+OPTIONS = [
+    ("rdn", SMALL | {"head": "5x5"}),
+    ("rdn", SMALL | {"shuffle": 2, "upsampling": "transposed"}),
+    ("rdn", SMALL | {"shuffle": 3, "upsampling": "transposed"}),
+    ("rdn", SMALL | {"shuffle": 2, "transform": "haar"}),
+    ("rdn", SMALL | {"global_residual": False, "local_residual": False}),
+    ("rdn", SMALL | {"output": "picture"}),
+    ("rdn", SMALL | {"conditioning": "se"}),
+    ("rdn", SMALL | {"conditioning": "film", "shuffle": 2, "planes": KNOWN_PLANES}),
+    ("rdn_yuv", SMALL | {"planes": ["rec_y", "unf_y", "rec_v", "rec_u", "depth", "qp"]}),
+    ("dncnn", {"features": 8, "layers": 4, "planes": ["rec_y", "qp", "rec_u"]}),
+    ("low_cost_17", {"features": 8, "blocks": 2, "conditioning": "plane"}),
+    (
+        "low_cost_yuv_17",
+        {"features": 8, "blocks": 2, "conditioning": "plane", "planes": ["rec_y", "qp", "rec_v", "unf_y", "rec_u"]},
+    ),
+]
+"""Networks and options that cover the branches of the graph builder that the zoo's own options do not."""
+
+INSTRUCTION_SETS = ("plain", "avx512_vnni", "amx")
+"""Instruction sets of the row engine, slowest first; a processor that has one has those before it."""
+
+ENGINES_8 = ("float32", "float64", *(f"int8-{name}" for name in INSTRUCTION_SETS))
+"""Engines of 8-bit networks by name: the row engine once with each instruction set."""
+
+
+def instruction_set_params(names=INSTRUCTION_SETS):
+    """Parameters for a test of each instruction set, which skip by name where it is missing."""
+    fastest = INSTRUCTION_SETS.index(instruction_set())
+    return [pytest.param(name, marks=_skip_if(INSTRUCTION_SETS.index(name) > fastest, name)) for name in names]
+
+
+def engine_params(names=ENGINES_8):
+    """Parameters for a test of each engine, which skip by the name of a missing instruction set."""
+    fastest = INSTRUCTION_SETS.index(instruction_set())
+    params = []
+    for name in names:
+        instructions = name.removeprefix("int8-")
+        missing = instructions != name and INSTRUCTION_SETS.index(instructions) > fastest
+        params.append(pytest.param(name, marks=_skip_if(missing, instructions)))
+    return params
+
+
+def _skip_if(missing, name):
+    reason = f"the instruction set {name} is missing on this processor or switched off"
+    return pytest.mark.skipif(missing, reason=reason)
+
+
+def prepare_engine(network, engine) -> FastNetwork:
+    """Prepare a network to run with one of `ENGINES_8`."""
+    name, _, instructions = engine.partition("-")
+    return RowNetwork(network, instructions) if instructions else build_engine(network, name)
+
+
+def filter_exactly(network, planes, qp=37, bit_depth=10, engine=None, **options):
+    """Filter planes (h, w) with an `ExactFilter` that uses one of `ENGINES_8`; None lets it choose."""
+    filter_ = ExactFilter(network, engine="float32" if engine else None, **options)
+    if engine:
+        filter_.fast = prepare_engine(network, engine)
+    return filter_.samples(picture_of(planes, bit_depth), qp, planes)
+
+
+def assert_same_samples(actual, expected):
+    """Compare outputs by component, bit for bit."""
+    assert tuple(actual) == tuple(expected)
+    for name, plane in expected.items():
+        np.testing.assert_array_equal(np.asarray(actual[name]).astype(np.int64), plane.astype(np.int64))
 
 
 def formula_model(name, options=None):
-    """The network `name`, short, with weights of about unit gain that repeat nowhere soon."""
+    """Create the float network `name`, short, with weights of about unit gain and a long period."""
     model = create_model(name, **(SHORT.get(name, {}) if options is None else options)).eval()
     for number, (key, tensor) in enumerate(model.state_dict().items()):
         if not tensor.is_floating_point() or key.startswith("gain"):
@@ -35,13 +117,53 @@ def formula_model(name, options=None):
 
 
 def formula_network(name, options=None, bit_depth=10, **quantisation) -> IntegerNetwork:
-    """Its integer form; magnitudes are not measured, so that nothing depends on float sums."""
+    """Create its 16-bit form; magnitudes are not measured, so that nothing depends on float sums."""
     graph = build_graph(formula_model(name, options))
     return quantise(graph, {node.name: 6.0 for node in graph.nodes}, bit_depth, **quantisation)
 
 
+def formula_eight(name, options=None, bit_depth=10, wide=0, maximum=WIDE_MAXIMA[0]) -> IntegerNetwork:
+    """Create its 8-bit form with scales that are not measured; every `wide`-th tensor has integers up to `maximum`."""
+    graph = fuse(build_graph(formula_model(name, options)))
+    # Scales are not powers of two, and differ by channel where nothing is added.
+    linked_names = {*linked_scales(graph), *linked_scales(graph).values()}
+    scales = {}
+    for node, (_, high) in tensor_bounds(graph).items():
+        step = np.zeros(1) if node in linked_names else np.arange(graph.extents[node].channels) % 5
+        scales[node] = np.broadcast_to(high / (6.0 + step), (graph.extents[node].channels,)).copy()
+    for node in linked_names:
+        scales[node] = np.full(graph.extents[node].channels, 127 / 6.0)
+    grid = Grid(scales, tensor_bounds(graph))
+    names = [node for node in grid.bounds if grid.is_byte(node)]
+    grid = grid.widened(names[::wide] if wide else (), maximum)
+    return as_integers(graph, fit_grid(graph, grid, bit_depth), bit_depth)
+
+
+formula_eight_once = functools.cache(formula_eight)
+
+
+def two_convolutions(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=np.int8) -> IntegerNetwork:
+    """Create rec_y -> convolution to a byte -> second convolution, with the byte added if `skip` is given -> output."""
+    weight = np.asarray(weight)
+    first = {
+        "weight": np.full((1, 1, 1, 1), 1, np.int8),
+        "bias": np.zeros(1, np.int32),
+        "shift": np.full(1, 2, np.int8),
+    }
+    shifts = shift if isinstance(shift, np.ndarray) else np.full(1, shift, np.int8)
+    second = {"weight": weight.astype(kind), "bias": np.full(1, bias, np.int32), "shift": shifts}
+    values = {"pad": 1, "groups": 1, "low": low, "high": high}
+    nodes = (
+        Node("rec_y", "plane"),
+        Node("a", "conv", ("rec_y",), {"pad": 1, "groups": 1, "low": -128, "high": 127, "skip": 0}, first),
+        Node("b", "conv", ("a", "a") if skip is not None else ("a",), values | {"skip": skip or 0}, second),
+        Node("y", "output", ("b", "rec_y"), {"crop": 0, "fraction": 16}, {"gain": np.array([64], np.int16)}),
+    )
+    return IntegerNetwork(Graph(nodes), 10, bits)
+
+
 def random_integers(network, height, width, seed=0, count=1, bit_depth=None):
-    """Planes (count, 1, h, w) of whole samples, some of them extreme, without the halo."""
+    """Draw planes (count, 1, h, w) of samples, a third of them extreme, and of cells; the size is used as it is."""
     rng = np.random.default_rng(seed)
     depth = bit_depth or network.bit_depth
     planes = {}
@@ -56,19 +178,11 @@ def random_integers(network, height, width, seed=0, count=1, bit_depth=None):
     return planes
 
 
-def formula_eight(name, options=None, bit_depth=10, wide=0, maximum=WIDE_MAXIMA[0]) -> IntegerNetwork:
-    """Its form of 8 bits, of scales that are not measured; every `wide`-th tensor goes up to `maximum`."""
-    graph = fuse(build_graph(formula_model(name, options)))
-    # Scales that are no powers of two, and differ by channel where nothing is added.
-    linked_names = {*linked_scales(graph), *linked_scales(graph).values()}
-    scales = {}
-    for node, (_, high) in tensor_bounds(graph).items():
-        step = np.zeros(1) if node in linked_names else np.arange(graph.extents[node].channels) % 5
-        scales[node] = np.broadcast_to(high / (6.0 + step), (graph.extents[node].channels,)).copy()
-    for node in linked_names:
-        scales[node] = np.full(graph.extents[node].channels, 127 / 6.0)
-    grid = Grid(scales, tensor_bounds(graph))
-    names = [node for node in grid.bounds if grid.is_byte(node)]
-    return as_integers(
-        graph, fit_grid(graph, grid.widened(names[::wide] if wide else (), maximum), bit_depth), bit_depth
-    )
+def random_picture_planes(network, height, width, **options):
+    """Draw planes (h, w) of one picture; see `random_integers`."""
+    return {name: plane[0, 0] for name, plane in random_integers(network, height, width, **options).items()}
+
+
+def float_tensors(planes):
+    """Convert planes to float32 tensors, as engines take them."""
+    return {name: torch.from_numpy(plane.astype(np.float32)) for name, plane in planes.items()}

@@ -4,7 +4,6 @@
 bits and squared error.
 """
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -126,7 +125,7 @@ def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
         extensions = []
         for rank, (cost, recent, states) in enumerate(beam):
             context = (recent & 1 if has_left else 0) + (recent >> (columns - 1) if has_above else 0)
-            bits_off, bits_on = _bits_of_both(states[context])
+            bits_off, bits_on = _bits(states[context], False), _bits(states[context], True)
             # The second entry keeps the order among equal costs, and encodes the link: 2 · rank + flag.
             extensions.append((cost + lambda_ * bits_off, 2 * rank, context))
             extensions.append((cost + (lambda_ * bits_on - gain), 2 * rank + 1, context))
@@ -159,12 +158,6 @@ def _bits(state: State, value: bool) -> float:
     # The mean of both estimates with 15 fractional bits: 16 · pStateIdx0 + pStateIdx1 (H.266 clause 9.3.4.3.2).
     probability = (state[1] + 16 * state[0]) / 32768
     return -math.log2(probability if value else 1 - probability)
-
-
-@functools.lru_cache(maxsize=2**16)
-def _bits_of_both(state: State) -> tuple[float, float]:
-    """Return the bits of a 0 and of a 1 in a context."""
-    return _bits(state, False), _bits(state, True)
 
 
 def _adapt(state: State, value: bool) -> State:
