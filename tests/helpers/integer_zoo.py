@@ -26,9 +26,8 @@ from codecnn.filtering.integer import (
     quantise,
     tensor_bounds,
 )
-from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, build_graph, create_model
+from codecnn.models import CHROMA_PLANES, KNOWN_PLANES, SAMPLE_PLANES, build_graph, create_model
 from codecnn.models.graph import Graph, Node
-from codecnn.models.planes import KNOWN_PLANES
 from tests.helpers.networks import SHORT, SMALL
 
 OPTIONS = [

@@ -96,7 +96,7 @@ def _noise(network: IntegerNetwork, height: int, width: int) -> dict[str, Array]
 def onnx_integers(network: IntegerNetwork) -> onnx.ModelProto:
     """Convert an 8-bit network to ONNX, for any height, width and QP and samples of its bit depth b.
 
-    Inputs and outputs are those of the float network's file (`codecnn.models.graph.onnx_file`): planes (n, 1, h, w)
+    Inputs and outputs are those of the float network's file (`codecnn.models.graph.onnx_model`): planes (n, 1, h, w)
     with the halo, samples as x / 2^b, and `qp` (n, 1, 1, 1) in units of q / 64. The outputs are rounded and clipped to
     samples, k / 2^b for integers k.
 
