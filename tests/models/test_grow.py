@@ -156,7 +156,7 @@ def test_a_training_starts_as_a_smaller_network(tiny_store, tmp_path, small):
 
 @pytest.mark.parametrize("other", [{"rename": {"a": "b"}}, {"partial": True}])
 def test_growing_leaves_no_choice_of_tensors(other):
-    with pytest.raises(ValueError, match="rename and partial do not go with them"):
+    with pytest.raises(ValueError, match="remove rename and partial from start"):
         StartSettings(weights="low_cost_17", grow=True, **other)
 
 

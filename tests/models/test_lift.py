@@ -208,7 +208,7 @@ def test_a_run_that_was_started_before_there_was_lift_goes_on(tiny_store, tmp_pa
 
 def test_only_a_lifted_start_needs_no_weights():
     for start in ({}, {"grow": True}, {"grow": True, "lift": True}, {"freeze": ["head.*"]}):
-        with pytest.raises(ValueError, match="start needs weights: only lift without grow can do without"):
+        with pytest.raises(ValueError, match="start needs weights: only lift without grow works without them"):
             StartSettings(**start)
-    with pytest.raises(ValueError, match="rename and partial do not go with them"):
+    with pytest.raises(ValueError, match="remove rename and partial from start"):
         StartSettings(lift=True, partial=True)
