@@ -32,9 +32,9 @@ def dataset_build(
     have in common and codes the missing ones. If it holds units that do not belong to the recipe, the build stops
     before it codes anything; --prune removes them when the store is complete.
 
-    For an array job, run N builds into one store with --shard 1/N to --shard N/N, at the same time or one after another;
-    the last to finish completes the store. With --backend dask the workers of a cluster code; they must see store,
-    pictures and encoder under the same paths.
+    For an array job, run N builds into one store with --shard 1/N to --shard N/N, at the same time or one after
+    another; the last to finish completes the store. With --backend dask the workers of a cluster code; they must see
+    store, pictures and encoder under the same paths.
     """
     from codecnn import verbs
     from codecnn.config import load_recipe
