@@ -117,8 +117,8 @@ def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
         (["-o", "m.bin"], ConfigError, r"written to a file that ends in \.onnx"),
         (["-o", "m.onnx", "--format", "int16"], ConfigError, r"ends in \.safetensors"),
         (["-o", "m.safetensors", "--format", "int16"], ConfigError, "need a store to calibrate on"),
-        (["-o", "m.onnx", "--store", "x"], ConfigError, "no other, need a store"),
-        (["-o", "m.onnx", "--format", "sadl"], ConfigError, "is for one QP: name it with --qp"),
+        (["-o", "m.onnx", "--store", "x"], ConfigError, "the others take none"),
+        (["-o", "m.onnx", "--format", "sadl"], ConfigError, "is made for one QP: give it with --qp"),
         (["-o", "m.onnx", "-q", "37"], ConfigError, "takes the QP as an input"),
     ],
 )
