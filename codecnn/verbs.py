@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from codecnn.codec import Codec
     from codecnn.evaluation import Entry, Results
     from codecnn.evaluation.in_loop import LoopResults
-    from codecnn.filtering import Beside, Decisions, PictureFilter, Precision, Tile
+    from codecnn.filtering import Decisions, PictureFilter, PlaneSource, Precision, Tile
     from codecnn.training import TrainingResult
     from codecnn.video import Video
 
@@ -438,10 +438,10 @@ def _auxiliary_planes(
     blocks: Path | str | None,
     slice_type: str | None,
     stack: ExitStack,
-) -> "Beside":
+) -> "PlaneSource":
     """Collect the auxiliary planes of a network from files, a CU table and the bitstream."""
     from codecnn.codec import STREAM_SUFFIXES, VVC_SUFFIXES, read_blocks, stream_plane_reader
-    from codecnn.filtering import planes_beside, stream_slice_types
+    from codecnn.filtering import auxiliary_planes, stream_slice_types
     from codecnn.video import open_like
 
     is_vvc = source.suffix.lower() in VVC_SUFFIXES
@@ -456,7 +456,7 @@ def _auxiliary_planes(
     types = [slice_type] if slice_type else []
     if SLICE_TYPE_PLANE in filter_.planes and not types and source.suffix.lower() in STREAM_SUFFIXES:
         types = stream_slice_types(source, len(video))
-    return planes_beside(filter_.planes, video.format, videos, table, rebuilt, types)
+    return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types)
 
 
 def _check_store_alone(store: Path | str, names: Sequence[Path | str], coded: bool) -> None:
@@ -485,16 +485,16 @@ def _entries(
     weights: list[Path], exact: bool | None, precision: "Precision", device: str, tile: "Tile"
 ) -> "list[Entry]":
     """Load the filters, named FOLDER/FILE, or by their whole paths if two have the same name."""
-    from codecnn.filtering import in_integers
-    from codecnn.filtering.integer import integers_beside, is_integer
+    from codecnn.filtering import prefers_integers
+    from codecnn.filtering.integer import find_integers, is_integer
 
     forms = []
     for path in weights:
         if exact and not is_integer(path):  # a file of integers has no other integer form
             forms += [(path, False), (path, True)]
         else:
-            forms.append((path, exact is None and in_integers(path, precision)))
-    files = [integers_beside(path) if form else path for path, form in forms]
+            forms.append((path, exact is None and prefers_integers(path, precision)))
+    files = [find_integers(path) if form else path for path, form in forms]
     short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
     entries = []
     for (path, form), file, name in zip(forms, files, short, strict=True):
@@ -574,7 +574,7 @@ def export(
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
     if not stores:
         return _export_onnx(model, output, form, qp)
-    from codecnn.filtering.integer import LOSS, integer_network, load_integer, save_integer
+    from codecnn.filtering.integer import DEFAULT_LOSS_DB, integer_network, load_integer, save_integer
     from codecnn.models import load_model, pick_device
 
     network, card = load_model(model)
@@ -587,7 +587,7 @@ def export(
         bits=8 if form == "int8" else 16,
         pictures=pictures,
         accumulator_bits=accumulator_bits,
-        loss=LOSS if loss is None else loss,
+        loss=DEFAULT_LOSS_DB if loss is None else loss,
         device=torch_device,
         progress=progress,
     )

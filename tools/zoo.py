@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from codecnn.dataset import open_store
-from codecnn.evaluation import OverClasses, untrained_qp
+from codecnn.evaluation import ClassMeans, untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import card_path, load_model, read_card, save_weights
 from codecnn.models.zoo import FOLDER
@@ -72,7 +72,7 @@ def figures(results: Path) -> str:
         if "over_classes" not in one:
             raise SystemExit(f"{results} is about pictures of less than two classes")
         write_json(card_path(path), {**card, "test": _test(one, losses.get(one["name"]), card.get("test", {}))})
-        over = OverClasses.model_validate(one["over_classes"])
+        over = ClassMeans.model_validate(one["over_classes"])
         low, high = over.bd_rate_y_ci95
         colour = [f"{rate:+.2f} %" if rate else "" for rate in (over.bd_rate_u, over.bd_rate_v)]
         lines.append(

@@ -1,6 +1,5 @@
 from .cells import measure_cells as measure_cells
 from .groups import ClassMeans as ClassMeans
-from .groups import OverClasses as OverClasses
 from .groups import by_picture_type as by_picture_type
 from .groups import class_means as class_means
 from .groups import picture_types as picture_types

@@ -74,9 +74,6 @@ class ClassMeans(BaseModel):
         return text + f"PSNR Y is lower in {self.losing_cells} of {self.cells} cells"
 
 
-OverClasses = ClassMeans  # alias, remove
-
-
 def class_means(
     classes: Mapping[str, str | None],
     rates: Mapping[str, Mapping[str, float | None]],

@@ -248,11 +248,11 @@ def _auxiliary_planes(
     names: tuple[str, ...], coded: _Coded, form: VideoFormat, table: BlockTable, number: int
 ) -> dict[str, Plane]:
     """Collect the auxiliary planes of a network from the stream and its coding tree."""
-    from codecnn.filtering import planes_beside
+    from codecnn.filtering import auxiliary_planes
 
     planes = {name: coded.planes[name] for name in names if name in coded.planes}
     rest = tuple(name for name in names if name not in planes)
-    return planes | dict(planes_beside(rest, form, {}, table, slice_types=[coded.slice_type])(number))
+    return planes | dict(auxiliary_planes(rest, form, {}, table, slice_types=[coded.slice_type])(number))
 
 
 def _filtered(

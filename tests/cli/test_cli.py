@@ -220,7 +220,11 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ),
         ("dataset build {tmp}/typo.yaml -o {tmp}/s", 1, "unknown key 'sequnces': did you mean 'sequences'?"),
         ("dataset build {tmp}/bad.yaml -o {tmp}/s", 1, "not valid YAML: mapping values are not allowed here at line 2"),
-        ("dataset build {root}/datasets/div2k.yaml root={tmp} -o {tmp}/s", 1, "root=FOLDER sets the folder of a recipe's pictures"),
+        (
+            "dataset build {root}/datasets/div2k.yaml root={tmp} -o {tmp}/s",
+            1,
+            "root=FOLDER sets the folder of",
+        ),
         ("dataset stats {yuv}", 1, "is a file, not the folder of a store"),
         (
             "dataset build {root}/datasets/demo.yaml -o {yuv}",

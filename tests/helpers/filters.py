@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from codecnn.evaluation import Entry, ResultRow, make_row, measure_decoded, measure_filtered
-from codecnn.filtering import FloatFilter, rounded
+from codecnn.filtering import FloatFilter, round_samples
 from codecnn.models import as_card
 
 
@@ -37,7 +37,7 @@ class Toward:
         return {"y": picture.y + np.hstack([self.left * nearest[:, :half], self.right * nearest[:, half:]])}
 
     def __call__(self, picture, qp, beside=None):
-        return rounded(picture, self.samples(picture, qp))
+        return round_samples(picture, self.samples(picture, qp))
 
 
 def toward_entry(originals, name="half", **options):

@@ -38,10 +38,10 @@ from codecnn.filtering import (
     Decision,
     Decisions,
     Filtered,
-    check_served,
+    check_in_loop,
     filter_and_decide,
     sequence_pays,
-    slice_type_beside,
+    slice_type_plane,
     write_decisions,
 )
 from codecnn.quality import mse
@@ -227,7 +227,7 @@ class Coder:
         Raises:
             ModelError: The network needs planes that the callback of the encoder does not provide.
         """
-        check_served(entry.name, entry.filter)
+        check_in_loop(entry.name, entry.filter)
         ctu = settings.ctu_size
         assert ctu is not None
         key = self._key(sequence, settings) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
@@ -318,7 +318,7 @@ def _decider(entry: Entry, form: VideoFormat, decisions: Decisions, ctu: int) ->
     """Return the function that filters a picture as an encoder with these decisions would."""
 
     def decide(original: Picture, decoded: Picture, coded: CodedPicture | LoopPicture) -> Filtered:
-        auxiliary = slice_type_beside(entry.filter.planes, coded.slice_type, form)
+        auxiliary = slice_type_plane(entry.filter.planes, coded.slice_type, form)
         return filter_and_decide(entry.filter, original, decoded, coded.qp, auxiliary, decisions, ctu)
 
     return decide
@@ -411,7 +411,7 @@ def closed_loop(
     """
     if len(video) < 2:
         raise ConfigError(f"a closed loop needs at least two pictures, not {len(video)}")
-    check_served(entry.name, entry.filter)
+    check_in_loop(entry.name, entry.filter)
     form, ctu = coded_format(video.format, settings), settings.ctu_size
     assert ctu is not None
     decide = _decider(entry, form, decisions, ctu)
