@@ -264,8 +264,8 @@ def evaluate_in_loop(
         sources: Videos.
         models: Weights: files, or names from `codecnn models`.
         output: Folder for results, bitstreams and pictures.
-        library: libvvenc as a shared library; None takes the environment variable CODECNN_VVENC_LIBRARY. docs/inloop.md
-            describes how to build it.
+        library: libvvenc as a shared library; None takes the environment variable CODECNN_VVENC_LIBRARY.
+            docs/howto/inloop.md describes how to build it.
         qps: QPs to code at; a BD-rate needs four.
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
         decisions: "none", "ctu" or "full".

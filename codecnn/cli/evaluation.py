@@ -77,7 +77,7 @@ def evaluate(
         Path | None,
         typer.Option(
             "--vvenc-library",
-            help="libvvenc as a shared library, see docs/inloop.md (default: CODECNN_VVENC_LIBRARY).",
+            help="libvvenc as a shared library, see docs/howto/inloop.md (default: CODECNN_VVENC_LIBRARY).",
         ),
     ] = None,
     device: shared.Device = "auto",

@@ -65,7 +65,7 @@ def labels(
 ) -> None:
     """Label every block of pictures with its best intra mode by SATD or true DCT cost.
 
-    In a store, every picture is labelled at every QP with references from the decoded pictures. docs/labels.md
+    In a store, every picture is labelled at every QP with references from the decoded pictures. docs/howto/labels.md
     describes the columns and which neighbours count as available.
 
     For an array job, run N jobs into one table with --shard 1/N to --shard N/N: each labels every N-th file or unit,
@@ -142,7 +142,7 @@ def modes_predict(
 ) -> None:
     """Predict the most likely intra modes of every block with a network, instead of trying all 67 modes.
 
-    docs/modes.md describes the columns, and the time and quality of this choice.
+    docs/howto/modes.md describes the columns, and the time and quality of this choice.
     """
     from codecnn.labels import predict_block_modes
 

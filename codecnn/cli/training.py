@@ -29,7 +29,7 @@ def check(config: Config, overrides: Overrides = None, as_json: Json = False) ->
     """Check a training set-up before a long training; the exit status is 1 if a check fails.
 
     Takes the arguments of `train`. Among others it checks that the network starts as the identity and can learn, that
-    arithmetic and data are valid, and that the machine is free. docs/check.md lists all checks.
+    arithmetic and data are valid, and that the machine is free. docs/howto/check.md lists all checks.
     """
     from codecnn.config import load_config
 
@@ -130,7 +130,7 @@ def compare(
     """Run two networks on the same input and name the first layer whose outputs differ; then the exit status is 1.
 
     Compares checkpoints, or the same weights on another device, in another precision, compiled, or prepared for
-    filtering. See docs/check.md.
+    filtering. See docs/howto/check.md.
     """
     from codecnn.models import load_model
     from codecnn.training import compare as layers

@@ -79,7 +79,7 @@ def pictures() -> dict[str, Any]:
 
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "check.md": own_network,
-    "filtering.md": pictures,
+    "filter.md": pictures,
     "labels.md": blocks_and_references,
     "modes.md": mode_network_input,
 }
