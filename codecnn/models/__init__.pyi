@@ -10,6 +10,7 @@ from .card import TrainedOn as TrainedOn
 from .card import as_card as as_card
 from .card import card_path as card_path
 from .card import check_described as check_described
+from .card import check_sha256 as check_sha256
 from .card import read_card as read_card
 from .cost import Complexity as Complexity
 from .cost import complexity as complexity
@@ -45,6 +46,7 @@ from .integer_sketch import load_integer_sketch as load_integer_sketch
 from .integer_sketch import quantise_sketch as quantise_sketch
 from .integer_sketch import save_integer_sketch as save_integer_sketch
 from .integer_sketch import sketch_logits as sketch_logits
+from .integer_sketch import top_modes as top_modes
 from .planes import CHROMA_PLANES as CHROMA_PLANES
 from .planes import KNOWN_PLANES as KNOWN_PLANES
 from .planes import RESIDUAL_SCALE as RESIDUAL_SCALE

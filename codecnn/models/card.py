@@ -200,9 +200,12 @@ def read_card(weights: Path | str) -> Card:
         raise ModelError(f"{path} is {error}") from error
 
 
-def check_described(path: Path, sha256: str | None) -> None:
+def check_sha256(path: Path, sha256: str | None) -> None:
     """Raise ModelError if the hash of the file is not `sha256`, the one on its card."""
     if sha256_file(path) != sha256:
         raise ModelError(
             f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
         )
+
+
+check_described = check_sha256  # alias, remove

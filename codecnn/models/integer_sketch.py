@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError
-from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
+from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.families.modes import FLAT_EXCESS, ModeSketch
 from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.runs import atomic_path, sha256_file, write_json
@@ -281,7 +281,7 @@ def _chunk_logits(
     return hidden @ of["tail"].T + of["bias"] - values["sharpness"] * ratio
 
 
-def first_of(logits: torch.Tensor, network: IntegerSketch, top: int) -> tuple[torch.Tensor, torch.Tensor]:
+def top_modes(logits: torch.Tensor, network: IntegerSketch, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Select the `top` modes of largest logit; of equal logits the lower mode comes first.
 
     Returns:
@@ -293,6 +293,9 @@ def first_of(logits: torch.Tensor, network: IntegerSketch, top: int) -> tuple[to
     order = unique.topk(top, dim=1).indices
     best = logits.gather(1, order)
     return order, (best[:, :1] - best) * 2.0 ** -network.values["logit_bits"]
+
+
+first_of = top_modes  # alias, remove
 
 
 def save_integer_sketch(path: Path | str, network: IntegerSketch, card: Mapping[str, Any]) -> None:
@@ -332,7 +335,7 @@ def load_integer_sketch(path: Path | str) -> tuple[IntegerSketch, Card]:
     card = read_card(path)
     if card.task != TASK:
         raise ModelError(f"{path} holds a network for {card.task!r}, not for {TASK!r}")
-    check_described(path, card.sha256)
+    check_sha256(path, card.sha256)
     try:
         network = IntegerSketch(load_file(path), card.get("values") or {})
         blocks = check_blocks(network.side)

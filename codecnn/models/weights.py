@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models.base import FilterNetwork, build_graph, named_outputs
-from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_described, read_card
+from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
 from codecnn.models.families.modes import ModeClassifier, create_mode_network
 from codecnn.models.planes import CHROMA_PLANES
@@ -136,7 +136,7 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
         )
     card = read_card(path) if card_path(path).is_file() else None
     if card is not None:
-        check_described(path, card.sha256)
+        check_sha256(path, card.sha256)
         if task is not None and card.task != task:
             kind, reader = _TASKS.get(card.task, (f"a network for {card.task!r}", "another codecnn"))
             raise ModelError(f"{path} holds {kind}, not {_TASKS[task][0]}: {reader} takes it")

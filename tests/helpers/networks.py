@@ -1,4 +1,4 @@
-"""Networks of the zoo made small and awake, and random planes for them."""
+"""Small networks with random weights, and random planes for them."""
 
 import math
 
@@ -16,12 +16,12 @@ ABLATIONS = [
     {"local_residual": False},
     {"output": "picture"},
 ]
-"""RDNs less, or with another form of, one part each."""
+"""RDNs without, or with another form of, one part each."""
 
 SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
 DEEP = ("rdn", "quarter", "low_cost_yuv", "low_cost_400")
 SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(DEEP)}
-"""Options that keep the tests short; what they test does not depend on the depth."""
+"""Options that keep the tests short; the tested properties do not depend on the depth."""
 
 
 def zoo_model(name):
@@ -30,7 +30,7 @@ def zoo_model(name):
 
 
 def awaken(model, seed=0, std=0.2):
-    """Random weights everywhere, so that nothing is hidden by the zero start."""
+    """Set random weights everywhere, so that the zero start hides no effect; return the network in evaluation mode."""
     torch.manual_seed(seed)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=std)
@@ -38,7 +38,7 @@ def awaken(model, seed=0, std=0.2):
 
 
 def learn(optimiser, loss, steps, clip=math.inf):
-    """Take so many steps down `loss(step)`, gradients no longer than `clip`; returns the losses."""
+    """Take `steps` steps down `loss(step)`, with gradients clipped to the norm `clip`; return the losses."""
     losses = []
     for step in range(steps):
         optimiser.zero_grad()
@@ -46,11 +46,11 @@ def learn(optimiser, loss, steps, clip=math.inf):
         losses[-1].backward()
         torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], clip)
         optimiser.step()
-    return [one.item() for one in losses]
+    return [value.item() for value in losses]
 
 
 def random_picture(model, height, width):
-    """Planes of a picture without halo, (1, 1, h, w), chroma rounded up."""
+    """Return random planes of a picture without halo, (1, 1, h, w), chroma rounded up."""
     generator = torch.Generator().manual_seed(3)
     chroma = ((height + 1) // 2, (width + 1) // 2)
     picture = {
@@ -64,6 +64,6 @@ def random_planes(model, height, width, seed=0, qp=37, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
     planes = probe_planes(model, height, width, "cpu")
     for name, plane in planes.items():
-        made = torch.full_like(plane, qp / 64) if name == "qp" else torch.rand(plane.shape, generator=generator)
-        planes[name] = made.to(dtype)
+        values = torch.full_like(plane, qp / 64) if name == "qp" else torch.rand(plane.shape, generator=generator)
+        planes[name] = values.to(dtype)
     return planes

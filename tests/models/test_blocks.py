@@ -1,4 +1,4 @@
-"""Every building block against a plain NumPy forward in float64, and its gradients against finite differences."""
+"""Building blocks against NumPy in float64, and their gradients against finite differences."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ HEIGHT, WIDTH = 4, 6
 
 
 def transposed(x, layer):
-    """Every input sample spread over its taps, for a ConvTranspose2d with one output."""
+    """Compute a ConvTranspose2d with one output by spreading each input sample over its taps."""
     kernels, s, p = layer.weight.detach().numpy()[:, 0], layer.stride[0], layer.padding[0]
     apart = np.zeros((len(x), (x.shape[1] - 1) * s + 1, (x.shape[2] - 1) * s + 1))
     apart[:, ::s, ::s] = x
@@ -39,7 +39,7 @@ def depthwise(x, block):
 
 
 def unshuffle(x, s):
-    """Samples of each s x s cell as channels, row by row."""
+    """Move the samples of each s x s cell into channels, row by row."""
     return np.stack([plane[dy::s, dx::s] for plane in x for dy in range(s) for dx in range(s)])
 
 
@@ -61,7 +61,7 @@ def haar(x):
 
 
 def alive(module, seed=0):
-    """`module` in float64 with random weights and biases."""
+    """Return `module` in float64 with random weights and biases."""
     torch.manual_seed(seed)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.4)
@@ -70,8 +70,8 @@ def alive(module, seed=0):
 
 BLOCKS = {
     "RDB": (lambda: RDB(3, 2, 2), rdb, 3),
-    "RDB without its residual": (lambda: RDB(3, 2, 2, local_residual=False), rdb, 3),
-    "RDB that computes again": (lambda: RDB(3, 2, 2, checkpoint=True), rdb, 3),
+    "RDB without local residual": (lambda: RDB(3, 2, 2, local_residual=False), rdb, 3),
+    "RDB with checkpointing": (lambda: RDB(3, 2, 2, checkpoint=True), rdb, 3),
     "branches": (lambda: Branches(2, 3), branches, 2),
     "depthwise branches": (lambda: Branches(4, 4, groups=4), branches, 4),
     "separable": (lambda: SeparableBlock(2, 2), separable, 2),
@@ -86,7 +86,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_is_what_numpy_says_and_so_are_its_gradients(name):
+def test_blocks_equal_numpy_and_have_correct_gradients(name):
     build, reference, channels = BLOCKS[name]
     block = alive(build())
     x = torch.randn(2, channels, HEIGHT, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -101,7 +101,7 @@ def test_a_block_is_what_numpy_says_and_so_are_its_gradients(name):
     assert torch.autograd.gradcheck(lambda *_: block(inner), (inner, *parameters))
 
 
-def test_the_inverse_undoes_the_transform():
+def test_the_inverse_transform_restores_the_samples():
     x = torch.randn(2, 3, HEIGHT, WIDTH, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(InverseHaar()(Haar()(x)), x, rtol=0, atol=1e-15)
     bands = torch.randn(1, 8, 2, 3, dtype=torch.float64, requires_grad=True)
@@ -137,8 +137,8 @@ def test_the_gain_is_linear_in_its_logarithm_between_knots():
     assert torch.autograd.gradcheck(lambda *_: gain(qp / 64), tuple(gain.parameters()))
 
 
-def test_upsampled_chroma_lies_where_the_standard_puts_it():
-    """Rows of chroma lie half-way between luma rows, columns on every other luma sample: a ramp stays a ramp."""
+def test_upsampled_chroma_has_the_phase_of_the_standard():
+    """Chroma rows lie half-way between luma rows, columns on every other luma sample: a ramp remains a ramp."""
     y, x = np.mgrid[:6, :8]
     plane = torch.from_numpy(2.0 * (2 * y + 0.5) + 3.0 * (2 * x))[None, None]
     luma_y, luma_x = np.mgrid[:12, :16]
@@ -159,22 +159,24 @@ def test_branches_fold_into_one_convolution(groups):
     assert isinstance(folded, nn.Conv2d)
     torch.testing.assert_close(block(x), expected, rtol=0, atol=1e-5)
     torch.testing.assert_close(folded(x), expected, rtol=0, atol=1e-5)
-    mine, theirs = (torch.autograd.grad(made.mean(), block.parameters()) for made in (block(x), expected))
-    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
+    gradients, expected_gradients = (
+        torch.autograd.grad(output.mean(), block.parameters()) for output in (block(x), expected)
+    )
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(folded(x), block(x), rtol=0, atol=1e-5)
     torch.testing.assert_close(folded.double()(x.double()), block.double()(x.double()), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("features", "layers", "growth"), [(32, 6, 24), (8, 1, 3), (5, 4, 7)])
 def test_the_closed_form_of_an_rdb_counts_its_weights(features, layers, growth):
-    """A convolution that keeps the size uses every weight once a sample."""
+    """A convolution that keeps the size uses each weight once per sample."""
     block = RDB(features, layers, growth)
     assert rdb_macs(features, layers, growth) == sum(p.numel() for p in block.parameters() if p.dim() == 4)
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": 2}, *ABLATIONS])
-def test_a_whole_rdn_is_what_numpy_says(options):
-    """Head, blocks, fusions, residuals, tail, gain and halo in their places."""
+def test_a_whole_rdn_equals_numpy(options):
+    """Head, blocks, fusions, residuals, tail, gain and halo are in the right order."""
     model = alive(RDN(features=3, blocks=2, layers=2, growth=2, **options))
     s = options.get("shuffle", 1)
     luma = torch.rand(1, 1, 4 * s + 4 * s, 6 * s + 4 * s, dtype=torch.float64)
@@ -191,15 +193,15 @@ def test_a_whole_rdn_is_what_numpy_says(options):
     if options.get("global_residual", True):
         x = x + (first if "head" in options else first[:, 1:-1, 1:-1])
     if "upsampling" in options:
-        made = transposed(x, model.tail)
+        output = transposed(x, model.tail)
     elif "transform" in options:
-        made = shuffle(hadamard(convolve(x, model.tail)), 2)
+        output = shuffle(hadamard(convolve(x, model.tail)), 2)
     else:
-        made = shuffle(convolve(x, model.tail), s)
+        output = shuffle(convolve(x, model.tail), s)
     if "output" in options:
-        expected = made / 4 + 0.5
+        expected = output / 4 + 0.5
     else:
-        expected = luma[0, :, 2 * s : -2 * s, 2 * s : -2 * s].numpy() + made * 0.02 * np.exp(
+        expected = luma[0, :, 2 * s : -2 * s, 2 * s : -2 * s].numpy() + output * 0.02 * np.exp(
             model.gain.log_gain.detach().numpy()[8]
         )
     result = model({"rec_y": luma, "qp": qp})[0].detach().numpy()

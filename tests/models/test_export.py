@@ -1,4 +1,4 @@
-"""Exports: ONNX in onnxruntime against PyTorch, the operators of SADL, the command line."""
+"""Exports: ONNX in onnxruntime against PyTorch, operators of SADL, and the command line."""
 
 import json
 
@@ -24,18 +24,18 @@ ZOO = [*((name, None) for name in list_models()), *OPTIONS]
 
 
 def assert_runs_as(model, content, planes):
-    """To 1e-5 of full scale, or of the span of the samples where that is wider."""
+    """Check that the results agree to 1e-5 of full scale, or of the range of the samples if that is larger."""
     with torch.inference_mode():
         expected = named_outputs(model(planes))
-    found = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
-    assert tuple(found) == model.outputs
+    outputs = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
+    assert tuple(outputs) == model.outputs
     for output, plane in expected.items():
         span = float(plane.max() - plane.min())
-        np.testing.assert_allclose(found[output], plane.numpy(), rtol=0, atol=1e-5 * max(1, span))
+        np.testing.assert_allclose(outputs[output], plane.numpy(), rtol=0, atol=1e-5 * max(1, span))
 
 
 @pytest.mark.parametrize(("name", "options"), ZOO)
-def test_onnx_of_any_size_qp_and_batch_is_the_network(name, options, tmp_path):
+def test_onnx_of_any_size_qp_and_batch_equals_the_network(name, options, tmp_path):
     model = formula_model(name, options)
     assert export_onnx(tmp_path / "m.onnx", model) < 1e-5
     content = (tmp_path / "m.onnx").read_bytes()
@@ -49,13 +49,13 @@ def test_onnx_of_any_size_qp_and_batch_is_the_network(name, options, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "options"), ZOO)
-def test_onnx_for_sadl_has_its_operators_alone_and_is_the_network(name, options, tmp_path):
+def test_onnx_for_sadl_has_only_its_operators_and_equals_the_network(name, options, tmp_path):
     model = formula_model(name, options)
     export_onnx(tmp_path / "m.onnx", model, qp=27)
     proto = onnx.load(tmp_path / "m.onnx")
     assert {node.op_type for node in proto.graph.node} <= SADL_OPERATORS
-    constants = {one.name for one in proto.graph.initializer}
-    assert {one.name for one in proto.graph.input} == set(model.planes) - {"qp"}
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    assert {value.name for value in proto.graph.input} == set(model.planes) - {"qp"}
     for node in proto.graph.node:
         if node.op_type == "Mul":
             assert len(constants & set(node.input)) == 1, node.name
@@ -65,7 +65,7 @@ def test_onnx_for_sadl_has_its_operators_alone_and_is_the_network(name, options,
     assert_runs_as(model, proto.SerializeToString(), planes)
 
 
-def test_a_difference_is_told_and_nothing_written(tmp_path, monkeypatch):
+def test_a_difference_is_an_error_and_no_file_is_written(tmp_path, monkeypatch):
     other = build_graph(formula_model("vrcnn"))
     monkeypatch.setattr("codecnn.models.weights.build_graph", lambda model: other)
     with pytest.raises(ModelError, match=r"m\.onnx is not written: onnxruntime's result differs"):
@@ -122,7 +122,7 @@ def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
         (["-o", "m.onnx", "-q", "37"], ConfigError, "takes the QP as an input"),
     ],
 )
-def test_what_the_command_cannot_do_it_says(arguments, error, message, weights):
+def test_impossible_options_of_the_command_are_errors(arguments, error, message, weights):
     with pytest.raises(error, match=message):
         invoke("export", "--model", weights, *arguments)
 

@@ -1,4 +1,4 @@
-"""Growing: a larger network starts as the smaller one of its kind, and learns in what was added."""
+"""Growing: a larger network starts equivalent to a smaller one, and its added parts learn."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.models import create_model, grow, load_model, save_weights
+from codecnn.models import create_model, grow, load_model, named_outputs, save_weights
 from codecnn.training import FilterSettings
 from codecnn.training.settings import StartSettings
 from tests.helpers.networks import awaken, learn
@@ -52,11 +52,10 @@ def inputs(model, seed=0):
 
 
 def run(model, planes):
-    """All that the network makes, in one row: (samples,)."""
+    """Return all outputs of the network as one row, shape (samples,)."""
     if model.options["conditioning"] == "plane":
         planes = planes | {"qp": planes["qp"].expand(-1, -1, 24, 20)}
-    made = model(planes)
-    return torch.cat([plane.flatten() for plane in (made.values() if isinstance(made, dict) else [made])])
+    return torch.cat([plane.flatten() for plane in named_outputs(model(planes)).values()])
 
 
 @pytest.fixture
@@ -82,14 +81,13 @@ def test_the_larger_network_computes_what_the_smaller_one_does(small, network, o
         assert float((expected - before).abs().max()) > 0.01
         assert torch.allclose(run(new, inputs(new)), expected, rtol=0, atol=1e-12 * float(expected.abs().max()))
     assert bool(report.names("missing")) == bool(sizes.keys() & {"blocks", "layers"})
-    alone = (
-        {"blocks"} if network.startswith("low_cost") else set()
-    )  # nothing is adapted for those, RDN fuses its blocks
+    # Added blocks change the shape of no tensor, except in an RDN, which fuses its blocks.
+    alone = {"blocks"} if network.startswith("low_cost") else set()
     assert bool(report.names("adapted")) == bool(sizes.keys() - alone)
 
 
 @pytest.mark.parametrize(("network", "options"), KINDS)
-def test_what_was_added_learns(small, network, options):
+def test_added_parts_learn(small, network, options):
     _, path = small(network, options)
     sizes = LARGER[network.replace("_yuv", "")][-1]
     new = create_model(network, **options | sizes).double()
@@ -97,8 +95,8 @@ def test_what_was_added_learns(small, network, options):
     start = {name: parameter.detach().clone() for name, parameter in new.named_parameters()}
     optimiser = torch.optim.SGD(new.parameters(), lr=1e-2)
     learn(optimiser, lambda _: run(new, inputs(new)).square().mean(), 3, clip=1.0)
-    still = {name for name, parameter in new.named_parameters() if torch.equal(start[name], parameter)}
-    assert not {name for name in still if name.startswith(("head", "blocks.", "fusion", "tail."))}
+    unchanged = {name for name, parameter in new.named_parameters() if torch.equal(start[name], parameter)}
+    assert not {name for name in unchanged if name.startswith(("head", "blocks.", "fusion", "tail."))}
     tail = new.tail.weight.detach()
     added = tail.transpose(0, 1) if new.options.get("upsampling") == "transposed" else tail
     assert float(added[:, options["features"] :].abs().max()) > 0
@@ -155,12 +153,12 @@ def test_a_training_starts_as_a_smaller_network(tiny_store, tmp_path, small):
 
 
 @pytest.mark.parametrize("other", [{"rename": {"a": "b"}}, {"partial": True}])
-def test_growing_leaves_no_choice_of_tensors(other):
+def test_growing_excludes_options_for_tensors(other):
     with pytest.raises(ValueError, match="remove rename and partial from start"):
         StartSettings(weights="low_cost_17", grow=True, **other)
 
 
-def test_growing_the_weights_of_the_zoo():
+def test_growing_from_shipped_weights():
     model = create_model("low_cost_75").eval()
     grow(model, "low_cost_17")
     small, _ = load_model("low_cost_17")

@@ -1,4 +1,4 @@
-"""Mode networks in integers: near to float, the same by both ways of computing, golden logits, proof and refusals."""
+"""Integer mode networks: closeness to float, equality of both forms, golden logits, overflow proof and errors."""
 
 import hashlib
 
@@ -11,13 +11,13 @@ from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.models import (
     IntegerSketch,
     create_mode_network,
-    first_of,
     load_integer_sketch,
     load_mode_network,
     quantise_sketch,
     save_integer_sketch,
     save_weights,
     sketch_logits,
+    top_modes,
     weights_path,
 )
 from codecnn.models.integer_sketch import check_blocks, sketch_reference
@@ -33,11 +33,11 @@ GOLDEN_SMALL = "6ff71893cf49b2e5586082407e1d6956"
 
 
 def _small(side=4, coefficients=3, hidden=5, modes=35):
-    """A network of integers that need no weights: products of indices."""
+    """Return an integer network with weights from formulas of indices."""
 
-    def table(most, *shape):
+    def table(largest, *shape):
         flat = np.arange(np.prod(shape), dtype=np.int64)
-        return ((flat * 7919 + flat**2 * 31) % (2 * most) - most).reshape(shape).astype(np.int16)
+        return ((flat * 7919 + flat**2 * 31) % (2 * largest) - largest).reshape(shape).astype(np.int16)
 
     return IntegerSketch(
         {
@@ -55,7 +55,7 @@ def _small(side=4, coefficients=3, hidden=5, modes=35):
     )
 
 
-def test_logits_are_golden_by_both_ways_and_at_every_bit_depth():
+def test_logits_are_golden_in_both_forms_at_all_bit_depths():
     network = _small()
     line, block = check_blocks(4)
     digest = hashlib.md5(usedforsecurity=False)
@@ -63,14 +63,14 @@ def test_logits_are_golden_by_both_ways_and_at_every_bit_depth():
         samples = (line >> 2, block >> 2) if depth == 8 else (line << (depth - 10), block << (depth - 10))
         expected = sketch_reference(network, *samples, depth, qp)
         for chunk in (5, 128):
-            found = sketch_logits(network, *samples, depth, qp, chunk).numpy()
-            np.testing.assert_array_equal(found, expected)
+            logits = sketch_logits(network, *samples, depth, qp, chunk).numpy()
+            np.testing.assert_array_equal(logits, expected)
         digest.update(expected.astype("<i4").tobytes())
     assert digest.hexdigest() == GOLDEN_SMALL
 
 
 @pytest.mark.parametrize("name", ["modes_8", "modes_16"])
-def test_shipped_integers_have_golden_logits_near_to_floats(name):
+def test_shipped_integers_have_golden_logits_close_to_float(name):
     path = weights_path(name).with_suffix(".int16.safetensors")
     network, card = load_integer_sketch(path)
     model, source = load_mode_network(name)
@@ -78,13 +78,13 @@ def test_shipped_integers_have_golden_logits_near_to_floats(name):
     assert (card.source_sha256, card.options) == (source.sha256, source.options)
     assert path.stat().st_size < 200_000
     line, block = _blocks(network.side, 300, seed=3)
-    found = sketch_reference(network, line, block, 10, 32) * 2.0 ** -network.values["logit_bits"]
+    logits = sketch_reference(network, line, block, 10, 32) * 2.0 ** -network.values["logit_bits"]
     expected = _logits(model, line, block).numpy()
-    assert np.abs(found - expected).mean() < 0.01
-    assert (found.argmax(1) == expected.argmax(1)).mean() > 0.97
+    assert np.abs(logits - expected).mean() < 0.01
+    assert (logits.argmax(1) == expected.argmax(1)).mean() > 0.97
 
 
-def test_any_trained_sketch_becomes_integers_and_offsets_change_nothing_at_all():
+def test_quantised_sketches_are_close_to_float_and_invariant_to_offsets():
     torch.manual_seed(1)
     for options in ({"side": 8, "coefficients": 4}, {"side": 4, "coefficients": 5, "modes": 35, "informed": False}):
         model = create_mode_network("mode_sketch", hidden=8, **options)
@@ -92,22 +92,22 @@ def test_any_trained_sketch_becomes_integers_and_offsets_change_nothing_at_all()
         torch.nn.init.normal_(model.tail.bias)
         network = quantise_sketch(model)
         line, block = _blocks(options["side"])
-        found = sketch_reference(network, line, block, 10, 22)
-        real = found * 2.0 ** -network.values["logit_bits"]
+        logits = sketch_reference(network, line, block, 10, 22)
+        real = logits * 2.0 ** -network.values["logit_bits"]
         assert np.abs(real - _logits(model, line, block, 22).numpy()).mean() < 0.02
-        np.testing.assert_array_equal(sketch_reference(network, line + 77, block + 77, 10, 22), found)
-        assert (sketch_reference(network, line, block, 10, 42) != found).any(), "the QP is told"
+        np.testing.assert_array_equal(sketch_reference(network, line + 77, block + 77, 10, 22), logits)
+        assert (sketch_reference(network, line, block, 10, 42) != logits).any(), "the logits depend on the QP"
 
 
 def test_of_equal_logits_the_lower_mode_comes_first():
     network = _small()
     logits = torch.tensor([[float(value) for value in np.arange(35) % 4]], dtype=torch.float64)
-    order, below = first_of(logits, network, 12)
+    order, below = top_modes(logits, network, 12)
     assert order[0].tolist() == [3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14]
     assert below[0].tolist() == [0.0] * 8 + [2.0**-20] * 4
 
 
-def test_no_sum_overflows_and_what_could_is_refused():
+def test_networks_whose_sums_could_overflow_are_refused():
     network = _small()
     for name, factor in (("predictors", 20), ("weight", 30), ("hidden", 100), ("tail", 80)):
         tensors = dict(network.tensors)
@@ -129,7 +129,7 @@ def test_no_sum_overflows_and_what_could_is_refused():
         sketch_logits(network, *check_blocks(8), 10, 22)
 
 
-def test_the_export_is_read_back_and_damage_is_told(tmp_path):
+def test_exports_are_read_back_and_damage_is_an_error(tmp_path):
     model = create_mode_network("mode_sketch", side=8, coefficients=3, hidden=4)
     save_weights(tmp_path / "m.safetensors", model, "mode_sketch", {"ctu_size": 64})
     out = tmp_path / "m.int16.safetensors"

@@ -1,4 +1,4 @@
-"""Lifting: a network on PixelUnshuffle starts as one at full resolution, and learns in all of its links."""
+"""Lifting: a network on PixelUnshuffle starts equivalent to a full-resolution one, and all its weights learn."""
 
 import json
 
@@ -32,7 +32,7 @@ def lifted_options(options, factor):
 
 
 def picture(model, dtype=torch.float64):
-    """Planes of a whole picture, two cells of 4x4 high and more wide, so that every sample is near an edge."""
+    """Return planes of a picture of a few cells, so that all samples are close to an edge."""
     planes = random_picture(model, 12, 24)
     qp = planes["qp"].expand(1, 1, 12, 24) if model.options["conditioning"] == "plane" else planes["qp"]
     return {name: plane.to(dtype) for name, plane in (planes | {"qp": qp}).items()}
@@ -40,7 +40,7 @@ def picture(model, dtype=torch.float64):
 
 @pytest.fixture
 def full(tmp_path):
-    """A network at full resolution with random weights everywhere, its last convolution and its gain by QP included."""
+    """Build a full-resolution network with random weights everywhere, and its file."""
 
     def make(network, options):
         model = awaken(create_model(network, **options | {"shuffle": 1}), 1)
@@ -53,7 +53,7 @@ def full(tmp_path):
 
 @pytest.mark.parametrize("factor", [2, 3])
 @pytest.mark.parametrize(("network", "options"), KINDS)
-def test_the_lifted_network_computes_what_the_one_at_full_resolution_does(full, network, options, factor):
+def test_a_lifted_network_computes_the_same_as_the_full_resolution_one(full, network, options, factor):
     old, path = full(network, options)
     new = create_model(network, **lifted_options(options, factor)).double().eval()
     report = lift(new, path)
@@ -61,13 +61,13 @@ def test_the_lifted_network_computes_what_the_one_at_full_resolution_does(full, 
     assert len(report.names("adapted")) + len(report.names("loaded")) == len(report.tensors)
     planes = picture(old)
     with torch.no_grad():
-        expected, made = (filter_outputs(model, planes, None)["y"] for model in (old, new))
+        expected, filtered = (filter_outputs(model, planes, None)["y"] for model in (old, new))
         scale = float((expected - planes["rec_y"]).abs().max())
         assert scale > 1e-3
-        torch.testing.assert_close(made, expected, rtol=0, atol=1e-12 * scale)
+        torch.testing.assert_close(filtered, expected, rtol=0, atol=1e-12 * scale)
         single = {name: plane.float() for name, plane in planes.items()}
-        made = filter_outputs(new.float(), single, None)["y"].double()
-    torch.testing.assert_close(made, expected, rtol=0, atol=1e-6 * max(1, scale))
+        filtered = filter_outputs(new.float(), single, None)["y"].double()
+    torch.testing.assert_close(filtered, expected, rtol=0, atol=1e-6 * max(1, scale))
 
 
 @pytest.mark.parametrize(
@@ -91,26 +91,26 @@ def test_a_lifted_network_grows(full, network, options, sizes):
     assert bool(report.names("missing")) == ("blocks" in sizes)
     planes = picture(old)
     with torch.no_grad():
-        expected, made = (filter_outputs(model, planes, None)["y"] for model in (old, new))
-    torch.testing.assert_close(made, expected, rtol=0, atol=1e-12 * float((expected - planes["rec_y"]).abs().max()))
+        expected, filtered = (filter_outputs(model, planes, None)["y"] for model in (old, new))
+    torch.testing.assert_close(filtered, expected, rtol=0, atol=1e-12 * float((expected - planes["rec_y"]).abs().max()))
 
 
 @pytest.mark.parametrize(("network", "options"), KINDS)
 def test_a_random_start_at_full_resolution(network, options):
-    """It leaves the picture as it is, is that of its seed, and has just the links that full resolution has."""
+    """It is the identity, depends on the seed only, and has only the links of a full-resolution network."""
     new = create_model(network, **lifted_options(options, 2))
     planes = picture(new, torch.float32)
-    own = filter_outputs(new, planes, None)["y"]
-    made = []
+    before = filter_outputs(new, planes, None)["y"]
+    states = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         lift(new, None)
-        made.append({name: tensor.clone() for name, tensor in new.state_dict().items()})
+        states.append({name: tensor.clone() for name, tensor in new.state_dict().items()})
         if options.get("output") != "picture":
-            assert torch.equal(filter_outputs(new, planes, None)["y"], own)
-    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
-    assert not torch.equal(made[0]["head.weight"], made[2]["head.weight"])
-    # A sample is linked with nine of the 36 in its cell and those around, in a row with three of twelve.
+            assert torch.equal(filter_outputs(new, planes, None)["y"], before)
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[0]["head.weight"], states[2]["head.weight"])
+    # A sample is linked to nine of the 36 samples in its cell and the cells around, in a row to three of twelve.
     inner = new.blocks[0].layers[0] if network == "rdn" else new.blocks[0].row
     assert (inner.weight != 0).double().mean() == 0.25
 
@@ -141,7 +141,7 @@ def test_all_links_learn(full, network, options):
         ("vrcnn", {}, "VRCNN is not lifted"),
     ],
 )
-def test_what_cannot_be_lifted_is_refused(network, options, message):
+def test_networks_that_cannot_be_lifted_are_refused(network, options, message):
     with pytest.raises(ModelError, match=message):
         lift(create_model(network, **options))
 
@@ -177,24 +177,24 @@ def test_a_training_starts_as_a_network_at_full_resolution(tiny_store, tmp_path,
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["counts"]["adapted"] > 0
     planes = picture(old, torch.float32)
     with torch.no_grad():
-        made = filter_outputs(load_model(tmp_path / "run" / "last.safetensors")[0], planes, None)["y"]
-        torch.testing.assert_close(made, filter_outputs(old.float(), planes, None)["y"], rtol=0, atol=1e-5)
+        filtered = filter_outputs(load_model(tmp_path / "run" / "last.safetensors")[0], planes, None)["y"]
+        torch.testing.assert_close(filtered, filter_outputs(old.float(), planes, None)["y"], rtol=0, atol=1e-5)
 
 
 def test_a_training_starts_as_a_random_network_at_full_resolution(tiny_store, tmp_path):
     options = lifted_options(RDN, 2)
-    for name in ("one", "other"):
+    for name in ("first", "second"):
         train_filter(tiny_store, "rdn", options, settings(lift=True), tmp_path / name)
-    one, other = (load_model(tmp_path / name / "last.safetensors")[0] for name in ("one", "other"))
-    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+    first, second = (load_model(tmp_path / name / "last.safetensors")[0] for name in ("first", "second"))
+    assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
     torch.manual_seed(5)
     expected = create_model("rdn", **options)
     lift(expected)
-    assert torch.allclose(one.head.weight, expected.head.weight, rtol=0, atol=1e-9)
-    assert (one.blocks[0].layers[0].weight.abs() < 1e-9).double().mean() == 0.75
+    assert torch.allclose(first.head.weight, expected.head.weight, rtol=0, atol=1e-9)
+    assert (first.blocks[0].layers[0].weight.abs() < 1e-9).double().mean() == 0.75
 
 
-def test_a_run_that_was_started_before_there_was_lift_goes_on(tiny_store, tmp_path, full):
+def test_runs_without_the_option_lift_in_their_configuration_resume(tiny_store, tmp_path, full):
     _, path = full("rdn", RDN)
     start = settings(weights=str(path))
     train_filter(tiny_store, "rdn", RDN, start, tmp_path / "run")
@@ -206,7 +206,7 @@ def test_a_run_that_was_started_before_there_was_lift_goes_on(tiny_store, tmp_pa
         train_filter(tiny_store, "rdn", RDN, settings(weights=str(path), grow=True), tmp_path / "run", resume=True)
 
 
-def test_only_a_lifted_start_needs_no_weights():
+def test_only_a_lifted_start_works_without_weights():
     for start in ({}, {"grow": True}, {"grow": True, "lift": True}, {"freeze": ["head.*"]}):
         with pytest.raises(ValueError, match="start needs weights: only lift without grow works without them"):
             StartSettings(**start)

@@ -1,4 +1,4 @@
-"""The mode classifier: planes from references, forward against NumPy, losses, learning, weights on disk."""
+"""Mode network: planes from references, forward pass against NumPy, losses, learning, weights on disk."""
 
 import json
 
@@ -27,14 +27,14 @@ SMALL = {"features": 6, "blocks": 2, "layers": 2, "growth": 4, "hidden": 12, "mo
 
 
 def references(n, width, height, seed=0, bit_depth=8):
-    """Random corner, top, left and block."""
+    """Return random corner, top, left and block."""
     rng = np.random.default_rng(seed)
     shapes = ((n,), (n, 2 * width), (n, 2 * height), (n, height, width))
     return [torch.from_numpy(rng.integers(0, 2**bit_depth, shape)) for shape in shapes]
 
 
 @pytest.mark.parametrize(("width", "height"), [(4, 4), (8, 8), (4, 16), (16, 8), (64, 64)])
-def test_planes_lay_the_reference_along_their_directions(width, height):
+def test_planes_continue_the_reference_along_their_directions(width, height):
     corner, top, left, block = (tensor.numpy() for tensor in references(2, width, height, bit_depth=10))
     image = mode_image(*references(2, width, height, bit_depth=10), 10).numpy()
     assert image.shape == (2, len(MODE_PLANES), height, width)
@@ -60,7 +60,7 @@ def test_planes_lay_the_reference_along_their_directions(width, height):
                 np.testing.assert_array_equal(image[n, :, y, x] * 1024, expected)
 
 
-def test_planes_are_what_hevc_predicts_where_it_does_not_filter(golden):
+def test_planes_equal_unfiltered_predictions_of_hevc(golden):
     vectors = np.load(golden / "intra" / "intra_hevc_8bit.npz")
     # 4x4 references are never smoothed; the edge filter of the pure directions ends below 32x32 (H.265 8.4.4.2.6).
     for size, modes in (
@@ -74,21 +74,21 @@ def test_planes_are_what_hevc_predicts_where_it_does_not_filter(golden):
             np.testing.assert_array_equal(image[:, MODE_PLANES.index(plane)].numpy(), predicted, err_msg=plane)
 
 
-def test_references_that_do_not_fit_are_told():
+def test_references_of_wrong_shape_are_refused():
     corner, top, left, block = references(2, 8, 4)
     with pytest.raises(ModelError, match=r"\(2, 8\), \(2, 16\) do not fit blocks of shape \(2, 4, 8\)"):
         mode_image(corner, left, top, block, 8)
 
 
-def test_side():
+def test_side_inputs():
     side = mode_side(torch.tensor([22, 37]), width=64, height=4)
     np.testing.assert_allclose(side, [[22 / 64, 1, 1 / 3], [37 / 64, 1, 1 / 3]], rtol=1e-6)
 
 
 def reference_forward(model, image, side):
-    """The network in float64, one block after the other, with scipy's correlation."""
+    """Compute the network in float64, block by block, with the correlation of scipy."""
     logits = []
-    for planes, told in zip(image, side, strict=True):
+    for planes, side_inputs in zip(image, side, strict=True):
         x = planes - planes.mean()
         contrast = np.sqrt(np.mean(x**2) + 2.0**-20)
         x = convolve(x / contrast, model.head)
@@ -96,13 +96,13 @@ def reference_forward(model, image, side):
             x = rdb(x, block)
         c, h, w = x.shape
         cells = x.reshape(c, 4, h // 4, 4, w // 4).mean(axis=(2, 4)).ravel()
-        features = np.concatenate([cells, told, [np.log2(contrast) / 10]])
+        features = np.concatenate([cells, side_inputs, [np.log2(contrast) / 10]])
         logits.append(linear(relu(linear(features, model.hidden)), model.tail))
     return np.stack(logits)
 
 
 @pytest.mark.parametrize(("width", "height"), [(4, 4), (8, 16)])
-def test_forward_is_the_plain_one(width, height):
+def test_forward_equals_the_reference(width, height):
     model = awaken(create_mode_network(**SMALL)).double()
     image = mode_image(*references(3, width, height), 8).double()
     side = mode_side(torch.tensor([22, 32, 42]), width, height).double()
@@ -119,7 +119,7 @@ def test_gradients():
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters()), "a flat block"
 
 
-def test_offset_and_contrast_and_side():
+def test_logits_depend_on_contrast_and_side_but_not_on_offsets():
     model = awaken(create_mode_network(**SMALL)).double()
     image = mode_image(*references(2, 8, 8), 8).double()
     side = mode_side(torch.tensor([32, 32]), 8, 8).double()
@@ -130,7 +130,7 @@ def test_offset_and_contrast_and_side():
 
 
 @pytest.mark.parametrize("size", [4, 8, 16, 32, 64])
-def test_an_untrained_network_has_no_opinion_for_any_size(size):
+def test_an_untrained_network_gives_all_modes_equal_probability(size):
     model = create_mode_network(**SMALL | {"modes": 67})
     labels = torch.tensor([0, 66])
     logits = model(mode_image(*references(2, size, size), 8), mode_side(torch.tensor([22, 37]), size, size))
@@ -152,7 +152,7 @@ def test_networks_that_cannot_be_built(options, message):
     ("image", "side", "message"),
     [((1, 5, 8, 8), (1, 3), "image"), ((1, 6, 2, 8), (1, 3), "image"), ((2, 6, 8, 8), (1, 3), "side")],
 )
-def test_shapes_that_do_not_fit_are_told(image, side, message):
+def test_inputs_of_wrong_shape_are_refused(image, side, message):
     with pytest.raises(ModelError, match=f"the {message} has shape"):
         create_mode_network(**SMALL)(torch.zeros(image), torch.zeros(side))
 
@@ -168,12 +168,12 @@ def test_losses_and_scores_against_numpy():
     order = np.argsort(-logits, axis=1)
     for k in (1, 3):
         chosen = np.array([min(costs[row, order[row, :k]]) for row in rows])
-        found = excess_cost(torch.from_numpy(order[:, :k].copy()), torch.from_numpy(costs))
-        assert float(found) == pytest.approx(chosen.sum() / best.sum() - 1, rel=1e-12)
+        excess_of_best = excess_cost(torch.from_numpy(order[:, :k].copy()), torch.from_numpy(costs))
+        assert float(excess_of_best) == pytest.approx(chosen.sum() / best.sum() - 1, rel=1e-12)
     assert float(excess_cost(torch.from_numpy(order.copy()), torch.from_numpy(costs))) == 0.0
 
 
-def test_costs_of_nothing_have_no_nan():
+def test_zero_costs_have_no_nan():
     costs = torch.tensor([[0, 5]])
     assert float(excess_cost(torch.tensor([[0]]), costs)) == 0.0
     assert float(excess_cost(torch.tensor([[1]]), costs)) == 5.0
@@ -184,7 +184,7 @@ def excess(logits, costs):
 
 
 def oriented_blocks(n, size, seed):
-    """Smooth random references, and blocks that go on along one of five directions, with noise; labels 0..4."""
+    """Return smooth random references, blocks that continue them along one of five directions, and labels 0..4."""
     rng = np.random.default_rng(seed)
     line = np.cumsum(rng.normal(0, 12, (n, 4 * size + 1)), axis=1) + 128
     corner, top, left = line[:, 2 * size], line[:, 2 * size + 1 :], line[:, 2 * size - 1 :: -1]
@@ -199,7 +199,7 @@ def oriented_blocks(n, size, seed):
     )
 
 
-def test_it_learns_which_direction_goes_on():
+def test_a_mode_network_learns_directions():
     torch.manual_seed(0)
     model = create_mode_network(features=8, blocks=1, layers=2, growth=8, hidden=32, modes=5)
     side = mode_side(torch.full((64,), 32), 8, 8)
@@ -222,8 +222,8 @@ def test_it_learns_which_direction_goes_on():
     assert excess(logits, costs) < 0.1 * excess(torch.zeros_like(logits), costs)
 
 
-def test_one_network_learns_what_vtm_measures_for_every_size(shared_data):
-    """VTM's own SATD of 67 modes, 7 blocks a size: which mode is best depends on more than one orientation."""
+def test_one_network_learns_the_costs_of_vtm_for_all_sizes(shared_data):
+    """The costs are SATDs of 67 modes from VTM, 7 blocks of each size."""
     vectors = np.load(shared_data / "golden" / "intra" / "intra_vvc_8bit.npz")
     measured = np.load(shared_data / "golden" / "intra" / "modecost_vvc_8bit.npz")
     batches = []
@@ -245,7 +245,7 @@ def test_one_network_learns_what_vtm_measures_for_every_size(shared_data):
     assert excess(logits, costs) < 0.01 < excess(torch.zeros_like(logits), costs)
 
 
-def test_weights_come_back_and_each_task_has_its_reader(tmp_path):
+def test_weights_are_restored_and_each_task_has_its_loader(tmp_path):
     model = awaken(create_mode_network(**SMALL))
     path = tmp_path / "m.safetensors"
     save_weights(path, model, "modes", {"note": "x"})

@@ -1,4 +1,4 @@
-"""The sketch of the search: exact where it has all coefficients, indifferent to offsets, refusals, weights on disk."""
+"""Mode sketch: equality with the search for all coefficients, invariance to offsets, errors, weights on disk."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ SMALL = {"side": 8, "coefficients": 4, "hidden": 8}
 
 
 def _blocks(side, count=60, seed=0):
-    """Slopes of any direction with some noise, 10 bit: reference lines (n, 4s+1) and blocks (n, s, s)."""
+    """Return reference lines (n, 4s+1) and blocks (n, s, s) of 10-bit slopes in random directions with noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[-1 : 2 * side, -1 : 2 * side]
     slope = rng.normal(0, 20, (2, count, 1, 1))
@@ -34,26 +34,26 @@ def _blocks(side, count=60, seed=0):
 
 def _logits(model, line, block, qp=32):
     count = len(line)
-    told = torch.full((count,), 10), torch.full((count,), qp)
+    depth_and_qp = torch.full((count,), 10), torch.full((count,), qp)
     with torch.no_grad():
-        return model(*model.inputs(torch.from_numpy(line), torch.from_numpy(block), *told))
+        return model(*model.inputs(torch.from_numpy(line), torch.from_numpy(block), *depth_and_qp))
 
 
 @pytest.mark.parametrize(("side", "modes", "standard"), [(4, 67, "vvc"), (8, 67, "vvc"), (8, 35, "hevc")])
-def test_with_all_coefficients_an_untrained_sketch_is_the_search(side, modes, standard):
+def test_an_untrained_sketch_with_all_coefficients_equals_the_search(side, modes, standard):
     line, block = _blocks(side)
     costs = block_costs(line, block, 10, "dct", standard)
     logits = _logits(create_mode_network("mode_sketch", side=side, coefficients=side**2, modes=modes), line, block)
     excess = costs - costs.min(1, keepdims=True)
     expected = -5 * excess / excess.mean(1, keepdims=True)
-    # Predictions are rounded to whole samples, the sketch's are not.
+    # Predictions of the search are rounded to integers, those of the sketch are not.
     assert np.abs(logits.numpy() - expected).mean() < 0.1
     chosen = np.take_along_axis(costs, logits.argmax(1).numpy()[:, None], 1).sum()
     assert chosen < 1.002 * costs.min(1).sum()
-    assert 1.5 * costs.min(1).sum() < costs.mean(1).sum(), "which is no matter of course"
+    assert 1.5 * costs.min(1).sum() < costs.mean(1).sum(), "an average mode costs much more"
 
 
-def test_offsets_change_nothing_and_the_qp_does_once_it_has_learned():
+def test_logits_ignore_offsets_and_depend_on_the_qp_once_trained():
     line, block = _blocks(8)
     torch.manual_seed(1)
     model = create_mode_network("mode_sketch", **SMALL, informed=False)
@@ -64,7 +64,7 @@ def test_offsets_change_nothing_and_the_qp_does_once_it_has_learned():
     assert not torch.equal(_logits(model, line, block), _logits(model, line, block, 22))
 
 
-def test_what_it_refuses():
+def test_wrong_sizes_and_options_are_refused():
     line, block = _blocks(16)
     with pytest.raises(ModelError, match="blocks of 8x8, not of 16x16"):
         _logits(create_mode_network("mode_sketch", **SMALL), line, block)
@@ -78,7 +78,7 @@ def test_what_it_refuses():
         create_mode_network("sketch")
 
 
-def test_weights_come_back(tmp_path):
+def test_weights_are_restored(tmp_path):
     model = create_mode_network("mode_sketch", **SMALL)
     torch.nn.init.normal_(model.predictors)
     save_weights(tmp_path / "m.safetensors", model, "mode_sketch", {})
@@ -89,7 +89,7 @@ def test_weights_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["modes_8", "modes_16"])
-def test_shipped_weights_choose_well(name):
+def test_shipped_weights_choose_modes_of_low_cost(name):
     assert list_mode_weights() == ["modes_16", "modes_8"]
     assert weights_path(name).stat().st_size < 400_000
     model, card = load_mode_network(name)
@@ -99,7 +99,7 @@ def test_shipped_weights_choose_well(name):
     order = _logits(model, line, block).topk(8, dim=1).indices.numpy()
     lost = [np.take_along_axis(costs, order[:, :k], 1).min(1).sum() / costs.min(1).sum() - 1 for k in (1, 8)]
     planar = costs[:, 0].sum() / costs.min(1).sum() - 1
-    assert lost[0] < planar / 2, "of pictures of no kind that it has seen"
+    assert lost[0] < planar / 2, "also for content that is unlike the training pictures"
     assert lost[1] < planar / 5
     assert card["lost_percent"]["1"] < 4
     assert card["lost_percent"]["8"] < 1

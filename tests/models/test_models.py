@@ -1,4 +1,4 @@
-"""The zoo: cost against closed forms, identity at the start, planes, radius, folding, memory, weights on disk."""
+"""Architectures: cost against closed forms, identity at the start, planes, radius, folding, memory, weights files."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_p
 
 
 def rdn_macs(features, blocks, layers, growth, shuffle, planes, head="3x3"):
-    """Multiply-accumulates a pixel of RDN, layer by layer."""
+    """Return the multiply-accumulates per pixel of an RDN, layer by layer."""
     cells = shuffle**2
     block = sum(9 * (features + index * growth) * growth for index in range(layers))
     block += (features + layers * growth) * features
@@ -44,13 +44,13 @@ def rdn_macs(features, blocks, layers, growth, shuffle, planes, head="3x3"):
 
 
 def rdn_yuv_macs():
-    """Seven channels at a quarter of the samples: four of luma, two of chroma, the QP; six come out."""
+    """Return the cost for seven input channels (four of luma, two of chroma, the QP) and six output channels."""
     trunk = rdn_macs(32, 3, 6, 16, 1, planes=7)
     return (trunk - 9 * 32 + 9 * 32 * 6) / 4
 
 
 def low_cost_macs(features, blocks, block, components=1, planes=None):
-    """Multiply-accumulates a pixel of a low-cost network; a plane or luma has four channels, chroma planes have one."""
+    """Return the multiply-accumulates per pixel; a luma plane has four channels, a chroma plane one."""
     outputs = {1: 4, 3: 6}[components]
     inputs = outputs + 4 * (planes or 1) - 4
     return (9 * inputs * features + blocks * block + 9 * features * outputs) / 4
@@ -79,7 +79,7 @@ MACS = {
     "dncnn": 9 * 64 + 15 * 9 * 64**2 + 9 * 64,
     "edsr": 9 * 64 + 33 * 9 * 64**2 + 9 * 64,
 }
-"""Multiply-accumulates a luma pixel, written down from each network's definition."""
+"""Multiply-accumulates per luma pixel by the definition of each network."""
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -91,8 +91,8 @@ def test_the_cost_is_the_closed_form(name):
 
 
 @pytest.mark.parametrize("name", ["low_cost_17", "rdn_32_3_6_16"])
-def test_a_ctu_alone_costs_what_comes_out_as_in_the_whole_picture(name):
-    """From a window of the context that `kmac_per_pixel_alone` pays for a CTU comes out as from more, not from less."""
+def test_the_context_of_a_ctu_alone_is_sufficient_and_necessary(name):
+    """The context that `kmac_per_pixel_alone` counts gives the same CTU as a larger one; a smaller one does not."""
     model, size = awaken(create_model(name)).double(), 32
     cost, step = complexity(model, size), model.stride
     context = -(-(model.radius - model.halo) // step) * step
@@ -102,16 +102,15 @@ def test_a_ctu_alone_costs_what_comes_out_as_in_the_whole_picture(name):
     def inner(around):
         cut = slice(96 - around - model.halo, 96 + size + around + model.halo)
         window = wide[..., cut, cut]
-        made = model({"rec_y": window, "qp": torch.full((1, 1, 1, 1), 0.5, dtype=torch.float64)})
-        made = made["y"] if isinstance(made, dict) else made
-        return made[..., around : around + size, around : around + size]
+        filtered = model({"rec_y": window, "qp": torch.full((1, 1, 1, 1), 0.5, dtype=torch.float64)})
+        return named_outputs(filtered)["y"][..., around : around + size, around : around + size]
 
     assert torch.allclose(inner(context), inner(context + 2 * step), rtol=0, atol=1e-12)
     assert not torch.allclose(inner(context - 2 * step), inner(context), rtol=0, atol=1e-12)
     assert cost.kmac_per_pixel_alone > cost.kmac_per_pixel_with_halo
 
 
-def test_the_low_cost_networks_keep_to_their_names():
+def test_low_cost_networks_have_the_cost_in_their_names():
     for limit in (17, 75, 5):
         assert complexity(create_model(f"low_cost_{limit}")).kmac_per_pixel <= limit
     for limit in (17, 75):
@@ -119,7 +118,7 @@ def test_the_low_cost_networks_keep_to_their_names():
 
 
 @pytest.mark.parametrize("options", ABLATIONS)
-def test_ablations_cost_what_they_should(options):
+def test_ablations_have_the_cost_of_the_closed_form(options):
     cost = complexity(create_model("rdn", **SMALL, **options))
     expected = rdn_macs(8, 2, 2, 4, options.get("shuffle", 1), 2, options.get("head", "3x3"))
     assert cost.kmac_per_pixel == pytest.approx(expected / 1000, rel=1e-12)
@@ -133,8 +132,8 @@ def test_the_table_has_every_network(monkeypatch):
 
 
 @pytest.mark.parametrize("name", list_models())
-def test_every_network_keeps_the_contract(name, tmp_path):
-    """Shapes, finite, identity at the start, learns, tiles, odd sizes, the prepared copy, weights on disk."""
+def test_networks_fulfil_the_contract(name, tmp_path):
+    """Shapes, identity at the start, finite gradients, tiles, odd sizes, the prepared copy and weights on disk."""
     model = zoo_model(name)
     planes = random_planes(model, 16, 24)
     filtered = named_outputs(model(planes))
@@ -174,7 +173,7 @@ def test_every_network_keeps_the_contract(name, tmp_path):
     assert all(torch.equal(again[output], plane) for output, plane in whole.items())
 
 
-def test_a_network_that_makes_pictures_does_not_start_as_the_identity():
+def test_a_network_that_predicts_pictures_does_not_start_as_the_identity():
     model = create_model("rdn", **SMALL, output="picture")
     planes = random_planes(model, 16, 16)
     filtered = model(planes)
@@ -184,7 +183,7 @@ def test_a_network_that_makes_pictures_does_not_start_as_the_identity():
 
 
 @pytest.mark.parametrize("network", ["rdn", "rdn_yuv"])
-def test_a_network_that_starts_as_torch_makes_it(network, tmp_path):
+def test_the_default_initialisation_of_torch(network, tmp_path):
     torch.manual_seed(1)
     model = create_model(network, **SMALL, initialisation="torch")
     for name, layer in model.named_modules():
@@ -236,15 +235,15 @@ def test_synchronised_batch_normalisation_folds():
 
 @pytest.fixture(params=[True, False])
 def fuses(request, monkeypatch):
-    """With oneDNN's accumulation and without."""
+    """Run a test with and without oneDNN's fused operators."""
     if not request.param:
         monkeypatch.setattr("codecnn.models.inference.FUSES", False)
 
 
 @pytest.mark.usefixtures("fuses")
 @pytest.mark.parametrize("options", [{}, {"growth": 48, "layers": 2}, {"growth": 5, "layers": 4}, {"layers": 1}])
-def test_grouped_blocks_are_the_blocks(options):
-    """Groups of one layer, of all layers, an incomplete last group."""
+def test_grouped_blocks_equal_the_blocks(options):
+    """Groups may have one layer or all layers, and the last group may be incomplete."""
     for local_residual in (True, False):
         model = create_model("rdn", **SMALL | {"growth": 16, "layers": 5} | options, local_residual=local_residual)
         model = awaken(model, std=0.1)
@@ -257,8 +256,8 @@ def test_grouped_blocks_are_the_blocks(options):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("conditioning", ["film", "se", "plane"])
 @pytest.mark.parametrize("network", ["low_cost_17", "low_cost_5", "rdn"])
-def test_fused_blocks_are_the_blocks(network, conditioning, dtype):
-    """They overwrite what they get, but no plane; a second picture through the same network is right too."""
+def test_fused_blocks_equal_the_blocks(network, conditioning, dtype):
+    """They overwrite their inputs but no plane, and a second picture through the same network is correct as well."""
     model = awaken(create_model(network, features=12, blocks=3, conditioning=conditioning), std=0.1).to(dtype)
     ready = prepare(model)
     assert not any(isinstance(child, Block) for child in [*ready.blocks, *(ready.modulations or [])])
@@ -275,13 +274,13 @@ def test_fused_blocks_are_the_blocks(network, conditioning, dtype):
             assert all(torch.equal(planes[name], plane) for name, plane in given.items())
 
 
-def test_threads_do_not_write_into_each_other_s_scratch():
+def test_threads_have_separate_scratch_memory():
     scratch, x = Scratch(), torch.zeros(1, 3, 8, 8)
-    mine = scratch.like(x, "sum", 2)
+    tensor = scratch.like(x, "sum", 2)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(scratch.like, x, "sum", 2).result()
-    assert other.data_ptr() != mine.data_ptr()
-    assert scratch.like(x, "sum", 2) is mine
+    assert other.data_ptr() != tensor.data_ptr()
+    assert scratch.like(x, "sum", 2) is tensor
 
 
 def test_a_prepared_network_does_not_change_with_its_source():
@@ -294,8 +293,8 @@ def test_a_prepared_network_does_not_change_with_its_source():
     assert not any(parameter.requires_grad for parameter in ready.parameters())
 
 
-def test_memory_is_counted_as_it_is_used():
-    """On the CPU as on no device at all; checkpointing and the buffer save what they are for."""
+def test_counted_memory_is_equal_on_cpu_and_meta_device():
+    """Checkpointing saves memory in training, and the shared buffer in inference."""
     plain, saving = (create_model("rdn_32_3_6_16", checkpoint=value) for value in (False, True))
     planes = probe_planes(plain, 32, 32, "cpu")
     on_meta = probe_planes(plain, 32, 32)
@@ -320,8 +319,8 @@ def test_a_known_computation_has_a_known_peak():
 
 
 @pytest.mark.slow
-def test_counted_memory_is_what_the_process_takes():
-    """The peak of resident memory grows by what is counted, but for what operations use inside themselves."""
+def test_counted_memory_agrees_with_the_process():
+    """The peak of resident memory grows by the counted bytes, except for memory inside operations."""
     model = create_model("rdn_32_4_6_24")
     planes = probe_planes(model, 512, 512, "cpu")
     training_peak(model, probe_planes(model, 32, 32, "cpu"))
@@ -364,8 +363,8 @@ REACH = [
 
 
 @pytest.mark.parametrize(("name", "options"), REACH)
-def test_the_radius_is_what_a_sample_sees(name, options):
-    """By the gradient of samples at all places of a cell."""
+def test_the_radius_agrees_with_gradients(name, options):
+    """The gradient of samples at several positions of a cell is zero beyond the radius."""
     model = awaken(create_model(name, **options)).double()
     planes = random_planes(model, 96, 96, dtype=torch.float64)
     planes["rec_y"].requires_grad_()
@@ -434,7 +433,7 @@ def test_a_constant_plane_is_the_same_as_a_filled_one():
         ({"rec_y": torch.zeros(1, 1, 4, 20), "qp": torch.zeros(1, 1, 1, 1)}, "does not fit"),
     ],
 )
-def test_planes_that_do_not_fit_are_named(planes, message):
+def test_missing_planes_and_wrong_shapes_are_refused(planes, message):
     with pytest.raises(ModelError, match=message):
         create_model("rdn", **SMALL)(planes)
 
@@ -465,7 +464,7 @@ def test_networks_that_cannot_be_built(name, options, message):
         create_model(name, **options)
 
 
-def test_weights_come_back_as_they_were(tmp_path):
+def test_weights_are_restored(tmp_path):
     model = awaken(create_model("rdn", **SMALL))
     save_weights(tmp_path / "w.safetensors", model, "rdn", {"note": "x"})
     loaded, card = load_model(tmp_path / "w.safetensors")
@@ -475,7 +474,7 @@ def test_weights_come_back_as_they_were(tmp_path):
     assert card["parameters"] == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_weights_that_are_not_what_the_card_says_are_refused(tmp_path):
+def test_weights_that_do_not_match_their_card_are_refused(tmp_path):
     path, card_path = tmp_path / "w.safetensors", tmp_path / "w.json"
     with pytest.raises(MissingFileError):
         load_model(path)
@@ -502,7 +501,7 @@ def test_weights_that_are_not_what_the_card_says_are_refused(tmp_path):
         load_model(pickled)
 
 
-def test_pictures_beside_the_decoded_one_enter_as_differences():
+def test_other_pictures_enter_as_differences_to_the_decoded_one():
     model = create_model("low_cost_17", planes=["rec_y", "qp", "unf_y", "depth"])
     decoded, step = torch.full((1, 1, 16, 16), 0.25), torch.zeros(1, 1, 16, 16)
     step[..., 3, 5] = 3 / 1024

@@ -1,4 +1,4 @@
-"""Reviving: units that nothing wakes learn again, and the network computes what it did."""
+"""Reviving: dead units learn again, and the network computes the same as before."""
 
 import json
 
@@ -15,7 +15,7 @@ SIZES = {"features": 6, "blocks": 3, "expansion": 2}
 
 
 def with_dead_units(kind, **options):
-    """A network of which half of block 1 and all of block 2 is dead."""
+    """Return a network in which half of the units of block 1 and all of block 2 are dead."""
     model = awaken(create_model("low_cost_17", **SIZES, kind=kind, **options)).eval()
     with torch.no_grad():
         model.blocks[1].expand.bias[:6] = -1e3
@@ -28,7 +28,7 @@ def batches(count=2):
 
 
 @pytest.mark.parametrize("kind", ["separable", "depthwise"])
-def test_dead_units_learn_again_and_nothing_else_changes(kind):
+def test_only_dead_units_are_reinitialised(kind):
     torch.manual_seed(1)
     model, inputs = with_dead_units(kind), batches()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -37,20 +37,20 @@ def test_dead_units_learn_again_and_nothing_else_changes(kind):
     assert revive(model, inputs) == {"blocks.1": 6, "blocks.2": 12}
     with torch.no_grad():
         assert torch.equal(model(inputs[0]), filtered)
-    assert revive(model, inputs).keys() <= {"blocks.1", "blocks.2"}  # a random unit may be born dead
+    assert revive(model, inputs).keys() <= {"blocks.1", "blocks.2"}  # a random unit may be dead from the start
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
     assert changed == {
         f"blocks.{n}.{name}" for n in (1, 2) for name in ("expand.weight", "expand.bias", "project.weight")
     }
     assert torch.equal(model.blocks[1].expand.weight[6:], before["blocks.1.expand.weight"][6:])
     assert torch.equal(model.blocks[1].project.weight[:, 6:], before["blocks.1.project.weight"][:, 6:])
-    # Of the size of what the layer has: Muon's steps are those of the layer, not of the unit.
+    # The new weights are as large as those of the layer, since the steps of Muon are those of the layer.
     assert 0.5 < model.blocks[2].expand.weight.norm() / before["blocks.2.expand.weight"].norm() < 2
     model(inputs[0]).square().mean().backward()
     assert (model.blocks[2].project.weight.grad != 0).any()
 
 
-def test_a_unit_that_wakes_once_is_left_alone():
+def test_a_unit_that_is_active_once_is_unchanged():
     model = with_dead_units("separable")
     inputs = batches()
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_a_unit_that_wakes_once_is_left_alone():
     assert model.blocks[2].expand.bias[0].item() == 1e3
 
 
-def test_a_training_revives_what_it_starts_from(tiny_store, tmp_path):
+def test_a_training_revives_its_start_weights(tiny_store, tmp_path):
     model = with_dead_units("separable")
     save_weights(tmp_path / "dead.safetensors", model, "low_cost_17", {})
     start = StartSettings(weights=str(tmp_path / "dead.safetensors"), revive=True)
@@ -67,4 +67,6 @@ def test_a_training_revives_what_it_starts_from(tiny_store, tmp_path):
     settings = FilterSettings(steps=2, batch=2, patch=32, validate_every=2, device="cpu", threads=1, start=start)
     train_filter(tiny_store, "low_cost_17", options, settings, tmp_path / "run")
     report = json.loads((tmp_path / "run" / "transfer.json").read_text())
-    assert report["revived"].items() >= {"blocks.1": 6, "blocks.2": 12}.items()  # others may have been born dead
+    assert (
+        report["revived"].items() >= {"blocks.1": 6, "blocks.2": 12}.items()
+    )  # further units may be dead from the start

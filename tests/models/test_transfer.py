@@ -1,4 +1,4 @@
-"""Transfer: tensors by name and shape, planes added, wrappers, renames, pickles; groups and frozen parts."""
+"""Transfer of tensors by name and shape, added planes, wrappers, renames, pickles, parameter groups, frozen parts."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
 
 
 def network(planes=("rec_y", "qp"), seed=0, **options):
-    """An RDN with random weights everywhere, in multiples of 1/64 so that sums of few products are exact."""
+    """Return an RDN with random weights in multiples of 1/64, so that sums of few products are exact."""
     model = create_model("rdn", **SMALL | options, planes=planes)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -38,8 +38,8 @@ def network(planes=("rec_y", "qp"), seed=0, **options):
     return model.eval()
 
 
-def same(one, other):
-    return all(torch.equal(one[name], other[name]) for name in one.keys() | other.keys())
+def same(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first.keys() | second.keys())
 
 
 def statuses(report):
@@ -47,7 +47,7 @@ def statuses(report):
 
 
 @pytest.mark.parametrize("wrap", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.module."])
-def test_wrappers_names_are_stripped(wrap):
+def test_prefixes_of_wrappers_are_removed(wrap):
     old, new = network(), network(seed=1)
     report = load_partial(new, {wrap + name: tensor for name, tensor in old.state_dict().items()})
     assert same(old.state_dict(), new.state_dict())
@@ -94,7 +94,7 @@ def test_a_file_and_the_report(tmp_path):
         load_partial(new, tmp_path / "cut.safetensors")
 
 
-def test_what_does_not_fit_is_told_and_changes_nothing():
+def test_tensors_that_do_not_fit_are_listed_and_nothing_changes():
     new = network(seed=1)
     before = copy.deepcopy(new.state_dict())
     tensors = network().state_dict()
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_told_and_changes_nothing():
         load_partial(new, {"other": torch.zeros(3)}, partial=True)
 
 
-def test_only_the_first_differences_are_told():
+def test_only_the_first_differences_are_listed():
     with pytest.raises(ModelError, match=r"and \d\d more \(partial loads what fits\)") as refused:
         load_partial(network(), {"other": torch.zeros(3)})
     assert str(refused.value).count("missing") == 4
@@ -154,7 +154,7 @@ def test_renames(rename):
         ([("head", r"\9")], "no regular expression"),
     ],
 )
-def test_renames_that_cannot_be(rename, message):
+def test_impossible_renames_are_refused(rename, message):
     with pytest.raises(ModelError, match=message):
         load_partial(network(), network().state_dict(), rename=rename)
 
@@ -181,7 +181,7 @@ def test_added_and_moved_planes_change_nothing(tmp_path, before, after, shuffle)
     planes = {"rec_y": torch.randint(0, 256, (2, 1, side, side), generator=generator) / 256}
     planes["qp"] = torch.full((2, 1, 1, 1), 37 / 64)
     with torch.no_grad():
-        # The first convolution's sums are exact, so that their order, which oneDNN may change, does not matter.
+        # Sums of the first convolution are exact, so that their order, which oneDNN may change, does not matter.
         first_old, first_new = (model.head(model.unshuffle(model.stack(planes))) for model in (old, new))
         assert torch.equal(first_old, first_new)
         assert torch.equal(old(planes), new(planes))
@@ -226,7 +226,7 @@ def test_a_mode_network_from_its_file(tmp_path):
     assert torch.equal(new.hidden.weight, old.hidden.weight)
 
 
-def test_channels_follow_their_planes():
+def test_weights_of_channels_follow_their_planes():
     weight = torch.arange(2 * 8 * 3 * 3).reshape(2, 8, 3, 3).float()
     adapted = adapt_planes(weight, ["rec_y", "qp"], ["unf_y", "qp", "rec_y"], name="head.weight")
     expected = np.zeros((2, 12, 3, 3), np.float32)
@@ -261,7 +261,7 @@ def test_a_pickle_is_refused_and_never_runs(tmp_path, suffix):
         assert not canary.exists()
         assert not target.exists()
     pickle.loads(pickle.dumps(Canary(canary))).close()
-    assert canary.exists(), "the canary would have sung"
+    assert canary.exists(), "an unpickled canary writes its file"
 
 
 def test_a_checkpoint_of_plain_tensors_is_converted(tmp_path):
@@ -313,7 +313,7 @@ def test_groups_hold_every_parameter_once():
         ({"head.*": {"learning_rate": 1.0}}, "'learning_rate'"),
     ],
 )
-def test_groups_that_would_do_nothing_are_errors(groups, message):
+def test_groups_without_effect_are_errors(groups, message):
     with pytest.raises(ModelError, match=message):
         parameter_groups(network(), groups)
 
@@ -356,7 +356,7 @@ def test_a_frozen_batch_norm_stays_in_evaluation():
     assert copied[1].train.__self__ is copied[1]
     model = with_norms()
     freeze(model, ["1.bias"])
-    assert model.train()[1].training, "half of a batch norm still learns"
+    assert model.train()[1].training, "a batch norm with one frozen parameter still learns"
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_frozen_batch_norm_stays_in_evaluation():
     [("low_cost_17", ["rec_y", "qp"]), ("low_cost_yuv_17", ["rec_y", "rec_u", "rec_v", "qp"])],
 )
 def test_a_plane_of_one_value_is_added_to_networks_of_luma_and_of_all_components(name, planes):
-    """In the YUV networks a luma plane has four channels and a chroma plane one."""
+    """A luma plane has four channels in the YUV networks, a chroma plane has one."""
     sizes = {"features": 8, "blocks": 1}
     old = awaken(create_model(name, **sizes, planes=planes), std=0.1)
     new = create_model(name, **sizes, planes=[planes[0], "slice_type", *planes[1:]])

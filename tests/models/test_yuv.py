@@ -1,4 +1,4 @@
-"""Networks for luma and chroma: what helps what, how chroma's gain stands apart, what starts as a luma network."""
+"""Networks for luma and chroma: dependence between components, gain of chroma, growth from luma networks."""
 
 import pytest
 import torch
@@ -17,27 +17,29 @@ COLOUR = ["rec_y", "rec_u", "rec_v", "qp"]
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_component_is_filtered_with_the_help_of_the_others(name):
+def test_each_output_depends_on_all_components(name):
     model = awaken(create_model(name, **SMALL[name])).double()
     planes = random_planes(model, 48, 48, dtype=torch.float64)
     for plane in COLOUR[:3]:
         planes[plane].requires_grad_()
     filtered = model(planes)
-    for output, made in filtered.items():
-        middle = made.shape[2] // 2
-        gradients = torch.autograd.grad(made[0, 0, middle, middle], [planes[n] for n in COLOUR[:3]], retain_graph=True)
+    for output, component in filtered.items():
+        middle = component.shape[2] // 2
+        gradients = torch.autograd.grad(
+            component[0, 0, middle, middle], [planes[n] for n in COLOUR[:3]], retain_graph=True
+        )
         for plane, gradient in zip(COLOUR[:3], gradients, strict=True):
             rows = torch.nonzero(gradient[0, 0].abs().sum(dim=1))
-            assert len(rows) > 3, f"{output} looks at {plane}"
-            # In luma samples, no sample beyond the radius, of which a chroma sample covers two.
+            assert len(rows) > 3, f"{output} depends on {plane}"
+            # In luma samples, there is none beyond the radius; a chroma sample covers two.
             scale = 1 if plane == "rec_y" else 2
             at = middle * (1 if output == "y" else 2) + model.halo
             seen = [int(rows.min()) * scale, int(rows.max()) * scale + scale - 1]
             assert at - model.radius - 1 <= seen[0] <= seen[1] <= at + model.radius + 2, (output, plane)
 
 
-def test_chroma_has_a_gain_of_its_own():
-    """A gain that grows with the QP as chroma's error does; luma's is as it was."""
+def test_chroma_has_a_separate_gain():
+    """It grows with the QP like the coding error of chroma, and does not affect luma."""
     model = awaken(create_model("low_cost_yuv_17", **SMALL["low_cost_yuv_17"]))
     fresh = create_model("low_cost_yuv_17")
     at = torch.tensor([22.0, 37.0, 52.0]) / 64
@@ -62,7 +64,7 @@ def test_an_rdn_has_one_gain_for_all():
 
 
 @pytest.mark.parametrize("size", [(33, 47), (5, 3)])
-def test_odd_sizes_filter_as_a_whole(size):
+def test_odd_sizes_are_filtered_in_tiles_as_in_one_piece(size):
     model = awaken(create_model("low_cost_yuv_17", **SMALL["low_cost_yuv_17"], conditioning="plane"))
     picture = random_picture(model, *size)
     with torch.inference_mode():
@@ -84,7 +86,7 @@ def test_the_first_and_the_last_convolution_are_not_hidden():
 @pytest.mark.parametrize("larger", [False, True])
 @pytest.mark.parametrize("conditioning", ["film", "plane"])
 @pytest.mark.parametrize("name", SMALL)
-def test_a_luma_network_goes_on_as_one_with_chroma(name, conditioning, larger, tmp_path):
+def test_a_network_with_chroma_grows_from_one_for_luma(name, conditioning, larger, tmp_path):
     luma, more = LUMA[name]
     options = SMALL[name] | {"conditioning": conditioning}
     small = awaken(create_model(luma, **options, **more, planes=["rec_y", "qp", "unf_y"]), 1)
@@ -107,9 +109,8 @@ def test_a_luma_network_goes_on_as_one_with_chroma(name, conditioning, larger, t
     halo = model.halo // 2
     for output in ("u", "v"):
         assert torch.equal(filtered[output], planes[f"rec_{output}"][:, :, halo:-halo, halo:-halo])
-    # What chroma gives and takes learns from there.
-    made = model(planes)
-    sum((plane - 0.5).square().mean() for plane in made.values()).backward()
+    # The weights from and to chroma learn.
+    sum((plane - 0.5).square().mean() for plane in model(planes).values()).backward()
     assert float(model.tail.weight.grad[4:].abs().max()) > 0
     assert float(model.head.weight.grad[:, 4:5].abs().max()) > 0
 

@@ -19,3 +19,4 @@ from .onnx_file import moved as moved
 from .onnx_file import onnx_model as onnx_model
 from .onnx_file import qp_plane as qp_plane
 from .onnx_file import run_onnx as run_onnx
+from .onnx_file import write_move as write_move

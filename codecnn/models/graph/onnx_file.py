@@ -138,7 +138,7 @@ def _write(writer: Writer, node: Node, x: list[str]) -> str:
                 base = writer.constant(f"{name}.base", 0.5)
             return writer.add("Add", name, change, base)
         case _:
-            return moved(writer, node, x)
+            return write_move(writer, node, x)
 
 
 def qp_plane(writer: Writer, like: str, values: Any) -> str:
@@ -152,7 +152,7 @@ def crop_node(writer: Writer, name: str, x: str, size: int) -> str:
     return writer.sliced(name, x, size, -size, [2, 3]) if size else x
 
 
-def moved(writer: Writer, node: Node, x: list[str]) -> str:
+def write_move(writer: Writer, node: Node, x: list[str]) -> str:
     """Add a node that only moves samples; raise ModelError for an operation that has no ONNX form."""
     match node.op:
         case "concat":
@@ -165,6 +165,9 @@ def moved(writer: Writer, node: Node, x: list[str]) -> str:
             return _shuffled(writer, node, x[0])
         case _:
             raise ModelError(f"the operation {node.op!r} has no ONNX form")
+
+
+moved = write_move  # alias, remove
 
 
 def convolution(writer: Writer, node: Node, name: str, x: str, weight: str, bias: str) -> str:
