@@ -67,6 +67,5 @@ def test_a_training_revives_its_start_weights(tiny_store, tmp_path):
     settings = FilterSettings(steps=2, batch=2, patch=32, validate_every=2, device="cpu", threads=1, start=start)
     train_filter(tiny_store, "low_cost_17", options, settings, tmp_path / "run")
     report = json.loads((tmp_path / "run" / "transfer.json").read_text())
-    assert (
-        report["revived"].items() >= {"blocks.1": 6, "blocks.2": 12}.items()
-    )  # further units may be dead from the start
+    # Further units may be dead from the start.
+    assert report["revived"].items() >= {"blocks.1": 6, "blocks.2": 12}.items()
