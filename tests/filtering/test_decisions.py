@@ -225,7 +225,7 @@ def test_the_scale_is_numpys_least_squares():
 
 @pytest.mark.parametrize("qp", [22, 42])
 def test_a_decision_is_the_best_of_all_maps(qp):
-    """None of the 2^6 flag maps, at the chosen scale and at full strength, costs less, nor does on everywhere."""
+    """The cost is the least of all 2^6 flag maps, at the chosen scale and at full strength, and of on everywhere."""
     for seed in range(5):
         rng = np.random.default_rng(seed)
         original, decoded = coded(rng, (30, 44), components=1)

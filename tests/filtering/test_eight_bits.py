@@ -1,4 +1,8 @@
-"""Networks of 8 bits: every engine against the plain form bit for bit, and files that are none."""
+"""8-bit networks: every engine and instruction set against the reference bit for bit, and refused networks and files.
+
+Tests of the row engine run once for each instruction set (plain loops, AVX-512 VNNI, AMX). Their names say which one
+ran, and one that the processor does not have is skipped by name.
+"""
 
 import os
 import subprocess
@@ -36,21 +40,32 @@ from codecnn.models import list_models, load_model, save_weights, weights_path
 from codecnn.models.graph import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
 from codecnn.verbs import _entries
-from tests.filtering.test_integer import OPTIONS, assert_same, exact, single
-from tests.helpers.integer_zoo import formula_eight, formula_model, formula_network, random_integers
+from tests.helpers.integer_zoo import (
+    INSTRUCTION_SETS,
+    OPTIONS,
+    assert_same_samples,
+    engine_params,
+    filter_exactly,
+    float_tensors,
+    formula_eight,
+    formula_eight_once,
+    formula_model,
+    formula_network,
+    instruction_set_params,
+    prepare_engine,
+    random_integers,
+    random_picture_planes,
+    two_convolutions,
+)
 
 GOLDEN = {
     "arcnn": "38ccc0714dd56ebfa85e769706ba09d7",
     "dncnn": "2d010f20a4e5b9c7857efa4a75b489c9",
     "edsr": "c56673a8d4f9a64678d5458405378ec0",
     "low_cost_17": "de5110ebe0cc0b2fa9cbd5d3b4b5e170",
-    "low_cost_17_unf": "c7b5d00f6e89389eb9733a32639bdd98",
-    "low_cost_400_unf": "ed5327cc5e49e15cab089dfb76813223",
     "low_cost_5": "f524db0cdc425be8fcac56cfcdc440b7",
     "low_cost_75": "3b31a3c66bfbf582203fd30aec98fe3c",
-    "low_cost_75_unf": "8282688e4bd5e34430a16a8a7bc0c1f8",
     "low_cost_yuv_17": "11f607638c412bbf8d4ae47496135163",
-    "low_cost_yuv_17_unf": "af9b37662b0bf571383800a8e607951b",
     "low_cost_yuv_75": "13a9adc9ea866794170cf39f431354be",
     "quarter_haar": "0cd48ab77fcb744d27e835d8e789ae83",
     "quarter_light": "0fd4c780a7e7ce73629fce5634fa3c6c",
@@ -62,123 +77,144 @@ GOLDEN = {
     "rdn_yuv": "40f3b327c25f5e6747b57bdba8c27beb",
     "vrcnn": "be79712892f0a94e7e3ec7472b0d1fea",
 }
-"""MD5 of the samples at QP 37 that `formula_eight` makes of the picture of `check_planes`."""
-BY = ["plain", "avx512_vnni", "amx"]
-"""What multiplies bytes, the quickest last; a processor that has one has those before."""
-ENGINES = ("float32", "float64", "int8")
-needs_bytes = pytest.mark.skipif(instruction_set() == "plain", reason="this processor multiplies no bytes")
+"""MD5 of the samples at QP 37 that `formula_eight` computes for the picture of `check_planes`."""
 
-
-def here(names=ENGINES):
-    return [name for name in names if name != "int8" or instruction_set() != "plain"]
+FAST_ENGINES = ("float32", *(f"int8-{name}" for name in INSTRUCTION_SETS))
 
 
 @pytest.mark.parametrize("name", list_models())
-def test_goldens(name):
-    """The same samples in NumPy and by every engine, today and on every machine."""
-    network = formula_eight(name)
+def test_the_reference_computes_the_golden_samples(name):
+    network = formula_eight_once(name)
     assert network.bits == 8
     assert network.accumulator_bits <= 25
     planes = check_planes(network)
-    assert md5_of(filter_reference(network, planes, 37, 10)) == GOLDEN[name]
-    for engine in here():
-        samples = exact(network, planes, engine=engine)
-        assert md5_of(samples) == GOLDEN[name], engine
+    samples = filter_reference(network, planes, 37, 10)
+    assert md5_of(samples) == GOLDEN[name]
     (plane, *_) = samples.values()
     assert np.abs(plane - planes["rec_y"].astype(np.float32)).mean() > 1, "the filter does something"
 
 
-@pytest.mark.parametrize("name", ["rdn", "low_cost_17", "low_cost_5", "quarter_haar", "rdn_yuv"])
-def test_mixed_with_12_and_13_bits(name):
-    """With every second tensor of 12 bits and every third of 13, in NumPy and by every engine the same."""
-    for wide, fine in zip((2, 3), WIDE_MAXIMA, strict=True):
-        network = formula_eight(name, wide=wide, maximum=fine)
+@pytest.mark.parametrize("engine", engine_params())
+@pytest.mark.parametrize("name", list_models())
+def test_every_engine_computes_the_golden_samples(name, engine):
+    network = formula_eight_once(name)
+    assert md5_of(filter_exactly(network, check_planes(network), engine=engine)) == GOLDEN[name]
+
+
+@pytest.fixture(scope="module")
+def mixed_networks():
+    """Networks with every second tensor of 12 bits and every third of 13, their planes and reference samples."""
+    cases: dict[str, list] = {}
+
+    def build(name):
+        if name not in cases:
+            cases[name] = []
+            for wide, maximum in zip((2, 3), WIDE_MAXIMA, strict=True):
+                network = formula_eight(name, wide=wide, maximum=maximum)
+                planes = random_picture_planes(network, 30, 42)
+                cases[name].append((network, maximum, planes, filter_reference(network, planes, 37, 10)))
+        return cases[name]
+
+    return build
+
+
+MIXED = ["rdn", "low_cost_17", "low_cost_5", "quarter_haar", "rdn_yuv"]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_wide_tensors_change_the_samples(name, mixed_networks):
+    for network, maximum, planes, expected in mixed_networks(name):
         highs = [node.values["high"] for node in network.graph.nodes if "high" in node.values]
-        assert len(network.graph.outputs) < highs.count(fine) < len(highs), "also others than the residuals"
+        assert len(network.graph.outputs) < highs.count(maximum) < len(highs), "tensors other than residuals are wide"
         assert network.accumulator_bits <= 25
-        planes = single(random_integers(network, 30, 42))
-        expected = filter_reference(network, planes, 37, 10)
-        for engine in here():
-            for tile in (16, None):
-                assert_same(exact(network, planes, engine=engine, tile=tile), expected)
-        assert md5_of(expected) != md5_of(filter_reference(formula_eight(name), planes, 37, 10))
+        assert md5_of(expected) != md5_of(filter_reference(formula_eight_once(name), planes, 37, 10))
 
 
+@pytest.mark.parametrize("engine", engine_params())
+@pytest.mark.parametrize("name", MIXED)
+def test_every_engine_computes_wide_tensors_exactly(name, engine, mixed_networks):
+    for network, _, planes, expected in mixed_networks(name):
+        for tile in (16, None):
+            assert_same_samples(filter_exactly(network, planes, engine=engine, tile=tile), expected)
+
+
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
-def test_options_are_exact(name, options):
+def test_options_are_exact(name, options, engine):
     network = formula_eight(name, options, 12)
-    planes = single(random_integers(network, 21, 26, bit_depth=10))
-    expected = filter_reference(network, planes, 27, 10)
-    for engine in here(("float32", "int8")):
-        assert_same(exact(network, planes, 27, 10, engine=engine), expected)
+    planes = random_picture_planes(network, 21, 26, bit_depth=10)
+    assert_same_samples(filter_exactly(network, planes, 27, 10, engine), filter_reference(network, planes, 27, 10))
 
 
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_17", "low_cost_5"])
-def test_tiles_change_nothing(name):
-    network = formula_eight(name)
-    planes = single(random_integers(network, 83, 107))
+def test_tiles_change_nothing(name, engine):
+    network = formula_eight_once(name)
+    planes = random_picture_planes(network, 83, 107)
     expected = filter_reference(network, planes, 37, 10)
-    for engine in here(("float32", "int8")):
-        for tile in (16, 64, None):
-            assert_same(exact(network, planes, tile=tile, engine=engine), expected)
+    for tile in (16, 64, None):
+        assert_same_samples(filter_exactly(network, planes, tile=tile, engine=engine), expected)
 
 
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
 @pytest.mark.parametrize("name", ["rdn", "low_cost_5"])
-def test_batches_layouts_and_threads_change_nothing(name):
-    network = formula_eight(name)
+def test_batches_layouts_and_threads_change_nothing(name, engine):
+    network = formula_eight_once(name)
     height, width = 24 + 2 * network.graph.halo, 32 + 2 * network.graph.halo
     planes = random_integers(network, height, width, seed=1, count=8)
     expected = run_reference(network, planes, 22, 10)
-    tensors = {plane: torch.from_numpy(array.astype(np.float32)) for plane, array in planes.items()}
-    for engine in here(("float32", "int8")):
-        fast = build_engine(network, engine)
-        for threads, layout in ((1, torch.contiguous_format), (2, torch.channels_last)):
-            torch.set_num_threads(threads)
-            made = fast({plane: tensor.contiguous(memory_format=layout) for plane, tensor in tensors.items()}, 22, 10)
-            assert_same(made, expected)
-        torch.set_num_threads(1)
-        alone = fast({plane: tensor[3:4] for plane, tensor in tensors.items()}, 22, 10)
-        assert_same(alone, {output: plane[3:4] for output, plane in expected.items()})
+    tensors = float_tensors(planes)
+    prepared = prepare_engine(network, engine)
+    for threads, layout in ((1, torch.contiguous_format), (2, torch.channels_last)):
+        torch.set_num_threads(threads)
+        batch = {plane: tensor.contiguous(memory_format=layout) for plane, tensor in tensors.items()}
+        assert_same_samples(prepared(batch, 22, 10), expected)
+    torch.set_num_threads(1)
+    alone = prepared({plane: tensor[3:4] for plane, tensor in tensors.items()}, 22, 10)
+    assert_same_samples(alone, {output: plane[3:4] for output, plane in expected.items()})
 
 
+@pytest.mark.parametrize("instructions", instruction_set_params())
 @pytest.mark.parametrize("name", list_models())
-def test_rows_make_the_samples_however_bytes_are_multiplied(name):
-    """By plain loops on every processor, by VPDPBUSD and by AMX where they are; all convolutions are among them."""
-    network = formula_eight(name)
-    for width in (40, 27 * network.graph.stride):  # rows of a multiple of four pixels, and others
-        _assert_rows(network, width)
-
-
-def _assert_rows(network, width):
-    given = random_integers(network, 48, width, seed=2)
-    planes = {plane: torch.from_numpy(x.astype(np.float32)) for plane, x in given.items()}
-    expected = FastNetwork(network)(planes, 32, 10)
-    for by in BY[: BY.index(instruction_set()) + 1]:
-        rows = RowNetwork(network, by)
+def test_the_row_engine_computes_the_samples_of_the_float_engine(name, instructions):
+    """All convolutions are computed row by row or before the rows, with rows of multiples of four pixels and others."""
+    network = formula_eight_once(name)
+    for width in (40, 27 * network.graph.stride):
+        planes = float_tensors(random_integers(network, 48, width, seed=2))
+        expected = FastNetwork(network)(planes, 32, 10)
+        rows = RowNetwork(network, instructions)
         in_rows = [step.node.name for step in rows.steps if step.weights]
-        whole = [node.name for node in rows.front if node.op == "conv"]
-        assert sorted(in_rows + whole) == sorted(node.name for node in network.graph.nodes if node.op == "conv")
-        made = rows(planes, 32, 10)
+        before = [node.name for node in rows.front if node.op == "conv"]
+        assert sorted(in_rows + before) == sorted(node.name for node in network.graph.nodes if node.op == "conv")
+        computed = rows(planes, 32, 10)
         for output, plane in expected.items():
-            assert torch.equal(made[output], plane), by
+            assert torch.equal(computed[output], plane)
 
 
-@needs_bytes
+@pytest.mark.parametrize("instructions", instruction_set_params())
 @pytest.mark.parametrize("name", ["low_cost_17", "low_cost_5", "low_cost_yuv_17"])
-def test_wide_windows_of_smooth_pictures(name):
-    """oneDNN's convolutions of bytes, which were used before, made other samples there where they took AMX."""
+def test_wide_windows_of_smooth_pictures(name, instructions):
+    """Shipped weights on large smooth pictures, where oneDNN's convolutions of bytes were wrong with AMX."""
     network, _ = load_integer(integer_path(weights_path(name), 8))
     y, x = np.mgrid[:300, :420]
     smooth = (500 + 300 * np.sin(x / 90) * np.cos(y / 70)).astype(np.uint16)
     planes = {"rec_y": smooth} | {plane: smooth[::2, ::2] for plane in network.graph.planes if plane != "rec_y"}
-    expected = exact(network, planes, 42, engine="float32")
-    assert_same(exact(network, planes, 42, engine="int8"), expected)
+    expected = filter_exactly(network, planes, 42, engine="float32")
+    assert_same_samples(filter_exactly(network, planes, 42, engine=f"int8-{instructions}"), expected)
     assert any((expected[name] != planes[f"rec_{name}"]).any() for name in expected)
 
 
-def test_what_a_processor_cannot_multiply_is_refused(monkeypatch):
+@pytest.mark.parametrize("instructions", instruction_set_params())
+def test_the_row_engine_takes_the_fastest_instruction_set(instructions):
+    network = formula_eight_once("low_cost_5")
+    assert RowNetwork(network).mode >= RowNetwork(network, instructions).mode
+    assert RowNetwork(network).mode == RowNetwork(network, instruction_set()).mode
+    assert engines(network) == ["float32", *(["int8"] if instruction_set() != "plain" else [])]
+
+
+def test_a_missing_instruction_set_is_refused(monkeypatch):
     monkeypatch.setattr("codecnn.filtering.integer.row_engine.instruction_set", lambda: "plain")
-    network = formula_eight("low_cost_5")
+    network = formula_eight_once("low_cost_5")
     assert engines(network) == ["float32"]
     with pytest.raises(ModelError, match="the instruction set amx is missing"):
         RowNetwork(network, "amx")
@@ -186,18 +222,26 @@ def test_what_a_processor_cannot_multiply_is_refused(monkeypatch):
 
 OTHER_PROCESSOR = """
 from codecnn.filtering.integer import check_planes, instruction_set, md5_of
-from tests.filtering.test_integer import exact
-from tests.helpers.integer_zoo import formula_eight
+from tests.helpers.integer_zoo import filter_exactly, formula_eight
 
 network = formula_eight("low_cost_17")
-print(instruction_set() != "plain", md5_of(exact(network, check_planes(network))))
+print(instruction_set(), md5_of(filter_exactly(network, check_planes(network))))
 """
 
 
-@pytest.mark.parametrize(("isa", "pytorch"), [("AVX2", "avx2"), ("AVX512_CORE", "default")])
-def test_a_processor_without_vnni_makes_the_same_samples(isa, pytorch):
-    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, switches the engine of bytes off as well."""
-    limits = {"ONEDNN_MAX_CPU_ISA": isa, "ATEN_CPU_CAPABILITY": pytorch}
+@pytest.mark.parametrize(
+    ("limit", "pytorch", "instructions"),
+    [
+        ("AVX2", "avx2", "plain"),
+        ("AVX512_CORE", "default", "plain"),
+        pytest.param(
+            "AVX512_CORE_VNNI", "default", "avx512_vnni", marks=instruction_set_params(["avx512_vnni"])[0].marks
+        ),
+    ],
+)
+def test_a_limited_processor_computes_the_same_samples(limit, pytorch, instructions):
+    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, limits the row engine as well."""
+    limits = {"ONEDNN_MAX_CPU_ISA": limit, "ATEN_CPU_CAPABILITY": pytorch}
     run = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESSOR],
         env=os.environ | limits,
@@ -205,46 +249,23 @@ def test_a_processor_without_vnni_makes_the_same_samples(isa, pytorch):
         capture_output=True,
         text=True,
     )
-    assert run.stdout.split() == ["False", GOLDEN["low_cost_17"]], run.stderr
+    assert run.stdout.split() == [instructions, GOLDEN["low_cost_17"]], run.stderr
 
 
-def test_networks_of_16_bits_have_no_engine_of_bytes():
+def test_networks_of_16_bits_have_no_row_engine():
     network = formula_network("low_cost_5")
     assert engines(network) == ["float32"]
     with pytest.raises(ModelError, match="cannot be computed row by row"):
         build_engine(network, "int8")
 
 
-def test_halves_are_round_half_to_even():
+def test_halves_are_rounded_to_even():
     sums = np.array([-12, -11, -7, -6, -5, -2, -1, 1, 2, 3, 6, 10])
-    assert (
-        round_half_to_even(sums, 2).tolist()
-        == np.rint(sums / 4).tolist()
-        == torch.round(torch.tensor(sums / 4)).tolist()
-    )
+    rounded = round_half_to_even(sums, 2).tolist()
+    assert rounded == np.rint(sums / 4).tolist() == torch.round(torch.tensor(sums / 4)).tolist()
     assert round_half_to_even(sums, 0).tolist() == sums.tolist()
     by_channel = round_half_to_even(np.array([[3, 6], [3, 6]]), np.array([[1], [2]]))
     assert by_channel.tolist() == [[2, 3], [1, 2]]
-
-
-def eight(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=np.int8):
-    """rec_y -> a convolution to a byte -> another, into a sum where `skip` says so -> output."""
-    weight = np.asarray(weight)
-    first = {
-        "weight": np.full((1, 1, 1, 1), 1, np.int8),
-        "bias": np.zeros(1, np.int32),
-        "shift": np.full(1, 2, np.int8),
-    }
-    shifts = shift if isinstance(shift, np.ndarray) else np.full(1, shift, np.int8)
-    own = {"weight": weight.astype(kind), "bias": np.full(1, bias, np.int32), "shift": shifts}
-    values = {"pad": 1, "groups": 1, "low": low, "high": high}
-    nodes = (
-        Node("rec_y", "plane"),
-        Node("a", "conv", ("rec_y",), {"pad": 1, "groups": 1, "low": -128, "high": 127, "skip": 0}, first),
-        Node("b", "conv", ("a", "a") if skip is not None else ("a",), values | {"skip": skip or 0}, own),
-        Node("y", "output", ("b", "rec_y"), {"crop": 0, "fraction": 16}, {"gain": np.array([64], np.int16)}),
-    )
-    return IntegerNetwork(Graph(nodes), 10, bits)
 
 
 @pytest.mark.parametrize(
@@ -266,30 +287,29 @@ def eight(weight, shift=0, low=-128, high=127, skip=None, bits=8, bias=0, kind=n
         ({"low": 5, "high": 4}, "cannot be between 5 and 4"),
     ],
 )
-def test_what_is_no_network_of_8_bits_is_refused(changes, message):
+def test_invalid_networks_of_8_bits_are_refused(changes, message):
     options = {"weight": np.ones((1, 1, 3, 3))} | changes
     with pytest.raises(ModelError, match=message):
-        eight(**options)
+        two_convolutions(**options)
 
 
 def test_sums_beyond_64_bits_are_refused():
-    """In the finer unit of what is added they would be small numbers again."""
-    _, first, second, _ = (nodes := eight(np.ones((1, 1, 1, 1)), 2, skip=17).graph.nodes)
+    """Shifted to the finer unit of the added tensor, such sums would wrap around to small numbers."""
+    _, first, second, _ = (nodes := two_convolutions(np.ones((1, 1, 1, 1)), 2, skip=17).graph.nodes)
     first = replace(first, values=first.values | {"low": -(2**15), "high": 2**15 - 1})
     second = replace(second, tensors=second.tensors | {"weight": np.full((1, 1, 601, 601), 2**15 - 1, np.int16)})
     with pytest.raises(ModelError, match=r"node 'b' can reach \d+, beyond 2\^24"):
         IntegerNetwork(Graph((nodes[0], first, second, nodes[3])), 10, 8)
 
 
-def test_sums_at_the_limit_are_exact():
-    """2^24 itself is allowed; all engines round it, and what is odd just below, alike."""
-    for bias in (2**24 - 127 * 128 - 1, -(2**24) + 128 * 128 + 1):
-        network = eight(np.full((1, 1, 1, 1), 127), shift=17, bias=bias)
-        rng = np.random.default_rng(0)
-        planes = {"rec_y": rng.choice([0, 1, 512, 1022, 1023], (40, 40)).astype(np.uint16)}
-        expected = filter_reference(network, planes, 0, 10)
-        for engine in here():
-            assert_same(exact(network, planes, 0, engine=engine), expected)
+@pytest.mark.parametrize("engine", engine_params())
+@pytest.mark.parametrize("bias", [2**24 - 127 * 128 - 1, -(2**24) + 128 * 128 + 1])
+def test_sums_at_the_limit_are_exact(bias, engine):
+    """The limit of 2^24 itself is allowed; every engine rounds it, and odd sums just below it, alike."""
+    network = two_convolutions(np.full((1, 1, 1, 1), 127), shift=17, bias=bias)
+    rng = np.random.default_rng(0)
+    planes = {"rec_y": rng.choice([0, 1, 512, 1022, 1023], (40, 40)).astype(np.uint16)}
+    assert_same_samples(filter_exactly(network, planes, 0, engine=engine), filter_reference(network, planes, 0, 10))
 
 
 def test_files(tmp_path):
@@ -298,8 +318,9 @@ def test_files(tmp_path):
     card = read_json(path.with_suffix(".json"))
     assert (card["schema"], card["bits"], card["bit_depth"]) == (2, 8, 10)
     loaded, _ = load_integer(path)
-    planes = single(random_integers(network, 20, 27))
-    assert_same(ExactFilter(loaded).samples(*_picture(planes)), filter_reference(network, planes, 37, 10))
+    planes = random_picture_planes(network, 20, 27)
+    samples = ExactFilter(loaded).samples(picture_of(planes, 10), 37, planes)
+    assert_same_samples(samples, filter_reference(network, planes, 37, 10))
 
     for changes, message in (
         ({"bits": 16}, "16 bits, which schema 2 does not have"),
@@ -317,42 +338,37 @@ def test_files(tmp_path):
         load_integer(path)
 
 
-def test_the_8_bits_beside_weights_are_taken_and_named(tmp_path):
-    """Where both forms lie beside weights, `evaluate` says which of them it measured."""
+def test_evaluation_prefers_and_names_the_8_bit_form(tmp_path):
+    """If both integer forms lie beside weights, `evaluate` takes that of 8 bits, and its name says so."""
     path, network = tmp_path / "w.safetensors", formula_eight("low_cost_5")
     save_weights(path, formula_model("low_cost_5"), "low_cost_5", {})
     card = source_card(load_model(path)[1])
     save_integer(integer_path(path), formula_network("low_cost_5"), card)
     folder = tmp_path.name
-    assert [one.name for one in _entries([path], True, "float32", "cpu", 960)] == [f"{folder}/w", f"{folder}/w.int16"]
+    names = [entry.name for entry in _entries([path], True, "float32", "cpu", 960)]
+    assert names == [f"{folder}/w", f"{folder}/w.int16"]
     save_integer(integer_path(path, 8), network, card)
-    names = [(one.name, getattr(one.filter, "network", None)) for one in _entries([path], True, "float32", "cpu", 960)]
-    assert [name for name, _ in names] == [f"{folder}/w", f"{folder}/w.int8"]
-    assert names[1][1].bits == 8
+    entries = _entries([path], True, "float32", "cpu", 960)
+    assert [entry.name for entry in entries] == [f"{folder}/w", f"{folder}/w.int8"]
+    assert entries[1].filter.network.bits == 8
 
 
-def _picture(planes):
-    return picture_of(planes, 10), 37, planes
-
-
-def test_a_byte_that_saturates_otherwise_is_still_exact():
-    """Bounds that a conversion to bytes does not give by itself."""
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
+def test_bounds_that_a_conversion_to_bytes_does_not_give_are_exact(engine):
     rng = np.random.default_rng(0)
     planes = {"rec_y": rng.integers(0, 1024, (30, 30)).astype(np.uint16)}
     for low, high in ((-128, 127), (-100, 90), (0, 127), (0, 255), (0, 100), (-2000, 2000)):
-        for skip in (None, 1, 5, 9):  # 9: what is added has more fractional bits than the convolution's own sums
-            network = eight(rng.integers(-127, 128, (1, 1, 3, 3)), 5, low, high, skip)
+        for skip in (None, 1, 5, 9):  # 9: the added tensor has more fractional bits than the sums
+            network = two_convolutions(rng.integers(-127, 128, (1, 1, 3, 3)), 5, low, high, skip)
             expected = filter_reference(network, planes, 0, 10)
-            for engine in here(("float32", "int8")):
-                assert_same(exact(network, planes, 0, engine=engine), expected)
+            assert_same_samples(filter_exactly(network, planes, 0, engine=engine), expected)
 
 
-def test_a_tensor_that_is_used_again_survives_the_sum():
-    """A tensor may be multiplied and added at once."""
-    network = eight(np.full((1, 1, 1, 1), 3), 4, skip=1)
-    again = Node("c", "conv", ("a", "b"), network.graph.nodes[2].values, network.graph.nodes[2].tensors)
-    nodes = (*network.graph.nodes[:3], again, replace(network.graph.nodes[3], inputs=("c", "rec_y")))
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
+def test_a_tensor_can_be_multiplied_and_added_at_once(engine):
+    network = two_convolutions(np.full((1, 1, 1, 1), 3), 4, skip=1)
+    third = Node("c", "conv", ("a", "b"), network.graph.nodes[2].values, network.graph.nodes[2].tensors)
+    nodes = (*network.graph.nodes[:3], third, replace(network.graph.nodes[3], inputs=("c", "rec_y")))
     network = IntegerNetwork(Graph(nodes), 10, 8)
     planes = {"rec_y": np.random.default_rng(0).integers(0, 1024, (30, 30)).astype(np.uint16)}
-    for engine in here(("float32", "int8")):
-        assert_same(exact(network, planes, 0, engine=engine), filter_reference(network, planes, 0, 10))
+    assert_same_samples(filter_exactly(network, planes, 0, engine=engine), filter_reference(network, planes, 0, 10))

@@ -1,25 +1,23 @@
-"""Files of 8 bits by someone who means harm, signed as they should be: each is refused in one sentence."""
+"""Hostile files of 8-bit networks with the right hashes: each is refused with one sentence."""
 
 import json
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 from codecnn.errors import ModelError
 from codecnn.filtering.integer import build_engine, engines, load_integer, run_reference, save_integer
-from tests.filtering.test_integer import assert_same
 from tests.filtering.test_integer_file import OPTIONS, write
 from tests.helpers.fuzzing import fuzz, pick
-from tests.helpers.integer_zoo import formula_eight, random_integers
+from tests.helpers.integer_zoo import assert_same_samples, float_tensors, formula_eight, random_integers
 
 CASES = 150
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Tensors and card of a small network of all operations that 8 bits have, some of its tensors of 12 bits."""
+    """Tensors and card of a small network with all operations of 8-bit networks, some tensors of 12 bits."""
     path = tmp_path_factory.mktemp("eight") / "w.int8.safetensors"
     save_integer(path, formula_eight("rdn", OPTIONS, wide=3), {"network": "rdn"})
     return load_file(path), json.loads(path.with_suffix(".json").read_text())
@@ -27,7 +25,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nodes(saved):
-    """The convolutions of bytes and of 12 bits with most terms a sum, one that adds a tensor, a modulation."""
+    """Nodes by kind: the convolutions of bytes and of 12 bits with the longest sums, a sum, a modulation."""
     tensors, card = saved
     convolutions = [node for node in card["nodes"] if node["op"] == "conv"]
     weights = {node["name"]: tensors[f"{node['name']}.weight"] for node in convolutions}
@@ -67,7 +65,7 @@ SHIFTS = r"node '{}' has shifts that are not \d+ numbers from 0 to 31"
         ("wide", "weight", lambda x: x.astype(np.float32), "node '{}' has weight of type float32"),
     ],
 )
-def test_sums_that_overflow_and_scales_that_are_none(saved, nodes, tmp_path, kind, tensor, change, message):
+def test_tensors_that_overflow_or_are_invalid_are_refused(saved, nodes, tmp_path, kind, tensor, change, message):
     tensors, card = saved
     name = f"{nodes[kind]}.{tensor}"
     write(tmp_path / "a.safetensors", tensors | {name: np.ascontiguousarray(change(tensors[name]))}, card)
@@ -89,7 +87,7 @@ def test_sums_that_overflow_and_scales_that_are_none(saved, nodes, tmp_path, kin
         ("output", "fraction", 40, "has fraction 40, not 16 to 39"),
     ],
 )
-def test_values_that_are_none(saved, nodes, tmp_path, kind, value, number, message):
+def test_invalid_values_are_refused(saved, nodes, tmp_path, kind, value, number, message):
     tensors, card = saved
     damaged = json.loads(json.dumps(card["nodes"]))
     next(node for node in damaged if node["name"] == nodes[kind])["values"][value] = number
@@ -99,8 +97,8 @@ def test_values_that_are_none(saved, nodes, tmp_path, kind, value, number, messa
     assert "\n" not in str(error.value)
 
 
-def test_any_damage_ends_in_a_sentence_or_in_the_same_samples(saved, tmp_path, monkeypatch):
-    """Single numbers and whole tensors set to extremes, and MD5s to fit; what is proven every engine computes alike."""
+def test_any_damage_is_refused_or_computed_alike_by_all_engines(saved, tmp_path, monkeypatch):
+    """Numbers and whole tensors are set to extremes, without a check of MD5s."""
     monkeypatch.setattr("codecnn.filtering.integer.exact._check_samples", lambda network, md5s: None)
     tensors, card = saved
     path = tmp_path / "a.safetensors"
@@ -114,9 +112,9 @@ def test_any_damage_ends_in_a_sentence_or_in_the_same_samples(saved, tmp_path, m
         write(path, tensors | {key: damaged}, card)
         network, _ = load_integer(path)
         planes = random_integers(network, 8 + 2 * network.graph.halo, 8 + 2 * network.graph.halo)
-        given = {name: torch.from_numpy(plane.astype(np.float32)) for name, plane in planes.items()}
+        tensors_in = float_tensors(planes)
         expected = run_reference(network, planes, 30, 10)
         for engine in engines(network):
-            assert_same(build_engine(network, engine)(given, 30, 10), expected)
+            assert_same_samples(build_engine(network, engine)(tensors_in, 30, 10), expected)
 
     fuzz("eight bits", case, CASES, both=20)

@@ -1,4 +1,4 @@
-"""Integer networks on disk: what comes back, and what is refused."""
+"""Files of integer networks: what is saved is loaded again, and damaged or hostile files are refused."""
 
 import json
 import os
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 from codecnn.errors import MissingFileError, ModelError
@@ -27,11 +26,11 @@ from codecnn.filtering.integer import (
 from codecnn.models import create_model, load_integer_sketch, save_integer_sketch, save_weights, weights_path
 from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
-from tests.helpers.integer_zoo import formula_network, random_integers
+from tests.helpers.integer_zoo import float_tensors, formula_network, random_integers, random_picture_planes
 from tests.helpers.networks import SMALL
 
 FUZZED = {"bytes": 170, "header": 80, "tensors": 120, "cards": 230}
-"""600 files."""
+"""Number of damaged files of each kind, 600 in all."""
 OPTIONS = {"features": 4, "blocks": 1, "layers": 2, "growth": 2, "shuffle": 2, "conditioning": "film"}
 
 
@@ -49,11 +48,11 @@ def card(saved: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a test writes its damaged file."""
+    """File that a test writes its damaged network to."""
     return tmp_path / "a.safetensors"
 
 
-def test_weights_are_for_everyone_who_may_read_a_new_file(tmp_path: Path) -> None:
+def test_saved_weights_have_the_permissions_of_a_new_file(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         save_weights(tmp_path / "w.safetensors", create_model("rdn", **SMALL), "rdn", {})
@@ -70,21 +69,21 @@ def test_weights_are_for_everyone_who_may_read_a_new_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["rdn_yuv", "low_cost_5", "vrcnn"])
-def test_what_is_written_comes_back(name: str, path: Path) -> None:
+def test_a_saved_network_is_loaded_again(name: str, path: Path) -> None:
     network = formula_network(name, SMALL if name == "rdn_yuv" else None)
     save_integer(path, network, {"network": name})
-    loaded, told = load_integer(path)
+    loaded, card = load_integer(path)
     assert is_integer(path)
-    assert (told.network, told["bit_depth"], told["accumulator_bits"]) == (name, 10, 25)
-    planes = {plane: array[0, 0] for plane, array in random_integers(network, 20, 27).items()}
+    assert (card.network, card["bit_depth"], card["accumulator_bits"]) == (name, 10, 25)
+    planes = random_picture_planes(network, 20, 27)
     for qp in (0, 37, 63):
         expected = filter_reference(network, planes, qp, 10)
         for output, plane in filter_reference(loaded, planes, qp, 10).items():
             np.testing.assert_array_equal(plane, expected[output])
 
 
-def test_the_picture_of_the_card_is_the_formulas() -> None:
-    """As docs/explanation/integers.md writes it, sample by sample."""
+def test_the_picture_of_the_card_follows_the_formula() -> None:
+    """Some samples by the formula of docs/explanation/integers.md."""
     planes = check_planes(formula_network("rdn_yuv", SMALL))
     assert [planes[name].shape for name in ("rec_y", "rec_u", "rec_v")] == [(37, 45), (19, 23), (19, 23)]
     order = formula_network("rdn_yuv", SMALL).graph.planes
@@ -93,7 +92,7 @@ def test_the_picture_of_the_card_is_the_formulas() -> None:
             assert planes[name][y, x] == (73 * x * x + 151 * y * y + 29 * x * y + 1237 * index) % 1024
 
 
-def test_files_that_are_missing_or_something_else(saved: Path, tmp_path: Path) -> None:
+def test_missing_files_and_files_of_other_kinds_are_refused(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"none\.safetensors does not exist"):
         load_integer(tmp_path / "none.safetensors")
     shutil.copy(saved, tmp_path / "bare.safetensors")
@@ -109,8 +108,8 @@ def test_files_that_are_missing_or_something_else(saved: Path, tmp_path: Path) -
         save_integer(tmp_path / "a.bin", formula_network("rdn", OPTIONS), {})
 
 
-def test_another_weight_is_told_by_the_samples(saved: Path, card: dict[str, Any], path: Path) -> None:
-    """A file and card that fit each other, but not the samples that the card promises."""
+def test_a_changed_weight_is_detected_by_the_samples(saved: Path, card: dict[str, Any], path: Path) -> None:
+    """File and card fit each other, but the network computes other samples than the card says."""
     tensors = load_file(saved)
     tensors["head.weight"][0, 0, 0, 0] += 40
     write(path, tensors, card)
@@ -118,7 +117,7 @@ def test_another_weight_is_told_by_the_samples(saved: Path, card: dict[str, Any]
         load_integer(path)
 
 
-def test_a_damaged_file_is_told_by_its_card(saved: Path, path: Path) -> None:
+def test_a_damaged_file_is_detected_by_its_hash(saved: Path, path: Path) -> None:
     shutil.copy(saved.with_suffix(".json"), path.with_suffix(".json"))
     content = bytearray(saved.read_bytes())
     content[-1] ^= 1
@@ -133,23 +132,23 @@ def write(path: Path, tensors: dict[str, Any], card: Any) -> None:
 
 
 def sign(path: Path, card: Any) -> None:
-    """The card beside the file, with the file's own sha256, as someone who means harm would write it."""
+    """Write the card of a file with the right SHA-256, as an attacker would."""
     if isinstance(card, dict):
         card = card | {"sha256": sha256_file(path)}
     path.with_suffix(".json").write_text(card if isinstance(card, str) else json.dumps(card))
 
 
 def check_loaded(path: Path, original: dict[str, Any]) -> None:
-    """What loads is proven, and makes the same samples in both forms; unless re-signed, those of the original card."""
+    """Load a file, and compare its samples in both engines, and with the card's MD5 if that is unchanged."""
     network, card = load_integer(path)
     planes = random_integers(network, 8 + 2 * network.graph.halo, 8 + 2 * network.graph.halo)
-    tensors = {name: torch.from_numpy(plane.astype(np.float32)) for name, plane in planes.items()}
+    tensors = float_tensors(planes)
     expected = run_reference(network, planes, 30, network.bit_depth)
     for output, plane in FastNetwork(network)(tensors, 30, network.bit_depth).items():
         np.testing.assert_array_equal(plane.numpy(), expected[output])
     if card["check"] == original["check"]:
-        made = filter_reference(network, check_planes(network), CHECK_QPS[0], network.bit_depth)
-        assert md5_of(made) == card["check"][str(CHECK_QPS[0])]
+        samples = filter_reference(network, check_planes(network), CHECK_QPS[0], network.bit_depth)
+        assert md5_of(samples) == card["check"][str(CHECK_QPS[0])]
 
 
 def test_damaged_files(saved: Path, card: dict[str, Any], path: Path) -> None:
@@ -161,7 +160,7 @@ def test_damaged_files(saved: Path, card: dict[str, Any], path: Path) -> None:
         check_loaded(path, card)
 
     outcomes = fuzz("bytes", case, FUZZED["bytes"])
-    assert outcomes["error"] > 0.7 * FUZZED["bytes"], "re-signed, only tables of QPs that no MD5 is for can be others"
+    assert outcomes["error"] > 0.7 * FUZZED["bytes"], "with the right hash only tables of QPs without an MD5 can differ"
 
 
 def test_damaged_headers(saved: Path, card: dict[str, Any], path: Path) -> None:
@@ -180,7 +179,7 @@ def test_damaged_headers(saved: Path, card: dict[str, Any], path: Path) -> None:
 
 
 def test_hostile_tensors(saved: Path, card: dict[str, Any], path: Path) -> None:
-    """Wrong types and shapes, NaN, extreme values, huge sizes, other names."""
+    """Tensors have wrong types and shapes, NaN, extreme values, huge sizes, or other names."""
     types = ["int8", "int32", "int64", "uint16", "float32", "float16", "bool"]
 
     def case(rng: np.random.Generator) -> None:
@@ -212,7 +211,7 @@ def test_hostile_tensors(saved: Path, card: dict[str, Any], path: Path) -> None:
 
 
 def test_hostile_cards(saved: Path, card: dict[str, Any], path: Path) -> None:
-    """Operations that do not fit, shifts and saturations out of range, cycles, sizes without end."""
+    """Cards have operations that do not fit, values out of range, cycles, and huge sizes."""
     shutil.copy(saved, path)
     numbers = [0, -1, 1, 31, 32, 40, 10**9, 10**30, 2**15, -(2**15) - 1, 1.5, "4", None, True, [4]]
 
@@ -248,12 +247,12 @@ def test_hostile_cards(saved: Path, card: dict[str, Any], path: Path) -> None:
 
 
 def chain(op: str, count: int, first: str, inputs: int = 1) -> list[dict[str, Any]]:
-    """Nodes that each take the one before."""
+    """Create nodes that each read the one before."""
     before = [first, *(f"n{index}" for index in range(count))]
     return [{"name": f"n{i}", "op": op, "inputs": [before[i]] * inputs, "values": {}} for i in range(count)]
 
 
-def test_a_graph_without_end_is_refused_at_once(saved: Path, card: dict[str, Any], path: Path) -> None:
+def test_a_huge_graph_is_refused_at_once(saved: Path, card: dict[str, Any], path: Path) -> None:
     shutil.copy(saved, path)
     first, *rest = card["nodes"]
     sign(path, card | {"nodes": [first, *chain("edge", 10**5, first["name"]), *rest]})

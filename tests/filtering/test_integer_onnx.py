@@ -1,4 +1,4 @@
-"""Integer networks as ONNX: the samples of the plain form, in onnxruntime and in ONNX's own reference."""
+"""Integer networks as ONNX: ONNX Runtime and ONNX's reference evaluator compute the samples of the reference."""
 
 import json
 from dataclasses import replace
@@ -12,9 +12,14 @@ from codecnn.errors import ModelError
 from codecnn.filtering.integer import load_integer, run_reference, save_integer
 from codecnn.models import list_models
 from codecnn.models.graph import Graph
-from tests.filtering.test_eight_bits import eight
-from tests.filtering.test_integer import OPTIONS, assert_same
-from tests.helpers.integer_zoo import formula_eight, formula_network, random_integers
+from tests.helpers.integer_zoo import (
+    OPTIONS,
+    assert_same_samples,
+    formula_eight,
+    formula_network,
+    random_integers,
+    two_convolutions,
+)
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
@@ -27,7 +32,7 @@ export_integers, onnx_integers, run_samples = (
 
 
 def planes_for(network, height=24, width=32, **options):
-    """Planes with the halo, of a height and width that are multiples of the stride."""
+    """Draw planes with the halo for a height and width rounded up to multiples of the stride."""
     height, width = (side + -side % network.graph.stride + 2 * network.graph.halo for side in (height, width))
     return random_integers(network, height, width, **options)
 
@@ -36,11 +41,11 @@ def assert_runs_as(network, content, qp=37, **options):
     planes = planes_for(network, **options)
     expected = run_reference(network, planes, qp, network.bit_depth)
     for plain in (False, True):
-        assert_same(run_samples(content, network, planes, qp, plain=plain), expected)
+        assert_same_samples(run_samples(content, network, planes, qp, plain=plain), expected)
 
 
 @pytest.mark.parametrize(("name", "options"), [*((name, None) for name in list_models()), *OPTIONS])
-def test_every_network_makes_the_same_samples(name, options):
+def test_every_network_computes_the_same_samples(name, options):
     for wide in (0, 2):
         network = formula_eight(name, options, wide=wide)
         content = onnx_integers(network).SerializeToString()
@@ -48,8 +53,8 @@ def test_every_network_makes_the_same_samples(name, options):
 
 
 @pytest.mark.parametrize("skip", [2, 9])
-def test_what_is_added_may_be_coarser_or_finer_than_the_sums(skip):
-    network = eight(np.random.default_rng(skip).integers(-127, 128, (1, 1, 3, 3)), 5, skip=skip)
+def test_the_added_tensor_may_be_coarser_or_finer_than_the_sums(skip):
+    network = two_convolutions(np.random.default_rng(skip).integers(-127, 128, (1, 1, 3, 3)), 5, skip=skip)
     assert_runs_as(network, onnx_integers(network).SerializeToString())
 
 
@@ -59,24 +64,24 @@ def test_another_bit_depth():
 
 
 @pytest.mark.parametrize("name", ["low_cost_5", "rdn"])
-def test_onnxs_own_reference_makes_the_same_samples(name):
-    """Which multiplies and rounds in NumPy."""
+def test_onnxs_reference_evaluator_computes_the_same_samples(name):
+    """The evaluator multiplies and rounds in NumPy."""
     from onnx.reference import ReferenceEvaluator
 
     network = formula_eight(name, wide=3)
     planes = planes_for(network, 8, 8)
-    given = {plane: (array / np.float32(1024)).astype(np.float32) for plane, array in planes.items()}
-    given["qp"] = np.full((1, 1, 1, 1), 37 / 64, np.float32)
+    inputs = {plane: (array / np.float32(1024)).astype(np.float32) for plane, array in planes.items()}
+    inputs["qp"] = np.full((1, 1, 1, 1), 37 / 64, np.float32)
     evaluator = ReferenceEvaluator(onnx_integers(network))
-    made = evaluator.run(None, {one: given[one] for one in evaluator.input_names})
-    assert_same(
-        {one: plane * 1024 for one, plane in zip(evaluator.output_names, made, strict=True)},
+    outputs = evaluator.run(None, {name: inputs[name] for name in evaluator.input_names})
+    assert_same_samples(
+        {output: plane * 1024 for output, plane in zip(evaluator.output_names, outputs, strict=True)},
         run_reference(network, planes, 37, 10),
     )
 
 
 def test_features_are_quantised():
-    """Convolutions between bytes have quantised inputs and weights, so that a runtime may join them."""
+    """Convolutions between bytes have quantised inputs and weights, so that a runtime may fuse them."""
     network = formula_eight("low_cost_17")
     model = onnx_integers(network)
     made_by = {output: node for node in model.graph.node for output in node.output}
@@ -96,7 +101,7 @@ def test_16_bits_are_refused(tmp_path):
         export_integers(tmp_path / "a.onnx", formula_network("low_cost_5"))
 
 
-def test_other_samples_are_told_and_nothing_written(tmp_path, monkeypatch):
+def test_a_file_with_other_samples_is_not_written(tmp_path, monkeypatch):
     network = formula_eight("low_cost_5")
     nodes = list(network.graph.nodes)
     place = next(index for index, node in enumerate(nodes) if node.op == "conv")

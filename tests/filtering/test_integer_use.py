@@ -1,4 +1,4 @@
-"""Integers where filters are used: the file beside the weights, the commands, the loss that evaluation reports."""
+"""Integer networks in use: the integer form of weights, commands, and the loss that evaluation reports."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def invoke(*arguments):
 
 @pytest.fixture(scope="module")
 def weights(tiny_store, tmp_path_factory):
-    """Weights and their integers beside them."""
+    """Float weights with an integer form of 16 bits in the same folder."""
     path = tmp_path_factory.mktemp("weights") / "w.safetensors"
     model = formula_model("rdn", OPTIONS)
     with torch.no_grad():
@@ -45,9 +45,13 @@ def weights(tiny_store, tmp_path_factory):
     return path
 
 
-def test_weights_load_as_what_they_are(weights, tiny_store, tmp_path):
+def test_weights_load_in_the_form_asked_for(weights, tiny_store, tmp_path):
     plain, exact, direct = load_filter(weights), load_filter(weights, exact=True), load_filter(integer_path(weights))
-    assert [type(one).__name__ for one in (plain, exact, direct)] == ["FloatFilter", "ExactFilter", "ExactFilter"]
+    assert [type(filter_).__name__ for filter_ in (plain, exact, direct)] == [
+        "FloatFilter",
+        "ExactFilter",
+        "ExactFilter",
+    ]
     assert exact.card["source_sha256"] == plain.card["sha256"]
     assert set(exact.planes) == set(plain.planes)
 
@@ -68,7 +72,7 @@ def test_weights_load_as_what_they_are(weights, tiny_store, tmp_path):
 
 
 def test_the_command_filters_prefers_integers(weights, tiny_store, tmp_path):
-    """What is written is what plain NumPy makes of the decoded pictures."""
+    """The command writes the samples that the reference engine computes, whatever the tiles and memory."""
     (unit, *_) = tiny_store.split("val")
     form = unit.format
     source = unit.decoded_path
@@ -77,12 +81,12 @@ def test_the_command_filters_prefers_integers(weights, tiny_store, tmp_path):
         invoke("filter", "--model", weights, "--exact", "-i", source, "-o", tmp_path / f"{name}.yuv", *size, *options)
     network, _ = load_integer(integer_path(weights))
     with open_video(tmp_path / "a.yuv", size=(form.width, form.height), bit_depth=form.bit_depth) as video:
-        made = video[0]
+        filtered = video[0]
     decoded = unit.decoded()[0]
     expected = filter_reference(network, {"rec_y": np.asarray(decoded.y)}, 32, form.bit_depth)
-    np.testing.assert_array_equal(made.y, expected["y"])
-    np.testing.assert_array_equal(made.u, decoded.u)
-    assert (made.y != decoded.y).mean() > 0.2
+    np.testing.assert_array_equal(filtered.y, expected["y"])
+    np.testing.assert_array_equal(filtered.u, decoded.u)
+    assert (filtered.y != decoded.y).mean() > 0.2
     for name in "bc":
         assert (tmp_path / f"{name}.yuv").read_bytes() == (tmp_path / "a.yuv").read_bytes()
 
@@ -92,23 +96,25 @@ def test_less_memory_makes_smaller_tiles_and_the_same_samples():
     planes = np.random.default_rng(0).integers(0, 1024, (200, 300)).astype(np.uint16)
     small, large = (ExactFilter(network, memory=memory) for memory in (2 * 2**20, None))
     windows, compute = [], small.fast
-    small.fast = lambda planes, **others: windows.append(planes["rec_y"].shape) or compute(planes, **others)
+    small.fast = lambda planes, **arguments: windows.append(planes["rec_y"].shape) or compute(planes, **arguments)
     picture = Picture((planes,), 10)
     np.testing.assert_array_equal(small(picture, 37).y, large(picture, 37).y)
     assert len(windows) > 1
 
 
-def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
+def test_evaluation_reports_the_loss_of_integers(weights, tiny_store, tmp_path):
     invoke("evaluate", tiny_store.folder, "--model", weights, "--exact", "-o", tmp_path / "e", "--split", "val")
     results = json.loads((tmp_path / "e" / "results.json").read_text())
     plain, exact = results["models"]
     assert "loss_to_float" not in plain
     assert exact["loss_to_float"]["name"] == plain["name"]
-    filters = [load_filter(weights, exact=one) for one in (False, True)]
+    filters = [load_filter(weights, exact=exact) for exact in (False, True)]
     losses = []
     for unit in open_store(tiny_store.folder).split("val"):
         with unit.originals() as originals, unit.decoded() as decoded:
-            figures = [psnr(originals[0].y, one(decoded[0], unit.qp).y, unit.format.bit_depth) for one in filters]
+            figures = [
+                psnr(originals[0].y, filter_(decoded[0], unit.qp).y, unit.format.bit_depth) for filter_ in filters
+            ]
         losses.append(figures[0] - figures[1])
         assert exact["loss_to_float"]["db"]["y"][str(unit.qp)] == pytest.approx(losses[-1], abs=1e-9)
     assert exact["loss_to_float"]["db"]["y"]["mean"] == pytest.approx(np.mean(losses), abs=1e-9)
@@ -116,18 +122,18 @@ def test_evaluation_tells_what_integers_lose(weights, tiny_store, tmp_path):
     assert any("difference of the integer filter" in note and "in float: PSNR Y" in note for note in exact["notes"])
 
 
-def test_the_card_of_integers_has_not_the_test_of_the_weights():
+def test_the_card_of_integers_leaves_out_the_test_of_the_weights():
     test = {"gain_db": {"y": {"mean": 0.2}}, "bd_rate": {"y": -3.0}}
     assert source_card(as_card({"sha256": "a", "test": test, "qps": [22]})) == {"qps": [22], "source_sha256": "a"}
 
 
-def test_what_is_inexact_is_off_until_the_last_tile_is_done():
-    """For tiles that are computed at a time too, of which one ends before another."""
+def test_inexact_arithmetic_is_off_until_the_last_tile_is_done():
+    """Several tiles are computed at a time, and some end before others."""
     filter_ = ExactFilter(formula_network("low_cost_5", {"features": 8, "blocks": 2}), tile=40)
     precision = lambda: torch.backends.mkldnn.conv.fp32_precision  # noqa: E731
     before, seen, compute = precision(), [], filter_.fast
     assert before != "ieee"
-    filter_.fast = lambda planes, **others: seen.append(precision()) or compute(planes, **others)
+    filter_.fast = lambda planes, **arguments: seen.append(precision()) or compute(planes, **arguments)
     torch.set_num_threads(2)
     filter_(Picture((np.full((100, 120), 500, np.uint16),), 10), 37)
     assert len(seen) > 2
@@ -135,17 +141,17 @@ def test_what_is_inexact_is_off_until_the_last_tile_is_done():
     assert precision() == before
 
 
-def test_integers_of_8_bits_are_what_is_taken_where_nothing_is_said(weights, tiny_store, tmp_path):
+def test_the_8_bit_form_is_the_default(weights, tiny_store, tmp_path):
     path = tmp_path / "w.safetensors"
     for suffix in (".safetensors", ".json"):
         shutil.copy(weights.with_suffix(suffix), path.with_suffix(suffix))
-    assert not prefers_integers(path), "there are none"
+    assert not prefers_integers(path), "there is no integer form"
     save_integer(integer_path(path), *load_integer(integer_path(weights)))
-    assert not prefers_integers(path), "those of 16 bits take many times as long as float"
+    assert not prefers_integers(path), "the form of 16 bits is many times slower than float"
     invoke("export", "--model", path, "-o", integer_path(path, 8), "--format", "int8", "--store", tiny_store.folder)
     assert prefers_integers(path)
     assert not prefers_integers(path, "bfloat16")
-    assert not prefers_integers(integer_path(path, 8)), "it is a file of integers itself"
+    assert not prefers_integers(integer_path(path, 8)), "the file is the integer form itself"
     kinds = {None: "ExactFilter", True: "ExactFilter", False: "FloatFilter"}
     assert {exact: type(load_filter(path, exact=exact)).__name__ for exact in kinds} == kinds
     assert type(load_filter(path, exact=None, precision="bfloat16")).__name__ == "BFloat16Filter"
@@ -161,4 +167,4 @@ def test_integers_of_8_bits_are_what_is_taken_where_nothing_is_said(weights, tin
         folder = tmp_path / "-".join(["e", *options])
         invoke("evaluate", tiny_store.folder, "--model", path, *options, "-o", folder, "--split", "val")
         results = json.loads((folder / "results.json").read_text())
-        assert [one["name"].rpartition("/")[2] for one in results.get("models", [results])] == names
+        assert [entry["name"].rpartition("/")[2] for entry in results.get("models", [results])] == names

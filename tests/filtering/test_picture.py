@@ -1,4 +1,4 @@
-"""Tiles equal the picture in one piece; rounding, clipping, format."""
+"""Filters of pictures: tiles, bfloat16, QPs, rounding, auxiliary planes, and YUV networks."""
 
 import numpy as np
 import pytest
@@ -23,13 +23,14 @@ from tests.helpers.filters import row_of
 from tests.helpers.networks import SMALL, awaken, random_picture
 
 
-def samples(height, width, bit_depth=10):
-    made = np.random.default_rng(1).integers(0, 2**bit_depth, (height, width))
-    return made.astype(np.uint16 if bit_depth > 8 else np.uint8)
+def random_samples(height, width, bit_depth=10):
+    """Draw a luma plane."""
+    plane = np.random.default_rng(1).integers(0, 2**bit_depth, (height, width))
+    return plane.astype(np.uint16 if bit_depth > 8 else np.uint8)
 
 
 def whole_luma(model, qp=0.5, **planes):
-    """Filtered luma by the network as it is, the picture in one piece, of planes (h, w); in units of 10-bit samples."""
+    """Filter luma in one piece by the unprepared network, from planes (h, w); in units of 10-bit samples."""
     tensors = {name: torch.from_numpy(plane)[None, None] for name, plane in planes.items()}
     with torch.inference_mode():
         return filter_outputs(model, tensors | {"qp": torch.full((1, 1, 1, 1), qp)}, None)["y"][0, 0].numpy() * 1024
@@ -82,31 +83,31 @@ def test_bfloat16_is_refused_where_samples_would_lose_bits():
             load_filter(weights, exact=exact, precision="bfloat16")
 
 
-def test_what_was_measured_in_float32_is_not_taken_for_bfloat16(tiny_store, tmp_path):
+def test_measurements_in_float32_are_not_reused_for_bfloat16(tiny_store, tmp_path):
     results = [
         verbs.evaluate(tiny_store.folder, "low_cost_5", tmp_path, precision=precision)[0]
         for precision in ("float32", "float32", "bfloat16")
     ]
-    assert ["bfloat16" in one.device for one in results] == [False, False, True]
-    first, again, quick = (one.sequences[0] for one in results)
+    assert ["bfloat16" in result.device for result in results] == [False, False, True]
+    first, again, quick = (result.sequences[0] for result in results)
     assert first == again
     assert 0 < abs(quick.psnr_y_filtered - first.psnr_y_filtered) < 0.05
 
 
-def test_beyond_the_qps_that_were_learned_the_nearest_is_told():
+def test_outside_the_trained_qps_the_network_gets_the_nearest():
     model = awaken(create_model("low_cost_17", features=8, blocks=2, expansion=2))
-    picture = Picture((samples(40, 48),), 10)
-    told = FloatFilter(model, card=as_card({"qps": [27, 22, 42]}))
-    unsaid = FloatFilter(model)
+    picture = Picture((random_samples(40, 48),), 10)
+    with_qps = FloatFilter(model, card=as_card({"qps": [27, 22, 42]}))
+    without_qps = FloatFilter(model)
     for qp, nearest in ((0, 22), (22, 22), (30, 30), (42, 42), (43, 42), (63, 42)):
-        expected = unsaid.samples(picture, nearest)["y"]
-        np.testing.assert_array_equal(told.samples(picture, qp)["y"], expected)
-        assert (nearest == qp) == np.array_equal(unsaid.samples(picture, qp)["y"], expected)
+        expected = without_qps.samples(picture, nearest)["y"]
+        np.testing.assert_array_equal(with_qps.samples(picture, qp)["y"], expected)
+        assert (nearest == qp) == np.array_equal(without_qps.samples(picture, qp)["y"], expected)
     with pytest.raises(ConfigError, match="out of range"):
-        told(picture, 64)
+        with_qps(picture, 64)
 
 
-def test_too_little_context_would_be_seen():
+def test_too_little_context_changes_the_samples():
     model = awaken(create_model("rdn", **SMALL))
     picture = random_picture(model, 64, 64)
     with torch.inference_mode():
@@ -125,7 +126,7 @@ def test_edges_are_those_of_a_patch_with_the_edge_repeated():
 
 @pytest.mark.parametrize("bit_depth", [8, 10])
 def test_an_untrained_network_changes_no_sample(bit_depth):
-    luma = samples(50, 70, bit_depth)
+    luma = random_samples(50, 70, bit_depth)
     filtered = filter_luma(create_model("rdn", **SMALL), luma, 32, bit_depth)
     assert filtered.dtype == luma.dtype
     np.testing.assert_array_equal(filtered, luma)
@@ -146,7 +147,7 @@ def test_samples_are_rounded_and_clipped():
 
 def test_a_qp_out_of_range_is_refused():
     with pytest.raises(ConfigError, match="QP 64"):
-        filter_luma(create_model("rdn", **SMALL), samples(8, 8), 64, 10)
+        filter_luma(create_model("rdn", **SMALL), random_samples(8, 8), 64, 10)
 
 
 def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
@@ -171,10 +172,10 @@ def test_a_sequence_keeps_format_chroma_and_order(tmp_path):
             np.testing.assert_array_equal(result.v, picture[2])
 
 
-def test_the_default_path_is_the_plain_one_to_a_rounding():
-    """filter_luma goes through the prepared network; before rounding the two are within 1e-5 of full scale."""
+def test_the_prepared_network_equals_the_network_up_to_rounding():
+    """filter_luma uses the prepared network, whose samples before rounding are within 1e-5 of full scale."""
     model = awaken(create_model("rdn", **SMALL | {"growth": 16}), std=0.1)
-    luma = samples(70, 90)
+    luma = random_samples(70, 90)
     filtered = filter_luma(model, luma, 32, 10)
     assert (filtered != luma).mean() > 0.5
     plain = whole_luma(model, rec_y=luma / np.float32(1024))
@@ -184,7 +185,7 @@ def test_the_default_path_is_the_plain_one_to_a_rounding():
 def test_a_yuv_network_filters_chroma_as_well():
     model = awaken(create_model("rdn_yuv", **SMALL))
     filter_ = FloatFilter(model)
-    planes = (samples(34, 46), samples(17, 23), samples(17, 23))
+    planes = (random_samples(34, 46), random_samples(17, 23), random_samples(17, 23))
     filtered = filter_(Picture(planes, 10), 32)
     again = FloatFilter(model, tile=16)(Picture(planes, 10), 32)
     for plane, new, tiled in zip(planes, filtered.planes, again.planes, strict=True):
@@ -199,7 +200,7 @@ def test_a_yuv_network_filters_chroma_as_well():
 
 def test_further_planes_reach_the_network_scaled():
     model = awaken(create_model("rdn", **SMALL, planes=["rec_y", "unf_y", "depth", "qp"]))
-    luma, unfiltered = samples(20, 30), samples(20, 30)[::-1].copy()
+    luma, unfiltered = random_samples(20, 30), random_samples(20, 30)[::-1].copy()
     depth = np.random.default_rng(3).random((20, 30), dtype=np.float32)
     filtered = filter_luma(model, luma, 32, 10, planes={"unf_y": unfiltered, "depth": depth})
     scaled = {"rec_y": luma / np.float32(1024), "unf_y": unfiltered / np.float32(1024), "depth": depth}
@@ -211,11 +212,11 @@ def test_further_planes_reach_the_network_scaled():
 
 
 def with_files(unit, **files):
-    """The unit with further files; its originals do for pictures before the codec's filters."""
+    """Add files to a unit; its originals serve as pictures before the in-loop filters."""
     return unit.model_copy(update={f"{name}_file": path for name, path in files.items()})
 
 
-def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
+def test_planes_of_a_unit_have_the_size_of_luma(tiny_store, tmp_path):
     (unit, *_) = tiny_store.split("test")
     height, width = unit.format.height, unit.format.width
     cells = np.full((1, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), -1, np.int8)
@@ -238,7 +239,7 @@ def test_planes_of_a_unit_come_at_lumas_size(tiny_store, tmp_path):
             unit_planes(bare, 0, [name])
 
 
-def test_evaluation_and_validation_supply_what_a_network_declares(tiny_store):
+def test_evaluation_and_validation_supply_the_declared_planes(tiny_store):
     (unit, *_) = tiny_store.split("test")
     model = create_model("rdn_yuv", **SMALL, planes=["rec_y", "rec_u", "rec_v", "unf_y", "qp"])
     with_unfiltered = with_files(unit, unfiltered=unit.original_file)

@@ -1,4 +1,4 @@
-"""Sequences through a filter: QPs and planes from bitstreams, decisions, the command, nothing half-written."""
+"""Sequences through a filter: QPs and planes from bitstreams, decisions, the command, and complete outputs only."""
 
 import csv
 import gzip
@@ -32,9 +32,9 @@ def weights(tmp_path_factory):
 
 @pytest.fixture
 def filtering(run, weights, tmp_path):
-    """Runs `codecnn filter` to a good end; gives what it printed, the format of its output and the planes in it.
+    """Function that runs `codecnn filter`, and returns its text, the format of the output and the planes in it.
 
-    With `refused` it must fail and leave no output; gives its sentence.
+    With `refused` the command must fail without an output, and the function returns its message.
     """
 
     def call(source, *options, name="o_48x32_10bit.yuv", model=weights, refused=False):
@@ -63,23 +63,27 @@ def decoded(tmp_path):
 
 
 def planes_of(path):
+    """Read the format and all planes of a video."""
     with open_video(path) as video:
         return video.format, [[np.array(plane) for plane in picture.planes] for picture in video]
 
 
 def same(first, second):
+    """Compare the planes of pictures."""
     return all(
-        np.array_equal(a, b) for one, two in zip(first, second, strict=True) for a, b in zip(one, two, strict=True)
+        np.array_equal(a, b)
+        for planes, other_planes in zip(first, second, strict=True)
+        for a, b in zip(planes, other_planes, strict=True)
     )
 
 
 def traced_cus(stream):
-    """VTM's CUs of a golden stream."""
+    """Read the CUs of a golden stream as VTM traced them."""
     return csv.DictReader(gzip.decompress(stream.with_suffix(".cu.csv.gz").read_bytes()).decode().splitlines())
 
 
 def test_the_qps_of_a_stream_come_in_output_order(golden_file):
-    """Random access: coded in another order than shown, each picture at its own QP; VTM's trace tells them too."""
+    """The stream is coded in random access, with a QP for each picture; VTM's trace has the same QPs."""
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     traced = {int(row["poc"]): int(row["QP"]) for row in traced_cus(stream)}
     expected = [traced[poc] for poc in sorted(traced)]
@@ -100,7 +104,7 @@ def test_a_stream_is_filtered_at_its_own_qps(filtering, golden_file):
 
 
 def expected(path, qps):
-    """Planes of the first pictures of a video as the filter makes them, each at its QP."""
+    """Filter the first pictures of a video, each at its QP, and return their planes."""
     filter_ = FloatFilter(network())
     with open_video(path, frames=len(qps)) as video:
         return [filter_(picture, qp).planes for picture, qp in zip(video, qps, strict=True)]
@@ -116,15 +120,15 @@ def test_qps_from_a_list_and_a_file(filtering, decoded, tmp_path):
 def test_the_output_has_the_inputs_format(filtering, tmp_path, suffix, bit_depth):
     form = VideoFormat(33, 21, "420", bit_depth, 25)
     source = write(tmp_path / f"in_33x21_25_{bit_depth}bit.{suffix}", form)
-    _, made, after = filtering(source, "-q", 32, "--tile", 16, name=f"out_33x21_25_{bit_depth}bit.{suffix}")
-    assert made == form
+    _, output_format, after = filtering(source, "-q", 32, "--tile", 16, name=f"out_33x21_25_{bit_depth}bit.{suffix}")
+    assert output_format == form
     before = planes_of(source)[1]
     assert not same([p[:1] for p in before], [p[:1] for p in after])
     assert same([p[1:] for p in before], [p[1:] for p in after])
 
 
 def test_decisions_of_a_sequence(filtering, decoded, tmp_path):
-    """Originals made so that the filter is right in the left CTU of the first picture, nowhere, and everywhere."""
+    """The filter is right in the left CTU of the first picture, nowhere in the second, everywhere in the third."""
     filter_ = FloatFilter(network())
     original = tmp_path / "original_48x32_10bit.yuv"
     with open_video(decoded) as video, create_video(original, FORM) as out:
@@ -137,19 +141,19 @@ def test_decisions_of_a_sequence(filtering, decoded, tmp_path):
     argv = (decoded, "-q", 37, "--ctu", 32, "--original", original, "--qp-offsets", "-5,5", "--decisions", stats)
     text, _, pictures = filtering(*argv, "--json")
     assert same(pictures, planes_of(original)[1])
-    made = json.loads(text)["decisions"]
-    assert made["pictures"] == {"off": 1, "on": 1, "ctu": 1}
-    assert made["qp_offsets"] == {"0": 2}
-    assert made["ctus_on"] == {"y": 0.5}
-    assert made["pays"]
-    assert made["rd_cost_after"] < made["rd_cost_before"]
+    decisions = json.loads(text)["decisions"]
+    assert decisions["pictures"] == {"off": 1, "on": 1, "ctu": 1}
+    assert decisions["qp_offsets"] == {"0": 2}
+    assert decisions["ctus_on"] == {"y": 0.5}
+    assert decisions["pays"]
+    assert decisions["rd_cost_after"] < decisions["rd_cost_before"]
 
     lines = stats.read_text().splitlines()
     assert "# Sequence size: [48x 32]" in lines
     flags = {}
     for line in lines:
-        if found := re.fullmatch(r"BlockStat: POC (\d+) @\( *(\d+), *0\) \[(\d+)x32\] filter_y=([01])", line):
-            flags[int(found[1]), int(found[2]), int(found[3])] = int(found[4])
+        if match := re.fullmatch(r"BlockStat: POC (\d+) @\( *(\d+), *0\) \[(\d+)x32\] filter_y=([01])", line):
+            flags[int(match[1]), int(match[2]), int(match[3])] = int(match[4])
     assert flags == {
         (poc, x, w): on
         for poc, left, right in ((0, 1, 0), (1, 0, 0), (2, 1, 1))
@@ -163,14 +167,14 @@ def test_decisions_of_a_sequence(filtering, decoded, tmp_path):
     assert re.search(r"CTUs on +Y 50.0%", text)
 
 
-def test_originals_must_be_as_many(filtering, decoded, tmp_path):
+def test_the_number_of_originals_must_fit(filtering, decoded, tmp_path):
     longer = write(tmp_path / "longer_48x32_10bit.yuv", FORM, 4, seed=1)
     argv = (decoded, "-q", 37, "--original", longer)
     assert "longer_48x32_10bit.yuv has 4 pictures" in filtering(*argv, refused=True)
     assert len(filtering(*argv, "-f", 2)[2]) == 2
 
 
-def test_an_original_with_a_silent_name_is_taken_as_the_input(filtering, decoded, tmp_path):
+def test_an_original_without_a_format_in_its_name_has_that_of_the_input(filtering, decoded, tmp_path):
     silent = tmp_path / "original.yuv"
     silent.write_bytes(decoded.read_bytes())
     text, _, _ = filtering(decoded, "-q", 37, "--original", silent, "--json")
@@ -191,20 +195,20 @@ def test_an_original_with_a_silent_name_is_taken_as_the_input(filtering, decoded
         (("-q", "32", "--original", "{decoded}", "--ctu", "48"), "CTU size 48"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(filtering, decoded, extra, sentence):
+def test_mistakes_are_reported_in_one_sentence(filtering, decoded, extra, sentence):
     extra = [text.replace("{decoded}", str(decoded)) for text in extra]
     assert sentence in filtering(decoded, *extra, refused=True)
 
 
-def test_hevc_streams_tell_their_qps(filtering, golden_file):
+def test_qps_are_read_from_hevc_streams(filtering, golden_file):
     stream = golden_file("hevc/chelsea178x130_ai_qp32_ctu32.265")
-    told, given, other = (filtering(stream, *q, name="o.y4m")[2][0] for q in ((), ("-q", 32), ("-q", 27)))
-    assert same([told], [given])
-    assert not same([told], [other])
+    from_stream, same_qp, other_qp = (filtering(stream, *q, name="o.y4m")[2][0] for q in ((), ("-q", 32), ("-q", 27)))
+    assert same([from_stream], [same_qp])
+    assert not same([from_stream], [other_qp])
 
 
 def depth_plane(stream, poc, width, height):
-    """Depth of each sample as VTM traced it, in the loader's scale."""
+    """Draw the depth of each sample as VTM traced it, in the loader's scale."""
     plane = np.zeros((height, width), np.float32)
     for row in traced_cus(stream):
         if row["channel"] == "L" and int(row["poc"]) == poc:
@@ -215,7 +219,7 @@ def depth_plane(stream, poc, width, height):
 
 @pytest.mark.parametrize("source", ["table", pytest.param("stream", marks=pytest.mark.slow)])
 def test_planes_of_the_coding_tree_and_further_pictures(filtering, golden_file, tmp_path, source):
-    """From a table, or from the stream itself (slow: it may compile)."""
+    """The CUs come from a table, or from the stream itself, which is slow because it may compile."""
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     model = network(planes=["rec_y", "unf_y", "depth", "qp"])
     save_weights(tmp_path / "w.safetensors", model, "rdn", {})
@@ -225,15 +229,15 @@ def test_planes_of_the_coding_tree_and_further_pictures(filtering, golden_file, 
     _, _, pictures = filtering(stream, *options, name="o.y4m", model=tmp_path / "w.safetensors")
     filter_ = FloatFilter(model)
     qps = stream_qps(stream, 2)
-    with open_video(stream, frames=2) as video, open_video(unfiltered) as beside:
-        for number, made in enumerate(pictures):
+    with open_video(stream, frames=2) as video, open_video(unfiltered) as unfiltered_video:
+        for number, planes_out in enumerate(pictures):
             depth = depth_plane(stream, number, 128, 64)
             assert len(np.unique(depth)) > 2
-            planes = {"unf_y": beside[number].y, "depth": depth}
-            np.testing.assert_array_equal(made[0], filter_(video[number], qps[number], planes).y)
+            planes = {"unf_y": unfiltered_video[number].y, "depth": depth}
+            np.testing.assert_array_equal(planes_out[0], filter_(video[number], qps[number], planes).y)
 
 
-def test_qp_and_depth_as_one_plane(golden_file):
+def test_qp_and_depth_form_one_plane(golden_file):
     table = read_blocks(golden_file("vvc/tinyclip128x64_ra_qp37.vtmbmsstats.gz"))
     form = VideoFormat(128, 64, "420", 10)
     planes = auxiliary_planes(["rec_y", "qp_depth", "depth", "cu_qp"], form, {}, table)(1)
@@ -252,16 +256,16 @@ def test_planes_that_are_missing_or_do_not_fit(decoded, tmp_path):
         auxiliary_planes(["rec_y", "pred_y"], FORM, {"pred_y": video}, None)
 
 
-def test_candidates_are_what_the_network_can_tell_apart(decoded):
+def test_candidates_differ_in_qp_only_if_the_network_takes_it(decoded):
     with open_video(decoded) as video:
         picture = video[0]
     filter_ = FloatFilter(network())
-    made = filter_candidates(filter_, picture, 60, (-5, 5, 0))
-    assert list(made) == [0, -5]
-    np.testing.assert_array_equal(made[-5]["y"], filter_.samples(picture, 55)["y"])
-    blind = FloatFilter(awaken(create_model("arcnn"), std=0.01))
-    assert "qp" not in blind.planes
-    assert list(filter_candidates(blind, picture, 37, (5,))) == [0]
+    by_offset = filter_candidates(filter_, picture, 60, (-5, 5, 0))
+    assert list(by_offset) == [0, -5]
+    np.testing.assert_array_equal(by_offset[-5]["y"], filter_.samples(picture, 55)["y"])
+    without_qp = FloatFilter(awaken(create_model("arcnn"), std=0.01))
+    assert "qp" not in without_qp.planes
+    assert list(filter_candidates(without_qp, picture, 37, (5,))) == [0]
 
 
 def test_a_network_that_takes_no_qp_needs_none(filtering, decoded, tmp_path):
@@ -271,7 +275,7 @@ def test_a_network_that_takes_no_qp_needs_none(filtering, decoded, tmp_path):
     filtering(decoded, model=model)
 
 
-def test_a_sequence_that_fails_leaves_nothing(decoded, tmp_path):
+def test_a_sequence_that_fails_has_no_output(decoded, tmp_path):
     def broken(_number):
         raise RuntimeError
 
@@ -281,7 +285,7 @@ def test_a_sequence_that_fails_leaves_nothing(decoded, tmp_path):
     assert not list(output.parent.glob("*"))
 
 
-def test_a_decision_that_fails_beside_the_next_picture_is_raised(decoded, tmp_path):
+def test_a_decision_that_fails_in_the_second_thread_is_raised(decoded, tmp_path):
     original = write(tmp_path / "original_40x32_10bit.yuv", VideoFormat(40, 32, "420", 10))
     output = tmp_path / "out" / "o_48x32_10bit.yuv"
     with open_video(decoded) as video, open_video(original) as originals, pytest.raises(FormatError, match="40x32"):
@@ -290,7 +294,7 @@ def test_a_decision_that_fails_beside_the_next_picture_is_raised(decoded, tmp_pa
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-def test_pages_that_were_read_can_be_let_go(tmp_path):
+def test_pages_that_were_read_can_be_released(tmp_path):
     def resident():
         return int(re.search(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 

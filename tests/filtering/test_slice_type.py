@@ -1,4 +1,4 @@
-"""The plane `slice_type`: from stores, streams and options into networks, in float, in integers and in training."""
+"""The plane `slice_type`: from stores, streams and options into networks, in float, integers and training."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """The same two clips of five pictures in all intra and in random access, at two QPs."""
+    """Stores of two clips of five pictures at two QPs, one in all intra and one in random access."""
     folder = tmp_path_factory.mktemp("video")
     for name in ("a", "b"):
         write_clip(folder / f"{name}_64x64_30.yuv", FORM, 5)
@@ -54,7 +54,7 @@ def stores(tmp_path_factory):
     }
 
 
-def test_units_tell_it_of_each_picture(stores):
+def test_units_provide_it_for_each_picture(stores):
     for configuration, store in stores.items():
         unit = store.units[0]
         kinds = [picture.slice_type for picture in unit.pictures]
@@ -62,28 +62,29 @@ def test_units_tell_it_of_each_picture(stores):
         for index, kind in enumerate(kinds):
             plane = unit_planes(unit, index, PLANES)["slice_type"]
             np.testing.assert_array_equal(plane, np.full((64, 64), kind != "I", np.float32))
-    # Of pictures without a stream nobody knows more than that all are intra, where the recipe says so.
+    # Without a stream the slice types are unknown, unless the recipe says that all are intra.
     for configuration, store in stores.items():
         unit = open_store(store.folder).units[0]
-        pictures = tuple(one.model_copy(update={"slice_type": "unknown"}) for one in unit.pictures)
-        given = unit.model_copy(update={"pictures": pictures})
+        pictures = tuple(picture.model_copy(update={"slice_type": "unknown"}) for picture in unit.pictures)
+        changed = unit.model_copy(update={"pictures": pictures})
         if configuration == "ai":
-            assert given.inter(0) == 0
+            assert changed.inter(0) == 0
         else:
             with pytest.raises(StoreError, match="no plane 'slice_type'"):
-                given.inter(0)
+                changed.inter(0)
 
 
-def test_a_stream_tells_it_in_output_order(golden_file):
+def test_it_is_read_from_a_stream_in_output_order(golden_file):
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
-    told = {line["poc"]: line["type"] for line in json.loads(stream.with_suffix(".json").read_text())["frames"]}
-    assert stream_slice_types(stream, 17) == [told[poc] for poc in sorted(told)]
+    types = {line["poc"]: line["type"] for line in json.loads(stream.with_suffix(".json").read_text())["frames"]}
+    assert stream_slice_types(stream, 17) == [types[poc] for poc in sorted(types)]
     assert stream_slice_types(golden_file("hevc/clip_rab_amp_qp32.265"), 5) == list("IBBBP")
     with pytest.raises(ConfigError, match=r"clip\.yuv does not hold its slice types.*--slice-type"):
         stream_slice_types("clip.yuv", 1)
 
 
 def filtered(source, qps, kinds):
+    """Filter the first pictures of a video, each at its QP and slice type, and return their luma."""
     filter_ = FloatFilter(network())
     with open_video(source, frames=len(qps)) as video:
         form = video.format
@@ -98,26 +99,26 @@ def test_a_stream_is_filtered_by_its_own_types(run, weights, golden_file, tmp_pa
     qps, kinds = stream_qps(stream, 3), stream_slice_types(stream, 3)
     assert {"I", "B"} <= set(kinds)
 
-    def made(source, name, *options):
+    def run_filter(source, name, *options):
         status, _, err = run("filter", "-m", weights, "-i", source, "-o", tmp_path / name, *options)
         if status:
             return err
         with open_video(tmp_path / name) as video:
             return [np.array(picture.y) for picture in video]
 
-    own = made(stream, "own.y4m", "-f", 3)
-    np.testing.assert_array_equal(own, filtered(stream, qps, kinds))
-    # Decoded pictures do not tell, so that somebody has to.
+    by_stream = run_filter(stream, "own.y4m", "-f", 3)
+    np.testing.assert_array_equal(by_stream, filtered(stream, qps, kinds))
+    # Decoded pictures do not have slice types, so that an option must give them.
     plain = tmp_path / "plain.y4m"
     untyped = awaken(create_model("low_cost_17", **SMALL), std=0.0)
     FloatFilter(untyped).video(open_video(stream, frames=3), [0], plain)
-    told = made(plain, "b.y4m", "-q", ",".join(map(str, qps)), "--slice-type", "B")
-    np.testing.assert_array_equal(told, filtered(stream, qps, "BBB"))
-    assert (np.array(told[0]) != own[0]).any()
-    assert "'slice_type', which is read from a VVC or HEVC stream" in made(plain, "c.y4m", "-q", 37)
+    by_option = run_filter(plain, "b.y4m", "-q", ",".join(map(str, qps)), "--slice-type", "B")
+    np.testing.assert_array_equal(by_option, filtered(stream, qps, "BBB"))
+    assert (np.array(by_option[0]) != by_stream[0]).any()
+    assert "'slice_type', which is read from a VVC or HEVC stream" in run_filter(plain, "c.y4m", "-q", 37)
 
 
-def test_integers_know_it(stores):
+def test_integer_networks_take_it(stores):
     unit = stores["ra"].units[0]
     model = network(0.05)
     integers = EightBitNetwork.of(model, [unit], loss=0.02)
@@ -131,8 +132,8 @@ def test_integers_know_it(stores):
     assert (intra != inter).any()
 
 
-def test_video_is_trained_from_weights_of_stills_and_evaluated(stores, tmp_path):
-    """Stores of both configurations, the plane added to weights that do not know it, a card that tells of all."""
+def test_weights_of_stills_are_trained_for_video_and_evaluated(stores, tmp_path):
+    """Training adds the plane to weights without it, on stores of both configurations, which the card lists."""
     stills = tmp_path / "stills.safetensors"
     save_weights(stills, awaken(create_model("low_cost_17", **SMALL), std=0.05), "low_cost_17", {})
     settings = {"steps": 24, "batch": 4, "patch": 32, "warmup": 2, "validate_every": 12, "threads": 1, "seed": 1}
@@ -155,7 +156,7 @@ def test_video_is_trained_from_weights_of_stills_and_evaluated(stores, tmp_path)
     assert {kind[0] for kind in results.picture_types} == {"I", "B"}
 
 
-def test_a_stream_s_page_shows_an_inter_picture_as_filtered(weights, golden_file):
+def test_the_page_of_a_stream_shows_an_inter_picture_filtered(weights, golden_file):
     stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
     assert stream_slice_types(stream, 2) == ["I", "B"]
     shown = shown_stream(stream, 1, model=weights)

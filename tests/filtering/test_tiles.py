@@ -1,4 +1,4 @@
-"""Tiles against the picture in one piece for every network, threads and memory; the filter is made ready once."""
+"""Tiles against the picture in one piece, for every network; threads, memory, and preparation of a filter."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from tests.helpers.networks import SHORT, SMALL, awaken
 
 
 def trained(name, **options):
-    """A network whose residual has the size of a trained one's, about ten samples of 10 bit."""
+    """Create a network whose residual is as large as a trained one's, up to 20 samples of 10 bit."""
     torch.manual_seed(3)
     model = create_model(name, **options).eval()
     last = [weight for weight in model.parameters() if weight.ndim == 4 and not weight.any()]
@@ -32,6 +32,7 @@ def trained(name, **options):
 
 
 def decoded(height, width, bit_depth=10):
+    """Draw a decoded picture, 4:2:0."""
     rng = np.random.default_rng(5)
     shapes = [(height, width)] + [((height + 1) // 2, (width + 1) // 2)] * 2
     top = 2**bit_depth - 1
@@ -46,7 +47,7 @@ def auxiliary_planes(model, picture):
 
 @pytest.mark.parametrize("name", list_models())
 def test_tiles_and_threads_give_the_whole_picture(name):
-    """Before rounding within 1e-5 of full scale; hardly a sample rounds to another."""
+    """Samples agree within 1e-5 of full scale before rounding, and hardly any rounds to another integer."""
     model = trained(name, **SHORT.get(name, {}))
     samples = differing = 0
     for size, tiles in (((45, 67), (24, 40)), ((7, 50), (16,))):
@@ -65,8 +66,8 @@ def test_tiles_and_threads_give_the_whole_picture(name):
     assert differing / samples < 1e-3, f"{differing} of {samples} samples round differently"
 
 
-def test_the_network_is_made_ready_once(monkeypatch, tmp_path):
-    """Not for every plane, picture or video; and as it was when the filter was made."""
+def test_the_network_is_prepared_once(monkeypatch, tmp_path):
+    """A filter prepares a copy of the network when it is created, and not for each plane, picture or video."""
     calls = []
     prepare = network_filter.prepare
     monkeypatch.setattr(network_filter, "prepare", lambda model: calls.append(model) or prepare(model))
@@ -86,11 +87,11 @@ def test_the_network_is_made_ready_once(monkeypatch, tmp_path):
     with open_video(tmp_path / "in.y4m") as video:
         loaded.video(video, [32], tmp_path / "out.y4m")
     with open_video(tmp_path / "out.y4m") as video:
-        assert [np.array_equal(made.y, first.y) for made in video] == [True, True]
+        assert [np.array_equal(picture.y, first.y) for picture in video] == [True, True]
     assert len(calls) == 2
 
 
-def test_samples_are_the_picture_before_rounding():
+def test_the_picture_is_the_rounded_samples():
     filter_ = FloatFilter(trained("rdn_yuv", **SMALL))
     picture = decoded(20, 30)
     samples, filtered = filter_.samples(picture, 32), filter_(picture, 32)
@@ -104,7 +105,7 @@ def test_samples_are_the_picture_before_rounding():
 
 @pytest.mark.parametrize("name", ["quarter_light", "low_cost_17", "vrcnn", "rdn"])
 def test_tensors_stay_within_the_memory_allowed(name):
-    """Counted over a whole picture, planes and outputs included; and not by tiles far smaller than they need be."""
+    """Peak memory, planes and outputs included, is below the limit, and not far below it."""
     model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
     picture = decoded(100, 120)
     # Tiles of the picture's size and of about a quarter of its area.
@@ -119,8 +120,8 @@ def test_tensors_stay_within_the_memory_allowed(name):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_measuring_what_a_tile_takes_imports_no_compiler_of_networks(exact):
-    """torch._dynamo takes two seconds to import, and nine where Python may not keep what it compiled."""
+def test_measuring_tile_memory_imports_no_compiler_of_networks(exact):
+    """Importing torch._dynamo takes seconds."""
     code = f"""
 import sys, numpy as np
 from codecnn.filtering import load_filter
@@ -133,7 +134,7 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
     assert done.stdout.split() == ["True", "False"]
 
 
-def test_the_tile_follows_from_the_memory():
+def test_the_largest_tile_that_fits_the_memory_is_chosen():
     model = trained("rdn", **SMALL)
 
     def tile(memory, limit=640):
@@ -153,8 +154,8 @@ def test_the_tile_follows_from_the_memory():
         FloatFilter(model, tile=0)
 
 
-def test_quick_tiles_have_small_tensors_and_work_for_all_threads():
-    """No tensor above what glibc keeps; as many tiles for each thread, where that leaves them a size."""
+def test_fast_tiles_have_small_tensors_and_work_for_all_threads():
+    """No tensor is larger than what glibc keeps when it is freed, and the threads share the tiles evenly."""
     model = create_model("low_cost_17")
     largest = FloatFilter(model).tile_memory.largest
     assert largest == pytest.approx(4 * 96 / 4, rel=0.15)  # 96 features of quarter pictures in float32
@@ -169,8 +170,8 @@ def test_quick_tiles_have_small_tensors_and_work_for_all_threads():
         assert -(-2160 // side) * -(-3840 // side) % threads == 0
 
 
-def test_tiles_at_a_time_are_those_one_by_one(monkeypatch):
-    """The same samples by three threads, a tile each; what is set for a thread, as autocast, is set for each."""
+def test_tiles_in_threads_equal_tiles_one_by_one(monkeypatch):
+    """Three threads compute the same samples, each with one thread of PyTorch and its own autocast."""
     picture = decoded(100, 120)
     for name, kind in (("low_cost_17", FloatFilter), ("rdn", FloatFilter), ("low_cost_17", BFloat16Filter)):
         model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
@@ -188,7 +189,7 @@ def test_tiles_at_a_time_are_those_one_by_one(monkeypatch):
         assert threading.get_ident() not in {thread for thread, _ in used}
 
 
-def test_what_fails_in_a_tile_is_raised_and_the_threads_are_as_they_were(monkeypatch):
+def test_an_error_in_a_tile_is_raised_and_the_threads_are_restored(monkeypatch):
     filter_ = FloatFilter(create_model("low_cost_5"), tile=40)
     monkeypatch.setattr(filter_, "_compute", lambda window: 1 / 0)
     torch.set_num_threads(2)

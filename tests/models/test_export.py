@@ -11,8 +11,7 @@ from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
 from codecnn.models import build_graph, create_model, export_onnx, list_models, named_outputs, save_weights
-from tests.filtering.test_integer import OPTIONS
-from tests.helpers.integer_zoo import formula_model
+from tests.helpers.integer_zoo import OPTIONS, formula_model
 from tests.helpers.networks import SMALL, random_planes
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")

@@ -2,7 +2,7 @@
 
 An `IntegerNetwork` is a graph whose tensors are integers. Its construction checks the types and values of every node
 and derives, node by node, the range that each tensor can have for any picture (`node_range`). If a partial sum could
-leave the accumulator, the network is refused. docs/integer.md specifies what the operations compute;
+leave the accumulator, the network is refused. docs/explanation/integers.md specifies what the operations compute;
 `codecnn.filtering.integer.reference` computes them in plain NumPy.
 """
 

@@ -1,4 +1,4 @@
-"""The reference engine: docs/integer.md in plain NumPy, one operation after the other, without tiles.
+"""The reference engine: docs/explanation/integers.md in plain NumPy, one operation after the other, without tiles.
 
 It is written to be read, and to be compared with. `torch_engine` and `row_engine` compute the same samples in a
 fraction of the time. Tensors are int64 arrays (n, channels, h, w).
