@@ -207,7 +207,8 @@ class FloatFilter(NetworkFilter):
 class BFloat16Filter(FloatFilter):
     """A `FloatFilter` whose convolutions multiply in bfloat16, with 8 significant bits, and sum in float32.
 
-    It is faster on processors and GPUs that multiply bfloat16; docs/howto/filter.md shows by how much, and what it loses.
+    It is faster on processors and GPUs that multiply bfloat16; docs/howto/filter.md shows by how much, and what it
+    loses.
 
     Raises:
         ConfigError: The network outputs samples instead of a residual, which would lose bits.

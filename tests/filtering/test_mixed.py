@@ -178,7 +178,7 @@ def test_error_powers_add_up(calibrated):
 
 
 def test_chroma_without_error_counts_as_60_db():
-    """In a grey picture half a sample of error is no loss that bits should be spent on."""
+    """Half a sample of error in the chroma of a grey picture is no loss that bits should be spent on."""
     originals = {name: np.full((8, 8), 512.0) for name in ("y", "u")}
     plain = {"y": originals["y"] + 4, "u": originals["u"]}
     rounded = plain | {"u": plain["u"] + 0.5}
@@ -223,7 +223,7 @@ def test_a_small_channel_does_not_saturate_the_tensors_added_to_it(model, tiny_s
 
 
 def test_weights_of_a_channel_that_is_always_zero_fit(tiny_store):
-    """Such a channel has no magnitude to derive a scale from."""
+    """No magnitude of such a channel is known to derive a scale from."""
     model = awaken(create_model("low_cost_17", **OPTIONS), 2, std=0.2)
     with torch.no_grad():
         model.blocks[0].expand.bias[3] = -1000.0

@@ -1,7 +1,8 @@
 """Integer networks: filters that compute the same samples on every machine, with 8-bit or 16-bit weights.
 
 A filter inside the coding loop must give identical samples in the encoder and in every decoder. Float sums depend on
-the order of their terms; integer sums do not. docs/explanation/integers.md specifies the operations and the file format.
+the order of their terms; integer sums do not. docs/explanation/integers.md specifies the operations and the file
+format.
 
 Data flow, with the modules in the order of their use:
 

@@ -1,8 +1,9 @@
 """Integer networks in use: `ExactFilter` filters pictures with the fastest engine, and files hold networks.
 
-A file is a .safetensors file of integers with a JSON card beside it that lists the operations; docs/explanation/integers.md
-specifies both. `load_integer` verifies everything that a file claims: sizes, types, how the operations fit together,
-the proof of every sum, and the MD5 of the samples that every engine of this machine computes for a fixed picture.
+A file is a .safetensors file of integers with a JSON card beside it that lists the operations;
+docs/explanation/integers.md specifies both. `load_integer` verifies everything that a file claims: sizes, types, how
+the operations fit together, the proof of every sum, and the MD5 of the samples that every engine of this machine
+computes for a fixed picture.
 """
 
 import hashlib
