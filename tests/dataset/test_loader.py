@@ -276,7 +276,7 @@ def test_loss_weights_keep_the_mean_of_a_uniform_draw(units, tmp_path, exponent)
 @pytest.mark.parametrize("exponent", [None, 0.5])
 @pytest.mark.parametrize("border", [8, 12, 24])
 def test_patches_of_the_ctu_grid_have_valid_samples(tmp_path, exponent, border):
-    """In pictures of 72x72 and 88x72 less than a border of the last column and row of CTUs is inside the picture."""
+    """A border can cover all samples of the last CTUs in pictures of 72x72 and 88x72."""
     rng = np.random.default_rng(3)
     units = [write_unit(tmp_path, name, 22, 8, rng, size=(width, 72)) for name, width in (("small", 72), ("wide", 88))]
     write_ctus(tmp_path, units, rng)
@@ -308,7 +308,7 @@ def test_moved_patches_count_the_samples_of_their_ctu(tmp_path):
 
 
 def test_loss_is_finite_without_valid_chroma_samples(units):
-    """With an odd border one luma column can be valid, and no column of 4:2:0 chroma."""
+    """An odd border can leave a single valid luma column, and none of 4:2:0 chroma."""
     index = next(index for index, unit in enumerate(units) if unit.name == "small")
     planes = ("rec_y", "rec_u", "rec_v", "orig_u", "orig_v")
     batch = as_floats(as_tensors(PatchReader(units, 32, 0, planes, border=7).cut([Patch(index, 0, 32, 0)], [0])))

@@ -1,4 +1,4 @@
-"""Variants of sources and several encoder settings a store: reproducible, apart from each other, told in the store."""
+"""Variants of sources and stores of several encoder settings: draws, picture operations, keys and statistics."""
 
 import json
 
@@ -28,8 +28,8 @@ EVERYTHING = {
 }
 
 
-def _natural(height=160, width=224, seed=1):
-    """R'G'B' with edges and fine texture, away from black and white."""
+def natural_picture(height=160, width=224, seed=1):
+    """Return an R'G'B' picture with edges and fine texture, without black and white."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width]
     picture = 110 + 40 * (np.hypot(y - 80, x - 100) < 50) + 20 * np.sin(x / 3)
@@ -37,43 +37,45 @@ def _natural(height=160, width=224, seed=1):
     return np.clip(picture[..., None] + noise, 0, 255).astype(np.uint8)
 
 
-def _detail(plane):
-    """Energy of what is fine, relative to nothing but the samples' own scale."""
+def detail(plane):
+    """Return the energy of fine detail."""
     return np.mean(laplace(plane.astype(float)) ** 2)
 
 
-def _rgb(**what):
-    return vary_rgb(_natural(), Variant(number=1, **what)) / 65535
+def varied_rgb(**operations):
+    return vary_rgb(natural_picture(), Variant(number=1, **operations)) / 65535
 
 
-PLAIN = _natural() / 255
+PLAIN = natural_picture() / 255
 
 
-def _sources(tmp_path, names, **recipe):
+def expand_sources(tmp_path, names, **recipe):
     for name in names:
         (tmp_path / name).touch()
     values = {"name": "r", "qp": [32], "sequences": [{"source": name} for name in names], **recipe}
     return {source.name: source for source in expand(Recipe.model_validate(values), tmp_path)}
 
 
-def test_a_draw_hangs_on_seed_name_and_number_alone(tmp_path):
+def test_draw_depends_on_seed_name_and_number_only(tmp_path):
     names = ["a.png", "b.png", "c.y4m"]
-    found = _sources(tmp_path, names, variants=EVERYTHING, seed=4)
-    assert list(found) == ["a", "a_v1", "a_v2", "b", "b_v1", "b_v2", "c", "c_v1", "c_v2"]
-    assert found["a"].variant is None
-    assert len({found[name].variant.scale for name in found if found[name].variant}) == 6
-    alone = _sources(tmp_path, ["b.png"], variants=EVERYTHING | {"count": 1}, seed=4)
-    turned = _sources(tmp_path, names[::-1], variants=EVERYTHING, seed=4)
-    assert alone["b_v1"].variant == found["b_v1"].variant
-    assert {name: one.variant for name, one in turned.items()} == {name: one.variant for name, one in found.items()}
-    # Operations are drawn apart: without one of them the others stay.
-    fewer = _sources(tmp_path, names, variants={**EVERYTHING, "blur": None}, seed=4)["a_v1"].variant
+    sources = expand_sources(tmp_path, names, variants=EVERYTHING, seed=4)
+    assert list(sources) == ["a", "a_v1", "a_v2", "b", "b_v1", "b_v2", "c", "c_v1", "c_v2"]
+    assert sources["a"].variant is None
+    assert len({sources[name].variant.scale for name in sources if sources[name].variant}) == 6
+    alone = expand_sources(tmp_path, ["b.png"], variants=EVERYTHING | {"count": 1}, seed=4)
+    turned = expand_sources(tmp_path, names[::-1], variants=EVERYTHING, seed=4)
+    assert alone["b_v1"].variant == sources["b_v1"].variant
+    assert {name: source.variant for name, source in turned.items()} == {
+        name: source.variant for name, source in sources.items()
+    }
+    # Operations are drawn independently of each other.
+    fewer = expand_sources(tmp_path, names, variants={**EVERYTHING, "blur": None}, seed=4)["a_v1"].variant
     assert (fewer.scale, fewer.gamma, fewer.kernel) == tuple(
-        getattr(found["a_v1"].variant, name) for name in ("scale", "gamma", "kernel")
+        getattr(sources["a_v1"].variant, name) for name in ("scale", "gamma", "kernel")
     )
-    other = _sources(tmp_path, names, variants=EVERYTHING, seed=5)
-    assert other["a_v1"].variant != found["a_v1"].variant
-    # What this seed has always drawn.
+    other = expand_sources(tmp_path, names, variants=EVERYTHING, seed=5)
+    assert other["a_v1"].variant != sources["a_v1"].variant
+    # The draws of a seed never change.
     assert uniform(4, "a", 1, "scale") == pytest.approx(0.3625124, abs=1e-7)
 
 
@@ -81,20 +83,20 @@ def test_draws_fill_their_ranges_and_shares():
     spec = VariantsSpec.model_validate(EVERYTHING)
     drawn = [spec.draw(0, f"p{number}", 1, still=True) for number in range(400)]
     for name, (low, high) in {"scale": (0.5, 1), "contrast": (0.9, 1.1), "gamma": (0.9, 1.1)}.items():
-        values = [getattr(one, name) for one in drawn]
+        values = [getattr(variant, name) for variant in drawn]
         assert low <= min(values) < low + 0.03 * (high - low)
         assert high - 0.03 * (high - low) < max(values) <= high
         assert np.mean(values) == pytest.approx((low + high) / 2, abs=0.06 * (high - low))
     for name in ("blur", "sharpen"):
-        assert np.mean([getattr(one, name) > 0 for one in drawn]) == pytest.approx(0.5, abs=0.08)
-    assert min(one.blur for one in drawn if one.blur) >= 0.2
+        assert np.mean([getattr(variant, name) > 0 for variant in drawn]) == pytest.approx(0.5, abs=0.08)
+    assert min(variant.blur for variant in drawn if variant.blur) >= 0.2
     for name in ("linear_light", "full_range"):
-        assert np.mean([getattr(one, name) for one in drawn]) == pytest.approx(0.5, abs=0.08)
-    kernels = [one.kernel for one in drawn]
+        assert np.mean([getattr(variant, name) for variant in drawn]) == pytest.approx(0.5, abs=0.08)
+    kernels = [variant.kernel for variant in drawn]
     assert all(kernels.count(kernel) > 70 for kernel in ("area", "bilinear", "bicubic", "lanczos"))
     of_video = [spec.draw(0, f"p{number}", 1, still=False) for number in range(400)]
-    assert [one.scale for one in of_video] == [one.scale for one in drawn]
-    assert {(one.gamma, one.linear_light, one.full_range) for one in of_video} == {(1, False, None)}
+    assert [variant.scale for variant in of_video] == [variant.scale for variant in drawn]
+    assert {(variant.gamma, variant.linear_light, variant.full_range) for variant in of_video} == {(1, False, None)}
 
 
 def test_variants_stay_in_the_group_and_split_of_their_source(tmp_path):
@@ -105,9 +107,11 @@ def test_variants_stay_in_the_group_and_split_of_their_source(tmp_path):
         {"source": "d.png", "variants": {"count": 0}},
         {"source": "e.png", "scales": [1, 0.5]},
     ]
-    found = _sources(tmp_path, ["a.png", "b.png", "c.png", "d.png", "e.png"], variants=EVERYTHING, sequences=sequences)
-    told = {name: (one.group, one.spec.split) for name, one in found.items()}
-    assert told == {
+    sources = expand_sources(
+        tmp_path, ["a.png", "b.png", "c.png", "d.png", "e.png"], variants=EVERYTHING, sequences=sequences
+    )
+    placed = {name: (source.group, source.spec.split) for name, source in sources.items()}
+    assert placed == {
         **dict.fromkeys(("a", "a_v1", "a_v2"), ("scene", "train")),
         "b": ("b", "val"),
         **dict.fromkeys(("c", "c_v1"), ("c", "test")),
@@ -115,61 +119,61 @@ def test_variants_stay_in_the_group_and_split_of_their_source(tmp_path):
         **dict.fromkeys(("e", "e_x0.5", "e_v1", "e_v2"), ("e", "train")),
     }
     with pytest.raises(ConfigError, match="group 'a' lies in the splits"):
-        _sources(
+        expand_sources(
             tmp_path, [], variants=EVERYTHING,
             sequences=[{"source": "a.png"}, {"source": "b.png", "group": "a", "split": "val"}],
         )  # fmt: skip
 
 
 @pytest.mark.parametrize("kernel", ["area", "bilinear", "bicubic", "lanczos"])
-def test_every_kernel_makes_the_smaller_picture_without_aliasing(kernel):
-    small = _rgb(scale=0.5, kernel=kernel)
+def test_kernels_scale_without_aliasing(kernel):
+    small = varied_rgb(scale=0.5, kernel=kernel)
     assert small.shape == (80, 112, 3)
     boxes = PLAIN.reshape(80, 2, 112, 2, 3).mean(axis=(1, 3))
     if kernel == "area":
         assert np.abs(small - boxes).max() < 1e-4
-    # Against scikit-image's resizing, and a picture that is taken sample by sample.
-    wanted = rescale(PLAIN, 0.5, order=3, anti_aliasing=True, channel_axis=2)
-    assert np.sqrt(np.mean((small - wanted) ** 2)) < 0.5 * np.sqrt(np.mean((PLAIN[::2, ::2] - wanted) ** 2))
+    # The result is closer to scikit-image's resizing than plain subsampling is.
+    expected = rescale(PLAIN, 0.5, order=3, anti_aliasing=True, channel_axis=2)
+    assert np.sqrt(np.mean((small - expected) ** 2)) < 0.5 * np.sqrt(np.mean((PLAIN[::2, ::2] - expected) ** 2))
     assert small.mean() == pytest.approx(PLAIN.mean(), abs=0.002)
 
 
-def test_kernels_differ_and_area_covers_parts_of_samples():
-    scaled = {kernel: _rgb(scale=0.73, kernel=kernel) for kernel in ("area", "bilinear", "bicubic", "lanczos")}
-    assert {one.shape for one in scaled.values()} == {(116, 164, 3)}
-    details = [_detail(scaled[kernel]) for kernel in ("bilinear", "bicubic", "lanczos")]
+def test_kernels_differ_and_area_weights_split_samples():
+    scaled = {kernel: varied_rgb(scale=0.73, kernel=kernel) for kernel in ("area", "bilinear", "bicubic", "lanczos")}
+    assert {picture.shape for picture in scaled.values()} == {(116, 164, 3)}
+    details = [detail(scaled[kernel]) for kernel in ("bilinear", "bicubic", "lanczos")]
     assert details == sorted(details)
     assert details[0] < 0.9 * details[2]
-    # Every third of five samples' columns: 5/3 of a sample each.
+    # Three intervals of 5/3 samples each.
     assert area_mean(np.array([[1.0], [2], [3], [4], [5]]), 3).ravel() == pytest.approx([1.4, 3, 4.6])
 
 
 def test_linear_light_keeps_light():
-    """Black and white columns are half the light, which R'G'B' codes as 188 of 255; their mean is 128."""
+    """Black and white columns have half of the light, which R'G'B' codes as 188 of 255; their mean is 128."""
     columns = np.zeros((4, 8, 3), np.uint8)
     columns[:, ::2] = 255
-    for linear, wanted in ((True, 187.5), (False, 127.5)):
+    for linear, expected in ((True, 187.5), (False, 127.5)):
         small = vary_rgb(columns, Variant(number=1, scale=0.5, kernel="area", linear_light=linear)) / 65535 * 255
-        assert small == pytest.approx(np.full((2, 4, 3), wanted), abs=0.2)
+        assert small == pytest.approx(np.full((2, 4, 3), expected), abs=0.2)
 
 
-def test_blur_and_sharpening_change_what_is_fine():
-    assert _detail(_rgb(blur=0.6)) < 0.7 * _detail(PLAIN) < 0.7 * _detail(_rgb(sharpen=0.5)) / 1.2
-    assert _rgb(blur=0.6).mean() == pytest.approx(PLAIN.mean(), abs=1e-3)
+def test_blur_and_sharpening_change_fine_detail():
+    assert detail(varied_rgb(blur=0.6)) < 0.7 * detail(PLAIN) < 0.7 * detail(varied_rgb(sharpen=0.5)) / 1.2
+    assert varied_rgb(blur=0.6).mean() == pytest.approx(PLAIN.mean(), abs=1e-3)
 
 
 def test_contrast_and_gamma():
-    assert _rgb(contrast=1.2) == pytest.approx(np.clip((PLAIN - 0.5) * 1.2 + 0.5, 0, 1), abs=1e-4)
-    assert _rgb(gamma=1.1) == pytest.approx(PLAIN**1.1, abs=1e-4)
-    assert _rgb() == pytest.approx(PLAIN, abs=1e-5)
+    assert varied_rgb(contrast=1.2) == pytest.approx(np.clip((PLAIN - 0.5) * 1.2 + 0.5, 0, 1), abs=1e-4)
+    assert varied_rgb(gamma=1.1) == pytest.approx(PLAIN**1.1, abs=1e-4)
+    assert varied_rgb() == pytest.approx(PLAIN, abs=1e-5)
 
 
 def test_extremes_are_clipped_and_never_wrap():
     hard = np.zeros((64, 64, 3), np.uint8)
     hard[16:48, 16:48] = 255
-    made = vary_rgb(hard, Variant(number=1, scale=0.5, kernel="lanczos", sharpen=2, contrast=1.3))
-    assert made.dtype == np.uint16
-    assert (made[10:22, 10:22].min(), made[:6, :6].max()) == (65535, 0)
+    clipped = vary_rgb(hard, Variant(number=1, scale=0.5, kernel="lanczos", sharpen=2, contrast=1.3))
+    assert clipped.dtype == np.uint16
+    assert (clipped[10:22, 10:22].min(), clipped[:6, :6].max()) == (65535, 0)
     planes = tuple(np.where(hard[:size, :size, 0] > 0, 1023, 0).astype("<u2") for size in (64, 32, 32))
     picture = vary_picture(Picture(planes, 10), "420", Variant(number=1, sharpen=2, contrast=1.3))
     assert {int(value) for plane in picture.planes for value in (plane.min(), plane.max())} == {0, 1023}
@@ -177,17 +181,17 @@ def test_extremes_are_clipped_and_never_wrap():
 
 
 def test_grey_pictures_and_ycbcr():
-    grey = vary_rgb(_natural()[..., 0], Variant(number=1, scale=0.5, kernel="area"))
+    grey = vary_rgb(natural_picture()[..., 0], Variant(number=1, scale=0.5, kernel="area"))
     assert grey.shape == (80, 112)
-    planes = tuple(np.ascontiguousarray(_natural()[::step, ::step, 1]).astype("<u2") * 4 for step in (1, 2, 2))
+    planes = tuple(np.ascontiguousarray(natural_picture()[::step, ::step, 1]).astype("<u2") * 4 for step in (1, 2, 2))
     picture = Picture(planes, 10)
     small = vary_picture(picture, "420", Variant(number=1, scale=0.5, kernel="bicubic", blur=0.5, contrast=0.9))
     assert [plane.shape for plane in small.planes] == [(80, 112), (40, 56), (40, 56)]
     assert small.y.dtype == planes[0].dtype
     softer = vary_picture(picture, "420", Variant(number=1, blur=1.2))
-    assert all(_detail(new) < 0.7 * _detail(old) for new, old in zip(softer.planes, planes, strict=True))
+    assert all(detail(new) < 0.7 * detail(old) for new, old in zip(softer.planes, planes, strict=True))
     sharper = vary_picture(picture, "420", Variant(number=1, sharpen=0.5))
-    assert _detail(sharper.y) > 1.2 * _detail(picture.y)
+    assert detail(sharper.y) > 1.2 * detail(picture.y)
     assert np.array_equal(sharper.planes[1], planes[1])
     flat = vary_picture(picture, "420", Variant(number=1, contrast=0.8))
     assert all(
@@ -196,42 +200,42 @@ def test_grey_pictures_and_ycbcr():
     )
 
 
-def _original(recipe, folder, number=1):
+def convert(recipe, folder, number=1):
     source = expand(recipe, folder)[number]
     return originals.convert_original(recipe, source, originals.original_name(recipe, source, folder), folder)
 
 
-def test_full_range_and_names_of_what_was_drawn(tmp_path):
-    """Variants of other draws are other files, and full range is what reading the still in full range gives."""
-    imsave(tmp_path / "a.png", _natural(), check_contrast=False)
+def test_full_range_and_names_of_originals(tmp_path):
+    """Originals of other draws have other names; full range equals reading the still in full range."""
+    imsave(tmp_path / "a.png", natural_picture(), check_contrast=False)
     values = {"name": "r", "qp": [32], "sequences": [{"source": "a.png"}]}
-    found = {}
+    originals_by_share = {}
     for share in (0, 1):
         recipe = Recipe.model_validate(values | {"variants": {"full_range": share}})
-        found[share] = _original(recipe, tmp_path)
-        with open_raw(tmp_path / found[share].name, found[share].format) as made:
-            wanted = read_still(tmp_path / "a.png", full_range=bool(share))
-            for plane, same in zip(made[0].planes, wanted.planes, strict=True):
+        originals_by_share[share] = convert(recipe, tmp_path)
+        with open_raw(tmp_path / originals_by_share[share].name, originals_by_share[share].format) as pictures:
+            expected = read_still(tmp_path / "a.png", full_range=bool(share))
+            for plane, same in zip(pictures[0].planes, expected.planes, strict=True):
                 assert np.abs(plane.astype(int) - same).max() <= 1
-    assert found[0].name != found[1].name
+    assert originals_by_share[0].name != originals_by_share[1].name
 
 
-def test_pictures_of_a_series_are_varied_alike(tmp_path):
+def test_pictures_of_a_series_are_varied_equally(tmp_path):
     (tmp_path / "s").mkdir()
     for number in (1, 2):
-        imsave(tmp_path / "s" / f"{number}.png", _natural(260, 300), check_contrast=False)
+        imsave(tmp_path / "s" / f"{number}.png", natural_picture(260, 300), check_contrast=False)
     spec = {"source": "s", "series": True, "variants": EVERYTHING}
     recipe = Recipe.model_validate({"name": "r", "qp": [32], "sequences": [spec]})
-    source, found = expand(recipe, tmp_path)[1], _original(recipe, tmp_path)
-    assert found.variant.scale == source.variant.scale
-    assert found.format.width == 2 * round(150 * source.variant.scale)
-    first, second = open_raw(tmp_path / found.name, found.format)
+    source, original = expand(recipe, tmp_path)[1], convert(recipe, tmp_path)
+    assert original.variant.scale == source.variant.scale
+    assert original.format.width == 2 * round(150 * source.variant.scale)
+    first, second = open_raw(tmp_path / original.name, original.format)
     assert np.array_equal(first.y, second.y)
     with pytest.raises(ConfigError, match="change are for still pictures"):
-        open_video(tmp_path / found.name, size="2x2", change=lambda samples: samples)
+        open_video(tmp_path / original.name, size="2x2", change=lambda samples: samples)
 
 
-def test_small_pictures_stay_as_large_as_a_ctu():
+def test_no_side_becomes_shorter_than_a_ctu():
     variant = Variant(number=1, scale=0.5, kernel="area")
     assert fit_scale(variant, 1024, 300).scale == 0.5
     assert fit_scale(variant, 1024, 200).scale == pytest.approx(0.64)
@@ -249,7 +253,7 @@ def test_small_pictures_stay_as_large_as_a_ctu():
         ({"sharpness": 1}, "unknown key 'variants.sharpness'"),
     ],
 )
-def test_variants_that_cannot_be_drawn(tiny_recipe, variants, message):
+def test_invalid_variants_are_refused(tiny_recipe, variants, message):
     with pytest.raises(ConfigError, match=message):
         load_recipe(tiny_recipe, [f"variants={json.dumps(variants)}"])
 
@@ -261,27 +265,27 @@ ENCODERS = [
 ]
 
 
-def test_each_training_source_draws_one_encoder(tmp_path):
+def test_each_training_source_draws_an_encoder(tmp_path):
     names = [f"p{number}.png" for number in range(300)]
-    found = _sources(tmp_path, names, encoders=ENCODERS)
-    drawn = [one.encoder.share for one in found.values()]
-    assert len(found) == 300
+    sources = expand_sources(tmp_path, names, encoders=ENCODERS)
+    drawn = [source.encoder.share for source in sources.values()]
+    assert len(sources) == 300
     for share in (6, 3, 1):
         assert drawn.count(share) == pytest.approx(30 * share, abs=25)
-    some = _sources(tmp_path, names[100:103][::-1], encoders=ENCODERS)
-    assert all(one.encoder == found[name].encoder for name, one in some.items())
-    other = _sources(tmp_path, names, encoders=ENCODERS, seed=1)
-    assert [one.encoder for one in other.values()] != [one.encoder for one in found.values()]
+    alone = expand_sources(tmp_path, names[100:103][::-1], encoders=ENCODERS)
+    assert all(source.encoder == sources[name].encoder for name, source in alone.items())
+    other = expand_sources(tmp_path, names, encoders=ENCODERS, seed=1)
+    assert [source.encoder for source in other.values()] != [source.encoder for source in sources.values()]
 
 
 def test_without_shares_each_encoder_codes_each_training_source(tmp_path):
     sequences = [{"source": "a.png"}, {"source": "b.png", "split": "val"}]
     encoders = [{}, {"preset": "slow"}]
-    found = _sources(tmp_path, ["a.png", "b.png"], sequences=sequences, encoders=encoders)
-    assert {name: one.group for name, one in found.items()} == {"a_e1": "a", "a_e2": "a", "b": "b"}
-    assert found["a_e2"].encoder.preset == "slow"
+    sources = expand_sources(tmp_path, ["a.png", "b.png"], sequences=sequences, encoders=encoders)
+    assert {name: source.group for name, source in sources.items()} == {"a_e1": "a", "a_e2": "a", "b": "b"}
+    assert sources["a_e2"].encoder.preset == "slow"
     with pytest.raises(ConfigError, match="no sequence of the split train"):
-        _sources(tmp_path, ["b.png"], sequences=sequences[1:], encoders=encoders)
+        expand_sources(tmp_path, ["b.png"], sequences=sequences[1:], encoders=encoders)
 
 
 def test_encoder_settings(tiny_recipe):
@@ -296,8 +300,8 @@ def test_encoder_settings(tiny_recipe):
         load_recipe(tiny_recipe, ["encoders=[{ctu_size: 65}]"])
 
 
-def test_recipes_of_before_keep_their_keys_and_manifests(tmp_path):
-    """Recorded before there were variants and encoders: units that are coded already are not coded again."""
+def test_keys_and_manifests_of_older_recipes_do_not_change(tmp_path):
+    """Keys recorded before variants and encoders existed: units coded then are not coded again."""
     (tmp_path / "a.png").write_bytes(b"a")
     values = {"name": "r", "preset": "fast", "qp": [22, 42], "ctu_size": 64, "params": {"EDO": 0}}
     recipe = Recipe.model_validate(values | {"sequences": [{"source": "a.png", "scales": [1, 0.5]}]})
@@ -318,13 +322,13 @@ RECORDED = [
 
 @pytest.fixture(scope="module")
 def varied(tmp_path_factory):
-    """A store of a still and a Y4M, each with a variant, a validation picture, and two encoder settings."""
+    """Return a store of a still and a Y4M file, each with a variant, a validation picture, and two encoder settings."""
     folder = tmp_path_factory.mktemp("varied")
-    imsave(folder / "a.png", _natural(), check_contrast=False)
-    imsave(folder / "b.png", _natural(96, 136), check_contrast=False)
+    imsave(folder / "a.png", natural_picture(), check_contrast=False)
+    imsave(folder / "b.png", natural_picture(96, 136), check_contrast=False)
     form = VideoFormat(224, 160, "420", 8)
     with create_video(folder / "c.y4m", form) as out:
-        out.write(Picture(tuple(np.ascontiguousarray(_natural()[::n, ::n, 0]) for n in (1, 2, 2)), 8))
+        out.write(Picture(tuple(np.ascontiguousarray(natural_picture()[::n, ::n, 0]) for n in (1, 2, 2)), 8))
     recipe = folder / "varied.yaml"
     variants = EVERYTHING | {"count": 1, "full_range": 1, "sharpen": [0.3, 0.6]}
     recipe.write_text(
@@ -335,7 +339,7 @@ def varied(tmp_path_factory):
     return recipe, build_store(load_recipe(recipe), folder, folder / "store", jobs=2)
 
 
-def test_a_store_tells_variants_and_encoders(varied, run):
+def test_store_and_statistics_describe_variants_and_encoders(varied, run):
     recipe, store = varied
     units = {unit.name: unit for unit in open_store(store.folder).units}
     assert list(units) == ["a", "a_v1", "c", "c_v1", "b"]
@@ -375,7 +379,7 @@ def test_varied_builds_are_equal_file_by_file(varied, tmp_path):
     assert hashes(again.folder) == hashes(store.folder)
 
 
-def test_stores_of_before_have_no_such_lines(tiny_store, run):
+def test_stores_without_variants_omit_their_keys(tiny_store, run):
     assert not {"variants", "encoders"} & store_stats(tiny_store).keys()
     assert '"variant"' not in (tiny_store.folder / "units.jsonl").read_text()
     assert '"coding"' not in (tiny_store.folder / "units.jsonl").read_text()

@@ -1,4 +1,4 @@
-"""Stores of VVC: what the build reads from its own bitstreams, against VTM's trace of the same bytes."""
+"""CU tables that a build reads from VVC bitstreams, against VTM's trace of the same bitstreams."""
 
 import json
 from dataclasses import replace
@@ -24,12 +24,12 @@ from codecnn.video import VideoFormat
 from tests.helpers.block_tables import as_rows
 
 GOLDEN = {
-    # preset medium each; name: source, configuration, CTU size, parameters, QP
+    # name: source, configuration, CTU size, parameters, QP; the preset is medium
     "tiny136x72_ai_qp32": ("tiny_136x72_8b420", "ai", 128, "", 32),
     "tinyclip128x64_ra_qp37": ("tinyclip_128x64_17f_8b420", "ra", 64, "IntraPeriod: 16, DecodingRefreshType: idr", 37),
     "tinyclip128x64_ld_qp37": ("tinyclip_128x64_9f_8b420", "ldb", 64, "", 37),
 }
-"""Streams whose bytes a recipe gives, and VTM's trace of them."""
+"""Golden streams that recipes reproduce byte for byte, with VTM's trace of each."""
 
 
 def write_recipe(folder, golden, name):
@@ -45,7 +45,7 @@ def write_recipe(folder, golden, name):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_cus_planes_and_depths_are_those_of_vtms_trace(own_golden, tmp_path, name):
+def test_cus_planes_and_depths_equal_vtms_trace(own_golden, tmp_path, name):
     golden = own_golden / "vvc"
     recipe = write_recipe(tmp_path, own_golden, name)
     store = build_store(load_recipe(recipe), tmp_path, tmp_path / "store")
@@ -57,10 +57,10 @@ def test_cus_planes_and_depths_are_those_of_vtms_trace(own_golden, tmp_path, nam
     np.testing.assert_array_equal(unit.block_planes(), block_planes(traced, pocs, form.width, form.height))
     table = store.ctus()
     for poc in pocs:
-        mine = table.filter(np.asarray(table["poc"]) == poc)
+        rows = table.filter(np.asarray(table["poc"]) == poc)
         mean, largest = ctu_depths(traced, poc, form.width, form.height, store.manifest.recipe.ctu_size)
-        assert mine["depth_mean"].to_pylist() == mean.tolist()
-        assert mine["depth_max"].to_pylist() == largest.tolist()
+        assert rows["depth_mean"].to_pylist() == mean.tolist()
+        assert rows["depth_max"].to_pylist() == largest.tolist()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def coded(tmp_path_factory):
 
 
 @pytest.mark.parametrize("wrong", [{"qp": 36}, {"slice_type": "B"}, {"poc": 7}])
-def test_a_picture_that_is_not_what_the_log_says_is_an_error(coded, wrong):
+def test_picture_that_differs_from_the_log_is_an_error(coded, wrong):
     assert set(block_table(coded).poc.tolist()) == {0, 1, 2}
     pictures = (*coded.pictures[:2], replace(coded.pictures[2], **wrong))
     with pytest.raises(
@@ -83,32 +83,32 @@ def test_a_picture_that_is_not_what_the_log_says_is_an_error(coded, wrong):
         block_table(replace(coded, pictures=pictures))
 
 
-def test_a_picture_that_the_log_lacks_is_an_error(coded):
+def test_missing_picture_is_an_error(coded):
     with pytest.raises(EncoderError, match=r"\(2, 'I', \(37,\)\), the encoder's log None"):
         block_table(replace(coded, pictures=coded.pictures[:2]))
     with pytest.raises(EncoderError, match=r"None, the encoder's log \(2, 'I', 37\)"):
         block_table(replace(coded, pictures=(*coded.pictures, coded.pictures[2])))
 
 
-def test_what_is_not_read_leaves_depth_empty_and_is_told(tiny_recipe, tmp_path, monkeypatch, run):
+def test_unsupported_stream_has_no_depth_and_a_reason(tiny_recipe, tmp_path, monkeypatch, run):
     def refuse(sequence):
         raise UnsupportedError("bitstream.266: it allows palette mode, which codecnn does not read")
 
     monkeypatch.setattr(build, "block_table", refuse)
     argv = ["dataset", "build", tiny_recipe, "qp=[42]", "-o", tmp_path / "store"]
-    (plain, text, _), (machine, told_json, _) = run(*argv), run(*argv, "--json")
+    (plain, text, _), (machine, json_text, _) = run(*argv), run(*argv, "--json")
     assert not plain
     assert not machine
-    told = "a at QP 42 has no depth: bitstream.266: it allows palette mode, which codecnn does not read"
-    assert told in text.splitlines()
-    assert json.loads(told_json)["no_blocks"][0] == told
+    reason = "a at QP 42 has no depth: bitstream.266: it allows palette mode, which codecnn does not read"
+    assert reason in text.splitlines()
+    assert json.loads(json_text)["no_blocks"][0] == reason
     store = build.open_store(tmp_path / "store")
     assert store.ctus()["depth_mean"].null_count == store.ctus().num_rows
     assert [unit.block_planes() for unit in store.units] == [None] * 3
     assert not list(store.folder.glob("coded/*/block*"))
 
 
-def test_a_stream_that_cannot_be_read_ends_the_build(tiny_recipe, tmp_path, monkeypatch):
+def test_damaged_stream_ends_the_build(tiny_recipe, tmp_path, monkeypatch):
     def fail(sequence):
         raise FormatError("bitstream.266, POC 0: slice 0, CTU 3: its data ends early")
 
@@ -117,14 +117,14 @@ def test_a_stream_that_cannot_be_read_ends_the_build(tiny_recipe, tmp_path, monk
         build_store(load_recipe(tiny_recipe, ["qp=[42]"]), tiny_recipe.parent, tmp_path / "store")
 
 
-def test_a_reader_that_gives_other_tables_makes_other_units(tiny_recipe, tiny_store, tmp_path, monkeypatch):
-    """The table is part of a unit, so what decides it is part of the key; HEVC's comes from the encoder."""
+def test_version_of_the_reader_is_part_of_the_key(tiny_recipe, tiny_store, tmp_path, monkeypatch):
+    """The CU table is part of a unit, so its reader's version is part of the key; HEVC encoders write the table."""
     readers = {name: block_reader(name, CodecTools()) for name in ("vvc", "vtm", "vvencapp", "hevc", "hm")}
     assert readers == {"vvc": 1, "vtm": 1, "vvencapp": 1, "hevc": None, "hm": None}
     assert block_reader("vtm", CodecTools(trace=True)) is None
     monkeypatch.setattr("codecnn.codec.registry.READER_VERSION", 2)
     again = build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "store")
     assert not {unit.key for unit in again.units} & {unit.key for unit in tiny_store.units}
-    for one, two in zip(again.units, tiny_store.units, strict=True):
-        np.testing.assert_array_equal(one.block_planes(), two.block_planes())
-        assert (one.block_planes()[:, BLOCK_PLANES.index("qp")] == one.qp).all()
+    for unit, original in zip(again.units, tiny_store.units, strict=True):
+        np.testing.assert_array_equal(unit.block_planes(), original.block_planes())
+        assert (unit.block_planes()[:, BLOCK_PLANES.index("qp")] == unit.qp).all()
