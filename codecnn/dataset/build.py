@@ -32,13 +32,13 @@ from codecnn.codec import (
     CodecSettings,
     CodecTools,
     CodedSequence,
-    Given,
     StreamsCodec,
-    block_reader,
+    SuppliedStream,
+    add_rebuilt_planes,
+    block_reader_version,
     block_table,
     get_codec,
     streams_identity,
-    with_intra_planes,
 )
 from codecnn.dataset.originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
@@ -95,7 +95,7 @@ class _Plan:
     settings: CodecSettings
     key: str
     facts: dict[str, Any]
-    given: Given | None = None
+    given: SuppliedStream | None = None
 
     @property
     def folder(self) -> str:
@@ -275,7 +275,7 @@ def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
     return plans
 
 
-def _unit_facts(original: str, settings: CodecSettings, given: Given | None, work: _Work) -> dict[str, Any]:
+def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | None, work: _Work) -> dict[str, Any]:
     """Return all facts that determine a unit's bytes, which its key hashes.
 
     The identity of the encoder includes its version, so a new version codes again. The number of threads, the machine
@@ -292,7 +292,7 @@ def _unit_facts(original: str, settings: CodecSettings, given: Given | None, wor
         "settings": {key: value for key, value in vars(settings).items() if key not in omitted},
         "decoder_output": [tools.trace, *tools.prediction],
     }
-    reader = block_reader("vvc" if given is not None and given.is_vvc else recipe.codec, tools)
+    reader = block_reader_version("vvc" if given is not None and given.is_vvc else recipe.codec, tools)
     if reader is not None:
         facts["block_reader"] = reader
     if recipe.planes:
@@ -407,7 +407,7 @@ def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: P
     if not recipe.rebuilt_planes:
         return sequence
     try:
-        return with_intra_planes(sequence, recipe.rebuilt_planes, folder)
+        return add_rebuilt_planes(sequence, recipe.rebuilt_planes, folder)
     except FormatError as error:
         raise type(error)(f"{plan.source.name} at QP {plan.settings.qp}: {error}") from error
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import Field
 
-from codecnn.codec import BLOCK
+from codecnn.codec import CODING_BLOCK_SIZE
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import Format, Record, Variant
 from codecnn.dataset.sources import Source
@@ -189,4 +189,4 @@ def _size_multiple(recipe: Recipe) -> int:
 
     With a filter in the prediction loop libvvenc passes whole blocks to the filter, so sizes are multiples of a block.
     """
-    return 2 if recipe.in_loop is None else BLOCK
+    return 2 if recipe.in_loop is None else CODING_BLOCK_SIZE

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, makes_vvc
+from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
 from codecnn.dataset.records import Coding
 from codecnn.dataset.variants import VariantsSpec
 from codecnn.planes import REBUILT_PLANES, file_of
@@ -286,7 +286,7 @@ class Recipe(_Spec):
         if not self.planes:
             return
         listed = ", ".join(self.planes)
-        if self.codec != STREAMS and not makes_vvc(self.codec):
+        if self.codec != STREAMS and not codes_vvc(self.codec):
             raise ValueError(
                 f"planes: {listed} are rebuilt from VVC bitstreams, and {self.codec} makes others: choose codec vvc"
             )

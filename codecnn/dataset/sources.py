@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from codecnn.codec import Given
+from codecnn.codec import SuppliedStream
 from codecnn.dataset.recipe import DecodedSpec, EncoderSpec, Recipe, SequenceSpec
 from codecnn.dataset.records import CodedUnit, Variant
 from codecnn.dataset.variants import uniform
@@ -46,7 +46,7 @@ class Source(BaseModel):
     scale: float = 1
     variant: Variant | None = None
     encoder: EncoderSpec | None = None
-    given: tuple[Given, ...] = ()
+    given: tuple[SuppliedStream, ...] = ()
 
     @property
     def still(self) -> bool:
@@ -100,7 +100,7 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
     return sources
 
 
-def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> tuple[Given, ...]:
+def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> tuple[SuppliedStream, ...]:
     """Find the supplied streams and decoded pictures of a sequence.
 
     Args:
@@ -115,7 +115,7 @@ def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> t
         MissingFileError: An entry matches no file.
         ConfigError: A file has no slice QPs, or is listed twice.
     """
-    files: list[Given] = []
+    files: list[SuppliedStream] = []
     for spec in specs:
         stated: dict[str, Any] = {}
         if isinstance(spec, DecodedSpec):
@@ -129,7 +129,7 @@ def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> t
         paths = [match for match in paths if match.is_file()]
         if not paths:
             raise MissingFileError(f"no stream of the sequence {name!r} matches {path}")
-        files += [Given(match, **stated) for match in paths]
+        files += [SuppliedStream(match, **stated) for match in paths]
     paths = [file.path for file in files]
     twice = [path for number, path in enumerate(paths) if path in paths[:number]]
     if twice:
@@ -137,13 +137,13 @@ def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> t
     return tuple(files)
 
 
-def by_lowest_qp(given: Sequence[Given], name: str) -> dict[int, Given]:
+def by_lowest_qp(given: Sequence[SuppliedStream], name: str) -> dict[int, SuppliedStream]:
     """Index the supplied files of the sequence `name` by their lowest slice QP.
 
     Raises:
         ConfigError: Two files have the same lowest slice QP.
     """
-    files: dict[int, Given] = {}
+    files: dict[int, SuppliedStream] = {}
     for file in given:
         qp = file.lowest_qp()
         first = files.setdefault(qp, file)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from codecnn.codec import (
-    DECISIONS,
-    REBUILDER,
+    DECISIONS_FILE,
+    REBUILDER_VERSION,
     BlockTable,
     CodedPicture,
     CodedSequence,
@@ -143,7 +143,7 @@ def unit_record(
     optional |= {"bits": coded.bits} if coded.bits is not None else {}
     optional |= {"no_blocks": no_blocks} if no_blocks else {}
     optional |= {"variant": original.variant} if original.variant else {}
-    optional |= {"given": GivenRecord(**vars(coded.given))} if coded.given else {}
+    optional |= {"given": GivenRecord(**vars(coded.supplied))} if coded.supplied else {}
     optional |= {"in_loop": InLoopRecord(**vars(coded.in_loop))} if coded.in_loop else {}
     return CodedUnit(
         format=coded.format,
@@ -160,7 +160,7 @@ def unit_record(
 
 def rebuilt_facts(files: Sequence[str]) -> dict[str, Any]:
     """Return the facts that a unit's key hashes under REBUILT if `files` are rebuilt from its bitstream."""
-    return {"files": list(files), "rebuilder": REBUILDER}
+    return {"files": list(files), "rebuilder": REBUILDER_VERSION}
 
 
 def same_stream_keys(facts: dict[str, Any]) -> list[str]:
@@ -192,7 +192,7 @@ def copy_coded_unit(unit: CodedUnit, store: Path, folder: Path, seconds: Path | 
     """
     assert unit.bitstream_file is not None, "a unit that codecnn coded has a bitstream"
     copies, place = {}, Path(unit.decoded_file).parent
-    decisions = [name] if (name := f"{place}/{DECISIONS}") in unit.files else []
+    decisions = [name] if (name := f"{place}/{DECISIONS_FILE}") in unit.files else []
     for name in (unit.bitstream_file, unit.decoded_file, f"{place}/{LOG_FILE}", *decisions):
         copies[name] = Path(shutil.copyfile(store / name, folder / Path(name).name))
         if sha256_file(copies[name]) != unit.files[name]:

@@ -488,7 +488,7 @@ def test_configuration_names_one_store_or_several(tiny_store):
     assert [(store.data_key, share) for store, share in mix] == [(tiny_store.data_key, 0.7)]
     assert checked(FilterConfig, {"store": folder, "model": model}, "c").mix()[0][1] == 1
     for wrong in ({}, {"store": folder, "stores": [{"store": folder, "share": 1}]}):
-        with pytest.raises(ConfigError, match="either store, one folder, or stores"):
+        with pytest.raises(ConfigError, match=r"give either store \(one folder\) or stores"):
             checked(FilterConfig, wrong | {"model": model}, "c")
     with pytest.raises(ConfigError, match=r"stores\.0\.share"):
         checked(FilterConfig, {"stores": [{"store": folder, "share": 0}], "model": model}, "c")

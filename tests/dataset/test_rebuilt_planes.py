@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.codec import VvcCodec, planes_of_stream, signed_samples
+from codecnn.codec import VvcCodec, residual_samples, stream_plane_reader
 from codecnn.config import load_recipe
 from codecnn.dataset import CtuPatches, build_store
 from codecnn.errors import ConfigError, StoreError, UnsupportedError
@@ -81,7 +81,7 @@ def test_loader_store_and_stream_provide_the_same_planes(rebuilt_store):
     assert model.channels == tuple(names)
     of_store = unit_planes(unit, 0, names)
     assert set(of_store) == set(REBUILT_PLANES)
-    of_stream = planes_of_stream(unit.path("bitstream"), REBUILT_PLANES)(0)
+    of_stream = stream_plane_reader(unit.path("bitstream"), REBUILT_PLANES)(0)
     patch = CtuPatches([unit], size=64, halo=0, planes=names)[0]
     for name in REBUILT_PLANES:
         np.testing.assert_array_equal(of_store[name], of_stream[name])
@@ -147,7 +147,7 @@ def test_recipes_without_these_planes_are_refused(tiny_recipe, overrides, senten
 
 def test_inter_pictures_are_refused(golden_file):
     with pytest.raises(UnsupportedError, match=r"ra_qp37.266: picture 1 has P or B slices, and only intra pictures"):
-        planes_of_stream(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ["pred_y"])
+        stream_plane_reader(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ["pred_y"])
 
 
 def test_missing_planes_name_the_recipe_key(tiny_store):
@@ -159,7 +159,7 @@ def test_missing_planes_name_the_recipe_key(tiny_store):
 
 
 def test_residual_is_clipped_to_the_sample_range():
-    assert signed_samples(np.array([-600, -512, 0, 511, 600], np.int16), 10).tolist() == [0, 0, 512, 1023, 1023]
+    assert residual_samples(np.array([-600, -512, 0, 511, 600], np.int16), 10).tolist() == [0, 0, 512, 1023, 1023]
 
 
 def test_planes_are_changed_without_coding_again(tiny_recipe, rebuilt_store, tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def test_store_holds_transforms_if_the_recipe_requests_them(transform_store, tin
         form = unit.format
         np.testing.assert_array_equal(cells, block_planes(table, [0], form.width, form.height, TRANSFORM_PLANES))
         seen |= {name for name, plane in zip(TRANSFORM_PLANES, cells[0], strict=True) if len(np.unique(plane)) > 1}
-        assert read_blocks(unit.path("blocks")).tells("lfnst")
+        assert read_blocks(unit.path("blocks")).has_values("lfnst")
         without = plain[unit.name]
         assert (unit.key != without.key, without.has("transforms")) == (True, False)
         assert unit.path("bitstream").read_bytes() == without.path("bitstream").read_bytes()

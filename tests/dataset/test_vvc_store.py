@@ -10,7 +10,7 @@ from codecnn.codec import (
     CodecSettings,
     CodecTools,
     block_planes,
-    block_reader,
+    block_reader_version,
     block_table,
     ctu_depths,
     get_codec,
@@ -119,9 +119,9 @@ def test_damaged_stream_ends_the_build(tiny_recipe, tmp_path, monkeypatch):
 
 def test_version_of_the_reader_is_part_of_the_key(tiny_recipe, tiny_store, tmp_path, monkeypatch):
     """The CU table is part of a unit, so its reader's version is part of the key; HEVC encoders write the table."""
-    readers = {name: block_reader(name, CodecTools()) for name in ("vvc", "vtm", "vvencapp", "hevc", "hm")}
+    readers = {name: block_reader_version(name, CodecTools()) for name in ("vvc", "vtm", "vvencapp", "hevc", "hm")}
     assert readers == {"vvc": 1, "vtm": 1, "vvencapp": 1, "hevc": None, "hm": None}
-    assert block_reader("vtm", CodecTools(trace=True)) is None
+    assert block_reader_version("vtm", CodecTools(trace=True)) is None
     monkeypatch.setattr("codecnn.codec.registry.READER_VERSION", 2)
     again = build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path / "store")
     assert not {unit.key for unit in again.units} & {unit.key for unit in tiny_store.units}

@@ -22,8 +22,17 @@ import numpy.typing as npt
 import skimage.data
 import torch
 
-from codecnn.dataset import CtuPatches, Patch, PatchReader, ResidentBatches, TrainingBatches, Unit, iterate, open_store
-from codecnn.dataset.patches import copy_window
+from codecnn.dataset import (
+    CtuPatches,
+    Patch,
+    PatchReader,
+    ResidentBatches,
+    TrainingBatches,
+    Unit,
+    copy_window,
+    iterate,
+    open_store,
+)
 from codecnn.video import VideoFormat
 from tools.bench._rows import Row, row
 
