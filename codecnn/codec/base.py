@@ -204,11 +204,6 @@ class CodedSequence:
     encoder_seconds: float | None = None
 
     @property
-    def given(self) -> SuppliedFacts | None:  # alias, remove
-        """Old name of `supplied`."""
-        return self.supplied
-
-    @property
     def bits(self) -> int | None:
         """Size of the bitstream file in bits, including headers; None without a bitstream."""
         return None if self.bitstream is None else 8 * self.bitstream.stat().st_size

@@ -54,9 +54,6 @@ def output_pictures(info: StreamInfo) -> list[StreamPicture]:
     return [by_position[position] for position in range(len(by_position))]
 
 
-shown_pictures = output_pictures  # alias, remove
-
-
 def slice_qp(picture: StreamPicture, path: Path) -> int:
     """Return the slice QP of a picture of the stream `path`; raise FormatError if its slices have different QPs."""
     if len(set(picture.slice_qps)) > 1:

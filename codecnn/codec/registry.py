@@ -66,12 +66,6 @@ def block_reader_version(codec: str, tools: CodecTools) -> int | None:
     return READER_VERSION if codes_vvc(codec) else None
 
 
-block_reader = block_reader_version  # alias, remove
-
-
 def codes_vvc(codec: str) -> bool:
     """Return whether the back end with this name codes VVC."""
     return codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(VVC_SUFFIXES))
-
-
-makes_vvc = codes_vvc  # alias, remove

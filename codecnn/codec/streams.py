@@ -105,9 +105,6 @@ class SuppliedStream:
         return min(slice_qp(picture, self.path) for picture in output_pictures(read_headers(self.path)))
 
 
-Given = SuppliedStream  # alias, remove
-
-
 class StreamsCodec:
     """The back end that takes a supplied stream instead of coding; see `codecnn.codec.Codec` for the contract."""
 

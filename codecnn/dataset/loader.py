@@ -224,9 +224,6 @@ def ignore_signals(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-leave_signals = ignore_signals  # alias, remove
-
-
 def iterate(
     data: TrainingBatches, steps: range, *, workers: int = 0, device: str | torch.device = "cpu"
 ) -> Iterator[Batch]:

@@ -88,8 +88,6 @@ class Unit(CodedUnit):
             )
         return SLICE_TYPES[known]
 
-    inter = slice_type_value  # alias, remove
-
     def has(self, file: str) -> bool:
         """Return whether the unit has a file.
 

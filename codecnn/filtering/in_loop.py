@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codecnn.codec import (
-    DECISIONS,
+    DECISIONS_FILE,
     CodecSettings,
     CodedPicture,
     CodedSequence,
@@ -46,9 +46,6 @@ def check_in_loop(name: str, filter_: PictureFilter) -> None:
     """
     if missing := [plane for plane in filter_.planes if plane not in IN_LOOP_PLANES]:
         raise ModelError(f"{name} needs the plane {missing[0]!r}, which libvvenc does not provide in the loop")
-
-
-check_served = check_in_loop  # alias, remove
 
 
 def in_loop_codec(spec: InLoopSpec, folder: Path) -> "InLoopCodec":
@@ -140,7 +137,7 @@ class InLoopCodec:
                 library, originals, source_format, settings, bitstream, filter_picture, log
             )
         if decisions:
-            write_decisions(folder / DECISIONS, decisions, form.width, form.height, ctu)
+            write_decisions(folder / DECISIONS_FILE, decisions, form.width, form.height, ctu)
         options = {"preset": settings.preset, "QP": str(settings.qp)} | loop_params(settings, form)
         return CodedSequence(
             bitstream=bitstream,

@@ -28,9 +28,6 @@ def prefers_integers(weights: Path | str, precision: Precision = "float32") -> b
     return precision == "float32" and not is_integer(path) and integer_path(path, 8).is_file()
 
 
-in_integers = prefers_integers  # alias, remove
-
-
 def load_filter(
     weights: Path | str,
     *,

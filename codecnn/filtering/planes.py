@@ -18,10 +18,10 @@ from codecnn.codec import (
     STREAM_SUFFIXES,
     BlockTable,
     StreamPicture,
-    drawn_cells,
+    draw_cells,
+    output_pictures,
     read_headers,
-    shown_pictures,
-    signed_samples,
+    residual_samples,
     slice_qp,
 )
 from codecnn.dataset import Unit
@@ -44,7 +44,6 @@ Planes = Mapping[str, Array]
 
 PlaneSource = Callable[[int], Planes]
 """A function that returns the auxiliary planes of the picture with a given number."""
-Beside = PlaneSource  # alias, remove
 
 Value = TypeVar("Value")
 
@@ -154,9 +153,6 @@ def round_samples(picture: Picture, samples: Planes) -> Picture:
     return Picture(tuple(planes.values()), picture.bit_depth)
 
 
-rounded = round_samples  # alias, remove
-
-
 def check_finite(name: str, samples: Array) -> None:
     """Raise ModelError if a component holds NaN or infinity, which would look like samples once cast to integers."""
     if not np.isfinite(samples).all():
@@ -186,7 +182,7 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
         elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
             planes[name] = _full_size(CELL_PLANES[name].read(cells[picture]), name, unit.format)
         elif name == SLICE_TYPE_PLANE:
-            planes[name] = np.full((unit.format.height, unit.format.width), unit.inter(picture), np.float32)
+            planes[name] = np.full((unit.format.height, unit.format.width), unit.slice_type_value(picture), np.float32)
         elif name in AUXILIARY_SAMPLES or name in CELL_PLANES:
             raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}{how_to_have(name)}")
     return planes
@@ -256,9 +252,9 @@ def auxiliary_planes(
         for name in planes:
             if AUXILIARY_SAMPLES[name].signed:
                 residual = planes[name].astype(np.int32) - RESIDUAL_ZERO
-                planes[name] = signed_samples(residual, video_format.bit_depth)
+                planes[name] = residual_samples(residual, video_format.bit_depth)
         if table is not None and tree:
-            cells = drawn_cells(table, number, video_format.width, video_format.height, tree)
+            cells = draw_cells(table, number, video_format.width, video_format.height, tree)
             planes |= {name: _full_size(plane, name, video_format) for name, plane in cells.items()}
         if rebuilt is not None:
             planes |= rebuilt(number)
@@ -268,9 +264,6 @@ def auxiliary_planes(
         return planes
 
     return read_planes
-
-
-planes_beside = auxiliary_planes  # alias, remove
 
 
 def slice_type_plane(names: Sequence[str], slice_type: str, video_format: VideoFormat) -> dict[str, Array]:
@@ -287,9 +280,6 @@ def slice_type_plane(names: Sequence[str], slice_type: str, video_format: VideoF
     if SLICE_TYPE_PLANE not in names:
         return {}
     return {SLICE_TYPE_PLANE: np.full((video_format.height, video_format.width), SLICE_TYPES[slice_type], np.float32)}
-
-
-slice_type_beside = slice_type_plane  # alias, remove
 
 
 def stream_qps(path: Path | str, count: int) -> list[int]:
@@ -335,7 +325,7 @@ def _read_from_stream(
             f"give {option}"
         )
     try:
-        values = [read(picture, path) for picture in shown_pictures(read_headers(path))[:count]]
+        values = [read(picture, path) for picture in output_pictures(read_headers(path))[:count]]
     except FormatError as error:
         raise ConfigError(f"the {what} cannot be read: give {option}: {error}") from error
     if len(values) < count:

@@ -73,9 +73,6 @@ def filter_candidates(
     return {offset: filter_.samples(picture, qp + offset, beside) for offset in kept}
 
 
-candidates = filter_candidates  # alias, remove
-
-
 def filter_and_decide(
     filter_: PictureFilter,
     original: Picture,

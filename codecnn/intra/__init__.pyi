@@ -8,7 +8,6 @@ from .costs import rate_cost as rate_cost
 from .costs import sad as sad
 from .costs import satd as satd
 from .costs import selected_costs as selected_costs
-from .costs import some_costs as some_costs
 from .costs import sse as sse
 from .modes import CTU_SIZES as CTU_SIZES
 from .modes import CUBIC_FILTER as CUBIC_FILTER
@@ -29,7 +28,6 @@ from .predict import predict_modes as predict_modes
 from .references import block_positions as block_positions
 from .references import blocks_at as blocks_at
 from .references import reference_lines as reference_lines
-from .references import reference_places as reference_places
 from .references import reference_positions as reference_positions
 from .references import split_lines as split_lines
 from .taps import mode_taps as mode_taps

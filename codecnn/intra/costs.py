@@ -267,9 +267,6 @@ def selected_costs(
     return costs.reshape(modes.shape)
 
 
-some_costs = selected_costs  # alias, remove
-
-
 def _compiled_costs(
     lines: NDArray[np.int32], original: NDArray[Any], bit_depth: int, cost: str, standard: str, qp: int | None
 ) -> NDArray[np.float64]:

@@ -134,9 +134,6 @@ def reference_positions(
     return np.take_along_axis(x, nearest, 1), np.take_along_axis(y, nearest, 1), np.asarray(available.any(1))
 
 
-reference_places = reference_positions  # alias, remove
-
-
 @cache
 def _offsets(width: int, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return offsets x and y of the references from the block's first sample, in the order of substitution."""

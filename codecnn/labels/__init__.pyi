@@ -5,7 +5,6 @@ from .labelling import input_from_facts as input_from_facts
 from .labelling import label_blocks as label_blocks
 from .labelling import read_inputs as read_inputs
 from .labelling import store_inputs as store_inputs
-from .predicting import first_modes as first_modes
 from .predicting import likeliest_modes as likeliest_modes
 from .predicting import predict_block_modes as predict_block_modes
 from .statistics import CostComparison as CostComparison

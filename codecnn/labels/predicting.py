@@ -28,12 +28,12 @@ from codecnn.models import (
     Card,
     IntegerSketch,
     ModeClassifier,
-    first_of,
     list_mode_weights,
     load_integer_sketch,
     load_mode_network,
     read_card,
     sketch_logits,
+    top_modes,
     weights_path,
 )
 from codecnn.runs import atomic_path, provenance, sha256_file
@@ -174,7 +174,7 @@ def likeliest_modes(
         Modes, likeliest first, and the difference of the first logit and that of each mode in nats, both (n, top).
     """
     if isinstance(model, IntegerSketch):
-        order, below = first_of(sketch_logits(model, line, block, bit_depth, qp, _CHUNK), model, top)
+        order, below = top_modes(sketch_logits(model, line, block, bit_depth, qp, _CHUNK), model, top)
         return order.numpy().astype(np.uint8), below.numpy().astype(np.float32)
     count = len(line)
     modes, margins = np.empty((count, top), np.uint8), np.empty((count, top), np.float32)
@@ -188,9 +188,6 @@ def likeliest_modes(
             modes[part] = best.indices.numpy()
             margins[part] = (best.values[:, :1] - best.values).numpy()
     return modes, margins
-
-
-first_modes = likeliest_modes  # alias, remove
 
 
 def _rows(picture: Source, network: _Network, top: int, cost: str | None, ctu: int) -> "list[pa.RecordBatch]":

@@ -9,7 +9,6 @@ from .card import Card as Card
 from .card import TrainedOn as TrainedOn
 from .card import as_card as as_card
 from .card import card_path as card_path
-from .card import check_described as check_described
 from .card import check_sha256 as check_sha256
 from .card import read_card as read_card
 from .cost import Complexity as Complexity
@@ -41,7 +40,6 @@ from .inference import pick_device as pick_device
 from .inference import prepare as prepare
 from .integer_sketch import BIT_DEPTH as BIT_DEPTH
 from .integer_sketch import IntegerSketch as IntegerSketch
-from .integer_sketch import first_of as first_of
 from .integer_sketch import load_integer_sketch as load_integer_sketch
 from .integer_sketch import quantise_sketch as quantise_sketch
 from .integer_sketch import save_integer_sketch as save_integer_sketch

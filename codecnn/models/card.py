@@ -206,6 +206,3 @@ def check_sha256(path: Path, sha256: str | None) -> None:
         raise ModelError(
             f"{path} is not the file that its card describes (sha256 differs): copy both again, weights and card"
         )
-
-
-check_described = check_sha256  # alias, remove

@@ -295,9 +295,6 @@ def top_modes(logits: torch.Tensor, network: IntegerSketch, top: int) -> tuple[t
     return order, (best[:, :1] - best) * 2.0 ** -network.values["logit_bits"]
 
 
-first_of = top_modes  # alias, remove
-
-
 def save_integer_sketch(path: Path | str, network: IntegerSketch, card: Mapping[str, Any]) -> None:
     """Write an integer network and its card.
 

@@ -68,10 +68,10 @@ def test_units_provide_it_for_each_picture(stores):
         pictures = tuple(picture.model_copy(update={"slice_type": "unknown"}) for picture in unit.pictures)
         changed = unit.model_copy(update={"pictures": pictures})
         if configuration == "ai":
-            assert changed.inter(0) == 0
+            assert changed.slice_type_value(0) == 0
         else:
             with pytest.raises(StoreError, match="no plane 'slice_type'"):
-                changed.inter(0)
+                changed.slice_type_value(0)
 
 
 def test_it_is_read_from_a_stream_in_output_order(golden_file):

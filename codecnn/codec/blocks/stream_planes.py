@@ -29,8 +29,6 @@ RESIDUAL_ZERO = 1 << 15
 REBUILDER_VERSION = 1
 """Version of the rebuilt planes in cache keys; increase it with every change that alters the planes of a stream."""
 
-REBUILDER = REBUILDER_VERSION  # alias, remove
-
 _PREFIXES = {"unfiltered": "unf", "prediction": "pred", "residual": "resid"}
 """Files of a unit that hold rebuilt pictures, with the prefix of their planes."""
 
@@ -164,9 +162,6 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
     return replace(sequence, **paths)
 
 
-with_intra_planes = add_rebuilt_planes  # alias, remove
-
-
 def stream_plane_reader(stream: Path | str, planes: Sequence[str]) -> Callable[[int], Planes]:
     """Return a function that rebuilds planes of a VVC stream for the picture at a position in output order.
 
@@ -197,16 +192,10 @@ def stream_plane_reader(stream: Path | str, planes: Sequence[str]) -> Callable[[
     return read
 
 
-planes_of_stream = stream_plane_reader  # alias, remove
-
-
 def residual_samples(residual: npt.NDArray[Any], bit_depth: int) -> npt.NDArray[np.uint16]:
     """Return a residual plus 2^(bit_depth - 1), clipped to samples of `bit_depth`."""
     samples = residual.astype(np.int32) + (1 << (bit_depth - 1))
     return samples.clip(0, (1 << bit_depth) - 1).astype(np.uint16)
-
-
-signed_samples = residual_samples  # alias, remove
 
 
 def _rebuild(pictures: Sequence[Picture], planes: Sequence[str], name: str) -> Iterator[Planes]:

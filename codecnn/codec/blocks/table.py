@@ -123,8 +123,6 @@ class BlockTable:
         """Return whether any luma CU has a value of `column`."""
         return bool((getattr(self, column)[self.channel == LUMA] != UNKNOWN).any())
 
-    tells = has_values  # alias, remove
-
     def without_transforms(self) -> "BlockTable":
         """Return the same table with all TRANSFORM_COLUMNS set to -1."""
         return BlockTable(*(getattr(self, name) for name in COLUMNS))
@@ -349,6 +347,3 @@ def draw_cells(table: BlockTable, poc: int, width: int, height: int, names: Iter
         return {}
     cells = dict(zip(columns, block_planes(table, [poc], width, height, columns)[0], strict=True))
     return {name: plane.combine(cells.__getitem__) for name, plane in planes.items()}
-
-
-drawn_cells = draw_cells  # alias, remove

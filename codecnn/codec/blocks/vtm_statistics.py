@@ -49,8 +49,6 @@ Cbf_Y is 0 or the depth of the transform tree plus 1. MTS_Y is 0 for DCT-II, 1 f
 POSITION_COLUMNS = ("poc", "x", "y", "w", "h")
 """Columns that give the position of a block, in luma samples."""
 
-PLACE = POSITION_COLUMNS  # alias, remove
-
 RANGES = {
     "depth": (0, 10),
     "qt_depth": (0, 7),

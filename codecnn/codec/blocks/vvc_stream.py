@@ -18,12 +18,8 @@ from codecnn.vvc import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
 VVC_SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
 """File suffixes of VVC elementary streams."""
 
-SUFFIXES = VVC_SUFFIXES  # alias, remove
-
 READER_VERSION = 1
 """Version of the VVC reader in cache keys; increase it with every change that alters the table of a stream."""
-
-READER = READER_VERSION  # alias, remove
 
 COMPONENTS = ("Y", "Cb", "Cr")
 

@@ -64,12 +64,8 @@ returns the picture that is output and used as reference.
 DECISIONS_FILE = "decisions.vtmbmsstats"
 """File beside a bitstream that holds the decisions of the filter."""
 
-DECISIONS = DECISIONS_FILE  # alias, remove
-
 CODING_BLOCK_SIZE = 8
 """Size of the smallest coding block: pictures are padded to whole ones, and the callback omits the padding."""
-
-BLOCK = CODING_BLOCK_SIZE  # alias, remove
 
 REFERENCE_QP = 10
 """Slice QP of the reference in `code_closed_loop`; lower QPs overflow the buffer that ffmpeg allocates for libvvenc."""

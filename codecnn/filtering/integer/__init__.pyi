@@ -16,7 +16,6 @@ from .exact import check_planes as check_planes
 from .exact import engines as engines
 from .exact import find_integers as find_integers
 from .exact import integer_path as integer_path
-from .exact import integers_beside as integers_beside
 from .exact import is_integer as is_integer
 from .exact import load_integer as load_integer
 from .exact import md5_of as md5_of
@@ -29,7 +28,6 @@ from .grid import grid_for as grid_for
 from .grid import linked_scales as linked_scales
 from .grid import tensor_bounds as tensor_bounds
 from .mixed_precision import DEFAULT_LOSS_DB as DEFAULT_LOSS_DB
-from .mixed_precision import LOSS as LOSS
 from .mixed_precision import choose_precision as choose_precision
 from .network import FLOAT32_EXACT as FLOAT32_EXACT
 from .network import IntegerNetwork as IntegerNetwork

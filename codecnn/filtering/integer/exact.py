@@ -29,7 +29,7 @@ from codecnn.filtering.integer.torch_engine import FastNetwork, exact_arithmetic
 from codecnn.filtering.network_filter import FilterOptions, NetworkFilter
 from codecnn.filtering.planes import NO_PLANES, Planes, components
 from codecnn.filtering.tiles import TileMemory, in_tiles, measure_tile_memory
-from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, Card, as_card, card_path, check_described
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, Card, as_card, card_path, check_sha256
 from codecnn.models.graph import Array, Graph, Node
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 from codecnn.video import Picture
@@ -244,9 +244,6 @@ def find_integers(weights: Path | str) -> Path:
     return eight_bits if eight_bits.is_file() else integer_path(weights)
 
 
-integers_beside = find_integers  # alias, remove
-
-
 def is_integer(path: Path | str) -> bool:
     """Return whether the card beside `path` is that of an integer network."""
     card = card_path(path)
@@ -287,7 +284,7 @@ def load_integer(path: Path | str) -> tuple[IntegerNetwork, Card]:
         raise ModelError(
             f"{card_path(path)} says {str(described.bits)[:20]} bits, which schema {content['schema']} does not have"
         )
-    check_described(path, described.sha256)
+    check_sha256(path, described.sha256)
     try:
         network = _network(described, _read_tensors(path))
         _check_samples(network, described.check)

@@ -35,7 +35,6 @@ from codecnn.models.graph import MOVES, Array, Graph, Node, run
 
 DEFAULT_LOSS_DB = 0.004
 """Default limit in dB for the mean loss of the calibration's pictures."""
-LOSS = DEFAULT_LOSS_DB  # alias, remove
 WORST_LOSS_FACTOR = 4
 """Largest loss allowed for one picture, as a multiple of the limit for the mean loss."""
 CROP_SIDE = 192

@@ -15,7 +15,7 @@ from codecnn.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.reference import run_reference
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.graph import MOVES, Array, Node, Writer, convolution, crop_node, moved, qp_plane, run_onnx
+from codecnn.models.graph import MOVES, Array, Node, Writer, convolution, crop_node, qp_plane, run_onnx, write_move
 from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.runs import atomic_path
 
@@ -151,7 +151,7 @@ class _Exporter:
             case "output":
                 result = self._output(node, x[0])
             case _ if node.op in MOVES:
-                result = moved(writer, node, x)
+                result = write_move(writer, node, x)
                 # Quantising again changes no value; it shows the operations that follow that the tensor holds bytes.
                 result = result if zero is None else self._as_bytes(name, result, zero)
             case _:

@@ -15,7 +15,6 @@ from .onnx_file import SADL_OPERATORS as SADL_OPERATORS
 from .onnx_file import Writer as Writer
 from .onnx_file import convolution as convolution
 from .onnx_file import crop_node as crop_node
-from .onnx_file import moved as moved
 from .onnx_file import onnx_model as onnx_model
 from .onnx_file import qp_plane as qp_plane
 from .onnx_file import run_onnx as run_onnx

@@ -167,9 +167,6 @@ def write_move(writer: Writer, node: Node, x: list[str]) -> str:
             raise ModelError(f"the operation {node.op!r} has no ONNX form")
 
 
-moved = write_move  # alias, remove
-
-
 def convolution(writer: Writer, node: Node, name: str, x: str, weight: str, bias: str) -> str:
     """Add the convolution of `node` with the tensors called `weight` and `bias`."""
     shape = node.tensors["weight"].shape

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from codecnn.errors import MissingFileError, TableError
-from codecnn.intra import MODE_COUNT, reference_places
+from codecnn.intra import MODE_COUNT, reference_positions
 from codecnn.labels import SCHEMA_VERSION, Input, Source, input_from_facts, read_inputs
 from codecnn.runs import disk_errors, read_json, remove_tree, sha256_file, write_json
 
@@ -327,7 +327,7 @@ class LabelledBlocks:
         picture = self._mapped((part, "pictures"), cache.pictures)[rows["picture"]]
         positions = np.stack((rows["x"], rows["y"]), 1).astype(np.int64)
         stride = picture["width"].astype(np.int64)[:, None]
-        x, y, available = reference_places(
+        x, y, available = reference_positions(
             positions, width, height, stride, picture["height"].astype(np.int64)[:, None], self.ctu_size
         )
         line = planes[picture["references"][:, None] + y * stride + x].astype(np.int32)

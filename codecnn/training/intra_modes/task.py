@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from codecnn.dataset import leave_signals
+from codecnn.dataset import ignore_signals
 from codecnn.errors import ConfigError, TableError
 from codecnn.intra import MODE_COUNT, PLANAR, block_costs
 from codecnn.models import (
@@ -152,7 +152,7 @@ def iterate_modes(
     """
     pin = torch.device(device).type == "cuda"
     for batch in DataLoader(
-        data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin, worker_init_fn=leave_signals
+        data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin, worker_init_fn=ignore_signals
     ):
         yield {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
