@@ -9,6 +9,13 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "codecnn").rglob("*.py"))
 
 
+def public_names(package: Path) -> set[str]:
+    """Return the public names of a package, of which a few are modules."""
+    stub = package / "__init__.pyi"
+    tree = ast.parse(stub.read_text("utf-8") if stub.is_file() else "")
+    return {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
 def imports_around_packages(source: str, package: str) -> list[str]:
     """List the modules of other packages that a source file imports instead of the packages themselves."""
     modules = []
@@ -21,7 +28,7 @@ def imports_around_packages(source: str, package: str) -> list[str]:
             parts = name.split(".")
             if parts[0] == "codecnn" and len(parts) > 2 and parts[1] != package:
                 file = ROOT.joinpath(*parts).with_suffix(".py")
-                if file.is_file():
+                if file.is_file() and parts[-1] not in public_names(file.parent):
                     modules.append(name)
     return modules
 

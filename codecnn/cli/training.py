@@ -133,20 +133,20 @@ def compare(
     filtering. See docs/howto/check.md.
     """
     from codecnn.models import load_model
-    from codecnn.training import compare as layers
+    from codecnn import training
 
     first, _ = load_model(a)
     second, _ = load_model(b or a)
     planes = _input(first, source, qp, size=size, bit_depth=bit_depth, chroma=chroma)
-    network_a = layers.variant(first, device=device_a, dtype=dtype_a)
-    network_b = layers.variant(second, device=device_b, dtype=dtype_b, compiled=compile_b, prepared=prepared_b)
-    skip = layers.folded_layers(second, network_b) if prepared_b else []
+    network_a = training.variant(first, device=device_a, dtype=dtype_a)
+    network_b = training.variant(second, device=device_b, dtype=dtype_b, compiled=compile_b, prepared=prepared_b)
+    skip = training.folded_layers(second, network_b) if prepared_b else []
     if tolerance is None:
         alike = device_a == device_b and dtype_a == dtype_b and not compile_b and not prepared_b
-        tolerance = layers.default_tolerance(alike, "bfloat16" in (dtype_a, dtype_b), tf32)
-    with layers.exact_float32(not tf32):
-        rows = layers.compare_networks(network_a, network_b, planes, tolerance=tolerance, skip=skip)
-    difference = layers.first_difference(rows)
+        tolerance = training.default_tolerance(alike, "bfloat16" in (dtype_a, dtype_b), tf32)
+    with training.exact_float32(not tf32):
+        rows = training.compare_networks(network_a, network_b, planes, tolerance=tolerance, skip=skip)
+    difference = training.first_difference(rows)
     if as_json:
         print_json(
             {"tolerance": tolerance, "first": difference and difference.name, "not_compared": skip}
