@@ -132,8 +132,8 @@ def compare(
     Compares checkpoints, or the same weights on another device, in another precision, compiled, or prepared for
     filtering. See docs/howto/check.md.
     """
-    from codecnn.models import load_model
     from codecnn import training
+    from codecnn.models import load_model
 
     first, _ = load_model(a)
     second, _ = load_model(b or a)
