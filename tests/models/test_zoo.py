@@ -73,7 +73,7 @@ def test_weights_cover_all_sizes_in_few_bytes():
     assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24", "rdn_64_4_6_24_shuffle"} < zoo_cards().keys()
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 30e6
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 45e6
 
 
 def test_cards_contain_no_absolute_paths():
@@ -181,11 +181,11 @@ def test_names_from_before_there_were_tags_are_valid():
 
 
 def test_unknown_tags_and_integers_are_errors_that_list_the_known_ones():
-    message = "low_cost_17 has no weights with the tag 'hevc': its tags are video, vvc"
+    message = "low_cost_17 has no weights with the tag 'vp9': its tags are hevc, video, vvc"
     with pytest.raises(ModelError, match=message):
-        create_model("low_cost_17.hevc")
+        create_model("low_cost_17.vp9")
     with pytest.raises(MissingFileError, match=message):
-        load_filter("low_cost_17.hevc")
+        load_filter("low_cost_17.vp9")
     with pytest.raises(ModelError, match="rdn has no weights with the tag 'vvc': no weights of it come with codecnn"):
         create_model("rdn.vvc")
     with pytest.raises(MissingFileError, match=r"low_cost_75 come without \.int16 integers: they have \.int8"):
@@ -203,7 +203,7 @@ def test_new_weights_need_only_a_file_and_a_card(tmp_path, monkeypatch):
         save_weights(tmp_path / f"low_cost_17{tag}.safetensors", model, "low_cost_17", {})
     save_weights(tmp_path / "low_cost_5.hevc.safetensors", create_model("low_cost_5"), "low_cost_5", {})
     assert list_weights() == ["low_cost_17", "low_cost_17.hevc", "low_cost_17.vvc-slow", "low_cost_5"]
-    assert list(create_model("low_cost_17.hevc").planes) == planes
+    assert list(create_model("low_cost_17.vp9").planes) == planes
     assert create_model("low_cost_17.hevc", planes=["rec_y", "qp"]).planes == ("rec_y", "qp")
     assert weights_path("low_cost_17.vvc") == tmp_path / "low_cost_17.safetensors"
     assert load_model("low_cost_17.vvc-slow")[1].network == "low_cost_17"
