@@ -152,7 +152,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("filter --model {weights} -i {yuv} -q 22,27 -o {tmp}/o.yuv", 1, "2 QPs were given for 3"),
         ("filter --model none.safetensors -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "does not exist"),
         ("filter --model {weights} -i {yuv} -q 22 -o {yuv}", 1, "the same file"),
-        ("filter --model {weights} -i {yuv} -o {tmp}/o.yuv", 1, "give it as -q QP"),
+        ("filter --model {weights} -i {yuv} -o {tmp}/o.yuv", 1, "give -q QP"),
         ("dataset build none.yaml -o {tmp}/o.yuv", 1, "none.yaml does not exist"),
         ("dataset build none.yaml", 2, "output"),
         ("dataset verify {tmp}", 1, "not a store"),
@@ -201,7 +201,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         (
             "filter -m low_cost_17_unf -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}",
             1,
-            "takes no plane 'unfy' beside the decoded picture: it takes unf_y",
+            "takes no plane 'unfy' besides the decoded picture: it takes unf_y",
         ),
         (
             "filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --original {yuv} --decisions d.csv",
