@@ -1,7 +1,7 @@
-"""Speed against peers, measured on this machine: python tools/benchmark.py NAME [options], --help for the options.
+"""Compare the speed of codecnn with named peers on this machine: python tools/benchmark.py NAME [options].
 
-Each module of tools/bench is a benchmark of that name; its main(argv) prints, and returns the rows of its table, which
-`--table FILE` writes as JSON. `all` runs a fixed list of them and writes one table: docs/benchmark.md.
+Each public module of tools/bench is a benchmark; its main(argv) prints figures and returns the rows of a table, which
+`--table FILE` writes as JSON. `all` runs a fixed list of benchmarks and writes docs/reference/benchmark.md.
 """
 
 import argparse
@@ -14,13 +14,13 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def main(argv: list[str]) -> None:
-    """Run the benchmark that the first word names, or list them."""
+    """Run the benchmark that the first argument names, or list the names."""
     names = ["all", *sorted(path.stem for path in (FOLDER / "bench").glob("[!_]*.py"))]
     if not argv or argv[0] not in names:
         sys.exit(f"usage: python tools/benchmark.py {{{','.join(names)}}} [options]")
     sys.path.insert(0, str(FOLDER.parent))
     if argv[0] == "all":
-        importlib.import_module("tools.bench._all").main(argv[1:])
+        importlib.import_module("tools.bench._report").main(argv[1:])
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--table", type=Path)

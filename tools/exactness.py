@@ -1,16 +1,17 @@
-"""Exactness of integer networks over many samples of real pictures: NumPy against PyTorch, all ways of running it.
+"""Compare integer networks over many samples of real pictures: NumPy against PyTorch in all its ways of execution.
 
     python tools/exactness.py PICTURE... -o exactness.jsonl [--gmacs 12] [--network NAME...] [--device cuda]
 
-Every network, in 16 bits and in 8 (int8/NAME), and all integers that come with codecnn (zoo/NAME.int16,
-zoo/NAME.int8), filters windows of the pictures, of random sizes, positions and QPs, once in plain NumPy and then with
-PyTorch in one piece, in tiles, in float64, with two threads, row by row in products of bytes, in a batch of eight
-and laid out otherwise. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI products are those of VNNI where there is AMX.
-One line a window goes into the output, with the number of samples that differ; run again, it goes on behind the last
-one.
-Each gets the same number of multiply-accumulates, and so a cheap one more samples: 10^8 of them take 12 for all and
-then 420 for low_cost_5. Weights of networks are random of the usual scale, their integers calibrated on the first
-picture. A plane that a picture does not have is made up: unf_y of noise on it, those of the coding tree at random.
+Every architecture in 16 bits (NAME) and in 8 bits (int8/NAME), and all integer weights of the package (zoo/NAME.int16,
+zoo/NAME.int8), filter windows of the pictures of random size, position and QP: once in plain NumPy, then with PyTorch
+in one piece, in tiles, in float64, with two threads, row by row in products of bytes, in batches of eight and in
+another memory layout. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI, processors with AMX use VNNI.
+
+The output gets a line for every window, with the number of samples that differ; another run continues after the last
+line. Every network gets the same number of multiply-accumulates, so cheap networks get more samples: 10^8 samples of
+all networks take --gmacs 12 and then 420 for low_cost_5. Architectures have random weights of the usual scale,
+calibrated on the first picture. Planes that a picture does not have are synthetic: unf_y adds noise, planes of the
+coding tree are random.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,11 +56,48 @@ from codecnn.video import Picture, read_still
 
 SHIPPED, EIGHT = "zoo/", "int8/"
 WINDOW_GMACS = 3.0
-"""Multiply-accumulates of a window, where the picture is as large; it keeps the plain form to seconds."""
+"""Billions of multiply-accumulates of a window in a picture that is large enough; NumPy takes seconds for it."""
 
 
-def names() -> list[str]:
-    """Networks with random weights, and weights that come with the package."""
+def main(argv: list[str]) -> int:
+    """Compare until every network has its multiply-accumulates; return 1 if a sample differs, else 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pictures", nargs="+", type=Path, help="pictures, e.g. PNG")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="file of the lines, .jsonl")
+    parser.add_argument("--gmacs", type=float, default=12, help="billions of multiply-accumulates per network [12]")
+    parser.add_argument("--network", action="append", choices=network_names(), metavar="NAME", help="networks [all]")
+    parser.add_argument("--device", default="cpu", help="device of PyTorch [cpu]")
+    options = parser.parse_args(argv)
+
+    windows, spent = Counter[str](), defaultdict[str, float](float)
+    for line in read_jsonl(options.output):
+        windows[line["network"]] += 1
+        spent[line["network"]] += line["gmacs"]
+    pictures = [read_still(path, chroma="420", bit_depth=10) for path in options.pictures]
+    for name in options.network or network_names():
+        model, network = load_network(name, pictures[0])
+        macs = complexity(model).kmac_per_pixel * 1000
+        while spent[name] < options.gmacs:
+            rng = np.random.default_rng([windows[name], *name.encode()])
+            picture = draw_window(pictures, rng, WINDOW_GMACS * 1e9 / macs)
+            qp = int(rng.integers(64))
+            result = compare_window(network, picture, qp, options.device, rng)
+            gmacs = picture.y.size * macs / 1e9
+            facts = {"network": name, "window": windows[name], "gmacs": gmacs, "qp": qp, "device": options.device}
+            append_jsonl(options.output, facts | result)
+            windows[name] += 1
+            spent[name] += gmacs
+    lines = read_jsonl(options.output)
+    differing = sum(sum(line["differing"].values()) for line in lines)
+    samples = Counter[str]()
+    for line in lines:
+        samples[line["network"]] += line["samples"]
+    print(json.dumps({"samples": dict(samples), "total": samples.total(), "differing": differing}))
+    return int(differing > 0)
+
+
+def network_names() -> list[str]:
+    """Return the names of architectures with random weights, and of the integer weights of the package."""
     return [
         *list_models(),
         *(f"{EIGHT}{name}" for name in list_models()),
@@ -66,23 +105,31 @@ def names() -> list[str]:
     ]
 
 
-def network_of(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwork]:
-    """The network with random weights, or one with its own, and its integer form."""
+def load_network(name: str, picture: Picture) -> tuple[FilterNetwork, IntegerNetwork]:
+    """Load integer weights of the package, or create random weights and calibrate their integers on a picture.
+
+    Args:
+        name: A name of `network_names`.
+        picture: The picture.
+
+    Returns:
+        The float network and its integer form.
+    """
     if name.startswith(SHIPPED):
         path = FOLDER / f"{name.removeprefix(SHIPPED)}.safetensors"
         return load_model(weights_path(path.stem.rpartition(".")[0]))[0], load_integer(path)[0]
     torch.manual_seed(1)
     model = create_model(name.removeprefix(EIGHT)).eval()
     for parameter in model.parameters():
-        if parameter.dim() > 1 and not parameter.any():  # what starts at zero would hide everything
+        if parameter.dim() > 1 and not parameter.any():  # a last layer of zeros would hide every difference
             torch.nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
     graph = build_graph(model)
-    made = quantise_eight if name.startswith(EIGHT) else quantise
-    return model, made(graph, magnitudes(graph, picture), 10)
+    quantise_graph = quantise_eight if name.startswith(EIGHT) else quantise
+    return model, quantise_graph(graph, largest_magnitudes(graph, picture), 10)
 
 
-def magnitudes(graph: Graph, picture: Picture) -> dict[str, float]:
-    """The largest magnitude of each tensor on the upper left of a picture."""
+def largest_magnitudes(graph: Graph, picture: Picture) -> dict[str, float]:
+    """Return the largest magnitude of each tensor for the upper left part of a picture."""
     planes = {}
     for name, plane in zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True):
         side = (128 if name == "rec_y" else 64) + 2 * graph.halo // (1 if name == "rec_y" else 2)
@@ -93,20 +140,20 @@ def magnitudes(graph: Graph, picture: Picture) -> dict[str, float]:
     return largest
 
 
-def window(pictures: list[Picture], rng: np.random.Generator, samples: float) -> Picture:
-    """A window of about `samples` luma samples, of any shape and position; chroma is 4:2:0 of it."""
+def draw_window(pictures: list[Picture], rng: np.random.Generator, samples: float) -> Picture:
+    """Draw a 4:2:0 window of about `samples` luma samples, of random shape and position."""
     picture = pictures[int(rng.integers(len(pictures)))]
     height, width = picture.y.shape
     h = int(min(height, max(16, samples**0.5 * rng.uniform(0.6, 1.6))))
     w = int(min(width, max(16, samples / h)))
     y, x = 2 * int(rng.integers((height - h) // 2 + 1)), 2 * int(rng.integers((width - w) // 2 + 1))
-    cut = [picture.y[y : y + h, x : x + w]]
-    cut += [plane[y // 2 : y // 2 + (h + 1) // 2, x // 2 : x // 2 + (w + 1) // 2] for plane in picture.planes[1:]]
-    return Picture(tuple(np.ascontiguousarray(plane) for plane in cut), 10)
+    planes = [picture.y[y : y + h, x : x + w]]
+    planes += [plane[y // 2 : y // 2 + (h + 1) // 2, x // 2 : x // 2 + (w + 1) // 2] for plane in picture.planes[1:]]
+    return Picture(tuple(np.ascontiguousarray(plane) for plane in planes), 10)
 
 
-def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Planes of the picture, and made-up ones for all others in `names`."""
+def synthetic_planes(names: Sequence[str], picture: Picture, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return the planes of a picture, and synthetic ones for all other `names`."""
     planes = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=True))
     height, width = picture.y.shape
     for name in names:
@@ -121,9 +168,23 @@ def planes_of(names: Sequence[str], picture: Picture, rng: np.random.Generator) 
     return planes
 
 
-def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator) -> dict:
-    """Number of samples of the window, how many of them differ in each way, and the MD5 of the plain form's."""
-    planes = planes_of(network.graph.planes, picture, rng)
+def compare_window(
+    network: IntegerNetwork, picture: Picture, qp: int, device: str, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Filter a window in NumPy and in all ways of PyTorch.
+
+    Args:
+        network: The integer network.
+        picture: The window.
+        qp: The QP.
+        device: Device of PyTorch.
+        rng: Generator for synthetic planes, tile size and batches.
+
+    Returns:
+        The number of "samples", the number of "differing" samples by way, the size of the "tile", and the "md5" of
+        NumPy's result.
+    """
+    planes = synthetic_planes(network.graph.planes, picture, rng)
     expected = filter_reference(network, {name: planes[name] for name in network.graph.planes}, qp, 10)
     tile = int(rng.integers(64, max(picture.y.shape) + 64))
     ways: dict[str, tuple[int | None, int, Engine | None]] = {
@@ -133,76 +194,38 @@ def differing(network: IntegerNetwork, picture: Picture, qp: int, device: str, r
     }
     if "int8" in engines(network, device):
         ways |= {"int8": (None, 1, "int8"), "int8 in tiles": (tile, 2, "int8")}
-    wrong = {}
+    differing = {}
     for way, (side, threads, engine) in ways.items():
         torch.set_num_threads(threads)
-        made = ExactFilter(network, device=device, tile=side, engine=engine).samples(picture, qp, planes)
-        wrong[way] = sum(int((made[name] != expected[name]).sum()) for name in expected)
-    wrong["batch"] = in_batches(network, planes, qp, device, rng)
+        actual = ExactFilter(network, device=device, tile=side, engine=engine).samples(picture, qp, planes)
+        differing[way] = sum(int((actual[name] != expected[name]).sum()) for name in expected)
+    differing["batch"] = compare_batch(network, planes, qp, device, rng)
     samples = sum(plane.size for plane in expected.values())
-    return {"samples": samples, "differing": wrong, "tile": tile, "md5": md5_of(expected)}
+    return {"samples": samples, "differing": differing, "tile": tile, "md5": md5_of(expected)}
 
 
-def in_batches(
+def compare_batch(
     network: IntegerNetwork, planes: dict[str, np.ndarray], qp: int, device: str, rng: np.random.Generator
 ) -> int:
-    """Number of samples of eight windows, filtered together in another layout, that differ from each filtered alone."""
+    """Count the samples of eight windows that differ between a channels-last batch and the windows one by one."""
     graph, fast = network.graph, FastNetwork(network, device)
     side = 16 + -16 % graph.stride + 2 * graph.halo
     shape = planes["rec_y"].shape
     if min(shape) < side + 2:
         return 0
-    places = [[int(rng.integers((size - side) // 2)) for size in shape] for _ in range(8)]
+    positions = [[int(rng.integers((size - side) // 2)) for size in shape] for _ in range(8)]
     batch = {}
     for name in graph.planes:
         factor = 2 if name in CHROMA_PLANES else 1
-        plane = planes[name]
-        own = side // factor
-        cuts = [plane[2 * y // factor :, 2 * x // factor :][:own, :own] for y, x in places]
-        batch[name] = torch.from_numpy(np.stack(cuts).astype(np.float32))[:, None].to(device)
+        size = side // factor
+        windows = [planes[name][2 * y // factor :, 2 * x // factor :][:size, :size] for y, x in positions]
+        batch[name] = torch.from_numpy(np.stack(windows).astype(np.float32))[:, None].to(device)
     together = fast({name: t.contiguous(memory_format=torch.channels_last) for name, t in batch.items()}, qp, 10)
-    wrong = 0
+    differing = 0
     for index in range(8):
         alone = fast({name: t[index : index + 1] for name, t in batch.items()}, qp, 10)
-        wrong += sum(int((alone[name] != together[name][index : index + 1]).sum()) for name in alone)
-    return wrong
-
-
-def main(argv: list[str]) -> int:
-    """Compare until every network has its multiply-accumulates; 1 where a sample differs."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pictures", nargs="+", type=Path)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--gmacs", type=float, default=12, help="billions of multiply-accumulates a network")
-    parser.add_argument("--network", action="append", choices=names())
-    parser.add_argument("--device", default="cpu")
-    given = parser.parse_args(argv)
-
-    done, spent = Counter[str](), defaultdict[str, float](float)
-    for line in read_jsonl(given.output):
-        done[line["network"]] += 1
-        spent[line["network"]] += line["gmacs"]
-    pictures = [read_still(path, chroma="420", bit_depth=10) for path in given.pictures]
-    for name in given.network or names():
-        model, network = network_of(name, pictures[0])
-        macs = complexity(model).kmac_per_pixel * 1000
-        while spent[name] < given.gmacs:
-            rng = np.random.default_rng([done[name], *name.encode()])
-            picture = window(pictures, rng, WINDOW_GMACS * 1e9 / macs)
-            qp = int(rng.integers(64))
-            found = differing(network, picture, qp, given.device, rng)
-            gmacs = picture.y.size * macs / 1e9
-            about = {"network": name, "window": done[name], "gmacs": gmacs, "qp": qp, "device": given.device}
-            append_jsonl(given.output, about | found)
-            done[name] += 1
-            spent[name] += gmacs
-    lines = read_jsonl(given.output)
-    wrong = sum(sum(line["differing"].values()) for line in lines)
-    samples = Counter[str]()
-    for line in lines:
-        samples[line["network"]] += line["samples"]
-    sys.stdout.write(json.dumps({"samples": dict(samples), "total": samples.total(), "differing": wrong}) + "\n")
-    return int(wrong > 0)
+        differing += sum(int((alone[name] != together[name][index : index + 1]).sum()) for name in alone)
+    return differing
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The README's figure: PSNR gain by QP of filters, mean over classes, from the results.json of an evaluation.
+"""Draw the figure of the README: PSNR gain by QP of filters, mean over classes, from the results of an evaluation.
 
-python tools/figure.py results/zoo/results.json docs/gain.png
+python tools/figure.py results/zoo/results.json docs/images/gain.png
 """
 
+import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -16,8 +17,20 @@ from codecnn.evaluation import Results
 from codecnn.runs import read_json
 
 
+def main(argv: list[str]) -> None:
+    """Draw the float networks of the results in the order of their cost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="results.json of `codecnn evaluate`")
+    parser.add_argument("output", type=Path, help="picture to write")
+    options = parser.parse_args(argv)
+    content = read_json(options.results)
+    models = [Results.model_validate(model) for model in content.get("models", [content])]
+    floats = [results for results in models if results.loss_to_float is None]
+    draw(sorted(floats, key=lambda results: results.kmac_per_pixel or 0), options.output)
+
+
 def mean_over_classes(results: Results, qp: int) -> float:
-    """Luma's gain in dB at one QP, every class counted as one."""
+    """Return the luma gain in dB at a QP, the mean over classes of the mean over each class."""
     classes = defaultdict(list)
     for row in results.sequences:
         if row.qp == qp and (gain := row.gain()) is not None:
@@ -26,13 +39,15 @@ def mean_over_classes(results: Results, qp: int) -> float:
 
 
 def draw(models: list[Results], output: Path) -> None:
-    """A line a filter; the gains of the last one on each test picture as dots."""
+    """Draw a line for each filter, and the gains of the last filter on every test picture as dots."""
     figure = Figure(figsize=(7.2, 3.4), dpi=130, layout="constrained")
     axes = figure.subplots()
     for index, results in enumerate(models):
         over = results.over_classes
         if over is None:
-            raise SystemExit(f"{results.title} was evaluated on pictures of less than two classes")
+            raise SystemExit(
+                f"{results.title} was evaluated on pictures of less than two classes: evaluate more classes"
+            )
         label = (
             f"{results.title.rpartition('/')[2]}: {results.kmac_per_pixel:.1f} kMAC/pixel, "
             f"{over.gain_db:+.3f} dB, BD-rate {over.bd_rate_y:+.2f} %"
@@ -47,19 +62,16 @@ def draw(models: list[Results], output: Path) -> None:
     pictures, classes = len({row.name for row in last.sequences}), len({row.class_ for row in last.sequences})
     preset, configuration = last.settings["preset"], last.settings["configuration"].upper()
     axes.set_title(
-        f"Over finished pictures of libvvenc {preset}, {configuration}, all in-loop filters on:\n"
-        f"mean of {classes} classes, {pictures} pictures never trained on",
+        f"Decoded pictures of libvvenc {preset}, {configuration}, all in-loop filters on:\n"
+        f"mean of {classes} classes, {pictures} pictures not used in training",
         fontsize=9,
     )
     axes.spines[["top", "right"]].set_visible(False)
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.11 * len(models) * (high - low))  # room for the legend
+    axes.set_ylim(low, high + 0.11 * len(models) * (high - low))  # space for the legend
     axes.legend(frameon=False, fontsize=8.5, loc="upper left")
     figure.savefig(output)
 
 
 if __name__ == "__main__":
-    content = read_json(Path(sys.argv[1]))
-    found = [Results.model_validate(one) for one in content.get("models", [content])]
-    floats = [one for one in found if one.loss_to_float is None]
-    draw(sorted(floats, key=lambda one: one.kmac_per_pixel or 0), Path(sys.argv[2]))
+    main(sys.argv[1:])

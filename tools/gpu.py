@@ -1,297 +1,366 @@
-"""What only a GPU can do, in one go on a machine that is lent for minutes: tests, benchmarks, chunks of training.
+"""Measure codecnn on the GPU of this machine: the tests marked gpu, and its speed against plain PyTorch.
 
-    python tools/gpu.py pack --store stores/zoo --train mine configs/zoo.yaml model.name=low_cost_17 -o gpu_pack
-    python tools/gpu.py run --pack gpu_pack --out OUT [tests benchmarks mine]      there, until nothing is left
-    python tools/gpu.py take OUT --pack gpu_pack                                   here, after every chunk
+    python tools/gpu.py -o gpu.json
+    python tools/gpu.py -o gpu.json --device cpu --small     # the same path in seconds, to try the script
 
-`pack` makes a folder that fits into --mib: part of a store, and the packages that a machine with PyTorch may lack. It
-needs no network and no encoder there, only the repository beside the pack. `run` takes as many jobs as --minutes allow,
-one after the other, writes OUT/done.json after each, and skips those that are done in it or in the pack; its exit
-status is 0 when all are done, 1 when one failed, 3 when it is to be called again. Training is stopped in time and goes
-on from its checkpoint, which comes back in parts of 15 MiB. `take` puts the results of a chunk into the pack, so
-that the next one goes on from there on whatever machine, and runs into --runs. --device cpu tries all of it in small.
+The script runs `pytest -m gpu`, then times training steps and the filtering of a 1920x1080 picture by turns with plain
+PyTorch: the same module with the same weights, uncompiled, on the same device and in the same precision. It writes all
+figures as JSON and prints them as a Markdown table, which goes into the section "On a GPU" of
+docs/reference/benchmark.md. The exit status is 1 if a test failed.
+
+Training: a plain step is forward pass, mean squared error, backward pass and Adam on one batch that stays on the
+device. A step of codecnn is that of `codecnn train`, which also cuts the next batch from the pictures in the memory of
+the device, weights the loss, clips the gradient and averages the weights. CUDA events measure each step without waiting
+for the device between steps. Filtering: both ways take a picture from the memory of the host and return the filtered
+picture to it, which waits for the device. The results in float32 must agree to one sample step. Convolutions in float32
+do not use TF32. Every way runs untimed first; a figure is the median of a turn, and a ratio the median over turns.
 """
 
 import argparse
-import hashlib
-import io
-import json
-import lzma
-import os
-import shlex
-import shutil
-import signal
+import contextlib
+import datetime
+import statistics
 import subprocess
 import sys
-import tarfile
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import skimage.data
+import torch
+from torch.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from codecnn.dataset import Unit
+from codecnn.doctor import nvidia_driver
+from codecnn.filtering import load_filter
+from codecnn.models import FilterNetwork, create_model, load_model
+from codecnn.planes import QP_SCALE
+from codecnn.runs import read_jsonl, write_json
+from codecnn.training import LOG, FilterSettings, Runtime, Trainer
+from codecnn.training.distributed import process_group
+from codecnn.training.filter import FilterTask
+from codecnn.training.runtime import allow_tf32, applied
+from codecnn.video import Picture
+from tools.bench._common import QP, Row, markdown_table, row
+from tools.bench._report import machine, versions
+from tools.bench.training import bench_units
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("pydantic", "pydantic-core", "annotated-types", "typing-inspection", "bayesian-optimization", "bjontegaard")
-"""Of those that codecnn needs, what an image for PyTorch and NumPy tends to lack. imageio-ffmpeg, whose wheel is 65 MiB
-by itself, stays behind: what is packed has been coded."""
-FILES = ("original", "decoded", "unfiltered", "prediction", "residual", "block_planes", "transforms", "strengths")
-"""A unit's files that training reads; bitstreams and logs stay behind."""
-FILTERS = [{"id": lzma.FILTER_DELTA, "dist": 2}, {"id": lzma.FILTER_LZMA2, "preset": 1}]
-"""Differences of neighbouring bytes of like weight of 16-bit samples: to about 0.4 of their size."""
-PART = 15 * 2**20
-"""Bytes of a file that comes back, at most."""
-MARGIN = 45.0
-"""Seconds of a chunk that are kept for stopping a training run and packing what it left."""
-BENCHMARKS = {
-    "benchmark-rdn": "training --network rdn_32_4_6_24 --patch 128 {training}",
-    "benchmark-low_cost": "training --network low_cost_17 --patch 96 {training}",
-    "benchmark-labels": "labels {labels}",
-}
-"""Words of tools/benchmark.py."""
-SMALL = {"training": "--network low_cost_5 --patch 32 --batch 2 --steps 4 --turns 1", "labels": "--size 128x128"}
-FULL = {"training": "--device cuda --batch 16 --steps 400", "labels": "--device cuda --size 1920x1088"}
+NETWORKS = ("low_cost_17", "rdn_64_4_6_24_shuffle")
+"""Networks of the measurements; both have shipped weights and the planes rec_y and qp."""
+PRECISIONS = ("float32", "bfloat16")
+PACKAGES = "torch numpy numba"
 
 
 @dataclass(frozen=True)
-class Job:
-    """A command, and whether it goes on where SIGTERM stopped it."""
+class Sizes:
+    """Sizes of the measurements.
 
-    name: str
-    argv: tuple[str, ...]
-    run: Path | None = None
-
-
-def pack(options: argparse.Namespace) -> None:
-    """Write the pack: wheels, what is to be trained, and units until `mib` are full."""
-    folder = options.pack
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    if not options.no_wheels:
-        fetch_wheels(folder / "wheels", options.python)
-    (folder / "runs.json").write_text(json.dumps({name: words for name, *words in options.train}, indent=2))
-    room = int(options.mib * 2**20) - size_of(folder)
-    if options.store is not None:
-        sequences, units = pack_store(options.store, folder / "store.xz", room)
-        print(f"{units} units of {sequences} sequences of {options.store}")
-    print(f"{folder}: {size_of(folder) / 2**20:.1f} MiB")
-
-
-def fetch_wheels(folder: Path, python: str) -> None:
-    """Download PACKAGES, in the versions that are here, for Linux on x86-64."""
-    platforms = [f"--platform=manylinux{tag}_x86_64" for tag in ("_2_28", "_2_17", "2014")]
-    wanted = [f"{name}=={metadata.version(name)}" for name in PACKAGES]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", *platforms]
-    subprocess.run([*pip, f"--python-version={python}", "--implementation=cp", "-d", folder, *wanted], check=True)
-
-
-def pack_store(folder: Path, target: Path, room: int) -> tuple[int, int]:
-    """A store of as many whole sequences as fit into `room` bytes, compressed; returns how many, and their units.
-
-    Splits are served in turn, each in an order that is drawn once and for all.
+    Attributes:
+        size: Width and height of the filtered picture.
+        patch: Width and height of training patches.
+        batch: Patches per step.
+        warm_up: Untimed calls of each way.
+        steps: Training steps of a turn.
+        pictures: Filtered pictures of a turn.
+        turns: Turns of each way.
+        compiled: Whether training is also measured with torch.compile.
     """
-    from codecnn.dataset import MANIFEST, UNITS, open_store
-    from codecnn.runs import read_json, read_jsonl, sha256_json
 
-    all_units = open_store(folder).units
-    lines = {line["key"]: line for line in read_jsonl(folder / UNITS)}
-    by_name = {unit.name: [other for other in all_units if other.name == unit.name] for unit in all_units}
-    order = sorted(by_name, key=lambda name: hashlib.sha256(name.encode()).digest())
-    chosen: list[str] = []
-    with (
-        target.open("wb") as raw,
-        lzma.open(raw, "wb", format=lzma.FORMAT_XZ, filters=FILTERS) as packed,
-        tarfile.open(fileobj=packed, mode="w") as tar,
-    ):
-        while order:
-            wanted = ("train", "val", "train", "train")[len(chosen) % 4]
-            name = next((name for name in order if by_name[name][0].split == wanted), order[0])
-            order.remove(name)
-            files = sorted({unit.path(file) for unit in by_name[name] for file in FILES if unit.has(file)})
-            # Noise fills its ten of 16 bits; the compressor holds up to a MiB back.
-            if raw.tell() + sum(path.stat().st_size for path in files) * 10 // 16 + 2**20 < room:
-                chosen.append(name)
-                for path in files:
-                    tar.add(path, str(path.relative_to(folder)))
-        units = [unit for name in chosen for unit in by_name[name]]
-        key = sha256_json(sorted([unit.key, unit.files[unit.original_file]] for unit in units))
-        manifest = read_json(folder / MANIFEST) | {"units": len(units), "data_key": key}
-        listed = "".join(json.dumps(lines[unit.key]) + "\n" for unit in units)
-        for file, text in ((UNITS, listed), (MANIFEST, json.dumps(manifest))):
-            info = tarfile.TarInfo(file)
-            info.size = len(text.encode())
-            tar.addfile(info, io.BytesIO(text.encode()))
-    if not {"train", "val"} <= {unit.split for unit in units}:
-        sys.exit(f"{room / 2**20:.1f} MiB hold no sequence to train and one to validate on of {folder}")
-    return len(chosen), len(units)
+    size: tuple[int, int]
+    patch: int
+    batch: int
+    warm_up: int
+    steps: int
+    pictures: int
+    turns: int
+    compiled: bool
 
 
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def run(options: argparse.Namespace) -> int:
-    """Take the jobs that are left, one after the other, within the time; returns the exit status."""
-    deadline = time.monotonic() + 60 * options.minutes
-    work, out = options.work.resolve(), options.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    done = read_done(options.pack) | read_done(out)
-    environment = prepare(options.pack, work)
-    whole = True  # the chunk, of which nothing is used up yet
-    for job in jobs(options, work):
-        if done.get(job.name, {}).get("status") in ("done", *([] if options.jobs else ["failed"])):
-            continue
-        left = deadline - time.monotonic() - MARGIN
-        if left <= 0:
-            break
-        done[job.name] = carry_out(job, environment, left, whole=whole)
-        if job.run is not None:
-            split_run(job.run, out)
-        (out / "done.json").write_text(json.dumps(done, indent=2))
-        whole = False
-    statuses = set()
-    for job in jobs(options, work):
-        state = done.get(job.name, {"status": "to do"})
-        statuses.add(state["status"])
-        print(f"{state['status']:8} {job.name} {state.get('seconds', '')}")
-    return 3 if statuses & {"to do", "goes on"} else 1 if "failed" in statuses else 0
-
-
-def prepare(packed: Path, work: Path) -> dict[str, str]:
-    """Install the wheels and unpack the store and the runs of the pack, where that is to be done; the environment."""
-    site, store, wheels = work / "site", work / "store", sorted(packed.glob("wheels/*.whl"))
-    if wheels and not site.exists():
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
-        subprocess.run([*pip, "--target", f"{site}.part", *map(str, wheels)], check=True)
-        Path(f"{site}.part").rename(site)
-    if (packed / "store.xz").exists() and not store.exists():
-        with tarfile.open(packed / "store.xz") as tar:
-            tar.extractall(f"{store}.part", filter="data")
-        Path(f"{store}.part").rename(store)
-    join_runs(packed, work / "runs", keep=True)
-    path = os.pathsep.join(filter(None, [str(site), str(ROOT), os.environ.get("PYTHONPATH")]))
-    tests = {"CODECNN_TEST_STORE": str(store)} if store.exists() else {}
-    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | tests
-
-
-def jobs(options: argparse.Namespace, work: Path) -> Iterator[Job]:
-    """The jobs that are asked for, the short ones first."""
-    runs = json.loads((options.pack / "runs.json").read_text())
-    known, python = ["tests", "benchmarks", *runs], sys.executable
-    names, sizes = options.jobs or known, SMALL if options.device == "cpu" else FULL
-    if not set(names) <= set(known):
-        sys.exit(f"{options.pack} has the jobs {', '.join(known)}, not all of {', '.join(names)}")
-    if "tests" in names:
-        marked = sorted(str(path) for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text())
-        # Versions of packages are the machine's own, and so is what they warn of.
-        pytest = [python, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
-        yield Job("tests", (*pytest, *marked, *(["--collect-only"] if options.device == "cpu" else [])))
-    if "benchmarks" in names:
-        for name, words in BENCHMARKS.items():
-            yield Job(name, (python, str(ROOT / "tools/benchmark.py"), *words.format(**sizes).split()))
-    for name in [name for name in runs if name in names]:
-        folder = work / "runs" / name
-        words = [*runs[name], f"store={work / 'store'}", f"training.device={options.device}", "-o", str(folder)]
-        resume = ["--resume"] if (folder / "checkpoint.pt").exists() else []
-        yield Job(name, (python, "-m", "codecnn", "train", *words, *resume), folder)
-
-
-def carry_out(job: Job, environment: dict[str, str], seconds: float, *, whole: bool) -> dict[str, Any]:
-    """Run a job for so long at most; returns its status, time and last output.
-
-    One that is cut off is tried again in the next chunk, unless it had a `whole` one and cannot go on from there.
-    """
-    print(f"\n{job.name}: {shlex.join(job.argv)}", flush=True)
-    started = time.monotonic()
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    # In a group of its own, so that what it starts ends with it.
-    process = subprocess.Popen(job.argv, cwd=ROOT, env=environment, start_new_session=True, **pipes)
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            output, _ = process.communicate(timeout=MARGIN / 2)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-    tail = output[-4000:]
-    print(tail, flush=True)
-    stopped = time.monotonic() - started >= seconds or process.returncode == 128 + signal.SIGTERM
-    goes_on = stopped and (job.run is not None or not whole)
-    status = "goes on" if goes_on else "done" if process.returncode == 0 else "failed"
-    return {"status": status, "seconds": round(time.monotonic() - started, 1), "output": tail}
-
-
-def split_run(folder: Path, out: Path) -> None:
-    """The run's folder, without TensorBoard's events, as OUT/NAME.tar.0, NAME.tar.1, ...; nothing where none is yet."""
-    for old in out.glob(f"{folder.name}.tar.*"):
-        old.unlink()
-    if not (folder / "checkpoint.pt").exists():
-        return
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as tar:
-        for path in sorted(folder.iterdir()):
-            if not path.name.startswith("events."):
-                tar.add(path, f"{folder.name}/{path.name}")
-    for index, start in enumerate(range(0, whole.tell(), PART)):
-        (out / f"{folder.name}.tar.{index}").write_bytes(whole.getbuffer()[start : start + PART])
-
-
-def join_runs(folder: Path, runs: Path, *, keep: bool = False) -> None:
-    """Unpack the runs whose parts lie in `folder` into `runs`; with `keep` those that are there stay as they are."""
-    for first in sorted(folder.glob("*.tar.0")):
-        name = first.name.removesuffix(".tar.0")
-        if keep and (runs / name / "checkpoint.pt").exists():
-            continue
-        parts = sorted(folder.glob(f"{name}.tar.*"), key=lambda part: int(part.suffix[1:]))
-        with tarfile.open(fileobj=io.BytesIO(b"".join(part.read_bytes() for part in parts))) as tar:
-            tar.extractall(runs, filter="data")
-
-
-def take(options: argparse.Namespace) -> None:
-    """Put what a chunk brought back into the pack, its runs also into `runs`."""
-    done = read_done(options.pack) | read_done(options.out)
-    (options.pack / "done.json").write_text(json.dumps(done, indent=2))
-    for first in options.out.glob("*.tar.0"):
-        for old in options.pack.glob(f"{first.name[:-1]}*"):
-            old.unlink()
-        for part in options.out.glob(f"{first.name[:-1]}*"):
-            shutil.copy(part, options.pack / part.name)
-    join_runs(options.pack, options.runs)
-    print(f"{options.pack}: {size_of(options.pack) / 2**20:.1f} MiB")
-
-
-def read_done(folder: Path) -> dict[str, Any]:
-    """What is done, by the name of the job."""
-    return json.loads(path.read_text()) if (path := folder / "done.json").exists() else {}
+FULL = Sizes((1920, 1080), patch=128, batch=16, warm_up=20, steps=50, pictures=10, turns=3, compiled=True)
+SMALL = Sizes((64, 48), patch=32, batch=2, warm_up=1, steps=2, pictures=2, turns=2, compiled=False)
+"""Sizes of --small: without torch.compile, which takes a minute, and too small for the figures to mean anything."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Pack, run or take."""
-    parser = argparse.ArgumentParser(prog="gpu.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    packing = verbs.add_parser("pack")
-    packing.add_argument("--store", type=Path, help="of which a part is packed")
-    packing.add_argument("--train", nargs="+", action="append", default=[], metavar="NAME CONFIG KEY=VALUE")
-    packing.add_argument("--mib", type=float, default=48, help="of the pack; a run that comes back needs room [48]")
-    packing.add_argument("--python", default="3.12", help="of the machine [3.12]")
-    packing.add_argument("--no-wheels", action="store_true", help="the machine lacks no package")
-    running = verbs.add_parser("run")
-    running.add_argument("jobs", nargs="*", help="tests, benchmarks, names of runs [all]")
-    running.add_argument("--work", type=Path, default=Path("gpu_work"), help="folder for what is unpacked [gpu_work]")
-    running.add_argument("--out", type=Path, required=True)
-    running.add_argument("--minutes", type=float, default=9)
-    running.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    taking = verbs.add_parser("take")
-    taking.add_argument("out", type=Path, help="what came back")
-    taking.add_argument("--runs", type=Path, default=Path("runs"))
-    for verb in (packing, running, taking):
-        verb.add_argument("-o" if verb is packing else "--pack", dest="pack", type=Path, default=Path("gpu_pack"))
+    """Run tests and measurements; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="gpu.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, help="file of the figures, .json")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu [cuda]")
+    parser.add_argument("--small", action="store_true", help="sizes that only show that everything runs")
     options = parser.parse_args(argv)
-    return {"pack": pack, "run": run, "take": take}[options.verb](options) or 0
+    device = torch.device(options.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no GPU: `codecnn doctor` says why; --device cpu --small tries the script without one")
+    sizes = SMALL if options.small else FULL
+    result: dict[str, Any] = {"date": datetime.date.today().isoformat(), "small": options.small}
+    result |= {"device": describe_device(device), "versions": versions(PACKAGES)}
+    # The tests marked gpu cannot run on a CPU.
+    result["tests"] = run_tests(gpu_test_files()) if device.type == "cuda" else None
+    result["rows"] = []
+    write_json(options.output, result)
+    with allow_tf32(False), tempfile.TemporaryDirectory() as folder:
+        units = bench_units(Path(folder))
+        for network in NETWORKS:
+            result["rows"] += training_rows(network, units, device, sizes)
+            write_json(options.output, result)  # the figures so far survive a later failure
+            result["rows"] += filtering_rows(network, device, sizes)
+            write_json(options.output, result)
+    print(format_report(result))
+    return int(result["tests"] is not None and result["tests"]["status"] != 0)
+
+
+def describe_device(device: torch.device) -> dict[str, Any]:
+    """Return name, memory and driver of the device, and the versions of CUDA and cuDNN that torch uses."""
+    if device.type == "cpu":
+        return {"type": "cpu", "name": machine()["cpu"]}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "type": "cuda",
+        "name": properties.name,
+        "memory_gib": round(properties.total_memory / 2**30, 1),
+        "capability": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": nvidia_driver(),
+    }
+
+
+def gpu_test_files() -> list[Path]:
+    """Return the test files that contain tests marked gpu; collecting all others would take longer than these tests."""
+    return sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text("utf-8"))
+
+
+def run_tests(files: Sequence[Path]) -> dict[str, Any]:
+    """Run the tests marked gpu in some files.
+
+    Warnings are not errors, since other versions of packages than those that codecnn is tested with may be installed.
+
+    Args:
+        files: The test files.
+
+    Returns:
+        The exit "status" of pytest, the number of "passed" and "skipped" tests, and the names of "failed" tests.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
+        command += ["-c", str(ROOT / "pyproject.toml"), f"--junitxml={report}", *map(str, files)]
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return {
+        "status": status,
+        "passed": len(cases) - len(failed) - skipped,
+        "skipped": skipped,
+        "failed": [f"{case.get('classname')}::{case.get('name')}" for case in failed],
+    }
+
+
+def training_rows(network: str, units: list[Unit], device: torch.device, sizes: Sizes) -> list[Row]:
+    """Compare the training steps of a network in all precisions, uncompiled and compiled."""
+    rows = []
+    for precision in PRECISIONS:
+        for compiled in (False, True) if sizes.compiled else (False,):
+            with contextlib.ExitStack() as stack:
+                codecnn = stack.enter_context(codecnn_step(network, units, device, sizes, precision, compiled))
+                plain = plain_step(network, units, device, sizes, precision)
+                times, plain_times = time_in_turns((codecnn, plain), device, sizes.warm_up, sizes.steps, sizes.turns)
+            form = f"{precision}{', compiled' if compiled else ''}"
+            what = f"training `{network}`, {sizes.batch} patches of {sizes.patch}x{sizes.patch}, {form}: a step"
+            rows.append(row(what, "ms", times, f"plain PyTorch, {precision}", plain_times))
+            print(f"{what}: {rows[-1]['ours']:.3g} ms, plain {rows[-1]['theirs']:.3g} ms", flush=True)
+    return rows
+
+
+@contextlib.contextmanager
+def codecnn_step(
+    network: str, units: list[Unit], device: torch.device, sizes: Sizes, precision: str, compiled: bool
+) -> Iterator[Callable[[], None]]:
+    """Set up the training loop of codecnn, and yield a function that takes one step.
+
+    Raises:
+        SystemExit: The network could not be compiled.
+    """
+    settings = FilterSettings(
+        steps=10**6,
+        batch=sizes.batch,
+        patch=sizes.patch,
+        device=str(device),
+        precision=precision,
+        compile=compiled,
+        resident=device.type == "cuda",
+    )
+    with process_group(settings.device) as process, tempfile.TemporaryDirectory() as run:
+        torch.manual_seed(settings.seed)
+        runtime = Runtime.of(settings, process.device)
+        with applied(runtime):
+            model = create_model(network)
+            task = FilterTask(model, network, {}, settings, [(units, 1.0)], units[:1], "benchmark", None)
+            trainer = Trainer(task, settings, Path(run), process, runtime, resume=False, progress=False)
+            try:
+                failures = [
+                    record["text"]
+                    for record in read_jsonl(Path(run) / LOG)
+                    if record["event"] == "note" and "failed" in record["text"]
+                ]
+                if failures:
+                    raise SystemExit(f"{network} in {precision}: {failures[0]}")
+                yield lambda: trainer.step(next(trainer.batches))
+            finally:
+                if trainer.board is not None:
+                    trainer.board.close()
+
+
+def plain_step(
+    network: str, units: list[Unit], device: torch.device, sizes: Sizes, precision: str
+) -> Callable[[], None]:
+    """Return a function that takes one plain PyTorch step with the same initial weights on a fixed batch."""
+    settings = FilterSettings(batch=sizes.batch, patch=sizes.patch)
+    torch.manual_seed(settings.seed)
+    model = create_model(network).to(device).train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
+    task = FilterTask(model, network, {}, settings, [(units, 1.0)], units[:1], "benchmark", None)
+    batch = next(task.batches(range(1), 0, 1, device))
+    planes = {name: batch[name] for name in model.planes}
+
+    def step() -> None:
+        optimiser.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            filtered = model(planes)
+        F.mse_loss(filtered.float(), batch["orig_y"]).backward()
+        optimiser.step()
+
+    return step
+
+
+def filtering_rows(network: str, device: torch.device, sizes: Sizes) -> list[Row]:
+    """Compare the filtering of a picture with the shipped weights of a network in all precisions.
+
+    Raises:
+        SystemExit: The results in float32 differ by more than one sample step.
+    """
+    width, height = sizes.size
+    picture = photo_picture(width, height)
+    model, _ = load_model(network)
+    model = model.eval().to(device)
+    rows = []
+    for precision in PRECISIONS:
+        filter_ = load_filter(network, precision=precision, device=device)
+        expected = plain_filter(model, picture, device, precision)
+        difference = int(np.abs(filter_(picture, QP).y.astype(np.int32) - expected).max())
+        if precision == "float32" and difference > 1:
+            raise SystemExit(f"{network}: codecnn and plain PyTorch differ by {difference} sample steps")
+
+        def codecnn(filter_: Callable[[Picture, int], Picture] = filter_) -> None:
+            filter_(picture, QP)
+
+        def plain(precision: str = precision) -> None:
+            plain_filter(model, picture, device, precision)
+
+        times, plain_times = time_in_turns((codecnn, plain), device, sizes.warm_up, sizes.pictures, sizes.turns)
+        what = f"filtering {width}x{height}, `{network}`, {precision}: a picture"
+        rows.append(row(what, "ms", times, f"plain PyTorch, {precision}", plain_times))
+        rows[-1]["largest_difference"] = difference
+        print(f"{what}: {rows[-1]['ours']:.3g} ms, plain {rows[-1]['theirs']:.3g} ms", flush=True)
+    return rows
+
+
+@torch.inference_mode()
+def plain_filter(model: FilterNetwork, picture: Picture, device: torch.device, precision: str) -> np.ndarray:
+    """Filter the luma of a picture in one piece with the uncompiled module; return integer samples (h, w)."""
+    height, width = picture.y.shape
+    scale, halo, stride = 2.0**picture.bit_depth, model.halo, model.stride
+    y = torch.from_numpy(picture.y.astype(np.float32)).to(device)[None, None] / scale
+    y = F.pad(y, (halo, halo + -width % stride, halo, halo + -height % stride), mode="replicate")
+    qp = torch.full((1, 1, 1, 1), QP / QP_SCALE, device=device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        filtered = model({"rec_y": y, "qp": qp})
+    samples = (filtered[0, 0, :height, :width].float() * scale).round().clamp(0, scale - 1)
+    return samples.to(torch.int32).cpu().numpy()
+
+
+def photo_picture(width: int, height: int) -> Picture:
+    """Return a grey 10-bit photograph, repeated to the size."""
+    photo = skimage.data.coffee().mean(axis=2)
+    tiled = np.tile(photo, (-(-height // photo.shape[0]), -(-width // photo.shape[1])))[:height, :width]
+    return Picture((np.rint(4 * tiled).astype(np.uint16),), 10)
+
+
+def time_in_turns(
+    calls: Sequence[Callable[[], None]], device: torch.device, warm_up: int, repeats: int, turns: int
+) -> list[list[float]]:
+    """Time calls by turns.
+
+    Args:
+        calls: The calls.
+        device: Device on which they compute.
+        warm_up: Untimed repetitions of each call at the beginning.
+        repeats: Repetitions of a turn.
+        turns: Number of turns.
+
+    Returns:
+        For each call the median time of a repetition in every turn, in milliseconds.
+    """
+    for call in calls:
+        _times(call, device, warm_up)
+    return [
+        list(medians)
+        for medians in zip(
+            *([statistics.median(_times(call, device, repeats)) for call in calls] for _ in range(turns)), strict=True
+        )
+    ]
+
+
+def _times(call: Callable[[], None], device: torch.device, repeats: int) -> list[float]:
+    """Return the milliseconds of each repetition: between CUDA events on a GPU, wall time on a CPU."""
+    if device.type == "cpu":
+        marks = [time.perf_counter()]
+        for _ in range(repeats):
+            call()
+            marks.append(time.perf_counter())
+        return [1000 * (after - before) for before, after in pairwise(marks)]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    torch.cuda.synchronize(device)
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    torch.cuda.synchronize(device)
+    return [before.elapsed_time(after) for before, after in pairwise(events)]
+
+
+def format_report(result: Mapping[str, Any]) -> str:
+    """Format the result as Markdown: a line on device and versions, a line on the tests, and the table."""
+    device = result["device"]
+    facts = [device["name"]]
+    if device["type"] == "cuda":
+        facts += [f"{device['memory_gib']} GiB", f"CUDA {device['cuda']}, cuDNN {device['cudnn']}"]
+        facts.append(f"driver {device['driver']}")
+    facts += [f"{name} {version}" for name, version in result["versions"].items()]
+    tests = result["tests"]
+    if tests is None:
+        outcome = "The tests marked gpu need a GPU and did not run."
+    else:
+        outcome = f"Tests marked gpu: {tests['passed']} passed, {tests['skipped']} skipped"
+        outcome += f", {len(tests['failed'])} failed ({', '.join(tests['failed'])})." if tests["failed"] else "."
+        if tests["status"] and not tests["failed"]:
+            outcome += f" pytest ended with status {tests['status']}."
+    warning = ["**Sizes of --small: the figures mean nothing.**", ""] if result["small"] else []
+    lines = [", ".join(facts) + f"; {result['date']}.", "", outcome, "", *warning, *markdown_table(result["rows"])]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     sys.exit(main(sys.argv[1:]))

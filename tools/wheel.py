@@ -1,10 +1,10 @@
-"""Build sdist and wheel of what git tracks, install the wheel in a fresh environment, and use it elsewhere.
+"""Build sdist and wheel of the files that git tracks, install the wheel in a fresh environment, and try it there.
 
     python tools/wheel.py -o dist
 
-The wheel is built from the sdist; both hold the files that git tracks of them and nothing else. The environment borrows
-this Python's packages, but for codecnn itself. In it run: `codecnn doctor`, `codecnn demo` on three small pictures with
-a few training steps, and the Python examples of docs/jobs.md.
+The wheel is built from the sdist, and both must contain exactly the tracked files. The environment uses the packages of
+this Python except codecnn itself. In it run `codecnn doctor`, `codecnn models`, `codecnn demo` on three small pictures
+with few training steps, and the Python examples of docs/howto/jobs.md.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+EXAMPLES = REPOSITORY / "docs" / "howto" / "jobs.md"
 DEMO = """
 import sys
 import codecnn
@@ -38,35 +39,37 @@ demo.load_config = lambda path: config.load_config(path, training)
 sys.argv = ["codecnn", "demo", "-o", "demo"]
 cli.main()
 """
-"""`codecnn demo` with its own recipe and configuration, made small."""
+"""Program that runs `codecnn demo` with smaller pictures and fewer steps."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Build, check, install and try; with --output keep sdist and wheel."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="a folder that sdist and wheel are kept in")
-    args = parser.parse_args(argv)
+    parser.add_argument("-o", "--output", type=Path, help="folder in which sdist and wheel are kept")
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sdist, wheel = build(folder)
         check_sdist(sdist)
         check_wheel(wheel)
         python = install(folder, wheel)
-        use(python, folder / "elsewhere")
-        if args.output is not None:
-            args.output.mkdir(parents=True, exist_ok=True)
-            for made in (sdist, wheel):
-                shutil.copy2(made, args.output)
+        run_examples(python, folder / "elsewhere")
+        if options.output is not None:
+            options.output.mkdir(parents=True, exist_ok=True)
+            for archive in (sdist, wheel):
+                shutil.copy2(archive, options.output)
     print(f"{sdist.name}, {wheel.name}: installed and used outside of the repository")
 
 
-def tracked() -> list[str]:
-    told = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
-    return [name for name in told.stdout.split("\0") if name and (REPOSITORY / name).is_file()]
+def tracked_files() -> list[str]:
+    """Return the tracked files that exist, relative to the repository."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return [name for name in listing.stdout.split("\0") if name and (REPOSITORY / name).is_file()]
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Sdist and wheel, of tracked files alone, so that what lies about untracked cannot be missed in a clone."""
-    for name in tracked():
+    """Build sdist and wheel from a copy of the tracked files, so that untracked files cannot be part of them."""
+    for name in tracked_files():
         copy = folder / "clone" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(REPOSITORY / name, copy)
@@ -76,42 +79,43 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def check_sdist(sdist: Path) -> None:
-    """All that git tracks, below a folder of the archive's name, and the metadata."""
+    """Check that the sdist contains all tracked files below its folder, the metadata, and nothing else."""
     with tarfile.open(sdist) as archive:
-        held = {name.partition("/")[2] for name in archive.getnames()}
-    _check_same(sdist, held - {"PKG-INFO"}, set(tracked()))
+        contained = {name.partition("/")[2] for name in archive.getnames()}
+    _check_equal(sdist, contained - {"PKG-INFO"}, set(tracked_files()))
 
 
 def check_wheel(wheel: Path) -> None:
-    """Every tracked file of the package, zoo and templates too, recipes and configurations beside them, metadata."""
+    """Check that the wheel contains all tracked files of the package, recipes, configurations, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
+        contained = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
     bundled = ("datasets/", "configs/")
-    named = {f"codecnn/_bundled/{name}" if name.startswith(bundled) else name for name in tracked()}
-    _check_same(wheel, held, {name for name in named if name.startswith("codecnn/")})
+    names = {f"codecnn/_bundled/{name}" if name.startswith(bundled) else name for name in tracked_files()}
+    _check_equal(wheel, contained, {name for name in names if name.startswith("codecnn/")})
 
 
-def _check_same(archive: Path, held: set[str], wanted: set[str]) -> None:
-    for told, names in (("lacks", wanted - held), ("should not hold", held - wanted)):
+def _check_equal(archive: Path, contained: set[str], expected: set[str]) -> None:
+    for verb, names in (("lacks", expected - contained), ("should not contain", contained - expected)):
         if names:
-            raise SystemExit(f"{archive.name} {told} {', '.join(sorted(names))}")
+            raise SystemExit(f"{archive.name} {verb} {', '.join(sorted(names))}")
 
 
 def install(folder: Path, wheel: Path) -> Path:
-    """The Python of a fresh environment with the wheel in it."""
+    """Install the wheel in a fresh environment, and return the environment's Python."""
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     python = environment / "bin" / "python"
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps", "--no-index"]
     subprocess.run([*pip, str(wheel)], check=True)
     (site,) = environment.glob("lib/python*/site-packages")
-    # Behind its own packages; an editable codecnn stands in a .pth there, which is not read.
+    # The path comes after the environment's packages. An editable codecnn is found by a .pth file, which Python does
+    # not read in a folder that is added this way.
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 
 
-def use(python: Path, folder: Path) -> None:
-    """Run commands and the examples of docs/jobs.md in `folder`, with the files that the examples name."""
+def run_examples(python: Path, folder: Path) -> None:
+    """Run commands and the Python examples of docs/howto/jobs.md in `folder`, with the files that the examples name."""
     folder.mkdir()
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [str(python.with_name("codecnn"))]
@@ -124,10 +128,12 @@ def use(python: Path, folder: Path) -> None:
     picture = np.random.default_rng(0).integers(300, 700, 416 * 240 * 3 // 2).astype("<u2")
     for name in ("original", "decoded"):
         picture.tofile(folder / f"{name}_416x240_10bit.yuv")
-        picture = picture + 1  # so that there is an error
+        picture = picture + 1  # the decoded picture differs from the original
     shutil.copy(REPOSITORY / "tests" / "data" / "vvc" / "clip416x240_ra_qp37.266", folder / "stream.266")
-    jobs = (REPOSITORY / "docs" / "jobs.md").read_text()
-    for example in re.findall(r"^```python\n(.*?)^```", jobs, re.DOTALL | re.MULTILINE):
+    examples = re.findall(r"^```python\n(.*?)^```", EXAMPLES.read_text(), re.DOTALL | re.MULTILINE)
+    if not examples:
+        raise SystemExit(f"{EXAMPLES} contains no Python example")
+    for example in examples:
         subprocess.run([str(python), "-c", example], cwd=folder, env=environment, check=True)
 
 

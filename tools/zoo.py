@@ -1,17 +1,21 @@
-"""The weights that come with codecnn: from training runs into the package, with their figures.
+"""Maintain the weights that come with codecnn: copy them from training runs into the package, with their figures.
 
 codecnn train configs/zoo.yaml store=stores/zoo model.name=low_cost_17 -o runs/low_cost_17
-python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo        # weights, card, integers
-codecnn evaluate stores/diverse_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo   # pictures no training saw
-python tools/zoo.py figures results/zoo/results.json                           # into the cards; prints the table
-python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o docs/learning.png
+python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo     # weights, card, integers
+codecnn evaluate stores/diverse_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo    # on test pictures
+python tools/zoo.py figures results/zoo/results.json                         # into the cards; prints the table
+python tools/zoo.py modes modes_8 modes_16 --store stores/diverse_test       # figures of the mode networks
+python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o docs/images/learning.png
 """
 
 import argparse
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -19,37 +23,96 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from codecnn.dataset import open_store
 from codecnn.evaluation import ClassMeans, untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
-from codecnn.models import card_path, load_model, read_card, save_weights
+from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines
+from codecnn.labels import likeliest_modes, read_inputs, store_inputs
+from codecnn.models import (
+    ModeClassifier,
+    card_path,
+    load_mode_network,
+    load_model,
+    read_card,
+    save_weights,
+    weights_path,
+)
 from codecnn.models.zoo import FOLDER
 from codecnn.runs import read_json, read_jsonl, write_json
 
-OF_THE_RUN = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
-"""What a shipped card takes over from that of the run; the rest is made anew for the file."""
+RUN_KEYS = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
+"""Keys that a shipped card takes from the card of the run; the others are those of the new file."""
 
-COST_OF_16_BITS = 20.0
-"""kMAC/pixel above which no integers of 16 bits ship: many times slower than float, they would serve nobody."""
+LARGEST_16_BIT_COST = 20.0
+"""kMAC/pixel above which no 16-bit integers ship, since they are many times slower than float there."""
 EIGHT_BITS = {"bits": 8, "pictures": 16, "loss": 0.002}
-"""What integers of 8 bits are made with, as for `codecnn export`; docs/integer/cost.md says where other values ship."""
+"""Options of 8-bit integers, as of `codecnn export`; docs/research/integer_cost.md names the exceptions."""
 
 SAME_TEST = ("store", "encoder", "settings", "decisions")
-"""What two tests of the same weights have in common that only differ in whether integers took part."""
+"""Keys in which two tests of the same weights agree if they differ only in whether integers were evaluated."""
+
+TRIED_MODES = (1, 3, 8, 16)
+"""Numbers of likeliest modes for which the card of a mode network states the lost cost."""
+QPS = (22, 27, 32, 37)
+"""QPs of the blocks on which mode networks are tested."""
+
+
+def main(argv: list[str]) -> None:
+    """Run the command of the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("ship", help="copy the best weights of a run into the package")
+    command.add_argument("run", type=Path, help="folder of the run")
+    command.add_argument("name", help="name of the weights in the package")
+    command.add_argument(
+        "--store", type=Path, nargs="+", action="extend", required=True, help="stores that calibrate the integers"
+    )
+    command = commands.add_parser("figures", help="write the figures of an evaluation into the cards")
+    command.add_argument("results", type=Path, help="results.json of `codecnn evaluate`")
+    command = commands.add_parser("modes", help="test mode networks and write the lost cost into their cards")
+    command.add_argument("weights", nargs="+", help="mode networks by name or file")
+    command.add_argument("--store", type=Path, required=True, help="store whose split test is used")
+    command.add_argument(
+        "--blocks", type=int, default=80, help="8x8 blocks per picture and QP; of larger blocks 8/size as many [80]"
+    )
+    command = commands.add_parser("curves", help="draw loss and gain of runs")
+    command.add_argument("runs", type=Path, nargs="+", help="folders of the runs")
+    command.add_argument("-o", "--output", type=Path, required=True, help="picture to write")
+    options = parser.parse_args(argv)
+    if options.command == "ship":
+        ship(options.run, options.name, options.store)
+    elif options.command == "figures":
+        print(write_figures(options.results))
+    elif options.command == "modes":
+        for weights in options.weights:
+            print(f"{weights}: {write_lost_cost(weights, options.store, options.blocks)}")
+    else:
+        draw_curves(options.runs, options.output)
 
 
 def ship(run: Path, name: str, stores: list[Path]) -> None:
-    """Put the best weights of a run into the package as `name`, with integers that are calibrated on `stores`."""
+    """Copy the best weights of a run into the package as `name`, with integers calibrated on `stores`."""
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
-    save_weights(target, model, str(card.network), {key: card[key] for key in OF_THE_RUN if key in card})
+    save_weights(target, model, str(card.network), {key: card[key] for key in RUN_KEYS if key in card})
     model, card = load_model(target)
     opened = [open_store(store) for store in stores]
     save_integer(integer_path(target, 8), *integer_network(model, card, opened, **EIGHT_BITS))
-    if card.kmac_per_pixel <= COST_OF_16_BITS:
+    if card.kmac_per_pixel <= LARGEST_16_BIT_COST:
         save_integer(integer_path(target), *integer_network(model, card, opened))
 
 
-def figures(results: Path) -> str:
-    """Write what an evaluation found into the cards of the weights it was about; the table of it, in Markdown."""
+def write_figures(results: Path) -> str:
+    """Write the figures of an evaluation into the cards of its weights.
+
+    Args:
+        results: results.json of `codecnn evaluate`.
+
+    Returns:
+        A table of the figures in Markdown.
+
+    Raises:
+        SystemExit: The results are those of other weights, of bfloat16, of QPs that a network was not trained at, or of
+            pictures without classes.
+    """
     content = read_json(results)
     models: list[dict[str, Any]] = content.get("models", [content])
     lines = [
@@ -57,46 +120,46 @@ def figures(results: Path) -> str:
         "| worst class | worst picture | cells that lose |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    losses = {one["loss_to_float"]["name"]: one["loss_to_float"] for one in models if "loss_to_float" in one}
-    for one in sorted(models, key=lambda one: one["kmac_per_pixel"]):
-        if "loss_to_float" in one:
+    losses = {model["loss_to_float"]["name"]: model["loss_to_float"] for model in models if "loss_to_float" in model}
+    for model in sorted(models, key=lambda model: model["kmac_per_pixel"]):
+        if "loss_to_float" in model:
             continue
-        path = FOLDER / f"{one['name'].rpartition('/')[2]}.safetensors"
+        path = weights_path(model["name"].rpartition("/")[2])
         card = read_card(path)
-        if card.sha256 != one["weights_sha256"]:
-            raise SystemExit(f"{results} is about other weights than {path}")
-        if "bfloat16" in (one.get("device") or ""):
-            raise SystemExit(f"{results} was computed in bfloat16: cards have the figures of float32")
-        if any(untrained_qp(card, row["qp"]) for row in one["sequences"]):
-            raise SystemExit(f"{results} is about QPs that {path.stem} was not trained at")
-        if "over_classes" not in one:
-            raise SystemExit(f"{results} is about pictures of less than two classes")
-        write_json(card_path(path), {**card, "test": _test(one, losses.get(one["name"]), card.get("test", {}))})
-        over = ClassMeans.model_validate(one["over_classes"])
+        if card.sha256 != model["weights_sha256"]:
+            raise SystemExit(f"{results} is an evaluation of other weights than {path}: evaluate them again")
+        if "bfloat16" in (model.get("device") or ""):
+            raise SystemExit(f"{results} was computed in bfloat16, but cards state float32: evaluate with float32")
+        if any(untrained_qp(card, row["qp"]) for row in model["sequences"]):
+            raise SystemExit(f"{results} contains QPs at which {path.stem} was not trained: evaluate at its QPs")
+        if "over_classes" not in model:
+            raise SystemExit(f"{results} contains pictures of less than two classes: evaluate more classes")
+        write_json(card_path(path), {**card, "test": _test(model, losses.get(model["name"]), card.get("test", {}))})
+        over = ClassMeans.model_validate(model["over_classes"])
         low, high = over.bd_rate_y_ci95
-        colour = [f"{rate:+.2f} %" if rate else "" for rate in (over.bd_rate_u, over.bd_rate_v)]
+        chroma = [f"{rate:+.2f} %" if rate else "" for rate in (over.bd_rate_u, over.bd_rate_v)]
         lines.append(
             f"| `{path.stem}` | {', '.join(card.options['planes'])} | {card.kmac_per_pixel:.1f} | {card.parameters:,} "
-            f"| **{over.bd_rate_y:+.2f} %** ({low:+.2f} to {high:+.2f}) | {' | '.join(colour)} | {over.gain_db:+.3f} "
+            f"| **{over.bd_rate_y:+.2f} %** ({low:+.2f} to {high:+.2f}) | {' | '.join(chroma)} | {over.gain_db:+.3f} "
             f"| {_worst(over.worst_class)} | {_worst(over.worst_sequence)} | {over.losing_cells} of {over.cells} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _test(one: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, Any]) -> dict[str, Any]:
-    """The card's entry on a test, which keeps what integers lose from an earlier evaluation with --exact."""
+def _test(model: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, Any]) -> dict[str, Any]:
+    """Return the test of a card; it keeps the loss of the integers from an earlier evaluation with --exact."""
     test = {
         "store": {
-            "data_key": one["provenance"]["data_key"],
-            "split": one["split"],
-            "pictures": len(one["bd_rate_per_sequence"]),
+            "data_key": model["provenance"]["data_key"],
+            "split": model["split"],
+            "pictures": len(model["bd_rate_per_sequence"]),
         },
-        "encoder": one["encoder"],
-        "settings": {key: one["settings"][key] for key in ("preset", "configuration", "qp")},
-        "decisions": one["decisions"],
-        "gain_db": one["gain_db"],
-        "bd_rate": one["bd_rate"],
-        "over_classes": one["over_classes"],
+        "encoder": model["encoder"],
+        "settings": {key: model["settings"][key] for key in ("preset", "configuration", "qp")},
+        "decisions": model["decisions"],
+        "gain_db": model["gain_db"],
+        "bd_rate": model["bd_rate"],
+        "over_classes": model["over_classes"],
     }
     if loss is not None:
         test["integers_lose"] = {key: loss[key] for key in ("db", "bd_rate")}
@@ -105,12 +168,66 @@ def _test(one: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, An
     return test
 
 
-def _worst(named: tuple[str, float]) -> str:
-    return f"{named[0]} {named[1]:+.2f} %"
+def _worst(entry: tuple[str, float]) -> str:
+    return f"{entry[0]} {entry[1]:+.2f} %"
 
 
-def curves(runs: list[Path], output: Path) -> None:
-    """Loss and gain on the validation pictures by the step, a line a run."""
+def write_lost_cost(weights: str, store: Path, blocks: int) -> str:
+    """Measure the lost cost of a mode network (see `lost_cost`), write it into the card, and return it as text."""
+    torch.set_num_threads(1)
+    model, _ = load_mode_network(weights)
+    lost = lost_cost(model, store, blocks)
+    card = card_path(weights_path(weights))
+    write_json(card, read_json(card) | {"lost_percent": {str(count): percent for count, percent in lost.items()}})
+    return ", ".join(f"{percent:.2f} % with {count} modes" for count, percent in lost.items())
+
+
+def lost_cost(model: ModeClassifier, folder: Path, blocks: int) -> dict[int, float]:
+    """Measure the DCT cost that is lost if only the likeliest modes of a network are tried instead of all 67.
+
+    The blocks are drawn at random from the first picture of every unit of the split test, at the same positions for all
+    QPs, with references from the decoded picture.
+
+    Args:
+        model: The mode network.
+        folder: The store.
+        blocks: Number of 8x8 blocks per picture and QP; the number of larger blocks is 8 / size times that.
+
+    Returns:
+        By number of tried modes, the percentage by which the sum of costs exceeds that of the best modes, mean over
+        QPs.
+    """
+    ((size, _),) = model.block_sizes or ()
+    best: dict[int, float] = defaultdict(float)
+    chosen: dict[int, dict[int, float]] = {count: defaultdict(float) for count in TRIED_MODES}
+    numbers: dict[Path, int] = {}
+    for unit in store_inputs(open_store(folder), ("test",)):
+        if unit.qps is None or unit.qps[0] not in QPS:
+            continue
+        qp, picture = unit.qps[0], next(read_inputs([unit]))
+        height, width = picture.original.shape
+        positions = block_positions(width, height, size, size)
+        rng = np.random.default_rng([size, numbers.setdefault(unit.picture, len(numbers))])
+        drawn = rng.choice(len(positions), min(blocks * 8 // size, len(positions)), replace=False)
+        positions = positions[np.sort(drawn)]
+        line = reference_lines(picture.references, positions, size, size, picture.bit_depth)
+        block = blocks_at(picture.original, positions, size, size)
+        costs = block_costs(line, block, picture.bit_depth, "dct")
+        modes, _ = likeliest_modes(model, line, block, picture.bit_depth, qp, max(TRIED_MODES))
+        peak = 2.0**picture.bit_depth
+        best[qp] += costs.min(1).sum() / peak
+        for count in TRIED_MODES:
+            chosen[count][qp] += np.take_along_axis(costs, modes[:, :count].astype(np.int64), 1).min(1).sum() / peak
+    if not best:
+        raise SystemExit(f"the split test of {folder} contains no picture at QP {', '.join(map(str, QPS))}")
+    return {
+        count: float(100 * np.mean([total / best[qp] - 1 for qp, total in totals.items()]))
+        for count, totals in chosen.items()
+    }
+
+
+def draw_curves(runs: list[Path], output: Path) -> None:
+    """Draw training loss and validation gain by step, a line for each run."""
     figure = Figure(figsize=(9, 3.4), dpi=120, layout="constrained")
     axes = figure.subplots(1, 2)
     for run in runs:
@@ -120,34 +237,11 @@ def curves(runs: list[Path], output: Path) -> None:
         axes[1].plot(steps, [row["gain_mean_db"] for row in rows], ".-", label=run.name)
     axes[0].set_ylabel("loss: share of the codec's squared error")
     axes[1].set_ylabel("gain on the validation pictures, mean of the QPs, dB")
-    for one in axes:
-        one.set_xlabel("step")
-        one.spines[["top", "right"]].set_visible(False)
+    for panel in axes:
+        panel.set_xlabel("step")
+        panel.spines[["top", "right"]].set_visible(False)
     axes[1].legend(frameon=False, fontsize=8.5)
     figure.savefig(output)
-
-
-def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("ship", help="a run's best weights into the package")
-    one.add_argument("run", type=Path)
-    one.add_argument("name")
-    one.add_argument(
-        "--store", type=Path, nargs="+", action="extend", required=True, help="that the integers are calibrated on"
-    )
-    one = commands.add_parser("figures", help="an evaluation's figures into the cards")
-    one.add_argument("results", type=Path)
-    one = commands.add_parser("curves", help="draw what runs learned")
-    one.add_argument("runs", type=Path, nargs="+")
-    one.add_argument("-o", "--output", type=Path, required=True)
-    args = parser.parse_args(argv)
-    if args.command == "ship":
-        ship(args.run, args.name, args.store)
-    elif args.command == "figures":
-        print(figures(args.results))
-    else:
-        curves(args.runs, args.output)
 
 
 if __name__ == "__main__":

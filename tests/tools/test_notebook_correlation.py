@@ -10,7 +10,7 @@ from scipy.stats import pearsonr
 from codecnn.analysis import correlate
 from codecnn.analysis.combination import closed_form, suppressor
 from tests.helpers.correlation_tables import any_tables, covariance, make_table
-from tools import notebook_correlation
+from tools.research import notebook_correlation
 
 
 @settings(max_examples=30, deadline=None)

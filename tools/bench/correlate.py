@@ -1,8 +1,7 @@
-"""Time and memory of `codecnn correlate` on a long table: a process of its own, with and without the bootstrap.
+"""Time and memory of `codecnn correlate` on a long table, with and without the bootstrap.
 
-The table is made of CTUs of pictures at four QPs, with every column that the analysis takes; rows in the order in which
-a store has them. A process of its own makes it: what a process is told to have taken begins with the peak of the one
-that started it.
+The table contains CTUs of pictures at four QPs in the order of a store, with all columns that the analysis uses. A
+separate process writes it, since Linux starts the memory peak of a process with that of its parent.
 """
 
 import argparse
@@ -20,19 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tools.bench._rows import Row, row
+from tools.bench._common import Row, make_parser, row
 
 QPS = (22, 27, 32, 37)
 CTUS = 135
-"""CTUs of 128x128 of a 1920x1080 picture."""
+"""CTUs of 128x128 in a 1920x1080 picture."""
 
 
 def main(argv: list[str]) -> list[Row]:
-    """Measure and print; --json for figures alone."""
-    parser = argparse.ArgumentParser(prog="benchmark.py correlate", description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000_000, help="[10 million]")
-    parser.add_argument("--resamples", default="0,1000", help="comma list, a run each [0,1000]")
-    parser.add_argument("--json", action="store_true")
+    """Measure, print, and return the rows."""
+    parser = make_parser("correlate", __doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table [10 million]")
+    parser.add_argument("--resamples", default="0,1000", help="bootstrap resamples, a run for each [0,1000]")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(argv)
     result = measure(options)
     if options.json:
@@ -52,15 +51,15 @@ def main(argv: list[str]) -> list[Row]:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds and MiB of the command, a run for each number of resamples."""
+    """Measure seconds and MiB of the command for each number of resamples."""
     result: dict[str, Any] = {"rows": options.rows, "load": os.getloadavg()[0], "runs": []}
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "ctus.parquet"
-        writing = multiprocessing.get_context("spawn").Process(target=write_table, args=(table, options.rows))
-        writing.start()
-        writing.join()
-        if writing.exitcode:
-            sys.exit(f"the table was not written: status {writing.exitcode}")
+        writer = multiprocessing.get_context("spawn").Process(target=write_table, args=(table, options.rows))
+        writer.start()
+        writer.join()
+        if writer.exitcode:
+            sys.exit(f"the process that writes the table failed with status {writer.exitcode}")
         result["file_mib"] = table.stat().st_size / 2**20
         for resamples in options.resamples.split(","):
             result["runs"].append({"resamples": int(resamples)} | _run(table, Path(folder) / "out", resamples))
@@ -68,7 +67,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_table(path: Path, rows: int) -> None:
-    """A table of `rows` CTUs, a row group a million."""
+    """Write a table of `rows` CTUs in row groups of one million."""
     rng = np.random.default_rng(0)
     schema = None
     writer = None
@@ -77,9 +76,9 @@ def write_table(path: Path, rows: int) -> None:
         n = len(index)
         unit = index // CTUS
         qp = np.array(QPS)[unit % len(QPS)]
-        own = np.sin(unit // len(QPS))
-        depth = np.clip(5 + own - 0.06 * qp + rng.normal(0, 1.2, n), 0, 8)
-        mse = np.exp(0.13 * qp + 0.7 * depth + own + rng.normal(0, 0.5, n) - 2)
+        content = np.sin(unit // len(QPS))
+        depth = np.clip(5 + content - 0.06 * qp + rng.normal(0, 1.2, n), 0, 8)
+        mse = np.exp(0.13 * qp + 0.7 * depth + content + rng.normal(0, 0.5, n) - 2)
         columns = {
             "sequence": pa.array(np.char.add("picture", (unit // len(QPS)).astype(str))),
             "poc": np.zeros(n, np.int32),
@@ -99,14 +98,14 @@ def write_table(path: Path, rows: int) -> None:
 
 
 def _run(table: Path, output: Path, resamples: str) -> dict[str, float]:
-    """Seconds and peak memory of the command, its start included."""
+    """Measure seconds and peak memory of the command, its start included."""
     command = [sys.executable, "-m", "codecnn", "correlate", str(table), "-o", str(output), "--resamples", resamples]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
     if status:
-        sys.exit(f"the command failed with status {status}")
+        sys.exit(f"codecnn correlate failed with status {status}")
     kib = 1 if sys.platform != "darwin" else 1024
     return {
         "seconds": seconds,

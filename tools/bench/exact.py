@@ -1,20 +1,17 @@
-"""Time of integer networks against float ones on the CPU, paired: one picture through each in turn.
+"""Time of integer networks against float networks on the CPU, on one picture by turns.
 
     python tools/benchmark.py exact [--network NAME...] [--integers FILE...] [--size 640x384] [--runs 5] [--threads 1]
 
-Figures are the median of the pairs' ratios: of networks of 8 bits by their fastest engine and in float32, of 16 bits
-with sums of 25 bits (float32) and 32 (float64); and of the 25-bit form's own time what convolutions take. ONNX Runtime
-is timed as well where it is installed, in float. Weights are random; time does not depend on them. With `--integers`
-it is the networks of such files instead, of which the bits of tensors are as calibrated, and OpenVINO is timed too: the
-float network in float32 and bfloat16, the integers as QDQ. One thread is timed in processor time, which other work
-disturbs less.
+Figures are medians of the ratios by turns: of 8-bit networks with their fastest engine and with float32 convolutions,
+and of 16-bit networks with sums of 25 bits (float32) and of 32 bits (float64). The share of time that convolutions take
+is measured for the 25-bit form. ONNX Runtime, if installed, runs the float network. Weights are random, since time does
+not depend on them. With `--integers`, the networks are those of integer files with their calibrated tensors, and
+OpenVINO runs as well: the float network in float32 and bfloat16, and the integers as QDQ. With one thread, processor
+time is measured.
 """
 
-import argparse
 import json
 import statistics
-import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,9 +32,19 @@ from codecnn.filtering.integer import (
 from codecnn.models import CHROMA_PLANES, FilterNetwork, build_graph, create_model, list_models
 from codecnn.planes import QP_SCALE
 from codecnn.video import Picture
-from tools.bench._peers import PRECISIONS, in_onnxruntime, in_openvino
-from tools.bench._rows import Row, row, seconds
-from tools.bench.tiles import noise
+from tools.bench._common import (
+    OPENVINO_PRECISIONS,
+    QP,
+    Row,
+    auxiliary_planes,
+    in_turns,
+    make_parser,
+    noise_picture,
+    row,
+    run_in_onnxruntime,
+    run_in_openvino,
+    size_argument,
+)
 
 FORMS = {
     "8": "in 8 bits",
@@ -47,136 +54,126 @@ FORMS = {
 }
 
 
-def share_of_convolutions(compute: Callable[[], object]) -> float:
-    """The share of the time in operations that convolutions take, by PyTorch's own count."""
-    with torch.profiler.profile() as profile:
-        compute()
-    times = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
-    return sum(own for key, own in times.items() if "conv" in key) / sum(times.values())
-
-
 def main(argv: list[str]) -> list[Row]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", action="append", choices=list_models())
-    parser.add_argument("--integers", action="append", type=Path, help="written by `codecnn export --format int8`")
-    parser.add_argument("--size", default="640x384")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args(argv)
-    torch.set_num_threads(given.threads)
-    width, height = (int(part) for part in given.size.split("x"))
-    made = []
-    for path in given.integers or []:
-        made += measure_file(path, (width, height), given.runs, f"{given.size}, {given.threads} threads: time")
-    for name in given.network or ([] if given.integers else list_models()):
-        times, share = measure(name, noise(height, width), given.runs)
-        exact = {
-            (form, peer): row(
-                f"`{name}` {what}, {given.size}, {given.threads} threads: time", "s", own, peer, times[peer]
-            )
-            for form, what in FORMS.items()
-            for peer, own in (("float", times[form]), ("ONNX Runtime", times[form]))
-            if peer in times and (peer == "float" or form == "8")
-        }
-        ratios = {f"{form}_to_{peer}": of["ratio"] for (form, peer), of in exact.items()}
-        facts = {"network": name, "float_seconds": min(times["float"]), **ratios, "convolutions_of_25_bits": share}
-        sys.stdout.write(
-            json.dumps({key: round(v, 3) if isinstance(v, float) else v for key, v in facts.items()}) + "\n"
-        )
-        sys.stdout.flush()
-        made += exact.values()
-    return made
+    """Measure, print, and return the rows."""
+    parser = make_parser("exact", __doc__)
+    parser.add_argument("--network", action="append", choices=list_models(), help="networks with random weights [all]")
+    parser.add_argument("--integers", action="append", type=Path, help="files of `codecnn export --format int8`")
+    parser.add_argument("--size", type=size_argument, default="640x384", help="of the picture, WxH [640x384]")
+    parser.add_argument("--runs", type=int, default=5, help="turns of each way [5]")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads [1]")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(options.threads)
+    width, height = options.size
+    what = f"{width}x{height}, {options.threads} threads: time"
+    picture = noise_picture(height, width)
+    rows = []
+    for path in options.integers or []:
+        rows += measure_file(path, picture, options.runs, what)
+    for name in options.network or ([] if options.integers else list_models()):
+        rows += measure_network(name, picture, options.runs, what)
+    return rows
 
 
-def measure(name: str, picture: Picture, runs: int) -> tuple[dict[str, list[float]], float]:
-    """Seconds by turns of the float network and its integer ones, and the convolutions' share of the 25-bit one's."""
+def measure_network(name: str, picture: Picture, runs: int, what: str) -> list[Row]:
+    """Time the integer forms of a network with random weights against the float network and ONNX Runtime.
+
+    Args:
+        name: Name of the network.
+        picture: The picture to filter.
+        runs: Turns of each way.
+        what: End of the rows' descriptions.
+
+    Returns:
+        A row for each form and peer.
+    """
     torch.manual_seed(0)
     model = create_model(name).eval()
     graph = build_graph(model)
-    sizes = {node.name: 4.0 for node in graph.nodes}
-    eight = quantise_eight(graph, sizes, 10)
+    magnitudes = {node.name: 4.0 for node in graph.nodes}
+    eight = quantise_eight(graph, magnitudes, 10)
     filters = {
         "float": FloatFilter(model),
         "8": ExactFilter(eight),
         "8_float32": ExactFilter(eight, engine="float32"),
     }
-    filters |= {str(bits): ExactFilter(quantise(graph, sizes, 10, accumulator_bits=bits)) for bits in (25, 32)}
-    auxiliary = {name: plane for name, plane in beside_of(picture).items() if name in model.planes}
-    ways = {name: (lambda one=one: one(picture, 37, auxiliary)) for name, one in filters.items()}
-    peers = peers_of(model, None, with_halo(picture, auxiliary, model))
-    return in_turns(ways | peers, runs), share_of_convolutions(ways["25"])
+    filters |= {str(bits): ExactFilter(quantise(graph, magnitudes, 10, accumulator_bits=bits)) for bits in (25, 32)}
+    auxiliary = auxiliary_planes(model.planes, picture)
+    calls = {form: (lambda filter_=filter_: filter_(picture, QP, auxiliary)) for form, filter_ in filters.items()}
+    times = in_turns(calls | peer_calls(model, None, padded_planes(picture, auxiliary, model)), runs)
+    pairs = [(form, "float") for form in FORMS] + ([("8", "ONNX Runtime")] if "ONNX Runtime" in times else [])
+    rows = {
+        pair: row(f"`{name}` {FORMS[pair[0]]}, {what}", "s", times[pair[0]], pair[1], times[pair[1]]) for pair in pairs
+    }
+    figures = {"network": name, "float_seconds": round(min(times["float"]), 3)}
+    figures |= {f"{form}_to_{peer}": round(entry["ratio"], 3) for (form, peer), entry in rows.items()}
+    print(json.dumps(figures | {"convolutions_of_25_bits": round(convolution_share(calls["25"]), 3)}), flush=True)
+    return list(rows.values())
 
 
-def measure_file(path: Path, size: tuple[int, int], runs: int, what: str) -> list[Row]:
-    """Rows of an integer file: each engine against the float network, and the fastest one against the peers too.
+def measure_file(path: Path, picture: Picture, runs: int, what: str) -> list[Row]:
+    """Time the network of an integer file: each engine against the float network, the fastest also against the peers.
 
-    The peers have the whole picture with its halo: the float network by ONNX Runtime and OpenVINO, and the integers
-    themselves by OpenVINO, as `codecnn export` writes them (QDQ).
+    The peers get the whole picture with its halo. ONNX Runtime and OpenVINO run the float network, and OpenVINO also
+    the integers as `codecnn export` writes them (QDQ).
+
+    Args:
+        path: The integer file.
+        picture: The picture to filter.
+        runs: Turns of each way.
+        what: End of the rows' descriptions.
+
+    Returns:
+        A row for each engine and peer.
     """
     integers, card = load_integer(path)
     model = create_model(str(card.network), **dict(card.options)).eval()
-    width, height = size
-    picture = noise(height, width)
-    beside = {name: plane for name, plane in beside_of(picture).items() if name in integers.graph.planes}
+    auxiliary = auxiliary_planes(integers.graph.planes, picture)
     exact = {engine: ExactFilter(integers, engine=engine) for engine in engines(integers)}
     filters = {"float": FloatFilter(model), **exact}
-    ways = {name: (lambda one=one: one(picture, 37, beside)) for name, one in filters.items()}
-    peers = peers_of(model, integers, with_halo(picture, beside, model))
-    times, facts, rows = in_turns(ways | peers, runs), {"file": path.name}, []
+    calls = {name: (lambda filter_=filter_: filter_(picture, QP, auxiliary)) for name, filter_ in filters.items()}
+    peers = peer_calls(model, integers, padded_planes(picture, auxiliary, model))
+    times, figures, rows = in_turns(calls | peers, runs), {"file": path.name}, []
     fastest = min(exact, key=lambda engine: statistics.median(times[engine]))
     for engine in exact:
-        for other in ("float", *(peers if engine == fastest else ())):
-            rows.append(row(f"`{path.name}` by {engine}, {what}", "s", times[engine], other, times[other]))
-            facts[f"{engine}_to_{other}"] = round(rows[-1]["ratio"], 3)
-    sys.stdout.write(json.dumps(facts) + "\n")
-    sys.stdout.flush()
+        for peer in ("float", *(peers if engine == fastest else ())):
+            rows.append(row(f"`{path.name}` by {engine}, {what}", "s", times[engine], peer, times[peer]))
+            figures[f"{engine}_to_{peer}"] = round(rows[-1]["ratio"], 3)
+    print(json.dumps(figures), flush=True)
     return rows
 
 
-def beside_of(picture: Picture) -> dict[str, np.ndarray]:
-    """What stands beside an intra picture that is noise: other samples, for time does not depend on them."""
-    return {"unf_y": picture.y[::-1].copy(), "slice_type": np.zeros(picture.y.shape, np.float32)}
+def convolution_share(compute: Callable[[], object]) -> float:
+    """Return the share of the time in operations that PyTorch's profiler attributes to convolutions."""
+    with torch.profiler.profile() as profile:
+        compute()
+    times = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+    return sum(spent for key, spent in times.items() if "conv" in key) / sum(times.values())
 
 
-def with_halo(picture: Picture, beside: Mapping[str, np.ndarray], model: FilterNetwork) -> dict[str, Tensor]:
-    """The network's planes (1, 1, h, w) of a whole picture, samples in units of full scale, with the halo."""
-    found = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=False)) | dict(beside)
-    halo = {name: model.halo // (2 if name in CHROMA_PLANES else 1) for name in found}
+def padded_planes(picture: Picture, auxiliary: Mapping[str, np.ndarray], model: FilterNetwork) -> dict[str, Tensor]:
+    """Return the planes (1, 1, h, w) of a whole 10-bit picture with the halo, samples as x / 2^10, and the QP."""
+    arrays = dict(zip(("rec_y", "rec_u", "rec_v"), picture.planes, strict=False)) | dict(auxiliary)
+    halo = {name: model.halo // (2 if name in CHROMA_PLANES else 1) for name in arrays}
     planes = {
-        name: torch.from_numpy(np.pad(x / np.float32(1024), halo[name], mode="edge")[None, None])
-        for name, x in found.items()
+        name: torch.from_numpy(np.pad(array / np.float32(1024), halo[name], mode="edge")[None, None])
+        for name, array in arrays.items()
     }
-    return planes | {"qp": torch.full((1, 1, 1, 1), 37 / QP_SCALE)}
+    return planes | {"qp": torch.full((1, 1, 1, 1), QP / QP_SCALE)}
 
 
-def peers_of(
+def peer_calls(
     model: FilterNetwork, integers: IntegerNetwork | None, planes: Mapping[str, Tensor]
 ) -> dict[str, Callable[[], object]]:
-    """What of ONNX Runtime and OpenVINO is installed, on what `codecnn export` writes, on as many threads as torch."""
+    """Return calls of ONNX Runtime and OpenVINO, if installed, with exported networks and as many threads as torch."""
     if find_spec("onnxruntime") is None:
         return {}
     from codecnn.filtering.integer import onnx_integers
     from codecnn.models.graph import onnx_model
 
-    threads, plain = torch.get_num_threads(), onnx_model(build_graph(model)).SerializeToString()
-    runs = {"ONNX Runtime": in_onnxruntime(plain, threads)}
+    threads, exported = torch.get_num_threads(), onnx_model(build_graph(model)).SerializeToString()
+    runs = {"ONNX Runtime": run_in_onnxruntime(exported, threads)}
     if integers is not None and find_spec("openvino") is not None:
-        runs |= {f"OpenVINO in {form}": in_openvino(plain, threads, form) for form in PRECISIONS}
-        runs["OpenVINO in QDQ"] = in_openvino(onnx_integers(integers).SerializeToString(), threads)
+        runs |= {f"OpenVINO in {form}": run_in_openvino(exported, threads, form) for form in OPENVINO_PRECISIONS}
+        runs["OpenVINO in QDQ"] = run_in_openvino(onnx_integers(integers).SerializeToString(), threads)
     return {name: (lambda run=run: run(planes)) for name, run in runs.items()}
-
-
-def in_turns(ways: Mapping[str, Callable[[], object]], runs: int) -> dict[str, list[float]]:
-    """Seconds of each way, one after the other, `runs` times."""
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    for one in ways.values():
-        one()
-    times: dict[str, list[float]] = {kind: [] for kind in ways}
-    for _ in range(runs):
-        for kind, one in ways.items():
-            times[kind].append(seconds(one, clock))
-    return times
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

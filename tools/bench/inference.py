@@ -1,15 +1,16 @@
 """Speed and memory of inference on the CPU against plain PyTorch, ONNX Runtime and OpenVINO.
 
-    python tools/benchmark.py inference --size 640x384                     all ways, in turn
+    python tools/benchmark.py inference --size 640x384                     all ways by turns
     python tools/benchmark.py inference --network low_cost_17 --runs 5
-    python tools/benchmark.py inference --only codecnn --size 3840x2160    the peak memory of one way alone
+    python tools/benchmark.py inference --only codecnn --size 3840x2160    peak memory of one way
 
-All have the same weights, the same 10-bit picture, float32 and as many threads, and each run is a process of its own.
-eager is the network as people write it, NCHW and torch.cat, where it is an RDN without shuffle, and otherwise its
-module as it stands; onnxruntime and openvino run what `codecnn export` writes. These take the picture in one piece.
-Loading and compiling are not counted, nor is a first pass, in which all of them allocate; memory is that of the
-process, with Python and PyTorch in all of them. That all ways give the same picture, to 1e-4 of full scale, is checked.
-Figures are the least of the runs. CPU time is that of all threads: on a busy machine, with --threads 1, it says more.
+All ways use the same weights, the same 10-bit picture, float32 and the same number of threads, and each run is a
+separate process. "eager" is a plain PyTorch module: for an RDN without shuffle as its public implementations are
+written (NCHW, torch.cat), for other networks codecnn's module before it is prepared for inference. ONNX Runtime and
+OpenVINO run what `codecnn export` writes. The peers take the picture in one piece. Loading, compiling and a first pass,
+in which all ways allocate memory, are not counted. Memory is that of the process, Python and PyTorch included in all
+ways. The outputs of all ways must agree to 1e-4 of full scale. Figures are the least of the runs. CPU time is that of
+all threads; on a busy machine compare it with --threads 1.
 """
 
 import argparse
@@ -32,23 +33,32 @@ from codecnn.filtering import FloatFilter, in_tiles
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs
 from codecnn.models.families.rdn import RDN
 from codecnn.planes import QP_SCALE
-from tools.bench._peers import Planes, in_onnxruntime, in_openvino
-from tools.bench._rows import Row, peak_mib, row
-from tools.bench.tiles import awake
+from tools.bench._common import (
+    QP,
+    Planes,
+    Row,
+    make_parser,
+    peak_mib,
+    randomised_model,
+    row,
+    run_in_onnxruntime,
+    run_in_openvino,
+    size_argument,
+)
 
-NEEDS = {
+PACKAGES = {
     "eager": (),
     "onnxruntime": ("onnx", "onnxruntime"),
     "openvino": ("onnx", "onnxruntime", "openvino"),
     "codecnn": (),
 }
-"""The ways, and the packages that each takes; an export is checked by onnxruntime, whoever runs it."""
+"""Packages that each way needs. The export itself is checked with onnxruntime, whichever peer runs it."""
 TOLERANCE = 1e-4
-QP = 37
+"""Largest difference between the outputs of two ways, as a share of full scale."""
 
 
 class EagerRDN(nn.Module):
-    """The peer: the layers of an RDN as its paper's public implementations have them."""
+    """The layers of an RDN, computed as public implementations of its paper write them."""
 
     def __init__(self, model: RDN) -> None:
         super().__init__()
@@ -73,7 +83,7 @@ class EagerRDN(nn.Module):
 
 
 def is_eager_rdn(model: FilterNetwork) -> bool:
-    """Whether `EagerRDN` is this network."""
+    """Return whether `EagerRDN` computes this network."""
     return (
         type(model) is RDN
         and model.stride == 1
@@ -85,8 +95,8 @@ def is_eager_rdn(model: FilterNetwork) -> bool:
     )
 
 
-def picture(model: FilterNetwork, width: int, height: int) -> dict[str, Tensor]:
-    """The network's planes of a 10-bit 4:2:0 picture of waves and noise, in units of full scale, and its QP."""
+def picture_planes(model: FilterNetwork, width: int, height: int) -> dict[str, Tensor]:
+    """Create the network's planes for a 10-bit 4:2:0 picture of waves and noise, samples as x / 2^10, and the QP."""
     rng = np.random.default_rng(0)
 
     def plane(columns: int, rows: int) -> Tensor:
@@ -102,122 +112,129 @@ def picture(model: FilterNetwork, width: int, height: int) -> dict[str, Tensor]:
 
 
 @torch.inference_mode()
-def measure_way(way: str, args: argparse.Namespace) -> dict[str, float]:
-    """Wall and CPU seconds of one pass over one picture and the peak memory of this process in MiB."""
-    torch.set_num_threads(args.threads)
-    model = awake(args.network)
-    planes = picture(model, *_size(args.size))
+def measure_way(way: str, options: argparse.Namespace) -> dict[str, float]:
+    """Measure wall and CPU seconds of one pass over a picture, and the peak memory of this process in MiB."""
+    torch.set_num_threads(options.threads)
+    model = randomised_model(options.network)
+    planes = picture_planes(model, *options.size)
     height, width = planes["rec_y"].shape[2:]
-    ours = FloatFilter(model)
-    run, (tile, threads) = ours.model, ours.tiles((height, width))
+    filter_ = FloatFilter(model)
+    run, (tile, threads) = filter_.model, filter_.tiles((height, width))
     if way == "eager":
         module = EagerRDN(model).eval() if is_eager_rdn(model) else model
-        run, tile, threads = (lambda given: named_outputs(module(given))), None, 1
+        run, tile, threads = (lambda window: named_outputs(module(window))), None, 1
     elif way != "codecnn":
-        run = {"onnxruntime": in_onnxruntime, "openvino": in_openvino}[way](args.onnx, args.threads)
+        run = {"onnxruntime": run_in_onnxruntime, "openvino": run_in_openvino}[way](options.onnx, options.threads)
         tile, threads = None, 1
 
-    def filtered() -> dict[str, Tensor]:
+    def filter_picture() -> dict[str, Tensor]:
         return in_tiles(run, model, planes, tile, threads)
 
-    filtered()
+    filter_picture()
     started, before = time.perf_counter(), time.process_time()
-    result = filtered()
+    filtered = filter_picture()
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - before
-    if args.save is not None:
-        np.savez(args.save, **{name: plane.numpy() for name, plane in result.items()})
+    if options.save is not None:
+        np.savez(options.save, **{name: plane.numpy() for name, plane in filtered.items()})
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak_mib()}
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Figures of each way by turns, and why a way is missing; exits where two ways' pictures differ."""
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all ways by turns, each run in its own process.
+
+    Returns:
+        "ways", the figures of each way by turn, and "missing", the reasons why a way is missing.
+    """
     missing = {}
-    for way, packages in NEEDS.items():
+    for way, packages in PACKAGES.items():
         absent = [name for name in packages if find_spec(name) is None]
         if absent:
             missing[way] = f"{' and '.join(absent)} not here: pip install 'codecnn[benchmark]'"
     ways: dict[str, dict[str, list[float]]] = {
-        way: {"seconds": [], "cpu_seconds": [], "peak_mib": []} for way in NEEDS if way not in missing
+        way: {"seconds": [], "cpu_seconds": [], "peak_mib": []} for way in PACKAGES if way not in missing
     }
+    width, height = options.size
     benchmark = [sys.executable, str(Path(__file__).resolve().parents[1] / "benchmark.py"), "inference"]
-    options = ["--network", args.network, "--size", args.size, "--threads", str(args.threads)]
+    arguments = ["--network", options.network, "--size", f"{width}x{height}", "--threads", str(options.threads)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "onnxruntime" in ways:
             from codecnn.models import export_onnx
 
-            export_onnx(folder / "network.onnx", awake(args.network))
-            options += ["--onnx", str(folder / "network.onnx")]
-        for _ in range(args.runs):
+            export_onnx(folder / "network.onnx", randomised_model(options.network))
+            arguments += ["--onnx", str(folder / "network.onnx")]
+        for _ in range(options.runs):
             for way, figures in ways.items():
-                command = [*benchmark, "--only", way, *options, "--save", str(folder / f"{way}.npz")]
+                command = [*benchmark, "--only", way, *arguments, "--save", str(folder / f"{way}.npz")]
                 done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 for key, figure in json.loads(done.stdout.splitlines()[-1]).items():
                     figures[key].append(figure)
         for way in ways:
-            _compare(way, folder)
+            check_output(way, folder)
     return {"ways": ways, "missing": missing}
 
 
-def _compare(way: str, folder: Path) -> None:
-    with np.load(folder / "codecnn.npz") as ours, np.load(folder / f"{way}.npz") as theirs:
-        if set(ours) != set(theirs):
-            sys.exit(f"{way} makes {', '.join(theirs)}, codecnn {', '.join(ours)}")
-        apart = max(float(np.abs(ours[plane] - theirs[plane]).max()) for plane in ours)
-    if not apart <= TOLERANCE:
-        sys.exit(f"{way} gives another picture than codecnn: {apart:.1e} of full scale apart, more than {TOLERANCE}")
+def check_output(way: str, folder: Path) -> None:
+    """Exit with an error if the planes that a way wrote differ from codecnn's by more than TOLERANCE."""
+    with np.load(folder / "codecnn.npz") as expected, np.load(folder / f"{way}.npz") as outputs:
+        if set(outputs) != set(expected):
+            sys.exit(f"{way} computes the outputs {', '.join(outputs)}, codecnn {', '.join(expected)}")
+        difference = max(float(np.abs(expected[name] - outputs[name]).max()) for name in expected)
+    if not difference <= TOLERANCE:
+        sys.exit(f"the outputs of {way} and codecnn differ by {difference:.1e} of full scale, more than {TOLERANCE}")
 
 
-def rows(result: dict[str, Any], args: argparse.Namespace) -> list[Row]:
-    """Time, CPU time and memory against each peer."""
+def rows(result: dict[str, Any], options: argparse.Namespace) -> list[Row]:
+    """Create the rows: time, CPU time and memory against each peer."""
     ours = result["ways"]["codecnn"]
-    what = f"`{args.network}` on {args.size}, {args.threads} threads"
-    plain = "PyTorch, `torch.cat`" if is_eager_rdn(create_model(args.network)) else "PyTorch, the plain module"
+    width, height = options.size
+    what = f"`{options.network}` on {width}x{height}, {options.threads} threads"
+    plain = "PyTorch, `torch.cat`" if is_eager_rdn(create_model(options.network)) else "PyTorch, the plain module"
     titles = {"eager": plain, "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
-    made = []
-    for key, unit, kind in (("seconds", "s", "time"), ("cpu_seconds", "s", "CPU time"), ("peak_mib", "MiB", "memory")):
-        for way, title in titles.items():
-            theirs = result["ways"].get(way, {}).get(key, ())
-            made.append(row(f"{what}: {kind}", unit, ours[key], title, theirs, result["missing"].get(way, "")))
-    return made
+    kinds = (("seconds", "s", "time"), ("cpu_seconds", "s", "CPU time"), ("peak_mib", "MiB", "memory"))
+    return [
+        row(
+            f"{what}: {kind}",
+            unit,
+            ours[key],
+            title,
+            result["ways"].get(way, {}).get(key, ()),
+            result["missing"].get(way, ""),
+        )
+        for key, unit, kind in kinds
+        for way, title in titles.items()
+    ]
 
 
 def main(argv: list[str]) -> list[Row]:
-    parser = argparse.ArgumentParser(
-        prog="benchmark.py inference", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    """Measure, print, and return the rows."""
+    parser = make_parser("inference", __doc__)
+    parser.add_argument(
+        "--network", default="rdn_32_4_6_24", choices=list_models(), metavar="NAME", help="[rdn_32_4_6_24]"
     )
-    parser.add_argument("--network", default="rdn_32_4_6_24", choices=list_models(), metavar="NAME")
-    parser.add_argument("--size", default="640x384", help="of the picture, WxH")
-    parser.add_argument("--runs", type=int, default=3, help="of each way, in turn")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--only", choices=NEEDS, help="measure this way once, in this process")
+    parser.add_argument("--size", type=size_argument, default="640x384", help="of the picture, WxH [640x384]")
+    parser.add_argument("--runs", type=int, default=3, help="turns of each way [3]")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads [all]")
+    parser.add_argument("--only", choices=PACKAGES, help="measure this way once, in this process")
     parser.add_argument("--save", type=Path, help="with --only: write the filtered planes, .npz")
     parser.add_argument("--onnx", type=Path, help="with --only onnxruntime or openvino: the exported network")
-    args = parser.parse_args(argv)
-    if args.only:
-        if NEEDS[args.only] and args.onnx is None:
-            parser.error(f"--only {args.only} needs --onnx, which is made where all ways are measured")
-        print(json.dumps(measure_way(args.only, args)))
+    options = parser.parse_args(argv)
+    if options.only:
+        if PACKAGES[options.only] and options.onnx is None:
+            parser.error(f"--only {options.only} needs --onnx: without --only, the benchmark writes that file itself")
+        print(json.dumps(measure_way(options.only, options)))
         return []
-    result = measure(args)
-    best = {way: {key: min(figures) for key, figures in of.items()} for way, of in result["ways"].items()}
-    print(f"{args.network}, {args.size}, {args.threads} threads, least of {args.runs} runs in turn")
-    for way, figures in best.items():
-        ratio = {key: best["codecnn"][key] / figures[key] for key in figures}
+    result = measure(options)
+    least = {way: {key: min(turns) for key, turns in figures.items()} for way, figures in result["ways"].items()}
+    width, height = options.size
+    print(f"{options.network}, {width}x{height}, {options.threads} threads, least of {options.runs} runs by turns")
+    for way, figures in least.items():
+        ratio = {key: least["codecnn"][key] / figures[key] for key in figures}
         print(
             f"{way:11} {figures['seconds']:8.3f} s, CPU {figures['cpu_seconds']:8.3f} s, "
             f"{figures['peak_mib']:6.0f} MiB resident; codecnn takes {ratio['seconds']:.3f} of the time, "
-            f"{ratio['cpu_seconds']:.3f} of the CPU's, {ratio['peak_mib']:.3f} of the memory"
+            f"{ratio['cpu_seconds']:.3f} of the CPU time, {ratio['peak_mib']:.3f} of the memory"
         )
-    for way, why in result["missing"].items():
-        print(f"{way:11} {why}")
-    return rows(result, args)
-
-
-def _size(text: str) -> tuple[int, int]:
-    width, height = (int(part) for part in text.split("x"))
-    return width, height
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    for way, reason in result["missing"].items():
+        print(f"{way:11} {reason}")
+    return rows(result, options)

@@ -1,6 +1,6 @@
 """Correlation analysis of VVC streams and their originals, compared with the figures of the researcher's notebook.
 
-    python tools/notebook_correlation.py STREAMS ORIGINALS -o OUT [--ctu-size 128]
+    python tools/research/notebook_correlation.py STREAMS ORIGINALS -o OUT [--ctu-size 128]
 
 STREAMS is a folder of NAME_QPnn.266, coded from ORIGINALS/NAME.png (4:2:0, BT.709 limited range, the bit depth of the
 stream) or from any other file that codecnn opens. Depth is read from the streams, the error is that of the decoded
