@@ -332,11 +332,22 @@ def test_counted_memory_agrees_with_the_process():
 
 @pytest.mark.gpu
 def test_checkpointing_saves_on_cuda():
-    peaks = [
-        training_peak(model, probe_planes(model, 128, 128, "cuda"))
-        for model in (create_model("rdn_32_4_6_24", checkpoint=value).cuda() for value in (False, True))
-    ]
-    assert peaks[1] < 0.6 * peaks[0]
+    """Compare the measured saving of activation checkpointing with the counted one.
+
+    Measured is the peak of the allocator in a forward and backward pass of one 512x512 patch, where activations
+    dominate (4.1 GB). It includes the workspaces of cuDNN, which are about the same with and without checkpointing. Therefore the
+    difference of the peaks is compared with the difference of the bytes in activations and gradients.
+    """
+    measured, counted = [], []
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
+        for checkpoint in (False, True):
+            torch.cuda.empty_cache()
+            model = create_model("rdn_32_4_6_24", checkpoint=checkpoint)
+            counted.append(training_peak(copy.deepcopy(model).to("meta"), probe_planes(model, 512, 512)))
+            measured.append(training_peak(model.cuda(), probe_planes(model, 512, 512, "cuda")))
+            del model
+    assert measured[1] < measured[0]
+    assert measured[0] - measured[1] > 0.6 * (counted[0] - counted[1])
 
 
 def test_the_head_takes_132_to_128():
