@@ -335,8 +335,8 @@ def test_checkpointing_saves_on_cuda():
     """Compare the measured saving of activation checkpointing with the counted one.
 
     Measured is the peak of the allocator in a forward and backward pass of one 512x512 patch, where activations
-    dominate (4.1 GB). It includes the workspaces of cuDNN, which are about the same with and without checkpointing. Therefore the
-    difference of the peaks is compared with the difference of the bytes in activations and gradients.
+    dominate (4.1 GB). It includes the workspaces of cuDNN, which are about the same with and without checkpointing.
+    Therefore the difference of the peaks is compared with the difference of the bytes in activations and gradients.
     """
     measured, counted = [], []
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
