@@ -203,7 +203,7 @@ def test_new_weights_need_only_a_file_and_a_card(tmp_path, monkeypatch):
         save_weights(tmp_path / f"low_cost_17{tag}.safetensors", model, "low_cost_17", {})
     save_weights(tmp_path / "low_cost_5.hevc.safetensors", create_model("low_cost_5"), "low_cost_5", {})
     assert list_weights() == ["low_cost_17", "low_cost_17.hevc", "low_cost_17.vvc-slow", "low_cost_5"]
-    assert list(create_model("low_cost_17.vp9").planes) == planes
+    assert list(create_model("low_cost_17.hevc").planes) == planes
     assert create_model("low_cost_17.hevc", planes=["rec_y", "qp"]).planes == ("rec_y", "qp")
     assert weights_path("low_cost_17.vvc") == tmp_path / "low_cost_17.safetensors"
     assert load_model("low_cost_17.vvc-slow")[1].network == "low_cost_17"
