@@ -37,7 +37,7 @@ from codecnn.models.zoo import FOLDER
 from codecnn.quality import psnr
 from codecnn.runs import read_json
 from codecnn.video import Picture, VideoFormat, open_raw
-from tools import figure, variants, zoo
+from tools import figure, zoo
 
 NAMES = list_weights()
 LUMA = [name for name in NAMES if set(zoo_cards()[name].options["planes"]) == {"rec_y", "qp"}]
@@ -295,21 +295,6 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     save_weights(tmp_path / "zoo/tiny.safetensors", create_model("low_cost_17"), "low_cost_17", {})
     with pytest.raises(SystemExit, match="other weights"):
         zoo.figures(tmp_path / "results/results.json")
-
-
-def test_variants_are_trained_once_from_the_same_start(tiny_store, tmp_path, capsys):
-    save_weights(tmp_path / "start.safetensors", create_model("low_cost_17"), "low_cost_17", {})
-    call = ["planes", "--store", str(tiny_store.folder), "--test", str(tiny_store.folder), "-o", str(tmp_path / "out")]
-    call += ["--start", str(tmp_path / "start.safetensors"), "steps=1", "batch=1", "patch=16"]
-    for only in ("alone", "+ edges"):
-        variants.main([*call, "--only", only])
-    assert len(list(tmp_path.glob("out/*/result.json"))) == 2
-    before = [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
-    variants.main([*call, "--only", "alone"])
-    assert before == [path.stat().st_mtime_ns for path in tmp_path.glob("out/*/result.json")]
-    assert "decoded picture alone" in capsys.readouterr().out
-    assert variants.changed(variants.FilterSettings(steps=7), {"seed": 5}).seed == 5
-    assert variants.changed(variants.FilterSettings(steps=7), {"seed": 5}).steps == 7
 
 
 def test_a_card_is_a_record_and_the_mapping_of_its_json(tmp_path):
