@@ -265,8 +265,8 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     assert eight["calibration"]["data_keys"] == [read_json(store / "manifest.json")["data_key"]] * 2
     assert "not tested" in run("models")[1]
     assert run("evaluate", store, "-m", "tiny", "--exact", "-o", tmp_path / "results")[0] == 0
-    table = zoo.figures(tmp_path / "results/results.json")
-    zoo.curves([tmp_path / "runs/tiny"], tmp_path / "curves.png")
+    table = zoo.write_figures(tmp_path / "results/results.json")
+    zoo.draw_curves([tmp_path / "runs/tiny"], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
     results = {model["name"]: model for model in read_json(tmp_path / "results/results.json")["models"]}
@@ -283,7 +283,7 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     assert (listed["classes"], listed["bd_rate"]) == (2, card.test.over_classes.bd_rate_y)
     assert card["test"]["integers_lose"]["db"] == results["zoo/tiny.int8"]["loss_to_float"]["db"]
     assert run("evaluate", store, "-m", "tiny", "--float", "-o", tmp_path / "float")[0] == 0
-    zoo.figures(tmp_path / "float/results.json")
+    zoo.write_figures(tmp_path / "float/results.json")
     assert load_model("tiny")[1]["test"] == card["test"]  # the loss of the integers is kept from before
     assert card["training"]["steps"] == 3
     assert card["sha256"] == load_model(tmp_path / "runs/tiny/best.safetensors")[1]["sha256"]
@@ -294,7 +294,7 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     assert "small is neither a file nor the name of weights that come with codecnn: tiny" in error
     save_weights(tmp_path / "zoo/tiny.safetensors", create_model("low_cost_17"), "low_cost_17", {})
     with pytest.raises(SystemExit, match="other weights"):
-        zoo.figures(tmp_path / "results/results.json")
+        zoo.write_figures(tmp_path / "results/results.json")
 
 
 def test_a_card_is_a_record_and_the_mapping_of_its_json(tmp_path):
