@@ -29,6 +29,8 @@ from .raw import forget_pages as forget_pages
 from .raw import map_file as map_file
 from .raw import open_raw as open_raw
 from .stills import STILL_SUFFIXES as STILL_SUFFIXES
+from .stills import is_still as is_still
 from .stills import read_still as read_still
+from .stills import still_interpretation as still_interpretation
 from .stills import stills_in as stills_in
 from .y4m import open_y4m as open_y4m

@@ -15,7 +15,7 @@ from codecnn.video.ffmpeg import open_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_name, parse_size
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.raw import RAW_SUFFIXES, open_packed
-from codecnn.video.stills import STILL_SUFFIXES, Change, open_still, open_still_folder
+from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder
 from codecnn.video.y4m import FRAME_LINE, format_header, open_y4m
 
 _CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
@@ -75,16 +75,16 @@ def open_video(
     rate = None if fps is None else frame_rate(fps)
     suffix = path.suffix.lower()
     is_folder = os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it accepts names that are too long
-    is_still = is_folder or suffix in STILL_SUFFIXES
     is_raw = suffix in RAW_SUFFIXES and not is_folder
+    holds_stills = is_folder or (not is_raw and suffix != ".y4m" and is_still(path))
     if packing is not None and not is_raw:
         raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
-    if (matrix, full_range, change) != ("bt709", False, None) and not is_still:
+    if (matrix, full_range, change) != ("bt709", False, None) and not holds_stills:
         raise ConfigError(f"{path} holds YCbCr already: matrix, full range and change are for still pictures")
     if is_raw:
         video = open_packed(path, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps)
         return video.select(start=start, frames=frames, step=step)
-    if is_still:
+    if holds_stills:
         depth = 10 if bit_depth is None else bit_depth
         open_stills = open_still_folder if is_folder else open_still
         video = open_stills(path, chroma=chroma, bit_depth=depth, matrix=matrix, full_range=full_range, change=change)

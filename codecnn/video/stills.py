@@ -1,9 +1,6 @@
-"""Still pictures (PNG, JPEG, TIFF, BMP, WebP), and folders of them, as Y'CbCr."""
+"""Still pictures (PNG, JPEG, TIFF, BMP, WebP, GIF), and folders of them, as Y'CbCr."""
 
-import math
 import re
-import tempfile
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,32 +8,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.errors import FormatError, MissingFileError
 from codecnn.video.colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
-from codecnn.video.ffmpeg import decode
 from codecnn.video.formats import VideoFormat
 from codecnn.video.pictures import Picture, Plane, Video
-from codecnn.video.raw import map_file
+from codecnn.video.still_files import Samples, StillFile, open_still_file, still_kind
+from codecnn.video.tiff import open_tiff
 
-_SIGNATURES = {
-    ".png": (b"\x89PNG\r\n\x1a\n",),
-    ".jpg": (b"\xff\xd8\xff",),
-    ".jpeg": (b"\xff\xd8\xff",),
-    ".tif": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
-    ".tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
-    ".bmp": (b"BM",),
-    ".webp": (b"RIFF",),
-}
-"""File name suffix -> possible first bytes of the file."""
-
-STILL_SUFFIXES = frozenset(_SIGNATURES)
-"""Lower-case suffixes of the still pictures that can be read."""
+STILL_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"))
+"""Lower-case suffixes of still pictures; files with these suffixes are the pictures of a folder."""
 
 Change = Callable[[NDArray[Any]], NDArray[Any]]
 """Function applied to stored samples (uint8 or uint16, whole range) before they are converted to Y'CbCr."""
 
-_DEEP_PNG_LAYOUTS = {2: ("rgb48le", 3), 4: ("ya16le", 2), 6: ("rgba64le", 4)}
-"""PNG colour type -> (ffmpeg's pixel format, channels), for the 16-bit types that Pillow reduces to 8 bit."""
+
+def is_still(path: Path | str) -> bool:
+    """Return whether `open_video` reads a path as R'G'B' or grey still pictures rather than as Y'CbCr.
+
+    That is the case for folders, for files with one of `STILL_SUFFIXES`, and for files with another name whose content
+    is that of a PNG, JPEG, TIFF, WebP or GIF file, unless they are raw YUV or Y4M by their name.
+
+    Raises:
+        MissingFileError: The file cannot be read.
+        FormatError: The file is empty, or a HEIF or AVIF picture.
+    """
+    path = Path(path)
+    if path.is_dir() or path.suffix.lower() in STILL_SUFFIXES:
+        return True
+    return path.is_file() and still_kind(path) not in (None, "BMP")
 
 
 def read_still(
@@ -50,27 +49,51 @@ def read_still(
 ) -> Picture:
     """Read a still picture and convert it to Y'CbCr.
 
-    The conversion is that of `rgb_to_ycbcr` and uses the full precision of the file, including 16-bit PNG and TIFF.
-    Palettes are expanded. Alpha is dropped without compositing: the colour stored under it is used. Rotation tags and
-    colour profiles are not applied.
+    The conversion is that of `rgb_to_ycbcr` and uses the full precision of the file, up to 16 bits. The kind of file is
+    determined by its content. Palettes are expanded, WhiteIsZero samples are inverted, and the picture is rotated as
+    its orientation tag requires. Alpha is dropped: the colours stored under it are used, with a warning in the log
+    unless all samples are opaque. Colour profiles and gamma are not applied: a warning names a file whose samples are
+    not sRGB by them.
 
     Args:
-        path: A file with one of `STILL_SUFFIXES`.
+        path: A file of one picture.
         chroma: Chroma format of the picture; by default 420, and 400 for a grey picture. A grey picture has neutral
             chroma planes if a chroma format other than 400 is given.
         bit_depth: Bits per sample of the picture.
         matrix: Name of the colour matrix: bt601, bt709 or bt2020.
         full_range: Quantise to the full range instead of the limited range.
-        change: Function applied to the samples as stored, shape (h, w, 3) or, if grey, (h, w); its result is converted.
+        change: Function applied to the upright samples, shape (h, w, 3) or, if grey, (h, w); its result is converted.
 
     Raises:
         MissingFileError: The file does not exist or cannot be read.
-        FormatError: The file is damaged, or holds several pictures, CMYK or float samples.
+        FormatError: The file is damaged, holds several pictures, or holds samples that have no R'G'B', such as CMYK.
         ConfigError: The matrix is unknown.
     """
-    path = Path(path)
+    still = _open(Path(path))
+    if still.count > 1:
+        raise FormatError(f"{path} holds {still.count} pictures, not one: open it as a video")
+    return _convert(still.read(0), chroma, bit_depth, matrix, full_range, change)
+
+
+def _open(path: Path) -> StillFile:
+    kind = still_kind(path)
+    suffix = path.suffix.lower()
+    if kind is None or (kind == "BMP" and suffix not in STILL_SUFFIXES):
+        raise FormatError(f"{path} is not a {suffix.lstrip('.').upper()} picture, despite its name")
+    if kind != "TIFF":
+        return open_still_file(path, kind)
+    if suffix not in STILL_SUFFIXES:
+        raise FormatError(
+            f"{path} is a TIFF file by its content: name it .tif, or convert it to RGB first if it is a raw photograph"
+        )
+    return open_tiff(path)
+
+
+def _convert(
+    samples: Samples, chroma: str | None, bit_depth: int, matrix: str, full_range: bool, change: Change | None
+) -> Picture:
+    """Convert the samples of a still picture to Y'CbCr, see `read_still`."""
     coefficients(matrix)  # checks the matrix of grey pictures too
-    samples = _without_alpha(_read_samples(path), path)
     if change is not None:
         samples = change(samples)
     if samples.ndim == 3:
@@ -82,11 +105,49 @@ def read_still(
     return Picture(planes if video_format.chroma == "400" else planes + neutral_chroma(video_format), bit_depth)
 
 
-def open_still(path: Path | str, *, chroma: str | None = None, **options: Any) -> Video:
-    """Read a still picture as a video of one picture, with the options and errors of `read_still`."""
+def still_interpretation(path: Path) -> dict[str, Any]:
+    """Return the properties of a still picture that reader version 1 did not respect, see `StillFile`.
+
+    They are facts of the keys of a store's units, so that a picture that was read otherwise has another key. Of a
+    folder they are those of its files by name, without the files that have none.
+
+    Raises:
+        CodecnnError: As `read_still`.
+    """
+    if path.is_dir():
+        return {file.name: facts for file in stills_in(path) if (facts := still_interpretation(file))}
+    return _open(path).interpretation
+
+
+def open_still(
+    path: Path | str,
+    *,
+    chroma: str | None = None,
+    bit_depth: int = 10,
+    matrix: str = "bt709",
+    full_range: bool = False,
+    change: Change | None = None,
+) -> Video:
+    """Read a file of still pictures as a video: the pages of a TIFF file, the frames of an animation, or one picture.
+
+    The options and errors are those of `read_still`. Several pictures are read and converted each time they are
+    accessed; reading one raises FormatError if it is damaged or of another chroma format than the first.
+    """
     path = Path(path)
-    picture = read_still(path, chroma=chroma, **options)
-    return Video(path, _format_of(picture, chroma), lambda _: picture.planes, 1)
+    still = _open(path)
+    first = _convert(still.read(0), chroma, bit_depth, matrix, full_range, change)
+    video_format = _format_of(first, chroma)
+
+    def read(number: int) -> tuple[Plane, ...]:
+        if number == 0:
+            return first.planes
+        picture = _convert(still.read(number), chroma, bit_depth, matrix, full_range, change)
+        actual = _format_of(picture, chroma)
+        if actual != video_format:
+            raise FormatError(f"{path} has a picture {number} of {actual}, but its first picture is {video_format}")
+        return picture.planes
+
+    return Video(path, video_format, read, still.count)
 
 
 def open_still_folder(folder: Path | str, *, chroma: str | None = None, **options: Any) -> Video:
@@ -152,16 +213,11 @@ def _natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
 
 
 def _stored_size(path: Path) -> str:
-    """Return "WxH" from a still picture's header, without reading its samples."""
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            # Pillow warns of very large pictures; the warning appears when the picture is read.
-            warnings.simplefilter("ignore")
-            return f"{image.width}x{image.height}"
-    except Exception as error:  # the readers raise errors of any type
-        raise FormatError(f"{path} cannot be read as a picture") from error
+    """Return "WxH" of the one picture in a file, upright, without reading its samples."""
+    still = _open(path)
+    if still.count > 1:
+        raise FormatError(f"{path} holds {still.count} pictures: the files of a folder hold one picture each")
+    return f"{still.size[0]}x{still.size[1]}"
 
 
 def _check_same(path: Path, actual: str, first: Path, expected: str) -> None:
@@ -172,70 +228,3 @@ def _check_same(path: Path, actual: str, first: Path, expected: str) -> None:
 def _format_of(picture: Picture, chroma: str | None) -> VideoFormat:
     height, width = picture.y.shape
     return VideoFormat(width, height, chroma or ("400" if picture.u is None else "420"), picture.bit_depth)
-
-
-def _read_samples(path: Path) -> NDArray[Any]:
-    """Read samples as stored: uint8 or uint16, shape (h, w) if grey, else (h, w, channels)."""
-    head = map_file(path)[:32].tobytes()
-    # Checked here because imread tries about thirty plugins on a file whose content does not match its name.
-    if not head.startswith(_SIGNATURES.get(path.suffix.lower(), ())):
-        raise FormatError(f"{path} is not a {path.suffix.lower().lstrip('.').upper()} picture, despite its name")
-    if path.suffix.lower() == ".png" and head[24:25] == b"\x10" and head[25] in _DEEP_PNG_LAYOUTS:
-        return _read_deep_png(path, head)
-    from skimage.io import imread
-
-    try:
-        if path.suffix.lower() in (".tif", ".tiff"):
-            _check_tiff(path)
-        samples: NDArray[Any] = imread(str(path.absolute()))
-    except Exception as error:  # the readers raise errors of any type
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FormatError(f"{path} cannot be read as a picture: {reason}") from error
-    if samples.dtype == np.bool_:
-        samples = samples.astype(np.uint8) * 255
-    if samples.dtype not in (np.uint8, np.uint16):
-        raise FormatError(f"{path} has samples of type {samples.dtype}: only 8 and 16 bit integers can be read")
-    return samples
-
-
-def _check_tiff(path: Path) -> None:
-    """Raise ValueError if strips or tiles are missing, which the reader would fill with zeros, however large."""
-    from tifffile import TiffFile
-
-    with TiffFile(path) as file:
-        size = path.stat().st_size
-        for page in file.pages:
-            parts = list(zip(page.dataoffsets, page.databytecounts, strict=True))
-            if len(parts) != math.prod(page.chunked) or any(
-                count == 0 or start + count > size for start, count in parts
-            ):
-                raise ValueError("strips or tiles are missing")
-
-
-def _read_deep_png(path: Path, head: bytes) -> NDArray[Any]:
-    """Read a 16-bit PNG of a type in `_DEEP_PNG_LAYOUTS` through ffmpeg; `head` is the start of the file."""
-    width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-    layout, channels = _DEEP_PNG_LAYOUTS[head[25]]
-    with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
-        decoded = Path(folder) / "decoded.raw"
-        # The demuxer is named because ffmpeg would take a % in the name for the pattern of a numbered series.
-        try:
-            decode(path, layout, decoded, demuxer="png_pipe")
-        except EncoderError as error:
-            raise FormatError(f"{path} cannot be read as a picture: {error}") from error
-        samples = np.fromfile(decoded, dtype="<u2")
-    if samples.size != height * width * channels:
-        raise FormatError(f"{path} does not hold one picture of {width}x{height}")
-    return samples.reshape(height, width, channels)
-
-
-def _without_alpha(samples: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Reduce the samples read from `path` to shape (h, w) or (h, w, 3)."""
-    if samples.ndim == 2:
-        return samples
-    if samples.ndim != 3 or samples.shape[2] not in (1, 2, 3, 4):
-        raise FormatError(f"{path} holds samples of shape {samples.shape}, not one grey or colour picture")
-    channels = samples.shape[2]
-    if channels == 4 and path.suffix.lower() in (".jpg", ".jpeg"):
-        raise FormatError(f"{path} is a CMYK picture: convert it to RGB first")
-    return samples[:, :, 0] if channels < 3 else samples[:, :, :3]

@@ -1,0 +1,430 @@
+"""Files of still pictures (PNG, JPEG, BMP, WebP, GIF): the samples that a viewer would show, upright and in whole range.
+
+Palettes are expanded, rotation tags are applied, and pages or frames are separate pictures. A file that cannot be read
+so is refused. Where a file holds more than its samples (transparency, a colour profile), a warning names it.
+`tiff` does the same for TIFF files.
+"""
+
+import contextlib
+import functools
+import io
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageCms
+
+from codecnn.errors import FormatError
+from codecnn.video.raw import map_file
+
+_log = logging.getLogger(__name__)
+
+Samples = NDArray[Any]
+"""uint8 or uint16 that use the whole range of their type: shape (h, w) if grey, else (h, w, 3) of R'G'B'."""
+
+SIGNATURES = {
+    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "JPEG": (b"\xff\xd8\xff",),
+    "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    "BMP": (b"BM",),
+    "WebP": (b"RIFF",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+}
+"""Kind of file -> possible first bytes."""
+
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"mif2", b"msf1", b"avif", b"avis")
+
+_PNG_IMAGE_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND", b"acTL", b"fcTL", b"fdAT")
+"""Chunks that decide the samples of a PNG."""
+
+_JPEG_METADATA = frozenset(range(0xE1, 0xF0)) - {0xEE} | {0xFE}
+"""Second byte of the markers of comments and of APP1 to APP15, except Adobe's APP14, which decides the colours."""
+
+_SRGB_PRIMARIES = (31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
+"""Content of a cHRM chunk for the primaries of sRGB and BT.709."""
+_PRIMARIES_TOLERANCE = 1000
+_SRGB_GAMMA, _GAMMA_TOLERANCE = 45455, 2300
+"""Content of a gAMA chunk for 1 / 2.2, and the distance up to which another value is taken for it."""
+_PROFILE_TOLERANCE = 4
+"""Largest difference of 8-bit values at which a colour profile is taken for sRGB."""
+_BIT_12 = 1 << 12
+"""16-bit samples that are all below this value may be samples of 10 or 12 bits."""
+
+
+@dataclass(frozen=True)
+class StillFile:
+    """A file of one or several still pictures.
+
+    Attributes:
+        path: The file.
+        size: Width and height of each picture in samples, upright.
+        count: Number of pictures (pages or frames).
+        read: Function that returns the samples of a picture, given its number.
+        interpretation: Properties of the file that decide its samples and that reader version 1 did not respect; empty
+            if the samples are those that it read.
+    """
+
+    path: Path
+    size: tuple[int, int]
+    count: int
+    read: Callable[[int], Samples]
+    interpretation: dict[str, Any] = field(default_factory=dict)
+
+
+def still_kind(path: Path) -> str | None:
+    """Return the kind of still picture by the content of a file, a key of `SIGNATURES`, or None.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is empty or not a regular file, or it is a HEIF or AVIF picture.
+    """
+    head = map_file(path)[:16].tobytes()
+    if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS:
+        raise FormatError(f"{path} is a HEIF or AVIF picture, which codecnn does not read: convert it to PNG")
+    for kind, signatures in SIGNATURES.items():
+        if head.startswith(signatures) and (kind != "WebP" or head[8:12] == b"WEBP"):
+            return kind
+    return None
+
+
+def open_still_file(path: Path, kind: str) -> StillFile:
+    """Read the header of a file of still pictures.
+
+    Args:
+        path: The file.
+        kind: Its kind, a key of `SIGNATURES` except TIFF.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is damaged or holds pictures that codecnn does not read. Reading a picture raises it if
+            its samples are damaged.
+    """
+    if kind == "PNG":
+        return _open_png(path)
+    if kind == "JPEG":
+        return _open_jpeg(path)
+    with readable(path), Image.open(path) as image:
+        size, count = image.size, getattr(image, "n_frames", 1)
+        icc, exif = image.info.get("icc_profile"), image.info.get("exif")
+    warn_of_profile(path, icc)
+    return _still_file(path, None, size, count, _orientation(exif))
+
+
+def _still_file(
+    path: Path,
+    source: Callable[[], bytes] | None,
+    size: tuple[int, int],
+    count: int,
+    orientation: int,
+    first: int = 0,
+    decode: Callable[[bytes], NDArray[Any]] | None = None,
+) -> StillFile:
+    """Describe the pictures of a file.
+
+    Args:
+        path: The file.
+        source: Function that returns the bytes to decode; None if they are those of the file.
+        size: Width and height as stored.
+        count: Number of pictures.
+        orientation: Exif orientation.
+        first: Number of the first picture among the frames that Pillow counts.
+        decode: Decoder of the bytes; Pillow by default.
+    """
+
+    def read(number: int) -> Samples:
+        with readable(path):
+            if source is not None and decode is not None:
+                samples = decode(source())
+            else:
+                with Image.open(path if source is None else io.BytesIO(source())) as image:
+                    image.seek(first + number)
+                    samples = _pillow_samples(image)
+        samples = without_alpha(samples, path)
+        warn_if_nearly_black(samples, path)
+        return upright(samples, orientation)
+
+    interpretation: dict[str, Any] = {"orientation": orientation} if orientation != 1 else {}
+    if count > 1:
+        interpretation["pictures"] = count
+    return StillFile(path, upright_size(size, orientation), count, read, interpretation)
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn errors of the readers, which are of any type, into a FormatError that names the file."""
+    try:
+        yield
+    except (FormatError, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FormatError(f"{path} cannot be read as a picture: {reason}") from error
+
+
+@functools.lru_cache(maxsize=10_000)
+def warn(text: str) -> None:
+    """Log a warning, once in a process although a file is read several times."""
+    _log.warning("codecnn: %s", text)
+
+
+def upright_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """Return the (width, height) of a picture after `upright`."""
+    return (size[1], size[0]) if orientation > 4 else size
+
+
+def upright(samples: Samples, orientation: int) -> Samples:
+    """Rotate and mirror samples as the Exif and TIFF tag Orientation requires.
+
+    Args:
+        samples: Samples as stored.
+        orientation: 1 to 8; 1 leaves the samples unchanged.
+    """
+    if orientation in (5, 6, 7, 8):
+        samples = samples.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        samples = samples[::-1]
+    if orientation in (2, 3, 6, 7):
+        samples = samples[:, ::-1]
+    return np.ascontiguousarray(samples)
+
+
+def without_alpha(samples: NDArray[Any], path: Path) -> Samples:
+    """Drop the alpha channel; a warning says so unless all samples are opaque.
+
+    Args:
+        samples: Shape (h, w), or (h, w, channels); of 2 and 4 channels the last is alpha.
+        path: The file, for the warning.
+
+    Returns:
+        Samples of shape (h, w) or (h, w, 3).
+    """
+    if samples.ndim == 2:
+        return samples
+    channels = samples.shape[2]
+    if channels in (2, 4) and samples[:, :, -1].min() < np.iinfo(samples.dtype).max:
+        warn(f"{path} has transparent samples: the colours stored under them are used as if they were opaque")
+    return samples[:, :, 0] if channels < 3 else samples[:, :, :3]
+
+
+def warn_if_nearly_black(samples: Samples, path: Path) -> None:
+    """Warn of 16-bit samples that may be samples of 10 or 12 bits, as cameras often store them."""
+    if samples.dtype == np.uint16 and np.iinfo(np.uint8).max < (largest := int(samples.max())) < _BIT_12:
+        warn(
+            f"{path} has 16-bit samples of at most {largest}, which is nearly black: if they are samples of fewer "
+            "bits, scale them to 16 bits first"
+        )
+
+
+def warn_of_profile(path: Path, icc: bytes | None) -> None:
+    """Warn of a colour profile by which samples are not sRGB; a damaged profile is ignored."""
+    if icc and (name := _foreign_profile(icc)):
+        warn(
+            f"{path} has the colour profile {name!r}, which is not applied: its samples are read as sRGB; convert the "
+            "picture to sRGB if its colours matter"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _foreign_profile(icc: bytes) -> str | None:
+    """Return the description of a profile that changes colours by more than `_PROFILE_TOLERANCE` to sRGB, or None."""
+    try:
+        profile = ImageCms.getOpenProfile(io.BytesIO(icc))
+        grey = profile.profile.xcolor_space.strip() == "GRAY"
+        levels = np.arange(0, 256, 51, dtype=np.uint8)
+        grid = levels[None] if grey else np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(1, -1, 3)
+        source = Image.fromarray(grid)
+        shown = ImageCms.profileToProfile(source, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        # A transformation that is not done in place returns a picture.
+        assert shown is not None
+        difference = np.abs(np.asarray(source.convert("RGB")).astype(int) - np.asarray(shown)).max()
+        return ImageCms.getProfileDescription(profile).strip() if difference > _PROFILE_TOLERANCE else None
+    except Exception:  # damaged profiles raise errors of any type
+        return None
+
+
+def _exif(data: bytes) -> Image.Exif:
+    exif = Image.Exif()
+    exif.load(data)
+    return exif
+
+
+def _orientation(exif: bytes | None) -> int:
+    """Return the Exif orientation, 1 to 8; damaged or missing Exif data are orientation 1."""
+    with contextlib.suppress(Exception):
+        if exif and (value := _exif(exif).get(0x0112)) in range(1, 9):
+            return int(value)
+    return 1
+
+
+def _open_jpeg(path: Path) -> StillFile:
+    """Open a JPEG without its metadata, so that damaged ones do not cost a sound picture."""
+    data = map_file(path)
+    segments = list(_jpeg_segments(data))
+    metadata = [data[start + 4 : end].tobytes() for start, end in segments if data[start + 1] in _JPEG_METADATA]
+    exif = next((body for body in metadata if body.startswith(b"Exif\0\0")), None)
+    # A profile is divided into segments: the mark, its number, the number of segments, its part.
+    parts = sorted(body[12:] for body in metadata if body.startswith(b"ICC_PROFILE\0"))
+    icc = b"".join(part[2:] for part in parts) or None
+
+    def clean() -> bytes:
+        pieces, done = [], 0
+        for start, end in segments:
+            if data[start + 1] in _JPEG_METADATA:
+                pieces.append(data[done:start])
+                done = end
+        return b"".join(piece.tobytes() for piece in (*pieces, data[done:]))
+
+    with readable(path), Image.open(io.BytesIO(clean())) as image:
+        size, mode = image.size, image.mode
+    if mode == "CMYK":
+        raise FormatError(f"{path} is a CMYK picture: convert it to RGB first")
+    if any(body.startswith(b"MPF\0") for body in metadata):
+        _check_multi_picture(path)
+    warn_of_profile(path, icc)
+    with contextlib.suppress(Exception):
+        # Exif data state Adobe RGB in the interoperability directory (DCF 2.0).
+        if icc is None and exif and _exif(exif).get_ifd(0xA005).get(1) == "R03":
+            warn(f"{path} has samples in Adobe RGB by its Exif data, which are read as sRGB: convert it to sRGB first")
+    return _still_file(path, clean, size, 1, _orientation(exif))
+
+
+def _jpeg_segments(data: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each segment of a JPEG between its first marker and the first scan."""
+    start = 2
+    while start + 4 <= data.size and data[start] == 0xFF and data[start + 1] != 0xDA:
+        if data[start + 1] == 0xFF:
+            start += 1
+            continue
+        end = start + 2 + int.from_bytes(data[start + 2 : start + 4].tobytes(), "big")
+        if end > data.size:
+            return
+        yield start, end
+        start = end
+
+
+def _check_multi_picture(path: Path) -> None:
+    """Check the other pictures of a JPEG in Multi-Picture Format (CIPA DC-007): only the first one is read.
+
+    Raises:
+        FormatError: The pictures are views of one scene, e.g. a stereo pair.
+    """
+    kinds: list[str] = []
+    with contextlib.suppress(Exception), Image.open(path) as image:
+        kinds = [str(entry["Attribute"]["MPType"]) for entry in getattr(image, "mpinfo", {})[0xB002]]
+    if any(kind.startswith("Multi-Frame") for kind in kinds):
+        raise FormatError(f"{path} holds {len(kinds)} JPEG pictures of one scene: extract them into files of their own")
+    if not all(kind.startswith("Large Thumbnail") for kind in kinds[1:]):
+        warn(f"{path} holds {len(kinds)} JPEG pictures, such as a gain map: only the first is read")
+
+
+def _pillow_samples(image: Image.Image) -> NDArray[Any]:
+    """Return the samples of the current frame of an image, with palettes expanded and transparency as alpha."""
+    transparent = "transparency" in image.info
+    if image.mode == "1":
+        return np.asarray(image).astype(np.uint8) * np.uint8(255)
+    if image.mode in ("P", "PA") or (transparent and image.mode == "RGB"):
+        image = image.convert("RGBA" if transparent or image.mode == "PA" else "RGB")
+    elif transparent and image.mode == "L":
+        image = image.convert("LA")
+    elif image.mode not in ("L", "LA", "RGB", "RGBA"):
+        # RGBX, La, RGBa and similar modes of Pillow, which its readers of these files do not return today.
+        raise FormatError(f"pictures of mode {image.mode} are not supported: convert it to RGB")
+    return np.array(image)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A chunk of a PNG in a mapped file: its type, and the offsets of its content."""
+
+    kind: bytes
+    start: int
+    end: int
+
+    def body(self, data: NDArray[np.uint8]) -> bytes:
+        return data[self.start : self.end].tobytes()
+
+    def intact(self, data: NDArray[np.uint8]) -> bool:
+        checksum = zlib.crc32(self.kind + self.body(data)).to_bytes(4, "big")
+        return data[self.end : self.end + 4].tobytes() == checksum
+
+    def whole(self, data: NDArray[np.uint8]) -> bytes:
+        return data[self.start - 8 : self.end + 4].tobytes()
+
+
+def _open_png(path: Path) -> StillFile:
+    """Open a PNG by its image chunks alone, so that damaged metadata do not cost a sound picture."""
+    data = map_file(path)
+    chunks = list(_png_chunks(data))
+    if not chunks or chunks[0].kind != b"IHDR" or chunks[0].end - chunks[0].start != 13 or not chunks[0].intact(data):
+        raise FormatError(f"{path} cannot be read as a picture: the PNG header is damaged")
+    kinds = [chunk.kind for chunk in chunks]
+    if unknown := [kind for kind in kinds if kind not in _PNG_IMAGE_CHUNKS and kind[:1].isupper()]:
+        raise FormatError(f"{path} has a PNG chunk {unknown[0].decode('latin-1')!r}, which is not of the standard")
+    images = [chunk for chunk in chunks if chunk.kind in _PNG_IMAGE_CHUNKS]
+    metadata = {
+        chunk.kind: chunk.body(data)
+        for chunk in reversed(chunks)
+        if (chunk.kind not in _PNG_IMAGE_CHUNKS or chunk.kind == b"acTL") and chunk.intact(data)
+    }
+    _warn_of_png_colour(path, metadata)
+    header = chunks[0].body(data)
+    size, deep = (int.from_bytes(header[:4], "big"), int.from_bytes(header[4:8], "big")), header[8] == 16
+    count = max(int.from_bytes(metadata.get(b"acTL", b"")[:4], "big"), 1)
+    if count > 1 and deep:
+        raise FormatError(f"{path} is an animated PNG of 16 bits: convert it to one PNG for each picture")
+    # An image in front of the first frame's control chunk is shown where animations are not supported.
+    first = int(count > 1 and b"fcTL" in kinds and kinds.index(b"IDAT") < kinds.index(b"fcTL"))
+
+    def clean() -> bytes:
+        return SIGNATURES["PNG"][0] + b"".join(chunk.whole(data) for chunk in images)
+
+    return _still_file(
+        path, clean, size, count, _orientation(metadata.get(b"eXIf")), first, _deep_png if deep else None
+    )
+
+
+def _deep_png(data: bytes) -> NDArray[Any]:
+    """Decode a PNG of 16 bits, which Pillow would reduce to 8 bits."""
+    from imagecodecs import png_decode
+
+    samples: NDArray[Any] = png_decode(data)
+    return samples
+
+
+def _png_chunks(data: NDArray[np.uint8]) -> Iterator[_Chunk]:
+    """Yield the chunks of a PNG up to IEND."""
+    start = len(SIGNATURES["PNG"][0])
+    while start + 12 <= data.size:
+        end = start + 8 + int.from_bytes(data[start : start + 4].tobytes(), "big")
+        chunk = _Chunk(data[start + 4 : start + 8].tobytes(), start + 8, end)
+        yield chunk
+        if chunk.kind == b"IEND":
+            return
+        start = end + 4
+
+
+def _warn_of_png_colour(path: Path, metadata: dict[bytes, bytes]) -> None:
+    """Warn of the first chunk, in the order of precedence of the standard, by which samples are not sRGB."""
+    if len(coding := metadata.get(b"cICP", b"")) == 4:
+        if coding[0] != 1 or coding[1] not in (1, 6, 13, 14, 15) or coding[2:] != b"\0\1":
+            values = "/".join(map(str, coding))
+            warn(f"{path} has the colour coding {values} (cICP), which is not applied: its samples are read as sRGB")
+    elif b"iCCP" in metadata:
+        with contextlib.suppress(zlib.error):
+            warn_of_profile(path, zlib.decompress(metadata[b"iCCP"].partition(b"\0")[2][1:]))
+    elif b"sRGB" not in metadata:
+        numbers = [int.from_bytes(metadata.get(b"gAMA", b"")[:4], "big")]
+        primaries = metadata.get(b"cHRM", b"")
+        corners = [int.from_bytes(primaries[at : at + 4], "big") for at in range(0, len(primaries), 4)]
+        other = len(corners) == 8 and any(
+            abs(value - srgb) > _PRIMARIES_TOLERANCE for value, srgb in zip(corners, _SRGB_PRIMARIES, strict=True)
+        )
+        if numbers[0] and abs(numbers[0] - _SRGB_GAMMA) > _GAMMA_TOLERANCE:
+            warn(f"{path} has a gamma of {numbers[0] / 1e5:g}, which is not applied: its samples are read as sRGB")
+        elif other:
+            warn(f"{path} has colour primaries other than sRGB, which are not applied: its samples are read as sRGB")
