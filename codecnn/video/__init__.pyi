@@ -13,12 +13,12 @@ from .files import VideoWriter as VideoWriter
 from .files import create_video as create_video
 from .files import open_like as open_like
 from .files import open_video as open_video
-from .formats import NameFields as NameFields
 from .formats import VideoFormat as VideoFormat
 from .formats import frame_rate as frame_rate
-from .formats import guess_format as guess_format
-from .formats import parse_name as parse_name
 from .formats import parse_size as parse_size
+from .names import NameFields as NameFields
+from .names import guess_format as guess_format
+from .names import parse_name as parse_name
 from .pictures import Picture as Picture
 from .pictures import Plane as Plane
 from .pictures import Video as Video
@@ -28,6 +28,7 @@ from .pictures import pad_to_even as pad_to_even
 from .raw import forget_pages as forget_pages
 from .raw import map_file as map_file
 from .raw import open_raw as open_raw
+from .raw import raw_interpretation as raw_interpretation
 from .stills import STILL_SUFFIXES as STILL_SUFFIXES
 from .stills import is_still as is_still
 from .stills import read_still as read_still

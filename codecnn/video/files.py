@@ -12,9 +12,10 @@ import numpy as np
 from codecnn.errors import ConfigError, FormatError
 from codecnn.runs import atomic_path
 from codecnn.video.ffmpeg import open_stream
-from codecnn.video.formats import VideoFormat, frame_rate, parse_name, parse_size
+from codecnn.video.formats import VideoFormat, frame_rate, parse_size
+from codecnn.video.names import parse_name
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
-from codecnn.video.raw import RAW_SUFFIXES, open_packed
+from codecnn.video.raw import is_raw_name, open_packed
 from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder
 from codecnn.video.y4m import FRAME_LINE, format_header, open_y4m
 
@@ -55,8 +56,8 @@ def open_video(
         start: Number of pictures to skip.
         frames: Largest number of pictures to select; None for all.
         step: Distance between selected pictures (8 with all intra in JVET test conditions).
-        packing: Packing of a raw file, planar or semi-planar such as p010 (a key of `PACKINGS`). Its pictures have
-            planar samples aligned to the least significant bit in any case.
+        packing: Sample layout of a raw file: planar, or a pixel format such as nv12, p010 or yuyv422 (see
+            `parse_pixel_format`). Its pictures have planar samples aligned to the least significant bit in any case.
         matrix: Colour matrix for still pictures: bt601, bt709 or bt2020.
         full_range: Convert still pictures to the full range instead of the limited range.
         change: Function applied to the stored samples of still pictures before their conversion.
@@ -75,7 +76,7 @@ def open_video(
     rate = None if fps is None else frame_rate(fps)
     suffix = path.suffix.lower()
     is_folder = os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it accepts names that are too long
-    is_raw = suffix in RAW_SUFFIXES and not is_folder
+    is_raw = is_raw_name(path) and not is_folder
     holds_stills = is_folder or (not is_raw and suffix != ".y4m" and is_still(path))
     if packing is not None and not is_raw:
         raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
@@ -108,7 +109,7 @@ def open_like(path: Path | str, form: VideoFormat) -> Video:
         CodecnnError: As `open_video`.
     """
     path = Path(path)
-    if path.suffix.lower() not in RAW_SUFFIXES:
+    if not is_raw_name(path):
         return open_video(path)
     named = parse_name(path)
     return open_video(

@@ -1,11 +1,9 @@
-"""Raw YUV files by memory map: planar, and semi-planar with 16-bit words (P010 and similar packings).
+"""Raw YUV files by memory map, in planar and other sample layouts."""
 
-The layout of semi-planar files is that of Microsoft's "10-bit and 16-bit YUV Video Formats": a plane of Y, then a plane
-of alternating Cb and Cr, in little-endian words whose upper bits hold the sample and whose lower bits are zero.
-"""
-
+import contextlib
 import dataclasses
 import mmap
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError, MissingFileError
-from codecnn.video.formats import CHROMA_SUBSAMPLING, PACKINGS, PLANAR, VideoFormat, guess_format, parse_name
+from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat
+from codecnn.video.names import NameFields, guess_format, is_pixel_format, parse_name, parse_name_before
 from codecnn.video.pictures import Plane, Video, planes_at
+from codecnn.video.pixel_formats import PLANAR, PixelFormat, parse_pixel_format
 
-RAW_SUFFIXES = frozenset((".yuv", ".raw"))
+_RAW_SUFFIXES = (".yuv", ".raw")
 
 COMMON_SIZES = (
     (176, 144),
@@ -30,6 +30,12 @@ COMMON_SIZES = (
     (3840, 2160),
 )
 """Luma sizes (width, height) of common test sequences, proposed when a raw file is not a whole number of pictures."""
+
+
+def is_raw_name(path: Path) -> bool:
+    """Return whether a file is raw by its suffix: .yuv, .raw, or a pixel format such as .nv12."""
+    suffix = path.suffix.lower()
+    return suffix in _RAW_SUFFIXES or is_pixel_format(suffix[1:])
 
 
 def map_file(path: Path) -> NDArray[np.uint8]:
@@ -92,81 +98,169 @@ def open_raw(path: Path | str, video_format: VideoFormat) -> Video:
 
 
 def open_packed(
-    path: Path, *, packing: str | None, bit_depth: int | None = None, chroma: str | None = None, **options: Any
+    path: Path,
+    *,
+    packing: str | None,
+    size: tuple[int, int] | str | None = None,
+    bit_depth: int | None = None,
+    chroma: str | None = None,
+    fps: Fraction | float | str | None = None,
 ) -> Video:
-    """Open raw YUV in the packing of the option, else of the file's name, else planar.
+    """Open raw YUV in the layout of the option, else of the file's name, else planar.
 
-    Pictures of every packing have planar samples aligned to the least significant bit; semi-planar pictures are
-    unpacked when they are read.
+    Pictures of every layout have planar samples aligned to the least significant bit; those of another layout are
+    converted when they are read.
 
     Args:
         path: The raw file.
-        packing: "planar", a key of `PACKINGS`, or None.
+        packing: "planar", a name that `parse_pixel_format` takes, or None.
+        size: Picture size, as for `guess_format`.
         bit_depth: Bits per sample, as for `guess_format`.
         chroma: Chroma format, as for `guess_format`.
-        options: Other options of `guess_format`.
+        fps: Frame rate, as for `guess_format`.
 
     Raises:
         ConfigError: The packing is unknown.
-        FormatError: Chroma format or bit depth contradict the packing. Reading a picture raises it where the lower bits
-            of a word are not zero, because such a file has another packing.
+        FormatError: The name states a layout that is not read; chroma format or bit depth contradict the layout; or the
+            number of pictures in the name fits another chroma format or bit depth. Reading a picture raises it where
+            the lower bits of a word are not zero, because such a file has another layout.
     """
     map_file(path)  # reports a missing file before a missing size
-    explicit = packing is not None
-    packing = packing or parse_name(path).packing or PLANAR
-    if packing == PLANAR:
-        return open_raw(path, guess_format(path, bit_depth=bit_depth, chroma=chroma, **options))
-    if packing not in PACKINGS:
-        raise ConfigError(f"unknown packing {packing!r}: use one of {PLANAR}, {', '.join(PACKINGS)}")
-    expected = PACKINGS[packing]
-    guessed = guess_format(path, bit_depth=bit_depth, chroma=chroma, **options)
+    named = parse_name(path)
+    options = {"packing": packing, "size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": fps}
+    video_format, layout = _resolve(path, named, **options)
+    if layout is not None:
+        return _open_layout(path, layout, video_format)
+    video = open_raw(path, video_format)
+    if named.frames not in (None, len(video)):
+        _check_count(path, video, named, chroma is None, bit_depth is None)
+    return video
+
+
+def raw_interpretation(path: Path, **options: Any) -> dict[str, Any]:
+    """Return the format in which a raw file is read, if reader version 1 read it in another one, else nothing.
+
+    It is a fact of the keys of a store's units, so that a file that was read otherwise has another key.
+
+    Args:
+        path: The raw file.
+        options: Options of `open_packed`.
+
+    Raises:
+        CodecnnError: As `open_packed`, except errors of the file itself.
+    """
+    video_format, layout = _resolve(path, parse_name(path), **options)
+    with contextlib.suppress(FormatError):
+        if (video_format, layout) != _resolve(path, parse_name_before(path), **options):
+            facts = vars(video_format) | {"fps": None if video_format.fps is None else str(video_format.fps)}
+            return facts | {"layout": PLANAR if layout is None else layout.name}
+    return {}
+
+
+def _resolve(
+    path: Path,
+    named: NameFields,
+    *,
+    packing: str | None = None,
+    bit_depth: int | None = None,
+    chroma: str | None = None,
+    **options: Any,
+) -> tuple[VideoFormat, PixelFormat | None]:
+    """Return geometry and layout of a raw file by options and the fields of its name; None for the planar layout."""
+    layout = _layout(path, packing, named)
+    video_format = guess_format(path, bit_depth=bit_depth, chroma=chroma, named=named, **options)
+    if layout is None:
+        return video_format, None
     # An explicit packing overrides the name, so only options can contradict it.
-    stated = (chroma or expected[0], bit_depth or expected[1]) if explicit else (guessed.chroma, guessed.bit_depth)
+    stated = video_format.chroma, video_format.bit_depth
+    if packing is not None:
+        stated = chroma or layout.chroma, bit_depth or layout.bit_depth or 8
+    expected = layout.chroma, layout.bit_depth or stated[1]
     if stated != expected:
         raise FormatError(
-            f"{path}: packing {packing} holds {expected[0]} at {expected[1]} bit, which contradicts {stated[0]} at "
-            f"{stated[1]} bit: give packing {PLANAR} if the file is not packed"
+            f"{path}: packing {layout.name} holds {expected[0]} at {expected[1]} bit, which contradicts "
+            f"{stated[0]} at {stated[1]} bit: give its true packing, or {PLANAR} if the file is not packed"
         )
-    return _open_semiplanar(path, packing, VideoFormat(guessed.width, guessed.height, *expected, guessed.fps))
+    video_format = dataclasses.replace(video_format, chroma=expected[0], bit_depth=expected[1])
+    return video_format, None if layout.is_planar else layout
 
 
-def _open_semiplanar(path: Path, packing: str, video_format: VideoFormat) -> Video:
-    data, starts = _map_pictures(path, video_format)
-    shift = 16 - video_format.bit_depth
-    luma, (height, width) = video_format.plane_shapes[:2]
-    luma_words = luma[0] * luma[1]
+def _layout(path: Path, packing: str | None, named: NameFields) -> PixelFormat | None:
+    """Return the layout of the option or the name; None for planar files of the name's chroma format and bit depth."""
+    name = packing or named.packing or PLANAR
+    if name == PLANAR:
+        return None
+    layout = parse_pixel_format(name.lower())
+    if layout is None and packing is not None:
+        raise ConfigError(
+            f"unknown packing {packing!r}: use {PLANAR} or a pixel format such as nv12, p010le, yuv420p10be, yuyv422"
+        )
+    if layout is None:
+        raise FormatError(
+            f"the name of {path} states the pixel format {name}, which codecnn does not read: convert the file, e.g. "
+            "with ffmpeg -f rawvideo -pix_fmt FORMAT -s WxH -i IN.yuv -pix_fmt yuv420p OUT.yuv, or give packing "
+            f"{PLANAR} if the name is wrong"
+        )
+    return layout
+
+
+def _open_layout(path: Path, layout: PixelFormat, video_format: VideoFormat) -> Video:
+    """Open a raw file whose pictures are converted when they are read."""
+    size = layout.picture_bytes(video_format)
+    data, starts = _map_pictures(path, video_format, layout)
 
     def read(number: int) -> tuple[Plane, ...]:
-        words = data[starts[number] : starts[number] + video_format.picture_bytes].view("<u2")
-        low = words & ((1 << shift) - 1)
-        if low.any():
-            word = int(words[low != 0][0])
-            raise FormatError(
-                f"{path}: picture {number} has a word of {word}, but in {packing} the lower {shift} bits are zero: "
-                "give its true packing or size"
-            )
-        samples = words >> shift
-        chroma = samples[luma_words:].reshape(height, width, 2)
-        return (samples[:luma_words].reshape(luma), chroma[:, :, 0].copy(), chroma[:, :, 1].copy())
+        try:
+            return layout.read(data[starts[number] : starts[number] + size], video_format)
+        except FormatError as error:
+            raise FormatError(f"{path}: picture {number} {error}: give its true packing or size") from error
 
     return Video(path, video_format, read, len(starts))
 
 
-def _map_pictures(path: Path, video_format: VideoFormat) -> tuple[NDArray[np.uint8], range]:
+def _check_count(path: Path, video: Video, named: NameFields, any_chroma: bool, any_depth: bool) -> None:
+    """Raise FormatError if the number of pictures in the name fits another format than that which was assumed.
+
+    Args:
+        path: The raw file.
+        video: The file in the assumed format.
+        named: Fields of its name, with the number of pictures.
+        any_chroma: No option states the chroma format.
+        any_depth: No option states the bit depth.
+    """
+    chromas = CHROMA_SUBSAMPLING if any_chroma and named.chroma is None else (video.format.chroma,)
+    depths = (8, 10) if any_depth and named.bit_depth is None else (video.format.bit_depth,)
+    formats = [dataclasses.replace(video.format, chroma=key, bit_depth=depth) for key in chromas for depth in depths]
+    fitting = [str(each) for each in formats if each.picture_bytes * (named.frames or 0) == path.stat().st_size]
+    if fitting:
+        raise FormatError(
+            f"{path} has {len(video)} pictures as {video.format}, but {named.frames} by its name, which fits "
+            f"{' and '.join(fitting)}: give its chroma format and bit depth"
+        )
+
+
+def _map_pictures(
+    path: Path, video_format: VideoFormat, layout: PixelFormat | None = None
+) -> tuple[NDArray[np.uint8], range]:
     """Map a raw file; return its bytes, shape (n,), and the offsets of its pictures. Raises as `open_raw`."""
     data = map_file(path)
-    if data.size % video_format.picture_bytes:
-        raise FormatError(_size_message(path, data.size, video_format))
-    return data, range(0, data.size, video_format.picture_bytes)
+    size = video_format.picture_bytes if layout is None else layout.picture_bytes(video_format)
+    if data.size % size:
+        raise FormatError(_size_message(path, data.size, video_format, layout))
+    return data, range(0, data.size, size)
 
 
-def _size_message(path: Path, size: int, video_format: VideoFormat) -> str:
+def _size_message(path: Path, size: int, video_format: VideoFormat, layout: PixelFormat | None) -> str:
     """Return the message for a file of `size` bytes that is not a whole number of pictures."""
+
+    def picture_bytes(candidate: VideoFormat) -> int:
+        return candidate.picture_bytes if layout is None else layout.picture_bytes(candidate)
+
     candidates = [dataclasses.replace(video_format, width=width, height=height) for width, height in COMMON_SIZES]
-    for depth in (8, max(10, video_format.bit_depth)):
+    for depth in (8, max(10, video_format.bit_depth)) if layout is None else ():
         candidates += [dataclasses.replace(video_format, chroma=key, bit_depth=depth) for key in CHROMA_SUBSAMPLING]
-    whole = [candidate for candidate in dict.fromkeys(candidates) if size % candidate.picture_bytes == 0]
-    fitting = [f"{candidate} ({size // candidate.picture_bytes})" for candidate in whole]
+    whole = [candidate for candidate in dict.fromkeys(candidates) if size % picture_bytes(candidate) == 0]
+    fitting = [f"{candidate} ({size // picture_bytes(candidate)})" for candidate in whole]
     advice = f"whole pictures would be {', '.join(fitting)}" if fitting else "no common size divides it either"
-    count = f"{size / video_format.picture_bytes:.3f}"
-    return f"{path} has {size} bytes, which is {count} pictures of {video_format}: {advice}"
+    kind = str(video_format) if layout is None else f"{video_format} in packing {layout.name}"
+    return f"{path} has {size} bytes, which is {size / picture_bytes(video_format):.3f} pictures of {kind}: {advice}"

@@ -1,8 +1,8 @@
-"""Files of still pictures (PNG, JPEG, BMP, WebP, GIF): the samples that a viewer would show, upright and in whole range.
+"""Files of still pictures (PNG, JPEG, BMP, WebP, GIF): the samples that a viewer would show.
 
-Palettes are expanded, rotation tags are applied, and pages or frames are separate pictures. A file that cannot be read
-so is refused. Where a file holds more than its samples (transparency, a colour profile), a warning names it.
-`tiff` does the same for TIFF files.
+Samples are upright and use the whole range of their type. Palettes are expanded, rotation tags are applied, and pages
+or frames are separate pictures; a file that cannot be read so is refused. Where a file holds more than its samples
+(transparency, a colour profile), a warning names it. `tiff` does the same for TIFF files.
 """
 
 import contextlib

@@ -64,7 +64,7 @@ NAMES: dict[str, dict[str, Any]] = {
     "x_64x64_gray12le.yuv": {"size": (64, 64), "depth": 12, "chroma": "400"},
     "x_64x64_i420.yuv": {"size": (64, 64), "chroma": "420"},
     "x_65x33_444p.yuv": {"size": (65, 33), "chroma": "444"},
-    "seq_8bit_416x240_100frames.yuv": {"size": (416, 240), "frames": 100},
+    "seq_8bit_416x240_100frames.yuv": {"size": (416, 240), "frames": 100, "depth": 8},
     "twice_416x240_25_10bit_8bit_30fps.yuv": {"size": (416, 240), "fps": 25, "depth": 10},
     # numbers that are not a frame rate, and names without a size
     "PartyScene_832x480_500.yuv": {"size": (832, 480)},
@@ -77,7 +77,6 @@ NAMES: dict[str, dict[str, Any]] = {
     "scale2x2_wide.yuv": {},
     "face_0x240_25.yuv": {},
     "a_416x240_50/plain.yuv": {},
-    "": {},
 }
 
 

@@ -207,7 +207,8 @@ def test_contradicting_packings_are_refused(tmp_path: Path, numbered: dict[str, 
 def test_packing_in_names() -> None:
     assert parse_name("x_416x240_50_P010.yuv") == NameFields(416, 240, "420", 10, Fraction(50), packing="p010")
     assert parse_name("x_416x240_p216le.yuv").chroma == "422"
-    assert parse_name("x_416x240p010.yuv").packing is parse_name("p010_416x240.yuv").packing is None
+    assert parse_name("x_416x240p010.yuv").packing == parse_name("p010_416x240.yuv").packing == "p010"
+    assert parse_name("x_416x240p10.yuv") == NameFields(416, 240, fps=Fraction(10))
     assert guess_format("x_416x240_p012.yuv") == VideoFormat(416, 240, "420", 12)
 
 

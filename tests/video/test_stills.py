@@ -249,7 +249,7 @@ def test_unsupported_stills_are_refused(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "float.tif", np.zeros((6, 8), np.float32))
     tifffile.imwrite(tmp_path / "pages.tif", np.zeros((5, 6, 8), np.uint8), photometric="minisblack")
     Image.new("CMYK", (8, 6)).save(tmp_path / "cmyk.jpg")
-    for name, message in {"float.tif": "float32", "pages.tif": r"\(5, 6, 8\)", "cmyk.jpg": "CMYK"}.items():
+    for name, message in {"float.tif": "float32", "pages.tif": "5 pictures", "cmyk.jpg": "CMYK"}.items():
         with pytest.raises(FormatError, match=message):
             read_still(tmp_path / name)
 
