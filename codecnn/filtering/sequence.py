@@ -211,7 +211,7 @@ def _write_pictures(
         raise ConfigError(
             f"{len(qps)} QPs were given for {len(video)} pictures: give one for all, or one for each picture"
         )
-    with create_video(output, video.format) as out, ThreadPoolExecutor(1) as pool:
+    with create_video(output, video.format, like=video) as out, ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
 
         def finish(number: int, picture: Picture, remaining: Callable[[], Picture]) -> None:

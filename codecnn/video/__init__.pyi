@@ -22,6 +22,7 @@ from .names import parse_name as parse_name
 from .pictures import Picture as Picture
 from .pictures import Plane as Plane
 from .pictures import Video as Video
+from .pictures import VideoTags as VideoTags
 from .pictures import convert as convert
 from .pictures import downscale as downscale
 from .pictures import pad_to_even as pad_to_even

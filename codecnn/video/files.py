@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +17,7 @@ from codecnn.video.names import parse_name
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.raw import is_raw_name, open_packed
 from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder
-from codecnn.video.y4m import FRAME_LINE, format_header, open_y4m
+from codecnn.video.y4m import format_frame_line, format_header, open_y4m
 
 _CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
 _STREAMS = {".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
@@ -145,8 +145,10 @@ class VideoWriter:
         count: Number of pictures written so far.
     """
 
-    def __init__(self, path: Path, video_format: VideoFormat, file: BinaryIO, picture_head: bytes) -> None:
-        """Create a writer to `file` that writes the bytes `picture_head` before each picture."""
+    def __init__(
+        self, path: Path, video_format: VideoFormat, file: BinaryIO, picture_head: Callable[[int], bytes]
+    ) -> None:
+        """Create a writer to `file` that writes the bytes `picture_head(n)` before picture n."""
         self.path = path
         self.format = video_format
         self.count = 0
@@ -175,7 +177,7 @@ class VideoWriter:
             )
         # All planes are checked before the first byte is written, so that a refused picture changes nothing.
         samples = [self._checked(plane, where) for plane in picture]
-        self._file.write(self._picture_head)
+        self._file.write(self._picture_head(self.count))
         for plane in samples:
             self._file.write(plane.data)
         self.count += 1
@@ -193,7 +195,7 @@ class VideoWriter:
 
 
 @contextlib.contextmanager
-def create_video(path: Path | str, video_format: VideoFormat) -> Iterator[VideoWriter]:
+def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | None = None) -> Iterator[VideoWriter]:
     """Create a raw YUV or Y4M file and yield a writer of its pictures.
 
     Use it as `with create_video("out.yuv", video_format) as out: out.write(picture)`. The file appears when
@@ -202,6 +204,8 @@ def create_video(path: Path | str, video_format: VideoFormat) -> Iterator[VideoW
     Args:
         path: The file; .y4m selects Y4M, any other suffix raw YUV.
         video_format: Geometry of the pictures.
+        like: Video from which the pictures come, one for one. A Y4M file gets its field order, sample aspect ratio,
+            position of chroma samples, range and other properties.
 
     Yields:
         The writer.
@@ -216,8 +220,12 @@ def create_video(path: Path | str, video_format: VideoFormat) -> Iterator[VideoW
     is_y4m = path.suffix.lower() == ".y4m"
     with atomic_path(path) as part, part.open("wb") as file:
         if is_y4m:
-            file.write(format_header(video_format))
-        writer = VideoWriter(path, video_format, file, FRAME_LINE if is_y4m else b"")
+            file.write(format_header(video_format, None if like is None else like.tags))
+
+        def picture_head(number: int) -> bytes:
+            return format_frame_line("" if like is None else like.frame_tags(number)) if is_y4m else b""
+
+        writer = VideoWriter(path, video_format, file, picture_head)
         yield writer
         if writer.count == 0:
             raise FormatError(f"{path}: no picture was written")

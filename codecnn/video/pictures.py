@@ -1,8 +1,8 @@
 """Pictures as planes of integer samples, exact changes of their bit depth and size, and videos as sequences of them."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self, overload
@@ -41,6 +41,27 @@ class Picture:
     def v(self) -> Plane | None:
         """Cr, None where the chroma format is 400."""
         return self.planes[2] if len(self.planes) == 3 else None
+
+
+@dataclass(frozen=True)
+class VideoTags:
+    """Properties of a video besides its samples, in the words of Y4M headers (yuv4mpeg(5) of mjpegtools).
+
+    Attributes:
+        interlacing: Field order: p (progressive), t (top field first), b (bottom field first), m (mixed) or ? (unknown).
+        aspect: Sample aspect ratio, e.g. "128:117"; "0:0" if unknown.
+        colour: Chroma format with the position of its samples, e.g. "420jpeg"; None leaves it to the writer.
+        rate: Frame rate as written, e.g. "30000:1001"; None leaves it to the writer.
+        comments: Other properties, e.g. "COLORRANGE=FULL".
+        frames: Properties of single pictures by their number in the file, e.g. "Itn".
+    """
+
+    interlacing: str = "p"
+    aspect: str = "1:1"
+    colour: str | None = None
+    rate: str | None = None
+    comments: tuple[str, ...] = ()
+    frames: Mapping[int, str] = field(default_factory=dict)
 
 
 def convert(picture: Picture, bit_depth: int) -> Picture:
@@ -146,12 +167,21 @@ class Video(Sequence[Picture]):
     Attributes:
         path: File or folder.
         format: Geometry of all pictures.
+        tags: Further properties of the file, None if it states none.
     """
 
-    def __init__(self, path: Path, video_format: VideoFormat, read: ReadPlanes, numbers: int | range) -> None:
+    def __init__(
+        self,
+        path: Path,
+        video_format: VideoFormat,
+        read: ReadPlanes,
+        numbers: int | range,
+        tags: VideoTags | None = None,
+    ) -> None:
         """Create a sequence of the pictures `numbers` of a file (a range, or a count of all its pictures)."""
         self.path = path
         self.format = video_format
+        self.tags = tags
         self._read: ReadPlanes | None = read
         self._numbers = range(numbers) if isinstance(numbers, int) else numbers
         self._checked: set[int] = set()
@@ -224,7 +254,11 @@ class Video(Sequence[Picture]):
             raise ConfigError(f"{self.path} has {len(self)} pictures: start {start} selects none of them")
         rate = self.format.fps if fps is None else fps
         video_format = dataclasses.replace(self.format, fps=None if rate is None else rate / step)
-        return Video(self.path, video_format, self._open_reader(), self._numbers[start::step][:frames])
+        return Video(self.path, video_format, self._open_reader(), self._numbers[start::step][:frames], self.tags)
+
+    def frame_tags(self, index: int) -> str:
+        """Return the properties of the picture at `index` that only it has, see `VideoTags`; "" if there are none."""
+        return "" if self.tags is None else self.tags.frames.get(self._numbers[index], "")
 
     def close(self) -> None:
         """Release the file; pictures that have been read stay valid."""

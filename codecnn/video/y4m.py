@@ -4,6 +4,7 @@ Tags are those of the yuv4mpeg(5) manual of mjpegtools, with the additional `C` 
 ffmpeg, libvvenc and x265 write.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
 from codecnn.video.formats import VideoFormat, frame_rate
-from codecnn.video.pictures import Video, planes_at
+from codecnn.video.pictures import Video, VideoTags, planes_at
 from codecnn.video.raw import map_file
 
 MAGIC = b"YUV4MPEG2"
 FRAME = b"FRAME"
 FRAME_LINE = b"FRAME\n"
-"""Line before each picture in the files that codecnn writes."""
+"""Line before each picture that has no parameters of its own."""
 _MAX_LINE = 4096
 _COLOUR = re.compile(r"(420|422|444)(?:jpeg|paldv|mpeg2)?|(420|422|444)p(9|1[0-6])|mono(9|1[0-6])?", re.ASCII)
 
@@ -37,26 +38,30 @@ def open_y4m(path: Path | str) -> Video:
     line = _line(data, 0)
     if line is None or not line.startswith(MAGIC):
         raise FormatError(f"{path} is not a Y4M file: it does not start with a {MAGIC.decode()} line")
-    video_format = parse_header(line, path)
-    starts = _frame_offsets(path, data, len(line) + 1, video_format.picture_bytes)
-    return Video(path, video_format, planes_at(data, starts, video_format), len(starts))
+    video_format, tags = parse_header(line, path)
+    starts, frames = _frame_offsets(path, data, len(line) + 1, video_format.picture_bytes)
+    tags = dataclasses.replace(tags, frames=frames)
+    return Video(path, video_format, planes_at(data, starts, video_format), len(starts), tags)
 
 
-def parse_header(line: bytes, path: Path | str) -> VideoFormat:
-    """Parse the geometry in a Y4M header line.
+def parse_header(line: bytes, path: Path | str) -> tuple[VideoFormat, VideoTags]:
+    """Parse a Y4M header line.
 
     W and H are the size, F the frame rate (F0:0 is unknown), and C the sample layout, or XYSCSS where C is absent;
-    without either it is 420 at 8 bit. I, A and other X tags are ignored.
+    without either it is 420jpeg. I and A are unknown where they are absent.
 
     Args:
-        line: The header line without its newline.
+        line: The header line without its newline; it may end in a carriage return.
         path: The file, for error messages.
+
+    Returns:
+        Geometry and other properties.
 
     Raises:
         FormatError: A tag is missing or cannot be used.
     """
     try:
-        tags = line.decode("ascii").split(" ")[1:]
+        tags = line.decode("ascii").rstrip("\r").split(" ")[1:]
     except UnicodeDecodeError:
         raise FormatError(f"{path}: the Y4M header is not ASCII text") from None
     values = {tag[0]: tag[1:] for tag in tags if tag}
@@ -65,15 +70,27 @@ def parse_header(line: bytes, path: Path | str) -> VideoFormat:
         if not re.fullmatch(r"0*[1-9]\d{0,8}", values.get(key, ""), flags=re.ASCII):
             raise FormatError(f"{path}: the Y4M header's {key} is {values.get(key)!r}, not a positive whole number")
         sizes[key] = int(values[key])
-    subsampling = next((tag[7:].lower() for tag in tags if tag.startswith("XYSCSS=")), "420")
-    chroma, bit_depth = _parse_colour(values.get("C", subsampling), path)
-    return VideoFormat(sizes["W"], sizes["H"], chroma, bit_depth, _parse_rate(values.get("F"), path))
+    subsampling = next((tag[7:].lower() for tag in tags if tag.startswith("XYSCSS=")), "420jpeg")
+    colour = values.get("C", subsampling)
+    chroma, bit_depth = _parse_colour(colour, path)
+    video_format = VideoFormat(sizes["W"], sizes["H"], chroma, bit_depth, _parse_rate(values.get("F"), path))
+    video_tags = VideoTags(
+        interlacing=values.get("I") or "?",
+        aspect=values.get("A") or "0:0",
+        colour=colour,
+        rate=values.get("F") or None,
+        comments=tuple(tag[1:] for tag in tags if tag.startswith("X")),
+    )
+    return video_format, video_tags
 
 
 def _parse_colour(text: str, path: Path | str) -> tuple[str, int]:
     match = _COLOUR.fullmatch(text)
     if match is None:
-        raise FormatError(f"{path}: Y4M colour space C{text[:40]} is not 420, 422, 444 or mono at 8 to 16 bit")
+        raise FormatError(
+            f"{path} has the Y4M colour space C{ascii(text[:40])[1:-1]}, but only 420, 422, 444 and mono of 8 to 16 "
+            "bit are read: convert it, e.g. with ffmpeg -i IN.y4m -pix_fmt yuv420p OUT.y4m"
+        )
     if text.startswith("mono"):
         return "400", int(match[4] or 8)
     return match[1] or match[2], int(match[3] or 8)
@@ -88,51 +105,86 @@ def _parse_rate(text: str | None, path: Path | str) -> Fraction | None:
     return frame_rate(Fraction(int(match[1]), int(match[2])))
 
 
-def format_header(video_format: VideoFormat) -> bytes:
+def format_header(video_format: VideoFormat, tags: VideoTags | None = None) -> bytes:
     """Return the Y4M header line of a format, newline included.
 
-    420 at 8 bit is written as C420mpeg2: chroma samples are at the left, as in the JVET test sequences.
+    Args:
+        video_format: Geometry.
+        tags: Other properties. Its rate and position of chroma samples are used as far as they agree with the format.
+            Without them pictures are progressive and samples square, and 420 at 8 bit is C420mpeg2: chroma samples are
+            at the left, as in the JVET test sequences.
     """
+    tags = tags or VideoTags()
+    path = Path("header")
+    same_colour = tags.colour is not None and _parse_colour(tags.colour, path) == _colour_of(video_format)
+    colour = tags.colour if same_colour else _default_colour(video_format)
     rate = video_format.fps or Fraction(0)
     ratio = f"{rate.numerator}:{rate.denominator if rate else 0}"
+    if tags.rate is not None and _parse_rate(tags.rate, path) == video_format.fps:
+        ratio = tags.rate
+    comments = [f" X{comment}" for comment in tags.comments if same_colour or not comment.startswith("YSCSS=")]
+    size = f"W{video_format.width} H{video_format.height}"
+    line = f"{MAGIC.decode()} {size} F{ratio} I{tags.interlacing} A{tags.aspect} C{colour}{''.join(comments)}\n"
+    return line.encode()
+
+
+def format_frame_line(parameters: str) -> bytes:
+    """Return the line before a picture with parameters such as "Itn", newline included."""
+    return b" ".join([FRAME, *([parameters.encode("latin-1")] if parameters else [])]) + b"\n"
+
+
+def _colour_of(video_format: VideoFormat) -> tuple[str, int]:
+    return video_format.chroma, video_format.bit_depth
+
+
+def _default_colour(video_format: VideoFormat) -> str:
     deep = video_format.bit_depth > 8
     if video_format.chroma == "400":
-        colour = f"mono{video_format.bit_depth}" if deep else "mono"
-    elif deep:
-        colour = f"{video_format.chroma}p{video_format.bit_depth}"
-    else:
-        colour = {"420": "420mpeg2"}.get(video_format.chroma, video_format.chroma)
-    return f"{MAGIC.decode()} W{video_format.width} H{video_format.height} F{ratio} Ip A1:1 C{colour}\n".encode()
+        return f"mono{video_format.bit_depth}" if deep else "mono"
+    if deep:
+        return f"{video_format.chroma}p{video_format.bit_depth}"
+    return {"420": "420mpeg2"}.get(video_format.chroma, video_format.chroma)
 
 
-def _frame_offsets(path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int) -> Sequence[int]:
-    """Return the byte offset of the samples of each picture; the first FRAME line is at offset `start`."""
+def _frame_offsets(
+    path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int
+) -> tuple[Sequence[int], dict[int, str]]:
+    """Return the byte offset of the samples of each picture, and the parameters of FRAME lines that have some.
+
+    The first FRAME line is at offset `start`.
+    """
     step = len(FRAME_LINE) + picture_bytes
     if start < data.size and (data.size - start) % step == 0:
         lines = data[start:].reshape(-1, step)[:, : len(FRAME_LINE)]
         if np.array_equal(lines, np.broadcast_to(np.frombuffer(FRAME_LINE, np.uint8), lines.shape)):
-            return range(start + len(FRAME_LINE), data.size, step)
+            return range(start + len(FRAME_LINE), data.size, step), {}
     return _walk_frames(path, data, start, picture_bytes)
 
 
-def _walk_frames(path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int) -> list[int]:
-    """Return the offsets of the samples where FRAME lines have parameters and so differ in length."""
+def _walk_frames(
+    path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int
+) -> tuple[list[int], dict[int, str]]:
+    """Return what `_frame_offsets` returns where FRAME lines have parameters, or carriage returns at their end."""
     offsets: list[int] = []
+    parameters: dict[int, str] = {}
     while start < data.size:
         line = _line(data, start)
         whole = f"it holds {len(offsets)} whole frames"
         if line is None and FRAME.startswith(data[start : start + len(FRAME)].tobytes()):
             raise FormatError(f"{path} is cut off inside a FRAME line at byte {start}: {whole}")
-        if line is None or (line != FRAME and not line.startswith(FRAME + b" ")):
+        if line is None or (line.rstrip(b"\r") != FRAME and not line.startswith(FRAME + b" ")):
             raise FormatError(f"{path} has no FRAME line at byte {start}: {whole} before")
         first = start + len(line) + 1
         start = first + picture_bytes
         if start > data.size:
             raise FormatError(f"{path} is cut off: {whole} and {data.size - first} of {picture_bytes} bytes of another")
+        text = line[len(FRAME) :].rstrip(b"\r").decode("latin-1").strip()
+        if text:
+            parameters[len(offsets)] = text
         offsets.append(first)
     if not offsets:
         raise FormatError(f"{path} has a Y4M header but no pictures")
-    return offsets
+    return offsets, parameters
 
 
 def _line(data: NDArray[np.uint8], start: int) -> bytes | None:
