@@ -66,6 +66,7 @@ from codecnn.runs import (
     write_json,
     write_jsonl,
 )
+from codecnn.video import READER_VERSION
 
 CODED, UNIT = "coded", "unit.json"
 
@@ -330,7 +331,8 @@ def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work) -> None:
     units = "1 unit that does" if len(foreign) == 1 else f"{len(foreign)} units that do"
     raise StoreError(
         f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
-        f"encoder ({', '.join(listed)}): build into another folder to keep them, or remove them with --prune "
+        f"encoder, or whose pictures were read otherwise ({', '.join(listed)}): build into another folder to keep "
+        "them, or remove them with --prune "
         "(prune=True in Python)"
     )
 
@@ -484,6 +486,8 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
         "data_key": sha256_json(sorted([unit.key, unit.files[unit.original_file]] for unit in units)),
         "ctus_sha256": sha256_file(store / CTUS),
         "units_sha256": sha256_file(store / UNITS),
+        # The names of all originals were computed by this reader, so none was read otherwise.
+        "reader": READER_VERSION,
     }
     write_json(store / MANIFEST, manifest)
     # Last, since the lock of this function is among them.

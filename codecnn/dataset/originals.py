@@ -12,12 +12,13 @@ from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import Format, Record, Variant
 from codecnn.dataset.sources import Source
 from codecnn.dataset.variants import fit_scale, vary_picture, vary_rgb
-from codecnn.errors import CodecnnError
+from codecnn.errors import CodecnnError, FormatError
 from codecnn.runs import read_json, sha256_file, sha256_json, write_json
 from codecnn.video import (
     Picture,
     Video,
     VideoFormat,
+    changed_reading,
     convert,
     create_video,
     downscale,
@@ -76,9 +77,15 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
         "scale": source.scale,
         **source.spec.model_dump(include=_READING_KEYS),
     }
-    # These keys are omitted if they are not set, so that names from before they existed stay valid.
+    # These keys are omitted if they are not set, so that names from before they existed stay valid. That of the reading
+    # is set only for files that an earlier codecnn read wrong.
     if source.variant is not None:
         facts["variant"] = source.variant.to_json()
+    # A file that cannot be read has no original: the conversion says why.
+    with contextlib.suppress(FormatError):
+        options = source.spec.model_dump(include={"size", "bit_depth", "chroma", "fps", "packing"})
+        if changed := changed_reading(source.path, **options):
+            facts["reading"] = changed
     if source.source_bit_depth is not None:
         facts["source_bit_depth"] = source.source_bit_depth
     if recipe.in_loop is not None:

@@ -149,8 +149,8 @@ class SequenceSpec(_Spec):
     start: int = Field(default=0, ge=0, description="number of pictures to skip at the start")
     frames: int | None = Field(default=None, ge=1, description="largest number of pictures")
     step: int = Field(default=1, ge=1, description="use every n-th picture; may depend on the configuration: {ai: 8}")
-    packing: Literal["p010"] | None = Field(
-        default=None, description="p010: 10 bits in the upper bits of each word, U and V interleaved"
+    packing: str | None = Field(
+        default=None, description="sample layout of a raw YUV file: planar, or a pixel format such as nv12 or p010"
     )
     matrix: Literal["bt601", "bt709", "bt2020"] = Field(default="bt709", description="RGB to Y'CbCr matrix for stills")
     full_range: bool = Field(default=False, description="full instead of limited range for stills")

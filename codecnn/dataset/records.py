@@ -194,8 +194,14 @@ class StoredInLoop(Record):
     exact: bool
 
 
+class StoredSequence(Record):
+    """A sequence of the manifest's recipe."""
+
+    source: str
+
+
 class StoredRecipe(Record):
-    """The coding settings of the manifest's recipe; the sequences are in the units."""
+    """The coding settings and sources of the manifest's recipe."""
 
     name: str
     codec: str
@@ -208,6 +214,12 @@ class StoredRecipe(Record):
     qp: list[int]
     ctc: bool = False
     in_loop: StoredInLoop | None = None
+    sequences: list[StoredSequence] = []
+
+    @property
+    def sources(self) -> list[str]:
+        """Files, patterns and folders of the sequences, as the recipe names them."""
+        return [sequence.source for sequence in self.sequences]
 
 
 class Manifest(Record):
@@ -219,3 +231,4 @@ class Manifest(Record):
     data_key: str
     ctus_sha256: str
     units_sha256: str
+    reader: int = Field(default=1, description="version of the reader of pictures by which all originals were read")

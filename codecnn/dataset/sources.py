@@ -16,7 +16,7 @@ from codecnn.dataset.recipe import DecodedSpec, EncoderSpec, Recipe, SequenceSpe
 from codecnn.dataset.records import CodedUnit, Variant
 from codecnn.dataset.variants import uniform
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.video import STILL_SUFFIXES, stills_in
+from codecnn.video import is_still, stills_in
 
 _SKIMAGE_PREFIX = "skimage:"
 _NAME = "{name}"
@@ -51,7 +51,7 @@ class Source(BaseModel):
     @property
     def still(self) -> bool:
         """True for a still picture or a folder of stills, whose samples are R'G'B' rather than Y'CbCr."""
-        return self.path.is_dir() or self.path.suffix.lower() in STILL_SUFFIXES
+        return is_still(self.path)
 
     @property
     def source_bit_depth(self) -> int | None:

@@ -33,7 +33,7 @@ from codecnn.labels.table import (
 )
 from codecnn.models import pick_device
 from codecnn.runs import atomic_path, remove_tree, sha256_file, sha256_json
-from codecnn.video import STILL_SUFFIXES, Video, convert, open_video, stills_in
+from codecnn.video import Video, convert, count_stills, is_still, open_video, stills_in
 
 SPLITS = ("train", "val")
 """Default splits of a store to label."""
@@ -297,13 +297,13 @@ def read_inputs(inputs: Iterable[Input], first: int = 0) -> Iterator[Source]:
 
 def _open(file: Path, options: dict[str, Any]) -> Video:
     # For a still picture, the bit depth is that of the conversion; other options do not apply.
-    still = file.suffix.lower() in STILL_SUFFIXES
+    still = is_still(file)
     return open_video(file, **{key: value for key, value in options.items() if not still or key == "bit_depth"})
 
 
 def _count(file: Path, options: dict[str, Any]) -> int:
-    if file.suffix.lower() in STILL_SUFFIXES and file.is_file():
-        return 1
+    if is_still(file) and file.is_file():
+        return count_stills(file)
     with _open(file, options) as video:
         return len(video)
 

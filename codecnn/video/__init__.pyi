@@ -9,7 +9,10 @@ from .ffmpeg import output_of as output_of
 from .ffmpeg import probe_stream as probe_stream
 from .ffmpeg import require_encoder as require_encoder
 from .ffmpeg import run as run
+from .files import READER_VERSION as READER_VERSION
+from .files import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from .files import VideoWriter as VideoWriter
+from .files import changed_reading as changed_reading
 from .files import create_video as create_video
 from .files import open_like as open_like
 from .files import open_video as open_video
@@ -17,6 +20,7 @@ from .formats import VideoFormat as VideoFormat
 from .formats import frame_rate as frame_rate
 from .formats import parse_size as parse_size
 from .names import NameFields as NameFields
+from .names import changed_name as changed_name
 from .names import guess_format as guess_format
 from .names import parse_name as parse_name
 from .pictures import Picture as Picture
@@ -29,10 +33,9 @@ from .pictures import pad_to_even as pad_to_even
 from .raw import forget_pages as forget_pages
 from .raw import map_file as map_file
 from .raw import open_raw as open_raw
-from .raw import raw_interpretation as raw_interpretation
 from .stills import STILL_SUFFIXES as STILL_SUFFIXES
+from .stills import count_stills as count_stills
 from .stills import is_still as is_still
 from .stills import read_still as read_still
-from .stills import still_interpretation as still_interpretation
 from .stills import stills_in as stills_in
 from .y4m import open_y4m as open_y4m

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from codecnn.video.ffmpeg import open_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
 from codecnn.video.names import parse_name
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
-from codecnn.video.raw import is_raw_name, open_packed
-from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder
+from codecnn.video.raw import is_raw_name, open_packed, raw_interpretation
+from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder, still_interpretation
 from codecnn.video.y4m import format_frame_line, format_header, open_y4m
 
 _CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
 _STREAMS = {".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
+VIDEO_SUFFIXES = frozenset(_CONTAINERS | _STREAMS | {".yuv", ".raw", ".y4m"})
+"""Lower-case suffixes of files that are no still pictures."""
 _NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS
 """Suffixes that `create_video` refuses because programs take such files for something else."""
 
@@ -77,7 +79,7 @@ def open_video(
     suffix = path.suffix.lower()
     is_folder = os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it accepts names that are too long
     is_raw = is_raw_name(path) and not is_folder
-    holds_stills = is_folder or (not is_raw and suffix != ".y4m" and is_still(path))
+    holds_stills = is_still(path)
     if packing is not None and not is_raw:
         raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
     if (matrix, full_range, change) != ("bt709", False, None) and not holds_stills:
@@ -96,6 +98,35 @@ def open_video(
         video = open_stream(path, frames=None if frames is None else start + (frames - 1) * step + 1)
     _check_options(path, video.format, size, bit_depth, chroma)
     return video.select(start=start, frames=frames, step=step, fps=rate)
+
+
+READER_VERSION = 2
+"""Version of the reader of pictures; stores record it.
+
+Version 1 read palettes, WhiteIsZero samples, pages, rotation tags and animations of still pictures wrong, and ignored
+layouts and dots in the names of raw files.
+"""
+
+
+def changed_reading(path: Path | str, **options: Any) -> dict[str, Any]:
+    """Return properties that decide the samples of a file and that reader version 1 did not respect.
+
+    They are facts of the keys of a store's units: a file has another key only if it was read otherwise before.
+
+    Args:
+        path: File or folder that `open_video` opens.
+        options: Its options size, bit_depth, chroma, fps and packing, which matter for raw files.
+
+    Returns:
+        The properties; empty if the samples are those that version 1 read.
+
+    Raises:
+        CodecnnError: As `open_video`.
+    """
+    path = Path(path)
+    if is_still(path):
+        return still_interpretation(path)
+    return raw_interpretation(path, **options) if is_raw_name(path) else {}
 
 
 def open_like(path: Path | str, form: VideoFormat) -> Video:

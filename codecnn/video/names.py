@@ -111,6 +111,12 @@ def parse_name_before(path: Path | str) -> NameFields:
     return _join(size, parts)
 
 
+def changed_name(stem: str) -> bool:
+    """Return whether reader version 1 found other fields in a name without extension."""
+    path = Path(f"{stem}.yuv")
+    return parse_name(path) != parse_name_before(path)
+
+
 def _divide(path: Path | str) -> tuple[str, str]:
     """Return the stem of a path and its extension without the dot, in lower case."""
     path = Path(path)

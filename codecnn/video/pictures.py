@@ -48,7 +48,7 @@ class VideoTags:
     """Properties of a video besides its samples, in the words of Y4M headers (yuv4mpeg(5) of mjpegtools).
 
     Attributes:
-        interlacing: Field order: p (progressive), t (top field first), b (bottom field first), m (mixed) or ? (unknown).
+        interlacing: Field order: p (progressive), t (top field first), b (bottom first), m (mixed) or ? (unknown).
         aspect: Sample aspect ratio, e.g. "128:117"; "0:0" if unknown.
         colour: Chroma format with the position of its samples, e.g. "420jpeg"; None leaves it to the writer.
         rate: Frame rate as written, e.g. "30000:1001"; None leaves it to the writer.

@@ -1,5 +1,6 @@
 """Still pictures (PNG, JPEG, TIFF, BMP, WebP, GIF), and folders of them, as Y'CbCr."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from codecnn.errors import FormatError, MissingFileError
 from codecnn.video.colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
 from codecnn.video.formats import VideoFormat
 from codecnn.video.pictures import Picture, Plane, Video
+from codecnn.video.raw import is_raw_name
 from codecnn.video.still_files import Samples, StillFile, open_still_file, still_kind
 from codecnn.video.tiff import open_tiff
 
@@ -33,9 +35,14 @@ def is_still(path: Path | str) -> bool:
         FormatError: The file is empty, or a HEIF or AVIF picture.
     """
     path = Path(path)
-    if path.is_dir() or path.suffix.lower() in STILL_SUFFIXES:
+    suffix = path.suffix.lower()
+    if os.path.isdir(path):  # noqa: PTH112 - unlike Path.is_dir it accepts names that are too long
         return True
-    return path.is_file() and still_kind(path) not in (None, "BMP")
+    if suffix in STILL_SUFFIXES:
+        return True
+    if suffix == ".y4m" or is_raw_name(path):
+        return False
+    return os.path.isfile(path) and still_kind(path) not in (None, "BMP")  # noqa: PTH113
 
 
 def read_still(
@@ -103,6 +110,15 @@ def _convert(
     luma = quantise_luma(samples.astype(np.float64) / np.iinfo(samples.dtype).max, bit_depth, full_range)
     planes = (luma.astype(video_format.dtype),)
     return Picture(planes if video_format.chroma == "400" else planes + neutral_chroma(video_format), bit_depth)
+
+
+def count_stills(path: Path | str) -> int:
+    """Return the number of pictures in a file of still pictures, read from its header.
+
+    Raises:
+        CodecnnError: As `read_still`.
+    """
+    return _open(Path(path)).count
 
 
 def still_interpretation(path: Path) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from codecnn.errors import CodecnnError, ConfigError, FormatError
 from codecnn.video import (
     NameFields,
     VideoFormat,
+    changed_reading,
     ffmpeg_path,
     guess_format,
     open_like,
     open_video,
     parse_name,
-    raw_interpretation,
 )
 from tests.helpers.video_files import FFMPEG, joined, random_pictures
 
@@ -287,7 +287,7 @@ KEYS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize("name", KEYS)
 def test_interpretation_is_stated_where_an_earlier_reader_had_another(name: str) -> None:
     options, changed = KEYS[name]
-    assert bool(raw_interpretation(Path(name.strip()), **options)) == changed
+    assert bool(changed_reading(name.strip(), **options)) == changed
 
 
 def test_files_of_users(shared_data: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codecnn.errors import FormatError
-from codecnn.video import open_video, rgb_to_ycbcr, still_interpretation
+from codecnn.video import changed_reading, open_video, rgb_to_ycbcr
 from tests.helpers.still_kinds import KINDS, Kind
 
 
@@ -43,4 +43,4 @@ def test_still_is_read_right_or_refused(tmp_path: Path, kind: Kind, caplog: pyte
         assert re.search(kind.warning, text)
         assert str(path) in text
     # Units of a store have another key exactly where an earlier version read other samples.
-    assert bool(still_interpretation(path)) == kind.reread
+    assert bool(changed_reading(path)) == kind.reread
