@@ -331,9 +331,8 @@ def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work) -> None:
     units = "1 unit that does" if len(foreign) == 1 else f"{len(foreign)} units that do"
     raise StoreError(
         f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
-        f"encoder, or whose pictures were read otherwise ({', '.join(listed)}): build into another folder to keep "
-        "them, or remove them with --prune "
-        "(prune=True in Python)"
+        f"encoder, or whose pictures an earlier codecnn read otherwise ({', '.join(listed)}): build into another "
+        "folder to keep them, or remove them with --prune (prune=True in Python)"
     )
 
 

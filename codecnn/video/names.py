@@ -100,7 +100,7 @@ def is_pixel_format(text: str) -> bool:
 def parse_name_before(path: Path | str) -> NameFields:
     """Return the fields of `parse_name` as reader version 1 found them, which keys of stores depend on.
 
-    It divided names at `-`, `_` and spaces only, and knew no pixel formats beside planar ones and p010 to p416.
+    It divided names at `-`, `_` and spaces only, and knew planar pixel formats and p010 to p416 only.
     """
     stem, _ = _divide(path)
     size = _SIZE.search(stem)
@@ -163,11 +163,11 @@ def _join(size: re.Match[str] | None, parts: list[_Part]) -> NameFields:
     return NameFields(**fields)
 
 
-def _refined(layout: PixelFormat, others: Iterable[PixelFormat | str]) -> bool:
-    """Return whether one of `others` is `layout` with a bit depth."""
+def _refined(layout: PixelFormat, layouts: Iterable[PixelFormat | str]) -> bool:
+    """Return whether one of `layouts` is `layout` with a bit depth."""
     return any(
-        not isinstance(other, str) and other.bit_depth and replace(other, name=layout.name, bit_depth=None) == layout
-        for other in others
+        not isinstance(each, str) and each.bit_depth and replace(each, name=layout.name, bit_depth=None) == layout
+        for each in layouts
     )
 
 

@@ -50,8 +50,8 @@ class VideoTags:
     Attributes:
         interlacing: Field order: p (progressive), t (top field first), b (bottom first), m (mixed) or ? (unknown).
         aspect: Sample aspect ratio, e.g. "128:117"; "0:0" if unknown.
-        colour: Chroma format with the position of its samples, e.g. "420jpeg"; None leaves it to the writer.
-        rate: Frame rate as written, e.g. "30000:1001"; None leaves it to the writer.
+        colour: Chroma format with the position of its samples, e.g. "420jpeg"; None: chosen by the writer.
+        rate: Frame rate as written, e.g. "30000:1001"; None: chosen by the writer.
         comments: Other properties, e.g. "COLORRANGE=FULL".
         frames: Properties of single pictures by their number in the file, e.g. "Itn".
     """

@@ -26,7 +26,7 @@ class PixelFormat:
     Attributes:
         name: Name of the format.
         chroma: Chroma format.
-        bit_depth: Bits per sample; None if the name leaves it open, which is 8 unless something else states it.
+        bit_depth: Bits per sample; None if the name does not state it: 8 unless an option or another token does.
         order: Order of the components in memory: "Y,U,V" for planes, "Y,UV" for a plane of luma and one of pairs, or
             four letters such as "YUYV" for two luma samples with their chroma.
         big_endian: Words have their upper byte first.
@@ -42,7 +42,7 @@ class PixelFormat:
 
     @property
     def is_planar(self) -> bool:
-        """Whether the layout is `PLANAR`, which needs no conversion."""
+        """True for the layout `PLANAR`, which needs no conversion."""
         return self.order == "Y,U,V" and not self.big_endian and not self.upper
 
     def picture_bytes(self, video_format: VideoFormat) -> int:

@@ -127,8 +127,9 @@ def open_packed(
     """
     map_file(path)  # reports a missing file before a missing size
     named = parse_name(path)
-    options = {"packing": packing, "size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": fps}
-    video_format, layout = _resolve(path, named, **options)
+    video_format, layout = _resolve(
+        path, named, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps
+    )
     if layout is not None:
         return _open_layout(path, layout, video_format)
     video = open_raw(path, video_format)

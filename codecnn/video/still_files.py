@@ -156,7 +156,7 @@ def _still_file(
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn errors of the readers, which are of any type, into a FormatError that names the file."""
+    """Turn any error of a reader into a FormatError that names the file."""
     try:
         yield
     except (FormatError, MemoryError):
@@ -182,7 +182,7 @@ def upright(samples: Samples, orientation: int) -> Samples:
 
     Args:
         samples: Samples as stored.
-        orientation: 1 to 8; 1 leaves the samples unchanged.
+        orientation: 1 to 8; 1 changes nothing.
     """
     if orientation in (5, 6, 7, 8):
         samples = samples.swapaxes(0, 1)
@@ -256,8 +256,8 @@ def _exif(data: bytes) -> Image.Exif:
 def _orientation(exif: bytes | None) -> int:
     """Return the Exif orientation, 1 to 8; damaged or missing Exif data are orientation 1."""
     with contextlib.suppress(Exception):
-        if exif and (value := _exif(exif).get(0x0112)) in range(1, 9):
-            return int(value)
+        if exif and (value := int(_exif(exif).get(0x0112, 1))) in range(1, 9):
+            return value
     return 1
 
 
