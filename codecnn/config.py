@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 
 from codecnn.dataset import Recipe, Store, open_store
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.training import FilterSettings, LoopSettings, Schema
+from codecnn.training import LOSSES, FilterSettings, LoopSettings, Schema
 
 if TYPE_CHECKING:  # these need torch, which a recipe does not
     from pydantic_core import ErrorDetails
@@ -29,9 +29,9 @@ _MAX_VALUES = 100_000
 
 
 class NetworkConfig(Schema):
-    """Name and options of a network; `codecnn models` lists the names."""
+    """Name and options of a network."""
 
-    name: str
+    name: str = Field(description="a name from `codecnn models`, or package.module:Name, a network of the user")
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -59,6 +59,11 @@ class FilterConfig(Schema):
     def _one_kind(self) -> "FilterConfig":
         if (self.store is None) == (self.stores is None):
             raise ValueError("give either store (one folder) or stores (a list of store and share)")
+        if self.training.loss not in LOSSES and "weighting" in self.training.model_fields_set:
+            raise ValueError(
+                f"the loss {self.training.loss} weights pictures itself, by picture_mse of the batch: remove "
+                "training.weighting"
+            )
         return self
 
     def mix(self) -> list[tuple[Store, float]]:

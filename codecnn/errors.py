@@ -49,6 +49,10 @@ class TableError(CodecnnError, ValueError):
     """A table of measurements lacks columns or values that an analysis needs."""
 
 
+class UserCodeWarning(UserWarning):
+    """Code outside of codecnn, such as a network of the user, does something that may not be intended."""
+
+
 class DiskFullError(CodecnnError, OSError):
     """The disk is full; the incomplete file has been removed."""
 

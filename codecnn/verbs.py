@@ -3,7 +3,7 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 QPS = (22, 27, 32, 37, 42)
 """QPs of the common test conditions, and 42, at which filters gain most."""
+
+Model = Path | str | Callable[..., Any]
+"""Weights, a file or a name, or a filter in memory: a module of torch or a function of a picture."""
 
 ExportFormat = Literal["onnx", "sadl", "int8", "int16"]
 """Formats that `export` writes."""
@@ -132,9 +135,9 @@ def train(
 
 
 def evaluate(
-    sources: Path | str | Sequence[Path | str],
-    models: Path | str | Sequence[Path | str],
-    output: Path | str,
+    sources: "Store | Path | str | Sequence[Path | str]",
+    models: "Model | Sequence[Model]",
+    output: Path | str = "results",
     *,
     qps: Sequence[int] | None = None,
     split: str = "test",
@@ -159,7 +162,9 @@ def evaluate(
 
     Args:
         sources: One store, or videos and pictures that are coded first.
-        models: Weights: files, or names from `codecnn models`.
+        models: Weights: files, or names from `codecnn models`. Or filters in memory: a module of torch as
+            `codecnn.models.adapt` takes it, or any function of a `codecnn.video.Picture`, and of the slice QP if it has
+            a parameter `qp`, that returns the filtered picture.
         output: Folder for results.json, report.html and tables.
         qps: QPs to code at (default: `QPS`), or the QPs of a store to evaluate (default: all).
         split: Split of a store to evaluate.
@@ -193,11 +198,15 @@ def evaluate(
     from codecnn.evaluation import evaluate as run_evaluation
     from codecnn.models import weights_path
 
+    if isinstance(sources, Store):
+        sources = sources.folder
     names = [sources] if isinstance(sources, Path | str) else list(sources)
     if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
         _check_store_alone(stored[0], names, (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False))
-    weights = [weights_path(model) for model in ([models] if isinstance(models, Path | str) else models)]
+    given = list(models) if isinstance(models, list | tuple) else [models]
+    weights = [weights_path(model) for model in given if isinstance(model, Path | str)]
     entries = _entries(weights, exact, precision, device, tile)
+    entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile)
     output = Path(output)
     if len(names) == 1 and is_store(Path(names[0])):
         store = _at_qps(open_store(names[0]), qps)
@@ -503,7 +512,39 @@ def _entries(
     return entries
 
 
-def _entry(name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: "Tile") -> "Entry":
+def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[Entry]":
+    """Create the entries of filters in memory, named by their function or class."""
+    import torch
+
+    from codecnn.evaluation import Entry
+    from codecnn.filtering import FloatFilter, FunctionFilter, function_name
+    from codecnn.models import adapt, as_card, complexity, pick_device
+
+    entries = []
+    names = [function_name(model) for model in models]
+    for index, model in enumerate(models):
+        name = names[index] if names.count(names[index]) == 1 else f"{names[index]}_{index + 1}"
+        text, facts = f"cpu, {torch.get_num_threads()} threads", dict[str, Any](network=names[index])
+        if isinstance(model, torch.nn.Module):
+            network = adapt(model)
+            facts |= complexity(network).as_dict()
+            target = pick_device(device)
+            filter_: Any = FloatFilter(network, device=target, tile=tile)
+            filter_.source = network
+            text = torch.cuda.get_device_name(target) if target.type == "cuda" else text
+        elif hasattr(model, "samples") and hasattr(model, "planes"):
+            filter_ = model
+        elif callable(model):
+            filter_ = FunctionFilter(model)
+        else:
+            raise ConfigError(f"a filter is weights, a module of torch or a function, not {type(model).__name__}")
+        entries.append(Entry.of(filter_, name, card=as_card(facts), device=text))
+    return entries
+
+
+def _entry(
+    name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: "Tile", trust: bool = False
+) -> "Entry":
     import torch
 
     from codecnn.evaluation import Entry
@@ -514,9 +555,10 @@ def _entry(name: str, weights: Path, exact: bool, precision: "Precision", device
     is_gpu = torch_device.type == "cuda"
     text = torch.cuda.get_device_name(torch_device) if is_gpu else f"cpu, {torch.get_num_threads()} threads"
     text += "" if precision == "float32" else f", {precision}"
-    filter_ = load_filter(weights, exact=exact, precision=precision, device=torch_device, tile=tile)
-    load = partial(_entry, name, weights.absolute(), exact, precision, device, tile)
-    return Entry(name, filter_.card, filter_, text, load)
+    filter_ = load_filter(weights, exact=exact, precision=precision, device=torch_device, tile=tile, trust=trust)
+    # What has been permitted here is permitted on the workers of a cluster.
+    load = partial(_entry, name, weights.absolute(), exact, precision, device, tile, True)
+    return Entry.of(filter_, name, card=filter_.card, device=text, load=load)
 
 
 def export(

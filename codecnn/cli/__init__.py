@@ -4,9 +4,12 @@ Only this module ends the process; `codecnn.console` prints.
 """
 
 import errno
+import functools
 import importlib
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import typer
 
 from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app
 from codecnn.console import err
-from codecnn.errors import CodecnnError, StoppedError
+from codecnn.errors import CodecnnError, StoppedError, UserCodeWarning
 
 # The order of the modules is the order of the commands in --help.
 _MODULES = "general pictures dataset modes training filter evaluation networks"
@@ -38,7 +41,13 @@ def main() -> None:
     An error is printed as one sentence. The status is 0 (done), 1 (failed), 2 (wrong usage), 130 (interrupted) or 143
     (terminated).
     """
-    debug = "--debug" in sys.argv
+    with warnings.catch_warnings():
+        warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
+        _run("--debug" in sys.argv)
+
+
+def _run(debug: bool) -> None:
+    """Run the command line; see `main`."""
     try:
         status = app(prog_name="codecnn", standalone_mode=False) or 0
         if status == _INTERRUPTED:  # typer converts Ctrl-C into an exit status without a message
@@ -67,6 +76,14 @@ def main() -> None:
             raise
         kind = type(error).__name__
         _fail(error, f"unexpected {kind}: {error} (a bug in codecnn; run with --debug for the traceback)", 1, debug)
+
+
+def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Print a warning about code of the user as a sentence, and show others as Python does."""
+    if issubclass(category, UserCodeWarning):
+        err.print(f"codecnn: {message}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        show(message, category, *place)
 
 
 def _blocking_file(path: Path) -> Path:

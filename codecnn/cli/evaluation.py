@@ -83,6 +83,7 @@ def evaluate(
     device: shared.Device = "auto",
     exact: shared.Exact = None,
     precision: shared.Precision = "float32",
+    trust: shared.Trust = None,
     as_json: shared.Json = False,
 ) -> None:
     """Code sequences (or take those of a store), filter the decoded pictures, and report PSNR gain and BD-rate.

@@ -18,6 +18,7 @@ from codecnn.cli.options import (
     Rate,
     Size,
     Tile,
+    Trust,
     parse_bytes,
     parse_qps,
     read_qps,
@@ -81,6 +82,7 @@ def filter_command(
     device: Device = "auto",
     exact: Exact = None,
     precision: Precision = "float32",
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Filter decoded pictures; the output has the format of the input, with the pictures in output order.

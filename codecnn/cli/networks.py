@@ -7,7 +7,7 @@ import typer
 from rich.table import Column, Table
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Device, Json, Model
+from codecnn.cli.options import Device, Json, Model, Trust
 from codecnn.console import out, print_facts, print_json, progress
 from codecnn.errors import ConfigError
 
@@ -100,11 +100,14 @@ def _trained_on(card: "Card") -> str:
 
 @app.command()
 def complexity(
-    model: Annotated[str | None, typer.Argument(help="Name of a network, e.g. rdn, or a .safetensors file.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Name of a network, e.g. rdn or my_networks:Net, or a .safetensors file.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="Options of the network, e.g. blocks=4.")
     ] = None,
     all_networks: Annotated[bool, typer.Option("--all", help="Show all networks as a Markdown table.")] = False,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Show kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field and peak memory."""
@@ -166,6 +169,7 @@ def export(
         ),
     ] = None,
     device: Device = "auto",
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Write a trained network in another format, and check that the file computes the same samples."""

@@ -132,6 +132,26 @@ Model = Annotated[
 ]
 
 
+def permit_code(references: list[str] | None) -> list[str] | None:
+    """Permit the code that an option names, before weights are loaded."""
+    from codecnn.user_code import permit
+
+    permit(*references or ())
+    return references
+
+
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="MODULE:NAME",
+        callback=permit_code,
+        is_eager=True,
+        help="Code outside of codecnn that the weights may run, e.g. my_networks:Net; may be repeated.",
+    ),
+]
+
+
 def parse_qps(text: str) -> list[int]:
     """Parse a QP or a comma-separated list of QPs; anything else raises ConfigError."""
     try:

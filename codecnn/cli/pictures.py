@@ -18,6 +18,7 @@ from codecnn.cli.options import (
     Scheduler,
     Shard,
     Size,
+    Trust,
     complete_weights,
     read_spread,
     weights_file,
@@ -187,6 +188,7 @@ def view(
     ] = None,
     qp: Annotated[int | None, typer.Option("-q", "--qp", help="QP of a store's unit, e.g. 37 (default: any).")] = None,
     device: Device = "auto",
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Write one picture as an HTML page: CUs, modes, QPs, prediction, residual, in-loop filters, coding error.

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codecnn.cli.application import app
-from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size
+from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust
 from codecnn.console import out, print_json, progress
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _STYLES = {"pass": "green", "fail": "bold red", "skipped": "dim"}
 
 
 @app.command()
-def check(config: Config, overrides: Overrides = None, as_json: Json = False) -> None:
+def check(config: Config, overrides: Overrides = None, trust: Trust = None, as_json: Json = False) -> None:
     """Check a training set-up before a long training; the exit status is 1 if a check fails.
 
     Takes the arguments of `train`. Among others it checks that the network starts as the identity and can learn, that
@@ -57,6 +57,7 @@ def train(
         Path | None, typer.Option("-o", "--output", help="Folder of the run (default: runs/NAME of the configuration).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")] = False,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Train a network and keep the weights with the best validation result.
@@ -125,6 +126,7 @@ def compare(
             "(default: 0, or the rounding error of the two variants).",
         ),
     ] = None,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Run two networks on the same input and name the first layer whose outputs differ; then the exit status is 1.

@@ -128,6 +128,9 @@ def measure_distributed(
     """
     check_shard(shard)
     _check(entries, metrics, decisions)
+    for entry in entries:
+        if entry.not_kept is not None:
+            raise ConfigError(f"{entry.name} cannot be measured by several processes: {entry.not_kept}")
     # Workers run in other working folders.
     folder = folder.absolute()
     tasks = []
@@ -169,7 +172,7 @@ def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> 
     if len(set(names)) < len(names):
         raise ConfigError(f"two filters have the same name: {', '.join(names)}")
     for entry in entries:
-        if not entry.card.sha256:
+        if not (entry.card.sha256 or entry.code or entry.not_kept):
             raise ModelError(f"the card of {entry.name} does not state the sha256 of its weights: save them again")
 
 
@@ -186,7 +189,7 @@ def _measure_cell(
         write_json(path, {"key": key, "pictures": [picture.to_json() for picture in decoded]})
     path, key = _cell_file(entry, unit, folder, metrics, decisions, ctu_size)
     table = path.with_suffix(".parquet")
-    stored = _read_stored(path, key)
+    stored = _read_stored(path, key) if entry.not_kept is None else None
     if stored is None or not table.is_file():
         filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu_size)
         stored = _StoredCell(filtered, entry.device, cpu_threads())
@@ -212,6 +215,8 @@ def _cell_file(
     """Return the JSON file of a cell, which is written last, and its key."""
     key = _decoded_key(unit, metrics) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
     key |= {"decisions": decisions, "ctu": ctu_size}
+    key |= {} if entry.code is None else {"code": entry.code}
+    key |= {} if entry.not_kept is None else {"not_kept": entry.name}
     return folder / _file_name(unit, key), key
 
 

@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from codecnn.dataset import PictureRecord, Unit
 from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
-from codecnn.models import Card
+from codecnn.fingerprint import fingerprint
+from codecnn.models import Card, as_card
 from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
 from codecnn.video import Picture, create_video
 
@@ -51,6 +52,8 @@ class Entry:
         device: Description of the device it runs on, e.g. "cpu, 2 threads".
         load: Function that creates the same entry in another process, on the device of that process; None if the
             entry cannot be sent to the workers of a cluster.
+        code: Fingerprint of code outside of codecnn that the filter runs, part of the key of its cells; else None.
+        not_kept: Reason why the fingerprint cannot be computed, so that the filter is measured anew each time; or None.
     """
 
     name: str
@@ -58,6 +61,28 @@ class Entry:
     filter: PictureFilter
     device: str = "cpu"
     load: Callable[[], "Entry"] | None = None
+    code: str | None = None
+    not_kept: str | None = None
+
+    @classmethod
+    def of(cls, filter_: Any, name: str, *, card: Card | None = None, device: str = "cpu", **facts: Any) -> "Entry":
+        """Create the entry of a filter with the fingerprint of its code; arguments as the attributes.
+
+        Args:
+            filter_: A `PictureFilter`, such as one of `load_filter` or a `FunctionFilter`.
+            name: Name in the results.
+            card: Card of the weights; None for filters without weights.
+            device: Description of the device.
+            **facts: Further attributes.
+        """
+        code = None
+        if card is None or card.sha256 is None or getattr(filter_, "source", None) is not None:
+            source = filter_.source if getattr(filter_, "source", None) is not None else filter_
+            try:
+                code = fingerprint(source)
+            except (ConfigError, RecursionError) as error:
+                facts["not_kept"] = str(error) or "its attributes are nested too deeply"
+        return cls(name, card or as_card({}), filter_, device, code=code, **facts)
 
 
 class PictureMeasure(BaseModel):

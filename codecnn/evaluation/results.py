@@ -187,6 +187,8 @@ def summarise(
         entry_cells = [cell for cell in cells if cell.model == entry.name]
         rows = [make_row(cell.unit, cell.decoded, cell.filtered) for cell in entry_cells]
         device, threads, notes = timing_of([(cell.device, cell.threads) for cell in entry_cells])
+        if entry.not_kept is not None:
+            notes.append(f"{entry.name} was measured anew, and is each time: {entry.not_kept}")
         results = summarise_rows(rows, entry.card, store, split, entry.name, decisions, device, threads)
         update: dict[str, Any] = {"notes": (*results.notes, *notes)} if notes else {}
         if type_figures := by_picture_type(entry_cells, types or {}):

@@ -4,6 +4,8 @@ from .decisions import count_decisions as count_decisions
 from .decisions import decide_picture as decide_picture
 from .decisions import sequence_pays as sequence_pays
 from .decisions import write_decisions as write_decisions
+from .function_filter import FunctionFilter as FunctionFilter
+from .function_filter import function_name as function_name
 from .in_loop import InLoopCodec as InLoopCodec
 from .in_loop import check_in_loop as check_in_loop
 from .in_loop import in_loop_codec as in_loop_codec

@@ -36,6 +36,7 @@ def load_filter(
     device: str | torch.device = "cpu",
     tile: Tile = "auto",
     memory: int | None = None,
+    trust: bool = False,
 ) -> NetworkFilter:
     """Load a filter, prepared once for any number of pictures.
 
@@ -57,13 +58,15 @@ def load_filter(
         device: Device to compute on; see `NetworkFilter`.
         tile: Largest side of the tiles; see `NetworkFilter`.
         memory: Limit for the bytes of all tensors; see `NetworkFilter`.
+        trust: Import the code that the card names if it is of a network outside of codecnn; see `load_model`.
 
     Returns:
         The filter.
 
     Raises:
         MissingFileError: The weights or their integer form do not exist.
-        ModelError: A file is not what its card says, or the integer form was exported from other weights.
+        ModelError: A file is not what its card says, the integer form was exported from other weights, or the card
+            names code that is not permitted.
         ConfigError: Integers are asked for in bfloat16.
     """
     if exact is None:
@@ -78,10 +81,10 @@ def load_filter(
                 f"{weights} does not exist: write it with codecnn export --model {source} --format int16 --store STORE"
             )
     if not is_integer(weights):
-        model, card = load_model(weights)
+        model, card = load_model(weights, trust=trust)
         kind = BFloat16Filter if precision == "bfloat16" else FloatFilter
         return kind(model, device=device, tile=tile, memory=memory, card=card)
     network, card = load_integer(weights)
-    if source is not None and card.source_sha256 != load_model(source)[1].sha256:
+    if source is not None and card.source_sha256 != load_model(source, trust=trust)[1].sha256:
         raise ModelError(f"{weights} was not exported from the weights {source}: export it again, or filter in float")
     return ExactFilter(network, device=device, tile=tile, memory=memory, card=card)

@@ -30,7 +30,7 @@ from codecnn.filtering.tiles import (
     measure_tile_memory,
     plane_tensors,
 )
-from codecnn.models import Card, Filtered, FilterNetwork, as_card, prepare
+from codecnn.models import Card, Filtered, FilterNetwork, as_card, has_user_code, prepare
 from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.video import Picture, Video
 
@@ -178,12 +178,16 @@ class NetworkFilter(ABC):
 class FloatFilter(NetworkFilter):
     """A float network as a filter: a copy in float32, with layers folded and weights laid out for the device.
 
+    Attributes:
+        source: The network as it was passed, if it has code outside of codecnn, else None.
+
     Args:
         model: The network; it is copied.
         options: Options of `NetworkFilter`.
     """
 
     def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+        self.source = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
         super().__init__(self.model, **options)
 

@@ -2,7 +2,7 @@
 
 A filter network takes named planes and returns filtered samples (`FilterNetwork`, `named_outputs`).
 
-- Architectures: `create_model`, `list_models`, `describe_model`; `register` adds one.
+- Architectures: `create_model`, `list_models`, `describe_model`; `register` adds one, `adapt` converts a module.
 - Weights: `load_model`, `save_weights`, `Card`, `read_card`; shipped ones by name: `list_weights`, `weights_path`,
   `zoo_cards`; a checkpoint of PyTorch becomes a weights file with `convert_checkpoint`.
 - Intra mode networks: `create_mode_network`, `load_mode_network`, `ModeNetwork`, `ModeSketch`, `IntegerSketch`.

@@ -1,3 +1,6 @@
+from .adapter import AdaptedNetwork as AdaptedNetwork
+from .adapter import adapt as adapt
+from .adapter import has_user_code as has_user_code
 from .base import Filtered as Filtered
 from .base import FilterNetwork as FilterNetwork
 from .base import Trunk as Trunk
@@ -57,6 +60,7 @@ from .transfer import load_partial as load_partial
 from .transfer import modulation_parameters as modulation_parameters
 from .transfer import parameter_groups as parameter_groups
 from .transfer import stay_in_evaluation as stay_in_evaluation
+from .weights import code_sha256 as code_sha256
 from .weights import convert_checkpoint as convert_checkpoint
 from .weights import export_onnx as export_onnx
 from .weights import load_mode_network as load_mode_network

@@ -126,6 +126,7 @@ class Card(Mapping[str, Any]):
         task: "filter", "modes", "integer" or "integer_modes"; old cards without a task are those of filters.
         network: Name of the architecture for `create_model`.
         sha256: Hash of the weights file.
+        code_sha256: For a network outside of codecnn, hash of its source files.
         source_sha256: For an integer network, hash of the float weights.
         data_key: Key of the store, or label table, that the network was trained on.
         qps: Slice QPs of the training pictures.
@@ -140,6 +141,7 @@ class Card(Mapping[str, Any]):
     task: str = "filter"
     network: str | None = None
     sha256: str | None = None
+    code_sha256: str | None = None
     source_sha256: str | None = None
     data_key: str | None = None
     qps: tuple[int, ...] | None = None

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
 
+from codecnn.models.adapter import AdaptedNetwork
 from codecnn.models.base import FilterNetwork, named_outputs
 from codecnn.models.families.rdn import RDB, rdb_macs
 from codecnn.models.inference import fold
@@ -93,7 +95,7 @@ def peak_memory(model: FilterNetwork, ctu_size: int = 128) -> dict[str, int]:
         "training_bytes" of a forward and a backward pass, with the gradients of the weights, and "inference_bytes" of
         a forward pass without gradients, with branches folded.
     """
-    planes = probe_planes(model, ctu_size, ctu_size)
+    planes = probe_planes(model, ctu_size, ctu_size, _counting_device(model))
     return {
         "training_bytes": training_peak(_without_data(model).train(), planes),
         "inference_bytes": inference_peak(_without_data(fold(model)), planes),
@@ -123,13 +125,24 @@ def complexity_table() -> str:
 
 
 def _without_data(model: FilterNetwork) -> FilterNetwork:
-    """Return a copy on the meta device, where shapes are computed but no samples."""
-    return copy.deepcopy(model).to("meta", torch.float32)
+    """Return a copy on the meta device, where shapes are computed but no samples, if the network can run there."""
+    return copy.deepcopy(model).to(_counting_device(model), torch.float32)
+
+
+def _counting_device(model: FilterNetwork) -> str:
+    return model.counted_on if isinstance(model, AdaptedNetwork) else "meta"
 
 
 def _macs(model: FilterNetwork, size: int) -> int:
-    """Return the multiply-accumulates of all convolutions for an output of size x size luma samples."""
-    planes = probe_planes(model, size, size)
+    """Return the multiply-accumulates for an output of size x size luma samples.
+
+    They are those of the convolutions, and in a module of the user also those of matrix products and attention.
+    """
+    planes = probe_planes(model, size, size, _counting_device(model))
+    if isinstance(model, AdaptedNetwork):
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(planes)
+        return int(counter.get_total_flops()) // 2
     return _count(model, lambda: model(planes))
 
 
@@ -237,6 +250,8 @@ def training_peak(model: FilterNetwork, planes: Mapping[str, Tensor]) -> int:
 
     def step() -> None:
         outputs = named_outputs(model(planes))
+        if not any(plane.requires_grad for plane in outputs.values()):
+            return  # a module of the user without parameters
         torch.stack([plane.square().mean() for plane in outputs.values()]).sum().backward()  # type: ignore[no-untyped-call]
 
     model.zero_grad(set_to_none=True)

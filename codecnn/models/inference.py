@@ -65,7 +65,7 @@ def prepare(model: Network) -> Network:
     Later changes of `model` do not affect the copy. The copy keeps memory between pictures and filters one at a time.
     """
     ready = fold(model)
-    if next(ready.parameters()).device.type == "cpu":
+    if next(ready.parameters(), torch.empty(0)).device.type == "cpu":
         ready = _convert(ready, "fused", Scratch())
     # oneDNN and cuDNN compute in channels-last order; other layouts are reordered before and after each convolution.
     ready.requires_grad_(False)
@@ -76,7 +76,10 @@ def _convert(network: Network, form: str, *arguments: "Scratch") -> Network:
     """Replace each module that has the method `form` ("folded" or "fused") by its result, inner modules first."""
     for name, child in list(network.named_children()):
         setattr(network, name, _convert(child, form, *arguments))
-    return cast(Network, getattr(network, form)(*arguments)) if hasattr(network, form) else network
+    # A module of the user may have a layer or a method of that name, which does something else.
+    method = getattr(type(network), form, None)
+    owned = getattr(method, "__module__", "").partition(".")[0] == "codecnn"
+    return cast(Network, method(network, *arguments)) if callable(method) and owned else network
 
 
 def convolution(x: Tensor, layer: nn.Conv2d, *, relu: bool = False) -> Tensor:

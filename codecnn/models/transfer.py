@@ -18,7 +18,7 @@ from codecnn.errors import ModelError
 from codecnn.models.base import FilterNetwork
 from codecnn.models.blocks import QpGain, QpModulation
 from codecnn.models.card import Card
-from codecnn.models.weights import read_tensors
+from codecnn.models.weights import check_permitted, read_tensors
 from codecnn.models.zoo import create_model
 
 STATUSES = ("loaded", "renamed", "adapted", "skipped", "missing", "unexpected")
@@ -268,6 +268,7 @@ def _network_in(model: nn.Module) -> FilterNetwork | None:
 def _planes_of_card(card: Card | None) -> tuple[str, ...]:
     if card is None or card.task != "filter":
         return ()
+    check_permitted(card, "the start weights")
     with torch.random.fork_rng(devices=[]):  # keeps the random state of the training unchanged
         return _planes_of(create_model(str(card.network), **card.options))
 

@@ -5,6 +5,7 @@ No file is ever unpickled without restrictions.
 
 import contextlib
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.errors import ConfigError, MissingFileError, ModelError, UserCodeWarning
 from codecnn.models.base import FilterNetwork, build_graph, named_outputs
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
@@ -26,6 +27,7 @@ from codecnn.models.planes import CHROMA_PLANES
 from codecnn.models.zoo import create_model, weights_path
 from codecnn.planes import QP_SCALE
 from codecnn.runs import atomic_path, sha256_file, write_json
+from codecnn.user_code import is_permitted, is_reference, permit, source_sha256
 
 _TASKS = {
     "filter": ("a filter", "load_model or `codecnn filter`"),
@@ -48,7 +50,8 @@ def save_weights(path: Path | str, model: FilterNetwork | ModeClassifier, networ
         model: The network.
         network: Name of its architecture.
         card: Further entries of the card. The function adds the task ("filter" or "modes"), network, options, cost (of
-            a mode network, the number of parameters) and the hash of the file.
+            a mode network, the number of parameters), the hash of the file, and for a network of the user the hash of
+            its source, `code_sha256`.
     """
     path = Path(path)
     _write_tensors(path, model.state_dict())
@@ -57,7 +60,42 @@ def save_weights(path: Path | str, model: FilterNetwork | ModeClassifier, networ
     else:
         task, cost = "filter", complexity(model).as_dict()
     base = {"schema": CARD_SCHEMA, "task": task, "network": network, "options": getattr(model, "options", {})}
-    write_json(card_path(path), base | cost | {"sha256": sha256_file(path)} | card)
+    code = code_sha256(model)
+    facts = {"sha256": sha256_file(path)} | ({} if code is None else {"code_sha256": code})
+    write_json(card_path(path), base | cost | facts | card)
+
+
+def code_sha256(model: nn.Module) -> str | None:
+    """Hash the source files of the classes of a network and its parts.
+
+    Returns:
+        The sha256; None if all classes are from codecnn and torch, or if a class is in no file.
+    """
+    with contextlib.suppress(ConfigError):
+        return source_sha256(type(module) for module in model.modules())
+    return None
+
+
+def check_permitted(card: Card, path: Path | str, *, trust: bool = False) -> None:
+    """Check that the user has permitted the code that a card names; a card of an architecture of codecnn names none.
+
+    Args:
+        card: The card.
+        path: The weights file, for the message.
+        trust: Permit what the card names.
+
+    Raises:
+        ModelError: The code has not been permitted.
+    """
+    name = str(card.network)
+    if not is_reference(name) or is_permitted(name):
+        return
+    if not trust:
+        raise ModelError(
+            f"{path} is of the network {name}, whose code is not part of codecnn and is not run unasked: if you trust "
+            f"it, add --trust {name} (in Python trust=True)"
+        )
+    permit(name)
 
 
 @contextlib.contextmanager
@@ -83,7 +121,7 @@ def _no_larger_than(tensors: Mapping[str, Tensor], path: Path) -> Iterator[None]
         hook.remove()
 
 
-def load_model(path: Path | str) -> tuple[FilterNetwork, Card]:
+def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork, Card]:
     """Load a filter network and its card.
 
         model, card = load_model("low_cost_17")
@@ -91,17 +129,26 @@ def load_model(path: Path | str) -> tuple[FilterNetwork, Card]:
 
     Args:
         path: A weights file, or the name of shipped weights as `weights_path` takes it, e.g. "low_cost_17.video".
+        trust: Import the code that the card names if it is of a network outside of codecnn. Without it, such code is
+            imported only if it was named before: in a configuration, with `create_model` or with `permit`.
 
     Returns:
         The network in evaluation mode on the CPU, and its card.
 
     Raises:
         MissingFileError: The file or its card does not exist.
-        ModelError: The file does not match its card.
+        ModelError: The file does not match its card, or its card names code that is not permitted.
     """
     tensors, card = _read_with_card(Path(path), "filter")
-    network = str(card.network)[:80]
+    check_permitted(card, path, trust=trust)
+    network = str(card.network) if is_reference(str(card.network)) else str(card.network)[:80]
     model = _load_into(lambda: create_model(network, **card.options), tensors, path)
+    if card.code_sha256 not in (None, code_sha256(model)):
+        warnings.warn(
+            f"the source of {network} has changed since {path} was written: the network may compute something else",
+            UserCodeWarning,
+            stacklevel=2,
+        )
     return model.eval(), card
 
 

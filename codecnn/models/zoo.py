@@ -16,8 +16,10 @@ from typing import Any
 
 import codecnn.models.families  # noqa: F401 - registers the architectures
 from codecnn.errors import MissingFileError, ModelError
-from codecnn.models.base import ARCHITECTURES, FilterNetwork
+from codecnn.models.adapter import build_user_network
+from codecnn.models.base import ARCHITECTURES, Architecture, FilterNetwork
 from codecnn.models.card import Card, read_card
+from codecnn.user_code import entry_points, import_reference, is_reference
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
 """Folder of the weights that come with the package."""
@@ -76,8 +78,11 @@ class ShippedWeights:
 
 
 def list_models() -> list[str]:
-    """Return the names of the registered architectures, sorted: ["arcnn", "dncnn", "edsr", "low_cost_17", ...]."""
-    return sorted(ARCHITECTURES)
+    """Return the names of the architectures, sorted: ["arcnn", "dncnn", "edsr", "low_cost_17", ...].
+
+    They are the registered ones and those that installed packages add as entry points of the group `codecnn.models`.
+    """
+    return sorted({*ARCHITECTURES, *entry_points()})
 
 
 def describe_model(name: str) -> str:
@@ -86,7 +91,7 @@ def describe_model(name: str) -> str:
     Raises:
         ModelError: The name is unknown.
     """
-    return ARCHITECTURES[_resolve(name)[0]].description
+    return _architecture(_resolve(name)[0]).description
 
 
 def create_model(name: str, **options: Any) -> FilterNetwork:
@@ -97,14 +102,20 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
 
     Args:
         name: An architecture of `list_models`, or `ARCHITECTURE.TAG` of shipped weights, which stands for the
-            architecture with the options of these weights. `load_model` loads the weights as well.
+            architecture with the options of these weights. `load_model` loads the weights as well. Or
+            "package.module:Name", a class or function of the user: a `FilterNetwork`, or a plain module that keeps to
+            the contract of `codecnn.models.adapt`.
         options: Options of the architecture, which replace its defaults.
 
     Raises:
-        ModelError: The name, the tag or an option is unknown, or the network cannot take a value.
+        ModelError: The name, the tag or an option is unknown, the network cannot take a value, or a module of the user
+            does not keep to the contract.
+        ConfigError: A class or function of the user cannot be imported.
     """
     architecture, defaults = _resolve(name)
-    build = ARCHITECTURES[architecture].build
+    build = _architecture(architecture).build
+    if architecture not in ARCHITECTURES:
+        return build(**defaults | options)
     try:
         return build(**defaults | options)
     except TypeError as error:
@@ -118,10 +129,25 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
+def _architecture(name: str) -> Architecture:
+    """Return a registered architecture, one of an entry point, or one of the user's code, which is imported."""
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
+    build = import_reference(name if is_reference(name) else entry_points()[name].value)
+    description = (inspect.getdoc(build) or name).splitlines()[0]
+
+    def create(**options: Any) -> FilterNetwork:
+        return build_user_network(build, name, options)
+
+    return Architecture(create, description, {})
+
+
 def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     """Return the architecture and its default options for a name with or without a tag."""
     if name in ARCHITECTURES:
         return name, ARCHITECTURES[name].options
+    if is_reference(name) or name in entry_points():
+        return name, {}
     stem, _ = _split_integers(name)
     weights = _find(stem)
     if weights is not None:
@@ -131,7 +157,7 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     architecture, _, tag = stem.partition(".")
     if tag and architecture in ARCHITECTURES:
         raise ModelError(_unknown_tag(architecture, tag))
-    raise ModelError(f"unknown network {name!r}: one of {', '.join(list_models())}")
+    raise ModelError(f"unknown network {name!r}: one of {', '.join(list_models())}, or package.module:Name")
 
 
 def shipped_weights() -> list[ShippedWeights]:

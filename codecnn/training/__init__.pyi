@@ -21,6 +21,7 @@ from .loop import train_task as train_task
 from .optimiser import make_optimiser as make_optimiser
 from .optimiser import warmup_cosine as warmup_cosine
 from .runtime import Runtime as Runtime
+from .settings import LOSSES as LOSSES
 from .settings import ComponentSettings as ComponentSettings
 from .settings import FilterSettings as FilterSettings
 from .settings import LoopSettings as LoopSettings

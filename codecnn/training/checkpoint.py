@@ -1,6 +1,7 @@
 """State of a run and its checkpoint file, from which a run continues exactly as if it had not been stopped."""
 
 import contextlib
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
-from codecnn.errors import ConfigError, StoreError
+from codecnn.errors import ConfigError, StoreError, UserCodeWarning
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
 from codecnn.training.distributed import Process, mean_over_processes
 from codecnn.training.execution import Form
 from codecnn.training.settings import FREE, LoopSettings
-from codecnn.training.task import Task
+from codecnn.training.task import CODE, Task
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
 _NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
@@ -178,6 +179,10 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
     if process.first:
         # The rows after the checkpoint are written again.
         write_jsonl(run / METRICS, [row for row in read_jsonl(run / METRICS) if row["step"] <= state.reported])
+        if before.get(CODE) != config.get(CODE):
+            text = f"the source of the network or the loss has changed since {run} was started"
+            log(run, "warning", state.step, text=text)
+            warnings.warn(text, UserCodeWarning, stacklevel=2)
 
 
 def log(run: Path, event: str, step: int, **facts: Any) -> None:
@@ -191,7 +196,7 @@ def _changed(before: dict[str, Any], config: dict[str, Any], settings: type[Loop
     A setting that did not exist when the run was started has its default value there. Precision "auto" agrees with any
     precision of the run.
     """
-    names = [key for key in config if key != "training" and before.get(key) != config[key]]
+    names = [key for key in config if key not in ("training", CODE) and before.get(key) != config[key]]
     old, new = before.get("training", {}), config["training"]
     with contextlib.suppress(ValidationError):  # edited, or of another version: the comparison of keys still applies
         old = settings.model_validate({key: value for key, value in old.items() if key in new}).model_dump(mode="json")

@@ -1,8 +1,27 @@
 """Settings of a training run: the `training` part of a configuration."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from codecnn.user_code import is_reference
+
+LOSSES = ("mse", "l1", "charbonnier", "satd", "dct")
+"""Losses of the filtered samples; `filter_loss` defines them."""
+
+
+def _check_loss(name: str) -> str:
+    if name not in LOSSES and not is_reference(name):
+        raise ValueError(f"one of {', '.join(LOSSES)}, or package.module:function, is needed")
+    return name
 
 
 class Schema(BaseModel):
@@ -180,8 +199,10 @@ class FilterSettings(LoopSettings):
         ge=0,
         description="loss in dB that 8-bit tensors may cause before quantise starts; the other tensors have 12 bits",
     )
-    loss: Literal["mse", "l1", "charbonnier", "satd", "dct"] = Field(
-        default="mse", description="loss of the filtered samples; satd and dct: of the transformed error"
+    loss: Annotated[str, AfterValidator(_check_loss)] = Field(
+        default="mse",
+        description="loss of the filtered samples: mse, l1, charbonnier, satd or dct (the last two of the transformed "
+        "error), or package.module:function, a function of the filtered planes and the batch",
     )
     components: ComponentSettings = Field(
         default=ComponentSettings(), description="weights of luma and chroma errors for networks that filter both"

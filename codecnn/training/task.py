@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from codecnn.training.settings import LoopSettings
 
 Batch = dict[str, Tensor]
+CODE = "code_sha256"
+"""Key of a task's `config` with hashes of code outside of codecnn; if they change, a resumed run warns and goes on."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Objective of the filter networks: training loss, PSNR gain on whole pictures, and pictures of the result."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.dataset import Patch, PatchReader, Unit, as_floats, as_tensors
+from codecnn.errors import ConfigError
 from codecnn.filtering import FloatFilter, NetworkFilter, unit_planes
 from codecnn.filtering.integer import EightBitNetwork, ExactFilter
 from codecnn.intra import dct, hadamard
@@ -17,6 +18,7 @@ from codecnn.quality import mse
 from codecnn.training.distributed import gather, share
 from codecnn.training.execution import forward_hooks
 from codecnn.training.health import trunk_blocks
+from codecnn.user_code import import_reference
 from codecnn.video import Picture
 
 COMPONENT_WEIGHTS: Mapping[str, float] = {"y": 6, "u": 1, "v": 1}
@@ -36,6 +38,8 @@ MAPS, MAPS_CROP = 8, 96
 """Number of features shown per layer, and their width and height in luma samples."""
 
 Plane = npt.NDArray[np.integer]
+UserLoss = Callable[[dict[str, Tensor], dict[str, Tensor]], Tensor]
+"""A loss of the user: a function of the filtered planes by component and of the batch, which returns a scalar."""
 Image = npt.NDArray[np.uint8]
 
 
@@ -93,6 +97,53 @@ def filter_loss(
             per_patch = per_patch / (coding_error if kind == "mse" else coding_error.sqrt())
         loss = loss + (per_patch * batch["weight"]).mean() * (components[name] / weights)
     return loss
+
+
+def import_loss(reference: str) -> UserLoss:
+    """Import the loss of a name "package.module:function"; a class, such as a module of torch, is created first.
+
+    Raises:
+        ConfigError: It cannot be imported or created.
+    """
+    loss = import_reference(reference)
+    if not isinstance(loss, type):
+        function: UserLoss = loss
+        return function
+    try:
+        created: UserLoss = loss()
+    except Exception as error:  # code of the user can raise anything
+        raise ConfigError(f"the loss {reference} cannot be created: {type(error).__name__}: {error}") from error
+    return created
+
+
+def user_loss(function: UserLoss, name: str, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Compute a loss of the user.
+
+    Args:
+        function: The loss.
+        name: Its name, for messages.
+        model: The network or a wrapper of it.
+        batch: The batch, as `filter_loss` takes it. The loss has to leave out samples where `valid` is 0, and to weight
+            each patch with its `weight`.
+
+    Returns:
+        A scalar, float32.
+
+    Raises:
+        ConfigError: The function fails or returns something else.
+    """
+    filtered = named_outputs(model(batch))
+    if isinstance(function, nn.Module):
+        function.to(batch["valid"].device)
+    try:
+        loss = function(filtered, batch)
+    except Exception as error:  # code of the user can raise anything
+        reason = (str(error) or "no reason given").splitlines()[0]
+        raise ConfigError(f"the loss {name} fails: {type(error).__name__}: {reason}") from error
+    if not isinstance(loss, Tensor) or loss.ndim or not loss.is_floating_point():
+        what = f"{loss.dtype} of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ConfigError(f"the loss {name} returns {what}: return the mean over the batch, a scalar tensor")
+    return loss if loss.dtype == torch.float64 else loss.float()
 
 
 def _error(kind: str, difference: Tensor, block: int) -> Tensor:
@@ -217,6 +268,8 @@ def feature_pictures(model: FilterNetwork, unit: Unit, device: str | torch.devic
         name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Conv2d)
     }
     names = list(layers)
+    if not names:
+        return {}
     outputs: dict[str, torch.Tensor] = {}
     reader = PatchReader([unit], MAPS_CROP, model.halo, model.planes)
     x, y = (_middle(extent, MAPS_CROP).start // 8 * 8 for extent in (unit.format.width, unit.format.height))

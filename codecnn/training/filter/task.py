@@ -1,5 +1,6 @@
 """Task of the in-loop filters: train on patches of one or several stores, validate by PSNR gain on whole pictures."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from codecnn.filtering.integer import EightBitNetwork, save_integer, source_card
 from codecnn.models import (
     FilterNetwork,
     TrainedOn,
+    code_sha256,
     create_model,
     freeze,
     grow,
@@ -38,15 +40,19 @@ from codecnn.models import (
 )
 from codecnn.runs import sha256_json
 from codecnn.training.filter.objective import (
+    UserLoss,
     feature_pictures,
     filter_loss,
     filtering_picture,
+    import_loss,
     limit_pictures,
     psnr_gains,
+    user_loss,
 )
 from codecnn.training.filter.teacher import Teacher, original_share
-from codecnn.training.settings import FilterSettings, StartSettings, TeacherSettings
-from codecnn.training.task import Batch, ValidationResult
+from codecnn.training.settings import LOSSES, FilterSettings, StartSettings, TeacherSettings
+from codecnn.training.task import CODE, Batch, ValidationResult
+from codecnn.user_code import source_sha256
 
 TRANSFER = "transfer.json"
 """File that reports what happened to each tensor of the start weights."""
@@ -73,6 +79,7 @@ class FilterTask:
         taught: Components that a teacher teaches.
         teacher_key: Key of the teacher, or None.
         stores: Description of the stores for the card.
+        own_loss: Loss of the user, or None for those of `filter_loss`.
     """
 
     model: FilterNetwork
@@ -86,6 +93,7 @@ class FilterTask:
     taught: tuple[str, ...] = ()
     teacher_key: str | None = None
     stores: Sequence[TrainedOn] = ()
+    own_loss: UserLoss | None = None
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
         """Iterate over patches as `TrainingBatches` draws them, with the input planes and the training targets, orig_*.
@@ -129,8 +137,10 @@ class FilterTask:
         return batch
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Compute `filter_loss` with the options of the settings."""
+        """Compute `filter_loss` with the options of the settings, or the loss of the user."""
         settings = self.settings
+        if self.own_loss is not None:
+            return user_loss(self.own_loss, settings.loss, model, batch)
         return filter_loss(model, batch, settings.weighting, settings.loss, settings.components.model_dump())
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
@@ -149,8 +159,10 @@ class FilterTask:
         return ValidationResult(score, figures)
 
     def config(self) -> dict[str, Any]:
-        """Return network, options and the keys of data and teacher."""
+        """Return network, options, the keys of data and teacher, and the hash of the source of network and loss."""
         config = {"network": self.network, "options": self.options, "data_key": self.data_key}
+        code = [code_sha256(self.model), None if self.own_loss is None else _loss_sha256(self.own_loss)]
+        config |= {CODE: code} if any(code) else {}
         return config if self.teacher_key is None else config | {"teacher_key": self.teacher_key}
 
     def files(self) -> dict[str, Any]:
@@ -163,6 +175,7 @@ class FilterTask:
         qps = sorted({picture.qp for units, _ in self.sources for unit in units for picture in unit.pictures})
         stores = [store.model_dump(exclude_unset=True) for store in self.stores]
         facts = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
+        facts |= {} if self.own_loss is None else {"loss_sha256": _loss_sha256(self.own_loss)}
         if isinstance(model, EightBitNetwork):
             assert self.settings.start is not None, "checked by FilterSettings"
             assert self.settings.start.weights is not None, "checked by FilterSettings"
@@ -224,12 +237,28 @@ def filter_task(
         # A checkpoint holds the scales.
         model = EightBitNetwork.of(model, units, loss=settings.quantise_loss, calibrate=not resume)
     task = FilterTask(
-        model, network, options, settings, sources, validation, data_key(mix), transfer, stores=trained_on(mix)
+        model,
+        network,
+        options,
+        settings,
+        sources,
+        validation,
+        data_key(mix),
+        transfer,
+        stores=trained_on(mix),
+        own_loss=None if settings.loss in LOSSES else import_loss(settings.loss),
     )
     if transfer is not None and settings.start is not None and settings.start.revive:
         batches = task.batches(range(min(REVIVE_BATCHES, settings.steps)), 0, 1, torch.device("cpu"))
         transfer["revived"] = revive(model, batches)
     return task if settings.teacher is None else _with_teacher(task, settings.teacher)
+
+
+def _loss_sha256(loss: UserLoss) -> str | None:
+    """Hash the source file of a loss of the user; None if it is in no file."""
+    with contextlib.suppress(ConfigError):
+        return source_sha256([loss if hasattr(loss, "__name__") else type(loss)])
+    return None
 
 
 def _with_teacher(task: FilterTask, settings: TeacherSettings) -> FilterTask:

@@ -1,0 +1,148 @@
+"""Networks and losses of the user from the command line: train, check, resume, evaluate, filter, complexity, export."""
+
+import json
+
+import pytest
+import torch
+
+from codecnn.config import load_config
+from codecnn.dataset import TrainingBatches
+from codecnn.errors import ConfigError
+from codecnn.models import load_model
+from codecnn.runs import read_json
+from codecnn.training import FilterSettings, filter_loss, train, train_task
+from codecnn.training.filter import filter_task
+from tests.helpers import own_networks
+from tests.helpers.commands import result_of
+from tests.helpers.training import lines, train_filter, weights_of
+
+SETTINGS = {"steps": 4, "batch": 2, "patch": 32, "validate_every": 2, "checkpoint_every": 2, "ema": 0, "warmup": 1}
+SETTINGS |= {"device": "cpu", "validation_pictures": 1}
+NET = own_networks.REFERENCE
+LOSS = "tests.helpers.own_networks:loss"
+
+
+def write(path, store, module, **settings):
+    model = {"name": f"{module}:Net", "options": {"features": 6}}
+    content = {"store": str(store.folder), "model": model, "training": SETTINGS | settings}
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Name of a module in the current folder with a network and a loss; no other test imports it."""
+    name = f"user_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(own_networks.SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_commands_take_a_network_and_a_loss_of_the_user(module, tiny_store, tmp_path, run):
+    config = write(tmp_path / "own.yaml", tiny_store, module, loss=f"{module}:loss")
+    trust = ("--trust", f"{module}:Net")
+    findings = result_of_check(run, config)
+    assert findings["initial loss"] in ("pass", "fail")
+    assert findings["gradients"] == findings["determinism"] == findings["evaluation mode"] == "pass"
+    result = result_of(run, "train", config, "-o", "run")
+    card = read_json(tmp_path / "run" / "best.json")
+    assert (card["network"], card["options"]) == (f"{module}:Net", {"features": 6})
+    assert card["training"]["loss"] == f"{module}:loss"
+    assert len(card["code_sha256"]) == len(card["loss_sha256"]) == 64
+    assert run("train", config, "-o", "run", "--resume")[0] == 0
+    weights = result["weights"]
+    evaluated = result_of(run, "evaluate", tiny_store.folder, "-m", weights, "-o", "results", *trust)
+    assert evaluated["model"] == f"{module}:Net"
+    assert evaluated["gain_db"]["y"]["mean"] != 0
+    unit = tiny_store.units[0]
+    size = f"{unit.format.width}x{unit.format.height}"
+    options = ("-i", unit.decoded_path, "-s", size, "--bit-depth", "10", "-q", "32", "-o", "filtered.yuv")
+    assert run("filter", "-m", weights, *options, *trust)[0] == 0
+    assert (tmp_path / "filtered.yuv").stat().st_size == unit.decoded_path.stat().st_size
+    assert (tmp_path / "filtered.yuv").read_bytes() != unit.decoded_path.read_bytes()
+    costs = [
+        result_of(run, "complexity", f"{module}:Net", "features=6"),
+        result_of(run, "complexity", weights, *trust),
+    ]
+    assert costs[0]["kmac_per_pixel"] == costs[1]["kmac_per_pixel"] == pytest.approx(0.162)
+    status, _, err = run("export", "-m", weights, "-o", "w.onnx", *trust)
+    assert status == 1
+    assert "Net has no graph" in err
+
+
+def result_of_check(run, config):
+    _, text, err = run("check", config, "--json")
+    assert text, err
+    return {finding["name"]: finding["verdict"] for finding in json.loads(text)}
+
+
+def test_resumed_run_equals_the_uninterrupted_one_and_reports_other_code(module, tiny_store, tmp_path, run):
+    config = load_config(write(tmp_path / "own.yaml", tiny_store, module, loss=f"{module}:loss"))
+    train(config, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    task = config.make_task()
+    batches = task.batches
+
+    def two_batches(steps, *arguments):
+        for step, batch in zip(steps, batches(steps, *arguments), strict=True):
+            if step == 2:
+                raise Stop
+            yield batch
+
+    def make():
+        stopping = config.make_task()
+        object.__setattr__(stopping, "batches", two_batches)
+        return stopping
+
+    with pytest.raises(Stop):
+        train_task(make, config.training, tmp_path / "stopped")
+    source = tmp_path / f"{module}.py"
+    source.write_text(source.read_text() + "# changed\n")
+    with pytest.warns(UserWarning, match="the source of the network or the loss has changed"):
+        train(config, tmp_path / "stopped", resume=True)
+    assert weights_of(tmp_path / "stopped") == weights_of(tmp_path / "whole")
+    assert [event["text"] for event in lines(tmp_path / "stopped" / "log.jsonl") if event["event"] == "warning"][
+        -1:
+    ] == [f"the source of the network or the loss has changed since {tmp_path / 'stopped'} was started"]
+
+
+def test_loss_of_the_user_equals_the_built_in_one(tiny_store):
+    settings = FilterSettings(**SETTINGS | {"loss": LOSS})
+    torch.manual_seed(0)
+    task = filter_task(tiny_store, NET, {}, settings)
+    planes = (*task.model.planes, "orig_y")
+    batch = TrainingBatches(tiny_store.split("train"), batch=4, steps=1, size=32, halo=task.model.halo, planes=planes)[
+        0
+    ]
+    expected = filter_loss(task.model, batch, "picture")
+    torch.testing.assert_close(task.loss(task.model, batch), expected)
+    built_in = filter_task(tiny_store, NET, {}, FilterSettings(**SETTINGS))
+    assert task.config()["code_sha256"] != built_in.config()["code_sha256"]
+
+
+def test_module_of_torch_as_loss(tiny_store, tmp_path):
+    result = train_filter(tiny_store, NET, {}, SETTINGS | {"loss": "tests.helpers.own_networks:HuberLoss"}, tmp_path)
+    assert load_model(result.weights)[1]["training"]["loss"] == "tests.helpers.own_networks:HuberLoss"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "tests.helpers.own_networks:by_patch"}, r"returns torch.float32 of shape \(2,\): return the mean"),
+        ({"loss": "tests.helpers.own_networks:nothing"}, "own_networks:nothing fails: TypeError"),
+        ({"loss": "tests.helpers.own_networks:none"}, "none does not exist in"),
+        ({"loss": LOSS, "weighting": "picture"}, "remove training.weighting"),
+        ({"loss": "l3"}, "one of mse, l1, charbonnier, satd, dct, or package.module:function"),
+    ],
+)
+def test_losses_that_do_not_fit(settings, message, tiny_store, tmp_path):
+    config = tmp_path / "own.yaml"
+    config.write_text(
+        json.dumps({"store": str(tiny_store.folder), "model": {"name": NET}, "training": SETTINGS | settings})
+    )
+    with pytest.raises(ConfigError, match=message):
+        train(load_config(config), tmp_path / "run")
