@@ -115,9 +115,9 @@ class _Hasher:
         self._add_all((function.__defaults__, function.__kwdefaults__, dict(function.__dict__)))
         names = sorted(set(_names(function.__code__)))
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        found = {name: function.__globals__[name] for name in names if name in function.__globals__}
-        found |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
-        for name, value in found.items():
+        used = {name: function.__globals__[name] for name in names if name in function.__globals__}
+        used |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+        for name, value in used.items():
             self.write(name)
             self.add(value)
             self._add_used(value, names, set())

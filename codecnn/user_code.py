@@ -81,10 +81,10 @@ def import_reference(reference: str) -> Any:
     except Exception as error:  # code of the user can raise anything
         reason = (str(error) or "no reason given").splitlines()[0]
         raise ConfigError(f"{reference} cannot be imported: {type(error).__name__}: {reason}") from error
-    if not callable(found := getattr(module, name, None)):
+    if not callable(item := getattr(module, name, None)):
         problem = "is not a class or function" if hasattr(module, name) else "does not exist"
         raise ConfigError(f"{reference}: {name} {problem} in {getattr(module, '__file__', module_name)}")
-    return found
+    return item
 
 
 def entry_points() -> dict[str, metadata.EntryPoint]:
@@ -93,7 +93,7 @@ def entry_points() -> dict[str, metadata.EntryPoint]:
 
 
 def source_hashes(objects: Iterable[Any]) -> dict[str, str]:
-    """Hash the source files of classes and functions that are not from codecnn, torch or Python itself.
+    """Hash the source files of classes and functions from outside of codecnn, torch and Python.
 
     Args:
         objects: Classes and functions; the base classes of a class count too.

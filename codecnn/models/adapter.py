@@ -81,7 +81,7 @@ class AdaptedNetwork(FilterNetwork):
 
 
 class _Geometry(NamedTuple):
-    """How an output depends on the input, in luma samples; as the attributes of `FilterNetwork`."""
+    """Halo, radius and stride of a network in luma samples, as the attributes of `FilterNetwork`."""
 
     halo: int
     radius: int
@@ -284,10 +284,10 @@ class _Probe:
             if difference <= (1e-7 if dtype == torch.float64 else 1e-3):
                 return _Geometry(halo, radius, stride)
         stated = ", ".join(f"{key} {value}" for key, value in self.stated.items() if value is not None)
-        found = f"it states {stated}" if stated else f"radius {reach} was measured"
+        source = f"it states {stated}" if stated else f"radius {reach} was measured"
         raise ModelError(
             f"{self.name} cannot filter a picture in windows: at starts that are multiples of {strides[-1]} its "
-            f"samples differ from those of the whole picture by {difference:.1e} of the largest ({found}): an output "
+            f"samples differ from those of the whole picture by {difference:.1e} of the largest ({source}): an output "
             "sample may depend only on samples within a radius, not on means over the picture or on positions"
         )
 

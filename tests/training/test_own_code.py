@@ -81,7 +81,7 @@ def test_resumed_run_equals_the_uninterrupted_one_and_reports_other_code(module,
     config = load_config(write(tmp_path / "own.yaml", tiny_store, module, loss=f"{module}:loss"))
     train(config, tmp_path / "whole")
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     task = config.make_task()
@@ -90,7 +90,7 @@ def test_resumed_run_equals_the_uninterrupted_one_and_reports_other_code(module,
     def two_batches(steps, *arguments):
         for step, batch in zip(steps, batches(steps, *arguments), strict=True):
             if step == 2:
-                raise Stop
+                raise StopError
             yield batch
 
     def make():
@@ -98,7 +98,7 @@ def test_resumed_run_equals_the_uninterrupted_one_and_reports_other_code(module,
         object.__setattr__(stopping, "batches", two_batches)
         return stopping
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         train_task(make, config.training, tmp_path / "stopped")
     source = tmp_path / f"{module}.py"
     source.write_text(source.read_text() + "# changed\n")

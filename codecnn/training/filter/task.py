@@ -160,7 +160,7 @@ class FilterTask:
 
     def config(self) -> dict[str, Any]:
         """Return network, options, the keys of data and teacher, and the hash of the source of network and loss."""
-        config = {"network": self.network, "options": self.options, "data_key": self.data_key}
+        config: dict[str, Any] = {"network": self.network, "options": self.options, "data_key": self.data_key}
         code = [code_sha256(self.model), None if self.own_loss is None else _loss_sha256(self.own_loss)]
         config |= {CODE: code} if any(code) else {}
         return config if self.teacher_key is None else config | {"teacher_key": self.teacher_key}
@@ -174,7 +174,7 @@ class FilterTask:
         assert isinstance(model, FilterNetwork)
         qps = sorted({picture.qp for units, _ in self.sources for unit in units for picture in unit.pictures})
         stores = [store.model_dump(exclude_unset=True) for store in self.stores]
-        facts = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
+        facts: dict[str, Any] = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
         facts |= {} if self.own_loss is None else {"loss_sha256": _loss_sha256(self.own_loss)}
         if isinstance(model, EightBitNetwork):
             assert self.settings.start is not None, "checked by FilterSettings"
