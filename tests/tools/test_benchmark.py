@@ -250,6 +250,17 @@ def test_listed_benchmark_accepts_its_options(words, monkeypatch):
         importlib.import_module(f"tools.bench.{name}").main(argv)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("job", _report.JOBS, ids=lambda job: job.name)
+def test_listed_benchmark_runs_in_quick_sizes(job):
+    if job.name == "reads":
+        pytest.importorskip("h5py")
+        pytest.importorskip("zarr")
+    result = _report.measure(job.quick)
+    assert result["status"] == 0
+    assert result["rows"]
+
+
 def test_modes_are_timed_against_the_full_search(capsys):
     from tools.bench import modes
 
