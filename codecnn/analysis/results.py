@@ -279,7 +279,7 @@ class HeadlineIntervals(NamedTuple):
 
 
 class Correlation(NamedTuple):
-    """Correlation of QP and depth with the MSE and other targets; docs/correlation.md explains the figures.
+    """Correlation of QP and depth with the MSE and other targets; docs/howto/correlate.md explains the figures.
 
     Attributes:
         n: Number of CTUs.

@@ -142,7 +142,7 @@ def modes_predict(
 ) -> None:
     """Predict the most likely intra modes of every block with a network, instead of trying all 67 modes.
 
-    docs/howto/modes.md describes the columns, and the time and quality of this choice.
+    docs/howto/modes.md describes the columns, docs/research/modes.md the time and quality of this choice.
     """
     from codecnn.labels import predict_block_modes
 

@@ -72,7 +72,7 @@ def label_blocks(
 ) -> Labels:
     """Find the best intra mode of every block of pictures by SATD, DCT or other costs.
 
-    The result does not depend on `jobs`. docs/labels.md describes the columns.
+    The result does not depend on `jobs`. docs/howto/labels.md describes the columns.
 
     Args:
         source: A video, a still picture, a folder of still pictures, or a store, whose pictures are labelled at every

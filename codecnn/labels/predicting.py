@@ -62,7 +62,7 @@ def predict_block_modes(
 ) -> Labels:
     """Predict the likeliest intra modes of every block of pictures with networks.
 
-    docs/modes.md describes the columns.
+    docs/howto/modes.md describes the columns.
 
     Args:
         source: Pictures, as in `label_blocks`.

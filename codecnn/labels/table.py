@@ -215,7 +215,7 @@ def label_positions(
 
 
 def label_schema(settings: LabelSettings) -> pa.Schema:
-    """Return the columns of the table, which docs/labels.md describes."""
+    """Return the columns of the table, which docs/howto/labels.md describes."""
     fields = [
         ("picture", pa.dictionary(pa.int32(), pa.string())),
         *((name, pa.int32()) for name in ("frame", "input", "qp", "x", "y")),

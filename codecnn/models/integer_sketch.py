@@ -1,4 +1,4 @@
-"""Integer form of `ModeSketch`, which chooses the same modes on every machine (docs/integer/modes.md).
+"""Integer form of `ModeSketch`, which chooses the same modes on every machine (docs/explanation/integer_modes.md).
 
 `sketch_logits` computes in float64, in which all its sums are exact; `sketch_reference` is the specification in NumPy.
 """
@@ -57,7 +57,7 @@ class IntegerSketch:
     Attributes:
         tensors: patterns (s², k), predictors (4s+1, k, modes), weight (k, modes), logarithm (256,), hidden (h, modes),
             hidden_log (h,), offset (64, h), tail (modes, h), bias (modes,).
-        values: Integer parameters as in docs/integer/modes.md.
+        values: Integer parameters as in docs/explanation/integer_modes.md.
 
     Raises:
         ModelError: A tensor or value does not fit, or a sum could overflow.
@@ -200,7 +200,7 @@ def _fraction_bits(largest: float, sums: float) -> int:
 
 
 def sketch_reference(network: IntegerSketch, line: NDArray[Any], block: NDArray[Any], bit_depth: int, qp: int) -> Ints:
-    """Compute logits as specified in docs/integer/modes.md, in NumPy.
+    """Compute logits as specified in docs/explanation/integer_modes.md, in NumPy.
 
     Args:
         network: The network.
@@ -345,7 +345,7 @@ def load_integer_sketch(path: Path | str) -> tuple[IntegerSketch, Card]:
 
 
 def check_blocks(side: int) -> tuple[Ints, Ints]:
-    """Return the 10-bit reference lines and blocks for the MD5s of a card (docs/integer/modes.md)."""
+    """Return the 10-bit reference lines and blocks for the MD5s of a card (docs/explanation/integer_modes.md)."""
     count = 4 * side + 1
     j, i = np.arange(count + side**2), np.arange(CHECK_BLOCKS)[:, None]
     samples = 512 + (((73 * j**2 + 151 * i**2 + 29 * i * j) % 1024 - 512) >> (i % 8))

@@ -23,7 +23,7 @@ SWITCHED_OFF = 0.27
 """Mean factor of the QP modulations, relative to the start of the run, below which they switch the network off.
 
 Modulations shrink in every training, also in successful ones, so the bound lies below what those reach
-(docs/training.md).
+(docs/research/training_health.md).
 """
 UPDATES = (1e-5, 1e-1)
 """Healthy range of the change of a weight tensor per step, relative to its norm, in the median over the tensors."""

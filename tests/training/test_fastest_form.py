@@ -34,7 +34,7 @@ def chosen(milliseconds, steps=30_000, compiling=30.0, supports_bfloat16=True, *
 
 
 def test_on_processors_with_and_without_bfloat16():
-    # Measured networks, see docs/howto/train.md.
+    # Measured networks, see docs/research/training_speed.md.
     assert chosen({F32: 179, BF16: 90, F32C: 213, BF16C: 142}) == (BF16, [F32, BF16, BF16C])
     assert chosen({F32: 341, BF16: 193, F32C: 341, BF16C: 180})[0] == BF16C
     assert chosen({F32: 67, BF16: 151, F32C: 53, BF16C: 143}) == (F32C, [F32, BF16, F32C])

@@ -116,7 +116,7 @@ def find_library(path: Path | str | None = None) -> VvencLibrary:
     if not named:
         raise ToolMissingError(
             "a filter inside the loop needs libvvenc as a shared library: name the file by --vvenc-library or "
-            f"{LIBRARY_VARIABLE}, in a recipe by in_loop.library; docs/inloop.md says how to build it"
+            f"{LIBRARY_VARIABLE}, in a recipe by in_loop.library; docs/howto/inloop.md says how to build it"
         )
     return load_library(Path(named))
 
@@ -131,7 +131,9 @@ def load_library(path: Path) -> VvencLibrary:
             CONFIG_BYTES, or built with structs of another layout.
     """
     if not path.is_file():
-        raise MissingFileError(f"{path} does not exist: build libvvenc as a shared library as docs/inloop.md says")
+        raise MissingFileError(
+            f"{path} does not exist: build libvvenc as a shared library as docs/howto/inloop.md says"
+        )
     try:
         return checked_library(path, ctypes.CDLL(str(path.resolve())))
     except OSError as error:
@@ -152,7 +154,7 @@ def checked_library(path: Path, functions: Functions) -> VvencLibrary:
     if version not in CONFIG_BYTES:
         raise ToolMissingError(
             f"{path} is libvvenc {version}, which is not known to return the reference picture in its reconstruction "
-            f"callback before it is used: build {' or '.join(CONFIG_BYTES)}, as docs/inloop.md says"
+            f"callback before it is used: build {' or '.join(CONFIG_BYTES)}, as docs/howto/inloop.md says"
         )
     _check_config(path, version, functions)
     _check_buffers(path, functions)

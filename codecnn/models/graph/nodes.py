@@ -1,7 +1,7 @@
 """Graphs of plain operations: the form in which networks are exported, quantised and specified.
 
 A graph is a flat list of operations on tensors (n, c, h, w), without control flow, shapes or PyTorch modules. `run`
-defines each operation in real numbers, docs/integer.md in integers.
+defines each operation in real numbers, docs/explanation/integers.md in integers.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -28,7 +28,7 @@ SEQUENCES, PLACES = 12, 6
 WIDE_STEP = 3
 """QP difference that must show in the error: the quantisation step is 2^(3/6) = 1.4 times larger (H.266 8.7.3)."""
 TWIN_THRESHOLD = 0.5
-"""Correlation above which two pictures are near twins; unrelated natural pictures stay below it (docs/check.md)."""
+"""Correlation above which two pictures are near twins; unrelated pictures stay below it (docs/research/checks.md)."""
 SKETCH_SIDE, SIGMA, SHIFT = 24, 2.0, 1
 """Width and height of the sketches that are compared, blur that is subtracted from them, and largest shift."""
 PICTURES = 8

@@ -42,7 +42,7 @@ STEPS, WARMUP = 300, 100
 JOINED_BATCHES = 16
 """Small batches that are joined to measure activity, so that a unit has enough samples."""
 MEAN_FACTOR_BOUND = 0.3
-"""Smallest mean factor of the QP modulations after STEPS relative to the start (docs/check.md)."""
+"""Smallest mean factor of the QP modulations after STEPS relative to the start (docs/research/checks.md)."""
 
 
 class NoFilter(nn.Module):
