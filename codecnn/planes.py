@@ -16,6 +16,12 @@ CellArray = npt.NDArray[np.int8]
 MAX_QP = 63
 """Largest slice QP of VVC without QpBdOffset (H.266 clause 7.4.3.8); the largest of HEVC is 51."""
 
+
+def lowest_qp(bit_depth: int) -> int:
+    """Return the smallest slice QP of a bit depth, -QpBdOffset (H.266 clause 7.4.3.4, H.265 clause 7.4.3.2.1)."""
+    return -6 * (bit_depth - 8)
+
+
 QP_SCALE = 64.0
 """A QP enters a network as QP / QP_SCALE."""
 

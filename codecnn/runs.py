@@ -59,10 +59,12 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         The path to write to.
 
     Raises:
-        ConfigError: `path` is a folder.
+        ConfigError: `path` is a folder, or "-", which names standard output.
         DiskFullError: The disk is full.
     """
     path = Path(path)
+    if str(path) == "-":
+        raise ConfigError("this cannot be written to standard output (-): name a file")
     if path.is_dir():
         raise ConfigError(f"{path} is a folder and cannot be written as a file: name a file")
     if path.exists() and not path.is_file():

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.config import checked, load_config, load_recipe
 from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, build_store, is_store, open_store
-from codecnn.errors import CodecnnError, ConfigError, StoreError, ToolMissingError
-from codecnn.planes import MAX_QP, REBUILT_PLANES, RECIPE_PLANES, SLICE_TYPE_PLANE, TREE_PLANES
+from codecnn.errors import CodecnnError, ConfigError, FormatError, StoreError, ToolMissingError
+from codecnn.planes import MAX_QP, REBUILT_PLANES, RECIPE_PLANES, SLICE_TYPE_PLANE, TREE_PLANES, lowest_qp
 
 if TYPE_CHECKING:
     from codecnn.codec import Codec
@@ -360,10 +360,11 @@ def filter_file(
     with the best residual scale and QP offset.
 
     Args:
-        source: Decoded pictures (raw YUV, Y4M), or a bitstream.
+        source: Decoded pictures (raw YUV, Y4M), or a bitstream, also in a container. "-" is Y4M from standard input.
         model: Weights: a file, or a name from `codecnn models`.
-        output: File to write: raw YUV, or Y4M by its suffix.
-        qp: Slice QP, 0 to 63, of all pictures or of each; None reads it from a VVC or HEVC bitstream.
+        output: File to write: raw YUV, or Y4M by its suffix. "-" is Y4M to standard output.
+        qp: Slice QP of all pictures or of each, 0 to 63, at more than 8 bit also below 0; None reads it from a VVC or
+            HEVC bitstream.
         planes: Files of auxiliary planes by name, e.g. {"unf_y": "unfiltered.yuv"}; missing planes are reconstructed
             from an all-intra VVC bitstream.
         blocks: CU table of the pictures, for networks that take planes of the coding tree; a VVC bitstream needs none.
@@ -389,13 +390,14 @@ def filter_file(
         FormatError: A file does not have the stated format.
         ModelError: The weights do not fit.
     """
+    from codecnn.codec import read_headers
     from codecnn.evaluation import untrained_qp
     from codecnn.filtering import count_decisions, decide_video, filter_video, load_filter, write_decisions
     from codecnn.models import pick_device
-    from codecnn.video import open_like, open_video
+    from codecnn.video import open_like, open_video, stream_codec
 
     source, output = Path(source), Path(output)
-    if output.resolve() == source.resolve():
+    if output.resolve() == source.resolve() and str(output) != "-":
         raise ConfigError(f"input and output are the same file, {output}: name another output")
     if decisions_file is not None:
         if original is None:
@@ -403,12 +405,17 @@ def filter_file(
         if not str(decisions_file).endswith(STATISTICS_SUFFIXES):
             raise ConfigError(f"{decisions_file} is written as block statistics: end its name in .vtmbmsstats")
     filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)
+    if qp is not None and stream_codec(source) is not None:
+        # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
+        with suppress(FormatError):
+            read_headers(source)
     with ExitStack() as stack:
         video = stack.enter_context(open_video(source, **options))
         takes_qp = "qp" in filter_.planes
-        qps = _slice_qps(qp, source, len(video)) if takes_qp or original is not None else [0]
+        complete = options.get("frames") is None
+        qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
-        auxiliary = _auxiliary_planes(filter_, source, video, planes or {}, blocks, slice_type, stack)
+        auxiliary = _auxiliary_planes(filter_, source, video, complete, planes or {}, blocks, slice_type, stack)
 
         def report(done: int) -> None:
             if progress is not None:
@@ -427,15 +434,17 @@ def filter_file(
         return FilteredFile(output, len(all_decisions), count_decisions(all_decisions), tuple(notes))
 
 
-def _slice_qps(qp: int | Sequence[int] | None, source: Path, count: int) -> list[int]:
+def _slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
     """Return the slice QP of all pictures or of each picture, from the argument or from the bitstream."""
     from codecnn.filtering import stream_qps
 
     if qp is None:
-        qp = stream_qps(source, count)
+        qp = stream_qps(source, len(video), all_pictures=complete)
     qps = [qp] if isinstance(qp, int) else list(qp)
-    if invalid := [value for value in qps if not 0 <= value <= MAX_QP]:
-        raise ConfigError(f"QP {invalid[0]} is out of range: 0 to {MAX_QP}")
+    lowest = lowest_qp(video.format.bit_depth)
+    if invalid := [value for value in qps if not lowest <= value <= MAX_QP]:
+        at_depth = f" at {video.format.bit_depth} bit" if lowest else ""
+        raise ConfigError(f"QP {invalid[0]} is out of range: {lowest} to {MAX_QP}{at_depth}")
     return qps
 
 
@@ -443,17 +452,22 @@ def _auxiliary_planes(
     filter_: "PictureFilter",
     source: Path,
     video: "Video",
+    complete: bool,
     planes: Mapping[str, Path | str],
     blocks: Path | str | None,
     slice_type: str | None,
     stack: ExitStack,
 ) -> "PlaneSource":
-    """Collect the auxiliary planes of a network from files, a CU table and the bitstream."""
-    from codecnn.codec import STREAM_SUFFIXES, VVC_SUFFIXES, read_blocks, stream_plane_reader
-    from codecnn.filtering import auxiliary_planes, stream_slice_types
-    from codecnn.video import open_like
+    """Collect the auxiliary planes of a network from files, a CU table and the bitstream.
 
-    is_vvc = source.suffix.lower() in VVC_SUFFIXES
+    `complete` states that the video has all pictures of the source.
+    """
+    from codecnn.codec import read_blocks, read_output_pictures, stream_plane_reader
+    from codecnn.filtering import auxiliary_planes, stream_slice_types
+    from codecnn.video import open_like, stream_codec
+
+    codec = stream_codec(source)
+    is_vvc = codec == "vvc"
     videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in planes.items()}
     table = None
     if blocks is not None:
@@ -462,9 +476,16 @@ def _auxiliary_planes(
         table = read_blocks(source)
     missing = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
     rebuilt = stream_plane_reader(source, missing) if is_vvc and missing else None
+    if rebuilt is not None or (table is not None and blocks is None):
+        count = len(read_output_pictures(source))
+        if count < len(video) or (complete and count > len(video)):
+            raise ConfigError(
+                f"{source} has the headers of {count} pictures and decodes to {len(video)}, so its planes cannot be "
+                "assigned to pictures: give them with --plane and --blocks"
+            )
     types = [slice_type] if slice_type else []
-    if SLICE_TYPE_PLANE in filter_.planes and not types and source.suffix.lower() in STREAM_SUFFIXES:
-        types = stream_slice_types(source, len(video))
+    if SLICE_TYPE_PLANE in filter_.planes and not types and codec is not None:
+        types = stream_slice_types(source, len(video), all_pictures=complete)
     return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types)
 
 

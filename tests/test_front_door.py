@@ -99,7 +99,7 @@ def test_filter_file_decides_with_an_original(decoded, tmp_path):
 def test_filter_file_refuses_options_that_do_not_fit(decoded, tmp_path):
     output = tmp_path / "o_136x72_10bit.yuv"
     for options, message in (
-        ({"qp": 64}, "QP 64 is out of range: 0 to 63"),
+        ({"qp": 64}, "QP 64 is out of range: -12 to 63 at 10 bit"),
         ({"qp": [22, 27]}, "2 QPs"),
         ({"decisions_file": "d.vtmbmsstats"}, "needs --original"),
         ({"decisions_file": "d.csv", "original": decoded}, "end its name in .vtmbmsstats"),

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import typer
 
 from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app
 from codecnn.console import err
-from codecnn.errors import CodecnnError, StoppedError, UserCodeWarning
+from codecnn.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
 
 # The order of the modules is the order of the commands in --help.
 _MODULES = "general pictures dataset modes training filter evaluation networks"
@@ -49,6 +50,7 @@ def main() -> None:
 def _run(debug: bool) -> None:
     """Run the command line; see `main`."""
     try:
+        _check_standard_output(sys.argv[1:])
         status = app(prog_name="codecnn", standalone_mode=False) or 0
         if status == _INTERRUPTED:  # typer converts Ctrl-C into an exit status without a message
             raise KeyboardInterrupt
@@ -84,6 +86,14 @@ def _show_warning(show: Callable[..., None], message: Warning | str, category: t
         err.print(f"codecnn: {message}", markup=False, highlight=False, soft_wrap=True)
     else:
         show(message, category, *place)
+
+
+def _check_standard_output(arguments: list[str]) -> None:
+    """Raise ConfigError if a command that writes no pictures to standard output gets - as its output."""
+    outputs = [after for before, after in pairwise(arguments) if before in ("-o", "--output")]
+    outputs += [argument.removeprefix("--output=") for argument in arguments if argument.startswith("--output=")]
+    if "-" in outputs and "filter" not in arguments:
+        raise ConfigError("only codecnn filter writes to standard output (-o -): name a file or folder")
 
 
 def _blocking_file(path: Path) -> Path:

@@ -30,9 +30,21 @@ from codecnn.errors import ConfigError
 @app.command("filter")
 def filter_command(
     model: Model,
-    source: Annotated[Path, typer.Option("-i", "--input", help="Decoded pictures (YUV, Y4M), or a bitstream.")],
+    source: Annotated[
+        Path,
+        typer.Option(
+            "-i",
+            "--input",
+            help="Decoded pictures (YUV, Y4M), or a VVC or HEVC stream, also in MP4, MKV or TS; - is Y4M from a pipe.",
+        ),
+    ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Filtered pictures to write: .yuv, or .y4m, e.g. filtered.y4m.")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Filtered pictures to write: .yuv, or .y4m, e.g. filtered.y4m; - writes Y4M to a pipe.",
+        ),
     ],
     qp: Annotated[
         str | None,
@@ -91,7 +103,11 @@ def filter_command(
     scale.
     """
     from codecnn import verbs
+    from codecnn.video import STANDARD_STREAM
 
+    to_pipe = str(output) == STANDARD_STREAM
+    if to_pipe and as_json:
+        raise ConfigError("standard output (-o -) holds the pictures: leave out --json, or name a file")
     with progress("filtering", "picture") as report:
         result = verbs.filter_file(
             source,
@@ -122,7 +138,7 @@ def filter_command(
     if as_json:
         facts: dict[str, Any] = {"output": str(output), "pictures": result.pictures}
         print_json(facts if result.decisions is None else facts | {"decisions": result.decisions})
-    elif result.decisions is not None:
+    elif result.decisions is not None and not to_pipe:
         print_facts(_summary(result.decisions), as_json)
 
 

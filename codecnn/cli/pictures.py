@@ -1,5 +1,6 @@
 """Commands on single files: geometry, coding trees and planes of bitstreams, and the viewer."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +25,7 @@ from codecnn.cli.options import (
     weights_file,
 )
 from codecnn.console import err, print_facts, print_json, progress
-from codecnn.errors import ConfigError
+from codecnn.errors import ConfigError, FormatError
 
 
 @app.command()
@@ -37,37 +38,57 @@ def info(
     packing: Packing = None,
     as_json: Json = False,
 ) -> None:
-    """Show the geometry and the number of pictures of a file; of a VVC stream also slice types and QPs."""
-    from codecnn.video import open_video
+    """Show the geometry and the number of pictures of a file; of a VVC or HEVC stream also slice types and QPs.
 
-    if file.name.lower().endswith((".266", ".vvc", ".h266")):
-        _stream_info(file, as_json)
+    Nothing is decoded. Pictures of other streams are counted as packets of their container.
+    """
+    from codecnn.video import stream_codec, summarise_video
+
+    if (codec := stream_codec(file)) is not None:
+        _stream_info(file, codec, as_json)
         return
-    with open_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing) as video:
-        fps = None if video.format.fps is None else float(video.format.fps)
-        facts = {"file": str(file), **asdict(video.format), "fps": fps, "pictures": len(video)}
-    print_facts(facts, as_json)
+    summary = summarise_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing)
+    fps = None if summary.format.fps is None else float(summary.format.fps)
+    facts: dict[str, Any] = {"file": str(file), **asdict(summary.format), "fps": fps, "pictures": summary.pictures}
+    if summary.codec is not None:
+        facts |= {"codec": summary.codec, "counted": summary.counted, "fields": summary.fields}
+    if summary.pictures is None and not as_json:
+        facts["pictures"] = "unknown without decoding"
+    print_facts(_without_unknown(facts, as_json), as_json)
 
 
-def _stream_info(file: Path, as_json: bool) -> None:
-    from codecnn.codec import stream_info
+def _without_unknown(facts: dict[str, Any], as_json: bool) -> dict[str, Any]:
+    """Leave out the key "fields" of video that is not known to be interlaced, except in JSON."""
+    return (
+        facts if as_json or facts.get("fields", "") is not None else {k: v for k, v in facts.items() if k != "fields"}
+    )
 
-    info = stream_info(file)
-    facts: dict[str, Any] = {"file": str(file), "codec": "vvc", **asdict(info)}
+
+def _stream_info(file: Path, codec: str, as_json: bool) -> None:
+    from codecnn.codec import output_pictures, read_headers
+    from codecnn.video import probe_stream
+
+    info = read_headers(file)
+    facts: dict[str, Any] = {"file": str(file), "codec": codec, **asdict(info), "fps": None}
+    with suppress(FormatError):  # ffmpeg does not know some formats whose headers codecnn reads
+        rate = probe_stream(file).format.fps
+        facts["fps"] = None if rate is None else float(rate)
     pictures = facts.pop("pictures")
-    facts["pictures"] = len(pictures)
+    facts["pictures"] = len(output_pictures(info))
+    facts["not_output"] = len(pictures) - facts["pictures"]
+    facts["fields"] = "single fields" if info.fields else None
     if as_json:
         facts["coded_pictures"] = pictures
     else:
         kinds = [{(picture.slice_type, qp) for qp in picture.slice_qps} for picture in info.pictures]
         counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
         facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
-    print_facts(facts, as_json)
+    print_facts(_without_unknown(facts, as_json), as_json)
 
 
 @app.command()
 def partition(
-    streams: Annotated[list[Path], typer.Argument(metavar="STREAM...", help="VVC elementary streams (.266).")],
+    streams: Annotated[list[Path], typer.Argument(metavar="STREAM...", help="VVC streams, also in MP4, MKV or TS.")],
     output: Annotated[
         Path,
         typer.Option(
@@ -165,7 +186,7 @@ def _optional_weights(model: Path | None) -> Path | None:
 
 @app.command()
 def view(
-    source: Annotated[Path, typer.Argument(help="VVC elementary stream (.266), or the folder of a store.")],
+    source: Annotated[Path, typer.Argument(help="VVC stream, also in MP4, MKV or TS, or the folder of a store.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML page to write.")] = Path("view.html"),
     model: Annotated[
         Path | None,

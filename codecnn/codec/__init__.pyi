@@ -40,6 +40,7 @@ from .blocks.vvc_stream import VVC_SUFFIXES as VVC_SUFFIXES
 from .blocks.vvc_stream import StreamInfo as StreamInfo
 from .blocks.vvc_stream import StreamPicture as StreamPicture
 from .blocks.vvc_stream import coded_table as coded_table
+from .blocks.vvc_stream import read_output_pictures as read_output_pictures
 from .blocks.vvc_stream import stream_info as stream_info
 from .blocks.vvc_stream import stream_table as stream_table
 from .blocks.vvc_stream import stream_transform_blocks as stream_transform_blocks
@@ -66,7 +67,6 @@ from .encoders.vvenc_library import find_library as find_library
 from .encoders.vvenc_library import load_library as load_library
 from .ffmpeg import decode_stream as decode_stream
 from .headers import HEVC_SUFFIXES as HEVC_SUFFIXES
-from .headers import STREAM_SUFFIXES as STREAM_SUFFIXES
 from .headers import output_pictures as output_pictures
 from .headers import read_headers as read_headers
 from .headers import slice_qp as slice_qp

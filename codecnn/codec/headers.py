@@ -9,15 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, StreamInfo, StreamPicture, stream_info
+from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture, stream_info, warn_of_fields
 from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video import ffmpeg_path, run
-
-HEVC_SUFFIXES: tuple[str, ...] = (".265", ".hevc", ".h265")
-"""File suffixes of HEVC elementary streams."""
-
-STREAM_SUFFIXES = (*VVC_SUFFIXES, *HEVC_SUFFIXES)
-"""File suffixes of elementary streams whose headers codecnn reads."""
+from codecnn.video import HEVC_SUFFIXES as HEVC_SUFFIXES
+from codecnn.video import byte_stream, ffmpeg_path, run
 
 Elements = Mapping[str, int]
 """Syntax elements of a NAL unit by their names in the standard; of a repeated element the last value."""
@@ -38,14 +33,16 @@ _TYPES = "BPI"
 
 
 def read_headers(path: Path) -> StreamInfo:
-    """Read the headers of a VVC or HEVC byte stream; the suffix of `path` selects the standard.
+    """Read the headers of a VVC or HEVC stream, see `codecnn.video.byte_stream`.
 
     Raises:
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged.
         UnsupportedError: A VVC stream uses a feature that codecnn does not read.
     """
-    return hevc_info(path) if path.suffix.lower() in HEVC_SUFFIXES else stream_info(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path} does not exist")
+    return hevc_info(path) if byte_stream(path).codec == "hevc" else stream_info(path)
 
 
 def output_pictures(info: StreamInfo) -> list[StreamPicture]:
@@ -79,7 +76,7 @@ class AccessUnit:
 
 
 def access_units(path: Path) -> tuple[AccessUnit, ...]:
-    """Read the access units of a VVC or HEVC byte stream in decoding order.
+    """Read the access units of a VVC or HEVC stream in decoding order, see `codecnn.video.byte_stream`.
 
     Raises:
         MissingFileError: The file does not exist.
@@ -87,7 +84,9 @@ def access_units(path: Path) -> tuple[AccessUnit, ...]:
     """
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "repeat+info", "-i", f"file:{path.resolve()}"]
+    stream, codec, _ = byte_stream(path)
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "repeat+info"]
+    argv += ["-f", codec, "-i", f"file:{stream.resolve()}"]
     try:
         trace = run([*argv, "-c", "copy", "-bsf:v", "trace_headers", "-f", "null", "-"], what=f"reading {path}").stderr
     except EncoderError as error:
@@ -107,8 +106,9 @@ def access_units(path: Path) -> tuple[AccessUnit, ...]:
             if units:
                 units[-1][element[1]] = int(element[2])
     total = sum(size for size, _ in packets)
-    if total != path.stat().st_size:
-        raise FormatError(f"{path} has {path.stat().st_size} bytes, its access units {total}")
+    size = stream.stat().st_size
+    if total != size:
+        raise FormatError(f"the stream of {path} has {size} bytes, its access units {total}")
     return tuple(AccessUnit(size, tuple(units)) for size, units in packets)
 
 
@@ -138,7 +138,7 @@ class _Picture:
 
 
 def hevc_info(path: Path) -> StreamInfo:
-    """Read the headers of an HEVC byte stream (H.265 clauses 7.4.7.1, 7.4.9.14 and 8.3.1).
+    """Read the headers of an HEVC stream (H.265 clauses 7.4.7.1, 7.4.9.14 and 8.3.1).
 
     Raises:
         MissingFileError: The file does not exist.
@@ -170,6 +170,7 @@ def hevc_pictures(units: Sequence[AccessUnit], name: str) -> StreamInfo:
         height -= sub_height * (sps.get("conf_win_top_offset", 0) + sps.get("conf_win_bottom_offset", 0))
         log2_ctb = 3 + sps["log2_min_luma_coding_block_size_minus3"] + sps["log2_diff_max_min_luma_coding_block_size"]
         depth = 8 + sps["bit_depth_luma_minus8"]
+        fields = bool(sps.get("field_seq_flag", 0))
     except KeyError as error:
         raise FormatError(f"{name}: there is no {error.args[0]}") from None
     except FormatError as error:
@@ -184,7 +185,9 @@ def hevc_pictures(units: Sequence[AccessUnit], name: str) -> StreamInfo:
         )
         for picture in decodable
     )
-    return StreamInfo(width, height, chroma, depth, 1 << log2_ctb, pictures)
+    if fields:
+        warn_of_fields(name)
+    return StreamInfo(width, height, chroma, depth, 1 << log2_ctb, pictures, fields)
 
 
 def _picture(state: _ReaderState, units: Sequence[Elements]) -> _Picture | None:

@@ -19,12 +19,23 @@ import numpy.typing as npt
 from scipy.fft import dctn
 
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, SuppliedFacts
-from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, StreamInfo
+from codecnn.codec.blocks.vvc_stream import StreamInfo
 from codecnn.codec.ffmpeg import decode_stream
-from codecnn.codec.headers import STREAM_SUFFIXES, access_units, output_pictures, read_headers, slice_qp
+from codecnn.codec.headers import access_units, output_pictures, read_headers, slice_qp
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.quality import mean_psnr, mse
-from codecnn.video import Picture, Video, VideoFormat, create_video, ffmpeg_identity, ffmpeg_path, open_raw, open_video
+from codecnn.video import (
+    Picture,
+    Video,
+    VideoFormat,
+    byte_stream,
+    create_video,
+    ffmpeg_identity,
+    ffmpeg_path,
+    open_raw,
+    open_video,
+    stream_codec,
+)
 
 STREAMS = "streams"
 """Name of the back end in recipes."""
@@ -68,7 +79,7 @@ _Luma = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SuppliedStream:
-    """A file of decoded pictures: a VVC or HEVC bitstream, or a video with its slice QPs.
+    """A file of decoded pictures: a VVC or HEVC stream, also in a container, or a video with its slice QPs.
 
     Attributes:
         path: The file.
@@ -84,19 +95,19 @@ class SuppliedStream:
     reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        is_stream = self.path.suffix.lower() in STREAM_SUFFIXES
+        is_stream = stream_codec(self.path) is not None
         if is_stream and self.stated_qps:
             raise ConfigError(f"{self.path} contains its slice QPs: name it as a stream, without slice_qp")
         if not is_stream and not self.stated_qps:
             raise ConfigError(
-                f"{self.path} does not contain its slice QPs, only VVC and HEVC streams "
-                f"({', '.join(STREAM_SUFFIXES)}) do: name it as {{decoded: FILE, slice_qp: QP}}"
+                f"{self.path} does not contain its slice QPs, only VVC and HEVC streams do: "
+                "name it as {decoded: FILE, slice_qp: QP}"
             )
 
     @property
     def is_vvc(self) -> bool:
         """True for a VVC bitstream, whose CUs codecnn reads."""
-        return self.path.suffix.lower() in VVC_SUFFIXES
+        return stream_codec(self.path) == "vvc"
 
     def lowest_qp(self) -> int:
         """Return the lowest slice QP, which is that of the I slices; raise the errors of `read_headers`, `slice_qp`."""
@@ -144,7 +155,7 @@ class StreamsCodec:
         path, codec = self.supplied.path, "vvc" if self.supplied.is_vvc else "hevc"
         bitstream, decoded = folder / f"bitstream.{266 if self.supplied.is_vvc else 265}", folder / "decoded.yuv"
         info, units = read_headers(path), access_units(path)
-        shutil.copyfile(path, bitstream)
+        shutil.copyfile(byte_stream(path).path, bitstream)
         stream_format = replace(originals.format, width=info.width, height=info.height, chroma=info.chroma)
         stream_format = replace(stream_format, bit_depth=info.bit_depth)
         output = output_pictures(info)

@@ -340,11 +340,13 @@ def untrained_qp(card: Card, qp: int) -> str | None:
         qp: Slice QP.
 
     Returns:
-        A sentence; None if the network was trained for the QP or the card does not state QPs.
+        A sentence; None if the network was trained for the QP, or if the card does not state QPs and QP is not below 0.
     """
     qps, nearest = card.qps, card.nearest_qp(qp)
-    if not qps or nearest == qp:
+    if nearest == qp:
         return None
+    if not qps:
+        return f"networks take QPs from 0 on; QP {qp} is filtered as QP {nearest}"
     return f"the network was trained for QP {min(qps)} to {max(qps)}; QP {qp} is filtered as QP {nearest}"
 
 

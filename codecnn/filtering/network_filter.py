@@ -31,7 +31,7 @@ from codecnn.filtering.tiles import (
     plane_tensors,
 )
 from codecnn.models import Card, Filtered, FilterNetwork, as_card, has_user_code, prepare
-from codecnn.planes import MAX_QP, QP_SCALE
+from codecnn.planes import MAX_QP, QP_SCALE, lowest_qp
 from codecnn.video import Picture, Video
 
 
@@ -51,7 +51,8 @@ class NetworkFilter(ABC):
     of its own if there are enough tiles.
 
     The network receives the QP that its card lists as trained and that is nearest to the picture's QP, because its
-    modulations by QP diverge outside the trained range. Without such a list it receives every QP unchanged.
+    modulations by QP diverge outside the trained range. Without such a list it receives QPs from 0 on unchanged, and 0
+    for the QPs below 0 that pictures of more than 8 bit may have.
 
     Args:
         geometry: Planes, outputs, halo, radius and stride of the network.
@@ -88,8 +89,10 @@ class NetworkFilter(ABC):
     @torch.inference_mode()
     def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, Array]:
         """Filter a picture and return each output (h, w) before rounding and clipping; see `PictureFilter.samples`."""
-        if not 0 <= qp <= MAX_QP:
-            raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
+        if not lowest_qp(picture.bit_depth) <= qp <= MAX_QP:
+            raise ConfigError(
+                f"QP {qp} is out of range: {lowest_qp(picture.bit_depth)} to {MAX_QP} at {picture.bit_depth} bit"
+            )
         planes = plane_tensors(decoded_planes(picture, self.planes, beside), self.device)
         tiles = self.tiles(picture.y.shape)
         filtered = self._filter_planes(planes, self.card.nearest_qp(qp), picture.bit_depth, *tiles)

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from codecnn.codec import (
     RESIDUAL_ZERO,
-    STREAM_SUFFIXES,
     BlockTable,
     StreamPicture,
     draw_cells,
@@ -36,7 +35,7 @@ from codecnn.planes import (
     TREE_PLANES,
     how_to_have,
 )
-from codecnn.video import Picture, Video, VideoFormat
+from codecnn.video import Picture, Video, VideoFormat, stream_codec
 
 Array = npt.NDArray[Any]
 Planes = Mapping[str, Array]
@@ -282,55 +281,63 @@ def slice_type_plane(names: Sequence[str], slice_type: str, video_format: VideoF
     return {SLICE_TYPE_PLANE: np.full((video_format.height, video_format.width), SLICE_TYPES[slice_type], np.float32)}
 
 
-def stream_qps(path: Path | str, count: int) -> list[int]:
+def stream_qps(path: Path | str, count: int, *, all_pictures: bool = False) -> list[int]:
     """Read the slice QPs of the first pictures of a VVC or HEVC stream.
 
     Args:
-        path: The elementary stream.
+        path: The stream, also in a container.
         count: Number of pictures.
+        all_pictures: These are all pictures that decoders output, so that the stream must not have more.
 
     Returns:
         The slice QP of each picture, in output order.
 
     Raises:
-        ConfigError: The file is not a VVC or HEVC stream, cannot be parsed, has fewer pictures, or a picture has slices
-            of several QPs.
+        ConfigError: The file is not a VVC or HEVC stream, cannot be parsed, has another number of pictures, or a
+            picture has slices of several QPs.
     """
-    return _read_from_stream(Path(path), count, slice_qp, "slice QPs", "-q QP")
+    return _read_from_stream(Path(path), count, all_pictures, slice_qp, "slice QPs", "-q QP")
 
 
-def stream_slice_types(path: Path | str, count: int) -> list[str]:
+def stream_slice_types(path: Path | str, count: int, *, all_pictures: bool = False) -> list[str]:
     """Read the most general slice type of the first pictures of a VVC or HEVC stream.
 
     Args:
-        path: The elementary stream.
+        path: The stream, also in a container.
         count: Number of pictures.
+        all_pictures: These are all pictures that decoders output, so that the stream must not have more.
 
     Returns:
         "I", "P" or "B" for each picture, in output order.
 
     Raises:
-        ConfigError: The file is not a VVC or HEVC stream, cannot be parsed, or has fewer pictures.
+        ConfigError: The file is not a VVC or HEVC stream, cannot be parsed, or has another number of
+            pictures.
     """
-    return _read_from_stream(Path(path), count, lambda picture, _: picture.slice_type, "slice types", "--slice-type")
+    return _read_from_stream(
+        Path(path), count, all_pictures, lambda picture, _: picture.slice_type, "slice types", "--slice-type"
+    )
 
 
 def _read_from_stream(
-    path: Path, count: int, read: Callable[[StreamPicture, Path], Value], what: str, option: str
+    path: Path,
+    count: int,
+    all_pictures: bool,
+    read: Callable[[StreamPicture, Path], Value],
+    what: str,
+    option: str,
 ) -> list[Value]:
     """Read a value of each of the first pictures in output order; `what` and `option` are for messages."""
-    if path.suffix.lower() not in STREAM_SUFFIXES:
-        raise ConfigError(
-            f"{path} does not hold its {what}, only VVC and HEVC streams ({', '.join(STREAM_SUFFIXES)}) do: "
-            f"give {option}"
-        )
+    if stream_codec(path) is None:
+        raise ConfigError(f"{path} does not hold its {what}, only VVC and HEVC streams do: give {option}")
     try:
-        values = [read(picture, path) for picture in output_pictures(read_headers(path))[:count]]
+        pictures = output_pictures(read_headers(path))
+        values = [read(picture, path) for picture in pictures[:count]]
     except FormatError as error:
         raise ConfigError(f"the {what} cannot be read: give {option}: {error}") from error
-    if len(values) < count:
+    if len(values) < count or (all_pictures and len(pictures) != count):
         raise ConfigError(
-            f"{path} holds the {what} of {len(values)} pictures and decodes to {count} pictures: give {option}"
+            f"{path} holds the {what} of {len(pictures)} pictures and decodes to {count} pictures: give {option}"
         )
     return values
 

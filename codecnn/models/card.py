@@ -151,8 +151,8 @@ class Card(Mapping[str, Any]):
     test: CardTest | None = None
 
     def nearest_qp(self, qp: int) -> int:
-        """Clamp a QP to the range of the training QPs; without `qps` the QP is returned as it is."""
-        return min(max(qp, min(self.qps)), max(self.qps)) if self.qps else qp
+        """Clamp a QP to the range of the training QPs; without `qps` only QPs below 0 are changed, to 0."""
+        return min(max(qp, min(self.qps)), max(self.qps)) if self.qps else max(qp, 0)
 
     def __getitem__(self, key: str) -> Any:
         return self.json[key]

@@ -11,6 +11,7 @@ from codecnn.errors import ConfigError, FormatError, MissingFileError, Unsupport
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.coding_units import reconstruct_units
 from codecnn.reconstruct.frame import TABLES
+from codecnn.video import byte_stream
 from codecnn.vvc import (
     CTU_LOG_SIZE,
     LMCS_APS,
@@ -56,7 +57,7 @@ def read_pictures(
     The first call on a machine compiles for about two minutes.
 
     Args:
-        path: VVC byte stream (Annex B).
+        path: VVC byte stream (Annex B), or a container with a VVC stream.
         planes: Names of `PLANES`.
 
     Yields:
@@ -73,10 +74,11 @@ def read_pictures(
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
+    stream = byte_stream(path, ("vvc",))
     any_intra = False
     picture = None
     try:
-        for picture in parsed_pictures(path.read_bytes()):
+        for picture in parsed_pictures(stream.path.read_bytes()):
             if picture.is_intra:
                 any_intra = True
                 yield picture.poc, reconstruct(picture, planes)

@@ -1,14 +1,12 @@
-"""Programs as subprocesses, and the streams that ffmpeg decodes (H.266, H.265, H.264, MP4, Matroska, ...).
+"""Programs as subprocesses, and what ffmpeg reads of a stream: its geometry, and its pictures into a raw file.
 
-Programs are started with argument lists, never through a shell, and their errors become one sentence. A decoded stream
-is a raw file in a memory map.
+Programs are started with argument lists, never through a shell, and their errors become one sentence.
 """
 
 import functools
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,12 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codecnn.errors import DiskFullError, EncoderError, FormatError, ToolMissingError
+from codecnn.video.annexb import annexb_codec
 from codecnn.video.formats import VideoFormat, frame_rate
-from codecnn.video.pictures import Video, check_selection, planes_at
 from codecnn.video.raw import map_file
 
 FFMPEG_VARIABLE = "CODECNN_FFMPEG"
 """Environment variable that names the ffmpeg to use."""
+DEMUXERS = {"vvc": "vvc", "hevc": "hevc", "avc": "h264"}
+"""ffmpeg's names of the demuxers of byte streams."""
+_NO_VIDEO = "matches no streams"
 _DISK_FULL_TEXT = "No space left on device"
 _CONSEQUENCE = re.compile(
     r"Task finished with error code|Terminating thread|Could not open encoder before EOF|Nothing was written into|"
@@ -40,7 +41,8 @@ _SEMIPLANAR = {
     "p210le": ("422", 10),
 }
 _STREAM_LINE = re.compile(
-    r"^  Stream #0:0.*?: Video: (?P<codec>\w+)(?: \([^()\n]*\))*, (?P<pix_fmt>\w+)(?:\([^()\n]*\))?, "
+    r"^  Stream #0:0.*?: Video: (?P<codec>\w+)(?: \([^()\n]*\))*, (?P<pix_fmt>\w+)"
+    r"(?:\((?P<details>(?:[^()\n]|\([^()\n]*\))*)\))?, "
     r"(?P<width>\d{1,6})x(?P<height>\d{1,6})(?P<rest>[^\n]*)",
     re.MULTILINE | re.ASCII,
 )
@@ -50,6 +52,13 @@ _CHANGE_LINE = re.compile(
     re.MULTILINE | re.ASCII,
 )
 _MAX_RATE = 1000
+_FIELD_ORDERS = {
+    "top first": "top field first",
+    "bottom first": "bottom field first",
+    "top coded first (swapped)": "bottom field first",
+    "bottom coded first (swapped)": "top field first",
+}
+"""Display order of the fields by ffmpeg's words for an interlaced stream."""
 
 
 @dataclass(frozen=True)
@@ -178,11 +187,21 @@ def require_encoder(ffmpeg: str, encoder: str) -> None:
 
 
 class StreamInfo(NamedTuple):
-    """Properties of the first video stream of a file: ffmpeg's names of codec and pixel format, and the geometry."""
+    """Properties of the first video stream of a file.
+
+    Attributes:
+        codec: ffmpeg's name of the codec, e.g. "h264".
+        pix_fmt: ffmpeg's name of the pixel format.
+        format: Geometry.
+        container: ffmpeg's name of the container, e.g. "mov,mp4,m4a,3gp,3g2,mj2"; that of the codec for a byte stream.
+        fields: "top field first" or "bottom field first" if ffmpeg knows that the frames are interlaced, else None.
+    """
 
     codec: str
     pix_fmt: str
     format: VideoFormat
+    container: str
+    fields: str | None
 
 
 def probe_stream(path: Path | str) -> StreamInfo:
@@ -196,54 +215,27 @@ def probe_stream(path: Path | str) -> StreamInfo:
         FormatError: The file is empty, has no video, or its pictures are not Y'CbCr or grey of 8 to 16 bit.
     """
     path = Path(path)
-    map_file(path)
-    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", *_input(path)]
+    demuxer = DEMUXERS.get(annexb_codec(map_file(path)) or "")
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", *input_arguments(path, demuxer)]
     argv += ["-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "null", "-"]
-    try:
-        report = run(argv, what=f"reading {path}").stderr
-    except EncoderError as error:
-        raise FormatError(f"{path} is not a video that ffmpeg can read: {_reason(error)}") from error
+    finished = _start(argv)
+    report = finished.stderr
+    if _NO_VIDEO in report:
+        raise FormatError(f"{path} has no video: it holds other data, such as sound, only")
+    if finished.returncode:
+        raise FormatError(f"{path} is not a video that ffmpeg can read: {_error_line(report)}")
     container = re.search(r"^Input #0, ([\w,]+), from", report, flags=re.MULTILINE)
     # The stream is searched in the description of the output. That of the input includes the file's name, which may
     # contain text that looks like such a line.
     stream = _STREAM_LINE.search(report, report.rfind("\nOutput #0, null"))
     if container is None or stream is None:
         raise FormatError(f"{path} has no video stream whose size and pixel format ffmpeg knows")
-    chroma, bit_depth, _ = _layout(stream["pix_fmt"], path)
+    chroma, bit_depth, _ = planar_layout(stream["pix_fmt"], path)
     fps = _stream_rate(container[1], stream["rest"])
     video_format = VideoFormat(int(stream["width"]), int(stream["height"]), chroma, bit_depth, fps)
-    return StreamInfo(stream["codec"], stream["pix_fmt"], video_format)
-
-
-def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
-    """Decode the first video stream of a file and map the pictures; each coded picture appears exactly once.
-
-    The raw pictures are in the folder for temporary files (TMPDIR) and disappear with the video and its pictures.
-
-    Args:
-        path: Any file that ffmpeg decodes.
-        frames: Number of pictures to decode from the start; None for all.
-
-    Raises:
-        MissingFileError: The file does not exist or cannot be read.
-        FormatError: The file is not a video, or the size or sample layout of its pictures changes.
-        EncoderError: Decoding failed. Any damage that the decoder notices is a failure, including a wrong picture hash
-            of HEVC.
-    """
-    path = Path(path)
-    check_selection(path, frames=frames)
-    info = probe_stream(path)
-    _, _, pix_fmt = _layout(info.pix_fmt, path)
-    limit = () if frames is None else ("-frames:v", str(frames))
-    with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
-        decoded = Path(folder) / "decoded.yuv"
-        count = decode(path, pix_fmt, decoded, limit, info=info)
-        # The mapping keeps the pictures readable after the file is deleted here.
-        data = map_file(decoded)
-    if data.size != count * info.format.picture_bytes:
-        raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
-    starts = range(0, data.size, info.format.picture_bytes)
-    return Video(path, info.format, planes_at(data, starts, info.format), count)
+    details = (stream["details"] or "").split(", ")
+    fields = next((_FIELD_ORDERS[detail] for detail in details if detail in _FIELD_ORDERS), None)
+    return StreamInfo(stream["codec"], stream["pix_fmt"], video_format, container[1], fields)
 
 
 def decode(
@@ -253,7 +245,9 @@ def decode(
     options: Sequence[str] = (),
     *,
     demuxer: str | None = None,
+    container: str = "",
     info: StreamInfo | None = None,
+    name: Path | None = None,
 ) -> int:
     """Decode the first video stream of a file into a raw file, each picture once, without scaling or rotation.
 
@@ -263,7 +257,9 @@ def decode(
         output: The raw file.
         options: Additional output options of ffmpeg.
         demuxer: ffmpeg's name of the input format; detected by default.
+        container: ffmpeg's name of the container, see `input_arguments`.
         info: Size and pixel format that all pictures must have, if given.
+        name: File that error messages name; `path` by default.
 
     Returns:
         Number of pictures.
@@ -272,20 +268,20 @@ def decode(
         EncoderError: Decoding failed or the stream is damaged.
         FormatError: A picture differs from `info`.
     """
-    forced = () if demuxer is None else ("-f", demuxer)
     argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"]
-    argv += ["-err_detect", "crccheck+explode", "-noautorotate", *forced, *_input(path)]
+    argv += ["-err_detect", "crccheck+explode", "-noautorotate", *input_arguments(path, demuxer, container)]
     argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options]
-    argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", _url(output)]
+    argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", file_url(output)]
+    name = name or path
     try:
-        finished = run(argv, what=f"decoding {path}")
+        finished = run(argv, what=f"decoding {name}")
     except EncoderError as error:
-        raise EncoderError(f"decoding {path} failed: {_reason(error)}") from error
+        raise EncoderError(f"decoding {name} failed: {reason_of(error)}") from error
     if info is not None:
-        _check_constant(path, finished.stderr, info)
+        _check_constant(name, finished.stderr, info)
     counts = re.findall(r"^frame=\s*(\d+)$", finished.stdout, flags=re.MULTILINE | re.ASCII)
     if not counts:
-        raise EncoderError(f"decoding {path} failed: ffmpeg did not report how many pictures it wrote")
+        raise EncoderError(f"decoding {name} failed: ffmpeg did not report how many pictures it wrote")
     return int(counts[-1])
 
 
@@ -301,20 +297,40 @@ def _check_constant(path: Path, report: str, info: StreamInfo) -> None:
             )
 
 
-def _url(path: Path) -> str:
+def file_url(path: Path) -> str:
     """Return a URL that ffmpeg always takes for a file, never for an option, a protocol or a pattern."""
     return f"file:{path.absolute()}"
 
 
-def _input(path: Path) -> tuple[str, ...]:
-    return ("-protocol_whitelist", "file,pipe", "-i", _url(path))
+def input_arguments(path: Path, demuxer: str | None = None, container: str = "") -> tuple[str, ...]:
+    """Return ffmpeg's arguments to read every picture of a file.
+
+    Args:
+        path: The file.
+        demuxer: ffmpeg's name of the input format; ffmpeg chooses it by default.
+        container: ffmpeg's name of the container if it is known. Edit lists of MP4 and QuickTime files are ignored,
+            because they hide coded pictures.
+    """
+    options: tuple[str, ...] = () if demuxer is None else ("-f", demuxer)
+    options += ("-ignore_editlist", "1") if has_edit_lists(container) else ()
+    return ("-protocol_whitelist", "file,pipe", *options, "-i", file_url(path))
 
 
-def _layout(pix_fmt: str, path: Path) -> tuple[str, int, str]:
+def has_edit_lists(container: str) -> bool:
+    """Return whether files of a container, in ffmpeg's name, can have edit lists."""
+    return "mov" in container.split(",")
+
+
+def planar_layout(pix_fmt: str, path: Path) -> tuple[str, int, str]:
     """Return chroma format and bit depth of ffmpeg's `pix_fmt`, and the planar little-endian format to decode it to.
 
     The two formats hold the same samples; only byte order, interleaving and alpha differ.
     """
+    if pix_fmt == "none":
+        raise FormatError(
+            f"{path} has pictures that ffmpeg does not decode, e.g. VVC of 16 bit: decode them with VTM, the reference "
+            "decoder, into a raw file"
+        )
     if pix_fmt in _SEMIPLANAR:
         chroma, bit_depth = _SEMIPLANAR[pix_fmt]
     elif match := _PLANAR.fullmatch(pix_fmt):
@@ -343,6 +359,6 @@ def _stream_rate(container: str, rest: str) -> Fraction | None:
     return frame_rate(rate) if 0 < rate <= _MAX_RATE else None
 
 
-def _reason(error: EncoderError) -> str:
+def reason_of(error: EncoderError) -> str:
     """Return the program's message without the text that `run` puts in front of it."""
     return str(error).split("): ", 1)[-1]

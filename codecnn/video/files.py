@@ -1,22 +1,25 @@
 """Videos by file name: open any kind of file, and create raw YUV or Y4M."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.runs import atomic_path
-from codecnn.video.ffmpeg import open_stream
+from codecnn.video.ffmpeg import probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
 from codecnn.video.names import parse_name
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
+from codecnn.video.pipes import STANDARD_STREAM, standard_input, standard_output
 from codecnn.video.raw import is_raw_name, open_packed, raw_interpretation
 from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder, still_interpretation
+from codecnn.video.streams import STANDARD_NAMES, count_packets, open_stream
 from codecnn.video.y4m import format_frame_line, format_header, open_y4m
 
 _CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
@@ -44,9 +47,9 @@ def open_video(
 ) -> Video:
     """Open raw YUV (.yuv, .raw), Y4M, a still picture, a folder of still pictures, or anything that ffmpeg decodes.
 
-    The suffix of the name selects the kind. For raw files options override the name (see `guess_format`). For still
-    pictures the options state the result of the conversion (see `read_still`, `open_still_folder`). All other files
-    have headers, and options must agree with them.
+    The suffix of the name selects the kind, and "-" is Y4M from standard input. For raw files options override the name
+    (see `guess_format`). For still pictures the options state the result of the conversion (see `read_still`,
+    `open_still_folder`). All other files have headers, and options must agree with them.
 
     Args:
         path: File or folder.
@@ -93,11 +96,60 @@ def open_video(
         video = open_stills(path, chroma=chroma, bit_depth=depth, matrix=matrix, full_range=full_range, change=change)
     elif suffix == ".y4m":
         video = open_y4m(path)
+    elif str(path) == STANDARD_STREAM:
+        video = open_y4m(standard_input(), name="standard input")
     else:
         # Pictures after the last selected one are not decoded.
         video = open_stream(path, frames=None if frames is None else start + (frames - 1) * step + 1)
     _check_options(path, video.format, size, bit_depth, chroma)
     return video.select(start=start, frames=frames, step=step, fps=rate)
+
+
+class VideoSummary(NamedTuple):
+    """Geometry and number of pictures of a video file.
+
+    Attributes:
+        format: Geometry.
+        pictures: Number of pictures; None if it is only known after decoding.
+        codec: Name of the standard or, where it has none, ffmpeg's name of the codec; None for pictures that are not
+            coded.
+        counted: What was counted: "pictures", or "packets" where each packet of the container is a picture.
+        fields: "top field first" or "bottom field first" for interlaced frames, else None.
+    """
+
+    format: VideoFormat
+    pictures: int | None
+    codec: str | None
+    counted: str
+    fields: str | None
+
+
+def summarise_video(path: Path | str, **options: Any) -> VideoSummary:
+    """Read geometry and number of pictures of a file of any kind without decoding a stream.
+
+    Args:
+        path: File or folder that `open_video` opens.
+        options: Options of `open_video`.
+
+    Raises:
+        CodecnnError: As `open_video`.
+    """
+    path = Path(path)
+    if str(path) == STANDARD_STREAM or path.suffix.lower() == ".y4m" or is_raw_name(path) or is_still(path):
+        with open_video(path, **options) as video:
+            return VideoSummary(video.format, len(video), None, "pictures", None)
+    info = probe_stream(path)
+    chosen = {name: options.get(name) for name in ("size", "bit_depth", "chroma")}
+    if options.get("packing") is not None:
+        raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {options['packing']}")
+    _check_options(path, info.format, **chosen)
+    rate = options.get("fps")
+    video_format = info.format if rate is None else dataclasses.replace(info.format, fps=frame_rate(rate))
+    codec = STANDARD_NAMES.get(info.codec, info.codec).lower()
+    # A field of interlaced video may be a packet, and so is a hidden picture of VP8.
+    is_picture = info.fields is None and info.codec != "vp8"
+    pictures = count_packets(path, info) if is_picture else None
+    return VideoSummary(video_format, pictures, codec, "packets", info.fields)
 
 
 READER_VERSION = 2
@@ -233,7 +285,7 @@ def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | N
     the block ends without an exception. Otherwise nothing is written and an existing file stays unchanged.
 
     Args:
-        path: The file; .y4m selects Y4M, any other suffix raw YUV.
+        path: The file; .y4m selects Y4M, any other suffix raw YUV. "-" writes Y4M to standard output.
         video_format: Geometry of the pictures.
         like: Video from which the pictures come, one for one. A Y4M file gets its field order, sample aspect ratio,
             position of chroma samples, range and other properties.
@@ -248,15 +300,22 @@ def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | N
     path = Path(path)
     if path.suffix.lower() in _NOT_RAW:
         raise ConfigError(f"{path} would hold raw samples, despite its name: end it in .yuv, or in .y4m for Y4M")
-    is_y4m = path.suffix.lower() == ".y4m"
-    with atomic_path(path) as part, part.open("wb") as file:
+    to_pipe = str(path) == STANDARD_STREAM
+    is_y4m = to_pipe or path.suffix.lower() == ".y4m"
+    with standard_output() if to_pipe else _new_file(path) as file:
         if is_y4m:
             file.write(format_header(video_format, None if like is None else like.tags))
 
         def picture_head(number: int) -> bytes:
             return format_frame_line("" if like is None else like.frame_tags(number)) if is_y4m else b""
 
-        writer = VideoWriter(path, video_format, file, picture_head)
+        writer = VideoWriter(Path("standard output") if to_pipe else path, video_format, file, picture_head)
         yield writer
         if writer.count == 0:
             raise FormatError(f"{path}: no picture was written")
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    with atomic_path(path) as part, part.open("wb") as file:
+        yield file

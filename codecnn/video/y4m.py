@@ -26,15 +26,19 @@ _MAX_LINE = 4096
 _COLOUR = re.compile(r"(420|422|444)(?:jpeg|paldv|mpeg2)?|(420|422|444)p(9|1[0-6])|mono(9|1[0-6])?", re.ASCII)
 
 
-def open_y4m(path: Path | str) -> Video:
+def open_y4m(path: Path | str, name: str | None = None) -> Video:
     """Open a Y4M file with the geometry of its header.
+
+    Args:
+        path: The file.
+        name: Name of the file in messages; the path by default.
 
     Raises:
         MissingFileError: The file does not exist or cannot be read.
         FormatError: The header or a FRAME line is malformed, or the file ends inside a picture.
     """
-    path = Path(path)
-    data = map_file(path)
+    data = map_file(Path(path))
+    path = Path(name or path)
     line = _line(data, 0)
     if line is None or not line.startswith(MAGIC):
         raise FormatError(f"{path} is not a Y4M file: it does not start with a {MAGIC.decode()} line")

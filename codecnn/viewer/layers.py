@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec import HEVC_SUFFIXES, VVC_SUFFIXES, BlockTable, read_blocks, stream_info, table_of_units
+from codecnn.codec import (
+    HEVC_SUFFIXES,
+    VVC_SUFFIXES,
+    BlockTable,
+    read_blocks,
+    read_output_pictures,
+    stream_info,
+    table_of_units,
+)
 from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, UnsupportedError
 from codecnn.quality import psnr
 from codecnn.video import Picture, VideoFormat, convert, open_like, open_video, pad_to_even
 from codecnn.viewer.blocks import Blocks, blocks_of_table, blocks_of_units
-from codecnn.vvc import read_pictures
 
 Plane = npt.NDArray[Any]
 
@@ -187,7 +194,7 @@ def _read_coded(path: Path, number: int) -> _Coded:
     from codecnn.vvc import coding_units
 
     header = info.pictures[shown[number]]
-    picture = list(read_pictures(path.read_bytes()))[shown[number]]
+    picture = read_output_pictures(path)[number]
     planes: Mapping[str, Plane] = {}
     notes: tuple[str, ...] = ()
     if all(part.header.slice_type == "I" for part in picture.slices):

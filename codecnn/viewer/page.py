@@ -13,7 +13,6 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec import VVC_SUFFIXES
 from codecnn.dataset import Unit, open_store
 from codecnn.errors import ConfigError
 from codecnn.runs import write_text
@@ -58,7 +57,7 @@ def view(
     The page shows the layers of the picture, the CUs over them, and the values of the samples. It needs no other file.
 
     Args:
-        source: VVC elementary stream, or folder of a store.
+        source: VVC stream, also in a container, or folder of a store.
         output: Page to write, .html.
         model: Weights for a layer with the filtered picture.
         original: Original pictures of a stream, for layers with the coding error; a store holds its originals.
@@ -79,17 +78,15 @@ def view(
     source, output = Path(source), Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
-    if source.suffix.lower() in VVC_SUFFIXES:
+    if not source.is_dir():
         if sequence is not None or qp is not None:
             raise ConfigError(f"{source} is a stream: leave out --sequence and -q, which choose a unit of a store")
         shown = shown_stream(source, picture, original=original, model=model, device=device)
-    elif source.is_dir():
+    else:
         if original is not None:
             raise ConfigError(f"{source} is a store, which holds the originals of its pictures: leave out --original")
         unit = _find_unit(source, sequence, qp)
         shown = shown_unit(unit, picture, model=model, device=device)
-    else:
-        raise ConfigError(f"{source} is neither a VVC stream ({', '.join(VVC_SUFFIXES)}) nor the folder of a store")
     write_page(output, shown)
     return Viewed(output, shown.title, tuple(shown.layers), len(shown.blocks), output.stat().st_size, shown.notes)
 

@@ -70,8 +70,7 @@ class PictureHeader(SyntaxStructure):
         intra_slice_allowed = not self.ph_inter_slice_allowed_flag or r.flag()
         sps, pps = self.sps, self.pps = parameter_sets(r.ue("ph_pic_parameter_set_id", 63))
         self.ph_pic_order_cnt_lsb = r.u(sps.log2_max_pic_order_cnt_lsb)
-        if gdr:
-            r.ue("ph_recovery_poc_cnt", 2**16)
+        self.ph_recovery_poc_cnt = r.ue("ph_recovery_poc_cnt", 2**16) if gdr else 0
         r.skip(sps.num_extra_ph_bits)
         msb_present = sps.sps_poc_msb_cycle_flag and r.flag()
         self.ph_poc_msb_cycle_val = r.u(sps.poc_msb_cycle_len) if msb_present else None

@@ -13,6 +13,8 @@ from codecnn.vvc.ref_lists import list_pocs
 from codecnn.vvc.slice_header import SliceHeader
 from codecnn.vvc.sps import SequenceParameterSet
 
+_IRAP = (bitstream.IDR_W_RADL, bitstream.IDR_N_LP, bitstream.CRA)
+
 
 class Slice(NamedTuple):
     """One slice: its headers and its data.
@@ -45,7 +47,7 @@ class Picture(NamedTuple):
         poc: Picture order count, unique within a coded video sequence.
         cvs: Number of the coded video sequence in the stream, from 0.
         temporal_id: TemporalId.
-        output: ph_pic_output_flag: a decoder outputs the picture.
+        output: PictureOutputFlag: a decoder outputs the picture.
         sps: Active SPS.
         pps: Active PPS.
         slices: Slices in decoding order.
@@ -79,6 +81,7 @@ class _Reader:
         self.picture: Picture | None = None
         self.sequence_ended = True
         self.skip_leading = False
+        self.recovery_poc: int | None = None
         self.cvs = -1
         self.previous_poc = 0
         self.decoded: list[int] = []
@@ -206,10 +209,14 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
         state.sequence_ended = False
         state.decoded = []
     poc = _poc(state, h, starts)
+    if unit.type in (*_IRAP, bitstream.GDR):
+        # Pictures before the recovery point of a GDR picture at which decoding starts are not output (clause 8.1.2).
+        state.recovery_poc = poc + h.ph_recovery_poc_cnt if starts and unit.type == bitstream.GDR else None
+    output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
     if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
     state.decoded.append(poc)
-    state.picture = Picture(poc, state.cvs, unit.temporal_id, h.ph_pic_output_flag, h.sps, h.pps, [])
+    state.picture = Picture(poc, state.cvs, unit.temporal_id, output, h.sps, h.pps, [])
     return True
 
 

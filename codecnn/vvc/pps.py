@@ -1,6 +1,6 @@
 """Picture parameter sets (H.266 clauses 7.3.2.5 and 7.4.3.5)."""
 
-from codecnn.errors import FormatError, UnsupportedError
+from codecnn.errors import FormatError
 from codecnn.vvc.bitstream import Bits, SyntaxStructure
 from codecnn.vvc.sps import SequenceParameterSet, read_window
 from codecnn.vvc.tiles import read_tile_grid
@@ -11,7 +11,6 @@ class PictureParameterSet(SyntaxStructure):
 
     Raises:
         FormatError: The data is damaged.
-        UnsupportedError: A tool is used that this parser does not support; the message names it.
     """
 
     def __init__(self, rbsp: bytes, sps: SequenceParameterSet) -> None:
@@ -57,8 +56,7 @@ class PictureParameterSet(SyntaxStructure):
         self.pps_qp_delta_info_in_ph_flag = partitioned and r.flag()
         self.pps_picture_header_extension_present_flag = r.flag()
         self.pps_slice_header_extension_present_flag = r.flag()
-        if r.flag():
-            raise UnsupportedError("it has a PPS extension of a later version of H.266, which codecnn does not support")
+        # pps_extension_flag and extension data follow, which decoders of this version ignore (clause 7.4.3.5).
         self.freeze()
 
     def _read_qp(self, r: Bits, sps: SequenceParameterSet) -> None:

@@ -302,7 +302,7 @@ class SequenceParameterSet(SyntaxStructure):
         self.virtual_boundaries = read_virtual_boundaries(r) if positions_in_sps else NO_BOUNDARIES
         if hrd_params_present and r.flag():
             skip_timing_hrd(r, sublayers)
-        r.skip(1)  # sps_field_seq_flag
+        self.sps_field_seq_flag = r.flag()
         if r.flag():
             size = r.ue("sps_vui_payload_size_minus1", 1023) + 1
             r.align()

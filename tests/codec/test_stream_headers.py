@@ -72,7 +72,7 @@ def test_a_file_that_is_no_stream_is_an_error(tmp_path, content, suffix):
     path.write_bytes(content)
     with pytest.raises(FormatError, match=str(path)):
         read_headers(path)
-    with pytest.raises(FormatError, match=rf"the headers of {path} cannot be read"):
+    with pytest.raises(FormatError, match=rf"the headers of {path} cannot be read" if content else rf"{path} is empty"):
         access_units(path)
     with pytest.raises(MissingFileError, match="does not exist"):
         read_headers(tmp_path / f"none{suffix}")

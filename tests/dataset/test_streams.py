@@ -1,6 +1,7 @@
 """Stores of supplied streams and pictures: equal to stores of the encoder, and each check failing once."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from codecnn.models import as_card
 from codecnn.video import VideoFormat, open_raw
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import rate_rows, toward_entry
+from tests.helpers.video_files import FFMPEG
 
 FORM = VideoFormat(96, 64, "420", 8)
 CLIP = "clip_96x64_8bit.yuv"
@@ -92,6 +94,31 @@ def test_store_of_streams_equals_that_of_the_encoder(coded, tmp_path, codec, suf
     if codec == "hevc":
         encoder_rows = [row | {"depth_mean": None, "depth_max": None} for row in encoder_rows]
     assert rows == encoder_rows
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("vvc", "266"), ("hevc", "265")])
+@pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
+def test_streams_in_containers(coded, tmp_path, codec, suffix, container):
+    """The container's stream is extracted: the same pictures, slice QPs and CUs; parameter sets may be repeated."""
+    folder, stores = coded
+    for qp in (27, 37):
+        middle, path = tmp_path / f"clip_{qp}.mp4", tmp_path / f"clip_{qp}.{container}"
+        copy = ["-c", "copy"]
+        subprocess.run([*FFMPEG, "-i", folder / f"clip_{qp}.{suffix}", *copy, middle], check=True)
+        if path != middle:
+            subprocess.run([*FFMPEG, "-ignore_editlist", "1", "-i", middle, *copy, path], check=True)
+            middle.unlink()
+    store = build(folder, sequence(f"{tmp_path}/clip_*.{container}"), tmp_path / "store")
+    assert all(problem is None for _, problem in verify_store(store))
+    for unit, coded_unit in zip(store.units, stores[codec].units, strict=True):
+        assert unit.path("bitstream").suffix == f".{suffix}"
+        assert unit.decoded_path.read_bytes() == coded_unit.decoded_path.read_bytes()
+        assert unit.given.file == f"clip_{unit.qp}.{container}"
+        assert unit.given.codec == codec
+        assert [(p.slice_type, p.qp) for p in unit.pictures] == [(p.slice_type, p.qp) for p in coded_unit.pictures]
+        assert unit.bits == 8 * unit.path("bitstream").stat().st_size >= coded_unit.bits
+        if codec == "vvc":
+            np.testing.assert_array_equal(unit.block_planes(), coded_unit.block_planes())
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from codecnn.video import (
     rgb_to_ycbcr,
 )
 from codecnn.video import (
-    ffmpeg as ffmpeg_module,
+    streams as streams_module,
 )
 from tests.helpers.video_files import FFMPEG, assert_same, joined, random_pictures, random_samples, write_video
 
@@ -102,9 +102,9 @@ def test_streams_are_decoded_only_to_the_last_selected_picture(
     numbered: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = []
-    decode = ffmpeg_module.decode
+    decode = streams_module.decode
     monkeypatch.setattr(
-        ffmpeg_module, "decode", lambda *args, **kwargs: counts.append(decode(*args, **kwargs)) or counts[-1]
+        streams_module, "decode", lambda *args, **kwargs: counts.append(decode(*args, **kwargs)) or counts[-1]
     )
     assert len(open_video(numbered["mkv"], start=1, step=3, frames=2)) == 2
     assert len(open_video(numbered["mkv"], start=1, step=3)) == 4

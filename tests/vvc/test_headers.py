@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from codecnn.errors import FormatError
+from codecnn.video import open_video
 from codecnn.vvc import SCAN, SequenceParameterSet, bitstream, read_pictures
 from codecnn.vvc.bitstream import Bits, nal_units
 from codecnn.vvc.contexts import initial_contexts
 from codecnn.vvc.ref_lists import list_pocs
 from codecnn.vvc.scans import SCAN_INDEX
 from codecnn.vvc.tiles import ADDRESS, ENDS, FIRST_IN_ROW, TILE, Rectangle, TileGrid, slice_ctus, slice_parts
+from tests.helpers.cut_streams import starting_with_gdr
 
 
 def bits(text: str) -> Bits:
@@ -92,6 +94,31 @@ def test_reference_pictures_precede_in_decoding_order(golden_file, name, count):
         checked += len(references)
         decoded.add(picture.poc)
     assert checked == count
+
+
+@pytest.mark.parametrize("recovery", [0, 1, 5])
+def test_pictures_before_the_recovery_point_of_gdr_are_not_output(golden_file, tmp_path, recovery):
+    whole = golden_file("vvc/tinyclip128x64_ld_qp37.266")
+    path = tmp_path / "gdr.266"
+    path.write_bytes(starting_with_gdr(whole.read_bytes(), recovery))
+    pictures = list(read_pictures(path.read_bytes()))
+    assert [(picture.poc, picture.output) for picture in pictures] == [(poc, poc >= recovery) for poc in range(9)]
+    # ffmpeg decodes the same pictures.
+    decoded, original = open_video(path), open_video(whole)
+    assert len(decoded) == 9 - recovery
+    for picture, expected in zip(decoded, list(original)[recovery:], strict=True):
+        np.testing.assert_array_equal(picture.y, expected.y)
+
+
+def test_gdr_pictures_within_a_sequence_change_no_output(golden_file):
+    """A GDR picture after other pictures of its sequence needs no recovery, because decoding did not start there."""
+    stream = golden_file("vvc/tinyclip128x64_ld_qp37.266").read_bytes()
+    gdr = starting_with_gdr(stream, 5)
+    pictures = list(read_pictures(stream + gdr))
+    assert [picture.output for picture in pictures] == [True] * 18
+    end_of_sequence = b"\0\0\1\0\xa9"
+    pictures = list(read_pictures(stream + end_of_sequence + gdr))
+    assert [picture.output for picture in pictures] == [True] * 9 + [False] * 5 + [True] * 4
 
 
 def sps_rbsp(golden_file) -> bytes:

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vtm_statistics import read_vtm_stats, vtm_mts, write_block_values, write_vtm_stats
-from codecnn.codec.blocks.vvc_stream import COMPONENTS, VVC_SUFFIXES, stream_table
+from codecnn.codec.blocks.vvc_stream import COMPONENTS, stream_table
 from codecnn.codec.blocks.x265_analysis import read_x265_analysis
 from codecnn.errors import FormatError, MissingFileError, TableError
 from codecnn.runs import atomic_path
+from codecnn.video import stream_codec
 
 VTM_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """File suffixes of VTM block statistics."""
@@ -24,20 +25,20 @@ def read_blocks(path: Path | str) -> BlockTable:
 
     Args:
         path: A table (`.parquet`, `.csv`, `.csv.gz`), a VTM trace (`.vtmbmsstats`, `.vtmbmsstats.gz`), an analysis file
-            of x265 (`.dat`, which has no QPs), or a VVC bitstream (`.266`, `.vvc`, `.h266`).
+            of x265 (`.dat`, which has no QPs), or a VVC stream with any other suffix.
 
     Raises:
         MissingFileError: The file does not exist.
-        TableError: The suffix is unknown, or the file is not a valid table.
+        TableError: The file is neither a valid table nor a VVC stream.
         FormatError: A bitstream or an analysis file is damaged.
         UnsupportedError: A VVC bitstream uses a feature that codecnn does not read.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    suffix = _suffix(path, (".parquet", ".csv", ".csv.gz", *VTM_SUFFIXES, ".dat", *VVC_SUFFIXES))
-    if suffix in VVC_SUFFIXES:
+    if stream_codec(path) is not None:
         return stream_table(path)
+    suffix = _suffix(path, (".parquet", ".csv", ".csv.gz", *VTM_SUFFIXES, ".dat"), "and is no VVC stream")
     if suffix == ".dat":
         return read_x265_analysis(path)
     try:
@@ -114,9 +115,15 @@ def _write_arrow(path: Path, table: pa.Table) -> None:
                 pacsv.write_csv(table, file, pacsv.WriteOptions(include_header=False, quoting_style="none"))
 
 
-def _suffix(path: Path, suffixes: tuple[str, ...]) -> str:
-    """Return the one of `suffixes` that the name ends in; raise TableError if there is none."""
+def _suffix(path: Path, suffixes: tuple[str, ...], otherwise: str = "") -> str:
+    """Return the one of `suffixes` that the name ends in; raise TableError if there is none.
+
+    Args:
+        path: The file.
+        suffixes: Suffixes that are allowed.
+        otherwise: End of the error message.
+    """
     for suffix in suffixes:
         if path.name.lower().endswith(suffix):
             return suffix
-    raise TableError(f"{path} does not end in {' or '.join(suffixes)}")
+    raise TableError(f"{path} does not end in {' or '.join(suffixes)} {otherwise}".rstrip())

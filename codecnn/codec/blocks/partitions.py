@@ -15,6 +15,10 @@ from codecnn.codec.blocks.vvc_stream import READER_VERSION, stream_table, stream
 from codecnn.errors import CodecnnError, ConfigError, MissingFileError
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 
+VERSION = 2
+"""Version of the outputs in their cache keys, besides those of the readers; 2 leaves out pictures before the recovery
+point of a GDR picture."""
+
 PLANES_FILE = "planes.json"
 """File beside the planes of a stream: their cache key, and the positions of their pictures in output order."""
 
@@ -24,7 +28,7 @@ class _Task:
     """The output of one stream.
 
     Attributes:
-        stream: VVC byte stream.
+        stream: VVC stream.
         planes: Planes to write instead of a table.
         tus: The table has transform blocks instead of CUs.
         file: The file that is written last and contains `key`.
@@ -98,7 +102,12 @@ def write_partitions(
 
 
 def _task(stream: Path, folder: Path, planes: tuple[str, ...], tus: bool) -> _Task:
-    key: dict[str, Any] = {"stream": stream.name, "sha256": sha256_file(stream), "reader": READER_VERSION}
+    key: dict[str, Any] = {
+        "stream": stream.name,
+        "sha256": sha256_file(stream),
+        "reader": READER_VERSION,
+        "version": VERSION,
+    }
     if not planes:
         key["table"] = "transform blocks" if tus else "CUs and their transforms"
         return _Task(stream, planes, tus, folder / f"{stream.stem}.parquet", key)

@@ -13,10 +13,9 @@ import pyarrow as pa
 from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import ALL_COLUMNS, BlockTable
 from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.video import VVC_SUFFIXES as VVC_SUFFIXES
+from codecnn.video import byte_stream, warn
 from codecnn.vvc import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
-
-VVC_SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
-"""File suffixes of VVC elementary streams."""
 
 READER_VERSION = 1
 """Version of the VVC reader in cache keys; increase it with every change that alters the table of a stream."""
@@ -59,6 +58,7 @@ class StreamInfo:
         bit_depth: Bit depth of luma.
         ctu_size: CTU size in luma samples.
         pictures: All pictures in decoding order.
+        fields: The pictures are single fields of interlaced video, of half its height.
     """
 
     width: int
@@ -67,10 +67,14 @@ class StreamInfo:
     bit_depth: int
     ctu_size: int
     pictures: tuple[StreamPicture, ...]
+    fields: bool = False
 
 
 def stream_info(path: Path | str) -> StreamInfo:
-    """Read the headers of a VVC byte stream (H.266 Annex B); slice data is not parsed.
+    """Read the headers of a VVC stream; slice data is not parsed.
+
+    Args:
+        path: Byte stream (H.266 Annex B), or a container with a VVC stream, see `codecnn.video.byte_stream`.
 
     Raises:
         MissingFileError: The file does not exist.
@@ -88,11 +92,12 @@ def stream_info(path: Path | str) -> StreamInfo:
         bit_depth=sps.bit_depth,
         ctu_size=1 << sps.ctb_log2_size_y,
         pictures=_stream_pictures(pictures, str(path)),
+        fields=sps.sps_field_seq_flag,
     )
 
 
 def stream_table(path: Path | str) -> BlockTable:
-    """Read every CU of a VVC byte stream (H.266 Annex B) in decoding order.
+    """Read every CU of a VVC stream in decoding order; the file is that of `stream_info`.
 
     The table equals the block statistics that VTM traces. `poc` is the position in output order; pictures that are not
     output are left out. Rows of a separate chroma tree have no modes, and the QP of the luma CU at their centre.
@@ -135,7 +140,7 @@ def coded_table(sequence: CodedSequence) -> BlockTable:
 
 
 def stream_transform_blocks(path: Path | str) -> pa.Table:
-    """Read every transform block of a VVC byte stream (H.266 Annex B) in decoding order.
+    """Read every transform block of a VVC stream in decoding order; the file is that of `stream_info`.
 
     CUs without a transform tree (skipped and palette CUs) have no row.
 
@@ -169,7 +174,7 @@ def stream_transform_blocks(path: Path | str) -> pa.Table:
 
 
 def read_output_pictures(path: Path | str) -> list[Picture]:
-    """Read the pictures that a VVC byte stream outputs, in output order, as `codecnn.vvc` parses their headers.
+    """Read the pictures that a VVC stream outputs, in output order, as `codecnn.vvc` parses their headers.
 
     Slice data is not parsed. Raises the errors of `stream_info`.
     """
@@ -232,10 +237,19 @@ def _output_rows(
 def _read(path: Path, name: str) -> list[Picture]:
     if not path.is_file():
         raise MissingFileError(f"{name} does not exist")
+    stream = byte_stream(path, ("vvc",), name)
     try:
-        return list(read_pictures(path.read_bytes()))
+        pictures = list(read_pictures(stream.path.read_bytes()))
     except FormatError as error:
         raise type(error)(f"{name}: {error}") from None
+    if pictures[0].sps.sps_field_seq_flag:
+        warn_of_fields(name)
+    return pictures
+
+
+def warn_of_fields(name: str) -> None:
+    """Log a warning that the pictures of the stream `name` are fields."""
+    warn(f"{name} codes interlaced video: its pictures are single fields of half the height of a frame")
 
 
 def _stream_pictures(pictures: Sequence[Picture], name: str) -> tuple[StreamPicture, ...]:

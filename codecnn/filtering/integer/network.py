@@ -189,7 +189,7 @@ def check_bit_depth(network: IntegerNetwork, bit_depth: int) -> None:
     if not MIN_BIT_DEPTH <= bit_depth <= network.bit_depth:
         raise ModelError(
             f"the integer network takes samples of {MIN_BIT_DEPTH} to {network.bit_depth} bit, and the picture has "
-            f"{bit_depth}: export it again from a store of that bit depth"
+            f"{bit_depth}: compute it in float (--float), or export it again from a store of that bit depth"
         )
 
 

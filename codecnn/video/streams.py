@@ -1,0 +1,270 @@
+"""Streams that ffmpeg decodes (H.266, H.265, H.264, MP4, Matroska, ...), and the byte streams of VVC and HEVC in them.
+
+A file is recognised by its content. The VVC or HEVC stream of a container is extracted into a temporary byte stream,
+from which both its headers are read and its pictures are decoded, so that they are the same pictures.
+"""
+
+import functools
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from codecnn.errors import EncoderError, FormatError
+from codecnn.video.annexb import annexb_codec, find_start
+from codecnn.video.ffmpeg import (
+    DEMUXERS,
+    StreamInfo,
+    decode,
+    ffmpeg_path,
+    file_url,
+    has_edit_lists,
+    input_arguments,
+    planar_layout,
+    probe_stream,
+    reason_of,
+    run,
+)
+from codecnn.video.pictures import Video, check_selection, planes_at
+from codecnn.video.raw import is_raw_name, map_file
+from codecnn.video.still_files import warn
+from codecnn.video.stills import is_still
+from codecnn.video.y4m import MAGIC
+
+VVC_SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
+"""File suffixes of VVC byte streams."""
+
+HEVC_SUFFIXES: tuple[str, ...] = (".265", ".hevc", ".h265")
+"""File suffixes of HEVC byte streams."""
+
+STANDARD_NAMES = {"vvc": "VVC", "hevc": "HEVC", "avc": "AVC", "h264": "AVC", "av1": "AV1", "vp9": "VP9"}
+"""Names of standards by ffmpeg's names of their codecs."""
+
+_CONTAINERS = re.compile(
+    rb"....(?:ftyp|moov|mdat|wide|free|skip)|\x1a\x45\xdf\xa3|FLV|RIFF|DKIF|\x00\x00\x01\xba", re.DOTALL
+)
+"""Beginnings of containers: MP4, Matroska, FLV, AVI, IVF, program stream. A transport stream has a sync byte."""
+_FLAGS = re.compile(r", F=0x([0-9A-F]+)")
+_DISCARD = 4
+"""Flag of a packet that is decoded but not shown (AV_PKT_FLAG_DISCARD)."""
+_TS_SYNC, _TS_PACKETS = 0x47, (188, 192, 204)
+
+
+class ByteStream(NamedTuple):
+    """A VVC or HEVC byte stream (Annex B) that begins with a picture at which decoding can start.
+
+    Attributes:
+        path: The byte stream: the file itself, or a temporary file that lasts as long as the process.
+        codec: "vvc" or "hevc".
+        skipped: Number of pictures of the file that were left out because they precede that picture.
+    """
+
+    path: Path
+    codec: str
+    skipped: int
+
+
+def stream_codec(path: Path | str) -> str | None:
+    """Return the codec of a VVC or HEVC byte stream, or of a container with such a stream.
+
+    Byte streams are recognised by their NAL units, whatever the suffix is, and containers by ffmpeg.
+
+    Args:
+        path: A file of any kind, or a folder.
+
+    Returns:
+        "vvc" or "hevc"; None for everything else, e.g. pictures, other codecs and files that do not exist.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return None
+    try:
+        codec = _identify(path)[0]
+    except FormatError:
+        return None
+    return codec if codec in ("vvc", "hevc") else None
+
+
+def byte_stream(path: Path | str, codecs: Sequence[str] = ("vvc", "hevc"), name: str | None = None) -> ByteStream:
+    """Return the VVC or HEVC byte stream of a file, from the first picture at which decoding can start.
+
+    The stream of a container is extracted. If pictures precede the first one at which decoding can start, a copy
+    without them is made, and a warning is logged. Both become temporary files (TMPDIR) that later calls use again.
+
+    Args:
+        path: Byte stream, or container with such a stream.
+        codecs: Codecs that the caller reads.
+        name: Name of the file in messages; the path by default.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file has no video or one of another codec, or decoding can start nowhere in it.
+    """
+    path = Path(path)
+    name = name or str(path)
+    codec, container = _identify(path)
+    if codec not in codecs:
+        wanted = " or ".join(STANDARD_NAMES[each] for each in codecs)
+        raise FormatError(f"{name} holds {STANDARD_NAMES.get(codec, codec)} video, but {wanted} is needed here")
+    state = path.stat()
+    return _byte_stream(path.absolute(), codec, container, state.st_size, state.st_mtime_ns, name)
+
+
+def _identify(path: Path) -> tuple[str, str | None]:
+    """Return the codec of a file and its container, both in ffmpeg's names; no container for a byte stream."""
+    map_file(path)  # reports what is not a readable file
+    state = path.stat()
+    return _identify_version(path, state.st_size, state.st_mtime_ns)
+
+
+@functools.cache
+def _identify_version(path: Path, size: int, time: int) -> tuple[str, str | None]:
+    """Do the work of `_identify`; `size` and `time` distinguish versions of the file."""
+    data = map_file(path)
+    head = data[: 4 * max(_TS_PACKETS)].tobytes()
+    if head.startswith(MAGIC) or is_raw_name(path) or is_still(path):
+        raise FormatError(f"{path} is a file of pictures, not a coded stream")
+    codec = annexb_codec(data)
+    if codec is not None:
+        return codec, None
+    if not _is_container(head):
+        # A damaged byte stream, whose reader describes the damage.
+        for name, suffixes in (("vvc", VVC_SUFFIXES), ("hevc", HEVC_SUFFIXES)):
+            if path.suffix.lower() in suffixes:
+                return name, None
+    info = probe_stream(path)
+    return info.codec, info.container
+
+
+def _is_container(head: bytes) -> bool:
+    is_transport_stream = any(
+        len(head) > 3 * size + 4 and all(head[offset + n * size] == _TS_SYNC for n in range(3))
+        for size, offset in zip(_TS_PACKETS, (0, 4, 0), strict=True)
+    )
+    return is_transport_stream or _CONTAINERS.match(head) is not None
+
+
+@functools.cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    """Return the folder of the process's temporary byte streams, which is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="codecnn-streams-", ignore_cleanup_errors=True)
+
+
+@functools.cache
+def _byte_stream(path: Path, codec: str, container: str | None, size: int, time: int, name: str) -> ByteStream:
+    """Return the byte stream of a file; `size` and `time` distinguish versions of the file, `name` is for messages."""
+    stream = path if container is None else _extract(path, codec, container, name)
+    data = map_file(stream)
+    start = find_start(data, codec)
+    if not start.parts:
+        raise FormatError(
+            f"{name} cannot be decoded: none of its {start.skipped} pictures is one at which decoding can start (IRAP)"
+        )
+    if not start.skipped:
+        return ByteStream(stream, codec, 0)
+    plural = "s precede" if start.skipped > 1 else " precedes"
+    warn(
+        f"{name}: {start.skipped} picture{plural} the first one at which decoding can start, "
+        "as in a stream that was cut: the stream is read from that one on"
+    )
+    with tempfile.NamedTemporaryFile(dir=_folder().name, suffix=f".{codec}", delete=False) as file:
+        for part in start.parts:
+            file.write(data[part].data)
+    return ByteStream(Path(file.name), codec, start.skipped)
+
+
+def _extract(path: Path, codec: str, container: str, name: str) -> Path:
+    """Extract the first video stream of a container into a byte stream."""
+    if has_edit_lists(container):
+        _warn_of_edit_list(path, container, name)
+    with tempfile.NamedTemporaryFile(dir=_folder().name, suffix=f".{codec}", delete=False) as file:
+        output = Path(file.name)
+    # ffmpeg would leave out pictures before the first key picture, which are counted here.
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error"]
+    argv += input_arguments(path, container=container)
+    argv += ["-map", "0:V:0", "-c", "copy", "-copyinkf:v", "-bsf:v", f"{codec}_mp4toannexb"]
+    try:
+        run([*argv, "-f", codec, file_url(output)], what=f"reading {name}")
+    except EncoderError as error:
+        raise FormatError(
+            f"the {STANDARD_NAMES[codec]} stream of {name} cannot be extracted: {reason_of(error)}"
+        ) from error
+    return output
+
+
+def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
+    """Decode the first video stream of a file and map the pictures; each coded picture appears exactly once.
+
+    The raw pictures are in the folder for temporary files (TMPDIR) and disappear with the video and its pictures. A
+    warning is logged if the frames are interlaced, or if an edit list of an MP4 file hides pictures from players.
+
+    Args:
+        path: Any file that ffmpeg decodes.
+        frames: Number of pictures to decode from the start; None for all.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is not a video, or the size or sample layout of its pictures changes.
+        EncoderError: Decoding failed. Any damage that the decoder notices is a failure, including a wrong picture hash
+            of HEVC.
+    """
+    path = Path(path)
+    check_selection(path, frames=frames)
+    info = probe_stream(path)
+    _, _, pix_fmt = planar_layout(info.pix_fmt, path)
+    if info.fields is not None:
+        warn(f"{path} is interlaced ({info.fields}): a picture is a frame of two fields")
+    limit = () if frames is None else ("-frames:v", str(frames))
+    source, container = path, info.container
+    demuxer = container if container in DEMUXERS.values() else None
+    if info.codec in ("vvc", "hevc"):
+        source, demuxer, _ = byte_stream(path)
+        container = demuxer
+    elif has_edit_lists(container):
+        _warn_of_edit_list(path, container, str(path))
+    with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
+        decoded = Path(folder) / "decoded.yuv"
+        count = decode(source, pix_fmt, decoded, limit, demuxer=demuxer, container=container, info=info, name=path)
+        # The mapping keeps the pictures readable after the file is deleted here.
+        data = map_file(decoded)
+    if data.size != count * info.format.picture_bytes:
+        raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
+    starts = range(0, data.size, info.format.picture_bytes)
+    return Video(path, info.format, planes_at(data, starts, info.format), count)
+
+
+def count_packets(path: Path | str, info: StreamInfo) -> int:
+    """Count the packets of the first video stream of a file without decoding it.
+
+    A packet is a picture, except for the fields of interlaced video and for hidden pictures of VP8.
+
+    Args:
+        path: The file.
+        info: Properties of the stream.
+
+    Raises:
+        FormatError: The file cannot be read to its end.
+    """
+    path = Path(path)
+    return len(_packet_flags(path, *input_arguments(path, container=info.container)))
+
+
+def _warn_of_edit_list(path: Path, container: str, name: str) -> None:
+    """Log a warning if an edit list of an MP4 or QuickTime file hides coded pictures from players."""
+    total = len(_packet_flags(path, *input_arguments(path, container=container)))
+    shown = sum(not flags & _DISCARD for flags in _packet_flags(path, *input_arguments(path)))
+    if shown < total:
+        warn(f"{name} has an edit list that hides {total - shown} of its {total} pictures from players: all are read")
+
+
+def _packet_flags(path: Path, *arguments: str) -> list[int]:
+    """Return ffmpeg's flags of the packets of the first video stream."""
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", *arguments, "-map", "0:V:0"]
+    try:
+        report = run([*argv, "-c", "copy", "-copyinkf:v", "-f", "framecrc", "-"], what=f"reading {path}").stdout
+    except EncoderError as error:
+        raise FormatError(f"{path} cannot be read: {reason_of(error)}") from error
+    # A line ends in the flags unless they are those of a plain key picture.
+    lines = [line for line in report.splitlines() if line and not line.startswith("#")]
+    return [int(match[1], 16) if (match := _FLAGS.search(line)) else 1 for line in lines]

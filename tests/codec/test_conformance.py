@@ -1,0 +1,87 @@
+"""Pictures of the VVC conformance streams: as many, of the same sizes and in the same order as decoded.
+
+`CODECNN_CONFORMANCE` names a copy of the repository ffvvc/tests, which holds the streams of JVET with lists of the MD5
+of all their decoded pictures. The test runs with `pytest -m slow tests/codec/test_conformance.py`.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codecnn.codec import read_output_pictures
+from codecnn.errors import UnsupportedError
+from codecnn.video import VideoFormat, ffmpeg_path
+from codecnn.vvc import CHROMA_FORMATS, Picture
+
+FOLDER = os.environ.get("CODECNN_CONFORMANCE")
+STREAMS = (
+    sorted(
+        path.relative_to(FOLDER).as_posix()
+        for suffix in ("bit", "266", "vvc", "bin", "ts")
+        for folder in ("conformance", "performance")
+        for path in Path(FOLDER, folder).rglob(f"*.{suffix}")
+    )
+    if FOLDER
+    else []
+)
+
+REFUSED = {
+    r"ILRPL_A|OLS_[ABC]|OPI_B|SPATSCAL(444)?_A|VPS_[ABC]": r"it has a layer \d+, but codecnn reads only streams of one",
+}
+"""Names of streams that codecnn refuses, with the reason that it gives."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FOLDER, reason="no conformance streams: set CODECNN_CONFORMANCE"),
+]
+
+
+def listed_md5(path: Path) -> str | None:
+    """Return the MD5 of the decoded pictures that the list beside a stream states."""
+    listing = path.with_name("md5.txt")
+    if listing.is_file():
+        for line in listing.read_text().splitlines():
+            digest, _, name = line.partition("  ")
+            if name == path.name:
+                return digest
+    return None
+
+
+def decoded_sizes(path: Path) -> tuple[list[int], str]:
+    """Decode a stream with ffmpeg; return the bytes of every picture, and the MD5 of all."""
+    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", "-strict", "-2", "-i", f"file:{path}"]
+    output = ["-map", "0:v:0", "-fps_mode", "passthrough", "-noautoscale"]
+    argv += [*output, "-f", "md5", "pipe:1", *output, "-f", "framemd5", "pipe:2"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    sizes = [int(line.split(",")[4]) for line in done.stderr.splitlines() if re.fullmatch(r"0,[^#]*[0-9a-f]{32}", line)]
+    return sizes, done.stdout.strip().removeprefix("MD5=")
+
+
+def picture_bytes(picture: Picture) -> int:
+    """Return the number of bytes of a picture inside its conformance window."""
+    sps, pps = picture.sps, picture.pps
+    window = pps.conformance_window
+    width = pps.pps_pic_width_in_luma_samples - ((window.left + window.right) << sps.log2_sub_width_c)
+    height = pps.pps_pic_height_in_luma_samples - ((window.top + window.bottom) << sps.log2_sub_height_c)
+    return VideoFormat(width, height, CHROMA_FORMATS[sps.sps_chroma_format_idc], sps.bit_depth).picture_bytes
+
+
+@pytest.mark.parametrize("name", STREAMS or ["none"])
+def test_pictures_are_those_that_are_decoded(name: str) -> None:
+    path = Path(str(FOLDER)) / name
+    reason = next((reason for names, reason in REFUSED.items() if re.match(names, path.name)), None)
+    if reason is not None:
+        with pytest.raises(UnsupportedError, match=reason):
+            read_output_pictures(path)
+        return
+    pictures = read_output_pictures(path)
+    expected = listed_md5(path)
+    sizes, digest = decoded_sizes(path)
+    if "/failed/" in name or not sizes:
+        pytest.skip(f"{len(pictures)} pictures were read, but this ffmpeg does not decode the stream")
+    if expected is not None and digest != expected:
+        pytest.skip(f"{len(pictures)} pictures were read, but ffmpeg decodes other pictures than the list states")
+    assert [picture_bytes(picture) for picture in pictures] == sizes
