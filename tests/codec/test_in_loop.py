@@ -308,7 +308,7 @@ def test_a_supported_library_is_accepted(tmp_path):
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
-        ({"version": "1.16.0"}, rf"a\.so is libvvenc 1\.16\.0, .*: build {VERSION}, as docs/inloop\.md says"),
+        ({"version": "1.16.0"}, rf"a\.so is libvvenc 1\.16\.0, .*: build {VERSION}, as docs/howto/inloop\.md says"),
         ({"grown": 8}, f"another vvenc_config than the {CONFIG_BYTES[VERSION]} bytes"),
         ({"grown": -8}, "another vvenc_config"),
         ({"stride_at": 3}, "another vvencYUVBuffer"),

@@ -117,7 +117,7 @@ def test_no_unit_of_a_block_is_dead(name, coded):
 def test_all_networks_have_integers():
     """16-bit integers, which are much slower than float, come with small networks only."""
     assert {name for name in NAMES if integer_path(weights_path(name), 8).exists()} == set(NAMES)
-    small = {name for name, card in zoo_cards().items() if card.kmac_per_pixel <= zoo.COST_OF_16_BITS}
+    small = {name for name, card in zoo_cards().items() if card.kmac_per_pixel <= zoo.LARGEST_16_BIT_COST}
     assert {name for name in NAMES if integer_path(weights_path(name)).exists()} == small
 
 
