@@ -18,6 +18,9 @@ from codecnn.errors import ConfigError
 FUSES = hasattr(torch.ops.mkldnn, "_convolution_pointwise") and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
 """True if PyTorch has oneDNN's convolutions with ReLU and with accumulation; else separate operations are used."""
 
+DEVICE_TYPES = ("cpu", "cuda")
+"""Types of the devices that `pick_device` accepts."""
+
 GROUP_WIDTH = 48
 """Output features of one convolution in a grouped dense block: three AVX-512 vectors of 16 floats.
 
@@ -38,7 +41,7 @@ def pick_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.partition(":")[0] not in ("cpu", "cuda"):
+    if name.partition(":")[0] not in DEVICE_TYPES:
         raise ConfigError(f"device {name!r} is none of auto, cpu, cuda and cuda:N")
     try:
         device = torch.device(name)

@@ -1,0 +1,319 @@
+"""A PyTorch device "acc" that computes on the CPU: a rehearsal of GPU code on a machine without a GPU.
+
+A tensor on acc wraps a CPU tensor. Every operation unwraps its arguments, runs on the CPU and wraps the result. As on
+CUDA, these raise: an operation on tensors of both devices, oneDNN operators, `numpy()` of a tensor on acc, and a random
+generator of the other device. The device has its own random state. `synchronisations` records where the program would
+wait for the device.
+
+The device shows where tensors live. It says nothing about speed, streams, or what CUDA kernels compute.
+
+PyTorch registers a device for the rest of the process, and its autograd threads do not survive a fork. The tests of
+tests/rehearsal therefore run after all others.
+"""
+
+import contextlib
+import functools
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+from torch.utils.backend_registration import (
+    _DummyBackendModule,
+    _setup_privateuseone_for_python_backend,
+)
+
+NAME = "acc"
+PACKAGE = str(Path(__file__).parents[2] / "codecnn")
+COPIES = ("aten::_to_copy", "aten::copy_", "aten::_copy_from")
+INDEXING = ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_")
+"""Operations that accept indices on the CPU and copy them to the device."""
+DATA_DEPENDENT = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "equal", "bincount")
+"""Operations whose result has a size, or is a number, that the device has to report."""
+
+_recorders: list[Counter[str]] = []
+_libraries: list[torch.library.Library] = []
+
+
+class AccTensor(torch.Tensor):
+    """A tensor on acc; `cpu_tensor` holds its samples."""
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor):
+        return torch.Tensor._make_wrapper_subclass(
+            cls,
+            data.size(),
+            strides=data.stride(),
+            storage_offset=data.storage_offset(),
+            dtype=data.dtype,
+            device=f"{NAME}:0",
+        )
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self.cpu_tensor = data
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __repr__(self) -> str:
+        return f"AccTensor({self.cpu_tensor})"
+
+    @property
+    def data(self):
+        """The tensor without its history; assigning another tensor of acc replaces the samples."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value) -> None:
+        torch.Tensor.data.__set__(self, value)
+        self.cpu_tensor = value.cpu_tensor
+
+    def numpy(self, **options):
+        """Refuse, as CUDA does."""
+        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() first")
+
+    def __array__(self, *arguments, **options):
+        return self.numpy()
+
+    def tolist(self):
+        """Return the values as Python numbers; waits for the device."""
+        return self.cpu().tolist()
+
+    def data_ptr(self) -> int:
+        """Return the address of the first sample."""
+        return self.cpu_tensor.data_ptr()
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            copied = AccTensor(self.cpu_tensor.detach().clone())
+            copied.requires_grad_(self.requires_grad)
+            if isinstance(self, torch.nn.Parameter):
+                copied._is_param = True
+            if self.grad is not None:
+                copied.grad = self.grad.clone()
+            memo[id(self)] = copied
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        # What PyTorch itself writes for devices without storages; `weights_only` accepts it.
+        arguments = self.detach().cpu(), self.dtype, str(self.device), self.requires_grad
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, arguments
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return run_on_cpu(func, args, kwargs or {})
+
+
+def run_on_cpu(func, args, kwargs):
+    """Run an operator on the CPU tensors behind its arguments.
+
+    Raises:
+        RuntimeError: The arguments live on two devices.
+        NotImplementedError: The operator exists on the CPU only.
+    """
+    name = func._schema.name
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):  # in inference mode
+        return func.decompose(*args, **kwargs)
+    if not name.startswith("aten::"):
+        raise NotImplementedError(f"{name} exists on the CPU only, and has arguments on {NAME}")
+    allows_scalars = torch.Tag.pointwise in func.tags or name.startswith("aten::_foreach") or name == "aten::fill_"
+
+    def unwrap(x):
+        if isinstance(x, AccTensor):
+            return x.cpu_tensor
+        if isinstance(x, torch.Tensor) and name not in COPIES + INDEXING and not (allows_scalars and x.dim() == 0):
+            raise RuntimeError(
+                f"{name}: expected all tensors on {NAME}:0, but found one on {x.device}, shape {tuple(x.shape)}"
+            )
+        return x
+
+    device = kwargs.get("device")
+    if name.startswith("aten::index") and len(args) > 1 and not isinstance(args[0], AccTensor):
+        raise RuntimeError(f"{name}: a tensor on the CPU cannot be indexed or filled by one on {NAME}")
+    cpu_args, cpu_kwargs = pytree.tree_map(unwrap, args), pytree.tree_map(unwrap, kwargs)
+    if device is not None and torch.device(device).type == NAME:
+        cpu_kwargs["device"] = "cpu"
+    cpu_kwargs.pop("pin_memory", None)
+    inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, AccTensor)]
+    to_acc = torch.device(device).type == NAME if device is not None else bool(inputs)
+    if _recorders:
+        _record(name, args, kwargs, to_acc)
+    if torch.Tag.nondeterministic_seeded in func.tags and (to_acc or inputs):
+        if any(isinstance(x, torch.Generator) for x in pytree.tree_leaves((args, kwargs))):
+            raise RuntimeError(f"{name}: expected a generator on {NAME}, but found one on the CPU")
+        with MODULE.own_random_state():
+            out = func(*cpu_args, **cpu_kwargs)
+    else:
+        out = func(*cpu_args, **cpu_kwargs)
+    if name == "aten::copy_":
+        return args[0]
+    same = {id(x.cpu_tensor): x for x in inputs}
+
+    def wrap(x):
+        if isinstance(x, torch.Tensor) and not isinstance(x, AccTensor):
+            return same[id(x)] if id(x) in same else (AccTensor(x) if to_acc else x)
+        return x
+
+    return pytree.tree_map(wrap, out)
+
+
+def _record(name, args, kwargs, to_acc) -> None:
+    """Count an operation that waits for the device, by kind and line of codecnn."""
+    short = name.removeprefix("aten::")
+    kind = None
+    if name in COPIES:
+        source, target = (args[1], args[0]) if name == "aten::copy_" else (args[0], None)
+        target_on_acc = to_acc if target is None else isinstance(target, AccTensor)
+        waits = not kwargs.get("non_blocking", len(args) > 2 and args[2] is True)
+        if isinstance(source, AccTensor) and not target_on_acc:
+            kind = "read"
+        elif not isinstance(source, AccTensor) and target_on_acc and (waits or not hasattr(source, "counts_as_pinned")):
+            kind = "write"
+    elif short == "_local_scalar_dense":
+        kind = "number"
+    elif short in DATA_DEPENDENT or (
+        name in INDEXING and any(x.dtype in (torch.bool, torch.uint8) for x in args[1] if x is not None)
+    ):
+        kind = "size"
+    elif name in INDEXING and any(x is not None and not isinstance(x, AccTensor) for x in args[1]):
+        kind = "write"
+    if kind is not None:
+        for recorder in _recorders:
+            recorder[f"{kind} at {_caller()}"] += 1
+
+
+def _caller() -> str:
+    """Return the innermost line of codecnn on the stack, as "training/loop.py:12 function"."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(PACKAGE):
+            return f"{code.co_filename[len(PACKAGE) + 1 :]}:{frame.f_lineno} {code.co_name}"
+        frame = frame.f_back
+    return "outside codecnn"
+
+
+@contextlib.contextmanager
+def synchronisations():
+    """Record within the context where the program waits for the device.
+
+    Yields:
+        A counter by "KIND at FILE:LINE FUNCTION". The kinds are "number" (`item`, `float`, `bool`), "read" (copy to the
+        CPU), "write" (copy from memory that is not pinned, or a copy that is not asynchronous) and "size" (operations
+        such as `nonzero`, whose result has a size that depends on the samples).
+    """
+    recorder: Counter[str] = Counter()
+    _recorders.append(recorder)
+    try:
+        yield recorder
+    finally:
+        _recorders.remove(recorder)
+
+
+class AccModule(_DummyBackendModule):
+    """The module `torch.acc`."""
+
+    def __init__(self) -> None:
+        self.random_state = torch.Generator().manual_seed(0).get_state()
+
+    @contextlib.contextmanager
+    def own_random_state(self):
+        """Draw from the random state of the device within the context."""
+        before = torch.random.default_generator.get_state()
+        torch.random.default_generator.set_state(self.random_state)
+        try:
+            yield
+            self.random_state = torch.random.default_generator.get_state()
+        finally:
+            torch.random.default_generator.set_state(before)
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the device."""
+        self.random_state = torch.Generator().manual_seed(seed).get_state()
+
+    manual_seed_all = manual_seed
+
+    def get_rng_state(self, device="acc") -> torch.Tensor:
+        """Return the random state of the device."""
+        return self.random_state
+
+    def set_rng_state(self, state: torch.Tensor, device="acc") -> None:
+        """Set the random state of the device."""
+        self.random_state = state
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        """Return the types that autocast computes in."""
+        return [torch.bfloat16, torch.float16]
+
+    def set_device(self, device) -> None:
+        """Accept the only device."""
+
+    def synchronize(self, device=None) -> None:
+        """Return at once; every operation has ended."""
+
+
+MODULE = AccModule()
+
+
+def _in_autocast(operation):
+    """Return an operation that converts its float32 tensors to the type of autocast."""
+
+    @functools.wraps(operation)
+    def run(*args, **kwargs):
+        def convert(x):
+            is_float = isinstance(x, torch.Tensor) and x.dtype == torch.float32
+            return x.to(torch.get_autocast_dtype(NAME)) if is_float else x
+
+        args, kwargs = pytree.tree_map(convert, args), pytree.tree_map(convert, kwargs)
+        with torch.autocast(NAME, enabled=False):
+            return operation(*args, **kwargs)
+
+    return run
+
+
+def pin_memory(tensor: torch.Tensor, device=None) -> torch.Tensor:
+    """Return a copy that counts as pinned; for `torch.Tensor.pin_memory`."""
+    pinned = tensor.clone()
+    pinned.counts_as_pinned = True
+    return pinned
+
+
+def _on_cpu_first(create):
+    """Return `torch.tensor` or `torch.as_tensor`, which PyTorch cannot run on a device of Python, in two steps."""
+
+    @functools.wraps(create)
+    def run(data, *, device=None, **options):
+        if device is None or torch.device(device).type != NAME:
+            return create(data, device=device, **options)
+        requires_grad = options.pop("requires_grad", False)
+        tensor = create(data, **options)
+        return tensor.to(device).requires_grad_(requires_grad) if requires_grad else tensor.to(device)
+
+    return run
+
+
+def patch(monkeypatch) -> None:
+    """Make the device known to PyTorch and to codecnn for one test; `monkeypatch` is the fixture of pytest."""
+    register()
+    monkeypatch.setattr(torch, "tensor", _on_cpu_first(torch.tensor))
+    monkeypatch.setattr(torch, "as_tensor", _on_cpu_first(torch.as_tensor))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr("codecnn.models.inference.DEVICE_TYPES", ("cpu", "cuda", NAME))
+
+
+def register() -> None:
+    """Make the device known to PyTorch; once per process."""
+    if _libraries:
+        return
+    _setup_privateuseone_for_python_backend(NAME, backend_module=MODULE)
+    library = torch.library.Library("_", "IMPL")
+    library.fallback(lambda op, *args, **kwargs: run_on_cpu(op, args, kwargs), "PrivateUse1")
+    library.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    autocast = torch.library.Library("aten", "IMPL")
+    operations = {"conv2d": F.conv2d, "linear": F.linear, "matmul": torch.matmul, "mm": torch.mm, "bmm": torch.bmm}
+    operations |= {"conv_transpose2d.input": F.conv_transpose2d, "addmm": torch.addmm}
+    for name, operation in operations.items():
+        autocast.impl(name, _in_autocast(operation), "AutocastPrivateUse1")
+    _libraries.extend((library, autocast))
