@@ -8,6 +8,7 @@ from .loader import as_floats as as_floats
 from .loader import as_tensors as as_tensors
 from .loader import ignore_signals as ignore_signals
 from .loader import iterate as iterate
+from .loader import to_device as to_device
 from .loader import unpack as unpack
 from .patches import FILE_PLANES as FILE_PLANES
 from .patches import LOADER_PLANES as LOADER_PLANES

@@ -63,6 +63,13 @@ def as_tensors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Batch:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
+def to_device(tensor: Tensor, device: str | torch.device) -> Tensor:
+    """Copy a tensor from the CPU to a device, on a GPU through pinned memory and without waiting for the copy."""
+    if torch.device(device).type == "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 class CtuPatches(Dataset[Batch]):
     """All CTUs of some units in order, by default 128x128 targets with 132x132 inputs.
 
@@ -239,18 +246,22 @@ def iterate(
     Yields:
         The tensors of `as_floats`.
     """
+    on_gpu = torch.device(device).type != "cpu"
     if workers == 0:
         for step in steps:
-            yield {name: tensor.to(device) for name, tensor in data[step].items()}
+            if on_gpu:
+                packed, layout = pack(data.integers(step))
+                yield as_floats(unpack(to_device(packed, device), layout))
+            else:
+                yield data[step]
         return
-    pin = torch.device(device).type == "cuda"
     # The sampler is the range of steps, so that a resumed run cuts nothing twice.
     for packed, layout in DataLoader(
         PackedBatches(data),
         batch_size=None,
         sampler=steps,
         num_workers=workers,
-        pin_memory=pin,
+        pin_memory=on_gpu,
         worker_init_fn=ignore_signals,
     ):
         yield as_floats(unpack(packed.to(device, non_blocking=True), layout))
@@ -295,12 +306,15 @@ class ResidentBatches:
     def __getitem__(self, step: int) -> Batch:
         patches, transforms = self.data.draw(step)
         reader = self.data.reader
-        batch = {name: tensor.to(self.device) for name, tensor in as_tensors(reader.facts(patches, transforms)).items()}
+        batch = {
+            name: to_device(tensor, self.device)
+            for name, tensor in as_tensors(reader.facts(patches, transforms)).items()
+        }
         for cut in reader.cuts:
             terms = _index_terms(cut, self._locations[cut.name], patches, transforms)
             memory = self._memory[_memory_of(cut)]
             narrow = torch.int32 if memory.numel() < 2**31 else torch.int64
-            rows, columns = (torch.from_numpy(term).to(self.device, narrow) for term in terms)
+            rows, columns = (to_device(torch.from_numpy(term).to(narrow), self.device) for term in terms)
             plane = memory.index_select(0, (rows[:, :, None] + columns[:, None, :]).flatten())
             # Torch gathers int16 but not uint16; the bits are the same.
             plane = plane.view(torch.uint16) if plane.dtype == torch.int16 else plane

@@ -6,12 +6,15 @@ take NumPy arrays or torch tensors and return the same kind. Torch is imported o
 
 import sys
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 Array = Any
 """NumPy array or torch tensor."""
@@ -127,8 +130,17 @@ def dct(blocks: Array) -> Array:
         # torch multiplies many small matrices several times faster than NumPy.
         return np.asarray(dct(torch.from_numpy(np.ascontiguousarray(wide(blocks)))))
     samples = blocks if blocks.is_floating_point() else blocks.to(torch.float64)
-    vertical, horizontal = (torch.tensor(dct_matrix(size)).to(samples) for size in blocks.shape[-2:])
+    vertical, horizontal = (_dct_tensor(size, samples.dtype, samples.device) for size in blocks.shape[-2:])
     return vertical @ samples @ horizontal.T
+
+
+@cache
+def _dct_tensor(size: int, dtype: "torch.dtype", device: "torch.device") -> "torch.Tensor":
+    """Return the DCT-II matrix as a tensor, copied to the device once: a loss would wait for the copy at every step."""
+    import torch
+
+    with torch.inference_mode(False):  # the first caller may filter, a later one may need gradients
+        return torch.tensor(dct_matrix(size)).to(device, dtype)
 
 
 def hadamard(blocks: Array) -> Array:

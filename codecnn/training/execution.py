@@ -69,11 +69,18 @@ def forward_hooks(modules: Mapping[str, nn.Module], call: Callable[[str, Any], A
         yield
 
 
+def random_state_preserved(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Restore the random states of the CPU and of a device on exit from the context."""
+    if device.type == "cpu":
+        return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[device], device_type=device.type)
+
+
 @contextlib.contextmanager
 def state_preserved(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Restore the buffers of a network and the random state of torch on exit, and release all gradients."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with random_state_preserved(device):
         yield
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
@@ -250,12 +257,11 @@ def _step_seconds(step: Callable[[], object], device: torch.device) -> float:
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
     """Return the wall time of `work` in seconds, including the work that it queues on the device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait = (lambda: None) if device.type == "cpu" else lambda: torch.get_device_module(device).synchronize(device)
+    wait()
     started = time.perf_counter()
     work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait()
     return time.perf_counter() - started
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -24,7 +23,7 @@ from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_ru
 from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
 from codecnn.training.execution import fastest, in_precision, try_compile, with_form
 from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, write_board, write_row
-from codecnn.training.optimiser import make_optimiser, warmup_cosine
+from codecnn.training.optimiser import MovingAverage, make_optimiser, warmup_cosine
 from codecnn.training.runtime import Runtime, StopNow, StopSignals, applied
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch, Task, TrainingConfig
@@ -147,8 +146,7 @@ class Trainer:
         # Optimiser, and the moving average of the weights: the weights of one step carry the noise of its batches;
         # their average over about the last 1 / (1 - ema) steps lies closer to the minimum (Polyak and Juditsky 1992).
         optimiser = make_optimiser(model, settings)
-        average = get_ema_multi_avg_fn(settings.ema)  # type: ignore[no-untyped-call]
-        averaged = AveragedModel(model, multi_avg_fn=average) if settings.ema else None
+        averaged = MovingAverage(model, settings.ema) if settings.ema else None
         self.state = State(model, averaged, optimiser, warmup_cosine(optimiser, settings))
         open_run(run, task, settings, self.state, process, resume)
 
@@ -276,8 +274,8 @@ class Trainer:
         number = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         # Without CUDA torch.manual_seed gives the same numbers but records a stack trace each time.
         torch.default_generator.manual_seed(number)
-        if self.process.device.type == "cuda":
-            torch.cuda.manual_seed(number)
+        if self.process.device.type != "cpu":
+            torch.get_device_module(self.process.device).manual_seed(number)
 
     def _backward(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of a batch, part by part, and return its loss."""

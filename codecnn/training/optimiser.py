@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from codecnn.models import hidden_weights, modulation_parameters, parameter_groups
 from codecnn.training.settings import LoopSettings
@@ -44,7 +45,7 @@ def make_optimiser(model: nn.Module, settings: LoopSettings) -> torch.optim.Opti
     hidden: list[nn.Parameter] = []
     if settings.optimiser == "muon":
         hidden = _take_from_rest(groups, hidden_weights(model))
-    fused = next(model.parameters()).device.type == "cuda" or None  # one kernel for all parameters
+    fused = next(model.parameters()).device.type != "cpu" or None  # one kernel for all parameters
     adamw = torch.optim.AdamW(groups, fused=fused, **options)
     if not hidden:
         return adamw
@@ -106,6 +107,31 @@ def _as_matrix(tensor: Tensor, view: bool = True) -> Tensor:
     """Return (out, in, h, w) as (out, h * w * in), which shares the memory of a channels-last tensor."""
     moved = tensor.permute(0, 2, 3, 1)
     return moved.view(len(tensor), -1) if view else moved.reshape(len(tensor), -1)
+
+
+class MovingAverage(AveragedModel):
+    """Exponential moving average of the weights of a network; buffers are those of the network.
+
+    The average of torch copies the number of updates to the device at every update, and waits for the copy.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        """Start from a copy of `model`."""
+        super().__init__(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def update_parameters(self, model: nn.Module) -> None:
+        """Move the average towards the weights of `model`; the first call copies them."""
+        averaged, latest = list(self.module.parameters()), list(model.parameters())
+        if int(self.n_averaged) == 0:  # on the CPU
+            for old, new in zip(averaged, latest, strict=True):
+                old.copy_(new)
+        else:
+            assert self.multi_avg_fn is not None
+            self.multi_avg_fn(averaged, latest, 0)  # type: ignore[arg-type]
+        for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
+            old.copy_(new)
+        self.n_averaged += 1
 
 
 class CombinedOptimiser(torch.optim.Optimizer):

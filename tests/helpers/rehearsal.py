@@ -43,14 +43,15 @@ class AccTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, data: torch.Tensor):
-        return torch.Tensor._make_wrapper_subclass(
-            cls,
-            data.size(),
-            strides=data.stride(),
-            storage_offset=data.storage_offset(),
-            dtype=data.dtype,
-            device=f"{NAME}:0",
-        )
+        with torch.inference_mode(False):  # views of tensors from outside the inference mode need a version counter
+            return torch.Tensor._make_wrapper_subclass(
+                cls,
+                data.size(),
+                strides=data.stride(),
+                storage_offset=data.storage_offset(),
+                dtype=data.dtype,
+                device=f"{NAME}:0",
+            )
 
     def __init__(self, data: torch.Tensor) -> None:
         self.cpu_tensor = data

@@ -75,7 +75,7 @@ class ToyTask:
 
     def save(self, path, model, card) -> None:
         with atomic_path(path) as part:
-            save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, part)
+            save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, part)
         self.happens("save")
 
     def pictures(self, model, device) -> dict:

@@ -1,17 +1,13 @@
-"""The rehearsal device for every test of this folder, which runs last."""
+"""The rehearsal device for the files cases_*.py, each of which needs a process of its own."""
 
 import pytest
 
-from tests.helpers import rehearsal
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests of this folder to the end: a process that has registered a device cannot fork any more."""
-    items.sort(key=lambda item: "rehearsal" in item.path.parts)
-
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch) -> str:
-    """The name of the rehearsal device."""
-    rehearsal.patch(monkeypatch)
+def device(request, monkeypatch) -> str:
+    """The name of the rehearsal device; none in the process that starts the others."""
+    from tests.helpers import rehearsal
+
+    if request.path.name.startswith("cases_"):
+        rehearsal.patch(monkeypatch)
     return rehearsal.NAME

@@ -6,22 +6,44 @@ identity, and saturated values have no gradient (the straight-through estimator 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.dataset import Unit
+from codecnn.dataset import Unit, to_device
 from codecnn.filtering.integer.conversion import calibrated_bit_depth, calibration_units, channel_magnitudes
-from codecnn.filtering.integer.eight_bits import as_integers, layer_of
+from codecnn.filtering.integer.eight_bits import Layer, as_integers, layer_of
 from codecnn.filtering.integer.grid import Grid, fuse, tensor_bounds
 from codecnn.filtering.integer.mixed_precision import choose_precision
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.models import Filtered, FilterNetwork, build_graph, centred
-from codecnn.models.graph import MOVES, Graph, Node, cropped, same_padding, walk
+from codecnn.models.graph import MOVES, Array, Graph, Node, cropped, same_padding, walk
 from codecnn.planes import QP_SCALE
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Everything that a forward pass derives from the grid, so that no pass waits for the device to read it.
+
+    Attributes:
+        device: Device of the tensors.
+        grid: The grid.
+        scales: Scales of all tensors.
+        layers: Layer of each convolution, on the device.
+        cpu_layers: The same on the CPU, where shifts are computed.
+        modulations: Integer factors and offsets by QP of each modulation, divided by their power of two, on the device.
+    """
+
+    device: torch.device
+    grid: Grid
+    scales: Mapping[str, Array]
+    layers: Mapping[str, Layer]
+    cpu_layers: Mapping[str, Layer]
+    modulations: Mapping[str, tuple[Tensor, Tensor]]
 
 
 class EightBitNetwork(FilterNetwork):
@@ -55,6 +77,8 @@ class EightBitNetwork(FilterNetwork):
             scale = np.ones(self.graph.extents[name].channels) if grid is None else grid.scales[name]
             self.register_buffer(f"scale_{_key(name)}", torch.from_numpy(np.array(scale, np.float64)))
             self.register_buffer(f"bounds_{_key(name)}", torch.tensor(bounds if grid is None else grid.bounds[name]))
+        self._prepared: _Prepared | None = None
+        self.register_load_state_dict_post_hook(_forget_grid)
 
     @classmethod
     def of(
@@ -98,6 +122,9 @@ class EightBitNetwork(FilterNetwork):
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filter patches with rounding and saturation in place.
 
+        On a GPU a call waits for the device once, to read the weights: shifts are computed on the CPU, as in
+        `integers`.
+
         Args:
             planes: Planes that the float network takes, samples as x / 2^bit_depth.
 
@@ -105,9 +132,9 @@ class EightBitNetwork(FilterNetwork):
             The outputs of the float network, in the same scale.
         """
         self.check(planes)
-        grid, unit = self.grid, 2.0 ** (self.bit_depth - 2)
-        scales, bounds = grid.all_scales(self.graph, self.bit_depth), grid.all_bounds(self.graph, self.bit_depth)
-        like = planes["rec_y"]
+        like, unit = planes["rec_y"], 2.0 ** (self.bit_depth - 2)
+        prepared = self._prepare(like.device)
+        grid, scales, shifts = prepared.grid, prepared.scales, self._shifts(prepared)
         qp_plane = planes["qp"] if "qp" in planes else like.new_zeros(len(like), 1, 1, 1)
         qps = (qp_plane.flatten() * QP_SCALE).round().long()
 
@@ -125,16 +152,17 @@ class EightBitNetwork(FilterNetwork):
                 return filtered
             if node.op in MOVES:
                 return MOVES[node.op](node, x, {}, 0)
-            layer = layer_of(node, scales, bounds, like.device)
             if node.op == "modulate":
-                factor, offset, shift = layer.integers(self._table(node, "factor").T, self._table(node, "offset").T)
-                factor, offset = ((table * torch.exp2(-shift)[:, None]).T[qps].to(like) for table in (factor, offset))
+                factor, offset = (table[qps].to(like) for table in prepared.modulations[node.name])
                 sums = x[0] * factor[:, :, None, None] + offset[:, :, None, None]
             else:
+                layer = prepared.layers[node.name]
                 convolution = self.convolutions[_key(node.name)]
                 assert isinstance(convolution, nn.Conv2d)
                 assert convolution.bias is not None
-                weight, bias, shift = layer.integers(convolution.weight, convolution.bias, _straight_through)
+                weight, bias, shift = layer.integers(
+                    convolution.weight, convolution.bias, _straight_through, shifts[node.name]
+                )
                 weight, bias = weight * torch.exp2(-shift)[:, None, None, None], bias * torch.exp2(-shift)
                 padding = same_padding(weight) if node.values["pad"] else (0, 0)
                 sums = F.conv2d(x[0], weight.to(like), bias.to(like), padding=padding, groups=node.values["groups"])
@@ -145,6 +173,41 @@ class EightBitNetwork(FilterNetwork):
         outputs = walk(self.graph.nodes, compute)
         return outputs if len(outputs) > 1 else outputs["y"]
 
+    def _prepare(self, device: torch.device) -> _Prepared:
+        """Derive what forward passes on a device need from the grid, unless that was done."""
+        if self._prepared is None or self._prepared.device != device:
+            grid = self.grid
+            scales, bounds = grid.all_scales(self.graph, self.bit_depth), grid.all_bounds(self.graph, self.bit_depth)
+            layers: dict[str, Layer] = {}
+            cpu_layers: dict[str, Layer] = {}
+            modulations: dict[str, tuple[Tensor, Tensor]] = {}
+            with torch.inference_mode(False), torch.no_grad():  # a later call may need gradients
+                for node in self.graph.nodes:
+                    if node.op == "conv":
+                        layers[node.name] = layer_of(node, scales, bounds, device)
+                        cpu_layers[node.name] = layer_of(node, scales, bounds)
+                    elif node.op == "modulate":
+                        tables = (self._table(node, name).cpu().T for name in ("factor", "offset"))
+                        factor, offset, shift = layer_of(node, scales, bounds).integers(*tables)
+                        factor, offset = ((table * torch.exp2(-shift)[:, None]).T for table in (factor, offset))
+                        modulations[node.name] = factor.to(device), offset.to(device)
+            self._prepared = _Prepared(device, grid, scales, layers, cpu_layers, modulations)
+        return self._prepared
+
+    @torch.no_grad()
+    def _shifts(self, prepared: _Prepared) -> dict[str, Tensor]:
+        """Compute the shifts of all convolutions for the present weights, with one copy from and one to the device."""
+        names = list(prepared.cpu_layers)
+        tensors = [parameter.detach() for name in names for parameter in self.convolutions[_key(name)].parameters()]
+        if prepared.device.type != "cpu":
+            flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu()
+            parts = flat.split([tensor.numel() for tensor in tensors])
+            tensors = [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+        pairs = zip(tensors[::2], tensors[1::2], strict=True)  # weight and bias, in the order of nn.Conv2d
+        shifts = [prepared.cpu_layers[name].shifts(*pair) for name, pair in zip(names, pairs, strict=True)]
+        on_device = to_device(torch.cat(shifts), prepared.device).split([len(shift) for shift in shifts])
+        return dict(zip(names, on_device, strict=True))
+
     @property
     def grid(self) -> Grid:
         """Scales and bounds of the tensors, from the buffers."""
@@ -154,6 +217,12 @@ class EightBitNetwork(FilterNetwork):
             low, high = self.get_buffer(f"bounds_{_key(name)}").tolist()
             bounds[name] = (low, high)
         return Grid(scales, bounds)
+
+
+def _forget_grid(network: nn.Module, incompatible_keys: Any) -> None:
+    """Discard what was derived from the grid before another state was loaded."""
+    assert isinstance(network, EightBitNetwork)
+    network._prepared = None
 
 
 def _key(name: str) -> str:

@@ -158,7 +158,11 @@ class Layer:
     added: int
 
     def integers(
-        self, weight: Tensor, bias: Tensor, nearest: Callable[[Tensor], Tensor] = torch.round
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        nearest: Callable[[Tensor], Tensor] = torch.round,
+        shift: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Round weights and biases to the nearest integers on the finest scale that the proof of sums allows.
 
@@ -166,6 +170,7 @@ class Layer:
             weight: Real weights (o, ...), or the factors (c, 64) of a modulation.
             bias: Real biases (o,), or the offsets (c, 64) of a modulation.
             nearest: Rounds to integers.
+            shift: Result of `shifts` for these weights and biases; None computes it.
 
         Returns:
             Integer weights, biases and shifts (o,), as float tensors of whole numbers.
@@ -173,7 +178,7 @@ class Layer:
         Raises:
             ModelError: No shift fits the weights, or they are not finite.
         """
-        scaled, offset, shift = self._scaled(weight, bias)
+        scaled, offset, shift = self._scaled(weight, bias, shift)
         return nearest(scaled), nearest(offset), shift
 
     def fitted_integers(self, weight: Tensor, bias: Tensor, moments: Moments | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -190,13 +195,23 @@ class Layer:
         whole[too_wide], whole_bias[too_wide] = scaled[too_wide].round(), offset[too_wide].round()
         return whole, whole_bias, shift
 
-    def _scaled(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return weights and biases in the units of the sums, and the shifts that define these units."""
+    @torch.no_grad()
+    def shifts(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the largest shift of each output (o,) with which weights and sums fit; waits for the device.
+
+        Raises:
+            ModelError: No shift fits the weights, or they are not finite.
+        """
         scaled, offset = weight * self.ratio, bias * _by_output(self.outputs, bias)
-        with torch.no_grad():
-            shift = self._shifts(scaled, offset)
-            if bool((self._missing_bits(scaled, offset, shift) > 0).any()):
-                raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
+        shift = self._shifts(scaled, offset)
+        if bool((self._missing_bits(scaled, offset, shift) > 0).any()):
+            raise ModelError(f"node {self.node.name!r} has weights that no power-of-two scale fits")
+        return shift
+
+    def _scaled(self, weight: Tensor, bias: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return weights and biases in the units of the sums, and the shifts that define these units."""
+        shift = self.shifts(weight, bias) if shift is None else shift
+        scaled, offset = weight * self.ratio, bias * _by_output(self.outputs, bias)
         unit = torch.exp2(shift).to(scaled)
         return scaled * _by_output(unit, scaled), offset * _by_output(unit, offset), shift
 

@@ -24,7 +24,7 @@ from codecnn.training.checks.data import (
     check_splits,
     check_waiting,
 )
-from codecnn.training.execution import in_precision
+from codecnn.training.execution import in_precision, random_state_preserved
 from codecnn.training.filter.task import FilterTask, Mix, filter_task
 from codecnn.training.runtime import Runtime, applied
 from codecnn.training.settings import FilterSettings, LoopSettings
@@ -137,7 +137,7 @@ def _seeded(settings: LoopSettings, device: torch.device) -> Iterator[None]:
     """Apply the runtime of training and seed torch; both are restored on exit."""
     with (
         applied(Runtime.of(settings, device)),
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        random_state_preserved(device),
     ):
         torch.manual_seed(settings.seed)
         yield

@@ -150,7 +150,7 @@ def iterate_modes(
         workers: Processes that cut the blocks; their number does not change a batch.
         device: Device of the returned tensors.
     """
-    pin = torch.device(device).type == "cuda"
+    pin = torch.device(device).type != "cpu"
     for batch in DataLoader(
         data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin, worker_init_fn=ignore_signals
     ):
