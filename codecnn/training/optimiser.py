@@ -124,8 +124,8 @@ class MovingAverage(AveragedModel):
         """Move the average towards the weights of `model`; the first call copies them."""
         averaged, latest = list(self.module.parameters()), list(model.parameters())
         if int(self.n_averaged) == 0:  # on the CPU
-            for old, new in zip(averaged, latest, strict=True):
-                old.copy_(new)
+            for average, weight in zip(averaged, latest, strict=True):
+                average.copy_(weight)
         else:
             assert self.multi_avg_fn is not None
             self.multi_avg_fn(averaged, latest, 0)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from codecnn.filtering import BFloat16Filter, FloatFilter, decide_picture, load_filter
+from codecnn.filtering import decide_picture, load_filter
 from codecnn.filtering.integer import ExactFilter, engines, load_integer
 from codecnn.intra import block_costs, predict_modes
 from codecnn.models import (
@@ -151,7 +151,7 @@ def test_filter(both, luma, tmp_path, exact):
 
 
 def test_compare_and_complexity(run, device, weights):
-    status, out, err = run("compare", weights, weights, "--device-b", device)
+    status, _, err = run("compare", weights, weights, "--device-b", device)
     assert status == 0, err
     rows = complexity(create_model("rdn", **OPTIONS).to(device))
     assert rows == complexity(create_model("rdn", **OPTIONS))

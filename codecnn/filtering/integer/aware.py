@@ -78,7 +78,7 @@ class EightBitNetwork(FilterNetwork):
             self.register_buffer(f"scale_{_key(name)}", torch.from_numpy(np.array(scale, np.float64)))
             self.register_buffer(f"bounds_{_key(name)}", torch.tensor(bounds if grid is None else grid.bounds[name]))
         self._prepared: _Prepared | None = None
-        self.register_load_state_dict_post_hook(_forget_grid)
+        self.register_load_state_dict_post_hook(_forget_grid)  # type: ignore[no-untyped-call]
 
     @classmethod
     def of(
@@ -187,8 +187,8 @@ class EightBitNetwork(FilterNetwork):
                         layers[node.name] = layer_of(node, scales, bounds, device)
                         cpu_layers[node.name] = layer_of(node, scales, bounds)
                     elif node.op == "modulate":
-                        tables = (self._table(node, name).cpu().T for name in ("factor", "offset"))
-                        factor, offset, shift = layer_of(node, scales, bounds).integers(*tables)
+                        factor, offset = (self._table(node, name).cpu().T for name in ("factor", "offset"))
+                        factor, offset, shift = layer_of(node, scales, bounds).integers(factor, offset)
                         factor, offset = ((table * torch.exp2(-shift)[:, None]).T for table in (factor, offset))
                         modulations[node.name] = factor.to(device), offset.to(device)
             self._prepared = _Prepared(device, grid, scales, layers, cpu_layers, modulations)
@@ -201,11 +201,11 @@ class EightBitNetwork(FilterNetwork):
         tensors = [parameter.detach() for name in names for parameter in self.convolutions[_key(name)].parameters()]
         if prepared.device.type != "cpu":
             flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu()
-            parts = flat.split([tensor.numel() for tensor in tensors])
+            parts = torch.split(flat, [tensor.numel() for tensor in tensors])
             tensors = [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
         pairs = zip(tensors[::2], tensors[1::2], strict=True)  # weight and bias, in the order of nn.Conv2d
         shifts = [prepared.cpu_layers[name].shifts(*pair) for name, pair in zip(names, pairs, strict=True)]
-        on_device = to_device(torch.cat(shifts), prepared.device).split([len(shift) for shift in shifts])
+        on_device = torch.split(to_device(torch.cat(shifts), prepared.device), [len(shift) for shift in shifts])
         return dict(zip(names, on_device, strict=True))
 
     @property
