@@ -1,5 +1,8 @@
 from .build import build_shard as build_shard
 from .build import build_store as build_store
+from .data_loaders import WholePictures as WholePictures
+from .data_loaders import patch_loader as patch_loader
+from .data_loaders import picture_loader as picture_loader
 from .loader import CtuPatches as CtuPatches
 from .loader import PackedBatches as PackedBatches
 from .loader import ResidentBatches as ResidentBatches

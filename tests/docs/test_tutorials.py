@@ -1,7 +1,7 @@
 """Tutorials run from top to bottom in an empty folder, as a reader types them, and print what they say they print.
 
-A block of `yaml` is saved under the name in its first line, `sh` goes to a shell, `python` to one interpreter for the
-whole page; `text` is what the block before it has printed.
+A block of `yaml`, or of `python` that begins with the name of a file, is saved under the name in its first line; `sh`
+goes to a shell, other `python` to one interpreter for the whole page; `text` is what the block before it has printed.
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.documentation import BLOCKS, ROOT, TUTORIALS
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?![\w.])")
-TOLERANCE = {"filter": (0.05, 0.5), "correlation": (0.03, 0.05)}
+TOLERANCE = {"filter": (0.05, 0.5), "correlation": (0.03, 0.05), "own_network": (0.05, 0.5)}
 """How far figures may lie from those of the page, (absolute, relative), where they hang on sums of floating-point
 numbers: of a training, of a search."""
 EXACT = (0.002, 0.0005)
@@ -42,6 +42,7 @@ def shell(text: str) -> None:
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_it_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -50,15 +51,15 @@ def test_it_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capfd):
     for kind, text in ((kind, text) for own, kind, text in BLOCKS if own == page):
         if kind == "text":
             assert differences(printed, text, TOLERANCE.get(page.stem, EXACT)) == []
-        elif kind == "yaml":
-            (tmp_path / re.match(r"# (\S+\.yaml)\n", text)[1]).write_text(text, "utf-8")
+        elif file := re.match(r"# (\S+\.(yaml|py))\n", text):
+            (tmp_path / file[1]).write_text(text, "utf-8")
         else:
             exec(compile(text, str(page), "exec"), names) if kind == "python" else shell(text)
             printed = capfd.readouterr().out
 
 
 def test_each_has_figures_and_is_python():
-    assert {page.stem for page in TUTORIALS} == {"filter", "stream", "correlation", "codec"}
+    assert {page.stem for page in TUTORIALS} == {"filter", "stream", "correlation", "codec", "own_network"}
     for page in TUTORIALS:
         blocks = [(kind, text) for own, kind, text in BLOCKS if own == page]
         assert any(kind == "text" for kind, _ in blocks)
