@@ -1,6 +1,6 @@
 """Draw the figure of the README: PSNR gain by QP of filters, mean over classes, from the results of an evaluation.
 
-python tools/figure.py results/zoo/results.json docs/images/gain.png
+python tools/figure.py results/zoo/results.json gain.png
 """
 
 import argparse
