@@ -114,7 +114,7 @@ class CodedPicture:
         poc: Position in output order.
         slice_type: "I", "P" or "B"; `UNKNOWN_CODEC` for supplied pictures without a bitstream.
         qp: Slice QP.
-        bits: Size in bits; None for supplied pictures without a bitstream.
+        bits: Size in bits; None for supplied pictures whose size is unknown.
         psnr_y: PSNR of Y in dB, with the encoder's own peak.
         psnr_u: PSNR of U in dB; None without chroma.
         psnr_v: PSNR of V in dB; None without chroma.
@@ -183,6 +183,7 @@ class CodedSequence:
         residual: Residual plus 2^(bit_depth - 1).
         strengths: Boundary strengths of 4x4 cells (.npy), see `codecnn.codec.add_rebuilt_planes`.
         supplied: Origin of a sequence that was coded elsewhere.
+        stated_bits: Size in bits of a supplied sequence without bitstream, as the user states it.
         in_loop: The filter inside the coding loop.
         encoder_seconds: Processor time of one encoder run in seconds, including ffmpeg if that drives the encoder.
     """
@@ -200,13 +201,14 @@ class CodedSequence:
     residual: Path | None = None
     strengths: Path | None = None
     supplied: SuppliedFacts | None = None
+    stated_bits: int | None = None
     in_loop: LoopFacts | None = None
     encoder_seconds: float | None = None
 
     @property
     def bits(self) -> int | None:
-        """Size of the bitstream file in bits, including headers; None without a bitstream."""
-        return None if self.bitstream is None else 8 * self.bitstream.stat().st_size
+        """Size of the bitstream file in bits, including headers; without one the stated size, or None."""
+        return self.stated_bits if self.bitstream is None else 8 * self.bitstream.stat().st_size
 
 
 class Codec(Protocol):

@@ -3,8 +3,9 @@
 There is no encoder log, so the back end checks what it can. For a bitstream: number, size, chroma format and bit depth
 of its pictures against the original; slice QPs and configuration from the headers; the MD5 of every picture that has
 one; and that the access units add up to the size of the file. For all pictures: that they can come from their original
-at these slice QPs (`verify_original`). It cannot check the slice QPs and the configuration of pictures without a
-bitstream, nor which encoder was used with which settings.
+at these slice QPs (`verify_original`), unless that check is switched off for pictures without a bitstream. It cannot
+check the slice QPs, the configuration and the stated bits of pictures without a bitstream, nor which encoder was used
+with which settings.
 """
 
 import math
@@ -85,6 +86,9 @@ class SuppliedStream:
         path: The file.
         stated_qps: Slice QPs of a video: one for all pictures or one for each; empty for a bitstream.
         reading: Arguments of `open_video` for what the video file does not specify.
+        picture_bits: Bits of each picture of a video; empty if they are unknown.
+        total_bits: Bits of all pictures of a video together; None if they are unknown.
+        checked: Check that the pictures of a video can come from their original at these QPs.
 
     Raises:
         ConfigError: A bitstream has stated QPs, or a video has none.
@@ -93,6 +97,9 @@ class SuppliedStream:
     path: Path
     stated_qps: tuple[int, ...] = ()
     reading: Mapping[str, Any] = field(default_factory=dict)
+    picture_bits: tuple[int, ...] = ()
+    total_bits: int | None = None
+    checked: bool = True
 
     def __post_init__(self) -> None:
         is_stream = stream_codec(self.path) is not None
@@ -186,14 +193,23 @@ class StreamsCodec:
             qps = stated * len(outputs) if len(stated) == 1 else stated
             if len(qps) != len(outputs):
                 raise ConfigError(f"{path} has {len(outputs)} pictures, and {len(qps)} slice QPs are given")
-            verify_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
+            bits: Sequence[int | None] = self.supplied.picture_bits or [None] * len(outputs)
+            if len(bits) != len(outputs):
+                raise ConfigError(f"{path} has {len(outputs)} pictures, and the bits of {len(bits)} are given")
+            if self.supplied.checked:
+                try:
+                    verify_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
+                except ConfigError as error:
+                    hint = "qp_scale converts the QPs of another codec, and check: false skips this check"
+                    raise ConfigError(f"{error}; {hint}") from error
             pictures = tuple(
-                _measured(originals[n], outputs[n], n, UNKNOWN_CODEC, qp, None) for n, qp in enumerate(qps)
+                _measured(originals[n], outputs[n], n, UNKNOWN_CODEC, qps[n], bits[n]) for n in range(len(qps))
             )
             with create_video(decoded, video_format) as writer:
                 for picture in outputs:
                     writer.write(picture)
-        return self._sequence(None, decoded, video_format, pictures, SuppliedFacts(path.name))
+        sequence = self._sequence(None, decoded, video_format, pictures, SuppliedFacts(path.name))
+        return replace(sequence, stated_bits=self.supplied.total_bits)
 
     def _sequence(
         self,

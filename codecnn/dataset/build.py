@@ -301,8 +301,11 @@ def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | 
             raise ConfigError(f"{given.path}: {', '.join(recipe.planes)} are rebuilt from VVC streams only")
         facts[REBUILT] = rebuilt_facts(recipe.rebuilt_files)
     if given is not None:
-        file = {"file": given.path.name, "sha256": source_sha256(given.path, work.store)}
-        facts["given"] = file | {"stated_qps": given.stated_qps, "reading": given.reading}
+        supplied: dict[str, Any] = {"file": given.path.name, "sha256": source_sha256(given.path, work.store)}
+        supplied |= {"stated_qps": given.stated_qps, "reading": given.reading}
+        if given.total_bits is not None:
+            supplied |= {"picture_bits": given.picture_bits, "total_bits": given.total_bits}
+        facts["given"] = supplied if given.checked else supplied | {"checked": False}
     return facts
 
 
@@ -454,7 +457,7 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
     The caller holds the store's lock for this: temporary files at the top of the store then belong to killed builds.
     """
     store = work.store
-    if work.recipe.codec == STREAMS:
+    if work.recipe.codec == STREAMS and work.recipe.check:
         check_stated_qps(units)
     for path in store.glob("*.part-*"):
         path.unlink(missing_ok=True)

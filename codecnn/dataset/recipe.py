@@ -20,7 +20,8 @@ from pydantic import (
 from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
 from codecnn.dataset.records import Coding
 from codecnn.dataset.variants import VariantsSpec
-from codecnn.planes import REBUILT_PLANES, file_of
+from codecnn.errors import ConfigError
+from codecnn.planes import MAX_QP, REBUILT_PLANES, file_of
 
 Split = Literal["train", "val", "test"]
 CtuSize = Literal[16, 32, 64, 128]
@@ -28,6 +29,7 @@ CtuSize = Literal[16, 32, 64, 128]
 # YAML reads 420 and IntraPeriod: 1 as numbers.
 _NumberAsText = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
 _Text = Annotated[str, BeforeValidator(str)]
+_NetworkQp = Annotated[float, Field(ge=0, le=MAX_QP)]
 
 
 class ToolsSpec(BaseModel):
@@ -96,19 +98,70 @@ class InLoopSpec(BaseModel):
     )
 
 
+class QpScale(BaseModel):
+    """A linear map from the quantiser of a codec to the QP that networks receive.
+
+    Networks receive QP / 64 and are trained for QPs of 0 to 63, so the quantisers of another codec are converted.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: tuple[float, float] = Field(alias="from", description="two values of the codec, e.g. [0, 255]")
+    target: tuple[_NetworkQp, _NetworkQp] = Field(alias="to", description="the QPs that they become, e.g. [0, 63]")
+
+    @model_validator(mode="after")
+    def _check_range(self) -> "QpScale":
+        if self.source[0] == self.source[1]:
+            raise ValueError(f"qp_scale from {list(self.source)} has no length: give two different values")
+        return self
+
+    def convert(self, value: float) -> int:
+        """Return the QP of a quantiser, rounded to a whole number.
+
+        Raises:
+            ConfigError: The quantiser is not between the ends of the scale.
+        """
+        low, high = sorted(self.source)
+        if not low <= value <= high:
+            raise ConfigError(f"slice_qp {value:g} is outside of qp_scale, which is from {low:g} to {high:g}")
+        share = (value - self.source[0]) / (self.source[1] - self.source[0])
+        return round(self.target[0] + share * (self.target[1] - self.target[0]))
+
+
 class DecodedSpec(BaseModel):
-    """Decoded pictures supplied without a VVC or HEVC bitstream."""
+    """Decoded pictures supplied without a VVC or HEVC bitstream, such as those of a codec of the user."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     decoded: str = Field(description="raw YUV, Y4M, or any file that ffmpeg decodes")
     slice_qp: Annotated[
-        list[Annotated[int, Field(ge=0, le=63)]],
+        list[int | float],
         BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
-    ] = Field(min_length=1, description="one QP for all pictures, or one per picture in output order")
+    ] = Field(
+        min_length=1,
+        description="one QP for all pictures, or one per picture in output order: 0 to 63, or as qp_scale converts it",
+    )
+    bits: list[Annotated[int, Field(ge=0)]] | str | None = Field(
+        default=None, description="bits of each picture: a list, or a CSV file with the column bits"
+    )
+    bitstream: str | None = Field(
+        default=None, description="file whose size gives the bits, or a pattern of files, one for each picture"
+    )
     size: str | None = Field(default=None, description="WxH of a raw YUV file whose name does not state it")
     bit_depth: int | None = None
     chroma: Annotated[str | None, _NumberAsText] = None
+
+    @model_validator(mode="after")
+    def _check_bits(self) -> "DecodedSpec":
+        if self.bits is not None and self.bitstream is not None:
+            raise ValueError(f"{self.decoded}: give either bits or bitstream")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_unset_bits(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the keys of bits unless they are set, so that older manifests stay byte-identical."""
+        later = ("bits", "bitstream")
+        return {key: value for key, value in handler(self).items() if value is not None or key not in later}
 
 
 StreamSpec = Annotated[
@@ -124,8 +177,11 @@ class _Spec(BaseModel):
     @model_serializer(mode="wrap")
     def _without_empty_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit keys added after the first release unless they are set, so that older manifests stay byte-identical."""
-        later = ("seed", "variants", "encoders", "streams", "ctc", "planes", "times", "in_loop")
-        return {key: value for key, value in handler(self).items() if value or key not in later}
+        later = ("seed", "variants", "encoders", "streams", "ctc", "planes", "times", "in_loop", "qp_scale")
+        content = {key: value for key, value in handler(self).items() if value or key not in later}
+        if content.get("check") is True:
+            del content["check"]
+        return content
 
 
 class SequenceSpec(_Spec):
@@ -205,6 +261,14 @@ class Recipe(_Spec):
         default=[],
         description="planes to rebuild from the VVC bitstreams; the first five are available for intra pictures only",
     )
+    qp_scale: QpScale | None = Field(
+        default=None,
+        description="for codec streams: converts the slice_qp of decoded pictures, {from: [0, 255], to: [0, 63]}",
+    )
+    check: bool = Field(
+        default=True,
+        description="for codec streams: check that decoded pictures can come from their original at their QP",
+    )
     times: bool = Field(
         default=False,
         description="record each encoder's processor time, in a file that differs from build to build",
@@ -242,6 +306,9 @@ class Recipe(_Spec):
     def _check_stream_keys(cls, value: Any) -> Any:
         """Refuse encoder settings for supplied streams."""
         if not isinstance(value, dict) or value.get("codec") != STREAMS:
+            wrong = [key for key in ("qp_scale", "check") if isinstance(value, dict) and key in value]
+            if wrong:
+                raise ValueError(f"{wrong[0]} is for the codec streams")
             return value
         if wrong := [key for key in _ENCODER_KEYS if key in value]:
             raise ValueError(f"codec streams takes no {', '.join(wrong)}: its pictures are coded already")
@@ -261,6 +328,9 @@ class Recipe(_Spec):
                 raise ValueError(
                     f"the sequence {spec.source}: it is coded already, so it has no scales and variants: remove them"
                 )
+            for stream in spec.streams:
+                if isinstance(stream, DecodedSpec):
+                    self.stated_qps(stream)
         if not self.qp and self.codec != STREAMS:
             raise ValueError("qp: give at least one")
         if len(set(self.qp)) != len(self.qp):
@@ -309,6 +379,22 @@ class Recipe(_Spec):
     def rebuilt_files(self) -> list[str]:
         """Files of a unit that hold the planes of `planes`, sorted."""
         return sorted({file_of(name) for name in self.planes})
+
+    def stated_qps(self, spec: DecodedSpec) -> tuple[int, ...]:
+        """Return the slice QPs of supplied pictures, converted by `qp_scale`.
+
+        Raises:
+            ConfigError: A QP is out of range, or no whole number.
+        """
+        if self.qp_scale is not None:
+            return tuple(self.qp_scale.convert(qp) for qp in spec.slice_qp)
+        for qp in spec.slice_qp:
+            if not 0 <= qp <= MAX_QP or qp != int(qp):
+                raise ConfigError(
+                    f"slice_qp {qp:g} of {spec.decoded} is not a whole number from 0 to {MAX_QP}: qp_scale "
+                    "converts the QPs of another codec"
+                )
+        return tuple(int(qp) for qp in spec.slice_qp)
 
     def settings(self, qp: int, encoder: EncoderSpec | None = None) -> CodecSettings:
         """Return the codec settings of a unit at `qp`, with the overrides of one of the recipe's encoders."""

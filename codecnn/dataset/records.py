@@ -74,7 +74,7 @@ Format = Annotated[VideoFormat, PlainValidator(_format_from_json), PlainSerializ
 class PictureRecord(Record):
     """One picture of a unit: slice type, slice QP, bits, and PSNR in dB.
 
-    The PSNR is None if the plane has no error; bits are None without a bitstream.
+    The PSNR is None if the plane has no error; bits are None if they are unknown.
     """
 
     poc: int
@@ -154,7 +154,7 @@ class CodedUnit(Record):
     original_file: _FileName = Field(alias="original")
     bitstream_file: _FileName | None = Field(default=None, alias="bitstream")
     decoded_file: _FileName = Field(alias="decoded")
-    bits: int | None = Field(default=None, description="of the bitstream, headers included; None without a bitstream")
+    bits: int | None = Field(default=None, description="of the bitstream, headers included; None if they are unknown")
     unfiltered_file: _FileName | None = Field(default=None, alias="unfiltered")
     prediction_file: _FileName | None = Field(default=None, alias="prediction")
     residual_file: _FileName | None = Field(default=None, alias="residual")
@@ -200,6 +200,13 @@ class StoredSequence(Record):
     source: str
 
 
+class StoredQpScale(Record):
+    """Conversion of the slice QPs of supplied pictures: two values of the codec, and the QPs that they became."""
+
+    source: tuple[float, float] = Field(alias="from", strict=False)
+    target: tuple[float, float] = Field(alias="to", strict=False)
+
+
 class StoredRecipe(Record):
     """The coding settings and sources of the manifest's recipe."""
 
@@ -215,6 +222,8 @@ class StoredRecipe(Record):
     ctc: bool = False
     in_loop: StoredInLoop | None = None
     sequences: list[StoredSequence] = []
+    qp_scale: StoredQpScale | None = None
+    check: bool = True
 
     @property
     def sources(self) -> list[str]:

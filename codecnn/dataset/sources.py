@@ -1,7 +1,9 @@
 """Sources of a recipe: each sequence with its file, its variant, its encoder and its supplied streams."""
 
+import csv
 import glob
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
@@ -87,7 +89,7 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
             raise ConfigError(f"{spec.source} matches {len(paths)} files, which cannot all be named {spec.name!r}")
         for path in paths:
             name = spec.name or path.stem
-            given = find_streams(spec.streams, root, name)
+            given = find_streams(spec.streams, root, name, recipe)
             for scale in spec.scales:
                 scaled = name if scale == 1 else f"{name}_x{scale:g}"
                 source = Source(name=scaled, group=spec.group or name, path=path, spec=spec, scale=scale, given=given)
@@ -100,41 +102,86 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
     return sources
 
 
-def find_streams(specs: Sequence[str | DecodedSpec], root: Path, name: str) -> tuple[SuppliedStream, ...]:
+def find_streams(
+    specs: Sequence[str | DecodedSpec], root: Path, name: str, recipe: Recipe
+) -> tuple[SuppliedStream, ...]:
     """Find the supplied streams and decoded pictures of a sequence.
 
     Args:
         specs: Entries of the recipe's key `streams`.
         root: Folder from which relative paths are resolved.
         name: Name of the sequence, which replaces "{name}" in the paths.
+        recipe: The recipe, for the scale of the QPs.
 
     Returns:
         The files in the order of the entries; those of a pattern are sorted by name.
 
     Raises:
         MissingFileError: An entry matches no file.
-        ConfigError: A file has no slice QPs, or is listed twice.
+        ConfigError: A file has no slice QPs, or is listed twice, or its bits cannot be read.
     """
     files: list[SuppliedStream] = []
     for spec in specs:
         stated: dict[str, Any] = {}
         if isinstance(spec, DecodedSpec):
             reading = spec.model_dump(include={"size", "bit_depth", "chroma"}, exclude_none=True)
-            stated = {"stated_qps": tuple(spec.slice_qp), "reading": reading}
+            stated = {"stated_qps": recipe.stated_qps(spec), "reading": reading, "checked": recipe.check}
+            stated |= _stated_bits(spec, root, name)
             spec = spec.decoded
-        path = root / Path(spec.replace(_NAME, name)).expanduser()
-        # A file may have the characters of patterns in its name.
-        pattern = str(root / Path(spec.replace(_NAME, glob.escape(name))).expanduser())
-        paths = [path] if path.is_file() else sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207
-        paths = [match for match in paths if match.is_file()]
-        if not paths:
-            raise MissingFileError(f"no stream of the sequence {name!r} matches {path}")
+        paths = _matching(spec, root, name)
+        if len(paths) > 1 and stated.get("total_bits") is not None:
+            raise ConfigError(f"the bits of {name!r} are those of one file, and {spec} matches {len(paths)} files")
         files += [SuppliedStream(match, **stated) for match in paths]
     paths = [file.path for file in files]
     twice = [path for number, path in enumerate(paths) if path in paths[:number]]
     if twice:
         raise ConfigError(f"the sequence {name!r} has {twice[0]} twice: remove one of the entries")
     return tuple(files)
+
+
+def _matching(pattern: str, root: Path, name: str) -> list[Path]:
+    """Return the files that a path or a pattern of a sequence matches, sorted; raise MissingFileError if none does."""
+    path = root / Path(pattern.replace(_NAME, name)).expanduser()
+    # A file may have the characters of patterns in its name.
+    escaped = str(root / Path(pattern.replace(_NAME, glob.escape(name))).expanduser())
+    paths = [path] if path.is_file() else sorted(map(Path, glob.glob(escaped, recursive=True)))  # noqa: PTH207
+    paths = [match for match in paths if match.is_file()]
+    if not paths:
+        raise MissingFileError(f"no stream of the sequence {name!r} matches {path}")
+    return paths
+
+
+def _stated_bits(spec: DecodedSpec, root: Path, name: str) -> dict[str, Any]:
+    """Return the bits of supplied pictures as attributes of `SuppliedStream`: those of each picture, and of all."""
+    if spec.bitstream is not None:
+        sizes = [8 * path.stat().st_size for path in sorted(_matching(spec.bitstream, root, name), key=_by_number)]
+        return {"total_bits": sum(sizes)} | ({"picture_bits": tuple(sizes)} if len(sizes) > 1 else {})
+    if spec.bits is None:
+        return {}
+    bits = _read_bits(_matching(spec.bits, root, name)[0]) if isinstance(spec.bits, str) else spec.bits
+    return {"picture_bits": tuple(bits), "total_bits": sum(bits)}
+
+
+def _by_number(path: Path) -> list[str | int]:
+    """Return a key that sorts file names with numbers by these numbers: frame_2 precedes frame_10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def _read_bits(path: Path) -> list[int]:
+    """Read the column `bits` of a CSV file, or its only column if it has no header."""
+    try:
+        rows = [row for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines()) if row]
+        header = [field.strip() for field in rows[0]]
+        column = header.index("bits") if "bits" in header else 0
+        values = [int(row[column]) for row in (rows[1:] if "bits" in header else rows)]
+        if ("bits" not in header and len(header) > 1) or not values or min(values) < 0:
+            raise ValueError
+    except (ValueError, IndexError, csv.Error):
+        raise ConfigError(
+            f"{path} does not have the bits of each picture: write a CSV file with the column bits, whole numbers, "
+            "a row for each picture in output order"
+        ) from None
+    return values
 
 
 def by_lowest_qp(given: Sequence[SuppliedStream], name: str) -> dict[int, SuppliedStream]:

@@ -251,6 +251,8 @@ def summarise_rows(
     """
     notes = [note for qp in {row.qp for row in rows} if (note := untrained_qp(card, qp))]
     notes += untrained_coding(card, store.manifest.recipe, codecs(store, split))
+    if not store.manifest.recipe.check:
+        notes.append("it was not checked that the supplied pictures can come from their originals (check: false)")
     by_name = by_sequence(rows)
     rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in by_name.items()}
     classes = {name: group[0].class_ for name, group in by_name.items()}
@@ -277,7 +279,7 @@ def summarise_rows(
         parameters=card.parameters,
         codec=" and ".join(codecs(store, split)),
         encoder=store.manifest.encoder,
-        settings={name: getattr(recipe, name) for name in SETTINGS},
+        settings={name: getattr(recipe, name) for name in SETTINGS} | _supplied_settings(recipe),
         label=gain_label(recipe),
         decisions=decisions,
         device=device,
@@ -298,6 +300,12 @@ def summarise_rows(
         provenance=provenance({"data_key": store.data_key}),
         **optional,
     )
+
+
+def _supplied_settings(recipe: StoredRecipe) -> dict[str, Any]:
+    """Return the settings of supplied pictures that differ from the defaults."""
+    settings: dict[str, Any] = {} if recipe.qp_scale is None else {"qp_scale": recipe.qp_scale.to_json()}
+    return settings if recipe.check else settings | {"check": False}
 
 
 def _with_loss(results: Results, plain: Results) -> Results:

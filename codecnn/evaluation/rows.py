@@ -232,7 +232,7 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
     rates: Rates = {}
     bits = [row.bits for row in rows if row.bits is not None]
     if len(bits) < len(rows):
-        notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown because there is no bitstream")
+        notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown: state bits or bitstream in the recipe")
     for name, key in QUALITIES.items():
         if name not in PLANES and not any(f"{key}{suffix}" in row.model_fields_set for row in rows):
             continue

@@ -174,7 +174,7 @@ def test_results_without_bits_have_no_bd_rate(mixed, tmp_path):
     assert results.codec == "hevc and unknown and vvc"
     assert results.mean_gain("y") > 0
     assert set(results.bd_rate_per_sequence["y"].values()) == {None}
-    assert "no BD-rate for y: its bits are unknown because there is no bitstream" in results.notes
+    assert "no BD-rate for y: its bits are unknown: state bits or bitstream in the recipe" in results.notes
     assert {row.bits is None for row in results.sequences if row.name == "y"} == {True}
     assert (tmp_path / "report.html").is_file()
     rows = rate_rows("y", 0.1)
@@ -313,3 +313,125 @@ def test_random_access_stream(golden_file, own_golden, tmp_path):
         build(tmp_path, text + "configuration: ldb\n", tmp_path / "ldb")
     with open_raw(unit.decoded_path, unit.format) as decoded:
         assert len(decoded) == 17
+
+
+OWN = "codec: streams\nctu_size: 32\ninternal_bit_depth: 8\n{keys}\nsequences:\n"
+OWN += f"  - {{{{source: {CLIP}, name: clip, frames: 3, split: test, streams: [{{streams}}]}}}}\n"
+SCALE = "qp_scale: {from: [0, 252], to: [0, 63]}\ncheck: false"
+QUANTISERS = {40: 10, 80: 20, 120: 30, 160: 40}
+"""Quantisers of a codec with 256 steps, and their QPs."""
+
+
+def bits_of(quantiser):
+    return [8 * number * (2000 - 10 * quantiser) for number in (1, 2, 10)]
+
+
+@pytest.fixture(scope="module")
+def own_codec(tmp_path_factory):
+    """Return a folder with a clip, coded by a codec of the user: uniform quantisation of the samples."""
+    folder = tmp_path_factory.mktemp("own")
+    write_clip(folder / CLIP, FORM, 3)
+    for quantiser in QUANTISERS:
+        step, bits = quantiser // 8, bits_of(quantiser)
+        with open_raw(folder / CLIP, FORM) as clip:
+            planes = [np.array(plane) for picture in clip for plane in picture.planes]
+        decoded = b"".join(np.minimum(plane // step * step + step // 2, 255).astype(np.uint8) for plane in planes)
+        (folder / f"q{quantiser}_96x64_8bit.yuv").write_bytes(decoded)
+        for number, count in zip((1, 2, 10), bits, strict=True):
+            (folder / f"q{quantiser}_{number}.bin").write_bytes(bytes(count // 8))
+        (folder / f"q{quantiser}.csv").write_text("poc,bits\n" + "".join(f"{n},{b}\n" for n, b in enumerate(bits)))
+        (folder / f"q{quantiser}.txt").write_text("".join(f"{b}\n" for b in bits))
+        (folder / f"q{quantiser}.bin").write_bytes(bytes(sum(bits) // 8))
+    (folder / "q41_96x64_8bit.yuv").write_bytes((folder / "q40_96x64_8bit.yuv").read_bytes())
+    return folder
+
+
+def own_recipe(extra, keys=SCALE, quantisers=tuple(QUANTISERS)):
+    entries = [f"{{decoded: q{q}_96x64_8bit.yuv, slice_qp: {q}{extra.format(q=q)}}}" for q in quantisers]
+    return OWN.format(keys=keys, streams=", ".join(entries))
+
+
+@pytest.mark.parametrize(
+    ("extra", "by_picture"),
+    [
+        (", bits: q{q}.csv", True),
+        (", bits: q{q}.txt", True),
+        (", bitstream: 'q{q}_*.bin'", True),
+        (", bitstream: q{q}.bin", False),
+    ],
+)
+def test_own_codec_has_qps_bits_and_bd_rate(own_codec, tmp_path, extra, by_picture):
+    store = build(own_codec, own_recipe(extra), tmp_path / "store")
+    assert [unit.qp for unit in store.units] == list(QUANTISERS.values())
+    for unit, quantiser in zip(store.units, QUANTISERS, strict=True):
+        assert unit.bits == sum(bits_of(quantiser))
+        expected = bits_of(quantiser) if by_picture else [None] * 3
+        assert [picture.bits for picture in unit.pictures] == expected
+        assert {picture.qp for picture in unit.pictures} == {unit.qp}
+    with store.units[0].originals() as originals:
+        planes = [np.array(picture.y) for picture in originals]
+    (results,) = evaluate([toward_entry(planes, right=0.5)], open_store(tmp_path / "store"), "test", tmp_path / "r")
+    assert results.bd_rate["y"] < -1
+    assert [row.bits for row in results.sequences] == [sum(bits_of(q)) for q in QUANTISERS]
+    written = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert written["settings"]["qp_scale"] == {"from": [0, 252], "to": [0, 63]}
+    assert written["settings"]["check"] is False
+    assert any("check: false" in note for note in written["notes"])
+    assert "BD-rate" in (tmp_path / "r" / "report.html").read_text()
+
+
+def test_list_of_bits_and_scale_on_which_more_is_better(own_codec, tmp_path):
+    keys = "qp_scale: {from: [100, 0], to: [0, 50]}\ncheck: false"
+    entries = [
+        f"{{decoded: q{q}_96x64_8bit.yuv, slice_qp: {quality}, bits: {bits_of(q)}}}"
+        for q, quality in ((40, 90.5), (160, 20))
+    ]
+    store = build(own_codec, OWN.format(keys=keys, streams=", ".join(entries)), tmp_path / "store")
+    assert [unit.qp for unit in store.units] == [5, 40]  # 4.75 and 40
+    assert [unit.bits for unit in store.units] == [sum(bits_of(40)), sum(bits_of(160))]
+
+
+def test_error_that_does_not_fit_the_qp_passes_without_the_check(own_codec, tmp_path):
+    recipe = own_recipe("", keys="qp_scale: {from: [0, 252], to: [0, 21]}\ncheck: false")
+    assert [unit.qp for unit in build(own_codec, recipe, tmp_path / "store").units] == [3, 7, 10, 13]
+
+
+def test_changed_bits_scale_and_check_make_other_units(own_codec, tmp_path):
+    recipes = [
+        own_recipe(", bits: [1, 2, 3]", quantisers=(40,)),
+        own_recipe(", bits: [1, 2, 4]", quantisers=(40,)),
+        own_recipe("", quantisers=(40,)),
+        own_recipe("", SCALE.partition("\n")[0], quantisers=(40,)),
+        own_recipe("", "qp_scale: {from: [0, 255], to: [0, 51]}\ncheck: false", quantisers=(40,)),
+    ]
+    keys = [build(own_codec, text, tmp_path / f"{n}").units[0].key for n, text in enumerate(recipes)]
+    assert len(set(keys)) == 5
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (own_recipe("", keys="check: false"), "slice_qp 80 of q80_96x64_8bit.yuv is not a whole number from 0 to 63"),
+        (own_recipe("", keys="qp_scale: {from: [0, 100], to: [0, 63]}"), "slice_qp 120 is outside of qp_scale"),
+        (own_recipe("", keys="qp_scale: {from: [5, 5], to: [0, 63]}"), "no length"),
+        (own_recipe("", keys="qp_scale: {from: [0, 255], to: [0, 70]}"), "less than or equal to 63"),
+        (own_recipe(", bits: [1, 2]"), "has 3 pictures, and the bits of 2 are given"),
+        (own_recipe(", bits: [1, 2, 3], bitstream: q{q}.bin"), "give either bits or bitstream"),
+        (own_recipe(f", bits: {CLIP}"), "does not have the bits of each picture"),
+        (own_recipe(", bits: none.csv"), "matches .*none.csv"),
+        (own_recipe("", quantisers=(40, 41)), "are both of QP 10"),
+        (
+            own_recipe("", keys="qp_scale: {from: [0, 252], to: [0, 21]}"),
+            "QP is higher; qp_scale converts .* check: false",
+        ),
+        ("codec: vvc\nqp: [22]\ncheck: false\nsequences: [{source: a.yuv}]\n", "check is for the codec streams"),
+    ],
+)
+def test_own_codec_that_does_not_fit(own_codec, tmp_path, recipe, message):
+    with pytest.raises((ConfigError, MissingFileError), match=message):
+        build(own_codec, recipe, tmp_path / "store")
+
+
+def test_manifest_of_a_recipe_without_the_new_keys_has_none_of_them(mixed):
+    text = (mixed.folder / "manifest.json").read_text()
+    assert not any(key in text for key in ("qp_scale", '"check"', '"bitstream"'))
