@@ -69,8 +69,8 @@ def annexb_codec(data: NDArray[np.uint8]) -> str | None:
                 parts[codec].add(part)
             elif number == 1:
                 del parts[codec]
-        found = [codec for codec, known in parts.items() if known >= {"SPS", "PPS", "slice"}]
-        best = max(found, key=counts.__getitem__, default=None)
+        complete = [codec for codec, known in parts.items() if known >= {"SPS", "PPS", "slice"}]
+        best = max(complete, key=counts.__getitem__, default=None)
         if best is not None and 2 * counts[best] > number:
             return best
         if not parts or number == _MAX_UNITS:

@@ -39,7 +39,7 @@ from codecnn.filtering.integer.reference import round_half_to_even
 from codecnn.models import list_models, load_model, save_weights, weights_path
 from codecnn.models.graph import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
-from codecnn.verbs import _entries
+from codecnn.verbs.evaluation import _entries
 from tests.helpers.integer_zoo import (
     INSTRUCTION_SETS,
     OPTIONS,

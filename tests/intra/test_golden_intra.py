@@ -100,7 +100,7 @@ def test_satd_sad_and_sse_equal_vtm(golden: Path, name: str) -> None:
     [("vvc_8bit", "vvc_8bit", slice(None)), ("vvc_10bit_small", "vvc_10bit", slice(-1, None))],
 )
 def test_costs_of_modes_equal_vtm(golden: Path, name: str, costs: str, picked: slice) -> None:
-    """Of the samples in the small file, only the last one, the ramp, has costs of VTM."""
+    """The small file has costs of VTM only for its last sample, the ramp."""
     vectors, sizes = _vectors(golden, f"intra_{name}")
     expected, _ = _vectors(golden, f"modecost_{costs}")
     for size in sizes:

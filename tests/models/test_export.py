@@ -137,6 +137,6 @@ def test_weights_are_not_overwritten(weights, tiny_store):
 
 
 def test_a_missing_package_is_named(weights, monkeypatch, tmp_path):
-    monkeypatch.setattr("codecnn.verbs.find_spec", lambda name: None)
+    monkeypatch.setattr("codecnn.verbs.networks.find_spec", lambda name: None)
     with pytest.raises(ToolMissingError, match=r"needs the package onnx: pip install 'codecnn\[export\]'"):
         invoke("export", "--model", weights, "-o", tmp_path / "m.onnx")

@@ -178,6 +178,14 @@ def test_absolute_errors_are_alike_for_white_noise():
     assert result == pytest.approx([math.sqrt(2 / math.pi)] * 3, rel=0.01)
 
 
+def test_a_loss_without_an_implementation_is_an_error():
+    """A name that only the settings know must not be trained as another loss."""
+    plane = torch.zeros(1, 1, 16, 16)
+    batch = {"valid": torch.ones_like(plane), "orig_y": plane, "picture_mse": torch.ones(1), "weight": torch.ones(1)}
+    with pytest.raises(ConfigError, match="unknown loss 'huber'"):
+        filter_loss(lambda _: plane, batch, "picture", "huber")
+
+
 def test_the_loss_of_the_settings_is_used(tiny_store):
     batch = None
     losses = {}

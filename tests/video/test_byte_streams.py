@@ -179,7 +179,7 @@ def test_a_stream_without_its_start_begins_at_the_next_one(
 def test_a_container_without_its_start_begins_at_the_next_one(
     long_streams: Path, tmp_path: Path, codec: str, count: int
 ):
-    """By itself ffmpeg would leave out the pictures before a key picture without a message."""
+    """ffmpeg alone drops the pictures before the first key picture without a message."""
     path = remux(long_streams / f"a.{codec}", tmp_path / "cut.ts")
     packets = path.read_bytes()
     path.write_bytes(packets[188 * (len(packets) // 188 // 6) :])

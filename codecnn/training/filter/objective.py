@@ -155,10 +155,12 @@ def _error(kind: str, difference: Tensor, block: int) -> Tensor:
             return difference.abs()
         case "charbonnier":
             return (difference.square() + CHARBONNIER_EPSILON**2).sqrt() - CHARBONNIER_EPSILON
-    count, _, height, width = difference.shape
-    tiles = difference.reshape(count, height // block, block, width // block, block).swapaxes(2, 3)
-    coefficients: Tensor = dct(tiles) if kind == "dct" else hadamard(tiles) / block
-    return coefficients.abs().flatten(1, 2)
+        case "satd" | "dct":
+            count, _, height, width = difference.shape
+            tiles = difference.reshape(count, height // block, block, width // block, block).swapaxes(2, 3)
+            coefficients: Tensor = dct(tiles) if kind == "dct" else hadamard(tiles) / block
+            return coefficients.abs().flatten(1, 2)
+    raise ConfigError(f"unknown loss {kind!r}: add a case to _error for it")
 
 
 def limit_pictures(units: Sequence[Unit], pictures: int | None) -> list[Unit]:

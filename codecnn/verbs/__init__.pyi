@@ -1,0 +1,12 @@
+from .evaluation import QPS as QPS
+from .evaluation import Model as Model
+from .evaluation import evaluate as evaluate
+from .evaluation import evaluate_in_loop as evaluate_in_loop
+from .filtering import FilteredFile as FilteredFile
+from .filtering import filter_file as filter_file
+from .networks import ExportFormat as ExportFormat
+from .networks import export as export
+from .networks import train as train
+from .stores import build_dataset as build_dataset
+from .stores import loop_codec as loop_codec
+from .stores import open_dataset as open_dataset

@@ -1,0 +1,303 @@
+"""Functions that evaluate filters on stores and sequences, behind the codec or inside its loop.
+
+PyTorch takes seconds to import, so packages that need it are imported inside the functions.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codecnn.cluster import WHOLE, Progress, Shard
+from codecnn.config import checked
+from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, is_store, open_store
+from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.planes import RECIPE_PLANES
+
+if TYPE_CHECKING:
+    from codecnn.evaluation import Entry, Results
+    from codecnn.evaluation.in_loop import LoopResults
+    from codecnn.filtering import Decisions, Precision, Tile
+
+QPS = (22, 27, 32, 37, 42)
+"""QPs of the common test conditions, and 42, at which filters gain most."""
+
+Model = Path | str | Callable[..., Any]
+"""Weights, a file or a name, or a filter in memory: a module of torch or a function of a picture."""
+
+
+def evaluate(
+    sources: "Store | Path | str | Sequence[Path | str]",
+    models: "Model | Sequence[Model]",
+    output: Path | str = "results",
+    *,
+    qps: Sequence[int] | None = None,
+    split: str = "test",
+    codec: str = "vvc",
+    preset: str = "medium",
+    configuration: str = "ai",
+    ctc: bool = False,
+    metrics: Sequence[str] = ("psnr",),
+    decisions: "Decisions" = "none",
+    exact: bool | None = None,
+    precision: "Precision" = "float32",
+    device: str = "auto",
+    tile: "Tile" = "auto",
+    jobs: int = 1,
+    shard: Shard = WHOLE,
+    scheduler: str | None = None,
+    coding: Progress | None = None,
+    filtering: Progress | None = None,
+    **options: Any,
+) -> "tuple[Results, ...]":
+    """Evaluate filters on coded sequences: PSNR gain, BD-rate, tables and a report.
+
+    Args:
+        sources: One store, or videos and pictures that are coded first.
+        models: Weights: files, or names from `codecnn models`. Or filters in memory: a module of torch as
+            `codecnn.models.adapt` takes it, or any function of a `codecnn.video.Picture`, and of the slice QP if it has
+            a parameter `qp`, that returns the filtered picture.
+        output: Folder for results.json, report.html and tables.
+        qps: QPs to code at (default: `QPS`), or the QPs of a store to evaluate (default: all).
+        split: Split of a store to evaluate.
+        codec: Codec for videos, "vvc" or "hevc".
+        preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
+        configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
+        ctc: For "ra" and "ldb", use settings close to the common test conditions of JVET.
+        metrics: Names from "psnr", "ssim", "ms_ssim" and "vmaf".
+        decisions: "none", "ctu" (flags and residual scales) or "full" (QP offsets as well).
+        exact: True evaluates float and integer networks, False float networks only, None integer networks if 8-bit
+            weights exist, else float.
+        precision: Precision of float networks.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        tile: Largest tile side in samples; does not change the result.
+        jobs: Number of encoders that run at the same time.
+        shard: (i, n): code every n-th unit and measure every n-th cell, starting with the i-th.
+        scheduler: Address of a dask scheduler whose workers code and measure.
+        coding: Called with (units coded, all units).
+        filtering: Called with (cells measured, all cells).
+        **options: Keys of a recipe's sequence for videos: size, bit_depth, frames, step and so on.
+
+    Returns:
+        Results of each filter; empty if other shards have not finished.
+
+    Raises:
+        ConfigError: The options do not fit together.
+        StoreError: The store has no unit at a QP.
+        EncoderError: An encoder fails.
+        ModelError: A network cannot be loaded or needs other planes.
+    """
+    from codecnn.evaluation import evaluate as run_evaluation
+    from codecnn.models import weights_path
+
+    if isinstance(sources, Store):
+        sources = sources.folder
+    names = [sources] if isinstance(sources, Path | str) else list(sources)
+    if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
+        _check_store_alone(stored[0], names, (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False))
+    given = list(models) if isinstance(models, list | tuple) else [models]
+    weights = [weights_path(model) for model in given if isinstance(model, Path | str)]
+    entries = _entries(weights, exact, precision, device, tile)
+    entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile)
+    output = Path(output)
+    if len(names) == 1 and is_store(Path(names[0])):
+        store = _at_qps(open_store(names[0]), qps)
+    else:
+        values = {
+            "name": "evaluation",
+            "codec": codec,
+            "preset": preset,
+            "configuration": configuration,
+            "ctc": ctc,
+            "times": True,
+            "qp": list(qps or QPS),
+            "ctu_size": 64 if codec == "hevc" else 128,
+            "sequences": [options | {"split": split, "source": str(source)} for source in names],
+        }
+        # Auxiliary planes of the networks are reconstructed from the bitstreams, or by the HEVC decoder.
+        auxiliary = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
+        values |= {"unfiltered": True} if codec == "hevc" and auxiliary == ["unf_y"] else {"planes": auxiliary}
+        recipe = checked(Recipe, values, "evaluate")
+        folder = output / "store"
+        prune = _is_store_of_evaluate(folder)
+        if not build_shard(recipe, Path(), folder, shard, jobs=jobs, scheduler=scheduler, progress=coding, prune=prune):
+            return ()
+        store = open_store(output / "store")
+    return run_evaluation(
+        entries,
+        store,
+        split,
+        output,
+        metrics=metrics,
+        decisions=decisions,
+        shard=shard,
+        scheduler=scheduler,
+        progress=filtering,
+    )
+
+
+def _is_store_of_evaluate(folder: Path) -> bool:
+    """Return whether `evaluate` built this complete store, so that another evaluation may replace its units."""
+    with suppress(CodecnnError):
+        return (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name == "evaluation"
+    return False
+
+
+def evaluate_in_loop(
+    sources: Path | str | Sequence[Path | str],
+    models: Path | str | Sequence[Path | str],
+    output: Path | str,
+    *,
+    library: Path | str | None = None,
+    qps: Sequence[int] = QPS,
+    preset: str = "medium",
+    decisions: "Decisions" = "ctu",
+    exact: bool | None = None,
+    precision: "Precision" = "float32",
+    device: str = "auto",
+    tile: "Tile" = "auto",
+    progress: Progress | None = None,
+    **options: Any,
+) -> "LoopResults":
+    """Code videos in low delay without a filter and with each filter in the coding loop, and compute BD-rates.
+
+    Args:
+        sources: Videos.
+        models: Weights: files, or names from `codecnn models`.
+        output: Folder for results, bitstreams and pictures.
+        library: libvvenc as a shared library; None takes the environment variable CODECNN_VVENC_LIBRARY.
+            docs/howto/inloop.md describes how to build it.
+        qps: QPs to code at; a BD-rate needs four.
+        preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
+        decisions: "none", "ctu" or "full".
+        exact: As for `evaluate`.
+        precision: Precision of float networks.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        tile: Largest tile side in samples; does not change the result.
+        progress: Called with (pictures done, all pictures).
+        **options: Options of `open_video`: size, bit_depth, frames and so on.
+
+    Returns:
+        The results.
+
+    Raises:
+        ConfigError: A source is a store or has one picture only, or two videos have the same name.
+        ToolMissingError: No library is named.
+        MissingFileError: The library or a video does not exist.
+        ModelError: A network needs planes that the loop does not provide.
+        EncoderError: The encoder fails.
+    """
+    from codecnn.codec import find_library
+    from codecnn.evaluation.in_loop import evaluate_in_loop as run_evaluation
+    from codecnn.models import weights_path
+    from codecnn.video import open_video
+
+    loaded = find_library(library)
+    paths = [Path(source) for source in ([sources] if isinstance(sources, Path | str) else sources)]
+    for path in paths:
+        if is_store(path):
+            raise ConfigError(f"{path} is a store, which is already coded: --in-loop needs the original videos")
+        if [other.stem for other in paths].count(path.stem) > 1:
+            raise ConfigError(f"two sequences have the same name {path.stem}: rename a file")
+    weights = [weights_path(model) for model in ([models] if isinstance(models, Path | str) else models)]
+    entries = _entries(weights, exact, precision, device, tile)
+    with ExitStack() as stack:
+        videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}
+        return run_evaluation(
+            entries, videos, qps, loaded, Path(output), preset=preset, decisions=decisions, progress=progress
+        )
+
+
+def _check_store_alone(store: Path | str, names: Sequence[Path | str], coded: bool) -> None:
+    """Raise ConfigError if a store is mixed with other sources, or encoder options (`coded`) are given for it."""
+    if len(names) > 1:
+        raise ConfigError(f"{store} is a store, which must be evaluated alone: give one store, or videos and pictures")
+    if coded:
+        raise ConfigError(
+            f"{store} is a store, which is already coded: leave out --codec, --preset, --configuration and --ctc"
+        )
+
+
+def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
+    """Restrict a store to its units at some QPs; None keeps all."""
+    if qps is None:
+        return store
+    available = {unit.qp for unit in store.units}
+    if missing := sorted(set(qps) - available):
+        raise StoreError(
+            f"store {store.folder} has no pictures at QP {missing[0]}: it has {', '.join(map(str, sorted(available)))}"
+        )
+    return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
+
+
+def _entries(
+    weights: list[Path], exact: bool | None, precision: "Precision", device: str, tile: "Tile"
+) -> "list[Entry]":
+    """Load the filters, named FOLDER/FILE, or by their whole paths if two have the same name."""
+    from codecnn.filtering import prefers_integers
+    from codecnn.filtering.integer import find_integers, is_integer
+
+    forms = []
+    for path in weights:
+        if exact and not is_integer(path):  # a file of integers has no other integer form
+            forms += [(path, False), (path, True)]
+        else:
+            forms.append((path, exact is None and prefers_integers(path, precision)))
+    files = [find_integers(path) if form else path for path, form in forms]
+    short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
+    entries = []
+    for (path, form), file, name in zip(forms, files, short, strict=True):
+        unique = name if short.count(name) == 1 else str(file.with_suffix(""))
+        entries.append(_entry(unique, path, form, precision, device, tile))
+    return entries
+
+
+def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[Entry]":
+    """Create the entries of filters in memory, named by their function or class."""
+    import torch
+
+    from codecnn.evaluation import Entry
+    from codecnn.filtering import FloatFilter, FunctionFilter, function_name
+    from codecnn.models import adapt, as_card, complexity, pick_device
+
+    entries = []
+    names = [function_name(model) for model in models]
+    for index, model in enumerate(models):
+        name = names[index] if names.count(names[index]) == 1 else f"{names[index]}_{index + 1}"
+        text, facts = f"cpu, {torch.get_num_threads()} threads", dict[str, Any](network=names[index])
+        if isinstance(model, torch.nn.Module):
+            network = adapt(model)
+            facts |= complexity(network).as_dict()
+            target = pick_device(device)
+            filter_: Any = FloatFilter(network, device=target, tile=tile)
+            filter_.source = network
+            text = torch.cuda.get_device_name(target) if target.type == "cuda" else text
+        elif hasattr(model, "samples") and hasattr(model, "planes"):
+            filter_ = model
+        elif callable(model):
+            filter_ = FunctionFilter(model)
+        else:
+            raise ConfigError(f"a filter is weights, a module of torch or a function, not {type(model).__name__}")
+        entries.append(Entry.of(filter_, name, card=as_card(facts), device=text))
+    return entries
+
+
+def _entry(
+    name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: "Tile", trust: bool = False
+) -> "Entry":
+    import torch
+
+    from codecnn.evaluation import Entry
+    from codecnn.filtering import load_filter
+    from codecnn.models import pick_device
+
+    torch_device = pick_device(device)
+    is_gpu = torch_device.type == "cuda"
+    text = torch.cuda.get_device_name(torch_device) if is_gpu else f"cpu, {torch.get_num_threads()} threads"
+    text += "" if precision == "float32" else f", {precision}"
+    filter_ = load_filter(weights, exact=exact, precision=precision, device=torch_device, tile=tile, trust=trust)
+    # What has been permitted here is permitted on the workers of a cluster.
+    load = partial(_entry, name, weights.absolute(), exact, precision, device, tile, True)
+    return Entry.of(filter_, name, card=filter_.card, device=text, load=load)

@@ -1,0 +1,194 @@
+"""Function that filters a file with weights, with or without the decisions of an encoder.
+
+PyTorch takes seconds to import, so packages that need it are imported inside the functions.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codecnn.cluster import Progress
+from codecnn.errors import ConfigError, FormatError
+from codecnn.planes import MAX_QP, REBUILT_PLANES, SLICE_TYPE_PLANE, TREE_PLANES, lowest_qp
+
+if TYPE_CHECKING:
+    from codecnn.filtering import PictureFilter, PlaneSource, Precision, Tile
+    from codecnn.video import Video
+
+STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
+"""Suffixes of files with block statistics."""
+
+
+@dataclass(frozen=True)
+class FilteredFile:
+    """Result of `filter_file`.
+
+    Attributes:
+        output: File with the filtered pictures.
+        pictures: Number of pictures.
+        decisions: With an original, what was decided, as `codecnn.filtering.count_decisions` returns it; else None.
+        notes: Sentences about QPs that the network was not trained for.
+    """
+
+    output: Path
+    pictures: int
+    decisions: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def filter_file(
+    source: Path | str,
+    model: Path | str,
+    output: Path | str,
+    *,
+    qp: int | Sequence[int] | None = None,
+    planes: Mapping[str, Path | str] | None = None,
+    blocks: Path | str | None = None,
+    slice_type: str | None = None,
+    original: Path | str | None = None,
+    decisions_file: Path | str | None = None,
+    qp_offsets: Sequence[int] = (0,),
+    ctu_size: int = 128,
+    exact: bool | None = None,
+    precision: "Precision" = "float32",
+    device: str = "auto",
+    tile: "Tile" = "auto",
+    memory: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> FilteredFile:
+    """Filter the pictures of a file; the output has the format of the input, pictures in output order.
+
+    With an original, each picture is filtered as an encoder would choose by rate-distortion cost: off, on or by CTU,
+    with the best residual scale and QP offset.
+
+    Args:
+        source: Decoded pictures (raw YUV, Y4M), or a bitstream, also in a container. "-" is Y4M from standard input.
+        model: Weights: a file, or a name from `codecnn models`.
+        output: File to write: raw YUV, or Y4M by its suffix. "-" is Y4M to standard output.
+        qp: Slice QP of all pictures or of each, 0 to 63, at more than 8 bit also below 0; None reads it from a VVC or
+            HEVC bitstream.
+        planes: Files of auxiliary planes by name, e.g. {"unf_y": "unfiltered.yuv"}; missing planes are reconstructed
+            from an all-intra VVC bitstream.
+        blocks: CU table of the pictures, for networks that take planes of the coding tree; a VVC bitstream needs none.
+        slice_type: "I", "P" or "B" for all pictures, for networks that take it; None reads it from a bitstream.
+        original: Original pictures; their presence enables decisions.
+        decisions_file: File for the decisions as block statistics (.vtmbmsstats); needs `original`.
+        qp_offsets: QP offsets that the decisions try.
+        ctu_size: CTU width and height in luma samples for the decisions.
+        exact: True computes in integers, False in float, None in integers if 8-bit weights exist.
+        precision: Precision of float networks, "float32" or "bfloat16".
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        tile: Largest tile side in samples; does not change the result.
+        memory: Limit in bytes for the tensors of the network; None takes the default.
+        progress: Called with (pictures done, all pictures).
+        **options: Options of `open_video` for the source: size, bit_depth, chroma, fps, frames.
+
+    Returns:
+        The number of pictures, the decisions, and notes.
+
+    Raises:
+        ConfigError: The options do not fit together, or a QP is missing or out of range.
+        MissingFileError: A file does not exist.
+        FormatError: A file does not have the stated format.
+        ModelError: The weights do not fit.
+    """
+    from codecnn.codec import read_headers
+    from codecnn.evaluation import untrained_qp
+    from codecnn.filtering import count_decisions, decide_video, filter_video, load_filter, write_decisions
+    from codecnn.models import pick_device
+    from codecnn.video import open_like, open_video, stream_codec
+
+    source, output = Path(source), Path(output)
+    if output.resolve() == source.resolve() and str(output) != "-":
+        raise ConfigError(f"input and output are the same file, {output}: name another output")
+    if decisions_file is not None:
+        if original is None:
+            raise ConfigError(f"{decisions_file} needs --original: decisions are made against the original pictures")
+        if not str(decisions_file).endswith(STATISTICS_SUFFIXES):
+            raise ConfigError(f"{decisions_file} is written as block statistics: end its name in .vtmbmsstats")
+    filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)
+    if qp is not None and stream_codec(source) is not None:
+        # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
+        with suppress(FormatError):
+            read_headers(source)
+    with ExitStack() as stack:
+        video = stack.enter_context(open_video(source, **options))
+        takes_qp = "qp" in filter_.planes
+        complete = options.get("frames") is None
+        qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
+        notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
+        auxiliary = _auxiliary_planes(filter_, source, video, complete, planes or {}, blocks, slice_type, stack)
+
+        def report(done: int) -> None:
+            if progress is not None:
+                progress(done, len(video))
+
+        if original is None:
+            filter_video(filter_, video, qps, output, beside=auxiliary, progress=report)
+            return FilteredFile(output, len(video), None, tuple(notes))
+        # With `frames`, the original may have more pictures than are filtered.
+        originals = stack.enter_context(open_like(Path(original), video.format).select(frames=options.get("frames")))
+        all_decisions = decide_video(
+            filter_, video, originals, qps, output, offsets=qp_offsets, ctu=ctu_size, beside=auxiliary, progress=report
+        )
+        if decisions_file is not None:
+            write_decisions(Path(decisions_file), all_decisions, video.format.width, video.format.height, ctu_size)
+        return FilteredFile(output, len(all_decisions), count_decisions(all_decisions), tuple(notes))
+
+
+def _slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
+    """Return the slice QP of all pictures or of each picture, from the argument or from the bitstream."""
+    from codecnn.filtering import stream_qps
+
+    if qp is None:
+        qp = stream_qps(source, len(video), all_pictures=complete)
+    qps = [qp] if isinstance(qp, int) else list(qp)
+    lowest = lowest_qp(video.format.bit_depth)
+    if invalid := [value for value in qps if not lowest <= value <= MAX_QP]:
+        at_depth = f" at {video.format.bit_depth} bit" if lowest else ""
+        raise ConfigError(f"QP {invalid[0]} is out of range: {lowest} to {MAX_QP}{at_depth}")
+    return qps
+
+
+def _auxiliary_planes(
+    filter_: "PictureFilter",
+    source: Path,
+    video: "Video",
+    complete: bool,
+    planes: Mapping[str, Path | str],
+    blocks: Path | str | None,
+    slice_type: str | None,
+    stack: ExitStack,
+) -> "PlaneSource":
+    """Collect the auxiliary planes of a network from files, a CU table and the bitstream.
+
+    `complete` states that the video has all pictures of the source.
+    """
+    from codecnn.codec import read_blocks, read_output_pictures, stream_plane_reader
+    from codecnn.filtering import auxiliary_planes, stream_slice_types
+    from codecnn.video import open_like, stream_codec
+
+    codec = stream_codec(source)
+    is_vvc = codec == "vvc"
+    videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in planes.items()}
+    table = None
+    if blocks is not None:
+        table = read_blocks(blocks)
+    elif is_vvc and any(name in TREE_PLANES for name in filter_.planes):
+        table = read_blocks(source)
+    missing = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
+    rebuilt = stream_plane_reader(source, missing) if is_vvc and missing else None
+    if rebuilt is not None or (table is not None and blocks is None):
+        count = len(read_output_pictures(source))
+        if count < len(video) or (complete and count > len(video)):
+            raise ConfigError(
+                f"{source} has the headers of {count} pictures and decodes to {len(video)}, so its planes cannot be "
+                "assigned to pictures: give them with --plane and --blocks"
+            )
+    types = [slice_type] if slice_type else []
+    if SLICE_TYPE_PLANE in filter_.planes and not types and codec is not None:
+        types = stream_slice_types(source, len(video), all_pictures=complete)
+    return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types)
