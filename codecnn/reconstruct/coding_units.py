@@ -39,6 +39,8 @@ def borrowed(f: Frame) -> Frame:
         carray(pointer(f.planes.ctypes.data), f.planes.shape, np.int32),
         carray(pointer(f.known.ctypes.data), f.known.shape, np.int32),
         carray(pointer(f.log.ctypes.data), f.log.shape, np.int64),
+        carray(pointer(f.motion.ctypes.data), f.motion.shape, np.int32),
+        carray(pointer(f.references.ctypes.data), f.references.shape, np.uint16),
     )
 
 

@@ -26,6 +26,10 @@ class Frame(NamedTuple):
         known: State of the blocks reconstructed so far, shape (KNOWN, rows, columns), int32; a cell is 4x4 luma
             samples.
         log: Log of the slice data, as in `codecnn.vvc.log`, int64.
+        motion: Motion of the blocks reconstructed so far, shape (MOTION, rows, columns), int32; a cell is 4x4 luma
+            samples.
+        references: Decoded pictures that the slice may refer to, one after the other, uint16; p[LISTS_OF_REFERENCES :]
+            has the positions.
     """
 
     p: npt.NDArray[np.int64]
@@ -33,6 +37,8 @@ class Frame(NamedTuple):
     planes: npt.NDArray[np.int32]
     known: npt.NDArray[np.int32]
     log: npt.NDArray[np.int64]
+    motion: npt.NDArray[np.int32]
+    references: npt.NDArray[np.uint16]
 
 
 _free = count()
@@ -83,6 +89,38 @@ LISTS_AT = _indices(28 * 64)[0]
 
 LISTS_DC = _indices(28)[0]
 """Scaling factor of the DC coefficient by scaling list."""
+
+SLICE_IS_B, POC, ACTIVE_0, ACTIVE_1 = _indices(4)
+"""Slice type, PicOrderCntVal, and NumRefIdxActive of L0 and L1."""
+
+REF_SLOT, REF_POC, REF_LONG_TERM, REF_WIDTH, REF_HEIGHT, REF_AT, REF_STRIDE = 0, 1, 2, 3, 4, 5, 8
+REF_SCALE_X, REF_SCALE_Y, REF_SCALED, REF_LEFT, REF_TOP, REF_WEIGHT, REFERENCE = 11, 12, 13, 14, 15, 16, 22
+"""Numbers of an entry of a reference picture list.
+
+Slot in the picture buffer, POC, long-term flag, size in luma samples, position in `Frame.references` and stride of
+each component, horizontal and vertical scale (RefPicScale, 14 fractional bits), RprConstraintsActiveFlag, left and top
+offset of its scaling window in luma samples, then weight and offset of Y, Cb and Cr (explicit weighted prediction).
+"""
+
+LISTS_OF_REFERENCES = _indices(2 * 16 * 22)[0]
+"""Entries of L0, then of L1, 16 each: entry i of list X is at LISTS_OF_REFERENCES + REFERENCE * (16 * X + i)."""
+
+UNIT_X, UNIT_Y, UNIT_W, UNIT_H, UNIT_KIND, UNIT_CIIP, UNIT_MERGE, UNIT_MMVD, UNIT_SYMMETRIC, UNIT_BCW = range(10)
+UNIT_HALF, UNIT_PARTITION, UNIT_POINTS, UNIT_REF, UNIT_MV, UNIT_CONTROL, MOTION_UNIT = 10, 11, 12, 13, 15, 19, 31
+"""Numbers of the motion of the current inter unit.
+
+Position and size in luma samples; one of the kinds below; ciip_flag; general_merge_flag; mmvd_merge_flag; sym_mvd_flag;
+bcw_idx; hpelIfIdx; merge_gpm_partition_idx; MotionModelIdc (control points minus 1); refIdxL0 and refIdxL1 (-1 if
+unused); mvL0 and mvL1, each x and y in 1/16 luma sample; control point vectors, 3 of L0 and then 3 of L1, each x and y.
+With GPM, REF and MV hold the uni-directional motion of both parts: part 0 in the first, part 1 in the second place, and
+UNIT_POINTS has the list of part 0 in bit 0, that of part 1 in bit 1.
+"""
+
+KIND_REGULAR, KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, KIND_GEOMETRIC = range(4)
+"""Kinds of motion; vectors of the 4x4 or 8x8 subblocks of the middle two are in `Frame.motion`."""
+
+MOTION_OF_UNIT = _indices(31)[0]
+"""Motion of the current inter unit; the names UNIT_* are positions in it."""
 NUMBERS = _indices(1)[0]
 
 # Offsets in `s`, a block of 64x64 each.
@@ -127,6 +165,19 @@ LUMA_REGION, CHROMA_REGION, BLOCKS, VECTORS, STRENGTH_V, STRENGTH_H, KNOWN = ran
 `LUMA_REGION` and `CHROMA_REGION` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before.
 `BLOCKS` holds prediction mode, BDPCM and coded flag of the luma block as `deblocking` packs them, `VECTORS` its block
 vector. `STRENGTH_V` and `STRENGTH_H` are the boundary strengths of the left and of the upper edge.
+"""
+
+MV_X0, MV_Y0, MV_X1, MV_Y1, REF_0, REF_1, SLOT_0, SLOT_1, BCW, HALF_SAMPLE, MODEL = range(11)
+TEMPORAL_X0, TEMPORAL_Y0, TEMPORAL_X1, TEMPORAL_Y1, MOTION_X, MOTION_Y, MOTION_W, MOTION_H, CONTROL = range(11, 20)
+
+MOTION = CONTROL + 12
+"""Number of planes of `Frame.motion`; the names above and CONTROL are planes.
+
+Vectors in 1/16 luma sample, refIdxL0 and refIdxL1 (-1: unused), slots of the reference pictures in the picture buffer
+(-1: unused; deblocking compares pictures, not indices), bcw_idx, hpelIfIdx, and model: 0 translation, 1 or 2 affine of
+four or six parameters, 3 temporal subblocks. `TEMPORAL_*` are the vectors that later pictures predict from, refined by
+DMVR where it applies. `MOTION_X` to `MOTION_H` are position and size of the unit; the 12 planes from `CONTROL` on its
+control point vectors as in `MOTION_OF_UNIT`.
 """
 
 SLICE_REGIONS = MAX_TILES + 1

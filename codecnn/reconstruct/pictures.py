@@ -206,6 +206,8 @@ def _frame(picture: Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
         np.zeros(total, np.int32),
         np.zeros((fr.KNOWN, height // 4, width // 4), np.int32),
         np.zeros(0, np.int64),
+        np.full((fr.MOTION, height // 4, width // 4), -1, np.int32),
+        np.zeros(1, np.uint16),
     ), sizes
 
 
