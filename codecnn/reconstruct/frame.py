@@ -121,6 +121,32 @@ KIND_REGULAR, KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, KIND_GEOMETRIC = range(4)
 
 MOTION_OF_UNIT = _indices(31)[0]
 """Motion of the current inter unit; the names UNIT_* are positions in it."""
+
+BDOF, DMVR, PROF, WEIGHTED, LOG2_DENOMINATOR, LOG2_DENOMINATOR_C = _indices(6)
+"""Bi-directional optical flow, decoder side refinement and PROF may be used (SPS and picture header); explicit weights
+apply to the slice; luma_log2_weight_denom and ChromaLog2WeightDenom. Entries without explicit weights have 1 << that.
+"""
+
+TEMPORAL, COLLOCATED_LIST, COLLOCATED_ENTRY, NO_BACKWARD, TEMPORAL_SUBBLOCKS = _indices(5)
+"""ph_temporal_mvp_enabled_flag, list and index of the collocated picture, NoBackwardPredFlag, sps_sbtmvp_enabled."""
+
+MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE, PARALLEL_LEVEL, MMVD_FULL_SAMPLES = _indices(5)
+"""MaxNumMergeCand, MaxNumGpmMergeCand, MaxNumSubblockMergeCand, Log2ParMrgLevel, ph_mmvd_fullpel_only_flag."""
+
+AFFINE, AFFINE_SIX, AMVR, AFFINE_AMVR, BCW_ENABLED = _indices(5)
+"""sps_affine_enabled_flag, sps_6param_affine_enabled_flag, sps_amvr_, sps_affine_amvr_ and sps_bcw_enabled_flag."""
+
+SUBPICTURE_LEFT, SUBPICTURE_TOP, SUBPICTURE_RIGHT, SUBPICTURE_BOTTOM, TREATED_AS_PICTURE = _indices(5)
+"""First and last column and row + 1, in luma samples, of the subpicture of the slice if it is treated as a picture.
+
+Otherwise those of the picture.
+"""
+
+WRAPAROUND, WINDOW_LEFT, WINDOW_TOP, COLLOCATED_X = _indices(4)
+"""Horizontal wraparound offset (0: none), left and top offset of the scaling window of the picture, in luma samples;
+sps_chroma_horizontal_collocated_flag.
+"""
+
 NUMBERS = _indices(1)[0]
 
 # Offsets in `s`, a block of 64x64 each.
