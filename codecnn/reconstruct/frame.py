@@ -84,6 +84,9 @@ PIVOT = _indices(17)[0]
 CHROMA_SCALE = _indices(16)[0]
 """ChromaScaleCoeff."""
 
+LUMA_SCALE = _indices(16)[0]
+"""ScaleCoeff of the forward luma mapping."""
+
 LISTS_AT = _indices(28 * 64)[0]
 """The 28 scaling lists as matrices of 8x8, row by row; smaller lists repeat their entries."""
 
@@ -94,15 +97,18 @@ SLICE_IS_B, POC, ACTIVE_0, ACTIVE_1 = _indices(4)
 """Slice type, PicOrderCntVal, and NumRefIdxActive of L0 and L1."""
 
 REF_SLOT, REF_POC, REF_LONG_TERM, REF_WIDTH, REF_HEIGHT, REF_AT, REF_STRIDE = 0, 1, 2, 3, 4, 5, 8
-REF_SCALE_X, REF_SCALE_Y, REF_SCALED, REF_LEFT, REF_TOP, REF_WEIGHT, REFERENCE = 11, 12, 13, 14, 15, 16, 22
+REF_SCALE_X, REF_SCALE_Y, REF_SCALED, REF_LEFT, REF_TOP, REF_WEIGHT, REF_WEIGHTED = 11, 12, 13, 14, 15, 16, 22
+REFERENCE = 23
 """Numbers of an entry of a reference picture list.
 
 Slot in the picture buffer, POC, long-term flag, size in luma samples, position in `Frame.references` and stride of
 each component, horizontal and vertical scale (RefPicScale, 14 fractional bits), RprConstraintsActiveFlag, left and top
 offset of its scaling window in luma samples, then weight and offset of Y, Cb and Cr (explicit weighted prediction).
+Offsets are scaled to the bit depth. REF_WEIGHTED is 1 if luma_weight_lX_flag or chroma_weight_lX_flag of the entry is
+set: BDOF and DMVR depend on the flags, also if the weights equal the default.
 """
 
-LISTS_OF_REFERENCES = _indices(2 * 16 * 22)[0]
+LISTS_OF_REFERENCES = _indices(2 * 16 * REFERENCE)[0]
 """Entries of L0, then of L1, 16 each: entry i of list X is at LISTS_OF_REFERENCES + REFERENCE * (16 * X + i)."""
 
 UNIT_X, UNIT_Y, UNIT_W, UNIT_H, UNIT_KIND, UNIT_CIIP, UNIT_MERGE, UNIT_MMVD, UNIT_SYMMETRIC, UNIT_BCW = range(10)
@@ -164,7 +170,18 @@ LINE_SIZE = 640
 SIDE = LINE + 2 * LINE_SIZE
 MIP = SIDE + 2 * LINE_SIZE
 
-SCRATCH = MIP + 256
+INTER_BLOCK = 72 * 72
+"""Numbers of a block of inter prediction: 64x64 samples and the neighbours that a filter of eight taps needs."""
+
+FETCHED, HALF_FILTERED, PREDICTED, EXTENDED, GRADIENTS = (MIP + 256 + i for i in (0, 5184, 10368, 20736, 22016))
+"""Blocks of inter prediction.
+
+Reference samples; results of the horizontal filter; predictions from L0 and L1 with 14 bits, INTER_BLOCK each; two
+predictions with a border of one sample, EXTENDED_BLOCK each; gradients of these, four blocks of EXTENDED_BLOCK.
+"""
+EXTENDED_BLOCK = 640
+
+SCRATCH = GRADIENTS + 4 * EXTENDED_BLOCK
 """The numbers of `TABLES` begin here."""
 
 DCT2_AT = SCRATCH

@@ -241,6 +241,7 @@ def _put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
     p[fr.LMCS_MIN], p[fr.LMCS_MAX] = mapping.first, mapping.last
     p[fr.PIVOT : fr.PIVOT + 17] = mapping.pivot
     p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = mapping.chroma_scale
+    p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = mapping.scale
     return mapping
 
 
