@@ -2,16 +2,42 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from codecnn.vvc.bitstream import Bits, SyntaxStructure
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import NO_REF_PICS, read_ref_pic_lists
 from codecnn.vvc.sps import PartitionConstraints, SequenceParameterSet, read_virtual_boundaries
 
-Weights = tuple[tuple[bool, ...], tuple[bool, ...]]
-"""Flags of the entries of L0 and of L1 whose luma or chroma prediction is weighted."""
 
-NO_WEIGHTS: Weights = ((), ())
+class EntryWeights(NamedTuple):
+    """Explicit weights of one entry of a reference picture list (clause 7.4.9).
+
+    Attributes:
+        weighted: Luma or chroma is weighted.
+        values: LumaWeight and luma_offset, then ChromaWeight and ChromaOffset of Cb and of Cr; the offsets are those of
+            samples of 8 bit. Weights that the table does not state are 1 << denominator.
+    """
+
+    weighted: bool
+    values: tuple[int, int, int, int, int, int]
+
+
+class PredictionWeights(NamedTuple):
+    """pred_weight_table().
+
+    Attributes:
+        log2_denominator: luma_log2_weight_denom.
+        log2_denominator_c: ChromaLog2WeightDenom.
+        lists: Weights of the entries of L0 and of L1.
+    """
+
+    log2_denominator: int
+    log2_denominator_c: int
+    lists: tuple[tuple[EntryWeights, ...], tuple[EntryWeights, ...]]
+
+
+NO_WEIGHTS = PredictionWeights(0, 0, ((), ()))
 """No entry is weighted."""
 
 
@@ -40,7 +66,7 @@ class PictureHeader(SyntaxStructure):
         pps: Active PPS.
         alf: ALF elements.
         ref_pic_lists: L0 and L1 if the picture header holds them.
-        weights: Weighted entries of L0 and L1 if the picture header holds the weights.
+        weights: Weights of the entries of L0 and L1 if the picture header holds them.
         virtual_boundaries: Virtual boundaries of the picture.
         intra_luma: Partition constraints of I slices, of luma if trees are separate.
         intra_chroma: Partition constraints of chroma in I slices.
@@ -87,7 +113,9 @@ class PictureHeader(SyntaxStructure):
         self.ph_pic_output_flag = not pps.pps_output_flag_present_flag or self.ph_non_ref_pic_flag or r.flag()
         self.ref_pic_lists = read_ref_pic_lists(r, sps, pps) if pps.pps_rpl_info_in_ph_flag else NO_REF_PICS
         self._read_partition(r, intra_slice_allowed)
-        self.ph_temporal_mvp_enabled_flag = self.ph_mvd_l1_zero_flag = False
+        self.ph_temporal_mvp_enabled_flag = self.ph_mvd_l1_zero_flag = self.ph_mmvd_fullpel_only_flag = False
+        self.ph_collocated_from_l0_flag, self.ph_collocated_ref_idx = True, 0
+        self.ph_bdof_disabled_flag = self.ph_dmvr_disabled_flag = self.ph_prof_disabled_flag = True
         self.weights = NO_WEIGHTS
         if self.ph_inter_slice_allowed_flag:
             self._read_inter(r)
@@ -133,15 +161,19 @@ class PictureHeader(SyntaxStructure):
         counts = [len(entries) for entries in self.ref_pic_lists]
         self.ph_temporal_mvp_enabled_flag = sps.sps_temporal_mvp_enabled_flag and r.flag()
         if self.ph_temporal_mvp_enabled_flag and in_ph:
-            from_l0 = not counts[1] or r.flag()
+            from_l0 = self.ph_collocated_from_l0_flag = not counts[1] or r.flag()
             if counts[0 if from_l0 else 1] > 1:
-                r.ue("ph_collocated_ref_idx", 28)
-        r.skip(sps.sps_mmvd_fullpel_only_enabled_flag)
+                self.ph_collocated_ref_idx = r.ue("ph_collocated_ref_idx", counts[0 if from_l0 else 1] - 1)
+        self.ph_mmvd_fullpel_only_flag = sps.sps_mmvd_fullpel_only_enabled_flag and r.flag()
         self.ph_mvd_l1_zero_flag = True
         if not in_ph or counts[1]:
             self.ph_mvd_l1_zero_flag = r.flag()
-            r.skip(sps.sps_bdof_control_present_in_ph_flag + sps.sps_dmvr_control_present_in_ph_flag)
-        r.skip(sps.sps_prof_control_present_in_ph_flag)
+            self.ph_bdof_disabled_flag = sps.sps_bdof_control_present_in_ph_flag and r.flag()
+            self.ph_dmvr_disabled_flag = sps.sps_dmvr_control_present_in_ph_flag and r.flag()
+        # An absent flag has the value 1 if the SPS announces it; otherwise the SPS alone decides.
+        self.ph_bdof_disabled_flag &= sps.sps_bdof_control_present_in_ph_flag
+        self.ph_dmvr_disabled_flag &= sps.sps_dmvr_control_present_in_ph_flag
+        self.ph_prof_disabled_flag = sps.sps_prof_control_present_in_ph_flag and r.flag()
         if self.pps.pps_wp_info_in_ph_flag:
             self.weights = read_pred_weight_table(r, sps, self.pps, counts, None)
 
@@ -183,7 +215,7 @@ def read_alf(r: Bits, sps: SequenceParameterSet) -> AlfSelection:
 
 def read_pred_weight_table(
     r: Bits, sps: SequenceParameterSet, pps: PictureParameterSet, entries: list[int], active: list[int] | None
-) -> Weights:
+) -> PredictionWeights:
     """Read pred_weight_table() (clause 7.3.8) of a picture or slice header.
 
     Args:
@@ -194,24 +226,33 @@ def read_pred_weight_table(
         active: Number of active entries of each list; None in a picture header, which states the number of weights.
 
     Returns:
-        For each entry of L0 and of L1: luma or chroma is weighted.
+        The table.
     """
     chroma = sps.sps_chroma_format_idc != 0
-    denominator = r.ue("luma_log2_weight_denom", 7)
+    denominator = denominator_c = r.ue("luma_log2_weight_denom", 7)
     if chroma:
-        r.se("delta_chroma_log2_weight_denom", -denominator, 7 - denominator)
-    weights: list[tuple[bool, ...]] = []
+        denominator_c += r.se("delta_chroma_log2_weight_denom", -denominator, 7 - denominator)
+    lists: list[tuple[EntryWeights, ...]] = []
     for i in range(2):
         if i == 1 and not (pps.pps_weighted_bipred_flag and entries[1]):
-            weights.append(())
+            lists.append(())
             continue
         count = r.ue("num_weights", min(15, entries[i])) if active is None else active[i]
         luma = [r.flag() for _ in range(count)]
         colour = [chroma and r.flag() for _ in range(count)]
+        entries_of_list = []
         for has_luma, has_colour in zip(luma, colour, strict=True):
-            for _ in range(2 * has_luma):
-                r.se("luma_weight", -128, 127)
-            for _ in range(4 * has_colour):
-                r.se("chroma_weight", -512, 508)
-        weights.append(tuple(a or b for a, b in zip(luma, colour, strict=True)))
-    return weights[0], weights[1]
+            values = [1 << denominator, 0, 1 << denominator_c, 0, 1 << denominator_c, 0]
+            if has_luma:
+                values[0] += r.se("delta_luma_weight", -128, 127)
+                values[1] = r.se("luma_offset", -128, 127)
+            for at in (2, 4) if has_colour else ():
+                values[at] += r.se("delta_chroma_weight", -128, 127)
+                # The offset is coded as a difference to the one that keeps the middle of the range (clause 7.4.9).
+                offset = 128 + r.se("delta_chroma_offset", -512, 508) - (128 * values[at] >> denominator_c)
+                values[at + 1] = min(127, max(-128, offset))
+            y, y_offset, cb, cb_offset, cr, cr_offset = values
+            weights = (y, y_offset, cb, cb_offset, cr, cr_offset)
+            entries_of_list.append(EntryWeights(has_luma or has_colour, weights))
+        lists.append(tuple(entries_of_list))
+    return PredictionWeights(denominator, denominator_c, (lists[0], lists[1]))

@@ -7,6 +7,7 @@ from codecnn.errors import FormatError, UnsupportedError
 from codecnn.vvc import bitstream
 from codecnn.vvc.aps import AlfFilters, read_alf_aps
 from codecnn.vvc.bitstream import Bits
+from codecnn.vvc.picture_hash import PictureHash, read_picture_hash
 from codecnn.vvc.picture_header import PictureHeader
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import list_pocs
@@ -27,6 +28,7 @@ class Slice(NamedTuple):
         start: Byte position of the slice data in `rbsp`.
         filters: ALF parameter sets by id.
         references: (is long-term, POC) of the active entries of L0 and L1.
+        listed: The same of all entries; pictures that no list of a picture has are references no longer.
         parameter_sets: Payloads of the LMCS and scaling list parameter sets by type (`aps.LMCS_APS`) and id.
     """
 
@@ -37,6 +39,7 @@ class Slice(NamedTuple):
     start: int
     filters: dict[int, AlfFilters]
     references: list[list[tuple[bool, int]]]
+    listed: list[list[tuple[bool, int]]]
     parameter_sets: dict[tuple[int, int], bytes]
 
 
@@ -48,18 +51,22 @@ class Picture(NamedTuple):
         cvs: Number of the coded video sequence in the stream, from 0.
         temporal_id: TemporalId.
         output: PictureOutputFlag: a decoder outputs the picture.
+        first: The picture is the first of its coded video sequence.
         sps: Active SPS.
         pps: Active PPS.
         slices: Slices in decoding order.
+        hashes: Hashes of the decoded picture that SEI messages state.
     """
 
     poc: int
     cvs: int
     temporal_id: int
     output: bool
+    first: bool
     sps: SequenceParameterSet
     pps: PictureParameterSet
     slices: list[Slice]
+    hashes: list[PictureHash]
 
     @property
     def is_intra(self) -> bool:
@@ -154,6 +161,10 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
         state.header = PictureHeader(Bits(unit.rbsp), state.parameter_sets, in_slice=False)
     elif unit.type in (bitstream.EOS, bitstream.EOB):
         state.sequence_ended = True
+    elif unit.type == bitstream.SUFFIX_SEI:
+        picture_hash = read_picture_hash(unit.rbsp)
+        if state.picture is not None and picture_hash is not None:
+            state.picture.hashes.append(picture_hash)
     elif unit.type in bitstream.SLICES:
         done = _slice(state, unit)
     return done
@@ -188,9 +199,15 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
     s = SliceHeader(r, unit.type, h)
     poc = state.picture.poc
     log2_lsb = h.sps.log2_max_pic_order_cnt_lsb
-    references = [list_pocs(entries, poc, log2_lsb, state.decoded) for entries in s.ref_pic_lists]
-    references = [entries[:active] for entries, active in zip(references, s.num_ref_idx_active, strict=True)]
-    state.picture.slices.append(Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references, state.aps))
+    listed = [list_pocs(entries, poc, log2_lsb, state.decoded) for entries in s.ref_pic_lists]
+    references = [entries[:active] for entries, active in zip(listed, s.num_ref_idx_active, strict=True)]
+    if not state.picture.slices:
+        # The lists of the first slice decide which pictures stay in the buffer (clause 8.3.3).
+        kept = {reference_poc for entries in listed for _, reference_poc in entries}
+        state.decoded = [*(decoded for decoded in state.decoded if decoded in kept), poc]
+    state.picture.slices.append(
+        Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references, listed, state.aps)
+    )
     return done
 
 
@@ -215,8 +232,7 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
     output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
     if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
-    state.decoded.append(poc)
-    state.picture = Picture(poc, state.cvs, unit.temporal_id, output, h.sps, h.pps, [])
+    state.picture = Picture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [])
     return True
 
 

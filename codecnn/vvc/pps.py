@@ -2,12 +2,15 @@
 
 from codecnn.errors import FormatError
 from codecnn.vvc.bitstream import Bits, SyntaxStructure
-from codecnn.vvc.sps import SequenceParameterSet, read_window
+from codecnn.vvc.sps import ConformanceWindow, SequenceParameterSet, read_window
 from codecnn.vvc.tiles import read_tile_grid
 
 
 class PictureParameterSet(SyntaxStructure):
-    """Picture parameter set, pic_parameter_set_rbsp(); `tiles` holds its tiles and slices in CTUs.
+    """Picture parameter set, pic_parameter_set_rbsp().
+
+    `tiles` holds its tiles and slices in CTUs, `scaling_window` the margins outside its scaling window in the unit of
+    the conformance window, `wraparound_offset` PpsRefWraparoundOffset in luma samples, 0 without wraparound.
 
     Raises:
         FormatError: The data is damaged.
@@ -26,9 +29,10 @@ class PictureParameterSet(SyntaxStructure):
             raise FormatError(f"the picture size {width}x{height} is not a multiple of {unit}")
         window = read_window(r, width, height)
         self.conformance_window = sps.conformance_window if (width, height) == full_size else window
+        self.scaling_window = self.conformance_window
         if r.flag():
-            for _ in range(4):
-                r.se("pps_scaling_win_offset", -(2**20), 2**16)
+            left, right, top, bottom = (r.se("pps_scaling_win_offset", -(2**20), 2**16) for _ in range(4))
+            self.scaling_window = ConformanceWindow(left, right, top, bottom)
         self.pps_output_flag_present_flag = r.flag()
         partitioned = not r.flag()  # pps_no_pic_partition_flag
         self.subpic_ids = sps.subpic_ids
@@ -44,8 +48,11 @@ class PictureParameterSet(SyntaxStructure):
         self.pps_rpl1_idx_present_flag = r.flag()
         self.pps_weighted_pred_flag = r.flag()
         self.pps_weighted_bipred_flag = r.flag()
+        self.wraparound_offset = 0
         if r.flag():
-            r.ue("pps_pic_width_minus_wraparound_offset", 2**16)
+            units = width >> sps.min_cb_log2_size_y
+            rest = r.ue("pps_pic_width_minus_wraparound_offset", units - 1)
+            self.wraparound_offset = (units - rest) << sps.min_cb_log2_size_y
         self._read_qp(r, sps)
         self._read_deblocking(r, partitioned)
         self.pps_rpl_info_in_ph_flag = partitioned and r.flag()

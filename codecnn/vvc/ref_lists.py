@@ -83,14 +83,13 @@ def list_pocs(entries: Sequence[RefPic], poc: int, log2_lsb: int, decoded: Seque
         entries: The list.
         poc: POC of the current picture.
         log2_lsb: log2 of MaxPicOrderCntLsb.
-        decoded: POCs of the pictures decoded so far, in which a long-term picture is searched if only its LSBs are
-            stated.
+        decoded: POCs of the pictures in the picture buffer, in which a long-term picture is searched if only its LSBs
+            are stated.
 
     Returns:
         (is long-term, POC) of each entry.
 
-    Raises:
-        FormatError: A long-term picture is not among the decoded ones.
+        A long-term picture that is not among the decoded ones has the POC `value`.
     """
     pocs = []
     for long_term, value, cycles in entries:
@@ -100,7 +99,5 @@ def list_pocs(entries: Sequence[RefPic], poc: int, log2_lsb: int, decoded: Seque
             pocs.append((True, poc - (cycles << log2_lsb) - (poc & ((1 << log2_lsb) - 1)) + value))
         else:
             match = [decoded_poc for decoded_poc in decoded if decoded_poc & ((1 << log2_lsb) - 1) == value]
-            if not match:
-                raise FormatError(f"there is no long-term reference picture of POC LSB {value}")
-            pocs.append((True, match[-1]))
+            pocs.append((True, match[-1] if match else value))
     return pocs

@@ -255,7 +255,9 @@ def _put_inter(n: st.Ints, part: Slice) -> None:
     n[st.MVD_L1_ZERO] = ph.ph_mvd_l1_zero_flag
     n[st.NO_BACKWARD] = all(poc <= part.poc for entries in part.references for _, poc in entries)
     n[st.ACTIVE_L0], n[st.ACTIVE_L1] = h.num_ref_idx_active
-    n[st.WEIGHTED_L0], n[st.WEIGHTED_L1] = (sum(flag << i for i, flag in enumerate(flags)) for flags in h.weights)
+    n[st.WEIGHTED_L0], n[st.WEIGHTED_L1] = (
+        sum(entry.weighted << i for i, entry in enumerate(entries)) for entries in h.weights.lists
+    )
 
 
 def _has_symmetric_references(part: Slice) -> bool:

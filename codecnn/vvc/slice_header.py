@@ -18,7 +18,8 @@ class SliceHeader(SyntaxStructure):
         parts: Tiles of the slice, as `tiles.slice_parts` returns them.
         ref_pic_lists: L0 and L1.
         num_ref_idx_active: NumRefIdxActive of L0 and L1.
-        weights: Weighted entries of L0 and L1.
+        weights: Explicit weights of the entries of L0 and L1.
+        collocated: List and index of the collocated picture, sh_collocated_from_l0_flag and sh_collocated_ref_idx.
         alf: ALF elements.
         slice_qp_y: SliceQpY.
         chroma_qp_offsets: Slice QP offsets of Cb, Cr and joint Cb-Cr.
@@ -43,6 +44,7 @@ class SliceHeader(SyntaxStructure):
         self.slice_type = SLICE_TYPES[r.ue("sh_slice_type", 2)] if ph.ph_inter_slice_allowed_flag else "I"
         idr = nal_type in (IDR_W_RADL, IDR_N_LP)
         if idr or nal_type in (CRA, GDR):
+            # Pictures that wait for output are output in any case, as a decoder of files may do.
             r.skip(1)  # sh_no_output_of_prior_pics_flag
         self.alf = read_alf(r, sps) if sps.sps_alf_enabled_flag and not pps.pps_alf_info_in_ph_flag else ph.alf
         self.sh_lmcs_used_flag = ph.ph_lmcs_enabled_flag and (ph.in_slice or r.flag())
@@ -54,6 +56,7 @@ class SliceHeader(SyntaxStructure):
         self._read_active_references(r, ph)
         self.sh_cabac_init_flag = False
         self.weights = ph.weights
+        self.collocated = (0, 0)
         if self.slice_type != "I":
             self._read_inter(r, ph)
         self._read_qp(r, ph)
@@ -120,10 +123,17 @@ class SliceHeader(SyntaxStructure):
         sps, pps = ph.sps, ph.pps
         if pps.pps_cabac_init_present_flag:
             self.sh_cabac_init_flag = r.flag()
-        if ph.ph_temporal_mvp_enabled_flag and not pps.pps_rpl_info_in_ph_flag:
-            from_l0 = self.slice_type == "P" or r.flag()
-            if self.num_ref_idx_active[0 if from_l0 else 1] > 1:
-                r.ue("sh_collocated_ref_idx", 14)
+        if ph.ph_temporal_mvp_enabled_flag:
+            in_ph = pps.pps_rpl_info_in_ph_flag
+            # The flag of the picture header applies to B slices only.
+            number = 0 if self.slice_type == "P" or (ph.ph_collocated_from_l0_flag if in_ph else r.flag()) else 1
+            active = self.num_ref_idx_active[number]
+            index = ph.ph_collocated_ref_idx
+            if not in_ph:
+                index = r.ue("sh_collocated_ref_idx", 14) if active > 1 else 0
+            if index >= active:
+                raise FormatError(f"the collocated picture is entry {index} of list {number}, which has {active}")
+            self.collocated = (number, index)
         weighted = pps.pps_weighted_pred_flag if self.slice_type == "P" else pps.pps_weighted_bipred_flag
         if not weighted:
             self.weights = NO_WEIGHTS

@@ -13,6 +13,9 @@ MAX_LUMA_SAMPLES = 80_216_064
 MAX_SLICES = 1000
 """MaxSlicesPerAu of level 6.3 (table A.1), the largest of all levels."""
 
+MAX_DPB_SIZE = 16
+"""Upper bound of the pictures in the decoded picture buffer: 2 * maxDpbPicBuf (clause A.4.2)."""
+
 MAX_REF_ENTRIES = 29
 """Upper bound of num_ref_entries: MaxDpbSize + 13, where MaxDpbSize is 16."""
 
@@ -50,6 +53,20 @@ class PartitionConstraints(NamedTuple):
     max_mtt_depth: int
     log2_max_bt: int
     log2_max_tt: int
+
+
+class DpbParameters(NamedTuple):
+    """Parameters of the decoded picture buffer (clause 7.4.5).
+
+    Attributes:
+        size: Number of pictures that the buffer holds, the current one included.
+        reorder: Largest number of pictures that precede a picture in decoding order and follow it in output order.
+        latency_plus1: dpb_max_latency_increase_plus1; 0 sets no limit.
+    """
+
+    size: int
+    reorder: int
+    latency_plus1: int
 
 
 VirtualBoundaries = tuple[tuple[int, ...], tuple[int, ...]]
@@ -106,8 +123,9 @@ class SequenceParameterSet(SyntaxStructure):
         self.poc_msb_cycle_len = r.ue("sps_poc_msb_cycle_len_minus1", 31) + 1 if self.sps_poc_msb_cycle_flag else 0
         self.num_extra_ph_bits = sum(r.flag() for _ in range(8 * r.u(2)))
         self.num_extra_sh_bits = sum(r.flag() for _ in range(8 * r.u(2)))
+        self.dpb = DpbParameters(MAX_DPB_SIZE, MAX_DPB_SIZE, 0)
         if ptl_dpb_hrd_params_present:
-            skip_dpb_parameters(r, sublayers, all_sublayers=sublayers > 1 and r.flag())
+            self.dpb = read_dpb_parameters(r, sublayers, all_sublayers=sublayers > 1 and r.flag())
         self._read_partition_constraints(r)
         self._read_transform_tools(r)
         self._read_filters(r)
@@ -233,13 +251,15 @@ class SequenceParameterSet(SyntaxStructure):
         return tuple(entries)
 
     def _read_inter_tools(self, r: Bits) -> None:
-        r.skip(1)  # sps_ref_wraparound_enabled_flag
+        self.sps_ref_wraparound_enabled_flag = r.flag()
         self.sps_temporal_mvp_enabled_flag = r.flag()
         self.sps_sbtmvp_enabled_flag = self.sps_temporal_mvp_enabled_flag and r.flag()
         self.sps_amvr_enabled_flag = r.flag()
-        self.sps_bdof_control_present_in_ph_flag = r.flag() and r.flag()
+        self.sps_bdof_enabled_flag = r.flag()
+        self.sps_bdof_control_present_in_ph_flag = self.sps_bdof_enabled_flag and r.flag()
         self.sps_smvd_enabled_flag = r.flag()
-        self.sps_dmvr_control_present_in_ph_flag = r.flag() and r.flag()
+        self.sps_dmvr_enabled_flag = r.flag()
+        self.sps_dmvr_control_present_in_ph_flag = self.sps_dmvr_enabled_flag and r.flag()
         self.sps_mmvd_enabled_flag = r.flag()
         self.sps_mmvd_fullpel_only_enabled_flag = self.sps_mmvd_enabled_flag and r.flag()
         self.max_num_merge_cand = 6 - r.ue("sps_six_minus_max_num_merge_cand", 5)
@@ -248,7 +268,8 @@ class SequenceParameterSet(SyntaxStructure):
         self.max_num_subblock_merge_cand = 5 - r.ue("sps_five_minus_max_num_subblock_merge_cand", 5) if affine else 0
         self.sps_6param_affine_enabled_flag = affine and r.flag()
         self.sps_affine_amvr_enabled_flag = affine and self.sps_amvr_enabled_flag and r.flag()
-        self.sps_prof_control_present_in_ph_flag = affine and r.flag() and r.flag()
+        self.sps_affine_prof_enabled_flag = affine and r.flag()
+        self.sps_prof_control_present_in_ph_flag = self.sps_affine_prof_enabled_flag and r.flag()
         self.sps_bcw_enabled_flag = r.flag()
         self.sps_ciip_enabled_flag = r.flag()
         self.sps_gpm_enabled_flag = self.max_num_merge_cand >= 2 and r.flag()
@@ -256,16 +277,16 @@ class SequenceParameterSet(SyntaxStructure):
         if self.sps_gpm_enabled_flag and self.max_num_merge_cand >= 3:
             reduction = r.ue("sps_max_num_merge_cand_minus_max_num_gpm_cand", self.max_num_merge_cand - 2)
             self.max_num_gpm_merge_cand = self.max_num_merge_cand - reduction
-        r.ue("sps_log2_parallel_merge_level_minus2", self.ctb_log2_size_y - 2)
+        self.log2_parallel_merge_level = r.ue("sps_log2_parallel_merge_level_minus2", self.ctb_log2_size_y - 2) + 2
 
     def _read_intra_tools(self, r: Bits) -> None:
         self.sps_isp_enabled_flag = r.flag()
         self.sps_mrl_enabled_flag = r.flag()
         self.sps_mip_enabled_flag = r.flag()
         self.sps_cclm_enabled_flag = self.sps_chroma_format_idc != 0 and r.flag()
-        self.sps_chroma_vertical_collocated_flag = True
+        self.sps_chroma_horizontal_collocated_flag = self.sps_chroma_vertical_collocated_flag = True
         if self.sps_chroma_format_idc == 1:
-            r.skip(1)  # sps_chroma_horizontal_collocated_flag
+            self.sps_chroma_horizontal_collocated_flag = r.flag()
             self.sps_chroma_vertical_collocated_flag = r.flag()
         self.sps_palette_enabled_flag = r.flag()
         self.sps_act_enabled_flag = self.sps_chroma_format_idc == 3 and self.max_tb_log2_size_y < 6 and r.flag()
@@ -380,11 +401,22 @@ def skip_profile_tier_level(r: Bits, sublayers: int) -> None:
     r.skip(32 * r.u(8))
 
 
-def skip_dpb_parameters(r: Bits, sublayers: int, all_sublayers: bool) -> None:
-    """Skip dpb_parameters() (clause 7.3.4): three codes for each sublayer, or for the last one only."""
+def read_dpb_parameters(r: Bits, sublayers: int, all_sublayers: bool) -> DpbParameters:
+    """Read dpb_parameters() (clause 7.3.4): three codes for each sublayer, or for the last one only.
+
+    Args:
+        r: Reader at the first code.
+        sublayers: Number of sublayers.
+        all_sublayers: The codes of every sublayer follow.
+
+    Returns:
+        The parameters of the last sublayer.
+    """
     for _ in range(sublayers if all_sublayers else 1):
-        for name in ("dpb_max_dec_pic_buffering_minus1", "dpb_max_num_reorder_pics", "dpb_max_latency_increase_plus1"):
-            r.ue(name, 2**32 - 2)
+        size = r.ue("dpb_max_dec_pic_buffering_minus1", 2**32 - 2) + 1
+        reorder = r.ue("dpb_max_num_reorder_pics", 2**32 - 2)
+        latency = r.ue("dpb_max_latency_increase_plus1", 2**32 - 2)
+    return DpbParameters(min(size, MAX_DPB_SIZE), min(reorder, MAX_DPB_SIZE), latency)
 
 
 def skip_timing_hrd(r: Bits, sublayers: int) -> None:

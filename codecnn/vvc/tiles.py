@@ -31,6 +31,7 @@ class Subpicture(NamedTuple):
         width: Width in CTUs.
         height: Height in CTUs.
         filtered: In-loop filters may cross its edges (sps_loop_filter_across_subpic_enabled_flag).
+        treated_as_picture: Inter prediction treats its edges as those of a picture (sps_subpic_treated_as_pic_flag).
     """
 
     x: int
@@ -38,6 +39,7 @@ class Subpicture(NamedTuple):
     width: int
     height: int
     filtered: bool
+    treated_as_picture: bool = True
 
 
 def read_subpictures(r: Bits, count: int, wide: int, high: int) -> tuple[Subpicture, ...]:
@@ -59,7 +61,7 @@ def read_subpictures(r: Bits, count: int, wide: int, high: int) -> tuple[Subpict
     subpictures: list[Subpicture] = []
     across, down = (wide - 1).bit_length(), (high - 1).bit_length()
     for i in range(count):
-        filtered = not independent
+        filtered, treated = not independent, True
         if same_size and i > 0:
             first = subpictures[0]
             columns = wide // first.width
@@ -69,11 +71,10 @@ def read_subpictures(r: Bits, count: int, wide: int, high: int) -> tuple[Subpict
             w = r.u(across) + 1 if i < count - 1 else wide - x
             h = r.u(down) + 1 if i < count - 1 else high - y
         if not independent:
-            r.skip(1)  # sps_subpic_treated_as_pic_flag
-            filtered = r.flag()
+            treated, filtered = r.flag(), r.flag()
         if x + w > wide or y + h > high:
             raise FormatError(f"subpicture {i} reaches past the picture")
-        subpictures.append(Subpicture(x, y, w, h, filtered))
+        subpictures.append(Subpicture(x, y, w, h, filtered, treated))
     return tuple(subpictures)
 
 
