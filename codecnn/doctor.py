@@ -70,6 +70,7 @@ def examine() -> list[Finding]:
     add("ffmpeg", identity)
     add("VVC encoder", "libvvenc" if "libvvenc" in encoders else None)
     add("HEVC encoder", "libx265" if "libx265" in encoders else None)
+    add("AV1 encoder", "libaom-av1" if "libaom-av1" in encoders else None)
 
     for program in EXTERNAL.values():
         installed = [name for name in program.encoders if shutil.which(name)]

@@ -30,7 +30,13 @@ class ToolMissingError(CodecnnError, FileNotFoundError):
 
 
 class EncoderError(CodecnnError, RuntimeError):
-    """An encoder or decoder failed, or did not keep to its settings."""
+    """An encoder or decoder failed, or did not keep to its settings.
+
+    Attributes:
+        report: Error output of the program that failed, if one did.
+    """
+
+    report: str = ""
 
 
 class StoreError(CodecnnError, RuntimeError):

@@ -1,3 +1,9 @@
+from .av1_headers import AV1_SUFFIXES as AV1_SUFFIXES
+from .av1_headers import Av1Frame as Av1Frame
+from .av1_headers import Av1Stream as Av1Stream
+from .av1_headers import av1_info as av1_info
+from .av1_headers import av1_qp as av1_qp
+from .av1_headers import read_av1 as read_av1
 from .base import CONFIGURATIONS as CONFIGURATIONS
 from .base import Codec as Codec
 from .base import CodecSettings as CodecSettings
@@ -54,6 +60,8 @@ from .encoders.in_loop import DECISIONS_FILE as DECISIONS_FILE
 from .encoders.in_loop import code_closed_loop as code_closed_loop
 from .encoders.in_loop import code_in_loop as code_in_loop
 from .encoders.in_loop import loop_params as loop_params
+from .encoders.libaom import Av1Codec as Av1Codec
+from .encoders.libaom import aom_encode_argv as aom_encode_argv
 from .encoders.libvvenc import VvcCodec as VvcCodec
 from .encoders.libvvenc import encode_argv as encode_argv
 from .encoders.libx265 import HevcCodec as HevcCodec

@@ -187,6 +187,17 @@ def verify_picture(name: str, coded: CodedPicture, original: Picture, decoded: P
             )
 
 
+def measured_picture(coded: CodedPicture, original: Picture, decoded: Picture) -> CodedPicture:
+    """Return a log entry with the PSNR of its decoded picture; infinite for a plane without any error.
+
+    `original` has the bit depth of `decoded`.
+    """
+    errors = [mse(a, b) for a, b in zip(original.planes, decoded.planes, strict=True)]
+    psnrs = [mean_psnr([error], decoded.bit_depth) if error else math.inf for error in errors]
+    u, v = psnrs[1:] or (None, None)
+    return replace(coded, psnr_y=psnrs[0], psnr_u=u, psnr_v=v)
+
+
 def verify_x265_psnr(
     originals: Sequence[Picture],
     decoded: Sequence[Picture],

@@ -23,6 +23,16 @@ def raw_input(ffmpeg: str, source: str, source_format: VideoFormat, *log: str) -
     return argv
 
 
+def shift_grey(source_format: VideoFormat, bit_depth: int) -> list[str]:
+    """Return the filter that converts grey of 8 bit to 10 bit by a shift, as ffmpeg converts all other formats.
+
+    ffmpeg repeats the upper bits in the lower ones; the mask removes them.
+    """
+    if source_format.chroma != "400" or source_format.bit_depth != 8 or bit_depth != 10:
+        return []
+    return ["-vf", "format=gray10le,lut=y=bitand(val\\,1020)"]
+
+
 def join_params(params: Mapping[str, str]) -> str:
     """Return encoder parameters in the form in which ffmpeg passes them on, e.g. "keyint=1:qp=32"."""
     return ":".join(f"{key}={value}" for key, value in params.items())
@@ -57,16 +67,18 @@ def decode_stream(
     *,
     loop_filters: bool = True,
     crop: bool = True,
+    decoder: str | None = None,
 ) -> None:
     """Decode a bitstream into a raw YUV file, every picture once.
 
     Args:
         ffmpeg: The ffmpeg program.
-        bitstream: VVC or HEVC elementary stream.
+        bitstream: Elementary stream of VVC, HEVC, AVC or AV1.
         output: Raw YUV file to write.
         video_format: Format of the output.
-        loop_filters: False skips the in-loop filters, which ffmpeg can do for HEVC but not for VVC.
+        loop_filters: False skips the in-loop filters, which ffmpeg can do for HEVC and AVC, but not for VVC and AV1.
         crop: False writes pictures of the coded size, without cropping to the conformance window.
+        decoder: ffmpeg's name of the decoder, e.g. "libdav1d"; ffmpeg chooses it by default.
 
     Raises:
         EncoderError: ffmpeg fails, or the stream is damaged.
@@ -76,6 +88,8 @@ def decode_stream(
     options = ["-err_detect", "crccheck+explode"] if loop_filters else ["-skip_loop_filter", "all"]
     if not crop:
         options += ["-flags2", "ignorecrop"]
+    if decoder is not None:
+        options += ["-c:v", decoder]
     # One thread, because units are coded in parallel.
     argv = [ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "error", "-threads", "1", "-xerror", *options]
     argv += ["-i", f"file:{bitstream.resolve()}", "-fps_mode", "passthrough", "-f", "rawvideo"]

@@ -4,21 +4,19 @@ VVC headers are parsed by `codecnn.vvc`. HEVC headers and the sizes of access un
 filter trace_headers). Slice data is not parsed.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture, stream_info, warn_of_fields
-from codecnn.errors import EncoderError, FormatError, MissingFileError
+from codecnn.codec.trace import trace_packets
+from codecnn.errors import FormatError, MissingFileError
 from codecnn.video import HEVC_SUFFIXES as HEVC_SUFFIXES
-from codecnn.video import byte_stream, ffmpeg_path, run
+from codecnn.video import byte_stream
 
 Elements = Mapping[str, int]
 """Syntax elements of a NAL unit by their names in the standard; of a repeated element the last value."""
 
-_PACKET = re.compile(r"Packet: (\d+) bytes")
-_ELEMENT = re.compile(r"\d+ +(\w+(?:\[\d+\])*) .*= (-?\d+)")
 _FIRST_ELEMENT = "forbidden_zero_bit"
 """First syntax element of every NAL unit (H.265 clause 7.3.1.2, H.266 clause 7.3.1.2)."""
 
@@ -85,31 +83,16 @@ def access_units(path: Path) -> tuple[AccessUnit, ...]:
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
     stream, codec, _ = byte_stream(path)
-    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "repeat+info"]
-    argv += ["-f", codec, "-i", f"file:{stream.resolve()}"]
-    try:
-        trace = run([*argv, "-c", "copy", "-bsf:v", "trace_headers", "-f", "null", "-"], what=f"reading {path}").stderr
-    except EncoderError as error:
-        raise FormatError(f"the headers of {path} cannot be read: {error}") from error
-    packets: list[tuple[int, list[dict[str, int]]]] = []
-    for line in trace.splitlines():
-        if not line.startswith("[trace_headers @ "):
-            continue
-        text = line.partition("] ")[2]
-        if packet := _PACKET.match(text):
-            packets.append((int(packet[1]), []))
-        # The parameter sets before the first packet are skipped: the first access unit contains them as well.
-        elif packets and (element := _ELEMENT.fullmatch(text)):
-            units = packets[-1][1]
-            if element[1] == _FIRST_ELEMENT:
-                units.append({})
-            if units:
-                units[-1][element[1]] = int(element[2])
-    total = sum(size for size, _ in packets)
-    size = stream.stat().st_size
-    if total != size:
-        raise FormatError(f"the stream of {path} has {size} bytes, its access units {total}")
-    return tuple(AccessUnit(size, tuple(units)) for size, units in packets)
+    units = []
+    for packet in trace_packets(stream, codec, str(path)):
+        nal_units: list[dict[str, int]] = []
+        for element in packet.elements:
+            if element.name == _FIRST_ELEMENT:
+                nal_units.append({})
+            if nal_units:
+                nal_units[-1][element.name] = element.value
+        units.append(AccessUnit(packet.size, tuple(nal_units)))
+    return tuple(units)
 
 
 # --- HEVC ------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,19 @@
 """Codec back ends by name, and the CU tables of the sequences that they coded."""
 
+from collections.abc import Callable
+
 from codecnn.codec.base import Codec, CodecTools, CodedSequence
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vtm_statistics import read_vtm_stats
 from codecnn.codec.blocks.vvc_stream import READER_VERSION, VVC_SUFFIXES, coded_table
 from codecnn.codec.encoders.external import EncoderProgram, ExternalCodec
+from codecnn.codec.encoders.libaom import Av1Codec
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
 from codecnn.errors import ConfigError
 
-BUNDLED: dict[str, type[VvcCodec] | type[HevcCodec]] = {"vvc": VvcCodec, "hevc": HevcCodec}
+BUNDLED: dict[str, Callable[[], Codec]] = {"vvc": VvcCodec, "hevc": HevcCodec, "av1": Av1Codec}
 """Back ends that use the ffmpeg of imageio-ffmpeg."""
 
 EXTERNAL: dict[str, EncoderProgram] = {program.name: program for program in (VTM, HM, VVENC)}

@@ -21,10 +21,10 @@ from scipy.fft import dctn
 
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, SuppliedFacts
 from codecnn.codec.blocks.vvc_stream import StreamInfo
+from codecnn.codec.checks import measured_picture
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.codec.headers import access_units, output_pictures, read_headers, slice_qp
 from codecnn.errors import ConfigError, EncoderError
-from codecnn.quality import mean_psnr, mse
 from codecnn.video import (
     Picture,
     Video,
@@ -258,10 +258,7 @@ def _verify_configuration(path: Path, info: StreamInfo, configuration: str) -> N
 
 
 def _measured(original: Picture, output: Picture, poc: int, slice_type: str, qp: int, bits: int | None) -> CodedPicture:
-    errors = [mse(a, b) for a, b in zip(original.planes, output.planes, strict=True)]
-    psnrs = [mean_psnr([error], output.bit_depth) if error else math.inf for error in errors]
-    u, v = psnrs[1:] or (None, None)
-    return CodedPicture(poc, slice_type, qp, bits, psnrs[0], u, v)
+    return measured_picture(CodedPicture(poc, slice_type, qp, bits, math.inf, None, None), original, output)
 
 
 # --- comparison with the original ------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class EncoderSpec(BaseModel):
         allow_inf_nan=False,
         description="share of the sequences, relative to the other settings; without shares each codes all sequences",
     )
-    preset: str | None = None
+    preset: Annotated[str | None, _NumberAsText] = None
     ctu_size: CtuSize | None = None
     params: dict[_Text, _Text] = Field(default_factory=dict)
     source_bit_depth: Literal[8] | None = Field(
@@ -245,7 +245,7 @@ class Recipe(_Spec):
     classes: list[str] | None = Field(default=None, description="use only the sequences of these classes")
     root: str = Field(default=".", description="folder of relative sources; itself relative to the recipe's folder")
     codec: str = "vvc"
-    preset: str = "medium"
+    preset: _Text = "medium"
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(default=[], description="QPs to code at; not allowed for codec streams")
     loop_filters: bool = True

@@ -62,7 +62,7 @@ def evaluate(
         output: Folder for results.json, report.html and tables.
         qps: QPs to code at (default: `QPS`), or the QPs of a store to evaluate (default: all).
         split: Split of a store to evaluate.
-        codec: Codec for videos, "vvc" or "hevc".
+        codec: Codec for videos, "vvc", "hevc" or "av1".
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
         configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
         ctc: For "ra" and "ldb", use settings close to the common test conditions of JVET.
@@ -113,7 +113,7 @@ def evaluate(
             "ctc": ctc,
             "times": True,
             "qp": list(qps or QPS),
-            "ctu_size": 64 if codec == "hevc" else 128,
+            "ctu_size": 64 if codec in ("hevc", "av1") else 128,
             "sequences": [options | {"split": split, "source": str(source)} for source in names],
         }
         # Auxiliary planes of the networks are reconstructed from the bitstreams, or by the HEVC decoder.

@@ -96,7 +96,9 @@ def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> Finished:
         if _DISK_FULL_TEXT in finished.stderr:
             raise DiskFullError(f"no space left on the disk while {what}")
         reason = _error_line(finished.stderr or finished.stdout)
-        raise EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}")
+        failure = EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}")
+        failure.report = finished.stderr
+        raise failure
     return finished
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.codec import StreamPicture, headers, output_pictures, read_headers, slice_qp, stream_info
+from codecnn.codec import StreamPicture, output_pictures, read_headers, slice_qp, stream_info, trace
 from codecnn.codec.headers import AccessUnit, access_units, hevc_pictures
 from codecnn.errors import FormatError, MissingFileError
 
@@ -49,7 +49,7 @@ def test_access_units_match_pictures_and_file_size(golden_file):
 
 def test_bytes_outside_access_units_are_an_error(golden_file, tmp_path, monkeypatch):
     path = golden_file("vvc/tiny64x64_ai_qp32.266")
-    run = headers.run
+    run = trace.run
 
     copied = tmp_path / "longer.266"
     copied.write_bytes(path.read_bytes())
@@ -59,7 +59,7 @@ def test_bytes_outside_access_units_are_an_error(golden_file, tmp_path, monkeypa
         copied.write_bytes(path.read_bytes() + b"\0\0\1")
         return done
 
-    monkeypatch.setattr(headers, "run", grown)
+    monkeypatch.setattr(trace, "run", grown)
     size = path.stat().st_size
     with pytest.raises(FormatError, match=rf"longer\.266 has {size + 3} bytes, its access units {size}$"):
         access_units(copied)

@@ -25,7 +25,7 @@ from codecnn.codec.checks import (
     verify_x265_bits,
     verify_x265_psnr,
 )
-from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input
+from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
 from codecnn.errors import ConfigError, EncoderError, MissingFileError
 from codecnn.runs import write_text
 from codecnn.video import Video, VideoFormat, ffmpeg_path, open_raw, require_encoder, run
@@ -107,9 +107,7 @@ def hevc_encode_argv(
     check_depth(source_format, settings)
     argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
     argv += ["-fps_mode", "passthrough"]
-    if source_format.chroma == "400" and source_format.bit_depth == 8 and settings.internal_bit_depth == 10:
-        # ffmpeg converts grey to 10 bit by repeating the upper bits; the mask leaves a shift, as in all other formats.
-        argv += ["-vf", "format=gray10le,lut=y=bitand(val\\,1020)"]
+    argv += shift_grey(source_format, settings.internal_bit_depth)
     argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libx265"]
     argv += ["-preset", settings.preset, "-x265-params", join_params(x265_params(settings, analysis, statistics))]
     return [*argv, "-f", "hevc", output]

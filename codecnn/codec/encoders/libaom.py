@@ -1,0 +1,89 @@
+"""The `av1` back end: libaom of the ffmpeg in imageio-ffmpeg; see `codecnn.codec.encoders.av1` for its checks."""
+
+from codecnn.codec.base import CodecSettings, coded_format
+from codecnn.codec.checks import check_ctu_size, check_depth, check_params, check_preset
+from codecnn.codec.encoders.av1 import CTU_SIZES, STATISTICS, Av1Encoder, quantiser_level
+from codecnn.codec.ffmpeg import join_params, raw_input, shift_grey
+from codecnn.errors import ConfigError
+from codecnn.video import VideoFormat
+
+SPEEDS = {"slower": 1, "slow": 2, "medium": 4, "fast": 6, "faster": 8}
+"""libaom's cpu-used by preset; a preset may also be the number itself."""
+
+MAX_SPEED = 8
+"""Largest cpu-used that ffmpeg passes on."""
+
+CONSTANT_QUANTISER = dict.fromkeys(
+    ("aq-mode", "deltaq-mode", "enable-tpl-model", "enable-chroma-deltaq", "enable-qm"), "0"
+)
+"""Parameters that switch off quantisers that vary by block or component, and quantisation matrices."""
+
+FAITHFUL = {"tune": "psnr", "denoise-noise-level": "0", "film-grain-test": "0"}
+"""Parameters that switch off perceptual decisions and film grain."""
+
+LOOP_FILTERS = {"enable-cdef": "1", "enable-restoration": "1"}
+"""Parameters that switch on CDEF and loop restoration, which libaom's all-intra mode leaves off."""
+
+NO_LOOP_FILTERS = {"loopfilter-control": "0", "enable-cdef": "0", "enable-restoration": "0"}
+
+
+def aom_params(settings: CodecSettings) -> dict[str, str]:
+    """Return the parameters of libaom for `settings`; a pure function.
+
+    Raises:
+        ConfigError: libaom does not have these settings.
+    """
+    check_ctu_size("AV1", settings.ctu_size, CTU_SIZES)
+    params = {**CONSTANT_QUANTISER, **FAITHFUL, **(LOOP_FILTERS if settings.loop_filters else NO_LOOP_FILTERS)}
+    if settings.ctu_size is not None:
+        params["sb-size"] = str(settings.ctu_size)
+    return check_params({**params, **settings.params}, names="[A-Za-z0-9-]+")
+
+
+def aom_encode_argv(
+    ffmpeg: str, source: str, source_format: VideoFormat, settings: CodecSettings, output: str
+) -> list[str]:
+    """Return the ffmpeg command that codes a raw YUV file; a pure function.
+
+    Args:
+        ffmpeg: The ffmpeg program.
+        source: Raw YUV file.
+        source_format: Format of the source.
+        settings: Settings of the encode.
+        output: Bitstream to write.
+
+    Raises:
+        ConfigError: libaom does not have these settings.
+    """
+    check_preset("libaom", settings.preset, (*SPEEDS, *map(str, range(MAX_SPEED + 1))))
+    check_depth(source_format, settings)
+    if settings.configuration != "ai":
+        raise ConfigError(f"av1 codes all intra only, not {settings.configuration}")
+    if settings.unfiltered:
+        raise ConfigError("av1 does not provide the reconstruction before the in-loop filters: remove unfiltered")
+    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
+    argv += ["-fps_mode", "passthrough", *shift_grey(source_format, settings.internal_bit_depth)]
+    argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libaom-av1"]
+    # -g 0 makes every picture a key frame.
+    argv += ["-usage", "allintra", "-g", "0", "-cpu-used", str(SPEEDS.get(settings.preset, settings.preset))]
+    argv += ["-b:v", "0", "-crf", str(quantiser_level(settings.qp)), "-threads", str(settings.threads), "-row-mt", "0"]
+    argv += ["-flags", "+psnr", "-vstats_file", STATISTICS, "-aom-params", join_params(aom_params(settings))]
+    return [*argv, "-f", "obu", output]
+
+
+class Av1Codec(Av1Encoder):
+    """AV1 coded by libaom; see `codecnn.codec.Codec` for the contract."""
+
+    name = "av1"
+    library = "libaom-av1"
+    version = r"libaom-av1 @ \w+\] v(\S+)"
+
+    def params(self, settings: CodecSettings) -> dict[str, str]:
+        """Return the parameters of libaom; see `aom_params`."""
+        return aom_params(settings)
+
+    def argv(
+        self, ffmpeg: str, source: str, source_format: VideoFormat, settings: CodecSettings, output: str
+    ) -> list[str]:
+        """Return the ffmpeg command; see `aom_encode_argv`."""
+        return aom_encode_argv(ffmpeg, source, source_format, settings, output)
