@@ -153,10 +153,10 @@ def test_formats(tmp_path, video_format, internal):
 
 
 def test_one_picture_and_threads_give_the_same_stream(tmp_path):
-    one, two = encode(tmp_path / "one", pictures=1), encode(tmp_path / "two", pictures=1, threads=2)
-    assert one.bitstream.read_bytes() == two.bitstream.read_bytes()
-    assert one.log.read_text() == two.log.read_text()
-    assert str(tmp_path) not in one.log.read_text() + " ".join(one.argv)
+    first, second = encode(tmp_path / "one", pictures=1), encode(tmp_path / "two", pictures=1, threads=2)
+    assert first.bitstream.read_bytes() == second.bitstream.read_bytes()
+    assert first.log.read_text() == second.log.read_text()
+    assert str(tmp_path) not in first.log.read_text() + " ".join(first.argv)
 
 
 @pytest.mark.parametrize(("ctu_size", "flag"), [(64, 0), (128, 1)])

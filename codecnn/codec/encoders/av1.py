@@ -37,7 +37,7 @@ STATISTICS = "statistics.txt"
 
 
 class Statistics(NamedTuple):
-    """What the encoder states of a temporal unit: PSNR of Y in dB with the peak 255, and its size in bytes."""
+    """Statistics of a temporal unit: PSNR of Y in dB with the peak 255, and size in bytes."""
 
     psnr_y: float
     size: int
@@ -63,8 +63,8 @@ def quantiser_level(qp: int) -> int:
 
 def parse_statistics(text: str) -> list[Statistics]:
     """Parse ffmpeg's statistics of an encoder, one line per temporal unit."""
-    found = re.findall(r"PSNR=\s*(\S+) f_size=\s*(\d+) ", text)
-    return [Statistics(float(psnr), int(size)) for psnr, size in found]
+    lines = re.findall(r"PSNR=\s*(\S+) f_size=\s*(\d+) ", text)
+    return [Statistics(float(psnr), int(size)) for psnr, size in lines]
 
 
 def verify_av1_stream(stream: Av1Stream, settings: CodecSettings, name: str) -> None:
