@@ -1,7 +1,7 @@
 """Inter and IBC coding units: merge data, motion vector differences (H.266 clauses 7.3.11.5, 7.3.11.7 and 7.3.11.8).
 
-Block vectors of intra block copy (IBC) are derived here, in whole luma samples (clauses 8.6.2.2 to 8.6.2.6). Motion
-vectors of inter units are parsed only.
+Block vectors of intra block copy (IBC) are derived here, in whole luma samples (clauses 8.6.2.2 to 8.6.2.6). The syntax
+elements of inter units go into the log; `codecnn.reconstruct` derives their motion.
 """
 
 from codecnn.vvc import contexts as c
@@ -20,19 +20,17 @@ def inter_unit(w: Work) -> None:
     """Parse the prediction part of an inter or IBC coding unit; set MERGE and CIIP_FLAG."""
     n = w.n
     n[st.MERGE] = 1 if n[st.SKIP] else decode_bin(w, c.GENERAL_MERGE_FLAG)
-    ibc = n[st.PRED_MODE] == st.MODE_IBC
-    subblock = 0
-    if ibc:
+    if n[st.PRED_MODE] == st.MODE_IBC:
         if n[st.MERGE]:
             merge_vector(w, decode_merge_index(w, n[st.MAX_IBC_MERGE]))
         else:
             ibc_vector(w)
         keep_vector(w)
     elif n[st.MERGE]:
-        subblock = merge_data(w)
+        merge_data(w)
     else:
-        subblock = motion_vectors(w)
-    fill(w, st.CU_SUBBLOCK, subblock)
+        motion_vectors(w)
+    fill(w, st.CU_SUBBLOCK, n[st.SUBBLOCK])
 
 
 @compiled
@@ -54,15 +52,16 @@ def subblock_context(w: Work) -> int:
 
 
 @compiled
-def merge_data(w: Work) -> int:
-    """Parse the merge data of an inter unit; return merge_subblock_flag."""
+def merge_data(w: Work) -> None:
+    """Parse the merge data of an inter unit."""
     n = w.n
     width, height = n[st.W], n[st.H]
     candidates = n[st.MAX_SUBBLOCK_MERGE]
     if candidates > 0 and width >= 8 and height >= 8 and decode_bin(w, c.MERGE_SUBBLOCK_FLAG + subblock_context(w)):
+        n[st.SUBBLOCK] = 1
         if candidates > 1 and decode_bin(w, c.MERGE_SUBBLOCK_IDX):
-            truncated_unary(w, candidates - 2)
-        return 1
+            n[st.MERGE_IDX] = 1 + truncated_unary(w, candidates - 2)
+        return
     # A tool that is not allowed has no bin. CIIP requires 64 samples, GPM 8x8 samples and an aspect ratio up to 4.
     below_128 = width < 128 and height < 128
     may_ciip = n[st.CIIP] == 1 and not n[st.SKIP] and width * height >= 64 and below_128
@@ -70,18 +69,18 @@ def merge_data(w: Work) -> int:
     may_gpm = may_gpm and width < 8 * height and height < 8 * width
     if not (may_ciip or may_gpm) or decode_bin(w, c.REGULAR_MERGE_FLAG + (n[st.SKIP] == 0)):
         regular_merge(w)
-        return 0
+        return
     ciip = may_ciip
     if may_ciip and may_gpm:
         ciip = decode_bin(w, c.CIIP_FLAG) == 1
     if ciip:
         n[st.CIIP_FLAG] = 1
-        decode_merge_index(w, n[st.MAX_MERGE])
+        n[st.MERGE_IDX] = decode_merge_index(w, n[st.MAX_MERGE])
     else:
-        decode_bypass_bits(w, 6)  # merge_gpm_partition_idx
-        decode_merge_index(w, n[st.MAX_GPM_MERGE])
-        decode_merge_index(w, n[st.MAX_GPM_MERGE] - 1)
-    return 0
+        n[st.GPM_FLAG] = 1
+        n[st.GPM_PARTITION] = decode_bypass_bits(w, 6)
+        n[st.MERGE_IDX] = decode_merge_index(w, n[st.MAX_GPM_MERGE])
+        n[st.GPM_SECOND] = decode_merge_index(w, n[st.MAX_GPM_MERGE] - 1)
 
 
 @compiled
@@ -89,13 +88,14 @@ def regular_merge(w: Work) -> None:
     """Parse mmvd_merge_flag and the elements that depend on it, or merge_idx."""
     n = w.n
     if n[st.MMVD] and decode_bin(w, c.MMVD_MERGE_FLAG):
+        n[st.MMVD_FLAG] = 1
         if n[st.MAX_MERGE] > 1:
-            decode_bin(w, c.MMVD_CAND_FLAG)
+            n[st.MERGE_IDX] = decode_bin(w, c.MMVD_CAND_FLAG)
         if decode_bin(w, c.MMVD_DISTANCE_IDX):
-            truncated_unary(w, 6)
-        decode_bypass_bits(w, 2)  # mmvd_direction_idx
+            n[st.MMVD_DISTANCE] = 1 + truncated_unary(w, 6)
+        n[st.MMVD_DIRECTION] = decode_bypass_bits(w, 2)
     else:
-        decode_merge_index(w, n[st.MAX_MERGE])
+        n[st.MERGE_IDX] = decode_merge_index(w, n[st.MAX_MERGE])
 
 
 @compiled
@@ -111,12 +111,8 @@ def ibc_vector(w: Work) -> None:
 
 
 @compiled
-def motion_vectors(w: Work) -> int:
-    """Parse reference indices and motion vector differences of an inter unit without merge.
-
-    Returns:
-        inter_affine_flag.
-    """
+def motion_vectors(w: Work) -> None:
+    """Parse reference indices and motion vector differences of an inter unit without merge."""
     n = w.n
     width, height = n[st.W], n[st.H]
     direction = decode_inter_pred_idc(w) if n[st.IS_B] else PRED_L0
@@ -129,31 +125,42 @@ def motion_vectors(w: Work) -> int:
     symmetric = 0
     if n[st.SMVD] and direction == PRED_BI and not affine:
         symmetric = decode_bin(w, c.SYM_MVD_FLAG)
+    n[st.SUBBLOCK], n[st.POINTS], n[st.DIRECTION], n[st.SYMMETRIC] = affine, points, direction, symmetric
     moved = False
     weighted = 0
     if direction != PRED_L1:
-        reference = 0 if symmetric else decode_ref_idx(w, n[st.ACTIVE_L0])
-        weighted |= (n[st.WEIGHTED_L0] >> reference) & 1
-        for _ in range(1 + points):
-            x, y = mvd_coding(w)
-            moved |= x != 0 or y != 0
-        decode_bin(w, c.MVP_FLAG)
+        n[st.REF_IDX] = 0 if symmetric else decode_ref_idx(w, n[st.ACTIVE_L0])
+        weighted |= (n[st.WEIGHTED_L0] >> n[st.REF_IDX]) & 1
+        moved = vector_differences(w, st.MVDS, 1 + points)
+        n[st.MVP] = decode_bin(w, c.MVP_FLAG)
     if direction != PRED_L0:
-        reference = 0 if symmetric else decode_ref_idx(w, n[st.ACTIVE_L1])
-        weighted |= (n[st.WEIGHTED_L1] >> reference) & 1
+        n[st.REF_IDX + 1] = 0 if symmetric else decode_ref_idx(w, n[st.ACTIVE_L1])
+        weighted |= (n[st.WEIGHTED_L1] >> n[st.REF_IDX + 1]) & 1
         if not (n[st.MVD_L1_ZERO] and direction == PRED_BI) and not symmetric:
-            for _ in range(1 + points):
-                x, y = mvd_coding(w)
-                moved |= x != 0 or y != 0
-        decode_bin(w, c.MVP_FLAG)
+            moved |= vector_differences(w, st.MVDS + 6, 1 + points)
+        n[st.MVP + 1] = decode_bin(w, c.MVP_FLAG)
+    n[st.AMVR_SHIFT] = 2
     if moved and (n[st.AFFINE_AMVR] if affine else n[st.AMVR]) and decode_bin(w, c.AMVR_FLAG + affine):
+        # Steps of 1/16 or 1 sample for affine units, else of 1/2, 1 or 4 samples (clause 7.4.12.7).
         if affine:
-            decode_bin(w, c.AMVR_PRECISION_IDX + 2)
+            n[st.AMVR_SHIFT] = 4 * decode_bin(w, c.AMVR_PRECISION_IDX + 2)
         elif decode_bin(w, c.AMVR_PRECISION_IDX):
-            decode_bin(w, c.AMVR_PRECISION_IDX + 1)
+            n[st.AMVR_SHIFT] = 4 + 2 * decode_bin(w, c.AMVR_PRECISION_IDX + 1)
+        else:
+            n[st.AMVR_SHIFT] = 3
     if n[st.BCW] and direction == PRED_BI and not weighted and width * height >= 256 and decode_bin(w, c.BCW_IDX):
-        truncated_unary(w, 3 if n[st.NO_BACKWARD] else 1)
-    return affine
+        n[st.BCW_IDX] = 1 + truncated_unary(w, 3 if n[st.NO_BACKWARD] else 1)
+
+
+@compiled
+def vector_differences(w: Work, first: int, points: int) -> bool:
+    """Parse the motion vector differences of one list into `Work.n` from `first` on; return True if one is not zero."""
+    n = w.n
+    moved = False
+    for at in range(first, first + 2 * points, 2):
+        n[at], n[at + 1] = mvd_coding(w)
+        moved |= n[at] != 0 or n[at + 1] != 0
+    return moved
 
 
 @compiled

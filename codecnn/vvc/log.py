@@ -11,9 +11,11 @@ from codecnn.vvc.state import Work
 
 U_SIZE, U_X, U_Y, U_W, U_H, U_TREE, U_REGION, U_PRED_MODE, U_MODE, U_MIP, U_MIP_TRANSPOSED = range(11)
 U_ISP, U_MRL, U_BDPCM, U_BDPCM_C, U_MODE_C, U_COLOCATED_MODE, U_LFNST, U_MTS, U_QP, U_CHROMA_QP, U_UNITS = range(11, 22)
-U_ACT, U_VECTOR_X, U_VECTOR_Y, U_KERNEL_H, U_KERNEL_V = range(22, 27)
+U_ACT, U_VECTOR_X, U_VECTOR_Y, U_KERNEL_H, U_KERNEL_V, U_MERGE, U_CIIP = range(22, 29)
+U_SUBBLOCK, U_POINTS, U_MERGE_IDX, U_MMVD, U_MMVD_DISTANCE, U_MMVD_DIRECTION, U_GPM, U_GPM_PARTITION = range(29, 37)
+U_GPM_SECOND, U_DIRECTION, U_REF, U_MVP, U_SYMMETRIC, U_AMVR, U_BCW, U_MVD = 37, 38, 39, 41, 43, 44, 45, 46
 
-UNIT_HEADER = 27
+UNIT_HEADER = U_SUBBLOCK + st.MOTION_SIZE
 """Size of the header of a coding unit; the names above are positions in it.
 
 Positions and sizes are in luma samples. `U_MODE` is IntraPredModeY or the MIP index, `U_MODE_C` IntraPredModeC with
@@ -21,6 +23,15 @@ CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` cu_chroma_qp_offset_idx + 1, `U_UNIT
 `U_ACT` cu_act_enabled_flag, `U_VECTOR_X` and `U_VECTOR_Y` the block vector of IBC, `U_KERNEL_H` and `U_KERNEL_V` the
 transform kernels of luma. In a palette unit the samples of each component follow row by row, -1 - palette_escape_val
 for an escape value.
+
+The rest is 0 unless the unit is an inter unit: `U_MERGE` is general_merge_flag (also of IBC), `U_CIIP` ciip_flag, `U_SUBBLOCK`
+merge_subblock_flag or inter_affine_flag, `U_POINTS` the number of control points minus 1 of an affine unit without
+merge, and `U_MERGE_IDX` merge_idx, merge_subblock_idx, mmvd_cand_flag or merge_gpm_idx0. `U_MMVD`, `U_MMVD_DISTANCE`
+and `U_MMVD_DIRECTION` are mmvd_merge_flag, mmvd_distance_idx and mmvd_direction_idx; `U_GPM` is 1 with geometric
+partitions, `U_GPM_PARTITION` and `U_GPM_SECOND` are merge_gpm_partition_idx and merge_gpm_idx1 as coded. Without merge,
+`U_DIRECTION` is inter_pred_idc, `U_REF` and `U_MVP` are reference and predictor indices of L0 and L1, `U_SYMMETRIC`
+sym_mvd_flag, `U_AMVR` AmvrShift, `U_BCW` bcw_idx, and `U_MVD` the motion vector differences as coded: x and y of up to
+three control points of L0, then of L1.
 """
 
 T_X, T_Y, T_W, T_H, T_CHROMA, T_CODED, T_JOINT, T_SKIP, T_LEVELS = range(9)
@@ -65,6 +76,8 @@ def end_unit(w: Work) -> None:
     unit[U_QP], unit[U_CHROMA_QP], unit[U_UNITS] = n[st.QP_Y], n[st.CHROMA_QP_IDX], n[st.UNITS]
     unit[U_ACT], unit[U_VECTOR_X], unit[U_VECTOR_Y] = n[st.ACT_FLAG], n[st.VECTOR_X], n[st.VECTOR_Y]
     unit[U_KERNEL_H], unit[U_KERNEL_V] = n[st.KERNEL_H], n[st.KERNEL_V]
+    unit[U_MERGE], unit[U_CIIP] = n[st.MERGE], n[st.CIIP_FLAG]
+    unit[U_SUBBLOCK:UNIT_HEADER] = n[st.SUBBLOCK : st.SUBBLOCK + st.MOTION_SIZE]
     if n[st.TREE] == st.DUAL_CHROMA:
         # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
         unit[U_QP] = w.maps[st.CU_QP, (n[st.Y] + n[st.H] // 2) >> 2, (n[st.X] + n[st.W] // 2) >> 2]
