@@ -41,6 +41,7 @@ def borrowed(f: Frame) -> Frame:
         carray(pointer(f.log.ctypes.data), f.log.shape, np.int64),
         carray(pointer(f.motion.ctypes.data), f.motion.shape, np.int32),
         carray(pointer(f.references.ctypes.data), f.references.shape, np.uint16),
+        carray(pointer(f.collocated.ctypes.data), f.collocated.shape, np.int32),
     )
 
 

@@ -30,6 +30,8 @@ class Frame(NamedTuple):
             samples.
         references: Decoded pictures that the slice may refer to, one after the other, uint16; p[LISTS_OF_REFERENCES :]
             has the positions.
+        collocated: Motion of the collocated picture as `temporal_motion.stored_motion` returns it, shape (STORED, rows,
+            columns), int32; a cell is 8x8 luma samples. A slice without it has no cells here or p[TEMPORAL] = 0.
     """
 
     p: npt.NDArray[np.int64]
@@ -39,6 +41,7 @@ class Frame(NamedTuple):
     log: npt.NDArray[np.int64]
     motion: npt.NDArray[np.int32]
     references: npt.NDArray[np.uint16]
+    collocated: npt.NDArray[np.int32]
 
 
 _free = count()
@@ -153,6 +156,27 @@ WRAPAROUND, WINDOW_LEFT, WINDOW_TOP, COLLOCATED_X = _indices(4)
 sps_chroma_horizontal_collocated_flag.
 """
 
+C_X0, C_Y0, C_X1, C_Y1, C_REF_0, C_REF_1, C_BCW, C_HALF, CANDIDATE = range(9)
+"""Numbers of a motion candidate: mvL0 and mvL1 in 1/16 luma sample, refIdxL0 and refIdxL1, bcw_idx, hpelIfIdx.
+
+An unused list has the vector 0 and the reference index -1.
+"""
+
+HISTORY_COUNT, HISTORY_REGION, HISTORY_ROW = _indices(3)
+"""NumHmvpCand, and slice, tile and row of CTUs of the candidates in HISTORY."""
+
+HISTORY = _indices(6 * 8)[0]
+"""HmvpCandList, CANDIDATE numbers each, oldest first; five entries and space for one more."""
+
+MERGE_LIST = _indices(6 * 8)[0]
+"""mergeCandList, CANDIDATE numbers each."""
+
+NEIGHBOURS = _indices(5 * 8)[0]
+"""Motion of neighbouring blocks while candidates are derived, CANDIDATE numbers each."""
+
+PREDICTORS, CONTROL_POINTS, VECTOR = (_indices(size)[0] for size in (2 * 6, 6, 2))
+"""Vector predictors (x and y of up to three control points each), control points of a candidate, and one vector."""
+
 NUMBERS = _indices(1)[0]
 
 # Offsets in `s`, a block of 64x64 each.
@@ -221,6 +245,13 @@ Vectors in 1/16 luma sample, refIdxL0 and refIdxL1 (-1: unused), slots of the re
 four or six parameters, 3 temporal subblocks. `TEMPORAL_*` are the vectors that later pictures predict from, refined by
 DMVR where it applies. `MOTION_X` to `MOTION_H` are position and size of the unit; the 12 planes from `CONTROL` on its
 control point vectors as in `MOTION_OF_UNIT`.
+"""
+
+STORED_X0, STORED_Y0, STORED_X1, STORED_Y1, STORED_POC_0, STORED_POC_1, STORED_FLAGS, STORED = range(8)
+"""Planes of `Frame.collocated`.
+
+Compressed vectors in 1/16 luma sample, POC of the reference pictures, and flags: bits 0 and 1 are set if L0 and L1 are
+used, bits 2 and 3 if their reference is a long-term picture.
 """
 
 SLICE_REGIONS = MAX_TILES + 1

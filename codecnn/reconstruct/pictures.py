@@ -208,6 +208,7 @@ def _frame(picture: Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
         np.zeros(0, np.int64),
         np.full((fr.MOTION, height // 4, width // 4), -1, np.int32),
         np.zeros(1, np.uint16),
+        np.zeros((fr.STORED, 1, 1), np.int32),
     ), sizes
 
 

@@ -38,7 +38,8 @@ def empty_frame(bit_depth: int) -> fr.Frame:
     known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
     motion = np.full((fr.MOTION, SIDE // 4, SIDE // 4), -1, np.int32)
     planes, log = np.zeros(2 * SIDE * SIDE, np.int32), np.zeros(4096, np.int64)
-    return fr.Frame(p, scratch, planes, known, log, motion, np.zeros(1, np.uint16))
+    collocated = np.zeros((fr.STORED, 1, 1), np.int32)
+    return fr.Frame(p, scratch, planes, known, log, motion, np.zeros(1, np.uint16), collocated)
 
 
 def check_prediction(rng: np.random.Generator) -> None:
