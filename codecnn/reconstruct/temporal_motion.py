@@ -1,4 +1,4 @@
-"""Temporal motion vector prediction: stored motion of the collocated picture (H.266 clauses 8.5.2.11, 8.5.2.12, 8.5.2.15).
+"""Temporal motion vector prediction from the collocated picture (H.266 clauses 8.5.2.11, 8.5.2.12 and 8.5.2.15).
 
 `stored_motion` is plain NumPy and runs once a picture; the other functions are compiled.
 """

@@ -24,14 +24,14 @@ CCLM as 67 to 69, `U_QP` QpY, `U_CHROMA_QP` cu_chroma_qp_offset_idx + 1, `U_UNIT
 transform kernels of luma. In a palette unit the samples of each component follow row by row, -1 - palette_escape_val
 for an escape value.
 
-The rest is 0 unless the unit is an inter unit: `U_MERGE` is general_merge_flag (also of IBC), `U_CIIP` ciip_flag, `U_SUBBLOCK`
-merge_subblock_flag or inter_affine_flag, `U_POINTS` the number of control points minus 1 of an affine unit without
-merge, and `U_MERGE_IDX` merge_idx, merge_subblock_idx, mmvd_cand_flag or merge_gpm_idx0. `U_MMVD`, `U_MMVD_DISTANCE`
-and `U_MMVD_DIRECTION` are mmvd_merge_flag, mmvd_distance_idx and mmvd_direction_idx; `U_GPM` is 1 with geometric
-partitions, `U_GPM_PARTITION` and `U_GPM_SECOND` are merge_gpm_partition_idx and merge_gpm_idx1 as coded. Without merge,
-`U_DIRECTION` is inter_pred_idc, `U_REF` and `U_MVP` are reference and predictor indices of L0 and L1, `U_SYMMETRIC`
-sym_mvd_flag, `U_AMVR` AmvrShift, `U_BCW` bcw_idx, and `U_MVD` the motion vector differences as coded: x and y of up to
-three control points of L0, then of L1.
+The rest is 0 unless the unit is an inter unit; `U_MERGE` is set for IBC, too. `U_MERGE` is general_merge_flag, `U_CIIP`
+ciip_flag, `U_SUBBLOCK` merge_subblock_flag or inter_affine_flag, `U_POINTS` the number of control points minus 1 of an
+affine unit without merge, and `U_MERGE_IDX` merge_idx, merge_subblock_idx, mmvd_cand_flag or merge_gpm_idx0. `U_MMVD`,
+`U_MMVD_DISTANCE` and `U_MMVD_DIRECTION` are mmvd_merge_flag, mmvd_distance_idx and mmvd_direction_idx; `U_GPM` is set
+with geometric partitions, `U_GPM_PARTITION` and `U_GPM_SECOND` are merge_gpm_partition_idx and merge_gpm_idx1 as coded.
+Without merge, `U_DIRECTION` is inter_pred_idc, `U_REF` and `U_MVP` are reference and predictor indices of L0 and L1,
+`U_SYMMETRIC` is sym_mvd_flag, `U_AMVR` AmvrShift, `U_BCW` bcw_idx, and `U_MVD` the motion vector differences as coded:
+x and y of up to three control points of L0, then of L1.
 """
 
 T_X, T_Y, T_W, T_H, T_CHROMA, T_CODED, T_JOINT, T_SKIP, T_LEVELS = range(9)
