@@ -36,7 +36,7 @@ from codecnn.filtering.integer import (
     source_card,
 )
 from codecnn.filtering.integer.reference import round_half_to_even
-from codecnn.models import list_models, load_model, save_weights, weights_path
+from codecnn.models import load_model, save_weights, weights_path
 from codecnn.models.graph import Graph, Node
 from codecnn.runs import read_json, sha256_file, write_json
 from codecnn.verbs.evaluation import _entries
@@ -57,6 +57,7 @@ from tests.helpers.integer_zoo import (
     random_picture_planes,
     two_convolutions,
 )
+from tests.helpers.networks import WITH_GRAPH
 
 GOLDEN = {
     "arcnn": "38ccc0714dd56ebfa85e769706ba09d7",
@@ -86,7 +87,7 @@ GOLDEN = {
 FAST_ENGINES = ("float32", *(f"int8-{name}" for name in INSTRUCTION_SETS))
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", WITH_GRAPH)
 def test_the_reference_computes_the_golden_samples(name):
     network = formula_eight_once(name)
     assert network.bits == 8
@@ -99,7 +100,7 @@ def test_the_reference_computes_the_golden_samples(name):
 
 
 @pytest.mark.parametrize("engine", engine_params())
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", WITH_GRAPH)
 def test_every_engine_computes_the_golden_samples(name, engine):
     network = formula_eight_once(name)
     assert md5_of(filter_exactly(network, check_planes(network), engine=engine)) == GOLDEN[name]
@@ -179,7 +180,7 @@ def test_batches_layouts_and_threads_change_nothing(name, engine):
 
 
 @pytest.mark.parametrize("instructions", instruction_set_params())
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", WITH_GRAPH)
 def test_the_row_engine_computes_the_samples_of_the_float_engine(name, instructions):
     """All convolutions are computed row by row or before the rows, with rows of multiples of four pixels and others."""
     network = formula_eight_once(name)

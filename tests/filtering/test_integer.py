@@ -21,7 +21,7 @@ from codecnn.filtering.integer import (
     run_reference,
 )
 from codecnn.filtering.integer.reference import centred_integers, compute_node, round_half_up
-from codecnn.models import FilterNetwork, build_graph, create_model, list_models, named_outputs
+from codecnn.models import FilterNetwork, build_graph, create_model, named_outputs
 from codecnn.models.graph import Graph, Node, run
 from codecnn.video import Picture
 from tests.helpers.integer_zoo import (
@@ -34,7 +34,7 @@ from tests.helpers.integer_zoo import (
     random_integers,
     random_picture_planes,
 )
-from tests.helpers.networks import SMALL, learn, random_planes
+from tests.helpers.networks import SMALL, WITH_GRAPH, learn, random_planes
 
 GOLDEN = {
     "arcnn": "69e29a5708debb718e203bdb7eeb9d32",
@@ -64,7 +64,7 @@ GOLDEN = {
 zoo_network = functools.cache(formula_network)
 
 
-@pytest.mark.parametrize(("name", "options"), [*((name, None) for name in list_models()), *OPTIONS])
+@pytest.mark.parametrize(("name", "options"), [*((name, None) for name in WITH_GRAPH), *OPTIONS])
 def test_the_graph_computes_the_network(name, options):
     model = formula_model(name, options)
     graph = build_graph(model)
@@ -84,7 +84,7 @@ def test_a_network_without_a_graph_is_refused():
         build_graph(network)
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", WITH_GRAPH)
 def test_goldens(name):
     """The reference and the float engine, in float32 and in float64, compute the golden samples."""
     network = zoo_network(name)

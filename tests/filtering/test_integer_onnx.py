@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.errors import ModelError
 from codecnn.filtering.integer import load_integer, run_reference, save_integer
-from codecnn.models import list_models
 from codecnn.models.graph import Graph
 from tests.helpers.integer_zoo import (
     OPTIONS,
@@ -20,6 +19,7 @@ from tests.helpers.integer_zoo import (
     random_integers,
     two_convolutions,
 )
+from tests.helpers.networks import WITH_GRAPH
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
@@ -44,7 +44,7 @@ def assert_runs_as(network, content, qp=37, **options):
         assert_same_samples(run_samples(content, network, planes, qp, plain=plain), expected)
 
 
-@pytest.mark.parametrize(("name", "options"), [*((name, None) for name in list_models()), *OPTIONS])
+@pytest.mark.parametrize(("name", "options"), [*((name, None) for name in WITH_GRAPH), *OPTIONS])
 def test_every_network_computes_the_same_samples(name, options):
     for wide in (0, 2):
         network = formula_eight(name, options, wide=wide)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from codecnn.models import CHROMA_PLANES, create_model, list_models, probe_planes
+from codecnn.models import CHROMA_PLANES, FilterNetwork, create_model, list_models, probe_planes
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
 QP = 37 / 64
@@ -21,7 +21,11 @@ ABLATIONS = [
 SHORT = {"dncnn": {"layers": 5}, "edsr": {"blocks": 2}}
 DEEP = ("rdn", "quarter", "low_cost_yuv", "low_cost_400")
 SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(DEEP)}
+SHORT |= {name: {"groups": (1, 1)} for name in list_models() if name.startswith("lop")}
 """Options that keep the tests short; the tested properties do not depend on the depth."""
+
+WITH_GRAPH = [name for name in list_models() if type(create_model(name)).draw is not FilterNetwork.draw]
+"""Networks that have a graph, which exports and integer networks need."""
 
 
 def zoo_model(name):

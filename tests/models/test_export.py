@@ -10,16 +10,16 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
-from codecnn.models import build_graph, create_model, export_onnx, list_models, named_outputs, save_weights
+from codecnn.models import build_graph, create_model, export_onnx, named_outputs, save_weights
 from tests.helpers.integer_zoo import OPTIONS, formula_model
-from tests.helpers.networks import SMALL, random_planes
+from tests.helpers.networks import SMALL, WITH_GRAPH, random_planes
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
 graph = pytest.importorskip("codecnn.models.graph.onnx_file")
 SADL_OPERATORS, onnx_model, run_onnx = graph.SADL_OPERATORS, graph.onnx_model, graph.run_onnx
 
-ZOO = [*((name, None) for name in list_models()), *OPTIONS]
+ZOO = [*((name, None) for name in WITH_GRAPH), *OPTIONS]
 
 
 def assert_runs_as(model, content, planes):

@@ -56,7 +56,19 @@ def low_cost_macs(features, blocks, block, components=1, planes=None):
     return (9 * inputs * features + blocks * block + 9 * features * outputs) / 4
 
 
+def lop_macs(groups, width=176, narrow=32, attention=32, shuffle=4, planes=5):
+    """Return the multiply-accumulates per pixel; the pooled part of an attention has a quarter of the samples."""
+    cells = shuffle**2
+    ends = 9 * planes * cells * narrow + 2 * width * narrow + 6 * narrow + narrow**2 + narrow * cells
+    blocks = sum(groups) * (2 * width * narrow + 6 * narrow)
+    pooled = (6 * attention + attention**2) / 4
+    attentions = len(groups) * (2 * width * attention + attention**2 + pooled)
+    return (ends + blocks + attentions) / cells
+
+
 MACS = {
+    "lop_14": lop_macs((2, 2, 2, 2, 3)),
+    "lop_17": lop_macs((3, 3, 3, 3, 3)),
     "rdn": rdn_macs(32, 3, 6, 16, 1, planes=2),
     "rdn_32_3_6_16": rdn_macs(32, 3, 6, 16, 1, planes=2),
     "rdn_32_4_6_24": rdn_macs(32, 4, 6, 24, 1, planes=2),

@@ -163,7 +163,9 @@ def randomised_model(name: str) -> FilterNetwork:
 
 def auxiliary_planes(planes: Sequence[str], picture: Picture) -> dict[str, np.ndarray]:
     """Create the planes other than decoded samples and QP for a network; time does not depend on their values."""
-    available = {"unf_y": picture.y ^ 1, "slice_type": np.zeros(picture.y.shape, np.float32)}
+    strengths = np.zeros(picture.y.shape, np.int8)
+    available = {"unf_y": picture.y ^ 1, "pred_y": picture.y ^ 2, "bs_v": strengths, "bs_h": strengths}
+    available["slice_type"] = np.zeros(picture.y.shape, np.float32)
     return {name: plane for name, plane in available.items() if name in planes}
 
 

@@ -4,6 +4,6 @@ Importing this package registers the architectures of the filter networks. A new
 `register`, and its name in the import below.
 """
 
-from codecnn.models.families import baselines, low_cost, rdn, yuv
+from codecnn.models.families import baselines, lop, low_cost, rdn, yuv
 
-__all__ = ["baselines", "low_cost", "rdn", "yuv"]
+__all__ = ["baselines", "lop", "low_cost", "rdn", "yuv"]
