@@ -1,4 +1,4 @@
-"""Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19 and 8.7.5.3)."""
+"""Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19, 8.7.5.2 and 8.7.5.3)."""
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame, clip
@@ -59,3 +59,24 @@ def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
         value = clip(s[i], -peak - 1, peak)
         magnitude = (abs(value) * scale + 1024) >> 11
         s[i] = clip(-magnitude if value < 0 else magnitude, -32768, 32767)
+
+
+@compiled
+def map_luma(f: Frame, x: int, y: int, width: int, height: int) -> None:
+    """Map the luma prediction of an inter block forward (8.7.5.2), in place.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block.
+        y: Row of the block.
+        width: Width of the block.
+        height: Height of the block.
+    """
+    p, planes = f.p, f.planes
+    log2_bin = p[fr.BIT_DEPTH] - 4
+    for row in range(y, y + height):
+        at = p[fr.PRED] + row * p[fr.STRIDE] + x
+        for i in range(at, at + width):
+            index = planes[i] >> log2_bin
+            part = planes[i] - (index << log2_bin)
+            planes[i] = p[fr.PIVOT + index] + ((p[fr.LUMA_SCALE + index] * part + 1024) >> 11)
