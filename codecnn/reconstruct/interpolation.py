@@ -25,7 +25,7 @@ FAULT_REFERENCE = 2
 
 
 def _mirrored(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Append the filters of the fractions beyond one half, which are those below one half reversed."""
+    """Append the filters of the fractions beyond one half: those below one half reversed."""
     return rows + [row[::-1] for row in rows[-2:0:-1]]
 
 
@@ -298,10 +298,10 @@ def fetch(
     picture_w = p[reference + fr.REF_WIDTH] >> sub_x
     for row in range(height):
         line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
-        out = fr.FETCHED + row * width
+        to = fr.FETCHED + row * width
         for column in range(width):
             at = wrapped(clip(x + column, window_x, last_x), offset, picture_w)
-            s[out + column] = samples[line + clip(at, left, right)]
+            s[to + column] = samples[line + clip(at, left, right)]
 
 
 @compiled

@@ -69,7 +69,7 @@ class Scene:
         return fr.LISTS_OF_REFERENCES + fr.REFERENCE * (17 * number)
 
     def unit(self, place: tuple[int, int, int, int], vectors: tuple[Any, Any], **facts: int) -> None:
-        """Set the motion of the current unit; a vector None leaves its list unused."""
+        """Set the motion of the current unit; the list of a vector None is unused."""
         at = fr.MOTION_OF_UNIT
         self.p[at : at + fr.MOTION_UNIT] = 0
         self.p[at : at + 4] = place
