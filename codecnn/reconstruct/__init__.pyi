@@ -1,3 +1,3 @@
-from .pictures import PLANES as PLANES
+from .picture import PLANES as PLANES
+from .picture import reconstruct as reconstruct
 from .pictures import read_pictures as read_pictures
-from .pictures import reconstruct as reconstruct
