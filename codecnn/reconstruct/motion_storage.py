@@ -1,0 +1,66 @@
+"""Storage of the motion of a unit: `MOTION_OF_UNIT` and the planes of `Frame.motion`."""
+
+from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.frame import Frame
+from codecnn.reconstruct.temporal_motion import reference
+from codecnn.vvc import compiled
+
+
+@compiled
+def set_unit_motion(f: Frame, at: int) -> None:
+    """Set reference indices, vectors, bcw_idx and hpelIfIdx of the unit to those of the candidate at p[at]."""
+    p, unit = f.p, fr.MOTION_OF_UNIT
+    for i in range(4):
+        p[unit + fr.UNIT_MV + i] = p[at + fr.C_X0 + i]
+    for which in range(2):
+        p[unit + fr.UNIT_REF + which] = p[at + fr.C_REF_0 + which]
+    p[unit + fr.UNIT_BCW], p[unit + fr.UNIT_HALF] = p[at + fr.C_BCW], p[at + fr.C_HALF]
+
+
+@compiled
+def store_block(f: Frame, at: int, left: int, top: int, right: int, bottom: int) -> None:
+    """Store vectors, references, bcw_idx and hpelIfIdx of the candidate at p[at] over a block.
+
+    Args:
+        f: State of the picture.
+        at: Position of the candidate.
+        left: First column, in luma samples, as the following.
+        top: First row.
+        right: Last column + 1.
+        bottom: Last row + 1.
+    """
+    p, motion = f.p, f.motion
+    slot_0 = slot_1 = -1
+    if p[at + fr.C_REF_0] >= 0:
+        slot_0 = p[reference(0, p[at + fr.C_REF_0]) + fr.REF_SLOT]
+    if p[at + fr.C_REF_1] >= 0:
+        slot_1 = p[reference(1, p[at + fr.C_REF_1]) + fr.REF_SLOT]
+    for row in range(top >> 2, min(bottom >> 2, motion.shape[1])):
+        for column in range(left >> 2, min(right >> 2, motion.shape[2])):
+            for i in range(4):
+                motion[fr.MV_X0 + i, row, column] = p[at + fr.C_X0 + i]
+                motion[fr.TEMPORAL_X0 + i, row, column] = p[at + fr.C_X0 + i]
+            motion[fr.REF_0, row, column], motion[fr.REF_1, row, column] = p[at + fr.C_REF_0], p[at + fr.C_REF_1]
+            motion[fr.SLOT_0, row, column], motion[fr.SLOT_1, row, column] = slot_0, slot_1
+            motion[fr.BCW, row, column], motion[fr.HALF_SAMPLE, row, column] = p[at + fr.C_BCW], p[at + fr.C_HALF]
+
+
+@compiled
+def store_unit(f: Frame) -> None:
+    """Store the model, position, size and control point vectors of the unit in the planes of `Frame.motion`."""
+    p, motion, unit = f.p, f.motion, fr.MOTION_OF_UNIT
+    left, top = p[unit + fr.UNIT_X], p[unit + fr.UNIT_Y]
+    right, bottom = left + p[unit + fr.UNIT_W], top + p[unit + fr.UNIT_H]
+    model = 0
+    if p[unit + fr.UNIT_KIND] == fr.KIND_AFFINE:
+        model = p[unit + fr.UNIT_POINTS]
+    elif p[unit + fr.UNIT_KIND] == fr.KIND_TEMPORAL_SUBBLOCKS:
+        model = 3
+    for row in range(top >> 2, min(bottom >> 2, motion.shape[1])):
+        for column in range(left >> 2, min(right >> 2, motion.shape[2])):
+            motion[fr.MODEL, row, column] = model
+            for i in range(4):
+                motion[fr.MOTION_X + i, row, column] = p[unit + fr.UNIT_X + i]
+            if model == 1 or model == 2:
+                for i in range(12):
+                    motion[fr.CONTROL + i, row, column] = p[unit + fr.UNIT_CONTROL + i]
