@@ -4,7 +4,7 @@
 """
 
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct.affine import predicted_affine_motion
+from codecnn.reconstruct.affine_prediction import predicted_affine_motion
 from codecnn.reconstruct.frame import Frame
 from codecnn.reconstruct.geometric_motion import geometric_motion
 from codecnn.reconstruct.merge import add_difference, copy_candidate, merge_candidates, same_motion
