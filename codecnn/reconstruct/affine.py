@@ -1,12 +1,9 @@
 """Affine motion: inherited control points and vectors of subblocks (H.266 clauses 8.5.5.5, 8.5.5.9)."""
 
-import numpy as np
-
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame, clip
-from codecnn.reconstruct.merge import inter_at
+from codecnn.reconstruct.motion_candidates import inter_at, peek_motion, store_block
 from codecnn.reconstruct.motion_prediction import rounded
-from codecnn.reconstruct.motion_storage import store_block
 from codecnn.vvc import compiled, log2
 
 FRACTION = 7
@@ -41,30 +38,30 @@ def inherit_points(f: Frame, x: int, y: int, which: int, points: int) -> None:
         which: List.
         points: Number of control points to derive, 2 or 3.
     """
-    p, motion = f.p, f.motion
+    p = f.p
     row, column = y >> 2, x >> 2
-    left, top = np.int64(motion[fr.MOTION_X, row, column]), np.int64(motion[fr.MOTION_Y, row, column])
-    width, height = np.int64(motion[fr.MOTION_W, row, column]), np.int64(motion[fr.MOTION_H, row, column])
+    left, top = peek_motion(f, fr.MOTION_X, row, column), peek_motion(f, fr.MOTION_Y, row, column)
+    width, height = peek_motion(f, fr.MOTION_W, row, column), peek_motion(f, fr.MOTION_H, row, column)
     first = fr.CONTROL + 6 * which
-    mv_x, mv_y = np.int64(motion[first, row, column]), np.int64(motion[first + 1, row, column])
-    right_x, right_y = np.int64(motion[first + 2, row, column]), np.int64(motion[first + 3, row, column])
-    six = motion[fr.MODEL, row, column] == 2
+    mv_x, mv_y = peek_motion(f, first, row, column), peek_motion(f, first + 1, row, column)
+    right_x, right_y = peek_motion(f, first + 2, row, column), peek_motion(f, first + 3, row, column)
+    six = peek_motion(f, fr.MODEL, row, column) == 2
     unit_x, unit_y = p[fr.MOTION_OF_UNIT + fr.UNIT_X], p[fr.MOTION_OF_UNIT + fr.UNIT_Y]
     if top + height == unit_y and unit_y & ((1 << p[fr.LOG2_CTU]) - 1) == 0:
         six = False
         row = (unit_y >> 2) - 1
         end = ((left + width) >> 2) - 1
-        mv_x = np.int64(motion[fr.MV_X0 + 2 * which, row, left >> 2])
-        mv_y = np.int64(motion[fr.MV_Y0 + 2 * which, row, left >> 2])
-        right_x = np.int64(motion[fr.MV_X0 + 2 * which, row, end])
-        right_y = np.int64(motion[fr.MV_Y0 + 2 * which, row, end])
+        mv_x = peek_motion(f, fr.MV_X0 + 2 * which, row, left >> 2)
+        mv_y = peek_motion(f, fr.MV_Y0 + 2 * which, row, left >> 2)
+        right_x = peek_motion(f, fr.MV_X0 + 2 * which, row, end)
+        right_y = peek_motion(f, fr.MV_Y0 + 2 * which, row, end)
         top = unit_y
     across_x = (right_x - mv_x) << (FRACTION - log2(width))
     across_y = (right_y - mv_y) << (FRACTION - log2(width))
     down_x, down_y = -across_y, across_x
     if six:
-        down_x = (np.int64(motion[first + 4, row, column]) - mv_x) << (FRACTION - log2(height))
-        down_y = (np.int64(motion[first + 5, row, column]) - mv_y) << (FRACTION - log2(height))
+        down_x = (peek_motion(f, first + 4, row, column) - mv_x) << (FRACTION - log2(height))
+        down_y = (peek_motion(f, first + 5, row, column) - mv_y) << (FRACTION - log2(height))
     for point in range(points):
         dx, dy = unit_x - left, unit_y - top
         if point == 1:

@@ -3,10 +3,10 @@
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.affine import affine_at, inherit_points, store_affine
 from codecnn.reconstruct.frame import Frame
+from codecnn.reconstruct.motion_candidates import same_picture
 from codecnn.reconstruct.motion_prediction import (
     PRED_BI,
     rounded,
-    same_picture,
     set_references,
     spatial_vector,
     wrapped,
@@ -110,8 +110,8 @@ def inherited(f: Frame, which: int, index: int, model: int, x: int, y: int) -> b
         return False
     for other in range(2):
         source = which ^ other
-        found = f.motion[fr.REF_0 + source, y >> 2, x >> 2]
-        if found >= 0 and same_picture(f, source, found, which, index):
+        other_index = f.motion[fr.REF_0 + source, y >> 2, x >> 2]
+        if other_index >= 0 and same_picture(f, source, other_index, which, index):
             inherit_points(f, x, y, source, 1 + model)
             return True
     return False

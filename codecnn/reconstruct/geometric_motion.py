@@ -4,8 +4,8 @@ import numpy as np
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame
-from codecnn.reconstruct.merge import clear_candidate, merge_candidates
-from codecnn.reconstruct.motion_storage import store_block
+from codecnn.reconstruct.merge import merge_candidates
+from codecnn.reconstruct.motion_candidates import clear_candidate, store_block
 from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
 

@@ -2,22 +2,20 @@
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame, clip
-from codecnn.reconstruct.references import available
-from codecnn.reconstruct.temporal_motion import reference, scale_factor, scaled, temporal_vector
+from codecnn.reconstruct.motion_candidates import (
+    clear_candidate,
+    copy_candidate,
+    copy_motion,
+    inter_at,
+    reference,
+    same_motion,
+)
+from codecnn.reconstruct.temporal_motion import scale_factor, scaled, temporal_vector
 from codecnn.vvc import compiled
 
 LEFT, ABOVE = fr.NEIGHBOURS, fr.NEIGHBOURS + fr.CANDIDATE
 """Positions of the motion of A1 and B1, with which other candidates are compared."""
 OTHER = fr.NEIGHBOURS + 2 * fr.CANDIDATE
-
-
-@compiled
-def inter_at(f: Frame, x: int, y: int) -> bool:
-    """Return True if the luma sample (x, y) is available (6.4.4) and belongs to an inter unit."""
-    p = f.p
-    if not available(f, 0, x, y, p[fr.MOTION_OF_UNIT + fr.UNIT_X] >> p[fr.LOG2_CTU]):
-        return False
-    return bool(f.motion[fr.REF_0, y >> 2, x >> 2] >= 0 or f.motion[fr.REF_1, y >> 2, x >> 2] >= 0)
 
 
 @compiled
@@ -29,47 +27,6 @@ def mergeable(f: Frame, x: int, y: int) -> bool:
     if same_column and p[fr.MOTION_OF_UNIT + fr.UNIT_Y] >> level == y >> level:
         return False
     return bool(inter_at(f, x, y))
-
-
-@compiled
-def copy_motion(f: Frame, x: int, y: int, at: int) -> None:
-    """Copy the motion at the luma sample (x, y) to the candidate at p[at]."""
-    p, motion = f.p, f.motion
-    row, column = y >> 2, x >> 2
-    for i in range(4):
-        p[at + fr.C_X0 + i] = motion[fr.MV_X0 + i, row, column]
-    p[at + fr.C_REF_0], p[at + fr.C_REF_1] = motion[fr.REF_0, row, column], motion[fr.REF_1, row, column]
-    p[at + fr.C_BCW], p[at + fr.C_HALF] = motion[fr.BCW, row, column], motion[fr.HALF_SAMPLE, row, column]
-
-
-@compiled
-def copy_candidate(f: Frame, source: int, target: int) -> None:
-    """Copy the candidate at p[source] to p[target]."""
-    for i in range(fr.CANDIDATE):
-        f.p[target + i] = f.p[source + i]
-
-
-@compiled
-def clear_candidate(f: Frame, at: int) -> None:
-    """Set the candidate at p[at] to no motion."""
-    p = f.p
-    for i in range(fr.CANDIDATE):
-        p[at + i] = 0
-    p[at + fr.C_REF_0] = p[at + fr.C_REF_1] = -1
-
-
-@compiled
-def same_motion(f: Frame, first: int, second: int) -> bool:
-    """Return True if two candidates have the same vectors and reference indices."""
-    p = f.p
-    for which in range(2):
-        index = p[first + fr.C_REF_0 + which]
-        if index != p[second + fr.C_REF_0 + which]:
-            return False
-        x = fr.C_X0 + 2 * which
-        if index >= 0 and (p[first + x] != p[second + x] or p[first + x + 1] != p[second + x + 1]):
-            return False
-    return True
 
 
 @compiled
@@ -148,13 +105,13 @@ def temporal_candidate(f: Frame, at: int) -> bool:
     """Derive the temporal merge candidate, at p[at]; return True if it exists."""
     p = f.p
     clear_candidate(f, at)
-    found = False
+    exists = False
     for which in range(1 + p[fr.SLICE_IS_B]):
         if temporal_vector(f, which, 0):
-            found = True
+            exists = True
             p[at + fr.C_REF_0 + which] = 0
             p[at + fr.C_X0 + 2 * which], p[at + fr.C_Y0 + 2 * which] = p[fr.VECTOR], p[fr.VECTOR + 1]
-    return found
+    return exists
 
 
 @compiled
@@ -182,15 +139,15 @@ def average_candidate(f: Frame, at: int) -> None:
     first, second = fr.MERGE_LIST, fr.MERGE_LIST + fr.CANDIDATE
     clear_candidate(f, at)
     for which in range(2):
-        one, other = p[first + fr.C_REF_0 + which], p[second + fr.C_REF_0 + which]
-        p[at + fr.C_REF_0 + which] = one if one >= 0 else other
+        first_index, second_index = p[first + fr.C_REF_0 + which], p[second + fr.C_REF_0 + which]
+        p[at + fr.C_REF_0 + which] = first_index if first_index >= 0 else second_index
         for axis in range(2):
             i = fr.C_X0 + 2 * which + axis
-            if one >= 0 and other >= 0:
+            if first_index >= 0 and second_index >= 0:
                 total = p[first + i] + p[second + i]
                 p[at + i] = (total + 1 - int(total >= 0)) >> 1
             else:
-                p[at + i] = p[first + i] if one >= 0 else p[second + i]
+                p[at + i] = p[first + i] if first_index >= 0 else p[second + i]
     if p[first + fr.C_HALF] == p[second + fr.C_HALF]:
         p[at + fr.C_HALF] = p[first + fr.C_HALF]
 

@@ -7,9 +7,9 @@ from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.affine_prediction import predicted_affine_motion
 from codecnn.reconstruct.frame import Frame
 from codecnn.reconstruct.geometric_motion import geometric_motion
-from codecnn.reconstruct.merge import add_difference, copy_candidate, merge_candidates, same_motion
+from codecnn.reconstruct.merge import add_difference, merge_candidates
+from codecnn.reconstruct.motion_candidates import copy_candidate, same_motion, set_unit_motion, store_block, store_unit
 from codecnn.reconstruct.motion_prediction import predicted_motion
-from codecnn.reconstruct.motion_storage import set_unit_motion, store_block, store_unit
 from codecnn.reconstruct.subblock_merge import merged_subblock_motion
 from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
@@ -20,8 +20,8 @@ def derive_motion(f: Frame) -> None:
     """Derive the motion of the inter unit at p[UNIT] of the log.
 
     Sets p[MOTION_OF_UNIT :] and the planes of `Frame.motion` over the unit. p[REGION] and the numbers of the slice must
-    be set, earlier units must be marked in `Frame.known`. Intra, IBC and palette units leave `Frame.motion` at -1, with
-    which it begins.
+    be set, earlier units must be marked in `Frame.known`. `Frame.motion` begins with -1 everywhere; intra, IBC and
+    palette units do not change it.
 
     Args:
         f: State of the picture.

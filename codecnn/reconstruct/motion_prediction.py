@@ -2,8 +2,8 @@
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame
-from codecnn.reconstruct.merge import inter_at
-from codecnn.reconstruct.temporal_motion import reference, temporal_vector
+from codecnn.reconstruct.motion_candidates import inter_at, reference, same_picture
+from codecnn.reconstruct.temporal_motion import temporal_vector
 from codecnn.vvc import compiled
 from codecnn.vvc import log as lg
 
@@ -120,8 +120,8 @@ def predict_vector(f: Frame, which: int, index: int, number: int, shift: int) ->
         candidate = fr.HISTORY + fr.CANDIDATE * i
         for other in range(2):
             source = which ^ other
-            found = p[candidate + fr.C_REF_0 + source]
-            if count < 2 and found >= 0 and same_picture(f, source, found, which, index):
+            other_index = p[candidate + fr.C_REF_0 + source]
+            if count < 2 and other_index >= 0 and same_picture(f, source, other_index, which, index):
                 p[fr.VECTOR] = p[candidate + fr.C_X0 + 2 * source]
                 p[fr.VECTOR + 1] = p[candidate + fr.C_Y0 + 2 * source]
                 count = keep_predictor(f, count, shift)
@@ -140,14 +140,6 @@ def keep_predictor(f: Frame, count: int, shift: int) -> int:
 
 
 @compiled
-def same_picture(f: Frame, first: int, first_index: int, second: int, second_index: int) -> bool:
-    """Return True if two entries of lists (list, index, list, index) are the same picture."""
-    p = f.p
-    one, other = reference(first, first_index), reference(second, second_index)
-    return bool(p[one + fr.REF_POC] == p[other + fr.REF_POC])
-
-
-@compiled
 def spatial_vector(f: Frame, which: int, index: int, x: int, y: int) -> bool:
     """Derive the vector of the block at (x, y) to the same reference picture, at p[VECTOR]; return True if it exists.
 
@@ -159,8 +151,8 @@ def spatial_vector(f: Frame, which: int, index: int, x: int, y: int) -> bool:
     row, column = y >> 2, x >> 2
     for other in range(2):
         source = which ^ other
-        found = motion[fr.REF_0 + source, row, column]
-        if found >= 0 and same_picture(f, source, found, which, index):
+        other_index = motion[fr.REF_0 + source, row, column]
+        if other_index >= 0 and same_picture(f, source, other_index, which, index):
             p[fr.VECTOR] = motion[fr.MV_X0 + 2 * source, row, column]
             p[fr.VECTOR + 1] = motion[fr.MV_Y0 + 2 * source, row, column]
             return True

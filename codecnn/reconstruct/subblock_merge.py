@@ -1,18 +1,31 @@
-"""Merge candidates of subblocks: temporal, inherited and constructed affine (H.266 clauses 8.5.5.2 to 8.5.5.6)."""
-
-import numpy as np
+"""Subblock merge candidates: temporal (SbTMVP), inherited and constructed affine (H.266 clauses 8.5.5.2 to 8.5.5.6)."""
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.affine import FRACTION, affine_at, inherit_points, shifted, store_affine
 from codecnn.reconstruct.frame import Frame, clip
-from codecnn.reconstruct.merge import clear_candidate, copy_motion, mergeable
-from codecnn.reconstruct.temporal_motion import bottom_right_vector
-from codecnn.reconstruct.temporal_subblocks import default_motion, store_temporal_subblocks
+from codecnn.reconstruct.merge import mergeable
+from codecnn.reconstruct.motion_candidates import (
+    clear_candidate,
+    copy_candidate,
+    copy_motion,
+    peek_motion,
+    reference,
+    set_unit_motion,
+    store_block,
+)
+from codecnn.reconstruct.motion_prediction import rounded
+from codecnn.reconstruct.temporal_motion import bottom_right_vector, collocated_vector
 from codecnn.vvc import compiled, log2
 from codecnn.vvc import log as lg
 
 CORNERS = fr.NEIGHBOURS
 """Motion at the upper left, upper right, lower left and lower right corner, a candidate each."""
+
+DEFAULT, SUBBLOCK, LEFT = fr.NEIGHBOURS, fr.NEIGHBOURS + fr.CANDIDATE, fr.NEIGHBOURS + 2 * fr.CANDIDATE
+"""Positions of the motion at the centre of the unit, of one subblock, and of A1."""
+
+OFFSET = fr.PREDICTORS
+"""Position of the displacement to the collocated block, in whole luma samples."""
 
 
 @compiled
@@ -74,7 +87,7 @@ def inherited_motion(f: Frame, x: int, y: int) -> None:
     p, motion = f.p, f.motion
     at = fr.MOTION_OF_UNIT
     row, column = y >> 2, x >> 2
-    model = np.int64(motion[fr.MODEL, row, column])
+    model = peek_motion(f, fr.MODEL, row, column)
     for which in range(2):
         p[at + fr.UNIT_REF + which] = motion[fr.REF_0 + which, row, column]
         if p[at + fr.UNIT_REF + which] >= 0:
@@ -135,13 +148,13 @@ def constructed_motion(f: Frame, number: int) -> bool:
     third = first
     if number < 4:
         third = CORNERS + fr.CANDIDATE * (2 if number in (0, 3) else 3)
-    found = False
+    exists = False
     both = True
     for which in range(2):
         index = p[first + fr.C_REF_0 + which]
         common = index >= 0 and p[second + fr.C_REF_0 + which] == index and p[third + fr.C_REF_0 + which] == index
         p[at + fr.UNIT_REF + which] = index if common else -1
-        found |= common
+        exists |= common
         both &= common
         if common:
             for axis in range(2):
@@ -149,7 +162,7 @@ def constructed_motion(f: Frame, number: int) -> bool:
     p[at + fr.UNIT_BCW] = 0
     if both:
         p[at + fr.UNIT_BCW] = p[CORNERS + fr.C_BCW + (fr.CANDIDATE if number == 3 else 0)]
-    return found
+    return exists
 
 
 @compiled
@@ -174,3 +187,65 @@ def construct_points(f: Frame, number: int, which: int, axis: int) -> None:
         upper_right = shifted((upper_left << FRACTION) + (change if axis == 0 else -change))
     at = fr.MOTION_OF_UNIT + fr.UNIT_CONTROL + 6 * which + axis
     p[at], p[at + 2], p[at + 4] = upper_left, upper_right, lower_left
+
+
+@compiled
+def default_motion(f: Frame) -> bool:
+    """Derive the collocated motion at the centre of the unit, at p[DEFAULT] (8.5.5.4); return True if it exists.
+
+    The displacement is the vector of A1 if it refers to the collocated picture.
+    """
+    p = f.p
+    unit = fr.MOTION_OF_UNIT
+    x, y, width, height = p[unit + fr.UNIT_X], p[unit + fr.UNIT_Y], p[unit + fr.UNIT_W], p[unit + fr.UNIT_H]
+    p[OFFSET] = p[OFFSET + 1] = 0
+    if mergeable(f, x - 1, y + height - 1):
+        copy_motion(f, x - 1, y + height - 1, LEFT)
+        collocated = reference(p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY])
+        for which in range(2):
+            index = p[LEFT + fr.C_REF_0 + which]
+            if index >= 0 and p[reference(which, index) + fr.REF_POC] == p[collocated + fr.REF_POC]:
+                for axis in range(2):
+                    p[OFFSET + axis] = rounded(p[LEFT + fr.C_X0 + 2 * which + axis], 4) >> 4
+                break
+    return bool(collocated_motion(f, x + (width >> 1), y + (height >> 1), DEFAULT))
+
+
+@compiled
+def collocated_motion(f: Frame, x: int, y: int, at: int) -> bool:
+    """Derive the collocated motion of the luma sample (x, y), displaced by p[OFFSET], at p[at].
+
+    The displaced sample is clipped to the CTU and four columns to the right of it.
+
+    Returns:
+        True if there is motion.
+    """
+    p = f.p
+    size = 1 << p[fr.LOG2_CTU]
+    left = p[fr.MOTION_OF_UNIT + fr.UNIT_X] & -size
+    top = p[fr.MOTION_OF_UNIT + fr.UNIT_Y] & -size
+    x = clip(x + p[OFFSET], left, min(p[fr.SUBPICTURE_RIGHT] - 1, left + size + 3))
+    y = clip(y + p[OFFSET + 1], top, min(p[fr.SUBPICTURE_BOTTOM] - 1, top + size - 1))
+    clear_candidate(f, at)
+    exists = False
+    for which in range(1 + p[fr.SLICE_IS_B]):
+        if collocated_vector(f, which, 0, x, y, True):
+            exists = True
+            p[at + fr.C_REF_0 + which] = 0
+            p[at + fr.C_X0 + 2 * which], p[at + fr.C_Y0 + 2 * which] = p[fr.VECTOR], p[fr.VECTOR + 1]
+    return exists
+
+
+@compiled
+def store_temporal_subblocks(f: Frame) -> None:
+    """Derive the motion of the 8x8 subblocks of the unit, and store it; p[DEFAULT] is used where there is none."""
+    p = f.p
+    unit = fr.MOTION_OF_UNIT
+    p[unit + fr.UNIT_KIND] = fr.KIND_TEMPORAL_SUBBLOCKS
+    set_unit_motion(f, DEFAULT)
+    left, top = p[unit + fr.UNIT_X], p[unit + fr.UNIT_Y]
+    for y in range(top, top + p[unit + fr.UNIT_H], 8):
+        for x in range(left, left + p[unit + fr.UNIT_W], 8):
+            if not collocated_motion(f, x + 4, y + 4, SUBBLOCK):
+                copy_candidate(f, DEFAULT, SUBBLOCK)
+            store_block(f, SUBBLOCK, x, y, x + 8, y + 8)

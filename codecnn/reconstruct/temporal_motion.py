@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame, clip
+from codecnn.reconstruct.motion_candidates import reference
 from codecnn.vvc import compiled
 
 
@@ -31,9 +32,9 @@ def stored_motion(f: Frame, lists: Sequence[npt.NDArray[np.int64]]) -> npt.NDArr
     entries = np.stack([np.asarray(numbers).reshape(2, 16, fr.REFERENCE) for numbers in lists])
     out = np.zeros((fr.STORED, *motion.shape[1:]), np.int32)
     for which in range(2):
-        reference = motion[fr.REF_0 + which]
-        used = reference >= 0
-        entry = entries[slices, which, np.where(used, reference, 0)]
+        index = motion[fr.REF_0 + which]
+        used = index >= 0
+        entry = entries[slices, which, np.where(used, index, 0)]
         for axis in range(2):
             vector = compressed(motion[fr.TEMPORAL_X0 + 2 * which + axis])
             out[fr.STORED_X0 + 2 * which + axis] = np.where(used, vector, 0)
@@ -46,14 +47,8 @@ def compressed(vector: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Round components of vectors to six significant bits (8.5.2.15)."""
     magnitude = (vector ^ (vector >> 17)) | 31
     shift = np.frexp(magnitude.astype(np.float64))[1].astype(np.int32) - 5
-    one = np.int32(1)
-    return (vector + ((one << shift) >> 2)) & ((-one << shift) >> 1)
-
-
-@compiled
-def reference(which: int, index: int) -> int:
-    """Return the position in `Frame.p` of entry `index` of list `which`."""
-    return fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * which + index)
+    rounded: npt.NDArray[np.int32] = (vector + ((1 << shift) >> 2)) & ((-1 << shift) >> 1)
+    return rounded
 
 
 @compiled
@@ -72,6 +67,12 @@ def scale_factor(current: int, other: int) -> int:
 
 
 @compiled
+def peek_stored(f: Frame, plane: int, row: int, column: int) -> int:
+    """Return the value of a plane of `Frame.collocated` in a cell."""
+    return np.int64(f.collocated[plane, row, column])  # type: ignore[return-value]
+
+
+@compiled
 def collocated_vector(f: Frame, which: int, index: int, x: int, y: int, subblock: bool) -> bool:
     """Derive a vector from the collocated picture (8.5.2.12).
 
@@ -86,11 +87,11 @@ def collocated_vector(f: Frame, which: int, index: int, x: int, y: int, subblock
     Returns:
         True if there is a vector.
     """
-    p, stored = f.p, f.collocated
+    p = f.p
     row, column = y >> 3, x >> 3
-    if row >= stored.shape[1] or column >= stored.shape[2]:
+    if row >= f.collocated.shape[1] or column >= f.collocated.shape[2]:
         return False
-    flags = np.int64(stored[fr.STORED_FLAGS, row, column])
+    flags = peek_stored(f, fr.STORED_FLAGS, row, column)
     if flags & 3 == 0:
         return False
     source = which
@@ -104,10 +105,10 @@ def collocated_vector(f: Frame, which: int, index: int, x: int, y: int, subblock
     long_term = p[entry + fr.REF_LONG_TERM]
     if long_term != flags >> (2 + source) & 1:
         return False
-    mv_x = np.int64(stored[fr.STORED_X0 + 2 * source, row, column])
-    mv_y = np.int64(stored[fr.STORED_Y0 + 2 * source, row, column])
+    mv_x = peek_stored(f, fr.STORED_X0 + 2 * source, row, column)
+    mv_y = peek_stored(f, fr.STORED_Y0 + 2 * source, row, column)
     collocated = reference(p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY])
-    distance = p[collocated + fr.REF_POC] - np.int64(stored[fr.STORED_POC_0 + source, row, column])
+    distance = p[collocated + fr.REF_POC] - peek_stored(f, fr.STORED_POC_0 + source, row, column)
     current = p[fr.POC] - p[entry + fr.REF_POC]
     if not long_term and distance != current:
         if distance == 0:

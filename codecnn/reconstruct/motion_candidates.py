@@ -1,9 +1,83 @@
-"""Storage of the motion of a unit: `MOTION_OF_UNIT` and the planes of `Frame.motion`."""
+"""Motion candidates at positions of `Frame.p`, and storage of the motion of a unit.
+
+A candidate is CANDIDATE numbers, named C_*.
+"""
+
+import numpy as np
 
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame
-from codecnn.reconstruct.temporal_motion import reference
+from codecnn.reconstruct.references import available
 from codecnn.vvc import compiled
+
+
+@compiled
+def reference(which: int, index: int) -> int:
+    """Return the position in `Frame.p` of entry `index` of list `which`."""
+    return fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * which + index)
+
+
+@compiled
+def same_picture(f: Frame, first: int, first_index: int, second: int, second_index: int) -> bool:
+    """Return True if two entries of lists (list, index, list, index) are the same picture."""
+    p = f.p
+    return bool(p[reference(first, first_index) + fr.REF_POC] == p[reference(second, second_index) + fr.REF_POC])
+
+
+@compiled
+def inter_at(f: Frame, x: int, y: int) -> bool:
+    """Return True if the luma sample (x, y) is available (6.4.4) and belongs to an inter unit."""
+    p = f.p
+    if not available(f, 0, x, y, p[fr.MOTION_OF_UNIT + fr.UNIT_X] >> p[fr.LOG2_CTU]):
+        return False
+    return bool(f.motion[fr.REF_0, y >> 2, x >> 2] >= 0 or f.motion[fr.REF_1, y >> 2, x >> 2] >= 0)
+
+
+@compiled
+def peek_motion(f: Frame, plane: int, row: int, column: int) -> int:
+    """Return the value of a plane of `Frame.motion` in a cell."""
+    return np.int64(f.motion[plane, row, column])  # type: ignore[return-value]
+
+
+@compiled
+def copy_motion(f: Frame, x: int, y: int, at: int) -> None:
+    """Copy the motion at the luma sample (x, y) to the candidate at p[at]."""
+    p, motion = f.p, f.motion
+    row, column = y >> 2, x >> 2
+    for i in range(4):
+        p[at + fr.C_X0 + i] = motion[fr.MV_X0 + i, row, column]
+    p[at + fr.C_REF_0], p[at + fr.C_REF_1] = motion[fr.REF_0, row, column], motion[fr.REF_1, row, column]
+    p[at + fr.C_BCW], p[at + fr.C_HALF] = motion[fr.BCW, row, column], motion[fr.HALF_SAMPLE, row, column]
+
+
+@compiled
+def copy_candidate(f: Frame, source: int, target: int) -> None:
+    """Copy the candidate at p[source] to p[target]."""
+    for i in range(fr.CANDIDATE):
+        f.p[target + i] = f.p[source + i]
+
+
+@compiled
+def clear_candidate(f: Frame, at: int) -> None:
+    """Set the candidate at p[at] to no motion."""
+    p = f.p
+    for i in range(fr.CANDIDATE):
+        p[at + i] = 0
+    p[at + fr.C_REF_0] = p[at + fr.C_REF_1] = -1
+
+
+@compiled
+def same_motion(f: Frame, first: int, second: int) -> bool:
+    """Return True if two candidates have the same vectors and reference indices."""
+    p = f.p
+    for which in range(2):
+        index = p[first + fr.C_REF_0 + which]
+        if index != p[second + fr.C_REF_0 + which]:
+            return False
+        x = fr.C_X0 + 2 * which
+        if index >= 0 and (p[first + x] != p[second + x] or p[first + x + 1] != p[second + x + 1]):
+            return False
+    return True
 
 
 @compiled
