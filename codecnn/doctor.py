@@ -70,7 +70,9 @@ def examine() -> list[Finding]:
     add("ffmpeg", identity)
     add("VVC encoder", "libvvenc" if "libvvenc" in encoders else None)
     add("HEVC encoder", "libx265" if "libx265" in encoders else None)
-    add("AV1 encoder", "libaom-av1" if "libaom-av1" in encoders else None)
+    av1 = [name for name in ("libaom-av1", "libsvtav1") if name in encoders]
+    add("AV1 encoder", ", ".join(av1) or None)
+    add("AVC encoder", "libx264" if "libx264" in encoders else None)
 
     for program in EXTERNAL.values():
         installed = [name for name in program.encoders if shutil.which(name)]

@@ -31,7 +31,9 @@ def evaluate(
             "-q", "--qp", help="QPs to code at (default: 22,27,32,37,42), or QPs of a store to evaluate (default: all)."
         ),
     ] = None,
-    codec: Annotated[str, typer.Option("--codec", help="Codec for videos and pictures: vvc, hevc or av1.")] = "vvc",
+    codec: Annotated[
+        str, typer.Option("--codec", help="Codec for videos and pictures: vvc, hevc, av1, svtav1 or avc.")
+    ] = "vvc",
     preset: Annotated[
         str, typer.Option("--preset", help="Encoder preset, e.g. faster, fast, medium, slow.")
     ] = "medium",

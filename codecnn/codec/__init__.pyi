@@ -4,6 +4,10 @@ from .av1_headers import Av1Stream as Av1Stream
 from .av1_headers import av1_info as av1_info
 from .av1_headers import av1_qp as av1_qp
 from .av1_headers import read_av1 as read_av1
+from .avc_headers import AVC_SUFFIXES as AVC_SUFFIXES
+from .avc_headers import AvcStream as AvcStream
+from .avc_headers import avc_info as avc_info
+from .avc_headers import read_avc as read_avc
 from .base import CONFIGURATIONS as CONFIGURATIONS
 from .base import Codec as Codec
 from .base import CodecSettings as CodecSettings
@@ -62,8 +66,12 @@ from .encoders.in_loop import code_in_loop as code_in_loop
 from .encoders.in_loop import loop_params as loop_params
 from .encoders.libaom import Av1Codec as Av1Codec
 from .encoders.libaom import aom_encode_argv as aom_encode_argv
+from .encoders.libsvtav1 import SvtAv1Codec as SvtAv1Codec
+from .encoders.libsvtav1 import svt_encode_argv as svt_encode_argv
 from .encoders.libvvenc import VvcCodec as VvcCodec
 from .encoders.libvvenc import encode_argv as encode_argv
+from .encoders.libx264 import AvcCodec as AvcCodec
+from .encoders.libx264 import x264_encode_argv as x264_encode_argv
 from .encoders.libx265 import HevcCodec as HevcCodec
 from .encoders.libx265 import x265_tables as x265_tables
 from .encoders.program_arguments import HM as HM

@@ -79,7 +79,7 @@ class Av1Frame:
         position: Position in output order; None if the frame is not shown.
         slice_type: "I", "P" (inter without compound prediction) or "B".
         quantiser: base_q_idx.
-        bits: Size in bits with the headers before it.
+        bits: Size in bits; headers outside of frames belong to the frame that the temporal unit shows.
         varying: Names of the flags by which the quantiser of its coefficients differs from `quantiser`.
         elements: Elements of its header; empty for a repetition.
         obu: Range of bytes of its OBU in the stream; None for a repetition.
@@ -111,6 +111,19 @@ class Av1Stream:
         frames = [frame for frame in self.frames if frame.position is not None]
         return sorted(frames, key=lambda frame: frame.position or 0)
 
+    @property
+    def picture_bits(self) -> list[int]:
+        """Bits of the shown frames in output order, each with those of the frames before it that are never shown."""
+        bits = [0] * len(self.shown)
+        hidden = 0
+        for frame in self.frames:
+            if frame.position is None:
+                hidden += frame.bits
+            else:
+                bits[frame.position], hidden = frame.bits + hidden, 0
+        bits[-1] += hidden
+        return bits
+
 
 @dataclass
 class _Reader:
@@ -122,8 +135,6 @@ class _Reader:
 
 def read_av1(path: Path, name: str | None = None) -> Av1Stream:
     """Read the headers of an AV1 byte stream.
-
-    The bits of headers outside of frames belong to the frame that the temporal unit shows.
 
     Args:
         path: Byte stream of temporal units (.obu).

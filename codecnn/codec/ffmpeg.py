@@ -39,7 +39,7 @@ def join_params(params: Mapping[str, str]) -> str:
 
 
 @functools.cache
-def library_identity(ffmpeg: str, library: str, pix_fmt: str, version: str) -> str:
+def library_identity(ffmpeg: str, library: str, pix_fmt: str, version: str, output: str = "null") -> str:
     """Return an encoder library and ffmpeg with their versions.
 
     Args:
@@ -47,6 +47,7 @@ def library_identity(ffmpeg: str, library: str, pix_fmt: str, version: str) -> s
         library: Name of the encoder in ffmpeg, e.g. "libvvenc".
         pix_fmt: A pixel format that the encoder accepts.
         version: Regular expression for the line that the library prints at its start; group 1 is the version.
+        output: ffmpeg's name of the output format, if the library states its version in the bitstream only.
 
     Raises:
         ToolMissingError: This ffmpeg was built without the library.
@@ -54,8 +55,8 @@ def library_identity(ffmpeg: str, library: str, pix_fmt: str, version: str) -> s
     require_encoder(ffmpeg, library)
     argv = [ffmpeg, "-hide_banner", "-nostdin", "-loglevel", "verbose", "-f", "lavfi"]
     argv += ["-i", "color=size=64x64:rate=1:duration=1", "-frames:v", "1", "-pix_fmt", pix_fmt]
-    done = run([*argv, "-c:v", library, "-f", "null", "-"], what=f"asking {library} for its version")
-    match = re.search(version, done.stderr)
+    done = run([*argv, "-c:v", library, "-f", output, "-"], what=f"asking {library} for its version")
+    match = re.search(version, done.stderr + done.stdout)
     return f"{library} {match[1] if match else 'of unknown version'}, {ffmpeg_identity(ffmpeg)}"
 
 
@@ -68,6 +69,7 @@ def decode_stream(
     loop_filters: bool = True,
     crop: bool = True,
     decoder: str | None = None,
+    filters: str | None = None,
 ) -> None:
     """Decode a bitstream into a raw YUV file, every picture once.
 
@@ -79,6 +81,7 @@ def decode_stream(
         loop_filters: False skips the in-loop filters, which ffmpeg can do for HEVC and AVC, but not for VVC and AV1.
         crop: False writes pictures of the coded size, without cropping to the conformance window.
         decoder: ffmpeg's name of the decoder, e.g. "libdav1d"; ffmpeg chooses it by default.
+        filters: ffmpeg's filters for the decoded pictures.
 
     Raises:
         EncoderError: ffmpeg fails, or the stream is damaged.
@@ -93,5 +96,6 @@ def decode_stream(
     # One thread, because units are coded in parallel.
     argv = [ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "error", "-threads", "1", "-xerror", *options]
     argv += ["-i", f"file:{bitstream.resolve()}", "-fps_mode", "passthrough", "-f", "rawvideo"]
+    argv += [] if filters is None else ["-vf", filters]
     argv += ["-pix_fmt", video_format.ffmpeg_pix_fmt, f"file:{output.resolve()}"]
     run(argv, what=f"decoding {bitstream.name}")

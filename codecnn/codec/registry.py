@@ -8,12 +8,20 @@ from codecnn.codec.blocks.vtm_statistics import read_vtm_stats
 from codecnn.codec.blocks.vvc_stream import READER_VERSION, VVC_SUFFIXES, coded_table
 from codecnn.codec.encoders.external import EncoderProgram, ExternalCodec
 from codecnn.codec.encoders.libaom import Av1Codec
+from codecnn.codec.encoders.libsvtav1 import SvtAv1Codec
 from codecnn.codec.encoders.libvvenc import VvcCodec
+from codecnn.codec.encoders.libx264 import AvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
 from codecnn.errors import ConfigError
 
-BUNDLED: dict[str, Callable[[], Codec]] = {"vvc": VvcCodec, "hevc": HevcCodec, "av1": Av1Codec}
+BUNDLED: dict[str, Callable[[], Codec]] = {
+    "vvc": VvcCodec,
+    "hevc": HevcCodec,
+    "av1": Av1Codec,
+    "svtav1": SvtAv1Codec,
+    "avc": AvcCodec,
+}
 """Back ends that use the ffmpeg of imageio-ffmpeg."""
 
 EXTERNAL: dict[str, EncoderProgram] = {program.name: program for program in (VTM, HM, VVENC)}

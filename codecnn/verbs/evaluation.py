@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import WHOLE, Progress, Shard
+from codecnn.codec import codes_vvc
 from codecnn.config import checked
 from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, is_store, open_store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
@@ -62,7 +63,7 @@ def evaluate(
         output: Folder for results.json, report.html and tables.
         qps: QPs to code at (default: `QPS`), or the QPs of a store to evaluate (default: all).
         split: Split of a store to evaluate.
-        codec: Codec for videos, "vvc", "hevc" or "av1".
+        codec: Codec for videos: "vvc", "hevc", "av1", "svtav1" or "avc".
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
         configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
         ctc: For "ra" and "ldb", use settings close to the common test conditions of JVET.
@@ -113,12 +114,12 @@ def evaluate(
             "ctc": ctc,
             "times": True,
             "qp": list(qps or QPS),
-            "ctu_size": 64 if codec in ("hevc", "av1") else 128,
+            "ctu_size": 128 if codes_vvc(codec) else 64,
             "sequences": [options | {"split": split, "source": str(source)} for source in names],
         }
-        # Auxiliary planes of the networks are reconstructed from the bitstreams, or by the HEVC decoder.
+        # Auxiliary planes of the networks are reconstructed from the bitstreams, or the back end provides them.
         auxiliary = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
-        values |= {"unfiltered": True} if codec == "hevc" and auxiliary == ["unf_y"] else {"planes": auxiliary}
+        values |= {"unfiltered": True} if not codes_vvc(codec) and auxiliary == ["unf_y"] else {"planes": auxiliary}
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
         prune = _is_store_of_evaluate(folder)

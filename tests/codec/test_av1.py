@@ -1,4 +1,4 @@
-"""The `av1` back end: quantiser scale, command of libaom, checks of its bitstreams.
+"""The back ends `av1` and `svtav1`: quantiser scale, commands of libaom and SVT-AV1, checks of their bitstreams.
 
 Independent references: the decoders of ffmpeg (libdav1d and libaom must agree), PSNR from plain numpy on the raw files,
 and trace_headers of ffmpeg.
@@ -12,40 +12,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skimage.data import camera
 
-from codecnn.codec import Codec, CodecSettings, CodedSequence, aom_encode_argv, av1_qp, get_codec, read_av1
-from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, MissingFileError
+from codecnn.codec import (
+    Codec,
+    CodecSettings,
+    CodedSequence,
+    aom_encode_argv,
+    av1_qp,
+    get_codec,
+    read_av1,
+    svt_encode_argv,
+)
+from codecnn.codec.encoders.av1 import verify_av1_stream
+from codecnn.codec.encoders.av1_unfiltered import uses_restoration, verify_same_headers, without_filters
+from codecnn.codec.trace import Element
+from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.video import VideoFormat
-from tests.helpers.clips import traced, write_clip
+from tests.helpers.clips import traced, write_planes
+from tests.helpers.encodes import encode_clip
 
 CLIP = VideoFormat(96, 64, fps=Fraction(30))
+ENCODERS = ("av1", "svtav1")
 
 
-def raw_pictures(path: Path, video_format: VideoFormat) -> list[list[np.ndarray]]:
-    """Return the flat planes of each picture; chroma of odd sizes is rounded up."""
-    width, height = video_format.width, video_format.height
-    across = {"400": 0, "420": (width + 1) // 2, "422": (width + 1) // 2, "444": width}[video_format.chroma]
-    down = (height + 1) // 2 if video_format.chroma == "420" else height
-    luma, chroma = width * height, across * down
-    data = np.fromfile(path, "u1" if video_format.bit_depth == 8 else "<u2").reshape(-1, luma + 2 * chroma)
-    return [np.split(row, [luma, luma + chroma] if chroma else []) for row in data]
-
-
-def encode(tmp_path: Path, video_format: VideoFormat = CLIP, pictures: int = 2, **settings) -> CodedSequence:
+def encode(
+    tmp_path: Path, video_format: VideoFormat = CLIP, pictures: int = 2, codec: str = "av1", **settings
+) -> CodedSequence:
     """Code a clip, and compare the stated PSNR with that of the raw files in plain numpy."""
-    source = write_clip(tmp_path / "source.yuv", video_format, pictures)
     values = {"qp": 37, "preset": "faster", "ctu_size": 64, **settings}
-    sequence = get_codec("av1").encode(source, video_format, CodecSettings(**values), tmp_path / "out")
-    assert [picture.poc for picture in sequence.pictures] == list(range(pictures))
-    shift = sequence.format.bit_depth - video_format.bit_depth
-    read = (raw_pictures(source, video_format), raw_pictures(sequence.decoded, sequence.format))
-    for picture, original, decoded in zip(sequence.pictures, *read, strict=True):
-        stated = [psnr for psnr in (picture.psnr_y, picture.psnr_u, picture.psnr_v) if psnr is not None]
-        for psnr, a, b in zip(stated, original, decoded, strict=True):
-            mse = np.mean((a.astype(float) * 2**shift - b) ** 2)
-            peak = 255 * 2 ** (sequence.format.bit_depth - 8)
-            assert psnr == pytest.approx(10 * math.log10(peak**2 / mse), abs=1e-9)
-    return sequence
+    return encode_clip(tmp_path, codec, video_format, pictures, **values)
 
 
 # --- the quantiser scale -------------------------------------------------------------------------------------------
@@ -61,13 +57,13 @@ def test_qp_scale_is_that_of_the_quantiser_step():
     assert av1_qp(200) == 42
 
 
+@pytest.mark.parametrize("codec", ENCODERS)
 @pytest.mark.parametrize("qp", [7, 15, 22, 37, 51])
-def test_the_stream_has_the_index_of_the_qp(tmp_path, qp):
-    sequence = encode(tmp_path, qp=qp)
+def test_the_stream_has_the_index_of_the_qp(tmp_path, qp, codec):
+    sequence = encode(tmp_path, qp=qp, codec=codec)
     indices = traced(sequence.bitstream)["base_q_idx"]
     assert indices == [{7: 4, 15: 20, 22: 56, 37: 168, 51: 255}[qp]] * 2
     assert [(picture.slice_type, picture.qp) for picture in sequence.pictures] == [("I", qp)] * 2
-    assert sum(picture.bits for picture in sequence.pictures) == sequence.bits
     assert f"base_q_idx {indices[0]}, QP {qp}\n" in sequence.log.read_text()
 
 
@@ -86,44 +82,68 @@ def test_every_qp_from_15_to_51_has_a_quantiser():
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def argv_of(video_format: VideoFormat = CLIP, **settings) -> list[str]:
-    return aom_encode_argv("ffmpeg", "in.yuv", video_format, CodecSettings(**{"qp": 32, **settings}), "out.obu")
+def argv_of(video_format: VideoFormat = CLIP, command=aom_encode_argv, **settings) -> list[str]:
+    return command("ffmpeg", "in.yuv", video_format, CodecSettings(**{"qp": 32, **settings}), "out.obu")
 
 
-def test_the_back_end_meets_the_protocol():
-    codec: Codec = get_codec("av1")
-    assert codec.name == "av1"
-    assert re.fullmatch(r"libaom-av1 \d\S+, ffmpeg \S+", codec.identity())
+@pytest.mark.parametrize(("name", "library"), [("av1", "libaom-av1"), ("svtav1", "libsvtav1")])
+def test_the_back_ends_meet_the_protocol(name, library):
+    codec: Codec = get_codec(name)
+    assert codec.name == name
+    assert re.fullmatch(rf"{library} \d\S+, ffmpeg \S+", codec.identity())
 
 
-def test_command_line():
+def test_command_line_of_libaom():
     argv = argv_of(preset="fast", ctu_size=64)
     params = argv.pop(argv.index("-aom-params") + 1)
     assert " ".join(argv) == (
         "ffmpeg -hide_banner -nostdin -y -loglevel info -nostats -f rawvideo -pix_fmt yuv420p -s 96x64 -r 30 "
         "-i in.yuv -fps_mode passthrough -pix_fmt yuv420p10le -c:v libaom-av1 -usage allintra -g 0 -cpu-used 6 "
-        "-b:v 0 -crf 34 -threads 1 -row-mt 0 -flags +psnr -vstats_file statistics.txt -aom-params -f obu out.obu"
+        "-threads 1 -row-mt 0 -b:v 0 -crf 34 -qmin 34 -qmax 34 -flags +psnr -vstats_file statistics.txt -aom-params "
+        "-f obu out.obu"
     )
     assert params == (
         "aq-mode=0:deltaq-mode=0:enable-tpl-model=0:enable-chroma-deltaq=0:enable-qm=0:tune=psnr:"
-        "denoise-noise-level=0:film-grain-test=0:enable-cdef=1:enable-restoration=1:sb-size=64"
+        "denoise-noise-level=0:film-grain-test=0:arnr-maxframes=0:arnr-strength=0:enable-keyframe-filtering=0:"
+        "enable-cdef=1:enable-restoration=1:sb-size=64"
+    )
+
+
+def test_command_line_of_svt_av1():
+    argv = argv_of(command=svt_encode_argv, preset="4", internal_bit_depth=8, configuration="ldb", threads=2)
+    params = argv.pop(argv.index("-svtav1-params") + 1)
+    assert " ".join(argv) == (
+        "ffmpeg -hide_banner -nostdin -y -loglevel info -nostats -f rawvideo -pix_fmt yuv420p -s 96x64 -r 30 "
+        "-i in.yuv -fps_mode passthrough -pix_fmt yuv420p -c:v libsvtav1 -preset 4 -qp 34 -g 9999 "
+        "-vstats_file statistics.txt -svtav1-params -f obu out.obu"
+    )
+    assert params == (
+        "aq-mode=0:use-fixed-qindex-offsets=1:key-frame-qindex-offset=0:key-frame-chroma-qindex-offset=0:"
+        "qindex-offsets=[0,0,0,0,0,0]:chroma-qindex-offsets=[0,0,0,0,0,0]:enable-qm=0:enable-variance-boost=0:"
+        "luminance-qp-bias=0:enable-tf=0:enable-overlays=0:film-grain=0:scd=0:pred-struct=1:lp=2"
     )
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("command", "settings", "message"),
     [
-        ({"ctu_size": 32}, "32 is not one of AV1's 64, 128"),
-        ({"preset": "9"}, "no preset '9': one of slower, .*, 8"),
-        ({"params": {"aq-mode": "1:x=2"}}, "aq-mode='1:x=2'"),
-        ({"internal_bit_depth": 8}, "10 bit cannot be coded at 8"),
-        ({"configuration": "ra"}, "all intra only, not ra"),
-        ({"unfiltered": True}, "remove unfiltered"),
+        (aom_encode_argv, {"ctu_size": 32}, "32 is not one of AV1's 64, 128"),
+        (aom_encode_argv, {"preset": "9"}, "no preset '9': one of slower, .*, 8"),
+        (aom_encode_argv, {"params": {"aq-mode": "1:x=2"}}, "aq-mode='1:x=2'"),
+        (aom_encode_argv, {"internal_bit_depth": 8}, "10 bit cannot be coded at 8"),
+        (svt_encode_argv, {"ctu_size": 32}, "32 is not one of AV1's 64, 128"),
+        (svt_encode_argv, {"preset": "12"}, "no preset '12': one of slower, .*, 11"),
+        (svt_encode_argv, {"internal_bit_depth": 8}, "10 bit cannot be coded at 8"),
     ],
 )
-def test_unsupported_settings_are_refused(settings, message):
+def test_unsupported_settings_are_refused(command, settings, message):
     with pytest.raises(ConfigError, match=message):
-        argv_of(replace(CLIP, bit_depth=10), **settings)
+        argv_of(replace(CLIP, bit_depth=10), command, **settings)
+
+
+def test_svt_av1_codes_420_only():
+    with pytest.raises(ConfigError, match="codes 4:2:0, not 400"):
+        argv_of(replace(CLIP, chroma="400"), svt_encode_argv)
 
 
 # --- coding --------------------------------------------------------------------------------------------------------
@@ -152,11 +172,37 @@ def test_formats(tmp_path, video_format, internal):
     assert names == ["bitstream.obu", "decoded.yuv", "log.txt"]
 
 
-def test_one_picture_and_threads_give_the_same_stream(tmp_path):
-    first, second = encode(tmp_path / "one", pictures=1), encode(tmp_path / "two", pictures=1, threads=2)
+@pytest.mark.parametrize("video_format", [VideoFormat(97, 65), VideoFormat(16, 16, bit_depth=10)])
+def test_formats_of_svt_av1(tmp_path, video_format):
+    sequence = encode(tmp_path, video_format, codec="svtav1")
+    assert sequence.format == replace(video_format, bit_depth=10)
+
+
+@pytest.mark.parametrize("codec", ENCODERS)
+def test_one_picture_and_threads_give_the_same_stream(tmp_path, codec):
+    first = encode(tmp_path / "one", pictures=1, codec=codec)
+    second = encode(tmp_path / "two", pictures=1, codec=codec, threads=2)
     assert first.bitstream.read_bytes() == second.bitstream.read_bytes()
-    assert first.log.read_text() == second.log.read_text()
     assert str(tmp_path) not in first.log.read_text() + " ".join(first.argv)
+
+
+@pytest.mark.parametrize("codec", ENCODERS)
+@pytest.mark.parametrize("configuration", ["ra", "ldb"])
+def test_inter_configurations(tmp_path, codec, configuration):
+    """All frames have one quantiser index; `encode` compares order, bits and PSNR of all pictures."""
+    sequence = encode(tmp_path, VideoFormat(64, 64), pictures=18, codec=codec, configuration=configuration)
+    frames = read_av1(sequence.bitstream).frames
+    assert {frame.quantiser for frame in frames} == {168}
+    positions = [frame.position for frame in frames if frame.position is not None]
+    assert (positions == sorted(positions)) == (configuration == "ldb")
+    types = "".join(picture.slice_type for picture in sequence.pictures)
+    assert types[0] == "I"
+    assert "I" not in types[1:]
+
+
+def test_the_superblocks_of_svt_av1_are_those_of_the_settings(tmp_path):
+    with pytest.raises(EncoderError, match="has superblocks of 64, which the encoder chose: set ctu_size: 64"):
+        encode(tmp_path, codec="svtav1", ctu_size=128)
 
 
 @pytest.mark.parametrize(("ctu_size", "flag"), [(64, 0), (128, 1)])
@@ -164,9 +210,10 @@ def test_superblock_size(tmp_path, ctu_size, flag):
     assert set(traced(encode(tmp_path, ctu_size=ctu_size).bitstream)["use_128x128_superblock"]) == {flag}
 
 
-def test_loop_filters_are_on_or_off_in_the_bitstream(tmp_path):
-    on = encode(tmp_path / "on", preset="medium")
-    off = encode(tmp_path / "off", preset="medium", loop_filters=False)
+@pytest.mark.parametrize("codec", ENCODERS)
+def test_loop_filters_are_on_or_off_in_the_bitstream(tmp_path, codec):
+    on = encode(tmp_path / "on", preset="medium", codec=codec)
+    off = encode(tmp_path / "off", preset="medium", codec=codec, loop_filters=False)
     levels = [
         [frame.value(f"loop_filter_level[{n}]") for frame in read_av1(s.bitstream).frames for n in (0, 1)]
         for s in (on, off)
@@ -183,10 +230,9 @@ def test_loop_filters_are_on_or_off_in_the_bitstream(tmp_path):
     [
         ({"no-such-thing": "1"}, ConfigError, "does not take the parameter no-such-thing"),
         ({"aq-mode": "bad"}, ConfigError, "does not take the parameter aq-mode: Option aq-mode=bad"),
-        ({"cq-level": "20"}, EncoderError, "I frame at quantiser index 80, not as AI at index 168"),
         ({"enable-qm": "1"}, EncoderError, "varies its quantiser: using_qmatrix"),
         ({"film-grain-test": "1"}, EncoderError, "has film grain parameters"),
-        ({"superres-mode": "1"}, CodecnnError, "superres"),
+        ({"superres-mode": "1"}, ConfigError, "does not take the parameter superres-mode"),
     ],
 )
 def test_parameters_that_contradict_the_settings_are_errors(tmp_path, params, error, message):
@@ -195,9 +241,75 @@ def test_parameters_that_contradict_the_settings_are_errors(tmp_path, params, er
     assert not (tmp_path / "out" / "statistics.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"no-such-thing": "1"}, ConfigError, "does not take the parameter no-such-thing=1"),
+        ({"key-frame-qindex-offset": "-20"}, EncoderError, "I frame at quantiser index 148, not as AI at index 168"),
+        ({"enable-qm": "1"}, EncoderError, "varies its quantiser: using_qmatrix"),
+        ({"film-grain": "10"}, EncoderError, "has film grain parameters"),
+    ],
+)
+def test_parameters_of_svt_av1_that_contradict_the_settings_are_errors(tmp_path, params, error, message):
+    with pytest.raises(error, match=message):
+        encode(tmp_path, codec="svtav1", params=params)
+
+
+def test_another_quantiser_or_width_is_an_error(tmp_path):
+    """The encoders are told not to reduce it, so the flag is set in the headers that were read."""
+    stream = read_av1(encode(tmp_path, pictures=1).bitstream)
+    elements = (*stream.frames[0].elements, Element(0, "use_superres", 1, 1))
+    changed = replace(stream, frames=(replace(stream.frames[0], elements=elements),))
+    verify_av1_stream(stream, CodecSettings(37), "clip")
+    with pytest.raises(EncoderError, match="I frame at quantiser index 168, not as AI at index 160"):
+        verify_av1_stream(stream, CodecSettings(36), "clip")
+    with pytest.raises(EncoderError, match="frame 0 in coding order, is coded at a reduced width"):
+        verify_av1_stream(changed, CodecSettings(37), "clip")
+
+
 def test_filters_although_they_are_off_are_an_error(tmp_path):
     with pytest.raises(EncoderError, match=r"has in-loop filters although they are off: .*enable_cdef"):
         encode(tmp_path, loop_filters=False, params={"enable-cdef": "1"})
+
+
+# --- the reconstruction before the filters -------------------------------------------------------------------------
+
+
+def encode_photograph(folder: Path, codec: str, **settings) -> CodedSequence:
+    """Code a crop of a photograph, for which the encoders choose loop restoration."""
+    crop = camera()[100:236, 150:350]
+    chroma = np.full((68, 100), 128)
+    source = write_planes(folder / "source.yuv", VideoFormat(200, 136), [[crop, chroma, chroma]])
+    return get_codec(codec).encode(source, VideoFormat(200, 136), CodecSettings(ctu_size=64, **settings), folder)
+
+
+@pytest.mark.parametrize("codec", ENCODERS)
+@pytest.mark.parametrize(("restoration", "depth"), [("1", 10), ("0", 8)])
+def test_unfiltered_pictures_are_those_of_a_stream_without_filters(tmp_path, codec, restoration, depth):
+    """With and without loop restoration, which needs a second encode; the decisions do not depend on the filters."""
+    settings = {"codec": codec, "preset": "medium", "qp": 42, "internal_bit_depth": depth}
+    both = encode_photograph(tmp_path / "both", unfiltered=True, params={"enable-restoration": restoration}, **settings)
+    plain = encode_photograph(tmp_path / "plain", loop_filters=False, **settings)
+    assert uses_restoration(read_av1(both.bitstream)) == (restoration == "1")
+    assert both.unfiltered.read_bytes() == plain.decoded.read_bytes()
+    assert both.unfiltered.read_bytes() != both.decoded.read_bytes()
+    names = sorted(path.name for path in (tmp_path / "both").iterdir())
+    assert names == ["bitstream.obu", "decoded.yuv", "log.txt", "source.yuv", "unfiltered.yuv"]
+
+
+def test_other_decisions_are_an_error(tmp_path):
+    """Streams of different presets have other headers, as if loop restoration had changed the decisions."""
+    first = read_av1(encode(tmp_path / "first", preset="6", pictures=1).bitstream)
+    second = read_av1(encode(tmp_path / "second", preset="6", pictures=1, qp=42).bitstream)
+    verify_same_headers("clip", first, first)
+    with pytest.raises(EncoderError, match="decided otherwise, base_q_idx is 200 instead of 168"):
+        verify_same_headers("clip", first, second)
+
+
+def test_the_filters_of_inter_frames_stay(tmp_path):
+    sequence = encode(tmp_path, VideoFormat(64, 64), configuration="ldb")
+    with pytest.raises(EncoderError, match="with inter frames"):
+        without_filters(sequence.bitstream.read_bytes(), read_av1(sequence.bitstream))
 
 
 # --- headers -------------------------------------------------------------------------------------------------------

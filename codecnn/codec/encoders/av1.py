@@ -16,6 +16,8 @@ from typing import NamedTuple
 from codecnn.codec.av1_headers import AC_STEPS, STEP_SCALE, Av1Stream, av1_info, av1_qp, read_av1
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import measured_picture
+from codecnn.codec.encoders.av1_unfiltered import uses_restoration, verify_same_headers, without_filters
+from codecnn.codec.encoders.unfiltered import verify_similar
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.runs import write_text
@@ -30,6 +32,9 @@ CTU_SIZES = (64, 128)
 DECODER, SECOND_DECODER = "libdav1d", "libaom-av1"
 """Decoders of ffmpeg, whose pictures must be equal."""
 
+NO_RESTORATION = {"enable-restoration": "0"}
+"""Parameter of libaom and SVT-AV1 that switches off loop restoration."""
+
 PSNR_TOLERANCE = 5.1e-3
 """Allowed difference in dB from the PSNR that ffmpeg prints for libaom, which has two decimals."""
 
@@ -37,9 +42,9 @@ STATISTICS = "statistics.txt"
 
 
 class Statistics(NamedTuple):
-    """Statistics of a temporal unit: PSNR of Y in dB with the peak 255, and size in bytes."""
+    """Statistics of a temporal unit: PSNR of Y in dB with the peak 255, if it is stated, and size in bytes."""
 
-    psnr_y: float
+    psnr_y: float | None
     size: int
 
 
@@ -63,16 +68,16 @@ def quantiser_level(qp: int) -> int:
 
 def parse_statistics(text: str) -> list[Statistics]:
     """Parse ffmpeg's statistics of an encoder, one line per temporal unit."""
-    lines = re.findall(r"PSNR=\s*(\S+) f_size=\s*(\d+) ", text)
-    return [Statistics(float(psnr), int(size)) for psnr, size in lines]
+    lines = re.findall(r"(?:PSNR=\s*(\S+) )?f_size=\s*(\d+) ", text)
+    return [Statistics(float(psnr) if psnr else None, int(size)) for psnr, size in lines]
 
 
 def verify_av1_stream(stream: Av1Stream, settings: CodecSettings, name: str) -> None:
     """Check that the headers of a stream show the quantiser, frame types and filters of the settings.
 
     Raises:
-        EncoderError: A frame has another quantiser index, one that varies, another type, or in-loop filters although
-            they are off; or the decoder would add film grain.
+        EncoderError: A frame has another quantiser index, one that varies, another type, a reduced width, or in-loop
+            filters although they are off; the superblocks have another size; or the decoder would add film grain.
     """
     index = LEVELS[quantiser_level(settings.qp)]
     wanted = f"not as {settings.configuration.upper()} at index {index} (QP {settings.qp})"
@@ -92,6 +97,9 @@ def verify_av1_stream(stream: Av1Stream, settings: CodecSettings, name: str) -> 
             raise EncoderError(f"{what} has in-loop filters although they are off: {', '.join(active)}")
         if values.get("use_superres"):
             raise EncoderError(f"{what} is coded at a reduced width (superres)")
+    size = 128 if stream.sequence["use_128x128_superblock"] else 64
+    if settings.ctu_size not in (None, size):
+        raise EncoderError(f"{name} has superblocks of {size}, which the encoder chose: set ctu_size: {size}")
     if stream.sequence.get("film_grain_params_present"):
         raise EncoderError(f"{name} has film grain parameters")
 
@@ -99,8 +107,8 @@ def verify_av1_stream(stream: Av1Stream, settings: CodecSettings, name: str) -> 
 def coded_pictures(stream: Av1Stream) -> list[CodedPicture]:
     """Return the log entries of the shown frames in output order; the PSNR is not known yet."""
     return [
-        CodedPicture(poc, frame.slice_type, av1_qp(frame.quantiser), frame.bits, math.nan, None, None)
-        for poc, frame in enumerate(stream.shown)
+        CodedPicture(poc, frame.slice_type, av1_qp(frame.quantiser), bits, math.nan, None, None)
+        for poc, (frame, bits) in enumerate(zip(stream.shown, stream.picture_bits, strict=True))
     ]
 
 
@@ -130,8 +138,9 @@ def verify_av1_pictures(
         for picture, unit, original, output in zip(pictures, stated, originals, outputs, strict=True):
             measured = measured_picture(picture, convert(original, decoded_format.bit_depth), output)
             # ffmpeg takes the peak 255 at every bit depth.
-            psnr = unit.psnr_y + 20 * (decoded_format.bit_depth - 8) * math.log10(2)
-            if measured.psnr_y != psnr and not abs(measured.psnr_y - psnr) <= PSNR_TOLERANCE:
+            stated_psnr = math.nan if unit.psnr_y is None else unit.psnr_y
+            psnr = stated_psnr + 20 * (decoded_format.bit_depth - 8) * math.log10(2)
+            if abs(measured.psnr_y - psnr) > PSNR_TOLERANCE:
                 raise EncoderError(
                     f"{name} POC {picture.poc}: PSNR Y is {measured.psnr_y:.4f} dB, the encoder states {psnr:.2f}"
                 )
@@ -147,9 +156,10 @@ def log_text(
     lines = [f"encoder: {encoder}", f"preset: {settings.preset}", f"params: {join_params(params)}"]
     lines.append(f"quantiser: level {level}, base_q_idx {LEVELS[level]}, QP {settings.qp}")
     lines.append("POC type QP base_q_idx bits PSNR_Y")
+    bits = stream.picture_bits
     for poc, (frame, psnr_y) in enumerate(zip(stream.shown, psnr, strict=True)):
         qp = av1_qp(frame.quantiser)
-        lines.append(f"{poc} {frame.slice_type} {qp} {frame.quantiser} {frame.bits} {psnr_y:.4f}")
+        lines.append(f"{poc} {frame.slice_type} {qp} {frame.quantiser} {bits[poc]} {psnr_y:.4f}")
     return "\n".join(lines) + "\n"
 
 
@@ -202,6 +212,9 @@ class Av1Encoder(ABC):
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a raw YUV file into bitstream.obu, decoded.yuv and log.txt.
 
+        With `settings.unfiltered` the pictures before the in-loop filters are in unfiltered.yuv, see
+        `codecnn.codec.encoders.av1_unfiltered`.
+
         Args:
             source: Raw YUV file.
             source_format: Format of the source.
@@ -211,24 +224,17 @@ class Av1Encoder(ABC):
         Raises:
             ConfigError: AV1 or the encoder does not have these settings.
             EncoderError: The encoder fails; the headers do not show the settings; the decoders libdav1d and libaom
-                disagree; or bits or PSNR differ from the encoder's statistics.
+                disagree; bits or PSNR differ from the encoder's statistics; or the decisions differ without loop
+                restoration.
         """
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, self.library)
         name = f"{source.stem} at QP {settings.qp}"
         bitstream, decoded, log = folder / "bitstream.obu", folder / "decoded.yuv", folder / "log.txt"
-        statistics = folder / STATISTICS
         output_format = coded_format(source_format, settings)
         argv = self.argv(ffmpeg, f"file:{source.resolve()}", source_format, settings, bitstream.name)
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            done = run(argv, what=f"coding {name}", cwd=folder)
-            stated = parse_statistics(statistics.read_text())
-        except EncoderError as error:
-            _refuse_unknown_params(self.library, error)
-            raise
-        finally:
-            statistics.unlink(missing_ok=True)
+        seconds, stated = self._run(argv, name, folder)
         stream = read_av1(bitstream, name)
         verify_av1_stream(stream, settings, name)
         info = av1_info(stream)
@@ -238,6 +244,15 @@ class Av1Encoder(ABC):
         decode_av1(ffmpeg, bitstream, decoded, output_format)
         pictures = coded_pictures(stream)
         verified = verify_av1_pictures(name, source, source_format, decoded, output_format, pictures, stated)
+        unfiltered = None
+        if settings.unfiltered:
+            unfiltered = folder / "unfiltered.yuv"
+            plain = self._without_filters(source, source_format, settings, folder, stream)
+            try:
+                decode_av1(ffmpeg, plain, unfiltered, output_format)
+            finally:
+                plain.unlink()
+            verify_similar(name, source, source_format, decoded, unfiltered, output_format)
         psnr = [picture.psnr_y for picture in verified]
         write_text(log, log_text(self.identity(), settings, self.params(settings), stream, psnr))
         return CodedSequence(
@@ -248,14 +263,53 @@ class Av1Encoder(ABC):
             argv=tuple(self.argv("ffmpeg", source.name, source_format, settings, bitstream.name)),
             encoder=self.identity(),
             log=log,
-            encoder_seconds=done.cpu_seconds,
+            unfiltered=unfiltered,
+            encoder_seconds=seconds,
         )
 
+    def _run(self, argv: list[str], name: str, folder: Path) -> tuple[float, list[Statistics]]:
+        """Run an encoder in a folder; return its processor time in seconds and its statistics."""
+        statistics = folder / STATISTICS
+        try:
+            done = run(argv, what=f"coding {name}", cwd=folder)
+            _refuse_unknown_params(self.library, done.stderr)
+            return done.cpu_seconds, parse_statistics(statistics.read_text())
+        except EncoderError as error:
+            _refuse_unknown_params(self.library, error.report)
+            raise
+        finally:
+            statistics.unlink(missing_ok=True)
 
-def _refuse_unknown_params(library: str, error: EncoderError) -> None:
-    """Raise ConfigError if the encoder refused a parameter."""
+    def _without_filters(
+        self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path, stream: Av1Stream
+    ) -> Path:
+        """Return a stream that decodes to the reconstruction before the in-loop filters of `stream`.
+
+        If `stream` uses loop restoration, the source is coded again without it.
+
+        Raises:
+            EncoderError: Without loop restoration the encoder decides otherwise.
+        """
+        plain, bitstream = folder / "unfiltered.obu", folder / "bitstream.obu"
+        name = f"{source.stem} at QP {settings.qp}"
+        if uses_restoration(stream):
+            settings = replace(settings, unfiltered=False, params={**settings.params, **NO_RESTORATION})
+            argv = self.argv(ffmpeg_path(), f"file:{source.resolve()}", source_format, settings, plain.name)
+            self._run(argv, name, folder)
+            bitstream, filtered = plain, stream
+            stream = read_av1(plain, name)
+            verify_same_headers(name, filtered, stream)
+        plain.write_bytes(without_filters(bitstream.read_bytes(), stream))
+        return plain
+
+
+def _refuse_unknown_params(library: str, report: str) -> None:
+    """Raise ConfigError if the encoder's messages say that it refused or ignored a parameter."""
     unknown = re.search(
-        r"^\[libaom-av1 @ \w+\] (\S+): Invalid parameter\n.*Additional information: (.*)", error.report, re.MULTILINE
+        r"^\[libaom-av1 @ \w+\] (\S+): Invalid parameter\n.*Additional information: (.*)", report, re.MULTILINE
     )
     if unknown:
-        raise ConfigError(f"{library} does not take the parameter {unknown[1]}: {unknown[2]}") from error
+        raise ConfigError(f"{library} does not take the parameter {unknown[1]}: {unknown[2]}")
+    ignored = re.search(r"Error parsing option (\S+): (.*?)\.?$", report, re.MULTILINE)
+    if ignored:
+        raise ConfigError(f"{library} does not take the parameter {ignored[1]}={ignored[2]}")

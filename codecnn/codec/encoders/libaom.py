@@ -4,7 +4,6 @@ from codecnn.codec.base import CodecSettings, coded_format
 from codecnn.codec.checks import check_ctu_size, check_depth, check_params, check_preset
 from codecnn.codec.encoders.av1 import CTU_SIZES, STATISTICS, Av1Encoder, quantiser_level
 from codecnn.codec.ffmpeg import join_params, raw_input, shift_grey
-from codecnn.errors import ConfigError
 from codecnn.video import VideoFormat
 
 SPEEDS = {"slower": 1, "slow": 2, "medium": 4, "fast": 6, "faster": 8}
@@ -24,6 +23,16 @@ FAITHFUL = {"tune": "psnr", "denoise-noise-level": "0", "film-grain-test": "0"}
 LOOP_FILTERS = {"enable-cdef": "1", "enable-restoration": "1"}
 """Parameters that switch on CDEF and loop restoration, which libaom's all-intra mode leaves off."""
 
+NO_TEMPORAL_FILTERS = dict.fromkeys(("arnr-maxframes", "arnr-strength", "enable-keyframe-filtering"), "0")
+"""Parameters that switch off the filters over time of reference and key frames before coding."""
+
+CONFIGURATION_OPTIONS = {
+    "ai": ("-usage", "allintra", "-g", "0"),
+    "ra": ("-usage", "good", "-g", "32", "-keyint_min", "32", "-lag-in-frames", "35"),
+    "ldb": ("-usage", "good", "-g", "9999", "-lag-in-frames", "0"),
+}
+"""Options of ffmpeg: `-g 0` codes key frames only, and without look-ahead no picture is coded early."""
+
 NO_LOOP_FILTERS = {"loopfilter-control": "0", "enable-cdef": "0", "enable-restoration": "0"}
 
 
@@ -34,7 +43,8 @@ def aom_params(settings: CodecSettings) -> dict[str, str]:
         ConfigError: libaom does not have these settings.
     """
     check_ctu_size("AV1", settings.ctu_size, CTU_SIZES)
-    params = {**CONSTANT_QUANTISER, **FAITHFUL, **(LOOP_FILTERS if settings.loop_filters else NO_LOOP_FILTERS)}
+    params = {**CONSTANT_QUANTISER, **FAITHFUL, **NO_TEMPORAL_FILTERS}
+    params |= LOOP_FILTERS if settings.loop_filters else NO_LOOP_FILTERS
     if settings.ctu_size is not None:
         params["sb-size"] = str(settings.ctu_size)
     return check_params({**params, **settings.params}, names="[A-Za-z0-9-]+")
@@ -57,16 +67,14 @@ def aom_encode_argv(
     """
     check_preset("libaom", settings.preset, (*SPEEDS, *map(str, range(MAX_SPEED + 1))))
     check_depth(source_format, settings)
-    if settings.configuration != "ai":
-        raise ConfigError(f"av1 codes all intra only, not {settings.configuration}")
-    if settings.unfiltered:
-        raise ConfigError("av1 does not provide the reconstruction before the in-loop filters: remove unfiltered")
     argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
     argv += ["-fps_mode", "passthrough", *shift_grey(source_format, settings.internal_bit_depth)]
     argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libaom-av1"]
-    # -g 0 makes every picture a key frame.
-    argv += ["-usage", "allintra", "-g", "0", "-cpu-used", str(SPEEDS.get(settings.preset, settings.preset))]
-    argv += ["-b:v", "0", "-crf", str(quantiser_level(settings.qp)), "-threads", str(settings.threads), "-row-mt", "0"]
+    argv += [*CONFIGURATION_OPTIONS[settings.configuration], "-cpu-used"]
+    argv += [str(SPEEDS.get(settings.preset, settings.preset)), "-threads", str(settings.threads), "-row-mt", "0"]
+    # Without equal limits libaom lowers the quantiser of key frames and raises that of others.
+    level = str(quantiser_level(settings.qp))
+    argv += ["-b:v", "0", "-crf", level, "-qmin", level, "-qmax", level]
     argv += ["-flags", "+psnr", "-vstats_file", STATISTICS, "-aom-params", join_params(aom_params(settings))]
     return [*argv, "-f", "obu", output]
 
