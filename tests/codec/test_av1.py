@@ -261,7 +261,7 @@ def test_another_quantiser_or_width_is_an_error(tmp_path):
     elements = (*stream.frames[0].elements, Element(0, "use_superres", 1, 1))
     changed = replace(stream, frames=(replace(stream.frames[0], elements=elements),))
     verify_av1_stream(stream, CodecSettings(37), "clip")
-    with pytest.raises(EncoderError, match="I frame at quantiser index 168, not as AI at index 160"):
+    with pytest.raises(EncoderError, match="I frame at quantiser index 168, not as AI at index 164"):
         verify_av1_stream(stream, CodecSettings(36), "clip")
     with pytest.raises(EncoderError, match="frame 0 in coding order, is coded at a reduced width"):
         verify_av1_stream(changed, CodecSettings(37), "clip")

@@ -32,7 +32,7 @@ CTU_SIZES = (64, 128)
 DECODER, SECOND_DECODER = "libdav1d", "libaom-av1"
 """Decoders of ffmpeg, whose pictures must be equal."""
 
-NO_RESTORATION = {"enable-restoration": "0"}
+NO_RESTORATION: dict[str, str] = {"enable-restoration": "0"}
 """Parameter of libaom and SVT-AV1 that switches off loop restoration."""
 
 PSNR_TOLERANCE = 5.1e-3
