@@ -93,9 +93,14 @@ def evaluate(
     from codecnn.evaluation import evaluate as run_evaluation
     from codecnn.models import weights_path
 
-    if isinstance(sources, Store):
-        sources = sources.folder
-    names = [sources] if isinstance(sources, Path | str) else list(sources)
+    given_store = sources if isinstance(sources, Store) else None
+    names = (
+        [sources.folder]
+        if isinstance(sources, Store)
+        else [sources]
+        if isinstance(sources, Path | str)
+        else list(sources)
+    )
     if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
         _check_store_alone(stored[0], names, (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False))
     given = list(models) if isinstance(models, list | tuple) else [models]
@@ -103,8 +108,8 @@ def evaluate(
     entries = _entries(weights, exact, precision, device, tile)
     entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile)
     output = Path(output)
-    if len(names) == 1 and is_store(Path(names[0])):
-        store = _at_qps(open_store(names[0]), qps)
+    if given_store is not None or (len(names) == 1 and is_store(Path(names[0]))):
+        store = _at_qps(given_store or open_store(names[0]), qps)
     else:
         values = {
             "name": "evaluation",

@@ -1,0 +1,246 @@
+"""Compare shipped weights with public filters and their public weights on the same coded pictures.
+
+The files of the filters are theirs and are not part of codecnn: fetch the repositories yourself and name the folders.
+
+  --nrs DIR      IVC-Projects/NRS: EnhNet, for HEVC (Ding et al.)
+  --inloop DIR   IVC-Projects/cnn_In-loop_filter: VRCNN, VDSR and SEFCNN, for HEVC (Dai et al. 2017; Ding et al. 2019)
+  --nnpf DIR     nokia/fraunhoferhhi-vvdec: the base filter of its neural post-filters, for VVC, luma and chroma
+
+A filter whose folder is not given, or without a file, is skipped with the reason. Sequences are those of the split
+`test` of a store, or some of them (--pictures); luma, mean of the BD-rates of the sequences.
+
+Examples:
+  python tools/benchmark.py rivals stores/hevc_test --nrs ../NRS --inloop ../cnn_In-loop_filter -m low_cost_17.hevc
+  python tools/benchmark.py rivals stores/diverse_test --nnpf ../fraunhoferhhi-vvdec -m low_cost_17
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import codecnn
+from codecnn.dataset import Store, open_store
+from codecnn.video import Picture
+from tools.bench._common import Row, make_parser
+from tools.bench._foreign import Tensors, read_caffe, read_tensorflow
+
+Network = Callable[[Tensor], Tensor]
+
+
+def _convolve(x: Tensor, weight: npt.NDArray[np.float32], bias: npt.NDArray[np.float32]) -> Tensor:
+    """Convolve with zero padding; `weight` is (outputs, inputs, rows, columns)."""
+    kernel = torch.from_numpy(np.array(weight))
+    return F.conv2d(x, kernel, torch.from_numpy(np.array(bias)), padding=kernel.shape[2] // 2)
+
+
+def _layer(x: Tensor, tensors: Tensors, name: str, number: str = "") -> Tensor:
+    """Apply a convolution of a TensorFlow checkpoint, whose weights are (rows, columns, inputs, outputs)."""
+    weight = tensors[f"{name}_w{number}"].transpose(3, 2, 0, 1)
+    return _convolve(x, weight, tensors[f"{name}_b{number}"])
+
+
+def vrcnn(tensors: Tensors) -> Network:
+    """Build VRCNN (Dai et al., "A CNN approach for post-processing in HEVC intra coding", MMM 2017)."""
+
+    def part(x: Tensor, name: str) -> Tensor:
+        return _convolve(x, tensors[f"{name}/0"], tensors[f"{name}/1"])
+
+    def run(x: Tensor) -> Tensor:
+        y = F.relu(part(x, "conv1"))
+        y = F.relu(torch.cat([part(y, "unit1/5x5"), part(y, "unit1/3x3")], 1))
+        y = F.relu(torch.cat([part(y, "unit2/1x1"), part(y, "unit2/3x3")], 1))
+        return x + part(y, "conv2")
+
+    return run
+
+
+def sefcnn(tensors: Tensors) -> Network:
+    """Build VDSR, or SEFCNN if the checkpoint has its squeeze-and-excitation block.
+
+    Source: Ding et al., "A switchable deep learning approach for in-loop filtering in video coding", IEEE T-CSVT 2019.
+    """
+    tensors = {name.rpartition("/")[2]: tensor for name, tensor in tensors.items()}
+    plain = sorted(name[:-2] for name in tensors if name.count("_") == 2 and name.endswith("_w"))
+    block = sorted(name[:-2] for name in tensors if name.count("_") == 3 and name.endswith("_w"))
+
+    def excited(x: Tensor) -> Tensor:
+        y = F.relu(_layer(F.relu(_layer(x, tensors, block[0])), tensors, block[1]))
+        y = _layer(y, tensors, block[2])
+        scale = F.relu(_layer(y.mean((2, 3), keepdim=True), tensors, block[3]))
+        return F.relu(y * torch.sigmoid(_layer(scale, tensors, block[4])) + _layer(x, tensors, block[5]))
+
+    def run(x: Tensor) -> Tensor:
+        y = x
+        for name in plain[:-1]:
+            y = F.relu(_layer(y, tensors, name))
+        if block:
+            y = excited(y)
+        return x + _layer(y, tensors, plain[-1])
+
+    return run
+
+
+def enhnet(tensors: Tensors) -> Network:
+    """Build EnhNet (Ding et al., "Neural reference synthesis for inter frame coding", IEEE T-IP 2022)."""
+
+    def run(x: Tensor) -> Tensor:
+        y = _layer(x, tensors, "conv_00")
+        for index in range(1, 9):
+            skip, name = y, f"conv_{index:02d}"
+            for _ in range(2):  # the block's weights are used twice
+                y = F.relu(_layer(y, tensors, name, "1"))
+                y = _layer(_layer(y, tensors, name, "2"), tensors, name, "3")
+            y = y + skip
+        return x + _layer(y, tensors, "conv_09")
+
+    return run
+
+
+class LumaFilter:
+    """A filter of luma with one network for each of some QPs; a picture is filtered by that of the nearest QP.
+
+    Args:
+        name: Name in the table.
+        networks: Networks of samples from 0 to 1 by QP.
+    """
+
+    def __init__(self, name: str, networks: dict[int, Network]) -> None:
+        self.__name__ = name
+        self.networks = networks
+
+    def __call__(self, picture: Picture, qp: int) -> Picture:
+        """Filter a picture."""
+        peak = (1 << picture.bit_depth) - 1
+        network = self.networks[min(self.networks, key=lambda known: abs(known - qp))]
+        x = torch.from_numpy(picture.y.astype(np.float32))[None, None] / peak
+        with torch.inference_mode():
+            y = network(x).clamp(0, 1)[0, 0].numpy() * peak
+        return Picture((np.rint(y).astype(picture.y.dtype), *picture.planes[1:]), picture.bit_depth)
+
+
+class BaseFilter:
+    """Nokia's base filter: an ONNX network of blocks of 64x64 chroma samples with a margin of 4.
+
+    Seven planes of half the size enter (four phases of luma, U, V, QP / 63), six leave; the margin repeats the edge.
+    """
+
+    BLOCK, MARGIN = 64, 4
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        self.__name__ = "nokia_base"
+        self.session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        self.entry = self.session.get_inputs()[0].name
+
+    def __call__(self, picture: Picture, qp: int) -> Picture:
+        """Filter a picture of 4:2:0 with an even width and height."""
+        peak, block, margin = (1 << picture.bit_depth) - 1, self.BLOCK, self.MARGIN
+        y, u, v = (plane.astype(np.float32) / peak for plane in picture.planes)
+        height, width = u.shape
+        planes = np.stack([y[0::2, 0::2], y[0::2, 1::2], y[1::2, 0::2], y[1::2, 1::2], u, v])
+        rows, columns = -(-height // block), -(-width // block)
+        around = ((0, 0), (margin, margin + rows * block - height), (margin, margin + columns * block - width))
+        planes = np.concatenate([planes, np.full((1, height, width), qp / 63, np.float32)])
+        padded = np.pad(planes, around, "edge")
+        out = np.empty((6, rows * block, columns * block), np.float32)
+        for top in range(0, rows * block, block):
+            for left in range(0, columns * block, block):
+                window = padded[None, :, top : top + block + 2 * margin, left : left + block + 2 * margin]
+                out[:, top : top + block, left : left + block] = self.session.run(None, {self.entry: window})[0][0]
+        samples = np.rint(np.clip(out[:, :height, :width], 0, 1) * peak).astype(picture.y.dtype)
+        luma = np.empty_like(picture.y)
+        luma[0::2, 0::2], luma[0::2, 1::2], luma[1::2, 0::2], luma[1::2, 1::2] = samples[:4]
+        return Picture((luma, samples[4], samples[5]), picture.bit_depth)
+
+
+def nrs_filters(folder: Path) -> dict[str, Any]:
+    """Load EnhNet of intra pictures for QP 22 to 42."""
+    prefixes = {qp: folder / f"EnhNet/checkpoints/qp{qp}/CNN0/HEVC_RWARN_V2.ckpt" for qp in (22, 27, 32, 37, 42)}
+    return {"EnhNet": LumaFilter("EnhNet", {qp: enhnet(read_tensorflow(path)) for qp, path in prefixes.items()})}
+
+
+def inloop_filters(folder: Path) -> dict[str, Any]:
+    """Load VRCNN for QP 22 to 37, and VDSR and SEFCNN, of which each QP has one."""
+    caffe = {qp: folder / f"vrcnn/model/QP{qp}{'_I' if qp == 37 else ''}.caffemodel" for qp in (22, 27, 32, 37)}
+    names = {22: "VDSR12_qp22/VDSR12_qp22_420", 27: "VDSR16_qp27/VDSR16_qp27_389"}
+    names |= {32: "sefcnn_I_qp32/sefcnn_I_qp32_599", 37: "sefcnn_I_qp37/sefcnn_I_qp37_model_570"}
+    prefixes = {qp: folder / f"sefcnn/model/{name}.ckpt" for qp, name in names.items()}
+    return {
+        "VRCNN": LumaFilter("VRCNN", {qp: vrcnn(read_caffe(path)) for qp, path in caffe.items()}),
+        "SEFCNN": LumaFilter("SEFCNN", {qp: sefcnn(read_tensorflow(path)) for qp, path in prefixes.items()}),
+    }
+
+
+def nnpf_filters(folder: Path) -> dict[str, Any]:
+    """Load Nokia's base filter."""
+    return {"nokia_base": BaseFilter(folder / "nnpf/models/model3.onnx")}
+
+
+RIVALS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, str]]] = {
+    "nrs": (nrs_filters, {"EnhNet": "400 kMAC/pixel, made for HEVC"}),
+    "inloop": (
+        inloop_filters,
+        {"VRCNN": "54 kMAC/pixel, made for HEVC", "SEFCNN": "370 to 641 kMAC/pixel, made for HEVC"},
+    ),
+    "nnpf": (nnpf_filters, {"nokia_base": "26 kMAC/pixel, made for VVC, as a base to be adapted to the content"}),
+}
+"""By option: the loader, and what each filter costs and was made for."""
+
+
+def main(argv: Sequence[str]) -> list[Row]:
+    """Run the benchmark and return no rows, because it measures quality and not time."""
+    parser = make_parser("rivals", __doc__)
+    parser.add_argument("store", type=Path)
+    for option in RIVALS:
+        parser.add_argument(f"--{option}", type=Path)
+    parser.add_argument("-m", "--model", action="append", default=[])
+    parser.add_argument("-q", "--qp", default="22,27,32,37")
+    parser.add_argument("--pictures", type=int, help="number of sequences, spread evenly over the names")
+    parser.add_argument("-o", "--output", type=Path, help="folder that keeps the measured cells")
+    options = parser.parse_args(argv)
+    filters: dict[str, Any] = {}
+    notes: dict[str, str] = {}
+    for option, (load, described) in RIVALS.items():
+        folder = getattr(options, option)
+        if folder is None:
+            print(f"skipped: {', '.join(described)}: give the folder with --{option}")
+            continue
+        try:
+            filters |= load(folder)
+            notes |= described
+        except (OSError, ImportError, KeyError) as error:
+            print(f"skipped: {', '.join(described)}: {error}")
+    store = open_store(options.store)
+    if options.pictures is not None:
+        store = some_sequences(store, options.pictures)
+    qps = [int(text) for text in options.qp.split(",")]
+    with tempfile.TemporaryDirectory() as temporary:
+        output = options.output or Path(temporary)
+        models = [*filters.values(), *options.model]
+        results = codecnn.evaluate(store, models, output, qps=qps)
+    print("| filter | BD-rate Y | gain Y, dB | cells that lose | note |\n|---|---:|---:|---:|---|")
+    for result in results:
+        gains = [row.psnr_y_filtered - row.psnr_y for row in result.sequences]
+        losing = sum(gain < 0 for gain in gains)
+        note = notes.get(result.title, f"{result.kmac_per_pixel} kMAC/pixel")
+        print(
+            f"| {result.title} | {result.bd_rate['y']:+.2f} % | {sum(gains) / len(gains):+.3f} "
+            f"| {losing} of {len(gains)} | {note} |"
+        )
+    return []
+
+
+def some_sequences(store: Store, count: int) -> Store:
+    """Restrict a store to `count` sequences of the split "test", spread evenly over their names."""
+    names = sorted({unit.name for unit in store.units if unit.split == "test"})
+    chosen = {names[index * len(names) // count] for index in range(min(count, len(names)))}
+    return dataclasses.replace(store, units=tuple(unit for unit in store.units if unit.name in chosen))
