@@ -1,5 +1,6 @@
 """Filters in memory: functions of a picture and modules of torch, and cells that hang on their code."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -41,6 +42,13 @@ def test_function_without_card(tiny_store, tmp_path):
     assert row.psnr_u_filtered == row.psnr_u
     written = json.loads((tmp_path / "results.json").read_text())
     assert (written["name"], written["weights_sha256"]) == ("filter_luma", None)
+
+
+def test_part_of_a_store_is_evaluated_alone(tiny_store, tmp_path):
+    part = dataclasses.replace(tiny_store, units=tuple(unit for unit in tiny_store.units if unit.qp == 42))
+    (results,) = codecnn.evaluate(part, [toward_grey(0.01)], tmp_path)
+    assert results.qps == [42]
+    assert codecnn.evaluate(tiny_store, [toward_grey(0.01)], tmp_path)[0].qps == [32, 42]
 
 
 def test_changed_function_is_measured_again_and_an_equal_one_is_not(tiny_store, tmp_path):
