@@ -163,7 +163,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("dataset verify {tmp}", 1, "not a store"),
         ("train {yuv} -o {tmp}/o.yuv", 1, "not"),
         ("evaluate {yuv} --model {weights} -q 70 -o {tmp}/o.yuv", 1, "QP 70 is out of range"),
-        ("evaluate {yuv} --model {weights} --codec av1 -o {tmp}/o.yuv", 1, "'av1'"),
+        ("evaluate {yuv} --model {weights} --codec vp9 -o {tmp}/o.yuv", 1, "'vp9'"),
         ("correlate none.csv -o {tmp}/o.yuv", 1, "none.csv does not exist"),
         ("complexity rdn blocks=0", 1, "blocks"),
         ("complexity resnet", 1, "unknown network"),

@@ -305,7 +305,7 @@ def test_second_build_of_a_shard_is_refused(tiny_recipe, tmp_path, monkeypatch):
         (("b.png", "a.png, name: c"), ConfigError, "splits train and val"),
         (("b.png,", "b.png, group: a,"), ConfigError, "group 'a' lies in the splits"),
         (("b.png", '"skimage:none.png"'), MissingFileError, "scikit-image"),
-        (("preset: faster", "codec: av1"), ConfigError, "'av1'"),
+        (("preset: faster", "codec: vp9"), ConfigError, "'vp9'"),
         (("name: tiny", "name: [a"), ConfigError, "YAML"),
     ],
 )
