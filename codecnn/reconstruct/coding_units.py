@@ -11,8 +11,8 @@ from numba import carray  # type: ignore[attr-defined]
 
 from codecnn import intra
 from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.block_state import keep_chroma_block, keep_luma_block, keep_unit
 from codecnn.reconstruct.cross_component import predict_from_luma
-from codecnn.reconstruct.deblocking import set_strengths
 from codecnn.reconstruct.frame import LEVEL_SCALE, Frame, clip
 from codecnn.reconstruct.intra_prediction import predict, predict_by_matrix
 from codecnn.reconstruct.luma_mapping import chroma_scale, scale_residual
@@ -99,8 +99,8 @@ def block_copy_unit(f: Frame) -> None:
                 planes[target + column] = planes[source + column]
         if log[unit + lg.U_UNITS] == 0:
             copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
-            if component == 0:
-                set_strengths(f, x0, y0, width, height, False)
+    if log[unit + lg.U_UNITS] == 0:
+        keep_unit(f)
     tu = unit + lg.UNIT_HEADER
     for _ in range(log[unit + lg.U_UNITS]):
         reconstruct_transform_unit(f, tu, 0, 3 if log[tu + lg.T_CHROMA] else 1)
@@ -133,8 +133,8 @@ def palette_unit(f: Frame) -> None:
                 if value < 0:
                     value = clip(((-1 - value) * step + 32) >> 6, 0, peak)
                 planes[recon + place + x] = planes[pred + place + x] = value
+    keep_unit(f)
     if first == 0:
-        set_strengths(f, x0, y0, width, height, False)
         mark(f, False, x0, y0, width, height)
     if last == 3:
         mark(f, True, x0, y0, width, height)
@@ -247,11 +247,13 @@ def reconstruct_transform_unit(f: Frame, tu: int, first: int, last: int) -> None
             copy_prediction(f, component, x, y, width, height)
     if first == 0:
         x, y, width, height = block_position(f, tu, 0)
-        set_strengths(f, x, y, width, height, log[tu + lg.T_CODED] & 1 == 1)
+        keep_luma_block(f, x, y, width, height, log[tu + lg.T_CODED] & 1)
         mark(f, False, x, y, width, height)
     if last > 1:
         x, y, width, height = block_position(f, tu, 1)
-        mark(f, True, x << p[fr.SUB_X], y << p[fr.SUB_Y], width << p[fr.SUB_X], height << p[fr.SUB_Y])
+        x, y, width, height = x << p[fr.SUB_X], y << p[fr.SUB_Y], width << p[fr.SUB_X], height << p[fr.SUB_Y]
+        keep_chroma_block(f, x, y, width, height, log[tu + lg.T_CODED] >> 1, log[tu + lg.T_JOINT])
+        mark(f, True, x, y, width, height)
 
 
 def _entry(sources: str) -> Callable[[Frame, int], str]:

@@ -60,7 +60,7 @@ RECON, PRED, RESI, STRIDE = (_indices(3)[0] for _ in range(4))
 TRANSFORM_RANGE = _indices(1)[0]
 DEP_QUANT, MIN_QP_TS, JOINT_SIGN, COLLOCATED = _indices(4)
 LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _indices(6)
-LISTS_NOT_FOR_ACT, DEBLOCKED, ACROSS_TILES, ACROSS_SLICES = _indices(4)
+LISTS_NOT_FOR_ACT, MAX_TB, ACROSS_TILES, ACROSS_SLICES = _indices(4)
 
 # Current coding unit and transform block: position of the unit in the log, slice and tile, last column and row with a
 # level, VPDU that VPDU_SCALE belongs to, and a fault that an invalid block vector sets.
@@ -68,6 +68,9 @@ UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _indices(8)
 
 COLUMNS, ROWS = (_indices(3)[0] for _ in range(2))
 """Virtual boundaries of the picture; 0 if there are fewer than three."""
+
+LADF, LADF_BOUND, LADF_OFFSET = _indices(1)[0], _indices(5)[0], _indices(5)[0]
+"""Number of intervals of the luma adaptive deblocking filter, the luma level that each exceeds, and its QP offset."""
 
 QP_OFFSET = _indices(3)[0]
 """QP offsets of Cb, Cr and joint Cb-Cr of PPS and slice."""
@@ -226,12 +229,13 @@ LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
 MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
 """mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
 
-LUMA_REGION, CHROMA_REGION, BLOCKS, VECTORS, STRENGTH_V, STRENGTH_H, KNOWN = range(7)
+LUMA_REGION, CHROMA_REGION, BLOCKS, BLOCKS_C, VECTORS, QP_Y, QP_CB, QP_CR, KNOWN = range(9)
 """Planes of `Frame.known`.
 
 `LUMA_REGION` and `CHROMA_REGION` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before.
-`BLOCKS` holds prediction mode, BDPCM and coded flag of the luma block as `deblocking` packs them, `VECTORS` its block
-vector. `STRENGTH_V` and `STRENGTH_H` are the boundary strengths of the left and of the upper edge.
+`BLOCKS` and `BLOCKS_C` hold properties of the luma and chroma transform block as `block_state` packs them, `VECTORS`
+the block vector of IBC. `QP_Y` is QpY, `QP_CB` and `QP_CR` are Qp'Cb and Qp'Cr without the offset of the adaptive
+colour transform.
 """
 
 MV_X0, MV_Y0, MV_X1, MV_Y1, REF_0, REF_1, SLOT_0, SLOT_1, BCW, HALF_SAMPLE, MODEL = range(11)

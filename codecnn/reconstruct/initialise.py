@@ -29,7 +29,10 @@ def new_frame(picture: Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     p[fr.WAVEFRONT] = sps.sps_entropy_coding_sync_enabled_flag
     p[fr.COLLOCATED] = sps.sps_chroma_vertical_collocated_flag
     p[fr.TRANSFORM_RANGE] = sps.log2_transform_range
-    p[fr.MIN_QP_TS] = sps.min_qp_prime_ts
+    p[fr.MIN_QP_TS], p[fr.MAX_TB] = sps.min_qp_prime_ts, 1 << sps.max_tb_log2_size_y
+    p[fr.LADF] = len(sps.ladf)
+    for i, (bound, offset) in enumerate(sps.ladf):
+        p[fr.LADF_BOUND + i], p[fr.LADF_OFFSET + i] = bound, offset
     for kind, table in enumerate(sps.chroma_qp_tables):
         at = fr.QP_TABLE + fr.QP_TABLE_SIZE * kind
         p[at : at + len(table)] = table
@@ -56,7 +59,6 @@ def put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
     """Set the values of a slice in `Frame.p`; return its luma mapping, if it has one."""
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
-    p[fr.DEBLOCKED] = not h.sh_deblocking_filter_disabled_flag
     p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = pps.tiles.filter_across_tiles, pps.tiles.filter_across_slices
     for first, places in zip((fr.COLUMNS, fr.ROWS), ph.virtual_boundaries, strict=True):
         p[first : first + len(places)] = places

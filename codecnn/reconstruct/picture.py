@@ -9,7 +9,9 @@ import numpy.typing as npt
 from codecnn.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.coding_units import reconstruct_units
+from codecnn.reconstruct.deblocking import LUMA_H, LUMA_V
 from codecnn.reconstruct.initialise import new_frame, put_slice
+from codecnn.reconstruct.loop_filters import FilteredPlanes, derive_edges, filter_picture
 from codecnn.vvc import (
     CTU_LOG_SIZE,
     ConformanceWindow,
@@ -20,14 +22,20 @@ from codecnn.vvc import (
     inverse_map,
     parsed_ctus,
 )
+from codecnn.vvc import state as st
 
 Plane = npt.NDArray[Any]
 
-PLANES = ("pred_y", "pred_u", "pred_v", "unf_y", "unf_u", "unf_v", "resid_y", "resid_u", "resid_v", "bs_v", "bs_h")
+PLANES = (
+    *(f"{kind}_{letter}" for kind in ("pred", "unf", "resid", "dbf", "sao", "rec") for letter in "yuv"),
+    "bs_v",
+    "bs_h",
+)
 """Planes that can be reconstructed.
 
-Prediction, reconstruction before the in-loop filters and residual of each component; boundary strengths of luma, 0 to
-2, at the left (bs_v) and upper (bs_h) edges of 4x4 samples.
+Of each component: prediction, reconstruction before the in-loop filters, residual, picture after deblocking, after SAO
+and after ALF, which is the decoded picture. Boundary strengths of luma, 0 to 2, at the left (bs_v) and upper (bs_h)
+edges of 4x4 samples.
 """
 
 _KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
@@ -68,7 +76,9 @@ def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}
     index = -1
+    ctbs = np.zeros((st.CTB_MAPS, 0, 0), np.int32)
     for ctus in parsed_ctus(picture, _LOG_SIZE):
+        ctbs = ctus.ctbs
         if ctus.number != index:
             index = ctus.number
             mapping = put_slice(frame.p, ctus.part)
@@ -79,22 +89,36 @@ def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
         if frame.p[fr.FAULT]:
             raise FormatError(f"slice {index}: a block vector points to samples that are not reconstructed yet")
     window = pps.conformance_window
+    images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
+    kinds = {name.split("_")[0] for name in planes}
+    filtered = bool(kinds & set(FilteredPlanes._fields))
+    for kind in ("pred", "unf"):
+        if mappings and (kind in kinds or (filtered and kind == "unf")):
+            regions = frame.known[fr.LUMA_REGION]
+            images[kind][0] = _mapped_back(images[kind][0], regions, mappings, sps.bit_depth)
+    edges = derive_edges(picture, frame) if filtered or "bs" in kinds else None
+    if filtered and edges is not None:
+        images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
     out: dict[str, Plane] = {}
     for name in planes:
         kind, letter = name.split("_")
-        if kind == "bs":
-            strengths = frame.known[fr.STRENGTH_V if letter == "v" else fr.STRENGTH_H]
-            _clear_subpicture_edges(strengths if letter == "v" else strengths.T, sps, letter == "v")
+        if kind == "bs" and edges is not None:
+            strengths = edges[LUMA_V if letter == "v" else LUMA_H] & 3
             out[name] = _spread(strengths)[_inside(window, sps, sizes[0], 0)].astype(np.uint16)
             continue
         component = "yuv".index(letter)
-        (height, width), first = sizes[component], int(frame.p[_KINDS[kind] + component])
-        plane = frame.planes[first : first + height * width].reshape(height, width)
-        if component == 0 and mappings and kind != "resid":
-            plane = _mapped_back(plane, frame.known[fr.LUMA_REGION], mappings, sps.bit_depth)
-        inside = _inside(window, sps, (height, width), component)
-        out[name] = plane[inside].astype(np.int16 if kind == "resid" else np.uint16)
+        inside = _inside(window, sps, sizes[component], component)
+        out[name] = images[kind][component][inside].astype(np.int16 if kind == "resid" else np.uint16)
     return out
+
+
+def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:
+    """Return the planes of the components that begin at p[first], as views of `Frame.planes`."""
+    images = []
+    for component, (height, width) in enumerate(sizes):
+        at = int(frame.p[first + component])
+        images.append(frame.planes[at : at + height * width].reshape(height, width))
+    return images
 
 
 def _inside(
@@ -106,25 +130,7 @@ def _inside(
     return rows, slice(window.left << right, size[1] - (window.right << right))
 
 
-def _clear_subpicture_edges(strengths: npt.NDArray[np.int32], sps: SequenceParameterSet, columns: bool) -> None:
-    """Zero the strengths along subpicture edges that no in-loop filter crosses, in place.
-
-    Args:
-        strengths: Strengths in cells of 4x4 samples, shape (cells along an edge, edges).
-        sps: Active SPS.
-        columns: The edges are vertical; False if `strengths` is transposed.
-    """
-    cells = 1 << (sps.ctb_log2_size_y - 2)
-    for subpicture in sps.subpictures:
-        first, length, across, size = subpicture.y, subpicture.height, subpicture.x, subpicture.width
-        if not columns:
-            first, length, across, size = subpicture.x, subpicture.width, subpicture.y, subpicture.height
-        for edge in (across, across + size):
-            if not subpicture.filtered and edge * cells < strengths.shape[1]:
-                strengths[first * cells : (first + length) * cells, edge * cells] = 0
-
-
-def _spread(cells: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _spread(cells: Plane) -> Plane:
     """Repeat each cell over its 4x4 samples."""
     return np.repeat(np.repeat(cells, 4, 0), 4, 1)
 

@@ -137,6 +137,29 @@ def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, heig
 
 
 @compiled
+def chroma_qp(f: Frame, component: int, joint: int) -> int:
+    """Derive Qp'Cb, Qp'Cr or Qp'CbCr of a transform unit before the offset of the adaptive colour transform (8.7.1).
+
+    Joint coding of both components has a separate table and offsets; if only one is coded, its table and offsets apply.
+
+    Args:
+        f: State of the picture.
+        component: 1 Cb, 2 Cr.
+        joint: T_JOINT of the transform unit.
+
+    Returns:
+        QP with QpBdOffset, from 0.
+    """
+    p = f.p
+    offset = 6 * (p[fr.BIT_DEPTH] - 8)
+    kind = 2 if joint == 3 else component - 1
+    qp = clip(f.log[p[fr.UNIT] + lg.U_QP], -offset, 63)
+    qp = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + qp + offset]
+    qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
+    return clip(qp, -offset, 63) + offset
+
+
+@compiled
 def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
     """Derive qP of a transform block (clause 8.7.1, (1163) to (1167)).
 
@@ -151,14 +174,7 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
     """
     p = f.p
     offset = 6 * (p[fr.BIT_DEPTH] - 8)
-    qp: int = f.log[p[fr.UNIT] + lg.U_QP]
-    if component:
-        # Joint coding of both has a separate table and offsets; if only one is coded, its table and offsets apply.
-        kind = 2 if joint == 3 else component - 1
-        qp = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + clip(qp, -offset, 63) + offset]
-        qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
-        qp = clip(qp, -offset, 63)
-    qp += offset
+    qp: int = chroma_qp(f, component, joint) if component else f.log[p[fr.UNIT] + lg.U_QP] + offset
     if f.log[p[fr.UNIT] + lg.U_ACT]:
         qp += -5 if component == 0 else 1 if component == 1 or joint == 3 else 3
     qp = clip(qp, 0, 63 + offset)

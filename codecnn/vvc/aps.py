@@ -1,9 +1,9 @@
-"""Adaptation parameter sets of ALF, LMCS and scaling lists (H.266 clauses 7.3.2.6 and 7.3.2.18 to 7.3.2.20).
-
-Of ALF only the numbers of filters are kept, which the syntax of a CTU depends on.
-"""
+"""Adaptation parameter sets of ALF, LMCS and scaling lists (H.266 clauses 7.3.2.6 and 7.3.2.18 to 7.3.2.20)."""
 
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from codecnn.errors import FormatError
 from codecnn.vvc.bitstream import Bits
@@ -13,28 +13,40 @@ ALF_APS, LMCS_APS, SCALING_APS = range(3)
 """Values of aps_params_type (table 6)."""
 
 
+ALF_CLASSES = 25
+"""NumAlfFilters: classes of 4x4 luma samples."""
+
+Coefficients = npt.NDArray[np.int32]
+
+
 class AlfFilters(NamedTuple):
-    """Numbers of filters in an ALF parameter set that a CTU chooses from, 0 if the parameter set has none.
+    """Filters of an ALF parameter set; an array has the length 0 if the parameter set has none of that kind.
 
     Attributes:
-        chroma: Alternative chroma filters.
-        cc_cb: Cross-component filters for Cb.
-        cc_cr: Cross-component filters for Cr.
+        luma: Coefficients of each class (AlfCoeffL), shape (25, 12).
+        luma_clip: Clipping indices of each class (alf_luma_clip_idx), shape (25, 12).
+        chroma: Coefficients of each alternative (AlfCoeffC), shape (n, 6).
+        chroma_clip: Clipping indices of each alternative (alf_chroma_clip_idx), shape (n, 6).
+        cc_cb: Coefficients of the cross-component filters for Cb (CcAlfApsCoeffCb), shape (n, 7).
+        cc_cr: Coefficients of the cross-component filters for Cr (CcAlfApsCoeffCr), shape (n, 7).
     """
 
-    chroma: int
-    cc_cb: int
-    cc_cr: int
+    luma: Coefficients
+    luma_clip: Coefficients
+    chroma: Coefficients
+    chroma_clip: Coefficients
+    cc_cb: Coefficients
+    cc_cr: Coefficients
 
 
 def read_alf_aps(rbsp: bytes) -> tuple[int, AlfFilters] | None:
-    """Read an ALF parameter set (clause 7.3.2.18); the coefficients are skipped.
+    """Read an ALF parameter set (clauses 7.3.2.18 and 7.4.3.18).
 
     Args:
         rbsp: Payload of the APS.
 
     Returns:
-        The id and the numbers of filters, or None if the APS holds LMCS or scaling list data.
+        The id and the filters, or None if the APS holds LMCS or scaling list data.
 
     Raises:
         FormatError: The data is damaged.
@@ -43,44 +55,63 @@ def read_alf_aps(rbsp: bytes) -> tuple[int, AlfFilters] | None:
     kind, number, chroma_present = r.u(3), r.u(5), r.flag()
     if kind != ALF_APS:
         return None
-    luma = r.flag()
-    chroma, cc_cb, cc_cr = (chroma_present and r.flag() for _ in range(3))
-    if luma:
-        _skip_luma_filters(r)
-    return number, AlfFilters(
-        _skip_chroma_filters(r) if chroma else 0,
-        _skip_cross_component_filters(r) if cc_cb else 0,
-        _skip_cross_component_filters(r) if cc_cr else 0,
-    )
+    has_luma = r.flag()
+    has_chroma, has_cc_cb, has_cc_cr = (chroma_present and r.flag() for _ in range(3))
+    luma = _read_luma_filters(r) if has_luma else (np.zeros((0, 12), np.int32),) * 2
+    chroma = _read_chroma_filters(r) if has_chroma else (np.zeros((0, 6), np.int32),) * 2
+    cross = [
+        _read_cross_component_filters(r) if present else np.zeros((0, 7), np.int32)
+        for present in (has_cc_cb, has_cc_cr)
+    ]
+    return number, AlfFilters(*luma, *chroma, *cross)
 
 
-def _skip_luma_filters(r: Bits) -> None:
+def _read_luma_filters(r: Bits) -> tuple[Coefficients, Coefficients]:
+    """Read the luma filters and assign them to the classes."""
     clip = r.flag()
-    filters = r.ue("alf_luma_num_filters_signalled_minus1", 24) + 1
-    r.skip(25 * (filters - 1).bit_length())
-    for _ in range(12 * filters):
-        if r.ue("alf_luma_coeff_abs", 128):
-            r.skip(1)
-    r.skip(2 * 12 * filters * clip)
+    count = r.ue("alf_luma_num_filters_signalled_minus1", ALF_CLASSES - 1) + 1
+    bits = (count - 1).bit_length()
+    filter_of_class = [r.u(bits) for _ in range(ALF_CLASSES)]
+    if max(filter_of_class) >= count:
+        raise FormatError(f"alf_luma_coeff_delta_idx is {max(filter_of_class)}, but there are {count} filters")
+    coefficients = _read_coefficients(r, "alf_luma_coeff_abs", count, 12)
+    indices = _read_clipping_indices(r, count, 12) if clip else np.zeros_like(coefficients)
+    return coefficients[filter_of_class], indices[filter_of_class]
 
 
-def _skip_chroma_filters(r: Bits) -> int:
+def _read_chroma_filters(r: Bits) -> tuple[Coefficients, Coefficients]:
+    """Read the alternative chroma filters."""
     clip = r.flag()
-    filters = r.ue("alf_chroma_num_alt_filters_minus1", 7) + 1
-    for _ in range(filters):
-        for _ in range(6):
-            if r.ue("alf_chroma_coeff_abs", 128):
-                r.skip(1)
-        r.skip(2 * 6 * clip)
-    return filters
+    count = r.ue("alf_chroma_num_alt_filters_minus1", 7) + 1
+    coefficients, indices = np.zeros((count, 6), np.int32), np.zeros((count, 6), np.int32)
+    for i in range(count):
+        coefficients[i] = _read_coefficients(r, "alf_chroma_coeff_abs", 1, 6)
+        if clip:
+            indices[i] = _read_clipping_indices(r, 1, 6)
+    return coefficients, indices
 
 
-def _skip_cross_component_filters(r: Bits) -> int:
+def _read_coefficients(r: Bits, name: str, filters: int, taps: int) -> Coefficients:
+    values = []
+    for _ in range(filters * taps):
+        magnitude = r.ue(name, 128)
+        values.append(-magnitude if magnitude and r.flag() else magnitude)
+    return np.array(values, np.int32).reshape(filters, taps)
+
+
+def _read_clipping_indices(r: Bits, filters: int, taps: int) -> Coefficients:
+    return np.array([r.u(2) for _ in range(filters * taps)], np.int32).reshape(filters, taps)
+
+
+def _read_cross_component_filters(r: Bits) -> Coefficients:
+    """Read the cross-component filters of one component, whose coefficients are 0 or powers of two."""
     filters = r.ue("alf_cc_filters_signalled_minus1", 3) + 1
+    values = []
     for _ in range(7 * filters):
-        if r.u(3):
-            r.skip(1)
-    return filters
+        code = r.u(3)
+        magnitude = 1 << (code - 1) if code else 0
+        values.append(-magnitude if code and r.flag() else magnitude)
+    return np.array(values, np.int32).reshape(filters, 7)
 
 
 _BINS = 16

@@ -8,45 +8,63 @@ from codecnn.vvc.state import CtbMaps, Work
 
 
 @compiled
-def sao(w: Work) -> None:
-    """Parse the SAO syntax of the current CTU; the values are not kept."""
+def sao(w: Work, ctbs: CtbMaps, x: int, y: int) -> None:
+    """Parse the SAO syntax of a CTU.
+
+    Args:
+        w: State of the parser.
+        ctbs: Maps of the picture in CTUs, shape (CTB_MAPS, rows, columns), int32.
+        x: Column of the CTU.
+        y: Row of the CTU.
+    """
     n = w.n
     if not (n[st.SAO_LUMA] or n[st.SAO_CHROMA]):
         return
     if n[st.LEFT_AVAILABLE] and decode_bin(w, c.SAO_MERGE_FLAG):
+        for plane in range(st.CTB_SAO, st.CTB_SAO + 3 * st.SAO_NUMBERS):
+            ctbs[plane, y, x] = ctbs[plane, y, x - 1]
         return
     if n[st.TOP_AVAILABLE] and decode_bin(w, c.SAO_MERGE_FLAG):
+        for plane in range(st.CTB_SAO, st.CTB_SAO + 3 * st.SAO_NUMBERS):
+            ctbs[plane, y, x] = ctbs[plane, y - 1, x]
         return
-    if n[st.SAO_LUMA]:
-        sao_offsets(w, sao_type(w), True)
-    if n[st.SAO_CHROMA]:
-        kind = sao_type(w)
-        sao_offsets(w, kind, True)
-        sao_offsets(w, kind, False)
+    for component in range(3):
+        if n[st.SAO_CHROMA] if component else n[st.SAO_LUMA]:
+            sao_of_component(w, ctbs, x, y, component)
 
 
 @compiled
-def sao_type(w: Work) -> int:
-    """Decode sao_type_idx_luma or sao_type_idx_chroma: 0 off, 1 band offset, 2 edge offset."""
-    if not decode_bin(w, c.SAO_TYPE_IDX):
-        return 0
-    return 1 + decode_bypass(w)
-
-
-@compiled
-def sao_offsets(w: Work, kind: int, has_class: bool) -> None:
-    """Parse the offsets of one component; `has_class` is False for Cr, which takes its edge class from Cb."""
+def sao_of_component(w: Work, ctbs: CtbMaps, x: int, y: int, component: int) -> None:
+    """Parse SAO of one component; Cr has the type and the edge class of Cb."""
+    plane = st.CTB_SAO + st.SAO_NUMBERS * component
+    if component < 2:
+        kind = 0
+        if decode_bin(w, c.SAO_TYPE_IDX):
+            kind = 1 + decode_bypass(w)
+    else:
+        kind = ctbs[plane - st.SAO_NUMBERS + st.SAO_TYPE, y, x]
+    ctbs[plane + st.SAO_TYPE, y, x] = kind
     if kind == 0:
         return
-    top = (1 << (min(w.n[st.BIT_DEPTH], 10) - 5)) - 1
-    signs = 0
-    for _ in range(4):
-        if truncated_unary(w, top):
-            signs += 1
+    depth = w.n[st.BIT_DEPTH]
+    top = (1 << (min(depth, 10) - 5)) - 1
+    shift = max(0, depth - 10)
+    first = plane + st.SAO_OFFSETS
+    for i in range(4):
+        ctbs[first + i, y, x] = truncated_unary(w, top) << shift
     if kind == 1:
-        decode_bypass_bits(w, signs + 5)  # the signs, then sao_band_position
-    elif has_class:
-        decode_bypass_bits(w, 2)
+        for i in range(4):
+            if ctbs[first + i, y, x] and decode_bypass(w):
+                ctbs[first + i, y, x] = -ctbs[first + i, y, x]
+        ctbs[plane + st.SAO_CLASS, y, x] = decode_bypass_bits(w, 5)
+        return
+    # Edge offsets raise the first two categories and lower the last two.
+    ctbs[first + 2, y, x] = -ctbs[first + 2, y, x]
+    ctbs[first + 3, y, x] = -ctbs[first + 3, y, x]
+    if component < 2:
+        ctbs[plane + st.SAO_CLASS, y, x] = decode_bypass_bits(w, 2)
+    else:
+        ctbs[plane + st.SAO_CLASS, y, x] = ctbs[plane - st.SAO_NUMBERS + st.SAO_CLASS, y, x]
 
 
 @compiled
@@ -73,18 +91,16 @@ def alf(w: Work, ctbs: CtbMaps, x: int, y: int) -> None:
     n = w.n
     if n[st.ALF]:
         used = decode_bin(w, c.ALF_CTB_FLAG + alf_context(w, ctbs, st.CTB_ALF, x, y))
-        ctbs[st.CTB_ALF, y, x] = used
-        if used:
-            alf_luma_filter(w)
+        ctbs[st.CTB_ALF, y, x] = 1 + alf_luma_filter(w) if used else 0
         for i in range(1, 3):
             if n[st.ALF_CB] if i == 1 else n[st.ALF_CR]:
                 used = decode_bin(w, c.ALF_CTB_FLAG + 3 * i + alf_context(w, ctbs, st.CTB_ALF + i, x, y))
-                ctbs[st.CTB_ALF + i, y, x] = used
                 alternative = 0
                 while used and alternative < n[st.ALF_CHROMA_FILTERS] - 1:
                     if not decode_bin(w, c.ALF_CTB_FILTER_ALT_IDX + i - 1):
                         break
                     alternative += 1
+                ctbs[st.CTB_ALF + i, y, x] = 1 + alternative if used else 0
     if not n[st.CHROMA]:
         return
     for i in range(2):
@@ -92,17 +108,13 @@ def alf(w: Work, ctbs: CtbMaps, x: int, y: int) -> None:
         if filters:
             first = c.ALF_CTB_CC_CB_IDC if i == 0 else c.ALF_CTB_CC_CR_IDC
             used = decode_bin(w, first + alf_context(w, ctbs, st.CTB_CC + i, x, y))
-            ctbs[st.CTB_CC + i, y, x] = used
-            if used:
-                truncated_unary(w, filters - 1)
+            ctbs[st.CTB_CC + i, y, x] = 1 + truncated_unary(w, filters - 1) if used else 0
 
 
 @compiled
-def alf_luma_filter(w: Work) -> None:
-    """Parse the index of the luma filter set: one of an APS or one of the 16 fixed ones."""
+def alf_luma_filter(w: Work) -> int:
+    """Parse AlfCtbFiltSetIdxY: one of the 16 fixed filter sets or, from 16 on, that of an APS."""
     sets = w.n[st.ALF_APS_LUMA]
     if sets > 0 and decode_bin(w, c.ALF_USE_APS_FLAG):
-        if sets > 1:
-            truncated_binary(w, sets - 1)
-    else:
-        decode_bypass_bits(w, 4)
+        return 16 + (truncated_binary(w, sets - 1) if sets > 1 else 0)
+    return decode_bypass_bits(w, 4)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from codecnn.vvc.bitstream import Bits, SyntaxStructure
-from codecnn.vvc.pps import PictureParameterSet
+from codecnn.vvc.pps import DeblockingOffsets, PictureParameterSet
 from codecnn.vvc.ref_lists import NO_REF_PICS, read_ref_pic_lists
 from codecnn.vvc.sps import PartitionConstraints, SequenceParameterSet, read_virtual_boundaries
 
@@ -49,7 +49,7 @@ class AlfSelection:
     """
 
     alf_enabled_flag: bool = False
-    num_alf_aps_ids_luma: int = 0
+    alf_aps_id_luma: tuple[int, ...] = ()
     alf_cb_enabled_flag: bool = False
     alf_cr_enabled_flag: bool = False
     alf_aps_id_chroma: int | None = None
@@ -68,6 +68,7 @@ class PictureHeader(SyntaxStructure):
         ref_pic_lists: L0 and L1 if the picture header holds them.
         weights: Weights of the entries of L0 and L1 if the picture header holds them.
         virtual_boundaries: Virtual boundaries of the picture.
+        deblocking_offsets: Offsets of the deblocking filter.
         intra_luma: Partition constraints of I slices, of luma if trees are separate.
         intra_chroma: Partition constraints of chroma in I slices.
         inter: Partition constraints of P and B slices.
@@ -125,8 +126,9 @@ class PictureHeader(SyntaxStructure):
         self.ph_sao_luma_enabled_flag = sao and r.flag()
         self.ph_sao_chroma_enabled_flag = sao and sps.sps_chroma_format_idc != 0 and r.flag()
         self.ph_deblocking_filter_disabled_flag = pps.pps_deblocking_filter_disabled_flag
+        self.deblocking_offsets = pps.deblocking_offsets
         if pps.pps_dbf_info_in_ph_flag and r.flag():
-            self.ph_deblocking_filter_disabled_flag = read_deblocking(r, pps)
+            self.ph_deblocking_filter_disabled_flag, self.deblocking_offsets = read_deblocking(r, pps)
         if pps.pps_picture_header_extension_present_flag:
             r.skip(8 * r.ue("ph_extension_length", 256))
         self.freeze()
@@ -178,7 +180,7 @@ class PictureHeader(SyntaxStructure):
             self.weights = read_pred_weight_table(r, sps, self.pps, counts, None)
 
 
-def read_deblocking(r: Bits, pps: PictureParameterSet) -> bool:
+def read_deblocking(r: Bits, pps: PictureParameterSet) -> tuple[bool, DeblockingOffsets]:
     """Read the elements after deblocking_params_present_flag of a picture or slice header.
 
     Args:
@@ -186,25 +188,23 @@ def read_deblocking(r: Bits, pps: PictureParameterSet) -> bool:
         pps: Active PPS. If it disables the filter, the header enables it.
 
     Returns:
-        True if the deblocking filter is disabled.
+        True if the deblocking filter is disabled, and its offsets.
     """
-    disabled = not pps.pps_deblocking_filter_disabled_flag and r.flag()
-    if not disabled:
-        pps.skip_deblocking_offsets(r)
-    return disabled
+    if not pps.pps_deblocking_filter_disabled_flag and r.flag():
+        return True, DeblockingOffsets()
+    return False, pps.read_deblocking_offsets(r)
 
 
 def read_alf(r: Bits, sps: SequenceParameterSet) -> AlfSelection:
     """Read the ALF elements that picture and slice headers share."""
     if not r.flag():
         return AlfSelection()
-    luma_ids = r.u(3)
-    r.skip(3 * luma_ids)
+    luma_ids = tuple(r.u(3) for _ in range(r.u(3)))
     chroma = sps.sps_chroma_format_idc != 0
     cb, cr = chroma and r.flag(), chroma and r.flag()
     return AlfSelection(
         alf_enabled_flag=True,
-        num_alf_aps_ids_luma=luma_ids,
+        alf_aps_id_luma=luma_ids,
         alf_cb_enabled_flag=cb,
         alf_cr_enabled_flag=cr,
         alf_aps_id_chroma=r.u(3) if cb or cr else None,

@@ -1,9 +1,23 @@
 """Picture parameter sets (H.266 clauses 7.3.2.5 and 7.4.3.5)."""
 
+from typing import NamedTuple
+
 from codecnn.errors import FormatError
 from codecnn.vvc.bitstream import Bits, SyntaxStructure
 from codecnn.vvc.sps import ConformanceWindow, SequenceParameterSet, read_window
 from codecnn.vvc.tiles import read_tile_grid
+
+
+class DeblockingOffsets(NamedTuple):
+    """Offsets of the deblocking filter.
+
+    Attributes:
+        beta: beta_offset_div2 of Y, Cb and Cr.
+        tc: tc_offset_div2 of Y, Cb and Cr.
+    """
+
+    beta: tuple[int, int, int] = (0, 0, 0)
+    tc: tuple[int, int, int] = (0, 0, 0)
 
 
 class PictureParameterSet(SyntaxStructure):
@@ -97,13 +111,17 @@ class PictureParameterSet(SyntaxStructure):
         self.pps_deblocking_filter_disabled_flag = control and r.flag()
         override = self.pps_deblocking_filter_override_enabled_flag
         self.pps_dbf_info_in_ph_flag = partitioned and override and r.flag()
+        self.deblocking_offsets = DeblockingOffsets()
         if control and not self.pps_deblocking_filter_disabled_flag:
-            self.skip_deblocking_offsets(r)
+            self.deblocking_offsets = self.read_deblocking_offsets(r)
 
-    def skip_deblocking_offsets(self, r: Bits) -> None:
-        """Skip the beta and tC offsets in a PPS, picture header or slice header.
+    def read_deblocking_offsets(self, r: Bits) -> DeblockingOffsets:
+        """Read the beta and tC offsets in a PPS, picture header or slice header.
 
-        They are those of luma and, if pps_chroma_tool_offsets_present_flag is set, of Cb and Cr.
+        They are those of luma and, if pps_chroma_tool_offsets_present_flag is set, of Cb and Cr; otherwise those of
+        luma apply to all components.
         """
-        for _ in range(6 if self.pps_chroma_tool_offsets_present_flag else 2):
-            r.se("deblocking_offset_div2", -12, 12)
+        values = [r.se("deblocking_offset_div2", -12, 12) for _ in range(2)] * 3
+        if self.pps_chroma_tool_offsets_present_flag:
+            values[2:] = [r.se("deblocking_offset_div2", -12, 12) for _ in range(4)]
+        return DeblockingOffsets((values[0], values[2], values[4]), (values[1], values[3], values[5]))

@@ -53,12 +53,14 @@ class ParsedCtus(NamedTuple):
         part: The slice.
         cus: Coding units, shape (n, columns), int32.
         log: Log of the CTUs (`codecnn.vvc.log`).
+        ctbs: Maps of the picture in CTUs (`state.CTB_REGION`), complete with the last batch.
     """
 
     number: int
     part: Slice
     cus: npt.NDArray[np.int32]
     log: st.Ints
+    ctbs: CtbMaps
 
 
 def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
@@ -176,7 +178,7 @@ def parsed_ctus(picture: Picture, log_size: int = 0) -> Iterator[ParsedCtus]:
                 parse_ctus(work, ctbs, ctus, cus)
             if n[st.FAULT]:
                 raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
-            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], n[st.NUMBERS : n[st.LOG]])
+            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], n[st.NUMBERS : n[st.LOG]], ctbs)
     missing = int(np.count_nonzero(regions == 0))
     if missing:
         raise FormatError(f"{missing} of {regions.size} CTUs are in no slice")
@@ -231,12 +233,14 @@ def _numbers(part: Slice, log_size: int) -> st.Ints:
 
 
 def _put_alf(n: st.Ints, alf: AlfSelection, filters: dict[int, AlfFilters]) -> None:
+    names = ("chroma", "cc_cb", "cc_cr")
     used = (alf.alf_aps_id_chroma, alf.alf_cc_cb_aps_id, alf.alf_cc_cr_aps_id)
-    for number in used:
-        if number is not None and number not in filters:
-            raise FormatError(f"there is no ALF parameter set {number}")
-    counts = [0 if number is None else max(1, filters[number][kind]) for kind, number in enumerate(used)]
-    n[st.ALF], n[st.ALF_APS_LUMA] = alf.alf_enabled_flag, alf.num_alf_aps_ids_luma
+    wanted = [*(("luma", number) for number in alf.alf_aps_id_luma), *zip(names, used, strict=True)]
+    for name, number in wanted:
+        if number is not None and not (number in filters and len(getattr(filters[number], name))):
+            raise FormatError(f"there is no ALF parameter set {number} with {name} filters")
+    counts = [0 if number is None else len(getattr(filters[number], name)) for name, number in wanted[-3:]]
+    n[st.ALF], n[st.ALF_APS_LUMA] = alf.alf_enabled_flag, len(alf.alf_aps_id_luma)
     n[st.ALF_CB], n[st.ALF_CR] = alf.alf_cb_enabled_flag, alf.alf_cr_enabled_flag
     n[st.ALF_CHROMA_FILTERS], n[st.CC_CB_FILTERS], n[st.CC_CR_FILTERS] = counts
 
@@ -346,7 +350,7 @@ def _entry(sources: str) -> Callable[[Work, CtbMaps, Ints, npt.NDArray[np.int32]
                 n[st.VECTORS] = 0
             # In-loop filters change no decision on blocks: two streams that differ only in them have the same hash.
             bins = n[st.BINS]
-            sao(w)
+            sao(w, ctbs, x, y)
             alf(w, ctbs, x, y)
             n[st.BINS] = bins
             coding_tree_of_ctu(w, cus)

@@ -23,6 +23,8 @@ class SliceHeader(SyntaxStructure):
         alf: ALF elements.
         slice_qp_y: SliceQpY.
         chroma_qp_offsets: Slice QP offsets of Cb, Cr and joint Cb-Cr.
+        deblocking_offsets: Offsets of the deblocking filter.
+        subpicture: Index of the subpicture that the slice belongs to.
     """
 
     def __init__(self, r: Bits, nal_type: int, ph: PictureHeader) -> None:
@@ -34,13 +36,13 @@ class SliceHeader(SyntaxStructure):
             ph: Picture header.
         """
         sps, pps = ph.sps, ph.pps
-        subpicture = 0
+        self.subpicture = 0
         if sps.subpic_id_len:
             number = r.u(sps.subpic_id_len)
             if number not in pps.subpic_ids:
                 raise FormatError(f"there is no subpicture {number}")
-            subpicture = pps.subpic_ids.index(number)
-        self._read_address(r, ph, subpicture)
+            self.subpicture = pps.subpic_ids.index(number)
+        self._read_address(r, ph)
         self.slice_type = SLICE_TYPES[r.ue("sh_slice_type", 2)] if ph.ph_inter_slice_allowed_flag else "I"
         idr = nal_type in (IDR_W_RADL, IDR_N_LP)
         if idr or nal_type in (CRA, GDR):
@@ -66,8 +68,9 @@ class SliceHeader(SyntaxStructure):
             self.sh_sao_luma_used_flag = r.flag()
             self.sh_sao_chroma_used_flag = sps.sps_chroma_format_idc != 0 and r.flag()
         self.sh_deblocking_filter_disabled_flag = ph.ph_deblocking_filter_disabled_flag
+        self.deblocking_offsets = ph.deblocking_offsets
         if pps.pps_deblocking_filter_override_enabled_flag and not pps.pps_dbf_info_in_ph_flag and r.flag():
-            self.sh_deblocking_filter_disabled_flag = read_deblocking(r, pps)
+            self.sh_deblocking_filter_disabled_flag, self.deblocking_offsets = read_deblocking(r, pps)
         # Dependent quantization and sign data hiding both use the parity of levels and exclude each other.
         dep_quant = self.sh_dep_quant_used_flag = sps.sps_dep_quant_enabled_flag and r.flag()
         hiding = self.sh_sign_data_hiding_used_flag = (
@@ -88,10 +91,10 @@ class SliceHeader(SyntaxStructure):
         r.byte_alignment()
         self.freeze()
 
-    def _read_address(self, r: Bits, ph: PictureHeader, subpicture: int) -> None:
+    def _read_address(self, r: Bits, ph: PictureHeader) -> None:
         grid = ph.pps.tiles
         tiles = grid.num_columns * grid.num_rows
-        slices = slices_of_subpictures(grid, ph.sps.subpictures)[subpicture]
+        slices = slices_of_subpictures(grid, ph.sps.subpictures)[self.subpicture]
         choices = tiles if grid.slices is None else len(slices)
         address = r.u((choices - 1).bit_length())
         if address >= choices:

@@ -297,12 +297,15 @@ class SequenceParameterSet(SyntaxStructure):
         self.max_num_ibc_merge_cand = 6 - r.ue("sps_six_minus_max_num_ibc_merge_cand", 5) if ibc else 0
 
     def _read_quantization(self, r: Bits) -> None:
+        # LADF: intervals of luma as (largest value below the interval, QP offset), the first of which begins at 0.
+        self.ladf: tuple[tuple[int, int], ...] = ()
         if r.flag():  # sps_ladf_enabled_flag
             intervals = r.u(2) + 1
-            r.se("sps_ladf_lowest_interval_qp_offset", -63, 63)
+            bounds = [(0, r.se("sps_ladf_lowest_interval_qp_offset", -63, 63))]
             for _ in range(intervals):
-                r.se("sps_ladf_qp_offset", -63, 63)
-                r.ue("sps_ladf_delta_threshold_minus1", 2**17)
+                offset = r.se("sps_ladf_qp_offset", -63, 63)
+                bounds.append((bounds[-1][0] + r.ue("sps_ladf_delta_threshold_minus1", 2**17) + 1, offset))
+            self.ladf = tuple(bounds)
         self.sps_explicit_scaling_list_enabled_flag = r.flag()
         lists_and_lfnst = self.sps_lfnst_enabled_flag and self.sps_explicit_scaling_list_enabled_flag
         self.sps_scaling_matrix_for_lfnst_disabled_flag = lists_and_lfnst and r.flag()

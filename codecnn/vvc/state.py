@@ -154,9 +154,18 @@ CB_WIDTH, CB_WIDTH_C, CB_HEIGHT, CB_HEIGHT_C, QT_DEPTH, QT_DEPTH_C, CU_PRED_MODE
 CU_SKIP, CU_MIP, CU_INTRA_MODE, CU_SUBBLOCK, CU_QP, CU_ISP, MTT_SPLIT_0, MTT_SPLIT_1 = range(8, 16)
 CU_VECTOR_X, CU_VECTOR_Y, MAPS = range(16, 19)
 
-# Planes of `CtbMaps`: slice and tile of a CTU (0 if not parsed), ALF flags of Y, Cb and Cr, CC-ALF of Cb and Cr.
-CTB_REGION, CTB_ALF, CTB_CC = 0, 1, 4
-CTB_MAPS = 6
+CTB_REGION, CTB_ALF, CTB_CC, CTB_SAO = 0, 1, 4, 6
+"""Planes of `CtbMaps`.
+
+`CTB_REGION` is slice and tile of a CTU, 0 if it is not parsed. `CTB_ALF` is the filter of Y, Cb and Cr, `CTB_CC` the
+cross-component filter of Cb and Cr: 0 none, else 1 plus its index. The luma filter sets are the 16 fixed ones, then
+those of the parameter sets of the slice. `CTB_SAO` is SAO of Y, Cb and Cr, SAO_NUMBERS planes each.
+"""
+
+SAO_TYPE, SAO_CLASS, SAO_OFFSETS, SAO_NUMBERS = 0, 1, 2, 6
+"""Numbers of SAO of a component: SaoTypeIdx, SaoEoClass or the band position, and four offsets (SaoOffsetVal)."""
+
+CTB_MAPS = CTB_SAO + 3 * SAO_NUMBERS
 
 SINGLE, DUAL_LUMA, DUAL_CHROMA, IMPLICIT = range(4)
 MODE_ALL, MODE_INTER_ONLY, MODE_INTRA_ONLY = range(3)
