@@ -115,10 +115,11 @@ def partition(
 
     --planes reconstructs planes from the bitstream without a decoder. Sample planes exist for intra pictures; pictures
     with P or B slices are skipped: pred_y, pred_u, pred_v (prediction); unf_y, unf_u, unf_v (reconstruction before the
-    in-loop filters); resid_y, resid_u, resid_v (residual); bs_v, bs_h (boundary strength, 0 to 2, at the left and upper
-    edges of 4x4 luma blocks). Planes of the coding tree: depth, cu_qp, pred_mode, intra_mode, partition. Planes of the
-    luma transforms: cbf_y, ts_y, mts, tr_hor, tr_ver, lfnst, bdpcm. Each plane becomes a raw file of grey pictures in
-    output order, e.g. pred_y_416x240_10bit_400.yuv; residuals have 16 bits with an offset of 32768.
+    in-loop filters); dbf_*, sao_*, rec_* (after deblocking, after SAO, after ALF); resid_y, resid_u, resid_v
+    (residual); bs_v, bs_h (boundary strength, 0 to 2, at the left and upper edges of 4x4 luma blocks). Planes of the
+    coding tree: depth, cu_qp, pred_mode, intra_mode, partition. Planes of the luma transforms: cbf_y, ts_y, mts,
+    tr_hor, tr_ver, lfnst, bdpcm. Each plane becomes a raw file of grey pictures in output order, e.g.
+    pred_y_416x240_10bit_400.yuv; residuals have 16 bits with an offset of 32768.
 
     For several streams, and with --shard or --backend, the output is a folder: NAME.parquet for each NAME.266, or with
     --planes a folder NAME with planes.json. Existing outputs of the same stream are kept. For an array job, run N jobs

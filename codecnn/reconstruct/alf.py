@@ -89,7 +89,7 @@ def copy_rectangle(
 
 
 @compiled
-def gradients(block: Samples, sums: Samples, y0: int, width: int, height: int, ctu: int) -> None:
+def gradients(block: Samples, sums: Ints, y0: int, width: int, height: int, ctu: int) -> None:
     """Compute the gradients of all 2x2 samples of a luma rectangle and two samples around it (clause 8.8.5.3).
 
     Args:
@@ -125,7 +125,7 @@ def gradients(block: Samples, sums: Samples, y0: int, width: int, height: int, c
 
 
 @compiled
-def classify(sums: Samples, row: int, column: int, place: int, ctu: int, depth: int) -> int:
+def classify(sums: Ints, row: int, column: int, place: int, ctu: int, depth: int) -> int:
     """Derive the class of 4x4 luma samples (clause 8.8.5.3).
 
     Args:
@@ -144,7 +144,7 @@ def classify(sums: Samples, row: int, column: int, place: int, ctu: int, depth: 
         last, factor = row + 3, 96
     elif place == ctu - 4:
         first, factor = row + 1, 96
-    vertical = horizontal = diagonal = antidiagonal = np.int64(0)
+    vertical = horizontal = diagonal = antidiagonal = 0
     for j in range(first, last):
         for i in range(column, column + 4):
             vertical += sums[0, j, i]
@@ -162,10 +162,8 @@ def classify(sums: Samples, row: int, column: int, place: int, ctu: int, depth: 
     else:
         high, low, main, secondary = straight_high, straight_low, straight, oblique
     strength = 2 if 2 * high > 9 * low else 1 if high > 2 * low else 0
-    index = CLASS_OF_ACTIVITY[activity]
-    if strength:
-        index += 5 * (2 * (main & 1) + strength)
-    return 4 * index + TRANSPOSE[2 * main + (secondary >> 1)]
+    kind: int = 4 * CLASS_OF_ACTIVITY[activity] + TRANSPOSE[2 * main + (secondary >> 1)]
+    return kind + 20 * (2 * (main & 1) + strength) if strength else kind
 
 
 @compiled
@@ -177,7 +175,7 @@ def clipped(limit: int, value: int, first: int, second: int) -> int:
 @compiled
 def filter_luma_rectangle(
     block: Samples,
-    sums: Samples,
+    sums: Ints,
     target: Samples,
     x0: int,
     y0: int,
@@ -310,7 +308,7 @@ def _entry(sources: str) -> Callable[..., str]:
         ctu, depth = 1 << p[LOG2_CTU], p[BIT_DEPTH]
         luma = np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32)
         chroma = np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32)
-        sums = np.empty((4, (ctu >> 1) + 2, (ctu >> 1) + 2), np.int32)
+        sums = np.empty((4, (ctu >> 1) + 2, (ctu >> 1) + 2), np.int64)
         for number in range(rectangles.shape[0]):
             r = rectangles[number]
             x, y, width, height = r[R_X], r[R_Y], r[R_W], r[R_H]

@@ -17,7 +17,7 @@ from codecnn.vvc import state as st
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[np.int32]
-Edges = npt.NDArray[np.uint8]
+Edges = npt.NDArray[np.int32]
 
 LUMA_V, LUMA_H, CHROMA_V, CHROMA_H = range(4)
 """Planes of the array of edges, shape (4, rows, columns); the cells of the last axes are 4x4 luma samples.

@@ -44,20 +44,22 @@ LIMITS[3, :3], LIMITS[5, :5], LIMITS[7] = (6, 4, 2), (6, 5, 4, 3, 2), (6, 5, 4, 
 @compiled
 def tc_of(q: int, depth: int) -> int:
     """Return tC of the index `q`, which is clipped, at the bit depth `depth`."""
-    tc = TC[clip(q, 0, 65)]
+    tc: int = TC[clip(q, 0, 65)]
     return tc << (depth - 10) if depth >= 10 else (tc + (1 << (9 - depth))) >> (10 - depth)
 
 
 @compiled
 def beta_of(q: int, depth: int) -> int:
     """Return β of the index `q`, which is clipped, at the bit depth `depth`."""
-    return BETA[clip(q, 0, 63)] << (depth - 8)
+    beta: int = BETA[clip(q, 0, 63)]
+    return beta << (depth - 8)
 
 
 @compiled
 def second_difference(s: Samples, at: int, step: int) -> int:
     """Return the magnitude of the second difference of three samples from `at` on."""
-    return abs(s[at] - 2 * s[at + step] + s[at + 2 * step])
+    difference: int = s[at] - 2 * s[at + step] + s[at + 2 * step]
+    return abs(difference)
 
 
 @compiled
@@ -100,7 +102,7 @@ def is_smooth(
 @compiled
 def middle_value(s: Samples, at: int, across: int, length_p: int, length_q: int) -> int:
     """Return refMiddle of a long filter (clause 8.8.3.6.7)."""
-    total = 0
+    total: int = 0
     if length_p == length_q or length_p + length_q == 12:
         # Samples beyond those that are weighted twice are weighted once, 16 weights in all.
         twice = 1 if length_p == 7 and length_q == 7 else 3 if length_p == length_q else 2
@@ -357,7 +359,7 @@ def filter_chroma(
 @compiled
 def chroma_activity(s: Samples, at: int, across: int, ctb_edge: bool) -> int:
     """Return the sum of the second differences of one line of a chroma edge."""
-    before = abs(s[at - across] - s[at - 2 * across])
+    before: int = abs(s[at - across] - s[at - 2 * across])
     if not ctb_edge:
         before = second_difference(s, at - across, -across)
     return before + second_difference(s, at, across)
@@ -409,8 +411,8 @@ def _entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples, Sample
         for horizontal in range(2):
             for row in range(edges.shape[1]):
                 for column in range(edges.shape[2]):
-                    luma = np.int64(edges[db.LUMA_V + horizontal, row, column])
-                    chroma = np.int64(edges[db.CHROMA_V + horizontal, row, column])
+                    luma = edges[db.LUMA_V + horizontal, row, column]
+                    chroma = edges[db.CHROMA_V + horizontal, row, column]
                     if luma == 0 and chroma == 0:
                         continue
                     row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)

@@ -21,7 +21,8 @@ Plane = npt.NDArray[Any]
 def _fixed_filters() -> npt.NDArray[np.int32]:
     """Load the fixed filters of luma ALF (AlfFixFiltCoeff by AlfClassToFiltMap), shape (16, 25, 12)."""
     with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
-        return tables["alf_fixed"].astype(np.int32)[tables["alf_class_to_fixed"]]
+        filters: npt.NDArray[np.int32] = tables["alf_fixed"].astype(np.int32)
+        return filters[tables["alf_class_to_fixed"]]
 
 
 FIXED_FILTERS = _fixed_filters()
@@ -52,7 +53,7 @@ def derive_edges(picture: Picture, frame: Frame) -> db.Edges:
     Returns:
         Edges as `deblocking.LUMA_V` describes them, shape (4, rows, columns), a cell for each 4x4 luma samples.
     """
-    edges = np.zeros((4, *frame.known.shape[1:]), np.uint8)
+    edges = np.zeros((4, *frame.known.shape[1:]), np.int32)
     with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
         db.derive_edges(frame.p, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
     return edges
@@ -141,7 +142,7 @@ def _apply_sao(picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], 
     place[[sao.SHIFT_X, sao.SHIFT_Y]] = np.subtract(sps.ctb_log2_size_y, shifts)
     place[sao.BIT_DEPTH] = sps.bit_depth
     for first, boundaries, shift in zip((sao.COLUMNS, sao.ROWS), _virtual_boundaries(picture), shifts, strict=True):
-        place[first : first + len(boundaries)] = np.right_shift(boundaries, shift)
+        place[first : first + len(boundaries)] = np.array(boundaries, np.int64) >> shift
     out = plane.copy()
     with compiled_once(sao.offset_samples, "sample adaptive offset", "5 seconds"):
         sao.offset_samples(plane, out, numbers, near, place)
@@ -188,10 +189,10 @@ class _AlfTables:
                 f = filters[selected.alf_aps_id_chroma]
                 chroma.append(np.stack([f.chroma, _clipping_values(f.chroma_clip, depth)], 1))
             first_cross = []
-            for number, name in ((selected.alf_cc_cb_aps_id, "cc_cb"), (selected.alf_cc_cr_aps_id, "cc_cr")):
+            for aps_id, name in ((selected.alf_cc_cb_aps_id, "cc_cb"), (selected.alf_cc_cr_aps_id, "cc_cr")):
                 first_cross.append(sum(map(len, cross)))
-                if number is not None:
-                    cross.append(getattr(filters[number], name))
+                if aps_id is not None:
+                    cross.append(getattr(filters[aps_id], name))
             self.first_rows.append((first, first, first_cross[0], first_cross[1]))
         self.luma, self.chroma, self.cross = (
             np.ascontiguousarray(np.concatenate(parts), np.int32) for parts in (luma, chroma, cross)

@@ -153,8 +153,8 @@ def chroma_qp(f: Frame, component: int, joint: int) -> int:
     p = f.p
     offset = 6 * (p[fr.BIT_DEPTH] - 8)
     kind = 2 if joint == 3 else component - 1
-    qp = clip(f.log[p[fr.UNIT] + lg.U_QP], -offset, 63)
-    qp = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + qp + offset]
+    luma = clip(f.log[p[fr.UNIT] + lg.U_QP], -offset, 63)
+    qp: int = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + luma + offset]
     qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
     return clip(qp, -offset, 63) + offset
 

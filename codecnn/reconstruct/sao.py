@@ -47,7 +47,7 @@ def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
 @compiled
 def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Samples, peak: int) -> int:
     """Return the sample at (x, y) with the offset of its edge category; its neighbours are at (dx, dy) and opposite."""
-    value = source[y, x]
+    value: int = source[y, x]
     first, second = source[y - dy, x - dx], source[y + dy, x + dx]
     category = int(value > first) - int(value < first) + int(value > second) - int(value < second)
     if category == 0:

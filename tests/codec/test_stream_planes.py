@@ -30,7 +30,7 @@ def test_planes_are_written_as_rebuilt(run, golden_file, tmp_path, stream, posit
                 np.testing.assert_array_equal(picture.y, wanted)
                 compared += wanted.size
     height, width = pictures[0]["unf_y"].shape
-    luma, chroma = 5 * height * width, 6 * (height // 2) * (width // 2)
+    luma, chroma = 8 * height * width, 12 * (height // 2) * (width // 2)
     assert compared == len(positions) * (luma + chroma)
 
 
