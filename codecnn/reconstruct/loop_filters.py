@@ -21,8 +21,8 @@ Plane = npt.NDArray[Any]
 def _fixed_filters() -> npt.NDArray[np.int32]:
     """Load the fixed filters of luma ALF (AlfFixFiltCoeff by AlfClassToFiltMap), shape (16, 25, 12)."""
     with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
-        filters: npt.NDArray[np.int32] = tables["alf_fixed"].astype(np.int32)
-        return filters[tables["alf_class_to_fixed"]]
+        filters: npt.NDArray[np.int32] = tables["alf_fixed"][tables["alf_class_to_fixed"]].astype(np.int32)
+        return filters
 
 
 FIXED_FILTERS = _fixed_filters()

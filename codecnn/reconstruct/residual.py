@@ -156,7 +156,8 @@ def chroma_qp(f: Frame, component: int, joint: int) -> int:
     luma = clip(f.log[p[fr.UNIT] + lg.U_QP], -offset, 63)
     qp: int = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + luma + offset]
     qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
-    return clip(qp, -offset, 63) + offset
+    qp = offset + clip(qp, -offset, 63)
+    return qp
 
 
 @compiled

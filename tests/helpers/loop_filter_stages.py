@@ -117,7 +117,6 @@ def check_strengths(rng: np.random.Generator) -> None:
         f = empty_frame(10)
         p, side = f.p, p_side(f)
         p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 1, *FORMATS[number % 3]
-        p[fr.MAX_TB] = 64
         p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = number % 2, number < 3
         if number == 4:
             p[fr.COLUMNS], p[fr.ROWS] = 64, 72

@@ -33,7 +33,7 @@ def empty_frame(bit_depth: int) -> fr.Frame:
     p = np.zeros(fr.NUMBERS, np.int64)
     p[fr.WIDTH] = p[fr.HEIGHT] = p[fr.STRIDE] = SIDE
     p[fr.BIT_DEPTH], p[fr.LOG2_CTU], p[fr.REGION], p[fr.PRED] = bit_depth, 7, 1, SIDE * SIDE
-    p[fr.TRANSFORM_RANGE] = 15
+    p[fr.TRANSFORM_RANGE], p[fr.MAX_TB] = 15, 64
     scratch = np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES])
     known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
     motion = np.full((fr.MOTION, SIDE // 4, SIDE // 4), -1, np.int32)
