@@ -151,13 +151,12 @@ def chroma_qp(f: Frame, component: int, joint: int) -> int:
         QP with QpBdOffset, from 0.
     """
     p = f.p
-    offset = 6 * (p[fr.BIT_DEPTH] - 8)
+    offset: int = 6 * (p[fr.BIT_DEPTH] - 8)
     kind = 2 if joint == 3 else component - 1
     luma = clip(f.log[p[fr.UNIT] + lg.U_QP], -offset, 63)
     qp: int = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + luma + offset]
     qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
-    qp = offset + clip(qp, -offset, 63)
-    return qp
+    return clip(qp, -offset, 63) + offset
 
 
 @compiled
