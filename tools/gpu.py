@@ -44,10 +44,10 @@ from codecnn.filtering import load_filter
 from codecnn.models import FilterNetwork, create_model, load_model
 from codecnn.planes import QP_SCALE
 from codecnn.runs import read_jsonl, write_json
-from codecnn.training import LOG, FilterSettings, Runtime, Trainer
+from codecnn.runtime import applied, current_device, float32_products
+from codecnn.training import LOG, FilterSettings, Trainer, training_runtime
 from codecnn.training.distributed import process_group
 from codecnn.training.filter import FilterTask
-from codecnn.training.runtime import allow_tf32, applied
 from codecnn.video import Picture
 from tools.bench._common import QP, Row, markdown_table, row
 from tools.bench._report import machine, versions
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     result["tests"] = run_tests(gpu_test_files()) if device.type == "cuda" else None
     result["rows"] = []
     write_json(options.output, result)
-    with allow_tf32(False), tempfile.TemporaryDirectory() as folder:
+    with current_device(device), float32_products(), tempfile.TemporaryDirectory() as folder:
         units = bench_units(Path(folder))
         for network in NETWORKS:
             result["rows"] += training_rows(network, units, device, sizes)
@@ -204,7 +204,7 @@ def codecnn_step(
     )
     with process_group(settings.device) as process, tempfile.TemporaryDirectory() as run:
         torch.manual_seed(settings.seed)
-        runtime = Runtime.of(settings, process.device)
+        runtime = training_runtime(settings, process.device)
         with applied(runtime):
             model = create_model(network)
             task = FilterTask(model, network, {}, settings, [(units, 1.0)], units[:1], "benchmark", None)
@@ -333,10 +333,11 @@ def _times(call: Callable[[], None], device: torch.device, repeats: int) -> list
         return [1000 * (after - before) for before, after in pairwise(marks)]
     events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     torch.cuda.synchronize(device)
-    events[0].record()
+    stream = torch.cuda.current_stream(device)
+    events[0].record(stream)
     for event in events[1:]:
         call()
-        event.record()
+        event.record(stream)
     torch.cuda.synchronize(device)
     return [before.elapsed_time(after) for before, after in pairwise(events)]
 

@@ -137,6 +137,7 @@ def filter_command(
         err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         facts: dict[str, Any] = {"output": str(output), "pictures": result.pictures}
+        facts |= {} if result.runtime is None else {"runtime": result.runtime.as_json()}
         print_json(facts if result.decisions is None else facts | {"decisions": result.decisions})
     elif result.decisions is not None and not to_pipe:
         print_facts(_summary(result.decisions), as_json)

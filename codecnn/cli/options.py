@@ -82,8 +82,11 @@ Exact = Annotated[
     ),
 ]
 Precision = Annotated[
-    Literal["float32", "bfloat16"],
-    typer.Option("--precision", help="Precision of float networks; bfloat16 is faster on processors that support it."),
+    Literal["float32", "bfloat16", "tf32"],
+    typer.Option(
+        "--precision",
+        help="Precision of float networks; bfloat16 is faster on processors that support it, tf32 on GPUs.",
+    ),
 ]
 
 

@@ -79,7 +79,8 @@ def train(
     if as_json:
         best = {"best_gain": result.best_score} if loaded.task == "filter" else {}
         files = {"weights": str(result.weights), "warnings": [event["text"] for event in warnings]}
-        print_json(result.last | {"best_score": result.best_score} | best | files)
+        facts = {"best_score": result.best_score, "runtime": result.runtime.as_json()}
+        print_json(result.last | facts | best | files)
         return
     for event in warnings:
         out.print(f"Warning after step {event['step']}: {event['text']}", soft_wrap=True)

@@ -324,8 +324,8 @@ class ResidentBatches:
 
 def _free_memory(device: torch.device) -> int:
     """Return the bytes of free memory of a GPU, or of the machine for the CPU."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return int(torch.get_device_module(device).mem_get_info(device)[0])
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))

@@ -1,7 +1,8 @@
 """Measurement cells that are measured once and kept in files, by one process or by several.
 
 The name and content of a cell's file depend on everything that decides the measured figures, except for the time of the
-filter. A time depends on the machine, so each file also states the device and the number of threads of its timing.
+filter. A time depends on the machine, so each file also states the device and the number of threads of its timing. The
+record of the runtime is in each file, and its part that changes samples in the key.
 """
 
 import functools
@@ -47,11 +48,12 @@ class _CellTask:
 
 @dataclass(frozen=True)
 class _StoredCell:
-    """Content of a cell's file: measurements, and the device and threads of the timing."""
+    """Content of a cell's file: measurements, the device and threads of the timing, and the record of the runtime."""
 
     pictures: list[PictureMeasure]
     device: str
     threads: int | None
+    runtime: dict[str, Any] | None = None
 
 
 def measure_cells(
@@ -190,16 +192,20 @@ def _measure_cell(
     path, key = _cell_file(entry, unit, folder, metrics, decisions, ctu_size)
     table = path.with_suffix(".parquet")
     stored = _read_stored(path, key) if entry.not_kept is None else None
+    if stored is not None and not entry.may_reuse(stored.device, stored.runtime):
+        stored = None
     if stored is None or not table.is_file():
         filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu_size)
-        stored = _StoredCell(filtered, entry.device, cpu_threads())
+        runtime = None if entry.runtime is None else entry.runtime.as_json()
+        stored = _StoredCell(filtered, entry.device, cpu_threads(), runtime)
         # The table is written first: if the JSON is there, both files are complete.
         with atomic_path(table) as part:
             pq.write_table(ctus, part)
         pictures = [picture.to_json() for picture in filtered]
-        content = {"key": key, "device": stored.device, "threads": stored.threads, "pictures": pictures}
-        write_json(path, content)
-    return Cell(entry.name, unit, decoded, stored.pictures, table, stored.device, stored.threads)
+        content = {"key": key, "device": stored.device, "threads": stored.threads}
+        content |= {} if runtime is None else {"runtime": runtime}
+        write_json(path, content | {"pictures": pictures})
+    return Cell(entry.name, unit, decoded, stored.pictures, table, stored.device, stored.threads, stored.runtime)
 
 
 def cpu_threads() -> int:
@@ -213,7 +219,7 @@ def _cell_file(
     entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int
 ) -> tuple[Path, dict[str, Any]]:
     """Return the JSON file of a cell, which is written last, and its key."""
-    key = _decoded_key(unit, metrics) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
+    key = _decoded_key(unit, metrics) | entry.cache_key
     key |= {"decisions": decisions, "ctu": ctu_size}
     key |= {} if entry.code is None else {"code": entry.code}
     key |= {} if entry.not_kept is None else {"not_kept": entry.name}
@@ -240,6 +246,7 @@ def _read_stored(path: Path, key: Mapping[str, Any]) -> _StoredCell | None:
         if content["key"] != key:
             return None
         pictures = [PictureMeasure.model_validate(picture) for picture in content["pictures"]]
-        return _StoredCell(pictures, content.get("device") or UNKNOWN_DEVICE, content.get("threads"))
+        device, threads = content.get("device") or UNKNOWN_DEVICE, content.get("threads")
+        return _StoredCell(pictures, device, threads, content.get("runtime"))
     except (CodecnnError, KeyError, TypeError, AttributeError, ValidationError):
         return None

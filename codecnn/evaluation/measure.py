@@ -23,6 +23,7 @@ from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_dec
 from codecnn.fingerprint import fingerprint
 from codecnn.models import Card, as_card
 from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
+from codecnn.runtime import Runtime
 from codecnn.video import Picture, create_video
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
@@ -84,6 +85,32 @@ class Entry:
                 facts["not_kept"] = str(error) or "its attributes are nested too deeply"
         return cls(name, card or as_card({}), filter_, device, code=code, **facts)
 
+    @property
+    def runtime(self) -> Runtime | None:
+        """How the network of the filter is computed; None for filters without a network of codecnn."""
+        runtime = getattr(self.filter, "runtime", None)
+        return runtime if isinstance(runtime, Runtime) else None
+
+    @property
+    def cache_key(self) -> dict[str, Any]:
+        """What decides the samples of the filter, for keys of cached results."""
+        key: dict[str, Any] = {"weights": self.card.sha256, "filter": type(self.filter).__name__}
+        runtime = {} if self.runtime is None else self.runtime.cache_key()
+        return key | ({"runtime": runtime} if runtime else {})
+
+    def may_reuse(self, device: str, runtime: object) -> bool:
+        """Return whether this filter would compute the same samples as one whose cached result has the same key.
+
+        Results of earlier versions have no record of the runtime. Those of float networks on a GPU were computed in
+        TF32, under the key of the CPU.
+
+        Args:
+            device: Description of the device in the cached result.
+            runtime: Record of the runtime in the cached result, or None.
+        """
+        exact = self.runtime is None or self.runtime.precision == "integer"
+        return runtime is not None or exact or device.startswith("cpu")
+
 
 class PictureMeasure(BaseModel):
     """Quality of one decoded or filtered picture, as stored in the JSON of a cell.
@@ -137,6 +164,7 @@ class Cell:
         ctus: Parquet file with a row for each CTU.
         device: Device on which the filter was timed; "unknown" if the file of the cell does not name it.
         threads: Number of CPU threads of PyTorch when the filter was timed; None if the file does not state it.
+        runtime: Record of how the network was computed; None for other filters and files of earlier versions.
     """
 
     model: str
@@ -146,6 +174,7 @@ class Cell:
     ctus: Path
     device: str = UNKNOWN_DEVICE
     threads: int | None = None
+    runtime: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ class Results(Record):
         label: Meaning of the gain: in the loop, behind the decoder, or before the in-loop filter.
         device: Device on which the cells were timed; "mixed" if they were timed on several, "unknown" if unrecorded.
         threads: Number of CPU threads of the timing; None if it differs between cells or is unrecorded.
+        runtime: How the network was computed, as `codecnn.runtime.Runtime`; None if it differs between cells or is
+            unrecorded.
         bd_rate: Mean over all sequences.
         bd_rate_by_class: Mean over the sequences of a class.
         bd_rate_jvet: Mean over the sequences of all classes except `EXCLUDED_CLASSES`.
@@ -95,6 +97,7 @@ class Results(Record):
     decisions: str = "none"
     device: str | None = None
     threads: int | None = None
+    runtime: dict[str, Any] | None = None
     psnr_peak: dict[str, float | str] = Field({})
     split: str | None = None
     trained_on_this_data: bool = False
@@ -191,6 +194,8 @@ def summarise(
             notes.append(f"{entry.name} was measured anew, and is each time: {entry.not_kept}")
         results = summarise_rows(rows, entry.card, store, split, entry.name, decisions, device, threads)
         update: dict[str, Any] = {"notes": (*results.notes, *notes)} if notes else {}
+        if entry_cells and all(cell.runtime == entry_cells[0].runtime for cell in entry_cells):
+            update["runtime"] = entry_cells[0].runtime
         if type_figures := by_picture_type(entry_cells, types or {}):
             update["picture_types"] = type_figures
         all_results.append(results.model_copy(update=update))

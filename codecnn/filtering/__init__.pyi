@@ -15,6 +15,7 @@ from .load import prefers_integers as prefers_integers
 from .network_filter import BFloat16Filter as BFloat16Filter
 from .network_filter import FloatFilter as FloatFilter
 from .network_filter import NetworkFilter as NetworkFilter
+from .network_filter import TF32Filter as TF32Filter
 from .network_filter import filter_luma as filter_luma
 from .planes import PictureFilter as PictureFilter
 from .planes import PlaneSource as PlaneSource

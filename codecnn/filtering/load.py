@@ -7,11 +7,14 @@ import torch
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.filtering.integer import ExactFilter, find_integers, integer_path, is_integer, load_integer
-from codecnn.filtering.network_filter import BFloat16Filter, FloatFilter, NetworkFilter
+from codecnn.filtering.network_filter import BFloat16Filter, FloatFilter, NetworkFilter, TF32Filter
 from codecnn.filtering.tiles import Tile
 from codecnn.models import load_model, weights_path
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "tf32"]
+"""Precision of float networks; "tf32" is float32 with the faster products of GPUs."""
+
+_KINDS = {"float32": FloatFilter, "bfloat16": BFloat16Filter, "tf32": TF32Filter}
 
 
 def prefers_integers(weights: Path | str, precision: Precision = "float32") -> bool:
@@ -40,8 +43,8 @@ def load_filter(
 ) -> NetworkFilter:
     """Load a filter, prepared once for any number of pictures.
 
-    Weights that hold integers give an `ExactFilter`, float weights a `FloatFilter` or, with `precision="bfloat16"`, a
-    `BFloat16Filter`. For example:
+    Weights that hold integers give an `ExactFilter`, float weights a `FloatFilter`, `BFloat16Filter` or `TF32Filter` by
+    their precision. For example:
 
         filter_ = load_filter("low_cost_17")
         filter_.luma(y, qp=37, bit_depth=10)            # (h, w) of the same type
@@ -67,13 +70,13 @@ def load_filter(
         MissingFileError: The weights or their integer form do not exist.
         ModelError: A file is not what its card says, the integer form was exported from other weights, or the card
             names code that is not permitted.
-        ConfigError: Integers are asked for in bfloat16.
+        ConfigError: Integers are asked for in bfloat16 or TF32, or TF32 on the CPU.
     """
     if exact is None:
         exact = prefers_integers(weights, precision)
     source, weights = None, weights_path(weights)
-    if precision == "bfloat16" and (exact or is_integer(weights)):
-        raise ConfigError("integer networks cannot be computed in bfloat16: ask for float weights, or for float32")
+    if precision != "float32" and (exact or is_integer(weights)):
+        raise ConfigError(f"integer networks cannot be computed in {precision}: ask for float weights, or for float32")
     if exact and not is_integer(weights):
         source, weights = weights, find_integers(weights)
         if not weights.is_file():
@@ -82,8 +85,7 @@ def load_filter(
             )
     if not is_integer(weights):
         model, card = load_model(weights, trust=trust)
-        kind = BFloat16Filter if precision == "bfloat16" else FloatFilter
-        return kind(model, device=device, tile=tile, memory=memory, card=card)
+        return _KINDS[precision](model, device=device, tile=tile, memory=memory, card=card)
     network, card = load_integer(weights)
     if source is not None and card.source_sha256 != load_model(source, trust=trust)[1].sha256:
         raise ModelError(f"{weights} was not exported from the weights {source}: export it again, or filter in float")

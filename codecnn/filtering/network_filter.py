@@ -1,7 +1,7 @@
 """Networks prepared once to filter picture after picture.
 
-`NetworkFilter` is the common part: tiles, memory, QPs, planes. `FloatFilter` and `BFloat16Filter` compute a network in
-floating point; `codecnn.filtering.integer.ExactFilter` computes in integers.
+`NetworkFilter` is the common part: tiles, memory, QPs, planes. `FloatFilter`, `BFloat16Filter` and `TF32Filter` compute
+a network in floating point; `codecnn.filtering.integer.ExactFilter` computes in integers.
 """
 
 import copy
@@ -9,7 +9,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from codecnn.filtering.tiles import (
 )
 from codecnn.models import Card, Filtered, FilterNetwork, as_card, has_user_code, prepare
 from codecnn.planes import MAX_QP, QP_SCALE, lowest_qp
+from codecnn.runtime import Runtime, applied
 from codecnn.video import Picture, Video
 
 
@@ -62,9 +63,14 @@ class NetworkFilter(ABC):
         memory: Limit for the bytes of all tensors without the weights; tiles become smaller to stay below it.
         card: Card of the weights; None for a network that was created in memory.
 
+    Attributes:
+        precision: How the network computes: "float32", "bfloat16", "tf32" or "integer".
+
     Raises:
         ConfigError: The tile is not positive, or the memory is too small.
     """
+
+    precision: ClassVar[str]
 
     def __init__(
         self,
@@ -95,8 +101,14 @@ class NetworkFilter(ABC):
             )
         planes = plane_tensors(decoded_planes(picture, self.planes, beside), self.device)
         tiles = self.tiles(picture.y.shape)
-        filtered = self._filter_planes(planes, self.card.nearest_qp(qp), picture.bit_depth, *tiles)
-        return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
+        with applied(self.runtime):
+            filtered = self._filter_planes(planes, self.card.nearest_qp(qp), picture.bit_depth, *tiles)
+            return {name: plane[0, 0].cpu().numpy() for name, plane in filtered.items()}
+
+    @property
+    def runtime(self) -> Runtime:
+        """How the next picture is computed; set for each picture, and restored afterwards."""
+        return Runtime.of_filter(self.device, self.precision)
 
     def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:
         """Filter a picture; components that the network does not filter are passed on.
@@ -189,6 +201,8 @@ class FloatFilter(NetworkFilter):
         options: Options of `NetworkFilter`.
     """
 
+    precision = "float32"
+
     def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
         self.source = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
@@ -221,6 +235,8 @@ class BFloat16Filter(FloatFilter):
         ConfigError: The network outputs samples instead of a residual, which would lose bits.
     """
 
+    precision = "bfloat16"
+
     def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
         if getattr(model, "predicts_picture", False):
             raise ConfigError("a network with output: picture needs 10 bits for its samples, and bfloat16 has 8")
@@ -229,6 +245,21 @@ class BFloat16Filter(FloatFilter):
     def _compute(self, window: dict[str, Tensor]) -> Filtered:
         with torch.autocast(self.device.type, torch.bfloat16):
             return super()._compute(window)
+
+
+class TF32Filter(FloatFilter):
+    """A `FloatFilter` whose convolutions on a GPU multiply in TF32, with 11 significant bits, and sum in float32.
+
+    Raises:
+        ConfigError: The device is the CPU, which has no TF32.
+    """
+
+    precision = "tf32"
+
+    def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+        super().__init__(model, **options)
+        if self.device.type == "cpu":
+            raise ConfigError("TF32 exists on GPUs only: choose the precision float32 for the CPU")
 
 
 def filter_luma(

@@ -24,6 +24,7 @@ from codecnn.labels.table import (
     LabelSettings,
     Source,
     check_output,
+    exact_products,
     label_facts,
     label_pictures,
     label_schema,
@@ -386,12 +387,14 @@ def _label_part(part: _Part, *, settings: LabelSettings, jobs: int, device: str)
     """Write the rows of an input in their original batches, because the bytes of the table depend on them."""
     sources = read_inputs([part.entry], part.number)
     options = pa.ipc.IpcWriteOptions(compression="zstd")
+    device = str(pick_device(device))
     with (
+        exact_products(device),
         atomic_path(part.file) as path,
         pa.OSFile(str(path), "wb") as file,
         pa.ipc.new_stream(file, label_schema(settings), options=options) as writer,
     ):
-        for _, batch, _ in label_pictures(sources, settings, jobs=jobs, device=str(pick_device(device))):
+        for _, batch, _ in label_pictures(sources, settings, jobs=jobs, device=device):
             writer.write_batch(batch)
 
 

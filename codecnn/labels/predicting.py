@@ -37,6 +37,7 @@ from codecnn.models import (
     weights_path,
 )
 from codecnn.runs import atomic_path, provenance, sha256_file
+from codecnn.runtime import float32_products
 
 SCHEMA_VERSION = 1
 _CHUNK = 128
@@ -180,7 +181,7 @@ def likeliest_modes(
     modes, margins = np.empty((count, top), np.uint8), np.empty((count, top), np.float32)
     scalars = (torch.full((count,), value) for value in (bit_depth, qp))
     samples = torch.from_numpy(line), torch.from_numpy(block.astype(np.int32))
-    with torch.no_grad():
+    with torch.no_grad(), float32_products():
         inputs = model.inputs(*samples, *scalars)
         for start in range(0, count, _CHUNK):
             part = slice(start, start + _CHUNK)

@@ -4,6 +4,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -327,7 +328,17 @@ def write_labels(
         FormatError: As `label_pictures`.
     """
     labelled = label_pictures(sources, settings, jobs=jobs, device=device)
-    return write_batches(output, ((batch, last) for _, batch, last in labelled), settings, inputs, total, progress)
+    with exact_products(device):
+        return write_batches(output, ((batch, last) for _, batch, last in labelled), settings, inputs, total, progress)
+
+
+def exact_products(device: str) -> AbstractContextManager[None]:
+    """Let a GPU multiply float32 with all bits within the context; the CPU uses no PyTorch for labels."""
+    if device == "cpu":
+        return nullcontext()
+    from codecnn.runtime import float32_products
+
+    return float32_products()
 
 
 def label_facts(settings: LabelSettings, inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:

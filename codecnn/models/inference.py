@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codecnn.errors import ConfigError
+from codecnn.runtime import float32_products
 
 FUSES = hasattr(torch.ops.mkldnn, "_convolution_pointwise") and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
 """True if PyTorch has oneDNN's convolutions with ReLU and with accumulation; else separate operations are used."""
@@ -36,16 +37,18 @@ def pick_device(name: str) -> torch.device:
     Args:
         name: "cpu", "cuda", "cuda:N", or "auto", which is CUDA if available, else the CPU.
 
+    Returns:
+        The device, on a GPU always with its number: "cuda" alone would be another one once the current device changes.
+
     Raises:
         ConfigError: The name is unknown, or the device cannot be used on this machine.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.partition(":")[0] not in DEVICE_TYPES:
         raise ConfigError(f"device {name!r} is none of auto, cpu, cuda and cuda:N")
     try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
+        device = torch.empty(1, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
             f"device {name!r} cannot be used here, and `codecnn doctor` says why: {str(error).splitlines()[0]}"
@@ -59,7 +62,8 @@ def fold(model: Network) -> Network:
     In evaluation mode both are linear with constant factors. A convolution combined with a linear map is again one
     convolution, so that the copy computes the same samples with fewer operations and parameters.
     """
-    return _convert(copy.deepcopy(model).eval(), "folded")
+    with float32_products():
+        return _convert(copy.deepcopy(model).eval(), "folded")
 
 
 def prepare(model: Network) -> Network:

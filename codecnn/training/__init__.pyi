@@ -12,6 +12,7 @@ from .compare import picture_planes as picture_planes
 from .compare import store_planes as store_planes
 from .compare import variant as variant
 from .distributed import is_first as is_first
+from .execution import training_runtime as training_runtime
 from .filter.objective import filter_loss as filter_loss
 from .filter.objective import psnr_gain as psnr_gain
 from .loop import Trainer as Trainer
@@ -20,7 +21,6 @@ from .loop import train as train
 from .loop import train_task as train_task
 from .optimiser import make_optimiser as make_optimiser
 from .optimiser import warmup_cosine as warmup_cosine
-from .runtime import Runtime as Runtime
 from .settings import LOSSES as LOSSES
 from .settings import ComponentSettings as ComponentSettings
 from .settings import FilterSettings as FilterSettings

@@ -21,8 +21,8 @@ from codecnn.dataset import Store, TrainingBatches
 from codecnn.errors import ModelError
 from codecnn.models import FilterNetwork, pick_device, prepare, probe_planes
 from codecnn.planes import QP_SCALE
+from codecnn.runtime import float32_products
 from codecnn.training.execution import Autocast, forward_hooks, in_precision
-from codecnn.training.runtime import allow_tf32
 from codecnn.video import Picture
 
 OUTPUT = "(output)"
@@ -263,7 +263,7 @@ def default_tolerance(alike: bool, bfloat16: bool, tf32: bool) -> float:
 
 def exact_float32(exact: bool) -> AbstractContextManager[None]:
     """Forbid TF32 within the context if `exact`, else allow it: products on CUDA then use a 10-bit mantissa."""
-    return allow_tf32(not exact)
+    return float32_products(tf32=not exact)
 
 
 def noise_planes(model: FilterNetwork, size: int = 64, seed: int = 0) -> dict[str, Tensor]:

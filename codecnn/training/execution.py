@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from codecnn.runtime import Compile, Runtime
 from codecnn.training.distributed import gather
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch
@@ -31,6 +32,28 @@ REPEATS = 5
 """Timed steps of each form, of which the fastest counts; short runs time fewer."""
 
 Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+def training_runtime(settings: LoopSettings, device: torch.device) -> Runtime:
+    """Return the runtime that the settings ask for on a device.
+
+    Args:
+        settings: Settings of the run, of which precision and compile may be "auto".
+        device: Device of the run.
+    """
+    deterministic = settings.deterministic or torch.are_deterministic_algorithms_enabled()
+    return Runtime(
+        device=str(device),
+        precision=settings.precision,
+        tf32=settings.tf32,
+        compile=settings.compile,
+        threads=torch.get_num_threads() if settings.threads is None else settings.threads,
+        deterministic=deterministic,
+        # All patches have one size, so the timing at the first step pays off at all others. It chooses other algorithms
+        # in another run.
+        cudnn_benchmark=device.type == "cuda" and not deterministic,
+        keep_freed_memory=device.type == "cpu",
+    )
 
 
 class Autocast(nn.Module):
@@ -89,18 +112,27 @@ def state_preserved(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def try_compile(
-    model: nn.Module, precision: str, device: torch.device, loss: Loss, batch: Batch
+    model: nn.Module, precision: str, device: torch.device, loss: Loss, batch: Batch, *, compiling: Compile = True
 ) -> tuple[nn.Module, str | None]:
     """Compile a network and verify that it computes a loss and its gradients for `batch`.
 
     Compilers fail only when the network runs, forwards or backwards. The state of the network is preserved.
+
+    Args:
+        model: The network.
+        precision: "float32" or "bfloat16".
+        device: Device of network and batch.
+        loss: Loss of the task.
+        batch: A batch.
+        compiling: "reduce-overhead" compiles with CUDA graphs, which need batches of one shape.
 
     Returns:
         The compiled network and None, or the network itself and the reason of the failure.
     """
     with state_preserved(model, device):
         try:
-            network: nn.Module = torch.compile(model)  # type: ignore[assignment]
+            with_graphs = {"mode": compiling, "dynamic": False} if isinstance(compiling, str) else {}
+            network: nn.Module = torch.compile(model, **with_graphs)  # type: ignore[assignment]
             loss(in_precision(network, precision, device), batch).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             return model, f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
@@ -112,7 +144,7 @@ class Form:
     """Form in which a network is executed in training: its precision, and whether it is compiled."""
 
     precision: str
-    compile: bool
+    compile: bool | Literal["reduce-overhead"]
 
     def __str__(self) -> str:
         return f"{self.precision} compiled" if self.compile else self.precision
@@ -172,7 +204,9 @@ def choose(
         precisions: tuple[str, ...] = (settings.precision,)
     else:
         precisions = PRECISIONS if supports_bfloat16 else PRECISIONS[:1]
-    allowed = (False, True) if settings.compile == "auto" else (settings.compile,)
+    allowed: tuple[bool | Literal["reduce-overhead"], ...] = (
+        (False, True) if settings.compile == "auto" else (settings.compile,)
+    )
     if len(precisions) * len(allowed) == 1:
         return Choice(Form(precisions[0], allowed[0]), {})
     timings = {Form(precision, False): measure(Form(precision, False)) for precision in precisions}
@@ -225,7 +259,9 @@ def fastest(
 
 def _measure(form: Form, model: nn.Module, device: torch.device, loss: Loss, part: Batch, repeats: int) -> Timing:
     started = time.perf_counter()
-    network, failure = try_compile(model, form.precision, device, loss, part) if form.compile else (model, None)
+    network, failure = model, None
+    if form.compile:
+        network, failure = try_compile(model, form.precision, device, loss, part, compiling=form.compile)
     compiling = time.perf_counter() - started if form.compile else 0.0
     if failure is not None:
         return Timing(math.inf, compiling, f"failed ({failure})")

@@ -19,13 +19,14 @@ from tqdm import tqdm
 
 from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.runs import provenance, read_jsonl
+from codecnn.runtime import Runtime, applied, seed
 from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run
 from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
-from codecnn.training.execution import fastest, in_precision, try_compile, with_form
+from codecnn.training.execution import fastest, in_precision, training_runtime, try_compile, with_form
 from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, write_board, write_row
 from codecnn.training.optimiser import MovingAverage, make_optimiser, warmup_cosine
-from codecnn.training.runtime import Runtime, StopNow, StopSignals, applied
 from codecnn.training.settings import LoopSettings
+from codecnn.training.signals import StopNow, StopSignals
 from codecnn.training.task import Batch, Task, TrainingConfig
 
 
@@ -37,11 +38,13 @@ class TrainingResult:
         last: Last line of metrics.jsonl.
         best_score: Best score of all validations.
         weights: File of the weights with that score.
+        runtime: How the network was computed.
     """
 
     last: dict[str, Any]
     best_score: float
     weights: Path
+    runtime: Runtime
 
 
 def train(config: TrainingConfig, run: Path | str, *, resume: bool = False, progress: bool = False) -> TrainingResult:
@@ -108,10 +111,27 @@ def train_task(
             )
         # Every process draws the same initial weights, and so does every run with the same seed.
         torch.manual_seed(settings.seed)
-        runtime = Runtime.of(settings, process.device)
-        with applied(runtime):
+        if process.world > 1 and settings.compile == "reduce-overhead":
+            raise ConfigError("training.compile reduce-overhead is for one process: set it to true for several")
+        runtime = training_runtime(settings, process.device)
+        with applied(runtime), _named_operations(settings, process.device):
             trainer = Trainer(make_task(), settings, run, process, runtime, resume=resume, progress=progress)
             return trainer.train()
+
+
+@contextlib.contextmanager
+def _named_operations(settings: LoopSettings, device: torch.device) -> Iterator[None]:
+    """Turn the error of an operation without a deterministic algorithm into a ConfigError that names it."""
+    try:
+        yield
+    except RuntimeError as error:
+        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
+        if not (settings.deterministic and found):
+            raise
+        raise ConfigError(
+            f"training.deterministic: {operation} has no deterministic algorithm on {device}: set it to false, or use "
+            "another operation in network and loss"
+        ) from error
 
 
 class Trainer:
@@ -132,7 +152,7 @@ class Trainer:
         progress: bool,
     ) -> None:
         self.task, self.settings, self.run, self.process = task, settings, run, process
-        self.provenance = provenance()
+        self.provenance, self.runtime = provenance(), runtime
         self.last_row: Row | None = None
 
         # Model. A convolution needs all channels of a sample at once: in the memory format channels-last, cuDNN and
@@ -160,10 +180,7 @@ class Trainer:
         # Reports.
         if process.first:
             facts = {"processes": process.world, "device": str(process.device), "threads": torch.get_num_threads()}
-            runtime = dataclasses.replace(
-                runtime, precision=self.settings.precision, compile=self.settings.compile is True
-            )
-            facts |= {"runtime": dataclasses.asdict(runtime)}
+            facts |= {"runtime": self.runtime.as_json()}
             log(run, "resumed" if resume else "started", self.state.step, **facts, provenance=self.provenance)
             for note in filter(None, notes):
                 log(run, "note", self.state.step, text=note)
@@ -207,10 +224,15 @@ class Trainer:
                     )
         # The choice is made once, so that a resumed run continues in the form of the run.
         self.settings = settings = with_form(requested, self.state.form)
+        compiled = settings.compile if first is not None else False
         if first is not None and settings.compile:
-            network, failure = try_compile(network, settings.precision, device, self.task.loss, part)
+            network, failure = try_compile(
+                network, settings.precision, device, self.task.loss, part, compiling=settings.compile
+            )
             if failure:
+                compiled = False
                 notes.append(f"torch.compile failed, the network runs uncompiled: {failure}")
+        self.runtime = dataclasses.replace(self.runtime, precision=settings.precision, compile=compiled)
         return in_precision(in_parallel(network, self.process), settings.precision, device), batches, notes
 
     def train(self) -> TrainingResult:
@@ -247,12 +269,14 @@ class Trainer:
                 self.stop(self.signals.caught)
         # Only the first process writes the file, and the others may get here before it has done so.
         last = read_jsonl(self.run / METRICS)[-1] if self.last_row is None else self.last_row.as_json()
-        return TrainingResult(last, state.best, self.run / "best.safetensors")
+        return TrainingResult(last, state.best, self.run / "best.safetensors", self.runtime)
 
     def step(self, batch: Batch) -> None:
         """Take one optimiser step. Nothing in it waits for the device, so that the next step is queued meanwhile."""
         state = self.state
         self._seed()
+        if self.runtime.compile == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with self.monitor.on_step(self.network):
             loss = self._backward(batch)
             # A few batches have far larger gradients than all others, and one of them could undo many steps.
@@ -272,10 +296,7 @@ class Trainer:
         """Seed the random numbers of a network (dropout) by the step, so that a resumed run draws the same ones."""
         entropy = [self.settings.seed, self.state.step, self.process.rank]
         number = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        # Without CUDA torch.manual_seed gives the same numbers but records a stack trace each time.
-        torch.default_generator.manual_seed(number)
-        if self.process.device.type != "cpu":
-            torch.get_device_module(self.process.device).manual_seed(number)
+        seed(number, self.process.device)
 
     def _backward(self, batch: Batch) -> Tensor:
         """Accumulate the gradients of a batch, part by part, and return its loss."""
@@ -359,7 +380,10 @@ class Trainer:
         state = self.state
         state.evaluated.eval()
         # Partial results of a validation cannot be kept: a signal ends it, and a resumed run repeats it.
-        with self.signals.at_once():
+        # It computes like the commands that use the weights: float32 without TF32, and without timing the algorithms
+        # for each size of picture.
+        runtime = dataclasses.replace(self.runtime, tf32=False, cudnn_benchmark=False, keep_freed_memory=False)
+        with self.signals.at_once(), applied(runtime):
             result = self.task.validate(state.evaluated, self.process.device)  # waits for the device
             pictures = self.task.pictures(state.evaluated, self.process.device) if self.process.first else {}
         state.seconds += self.stopwatch.lap()
@@ -373,7 +397,7 @@ class Trainer:
             write_board(self.board, row, pictures, state.evaluated)
             self.bar.set_postfix(loss=f"{row.loss:.4f}", score=f"{result.score:+.4f}")
             card = {
-                "training": self.settings.model_dump(),
+                "training": self.settings.model_dump() | {"runtime": self.runtime.as_json()},
                 "provenance": self.provenance,
                 "validation": {"step": state.step, "seconds": row.seconds} | result.as_json(),
             }

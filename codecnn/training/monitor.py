@@ -44,7 +44,7 @@ class Row:
         result: Result of the validation.
         patches_per_second: Speed of all processes together, without validation.
         data_wait: Share of that time in which training waited for data.
-        gpu_memory_mib: Peak memory of this process on CUDA in MiB; None on the CPU.
+        gpu_memory_mib: Peak memory of this process on a GPU in MiB; None on the CPU.
         seconds: Duration of the whole run.
     """
 
@@ -62,7 +62,9 @@ class Row:
         """Return the row of a validation, for a run with `batch` examples per step."""
         losses = state.losses()
         rate, speed = float(state.schedule.get_last_lr()[-1]), len(losses) * batch / state.training
-        memory = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+        memory = None
+        if device.type != "cpu":
+            memory = torch.get_device_module(device).max_memory_allocated(device) / 2**20
         waiting = state.waiting / state.training
         return cls(state.step, float(losses.mean()), rate, result, speed, waiting, memory, state.seconds)
 
@@ -124,25 +126,28 @@ class Stopwatch:
 class TimedBatches:
     """Iterator over batches that adds up the time for which training waits for them.
 
-    On the CPU that is the time to get a batch. On CUDA the processor runs ahead of the device, so its own waiting time
-    says nothing: events before and after each batch measure how long the device has no step to compute, including
+    On the CPU that is the time to get a batch. With a GPU the processor runs ahead of the device, so its own waiting
+    time says nothing: events before and after each batch measure how long the device has no step to compute, including
     copies and conversions of the batch. They are read by `take`, when the loop waits for the device anyway.
     """
 
     def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
         self._batches, self._device = batches, device
         self._seconds = 0.0
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[tuple[Any, Any]] = []
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if self._device.type == "cuda":
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            before.record()
+        if self._device.type != "cpu":
+            module = torch.get_device_module(self._device)
+            # An event without a stream would be recorded on the current device, which another program may have changed.
+            stream = module.current_stream(self._device)
+            before, after = (module.Event(enable_timing=True) for _ in range(2))
+            before.record(stream)
             batch = next(self._batches)
-            after.record()
+            after.record(stream)
             self._events.append((before, after))
             return batch
         started = time.perf_counter()

@@ -156,13 +156,31 @@ class LoopSettings(Schema):
         default="float32",
         description="precision of the convolutions; residual, loss and weights stay float32; auto: the faster one",
     )
-    compile: bool | Literal["auto"] = Field(
+    tf32: bool = Field(
         default=False,
-        description="torch.compile; the network runs uncompiled if that fails; auto: compile if it saves time",
+        description="let a GPU multiply float32 with the 10-bit mantissa of TF32; validation does not",
+    )
+    compile: bool | Literal["auto", "reduce-overhead"] = Field(
+        default=False,
+        description="torch.compile; the network runs uncompiled if that fails; auto: compile if it saves time; "
+        "reduce-overhead: with CUDA graphs, which start all kernels of a pass at once",
+    )
+    deterministic: bool = Field(
+        default=False,
+        description="use only algorithms that give the same bits each time; an operation without one is an error",
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; null: the number that torch chooses")
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_graphs(self) -> Self:
+        if self.compile == "reduce-overhead" and self.accumulate > 1:
+            raise ValueError(
+                "compile: reduce-overhead needs accumulate 1, since the gradients of a part lie in memory that the "
+                "next part overwrites: set compile true, or accumulate 1"
+            )
+        return self
 
 
 class FilterSettings(LoopSettings):
@@ -243,5 +261,5 @@ _FOLLOWING_FIELDS = {
 }
 """Fields of FilterSettings by the field of LoopSettings that precedes them in a file."""
 
-FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile")
+FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile", "deterministic")
 """Settings that affect only where and how fast a run trains; a run can be resumed with other values."""

@@ -71,7 +71,7 @@ def evaluate(
         decisions: "none", "ctu" (flags and residual scales) or "full" (QP offsets as well).
         exact: True evaluates float and integer networks, False float networks only, None integer networks if 8-bit
             weights exist, else float.
-        precision: Precision of float networks.
+        precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
         device: "auto", "cpu", "cuda" or "cuda:N".
         tile: Largest tile side in samples; does not change the result.
         jobs: Number of encoders that run at the same time.
@@ -179,7 +179,7 @@ def evaluate_in_loop(
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
         decisions: "none", "ctu" or "full".
         exact: As for `evaluate`.
-        precision: Precision of float networks.
+        precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
         device: "auto", "cpu", "cuda" or "cuda:N".
         tile: Largest tile side in samples; does not change the result.
         progress: Called with (pictures done, all pictures).
@@ -267,19 +267,20 @@ def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[E
     from codecnn.evaluation import Entry
     from codecnn.filtering import FloatFilter, FunctionFilter, function_name
     from codecnn.models import adapt, as_card, complexity, pick_device
+    from codecnn.runtime import device_name
 
     entries = []
     names = [function_name(model) for model in models]
     for index, model in enumerate(models):
         name = names[index] if names.count(names[index]) == 1 else f"{names[index]}_{index + 1}"
-        text, facts = f"cpu, {torch.get_num_threads()} threads", dict[str, Any](network=names[index])
+        text, facts = device_name(torch.device("cpu")), dict[str, Any](network=names[index])
         if isinstance(model, torch.nn.Module):
             network = adapt(model)
             facts |= complexity(network).as_dict()
             target = pick_device(device)
             filter_: Any = FloatFilter(network, device=target, tile=tile)
             filter_.source = network
-            text = torch.cuda.get_device_name(target) if target.type == "cuda" else text
+            text = device_name(target)
         elif hasattr(model, "samples") and hasattr(model, "planes"):
             filter_ = model
         elif callable(model):
@@ -293,15 +294,13 @@ def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[E
 def _entry(
     name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: "Tile", trust: bool = False
 ) -> "Entry":
-    import torch
-
     from codecnn.evaluation import Entry
     from codecnn.filtering import load_filter
     from codecnn.models import pick_device
+    from codecnn.runtime import device_name
 
     torch_device = pick_device(device)
-    is_gpu = torch_device.type == "cuda"
-    text = torch.cuda.get_device_name(torch_device) if is_gpu else f"cpu, {torch.get_num_threads()} threads"
+    text = device_name(torch_device)
     text += "" if precision == "float32" else f", {precision}"
     filter_ = load_filter(weights, exact=exact, precision=precision, device=torch_device, tile=tile, trust=trust)
     # What has been permitted here is permitted on the workers of a cluster.

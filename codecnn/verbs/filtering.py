@@ -15,6 +15,7 @@ from codecnn.planes import MAX_QP, REBUILT_PLANES, SLICE_TYPE_PLANE, TREE_PLANES
 
 if TYPE_CHECKING:
     from codecnn.filtering import PictureFilter, PlaneSource, Precision, Tile
+    from codecnn.runtime import Runtime
     from codecnn.video import Video
 
 STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
@@ -30,12 +31,14 @@ class FilteredFile:
         pictures: Number of pictures.
         decisions: With an original, what was decided, as `codecnn.filtering.count_decisions` returns it; else None.
         notes: Sentences about QPs that the network was not trained for.
+        runtime: How the network was computed.
     """
 
     output: Path
     pictures: int
     decisions: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    runtime: "Runtime | None" = None
 
 
 def filter_file(
@@ -79,7 +82,7 @@ def filter_file(
         qp_offsets: QP offsets that the decisions try.
         ctu_size: CTU width and height in luma samples for the decisions.
         exact: True computes in integers, False in float, None in integers if 8-bit weights exist.
-        precision: Precision of float networks, "float32" or "bfloat16".
+        precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
         device: "auto", "cpu", "cuda" or "cuda:N".
         tile: Largest tile side in samples; does not change the result.
         memory: Limit in bytes for the tensors of the network; None takes the default.
@@ -128,7 +131,7 @@ def filter_file(
 
         if original is None:
             filter_video(filter_, video, qps, output, beside=auxiliary, progress=report)
-            return FilteredFile(output, len(video), None, tuple(notes))
+            return FilteredFile(output, len(video), None, tuple(notes), filter_.runtime)
         # With `frames`, the original may have more pictures than are filtered.
         originals = stack.enter_context(open_like(Path(original), video.format).select(frames=options.get("frames")))
         all_decisions = decide_video(
@@ -136,7 +139,8 @@ def filter_file(
         )
         if decisions_file is not None:
             write_decisions(Path(decisions_file), all_decisions, video.format.width, video.format.height, ctu_size)
-        return FilteredFile(output, len(all_decisions), count_decisions(all_decisions), tuple(notes))
+        counts = count_decisions(all_decisions)
+        return FilteredFile(output, len(all_decisions), counts, tuple(notes), filter_.runtime)
 
 
 def _slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:

@@ -1,5 +1,8 @@
 """The runtime of a run: what it sets for the whole process is restored at the end, and the log records it."""
 
+import contextlib
+import dataclasses
+import json
 import resource
 import sys
 from pathlib import Path
@@ -7,10 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from codecnn.training import Runtime, runtime, train_task
-from codecnn.training.runtime import applied, keep_freed_memory
+from codecnn import runtime
+from codecnn.config import checked
+from codecnn.errors import ConfigError
+from codecnn.runtime import applied, keep_freed_memory
+from codecnn.training import FilterSettings, train_task, training_runtime
+from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask
-from tests.helpers.training import lines
+from tests.helpers.training import lines, train_filter
 
 
 def torch_settings():
@@ -88,7 +95,8 @@ def test_allocator_settings_are_restored_after_a_run(tmp_path, monkeypatch, fail
 def test_allocator_is_unchanged_on_cuda(monkeypatch):
     library = FakeLibrary()
     monkeypatch.setattr(runtime, "_glibc", lambda: library)
-    record = Runtime.of(SETTINGS, torch.device("cuda:1"))
+    monkeypatch.setattr(runtime, "current_device", lambda device: contextlib.nullcontext())
+    record = training_runtime(SETTINGS, torch.device("cuda:1"))
     assert (record.device, record.cudnn_benchmark) == ("cuda:1", True)
     before = torch_settings()
     with applied(record):
@@ -99,7 +107,7 @@ def test_allocator_is_unchanged_on_cuda(monkeypatch):
 
 def test_threads_stay_as_they_are_if_the_settings_do_not_name_a_number():
     torch.set_num_threads(2)
-    record = Runtime.of(SETTINGS.model_copy(update={"threads": None}), torch.device("cpu"))
+    record = training_runtime(SETTINGS.model_copy(update={"threads": None}), torch.device("cpu"))
     with applied(record):
         assert torch.get_num_threads() == record.threads == 2
 
@@ -116,6 +124,7 @@ def test_log_records_the_runtime(tmp_path):
         "channels_last": True,
         "threads": 1,
         "tf32": False,
+        "deterministic": False,
         "cudnn_benchmark": False,
         "keep_freed_memory": True,
     }
@@ -145,3 +154,104 @@ def test_kept_memory_is_returned_at_the_end():
         del tensors
         kept = resident_mib()
     assert resident_mib() < kept - 128
+
+
+class WatchingTask(ToyTask):
+    """A toy that records flags of PyTorch during steps and validations."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.validations = set(), set()
+
+    def loss(self, model, batch):
+        self.steps.add(flags())
+        return super().loss(model, batch)
+
+    def validate(self, model, device):
+        self.validations.add(flags())
+        return super().validate(model, device)
+
+
+def flags():
+    cudnn = torch.backends.cudnn
+    return cudnn.conv.fp32_precision, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+
+
+def test_validation_computes_as_the_commands_do(tmp_path, monkeypatch):
+    """On a GPU steps may use TF32 and timed algorithms; whole pictures are validated in float32 without either."""
+    changed = SETTINGS.model_copy(update={"tf32": True})
+    task, original = WatchingTask(), training_runtime
+
+    def as_on_a_gpu(settings, device):
+        return dataclasses.replace(original(settings, device), cudnn_benchmark=True)
+
+    monkeypatch.setattr("codecnn.training.loop.training_runtime", as_on_a_gpu)
+    train_task(lambda: task, changed, tmp_path)
+    assert task.steps == {("tf32", True, False)}
+    assert task.validations == {("ieee", False, False)}
+
+
+def test_a_deterministic_run(tmp_path):
+    task = WatchingTask()
+    result = train_task(lambda: task, SETTINGS.model_copy(update={"deterministic": True}), tmp_path)
+    assert {flag[2] for flag in task.steps | task.validations} == {True}
+    assert result.runtime.deterministic
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_an_operation_without_a_deterministic_algorithm_is_named(tmp_path):
+    class Scattering(ToyTask):
+        def loss(self, model, batch):
+            torch.zeros(4).put_(torch.tensor([0]), torch.ones(1))
+            return super().loss(model, batch)
+
+    train_task(Scattering, SETTINGS, tmp_path / "free")
+    with pytest.raises(ConfigError, match=r"training\.deterministic: put_ has no deterministic algorithm on cpu: set it"):
+        train_task(Scattering, SETTINGS.model_copy(update={"deterministic": True}), tmp_path / "bound")
+
+
+def test_the_device_stays_current_during_a_run(tmp_path, monkeypatch):
+    """Compiled kernels, seeds and events use the current device."""
+    entered = []
+
+    @contextlib.contextmanager
+    def current_device(device):
+        entered.append(str(device))
+        yield
+        entered.append("left")
+
+    monkeypatch.setattr(runtime, "current_device", current_device)
+    train_task(ToyTask, SETTINGS, tmp_path)
+    assert (entered[0], entered[-1]) == ("cpu", "left")
+
+
+def test_cards_and_results_state_the_runtime(tiny_store, tmp_path):
+    settings = {"steps": 1, "batch": 2, "patch": 32, "warmup": 0, "validate_every": 1, "threads": 1, "device": "cpu"}
+    loaded = checked(FilterSettings, settings, "training")
+    result = train_filter(tiny_store, "rdn", SMALL, loaded, tmp_path / "run")
+    card = json.loads((tmp_path / "run/best.json").read_text())
+    assert card["training"]["runtime"] == result.runtime.as_json()
+    assert (result.runtime.device, result.runtime.precision, result.runtime.threads) == ("cpu", "float32", 1)
+
+
+def test_a_failed_compilation_is_not_recorded_as_compiled(tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    result = train_task(ToyTask, SETTINGS.model_copy(update={"compile": True}), tmp_path)
+    assert result.runtime.compile is False
+
+
+def test_graphs_are_compiled_for_one_shape(tmp_path, monkeypatch):
+    """Every step announces itself, so that its outputs may overwrite those of the step before."""
+    modes, marks = [], []
+    monkeypatch.setattr(torch, "compile", lambda model, **options: modes.append(options) or model)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(1))
+    settings = SETTINGS.model_copy(update={"compile": "reduce-overhead"})
+    result = train_task(ToyTask, settings, tmp_path)
+    assert modes == [{"mode": "reduce-overhead", "dynamic": False}]
+    assert len(marks) == SETTINGS.steps
+    assert result.runtime.compile == "reduce-overhead"
+    with pytest.raises(ConfigError, match="compile: reduce-overhead needs accumulate 1"):
+        checked(FilterSettings, {"compile": "reduce-overhead", "accumulate": 2}, "training")

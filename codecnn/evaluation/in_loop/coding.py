@@ -230,7 +230,7 @@ class Coder:
         check_in_loop(entry.name, entry.filter)
         ctu = settings.ctu_size
         assert ctu is not None
-        key = self._key(sequence, settings) | {"weights": entry.card.sha256, "filter": type(entry.filter).__name__}
+        key = self._key(sequence, settings) | entry.cache_key
         key |= {"decisions": self.decisions, "ctu": ctu}
         form = coded_format(sequence.video.format, settings)
         decide = _decider(entry, form, self.decisions, ctu)
@@ -242,11 +242,12 @@ class Coder:
             if all_decisions:
                 write_decisions(folder / DECISIONS_FILE, all_decisions, form.width, form.height, ctu)
             weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
-            timing = {"device": entry.device, "threads": cpu_threads()}
+            timing: dict[str, Any] = {"device": entry.device, "threads": cpu_threads()}
+            timing |= {} if entry.runtime is None else {"runtime": entry.runtime.as_json()}
             post_filter = [picture.model_dump() for picture in pictures]
             return {"note": LOOPED_NOTE, "weights": weights, "post_filter": post_filter} | card | timing
 
-        folder = self._complete_folder(sequence, settings, entry.name, key, fill)
+        folder = self._complete_folder(sequence, settings, entry.name, key, fill, entry.may_reuse)
         pictures = tuple(LoopPicture.model_validate(picture) for picture in read_json(folder / CARD)["post_filter"])
         return replace(plain, pictures=pictures), _read_stream(folder)
 
@@ -268,12 +269,16 @@ class Coder:
         label: str,
         key: dict[str, Any],
         fill: Callable[[Path], dict[str, Any]],
+        may_reuse: Callable[[str, object], bool] = lambda device, runtime: True,
     ) -> Path:
-        """Return the folder of a key; if it does not exist, fill a temporary one and rename it."""
+        """Return the folder of a key; if it does not exist or may not be reused, fill a temporary one and rename it."""
         name = re.sub(r"[^0-9A-Za-z_-]", "_", f"{sequence.name}_{label}")[:100]
         folder = self.folder / f"{name}_qp{settings.qp}_{sha256_json(key)[:12]}"
         if (folder / CARD).is_file():
-            return folder
+            card = read_json(folder / CARD)
+            if may_reuse(card.get("device") or UNKNOWN_DEVICE, card.get("runtime")):
+                return folder
+            remove_tree(folder)
         part = folder.with_name(f"{folder.name}.part-{uuid.uuid4().hex[:12]}")
         part.mkdir(parents=True)
         try:

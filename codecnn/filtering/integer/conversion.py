@@ -35,6 +35,7 @@ from codecnn.filtering.tiles import in_full_scale, in_tiles, plane_tensors
 from codecnn.models import Card, FilterNetwork, build_graph
 from codecnn.models.graph import Array, Graph, Node, run
 from codecnn.runs import provenance
+from codecnn.runtime import float32_products
 
 CALIBRATION_BIT_DEPTH = 10
 """Smallest bit depth of a calibrated network: 10-bit samples have the values of 8-bit samples, two bits finer."""
@@ -217,7 +218,7 @@ def _run_on_units(
             named = decoded_planes(picture, graph.planes, unit_planes(unit, index, graph.planes))
             planes = in_full_scale(plane_tensors(named, device), picture.bit_depth)
         qp = unit.pictures[index].qp
-        with torch.inference_mode():
+        with torch.inference_mode(), float32_products():
             in_tiles(partial(run, graph, qp=qp, observe=observe), graph, planes, CALIBRATION_TILE)
     report(len(units), len(units))
 

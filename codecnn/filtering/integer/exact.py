@@ -110,6 +110,8 @@ class ExactFilter(NetworkFilter):
         ConfigError: The tile is not positive, or the memory is too small.
     """
 
+    precision = "integer"
+
     def __init__(
         self, network: IntegerNetwork, *, engine: Engine | None = None, **options: Unpack[FilterOptions]
     ) -> None:

@@ -32,6 +32,7 @@ from codecnn.filtering.planes import components, decoded_planes, unit_planes
 from codecnn.filtering.tiles import in_full_scale, in_tiles, plane_tensors
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.models.graph import MOVES, Array, Graph, Node, run
+from codecnn.runtime import float32_products
 
 DEFAULT_LOSS_DB = 0.004
 """Default limit in dB for the mean loss of the calibration's pictures."""
@@ -173,7 +174,7 @@ def filter_float(
     Returns:
         Each output (h, w) in units of samples, neither rounded nor clipped.
     """
-    with torch.inference_mode():
+    with torch.inference_mode(), float32_products():
         compute = partial(run, graph, qp=crop.qp, observe=observe, known=known)
         outputs = in_tiles(compute, graph, crop.planes, None)
     return {name: plane[0, 0].cpu().numpy().astype(np.float64) * 2**crop.bit_depth for name, plane in outputs.items()}

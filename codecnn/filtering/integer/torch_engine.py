@@ -21,6 +21,7 @@ from codecnn.filtering.integer.network import FLOAT32_EXACT, IntegerNetwork, che
 from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place, split_rounded
 from codecnn.models import GROUP_WIDTH, SAMPLE_PLANES, add_convolution
 from codecnn.models.graph import MOVES, Graph, Node, Operation, cropped, same_padding, walk
+from codecnn.runtime import float32_products
 
 Names = tuple[str, ...]
 Reads = Mapping[str, Names]
@@ -186,18 +187,18 @@ def exact_arithmetic(device: str) -> Iterator[None]:
     Args:
         device: Type of the device, "cpu" or "cuda".
     """
-    onednn = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
-    before = onednn.fp32_precision
-    onednn.fp32_precision = "ieee"
-    try:
-        with (
-            torch.backends.nnpack.flags(enabled=False),
-            torch.backends.cudnn.flags(enabled=False),
-            torch.autocast(device, enabled=False),
-        ):
+    cudnn = torch.backends.cudnn
+    enabled = cudnn.enabled
+    with (
+        float32_products(),
+        torch.backends.nnpack.flags(enabled=False),
+        torch.autocast(device, enabled=False),
+    ):
+        cudnn.enabled = False  # the context of PyTorch fails if a program has set TF32 by the new interface
+        try:
             yield
-    finally:
-        onednn.fp32_precision = before
+        finally:
+            cudnn.enabled = enabled
 
 
 def _scaled_tensors(node: Node, bits: int) -> dict[str, Tensor]:

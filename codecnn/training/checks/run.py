@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from codecnn.dataset import Unit
 from codecnn.models import FilterNetwork, pick_device
+from codecnn.runtime import applied
 from codecnn.training.checks import network as net
 from codecnn.training.checks.base import Finding, Measured, Setup, adam, check, train_step
 from codecnn.training.checks.data import (
@@ -24,9 +25,8 @@ from codecnn.training.checks.data import (
     check_splits,
     check_waiting,
 )
-from codecnn.training.execution import in_precision, random_state_preserved
+from codecnn.training.execution import in_precision, random_state_preserved, training_runtime
 from codecnn.training.filter.task import FilterTask, Mix, filter_task
-from codecnn.training.runtime import Runtime, applied
 from codecnn.training.settings import FilterSettings, LoopSettings
 from codecnn.training.task import Batch, Task
 
@@ -136,7 +136,7 @@ def _task_checks(
 def _seeded(settings: LoopSettings, device: torch.device) -> Iterator[None]:
     """Apply the runtime of training and seed torch; both are restored on exit."""
     with (
-        applied(Runtime.of(settings, device)),
+        applied(training_runtime(settings, device)),
         random_state_preserved(device),
     ):
         torch.manual_seed(settings.seed)

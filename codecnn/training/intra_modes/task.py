@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from codecnn.dataset import ignore_signals
+from codecnn.dataset import ignore_signals, to_device
 from codecnn.errors import ConfigError, TableError
 from codecnn.intra import MODE_COUNT, PLANAR, block_costs
 from codecnn.models import (
@@ -150,11 +150,14 @@ def iterate_modes(
         workers: Processes that cut the blocks; their number does not change a batch.
         device: Device of the returned tensors.
     """
-    pin = torch.device(device).type != "cpu"
+    pin = torch.device(device).type != "cpu" and workers > 0
     for batch in DataLoader(
         data, batch_size=None, sampler=steps, num_workers=workers, pin_memory=pin, worker_init_fn=ignore_signals
     ):
-        yield {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        if pin:
+            yield {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        else:
+            yield {name: to_device(tensor, device) for name, tensor in batch.items()}
 
 
 def network_input(model: ModeClassifier, batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
