@@ -65,8 +65,14 @@ class AdaptedNetwork(FilterNetwork):
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Return what the module returns for its planes, in the type of the samples."""
-        self.check(planes)
+        if not torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+            self.check(planes)
         return _call(self.network, {name: planes[name] for name in self.planes})
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether the module has a method `draw`."""
+        return hasattr(self.network, "draw")
 
     def draw(self, draft: Draft) -> dict[str, str]:
         """Add the nodes of the module, which must have a method `draw` as a `FilterNetwork` has."""

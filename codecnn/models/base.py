@@ -168,6 +168,11 @@ class FilterNetwork(nn.Module):
         """Return the number of input channels of a plane, or None if all planes have equally many."""
         return None
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether the class has a method `draw` of its own."""
+        return type(self).draw is not FilterNetwork.draw
+
     def draw(self, draft: Draft) -> dict[str, str]:
         """Add the nodes of the folded float64 network; return the node of each output's residual by output name."""
         raise ModelError(f"a network of the class {type(self).__name__} has no graph to export")

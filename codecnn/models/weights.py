@@ -4,6 +4,7 @@ No file is ever unpickled without restrictions.
 """
 
 import contextlib
+import copy
 import threading
 import warnings
 from collections import Counter
@@ -275,7 +276,8 @@ def _load_into(build: Callable[[], Network], tensors: dict[str, Tensor], path: P
 def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None) -> float:
     """Write a filter network as ONNX; needs the extra `export`.
 
-    onnxruntime runs the model on pictures of two sizes before the file is written.
+    A network without a method `draw` is traced by PyTorch. onnxruntime runs the model on pictures of several sizes and
+    QPs before the file is written.
 
     Args:
         path: File to write, .onnx.
@@ -286,16 +288,24 @@ def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None
         Largest difference of onnxruntime's result to PyTorch's, in full scale.
 
     Raises:
-        ModelError: The difference exceeds 1e-5, or the network has no graph.
+        ModelError: The difference exceeds 1e-5, or the network has neither a graph nor operations that PyTorch can
+            trace.
     """
+    import onnx
+
     from codecnn.models.graph.onnx_file import onnx_model
 
-    exported = onnx_model(build_graph(model), qp)
+    if qp is None and not model.has_graph:
+        exported = onnx.load_from_string(_trace(model))
+    else:
+        exported = onnx_model(build_graph(model), qp)
     exported.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
     if qp is not None:
         exported.doc_string += f", QP {qp}"
     content = exported.SerializeToString()
-    largest = max(_onnx_difference(content, model, size, qp) for size in ((64, 48), (40, 72)))
+    qps = (37, 22, 12, 52) if qp is None else (qp,)
+    sizes = ((64, 48), (40, 72))
+    largest = max(_onnx_difference(content, model, size, value) for size in sizes for value in qps)
     if largest > TOLERANCE:
         raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
     with atomic_path(Path(path)) as part:
@@ -303,18 +313,31 @@ def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None
     return largest
 
 
-def _onnx_difference(content: bytes, model: FilterNetwork, size: tuple[int, int], qp: int | None) -> float:
-    """Return the largest difference for noise of that size, relative to the largest sample if that exceeds 1."""
-    from codecnn.models.graph.onnx_file import run_onnx
+def _trace(model: FilterNetwork) -> bytes:
+    """Return the ONNX file of a network without a graph."""
+    from codecnn.models.graph.traced import traced_onnx
 
-    generator = torch.Generator().manual_seed(0)
-    height, width = (extent - extent % model.stride + 2 * model.halo for extent in size)
+    network = getattr(model, "network", model)
+    copied = copy.deepcopy(model).cpu().eval()
+    return traced_onnx(copied, type(network).__name__, _noise(copied, (88, 56), 32), copied.outputs)
+
+
+def _noise(model: FilterNetwork, size: tuple[int, int], qp: int) -> dict[str, Tensor]:
+    """Return noise on all planes, for an output of about `size` luma samples that the network accepts."""
+    generator = torch.Generator().manual_seed(qp)
+    height, width = (max(extent - extent % model.stride, model.stride) + 2 * model.halo for extent in size)
     planes = {}
     for name in model.planes:
         factor = 2 if name in CHROMA_PLANES else 1
         planes[name] = torch.rand(1, 1, height // factor, width // factor, generator=generator)
-    if "qp" in planes:
-        planes["qp"] = torch.full((1, 1, 1, 1), (37 if qp is None else qp) / QP_SCALE)
+    return planes | ({"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE)} if "qp" in planes else {})
+
+
+def _onnx_difference(content: bytes, model: FilterNetwork, size: tuple[int, int], qp: int) -> float:
+    """Return the largest difference for noise of that size, relative to the largest sample if that exceeds 1."""
+    from codecnn.models.graph.onnx_file import run_onnx
+
+    planes = _noise(model, size, qp)
     with torch.inference_mode():
         expected = {name: plane.numpy() for name, plane in named_outputs(model.eval()(planes)).items()}
     outputs = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})

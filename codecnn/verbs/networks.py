@@ -150,7 +150,7 @@ def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) 
         raise ConfigError("a graph of the format onnx takes the QP as an input: leave out --qp")
     from codecnn.filtering.integer import is_integer, load_integer
     from codecnn.models import export_onnx, load_model
-    from codecnn.models.graph import OPSET
+    from codecnn.models.graph import OPSET, TRACED_OPSET
 
     if is_integer(model):
         from codecnn.filtering.integer import export_integers
@@ -165,4 +165,5 @@ def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) 
         raise ConfigError("the network takes the QP, and a graph for SADL is made for one QP: give it with --qp")
     # A network that does not take the QP gives the same graph for any QP.
     difference = export_onnx(output, network, qp=(qp or 0) if form == "sadl" else None)
-    return {"opset": OPSET, "largest_difference_to_pytorch": difference}
+    opset = OPSET if form == "sadl" or network.has_graph else TRACED_OPSET
+    return {"opset": opset, "largest_difference_to_pytorch": difference}

@@ -218,7 +218,7 @@ class WithoutRecord:
 
 
 def test_results_in_tf32_are_not_reused_for_float32(tiny_store, entry, tmp_path):
-    class OnGpu(Toward):
+    class OnGpu(WithoutRecord):
         runtime = Runtime("cuda:0", tf32=True)
 
     OnGpu.__name__ = "FloatFilter"

@@ -2,8 +2,11 @@
 
 A tensor on acc wraps a CPU tensor. Every operation unwraps its arguments, runs on the CPU and wraps the result. As on
 CUDA, these raise: an operation on tensors of both devices, oneDNN operators, `numpy()` of a tensor on acc, and a random
-generator of the other device. The device has its own random state. `synchronisations` records where the program would
-wait for the device.
+generator of the other device. `synchronisations` records where the program would wait for the device.
+
+There are two devices, acc:0 and acc:1, each with a random state of its own. As on CUDA, "acc" without a number is the
+current device, and an operation on tensors of both raises. Only Python sees the number: PyTorch can compute gradients
+on one device of this kind, so that a copy from one to the other is not possible.
 
 The device shows where tensors live. It says nothing about speed, streams, or what CUDA kernels compute.
 
@@ -14,6 +17,7 @@ tests/rehearsal therefore run after all others.
 import contextlib
 import functools
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -42,7 +46,7 @@ class AccTensor(torch.Tensor):
     """A tensor on acc; `cpu_tensor` holds its samples."""
 
     @staticmethod
-    def __new__(cls, data: torch.Tensor):
+    def __new__(cls, data: torch.Tensor, index: int | None = None):
         with torch.inference_mode(False):  # views of tensors from outside the inference mode need a version counter
             return torch.Tensor._make_wrapper_subclass(
                 cls,
@@ -53,13 +57,19 @@ class AccTensor(torch.Tensor):
                 device=f"{NAME}:0",
             )
 
-    def __init__(self, data: torch.Tensor) -> None:
+    def __init__(self, data: torch.Tensor, index: int | None = None) -> None:
         self.cpu_tensor = data
+        self.number = MODULE.index if index is None else index
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     def __repr__(self) -> str:
         return f"AccTensor({self.cpu_tensor})"
+
+    @property
+    def device(self) -> torch.device:
+        """The device with its number."""
+        return torch.device(NAME, self.number)
 
     @property
     def data(self):
@@ -73,7 +83,7 @@ class AccTensor(torch.Tensor):
 
     def numpy(self, **options):
         """Refuse, as CUDA does."""
-        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() first")
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() first")
 
     def __array__(self, *arguments, **options):
         return self.numpy()
@@ -88,7 +98,7 @@ class AccTensor(torch.Tensor):
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:
-            copied = AccTensor(self.cpu_tensor.detach().clone())
+            copied = AccTensor(self.cpu_tensor.detach().clone(), self.number)
             copied.requires_grad_(self.requires_grad)
             if isinstance(self, torch.nn.Parameter):
                 copied._is_param = True
@@ -126,7 +136,7 @@ def run_on_cpu(func, args, kwargs):
             return x.cpu_tensor
         if isinstance(x, torch.Tensor) and name not in COPIES + INDEXING and not (allows_scalars and x.dim() == 0):
             raise RuntimeError(
-                f"{name}: expected all tensors on {NAME}:0, but found one on {x.device}, shape {tuple(x.shape)}"
+                f"{name}: expected all tensors on {NAME}, but found one on {x.device}, shape {tuple(x.shape)}"
             )
         return x
 
@@ -139,12 +149,17 @@ def run_on_cpu(func, args, kwargs):
     cpu_kwargs.pop("pin_memory", None)
     inputs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, AccTensor)]
     to_acc = torch.device(device).type == NAME if device is not None else bool(inputs)
+    numbers = {x.number for x in inputs if not (allows_scalars and x.dim() == 0)}
+    if len(numbers) > 1:
+        raise RuntimeError(f"{name}: expected all tensors on one device, but found them on {NAME}:0 and {NAME}:1")
+    number = inputs[0].number if inputs else None if device is None else torch.device(device).index
+    number = next(iter(numbers), number)
     if _recorders:
         _record(name, args, kwargs, to_acc)
     if torch.Tag.nondeterministic_seeded in func.tags and (to_acc or inputs):
         if any(isinstance(x, torch.Generator) for x in pytree.tree_leaves((args, kwargs))):
             raise RuntimeError(f"{name}: expected a generator on {NAME}, but found one on the CPU")
-        with MODULE.own_random_state():
+        with MODULE.own_random_state(number):
             out = func(*cpu_args, **cpu_kwargs)
     else:
         out = func(*cpu_args, **cpu_kwargs)
@@ -154,7 +169,7 @@ def run_on_cpu(func, args, kwargs):
 
     def wrap(x):
         if isinstance(x, torch.Tensor) and not isinstance(x, AccTensor):
-            return same[id(x)] if id(x) in same else (AccTensor(x) if to_acc else x)
+            return same[id(x)] if id(x) in same else (AccTensor(x, number) if to_acc else x)
         return x
 
     return pytree.tree_map(wrap, out)
@@ -213,43 +228,106 @@ def synchronisations():
         _recorders.remove(recorder)
 
 
+class AccEvent:
+    """An event, recorded on the current device unless a stream is given."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.device: int | None = None
+        self.seconds = 0.0
+
+    def record(self, stream: int | None = None) -> None:
+        """Note the time and the number of the device."""
+        self.device, self.seconds = MODULE.index if stream is None else stream, time.perf_counter()
+        MODULE.events.append(self.device)
+
+    def synchronize(self) -> None:
+        """Return at once; every operation has ended."""
+
+    def elapsed_time(self, other: "AccEvent") -> float:
+        """Return the milliseconds until another event of the same device."""
+        if self.device != other.device:
+            raise RuntimeError("both events must be recorded on the same device")
+        return 1000 * (other.seconds - self.seconds)
+
+
 class AccModule(_DummyBackendModule):
-    """The module `torch.acc`."""
+    """The module `torch.acc`.
+
+    Attributes:
+        index: Number of the current device.
+        random_states: Random state of each device.
+        events: Number of the device of each recorded event.
+    """
+
+    Event = AccEvent
 
     def __init__(self) -> None:
-        self.random_state = torch.Generator().manual_seed(0).get_state()
+        self.index = 0
+        self.random_states = [torch.Generator().manual_seed(0).get_state() for _ in range(2)]
+        self.events: list[int] = []
+
+    def _number(self, device=None) -> int:
+        number = device if device is None or isinstance(device, int) else torch.device(device).index
+        return self.index if number is None else number
+
+    def current_device(self) -> int:
+        """Return the number of the current device."""
+        return self.index
+
+    def set_device(self, device) -> None:
+        """Make a device the current one."""
+        self.index = self._number(device)
+
+    def device_count(self) -> int:
+        """Return the number of devices."""
+        return len(self.random_states)
+
+    def current_stream(self, device=None) -> int:
+        """Return the only stream of a device, which is its number."""
+        return self._number(device)
+
+    def get_device_name(self, device=None) -> str:
+        """Return the name of a device."""
+        return f"rehearsal device {self._number(device)}"
+
+    def max_memory_allocated(self, device=None) -> int:
+        """Return a number of bytes."""
+        return 2**20
+
+    def mem_get_info(self, device=None) -> tuple[int, int]:
+        """Return the bytes of free and of all memory."""
+        return 2**30, 2**30
 
     @contextlib.contextmanager
-    def own_random_state(self):
-        """Draw from the random state of the device within the context."""
-        before = torch.random.default_generator.get_state()
-        torch.random.default_generator.set_state(self.random_state)
+    def own_random_state(self, device=None):
+        """Draw from the random state of a device within the context."""
+        number, before = self._number(device), torch.random.default_generator.get_state()
+        torch.random.default_generator.set_state(self.random_states[number])
         try:
             yield
-            self.random_state = torch.random.default_generator.get_state()
+            self.random_states[number] = torch.random.default_generator.get_state()
         finally:
             torch.random.default_generator.set_state(before)
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the device."""
-        self.random_state = torch.Generator().manual_seed(seed).get_state()
+        """Seed the current device."""
+        self.random_states[self.index] = torch.Generator().manual_seed(seed).get_state()
 
-    manual_seed_all = manual_seed
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed all devices."""
+        self.random_states = [torch.Generator().manual_seed(seed).get_state() for _ in self.random_states]
 
-    def get_rng_state(self, device="acc") -> torch.Tensor:
-        """Return the random state of the device."""
-        return self.random_state
+    def get_rng_state(self, device=None) -> torch.Tensor:
+        """Return the random state of a device."""
+        return self.random_states[self._number(device)]
 
-    def set_rng_state(self, state: torch.Tensor, device="acc") -> None:
-        """Set the random state of the device."""
-        self.random_state = state
+    def set_rng_state(self, state: torch.Tensor, device=None) -> None:
+        """Set the random state of a device."""
+        self.random_states[self._number(device)] = state
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Return the types that autocast computes in."""
         return [torch.bfloat16, torch.float16]
-
-    def set_device(self, device) -> None:
-        """Accept the only device."""
 
     def synchronize(self, device=None) -> None:
         """Return at once; every operation has ended."""

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
-from codecnn.models import build_graph, create_model, export_onnx, named_outputs, save_weights
+from codecnn.models import adapt, build_graph, create_model, export_onnx, named_outputs, save_weights
+from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
 from tests.helpers.networks import SMALL, WITH_GRAPH, random_planes
 
@@ -70,6 +71,54 @@ def test_a_difference_is_an_error_and_no_file_is_written(tmp_path, monkeypatch):
     with pytest.raises(ModelError, match=r"m\.onnx is not written: onnxruntime's result differs"):
         export_onnx(tmp_path / "m.onnx", create_model("vrcnn"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["Net", "Shuffled", "Strided", "Colour", "PaddedInside"])
+def test_a_plain_module_is_traced(name, tmp_path):
+    """The file computes other sizes, QPs and numbers of pictures than the module was traced with."""
+    torch.manual_seed(1)
+    model = adapt(getattr(own_networks, name)()).eval()
+    assert not model.has_graph
+    assert export_onnx(tmp_path / "m.onnx", model) < 1e-5
+    content = (tmp_path / "m.onnx").read_bytes()
+    unit = model.stride * 8
+    for height, width, count, qps in ((3 * unit, 2 * unit, 1, (22,)), (unit, 5 * unit, 2, (12, 42))):
+        planes = random_planes(model, height, width)
+        planes = {plane: tensor.expand(count, -1, -1, -1).clone() for plane, tensor in planes.items()}
+        if "qp" in planes:
+            planes["qp"] = (torch.tensor(qps) / 64).reshape(-1, 1, 1, 1)
+        assert_runs_as(model, content, planes)
+
+
+def reads_values(self, planes):
+    factor = 1.0 if planes["qp"].mean() > 0.5 else 0.5
+    return own_networks.Net.residual(self, planes) * factor + planes["rec_y"][:, :, 2:-2, 2:-2]
+
+
+def reads_values_by_numpy(self, planes):
+    """PyTorch does not notice it."""
+    factor = 1.0 if planes["qp"].numpy().mean() > 0.5 else 0.5
+    return own_networks.Net.residual(self, planes) * factor + planes["rec_y"][:, :, 2:-2, 2:-2]
+
+
+def uses_unknown_operations(self, planes):
+    return 0.01 * torch.special.i0e(own_networks.Net.residual(self, planes)) + planes["rec_y"][:, :, 2:-2, 2:-2]
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (reads_values, "^Own cannot be written as ONNX: its forward reads values of tensors"),
+        (reads_values_by_numpy, r"m\.onnx is not written: onnxruntime's result differs"),
+        (uses_unknown_operations, "^Own cannot be written as ONNX .*i0e.*: use operations that torch.onnx knows"),
+    ],
+)
+def test_a_module_that_cannot_be_traced_is_refused(forward, message, tmp_path, capfd):
+    kind = type("Own", (own_networks.Net,), {"forward": forward, "radius": 2})
+    with pytest.raises(ModelError, match=message):
+        export_onnx(tmp_path / "m.onnx", adapt(kind()))
+    assert not list(tmp_path.iterdir())
+    assert capfd.readouterr().out == ""
 
 
 def test_a_qp_out_of_range_is_refused():

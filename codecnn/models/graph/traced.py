@@ -1,0 +1,111 @@
+"""ONNX models of modules without a graph of their own, traced by the exporter of PyTorch.
+
+The exporter runs the module once and records its operations. A module whose operations depend on the samples, such as
+one with `if x.mean() > 0`, cannot be recorded and is refused.
+"""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from codecnn.errors import ModelError
+
+TRACED_OPSET = 18
+"""Version of the ONNX operators of traced models; the tracing exporter of PyTorch knows versions up to 20."""
+
+
+class _Positional(nn.Module):
+    """A module that takes its planes one by one and returns its outputs as a tuple, as the exporter needs."""
+
+    def __init__(self, network: nn.Module, planes: Sequence[str], outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.network, self.planes, self.outputs = network, tuple(planes), tuple(outputs)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        filtered = self.network(dict(zip(self.planes, tensors, strict=True)))
+        return (filtered,) if isinstance(filtered, Tensor) else tuple(filtered[name] for name in self.outputs)
+
+
+class _ValueReads(TorchDispatchMode):  # type: ignore[misc]
+    """Context that records whether a program reads values of tensors, by `item`, `float` or `bool`."""
+
+    found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found = self.found or func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], outputs: Sequence[str]) -> bytes:
+    """Trace a module as an ONNX model for any size and number of pictures.
+
+    Args:
+        network: The module in evaluation mode, on the CPU; its forward takes the planes as a dictionary.
+        name: Its name, for messages.
+        planes: Planes of a size that the module accepts, in the order of the model's inputs.
+        outputs: Names of the outputs.
+
+    Returns:
+        Content of the ONNX file, whose inputs are called as the planes.
+
+    Raises:
+        ModelError: The operations of the module depend on its input, or have no ONNX form.
+    """
+    positional = _Positional(network, tuple(planes), outputs)
+    with _ValueReads() as reads:
+        positional(*planes.values())
+    if reads.found:
+        raise ModelError(
+            f"{name} cannot be written as ONNX: its forward reads values of tensors (item, float, bool or if), so that "
+            "its operations depend on the picture; compute with tensors instead, e.g. by torch.where, or give it a "
+            "method draw, as codecnn.models.FilterNetwork has"
+        )
+    axes = {plane: {0: "n"} | ({} if tensor.shape[2:] == (1, 1) else _sides(plane)) for plane, tensor in planes.items()}
+    file = io.BytesIO()
+    try:
+        with warnings.catch_warnings(), _without_graphs_on_stdout():
+            # Sizes that a module computes in Python are recorded as numbers; the caller runs the model in other sizes.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                positional,
+                tuple(planes.values()),
+                file,
+                input_names=list(planes),
+                output_names=list(outputs),
+                dynamic_axes=axes | {output: {0: "n"} | _sides(output) for output in outputs},
+                opset_version=TRACED_OPSET,
+                dynamo=False,
+            )
+    except Exception as error:  # the exporter and code of the user can raise anything
+        reason = (str(error) or "no reason given").strip().splitlines()[0]
+        raise ModelError(
+            f"{name} cannot be written as ONNX ({type(error).__name__}: {reason}): use operations that torch.onnx "
+            "knows, or give it a method draw, as codecnn.models.FilterNetwork has"
+        ) from error
+    return file.getvalue()
+
+
+@contextlib.contextmanager
+def _without_graphs_on_stdout() -> Iterator[None]:
+    """Keep the exporter from printing the whole graph to standard output when it fails.
+
+    Its own switch has no effect: PyTorch tests a function instead of calling it, and so always switches the printing on.
+    """
+    printing = getattr(torch._C, "_jit_onnx_log", None)
+    if printing is None:
+        yield
+        return
+    with mock.patch.object(torch._C, "_jit_onnx_log"):
+        yield
+
+
+def _sides(name: str) -> dict[int, str]:
+    return {2: f"height_{name}", 3: f"width_{name}"}
