@@ -65,7 +65,7 @@ class AdaptedNetwork(FilterNetwork):
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Return what the module returns for its planes, in the type of the samples."""
-        if not torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+        if not torch.jit.is_tracing():  # type: ignore[no-untyped-call, attr-defined]
             self.check(planes)
         return _call(self.network, {name: planes[name] for name in self.planes})
 

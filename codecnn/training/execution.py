@@ -131,8 +131,8 @@ def try_compile(
     """
     with state_preserved(model, device):
         try:
-            with_graphs = {"mode": compiling, "dynamic": False} if isinstance(compiling, str) else {}
-            network: nn.Module = torch.compile(model, **with_graphs)  # type: ignore[assignment]
+            graphs: dict[str, Any] = {"mode": compiling, "dynamic": False} if isinstance(compiling, str) else {}
+            network: nn.Module = torch.compile(model, **graphs)
             loss(in_precision(network, precision, device), batch).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             return model, f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"

@@ -97,7 +97,7 @@ def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], out
 def _without_graphs_on_stdout() -> Iterator[None]:
     """Keep the exporter from printing the whole graph to standard output when it fails.
 
-    Its own switch has no effect: PyTorch tests a function instead of calling it, and so always switches the printing on.
+    Its own switch has no effect: PyTorch tests a function instead of calling it, so that printing is always on.
     """
     printing = getattr(torch._C, "_jit_onnx_log", None)
     if printing is None:
