@@ -1,4 +1,4 @@
-"""How networks are computed: one record, set on entry of a computation and restored on exit.
+"""Record of how networks are computed, set on entry of a computation and restored on exit.
 
 `Runtime` is the record. Logs of training, cards, results of evaluations and keys of cached measurements hold it.
 `applied` sets the part of it that PyTorch and the C library keep for the whole process; what runs before and after is
@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 
 Compile = bool | Literal["auto", "reduce-overhead"]
-"""Whether torch.compile is used: "auto" until that is chosen, "reduce-overhead" with CUDA graphs."""
+"""Use of torch.compile: "auto" until it is chosen, "reduce-overhead" with CUDA graphs."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt in glibc (malloc.h)."""

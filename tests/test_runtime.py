@@ -71,7 +71,7 @@ def allow_old():
 
 @pytest.fixture(params=[None, allow_old, allow_medium, allow_all, mix_interfaces])
 def user_flags(request):
-    """What a program may have allowed before it calls codecnn."""
+    """Set flags that a program may have set before it calls codecnn."""
     before = products()
     if request.param is not None:
         request.param()

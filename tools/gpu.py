@@ -193,6 +193,19 @@ def codecnn_step(
     Raises:
         SystemExit: The network could not be compiled.
     """
+    with codecnn_trainer(network, units, device, sizes, precision, compiled) as trainer:
+        yield lambda: trainer.step(next(trainer.batches))
+
+
+@contextlib.contextmanager
+def codecnn_trainer(
+    network: str, units: list[Unit], device: torch.device, sizes: Sizes, precision: str, compiled: bool
+) -> Iterator[Trainer]:
+    """Set up the training loop of codecnn, and yield it before its first step.
+
+    Raises:
+        SystemExit: The network could not be compiled.
+    """
     settings = FilterSettings(
         steps=10**6,
         batch=sizes.batch,
@@ -217,7 +230,7 @@ def codecnn_step(
                 ]
                 if failures:
                     raise SystemExit(f"{network} in {precision}: {failures[0]}")
-                yield lambda: trainer.step(next(trainer.batches))
+                yield trainer
             finally:
                 if trainer.board is not None:
                     trainer.board.close()

@@ -71,7 +71,7 @@ class AdaptedNetwork(FilterNetwork):
 
     @property
     def has_graph(self) -> bool:
-        """Whether the module has a method `draw`."""
+        """True if the module has a method `draw`."""
         return hasattr(self.network, "draw")
 
     def draw(self, draft: Draft) -> dict[str, str]:

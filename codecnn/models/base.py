@@ -170,7 +170,7 @@ class FilterNetwork(nn.Module):
 
     @property
     def has_graph(self) -> bool:
-        """Whether the class has a method `draw` of its own."""
+        """True if the class overrides `draw`."""
         return type(self).draw is not FilterNetwork.draw
 
     def draw(self, draft: Draft) -> dict[str, str]:

@@ -276,8 +276,8 @@ def _load_into(build: Callable[[], Network], tensors: dict[str, Tensor], path: P
 def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None) -> float:
     """Write a filter network as ONNX; needs the extra `export`.
 
-    A network without a method `draw` is traced by PyTorch. onnxruntime runs the model on pictures of several sizes and
-    QPs before the file is written.
+    A network without a method `draw` is traced by PyTorch. onnxruntime runs the model on pictures of two sizes before
+    the file is written, a traced one at four QPs.
 
     Args:
         path: File to write, .onnx.
@@ -303,7 +303,9 @@ def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None
     if qp is not None:
         exported.doc_string += f", QP {qp}"
     content = exported.SerializeToString()
-    qps = (37, 22, 12, 52) if qp is None else (qp,)
+    # Tracing records one run, so that a traced file is tried at several QPs.
+    traced_qps = (37, 22, 12, 52) if qp is None and not model.has_graph else (37,)
+    qps = traced_qps if qp is None else (qp,)
     sizes = ((64, 48), (40, 72))
     largest = max(_onnx_difference(content, model, size, value) for size in sizes for value in qps)
     if largest > TOLERANCE:

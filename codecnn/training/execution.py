@@ -132,7 +132,7 @@ def try_compile(
     with state_preserved(model, device):
         try:
             graphs: dict[str, Any] = {"mode": compiling, "dynamic": False} if isinstance(compiling, str) else {}
-            network: nn.Module = torch.compile(model, **graphs)
+            network: nn.Module = torch.compile(model, **graphs)  # type: ignore[assignment]
             loss(in_precision(network, precision, device), batch).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             return model, f"{type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}"
@@ -204,9 +204,8 @@ def choose(
         precisions: tuple[str, ...] = (settings.precision,)
     else:
         precisions = PRECISIONS if supports_bfloat16 else PRECISIONS[:1]
-    allowed: tuple[bool | Literal["reduce-overhead"], ...] = (
-        (False, True) if settings.compile == "auto" else (settings.compile,)
-    )
+    compiled_form: bool | Literal["reduce-overhead"] = True if settings.compile == "auto" else settings.compile
+    allowed = (False, True) if settings.compile == "auto" else (compiled_form,)
     if len(precisions) * len(allowed) == 1:
         return Choice(Form(precisions[0], allowed[0]), {})
     timings = {Form(precision, False): measure(Form(precision, False)) for precision in precisions}
@@ -215,8 +214,8 @@ def choose(
     for form, timing in sorted(timings.items(), key=lambda item: item[1].step):
         fastest_step = min(timing.step for timing in timings.values())
         pays = settings.compile == "auto" and steps * (fastest_step - COMPILE_GAIN * timing.step) > compile_cost
-        if timing.step <= safe and (pays or settings.compile is True):
-            compiled = timings[Form(form.precision, True)] = measure(Form(form.precision, True))
+        if timing.step <= safe and (pays or settings.compile not in (False, "auto")):
+            compiled = timings[Form(form.precision, compiled_form)] = measure(Form(form.precision, compiled_form))
             compile_cost = compiled.compiling
     candidates = [form for form in timings if form.compile in allowed]
     return Choice(min(candidates, key=lambda form: timings[form].step * HANDICAP ** _departures(form)), timings)
@@ -224,7 +223,7 @@ def choose(
 
 def _departures(form: Form) -> int:
     """Count the differences between a form and the safe form."""
-    return (form.precision != PRECISIONS[0]) + form.compile
+    return (form.precision != PRECISIONS[0]) + bool(form.compile)
 
 
 def fastest(

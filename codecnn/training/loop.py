@@ -125,8 +125,8 @@ def _named_operations(settings: LoopSettings, device: torch.device) -> Iterator[
     try:
         yield
     except RuntimeError as error:
-        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
-        if not (settings.deterministic and found):
+        operation, separator, _ = str(error).partition(" does not have a deterministic implementation")
+        if not (settings.deterministic and separator):
             raise
         raise ConfigError(
             f"training.deterministic: {operation} has no deterministic algorithm on {device}: set it to false, or use "

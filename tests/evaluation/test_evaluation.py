@@ -194,7 +194,7 @@ def test_other_cells_of_earlier_versions_are_measured_anew(tiny_store, entry, tm
 
 
 def test_cells_of_functions_need_no_runtime(tiny_store, entry, tmp_path, monkeypatch):
-    """Nothing of codecnn decides how a function computes."""
+    """The runtime of codecnn does not decide how a function computes."""
     function = dataclasses.replace(entry, filter=WithoutRecord(entry.filter))
     (before,) = evaluate([function], tiny_store, "test", tmp_path)
     assert before.runtime is None

@@ -10,16 +10,17 @@ from typer.testing import CliRunner
 from codecnn.cli import app
 from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
-from codecnn.models import adapt, build_graph, create_model, export_onnx, named_outputs, save_weights
+from codecnn.models import adapt, build_graph, create_model, export_onnx, list_models, named_outputs, save_weights
 from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
-from tests.helpers.networks import SMALL, WITH_GRAPH, random_planes
+from tests.helpers.networks import SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
 graph = pytest.importorskip("codecnn.models.graph.onnx_file")
 SADL_OPERATORS, onnx_model, run_onnx = graph.SADL_OPERATORS, graph.onnx_model, graph.run_onnx
 
+WITHOUT_GRAPH = sorted(set(list_models()) - set(WITH_GRAPH))
 ZOO = [*((name, None) for name in WITH_GRAPH), *OPTIONS]
 
 
@@ -73,11 +74,11 @@ def test_a_difference_is_an_error_and_no_file_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["Net", "Shuffled", "Strided", "Colour", "PaddedInside"])
-def test_a_plain_module_is_traced(name, tmp_path):
+@pytest.mark.parametrize("name", ["Net", "Shuffled", "Strided", "Colour", "PaddedInside", *WITHOUT_GRAPH])
+def test_a_network_without_a_graph_is_traced(name, tmp_path):
     """The file computes other sizes, QPs and numbers of pictures than the module was traced with."""
     torch.manual_seed(1)
-    model = adapt(getattr(own_networks, name)()).eval()
+    model = awaken(zoo_model(name), std=0.05) if name in WITHOUT_GRAPH else adapt(getattr(own_networks, name)()).eval()
     assert not model.has_graph
     assert export_onnx(tmp_path / "m.onnx", model) < 1e-5
     content = (tmp_path / "m.onnx").read_bytes()

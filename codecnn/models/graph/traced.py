@@ -33,13 +33,13 @@ class _Positional(nn.Module):
         return (filtered,) if isinstance(filtered, Tensor) else tuple(filtered[name] for name in self.outputs)
 
 
-class _ValueReads(TorchDispatchMode):  # type: ignore[misc]
+class _ValueReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Context that records whether a program reads values of tensors, by `item`, `float` or `bool`."""
 
-    found = False
+    any_read = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.found = self.found or func is torch.ops.aten._local_scalar_dense.default
+        self.any_read = self.any_read or func is torch.ops.aten._local_scalar_dense.default
         return func(*args, **(kwargs or {}))
 
 
@@ -60,16 +60,16 @@ def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], out
         ModelError: The operations of the module depend on its input, or have no ONNX form.
     """
     positional = _Positional(network, tuple(planes), outputs)
-    with _ValueReads() as reads:
+    with _ValueReads() as reads:  # type: ignore[no-untyped-call]
         positional(*planes.values())
-    if reads.found:
+    if reads.any_read:
         raise ModelError(
             f"{name} cannot be written as ONNX: its forward reads values of tensors (item, float, bool or if), so that "
             "its operations depend on the picture; compute with tensors instead, e.g. by torch.where, or give it a "
             "method draw, as codecnn.models.FilterNetwork has"
         )
     axes = {plane: {0: "n"} | ({} if tensor.shape[2:] == (1, 1) else _sides(plane)) for plane, tensor in planes.items()}
-    file = io.BytesIO()
+    file: Any = io.BytesIO()
     try:
         with warnings.catch_warnings(), _without_graphs_on_stdout():
             # Sizes that a module computes in Python are recorded as numbers; the caller runs the model in other sizes.
@@ -90,7 +90,8 @@ def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], out
             f"{name} cannot be written as ONNX ({type(error).__name__}: {reason}): use operations that torch.onnx "
             "knows, or give it a method draw, as codecnn.models.FilterNetwork has"
         ) from error
-    return file.getvalue()
+    content: bytes = file.getvalue()
+    return content
 
 
 @contextlib.contextmanager
