@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct import inter_prediction
+from codecnn.reconstruct import inter_prediction, intra_prediction
 from codecnn.reconstruct import interpolation as ip
+from codecnn.vvc import state as st
 from tests.helpers import inter_references as plain
 from tests.helpers.reconstruct_stages import SIDE, random_frame
 
@@ -100,6 +101,21 @@ class Scene:
             for number, vector in enumerate(vectors)
             if vector is not None
         ]
+
+    def window(
+        self, number: int, component: int, place: tuple[int, int, int, int], vector: tuple[int, int]
+    ) -> tuple[Ints, tuple[int, int, int, int]]:
+        """Return the samples that DMVR may use for a block, and the place of the block in them.
+
+        They are those that interpolation with the vector before its refinement needs.
+        """
+        x, y, width, height = self.place(component, place)
+        before, units = (1, (4 + self.sub[0], 4 + self.sub[1])) if component else (3, (4, 4))
+        whole_x, whole_y = vector[0] >> units[0], vector[1] >> units[1]
+        plane = self.planes[number][component]
+        columns = np.arange(x + whole_x - before, x + whole_x + width + before + 1).clip(0, plane.shape[1] - 1)
+        rows = np.arange(y + whole_y - before, y + whole_y + height + before + 1).clip(0, plane.shape[0] - 1)
+        return plane[rows[:, None], columns], (before - whole_x, before - whole_y, width, height)
 
     def result(self, component: int, place: tuple[int, int, int, int]) -> npt.NDArray[np.int32]:
         """Return the block of the prediction plane."""
@@ -228,7 +244,316 @@ def check_missing_reference(rng: np.random.Generator) -> None:
     assert (scene.result(0, (0, 0, 16, 16)) == 512).all()
 
 
-CHECKS = (check_regular, check_padding, check_weights, check_mapping, check_missing_reference)
+def blocks_of(place: tuple[int, int, int, int], size: int) -> list[tuple[int, int, int, int]]:
+    """Return the blocks of at most `size` luma samples that a unit is divided into."""
+    x, y, width, height = place
+    columns, rows = min(size, width), min(size, height)
+    return [(x + i, y + j, columns, rows) for j in range(0, height, rows) for i in range(0, width, columns)]
+
+
+def check_optical_flow(rng: np.random.Generator) -> None:
+    """Check BDOF, and that each of its conditions switches it off."""
+    for number in range(20):
+        bit_depth = (8, 10, 12)[number % 3]
+        scene = Scene(rng, bit_depth, smooth=(0, 2, 6)[number % 3])
+        scene.p[fr.BDOF] = 1
+        place = [(16, 32, 16, 8), (0, 0, 8, 16), (32, 16, 32, 32), (160, 176, 32, 16)][number % 4]
+        vectors, half = (random_vector(rng), random_vector(rng)), number % 2
+        scene.unit(place, vectors, UNIT_HALF=half)
+        kind = ip.HALF_SAMPLE if half else ip.REGULAR
+        off = number >= 8
+        if off:
+            entry = scene.entry(number % 2)
+            changes = [(fr.BDOF, 0), (fr.MOTION_OF_UNIT + fr.UNIT_SYMMETRIC, 1), (entry + fr.REF_POC, 5)]
+            changes += [(entry + fr.REF_LONG_TERM, 1), (fr.MOTION_OF_UNIT + fr.UNIT_BCW, 0), (fr.BDOF, 0)]
+            at, value = changes[number % 6]
+            scene.p[at] = value
+            if number % 6 == 4:
+                scene.p[fr.WEIGHTED] = scene.p[entry + fr.REF_WEIGHTED] = 1
+        inter_prediction.predict_inter_unit(scene.f)
+        for component in range(3):
+            expected = plain.default_weighted(
+                scene.expected(component, place, vectors, kind=kind if component == 0 else 0), bit_depth
+            )
+            if component == 0 and not off:
+                for x, y, width, height in blocks_of(place, 16):
+                    block = (x, y, width, height)
+                    pair = [
+                        plain.bordered(scene.planes[i][0], block, vectors[i], bit_depth=bit_depth, kind=kind)
+                        for i in range(2)
+                    ]
+                    inside = np.s_[y - place[1] : y - place[1] + height, x - place[0] : x - place[0] + width]
+                    expected[inside] = plain.optical_flow(pair[0], pair[1], bit_depth)
+            np.testing.assert_array_equal(scene.result(component, place), expected, f"{place} {vectors} {number}")
+
+
+def check_vector_refinement(rng: np.random.Generator) -> None:
+    """Check DMVR with and without BDOF: refined vectors, which are stored, and samples padded around the first ones."""
+    refined = 0
+    for number in range(36):
+        bit_depth, sub = (8, 10, 12)[number % 3], SUBSAMPLINGS[number % 4 % 3]
+        scene = Scene(rng, bit_depth, sub, smooth=(3, 0)[number % 2] << (bit_depth - 8))
+        if number % 5:
+            # The second reference is a shifted copy of the first, so that the search finds a difference.
+            shift = rng.integers(-3, 4, 2).tolist()
+            for component in range(3):
+                entry = scene.entry(1)
+                copy = np.roll(scene.planes[0][component], shift, (0, 1))
+                copy = copy + rng.integers(0, 8, copy.shape)
+                copy = copy.clip(0, (1 << bit_depth) - 1)
+                scene.planes[1][component][:] = copy
+                at = scene.p[entry + fr.REF_AT + component]
+                scene.f.references[at : at + copy.size] = copy.ravel()
+        scene.p[fr.DMVR], scene.p[fr.BDOF] = 1, number % 2
+        place = [(16, 32, 16, 8), (0, 0, 8, 16), (32, 16, 32, 32), (160, 176, 32, 16)][number % 4]
+        vectors = (random_vector(rng, 200), random_vector(rng, 200))
+        if number % 3 == 0:
+            vectors = (vectors[0], vectors[0])
+        scene.unit(place, vectors, UNIT_MERGE=1)
+        inter_prediction.predict_inter_unit(scene.f)
+        for block in blocks_of(place, 16):
+            x, y, width, height = block
+            pair = [plain.bilinear(scene.planes[i][0], block, vectors[i], bit_depth) for i in range(2)]
+            dx, dy, cost = plain.refined_difference(pair[0], pair[1], width, height)
+            refined += dx != 0 or dy != 0
+            moved = [(vectors[i][0] + (1 - 2 * i) * dx, vectors[i][1] + (1 - 2 * i) * dy) for i in range(2)]
+            stored = scene.f.motion[fr.TEMPORAL_X0 : fr.TEMPORAL_X0 + 4, y >> 2 : (y + height) >> 2, x >> 2]
+            np.testing.assert_array_equal(stored[:, 0], [*moved[0], *moved[1]], f"{block} {number}")
+            assert (stored == stored[:, :1]).all()
+            for component in range(3):
+                predictions = []
+                for i in range(2):
+                    window, after = scene.window(i, component, block, vectors[i])
+                    if component == 0 and number % 2 and cost >= 2 * width * height:
+                        whole = plain.bordered(window, after, moved[i], bit_depth=bit_depth)
+                        predictions.append(whole)
+                        continue
+                    options: dict[str, Any] = {"bit_depth": bit_depth, "sub": sub if component else None}
+                    predictions.append(plain.interpolated(window, after, moved[i], **options))
+                if component == 0 and number % 2 and cost >= 2 * width * height:
+                    expected = plain.optical_flow(predictions[0], predictions[1], bit_depth)
+                else:
+                    expected = plain.default_weighted(predictions, bit_depth)
+                np.testing.assert_array_equal(scene.result(component, block), expected, f"{block} {vectors} {number}")
+    assert refined > 20
+
+
+def check_affine(rng: np.random.Generator) -> None:
+    """Check affine units of two and three control points, with and without PROF, in all chroma formats."""
+    for number in range(24):
+        bit_depth, sub, six = (8, 10, 12)[number % 3], SUBSAMPLINGS[number // 3 % 3], number % 2
+        scene = Scene(rng, bit_depth, sub)
+        place = [(16, 32, 16, 16), (0, 0, 32, 16), (160, 160, 16, 32)][number % 3]
+        x, y, width, height = place
+        lists = [(0, 1), (0,), (1,)][number % 3]
+        scene.unit(place, tuple((0, 0) if i in lists else None for i in range(2)), UNIT_KIND=fr.KIND_AFFINE)
+        scene.p[fr.MOTION_OF_UNIT + fr.UNIT_POINTS] = 1 + six
+        scene.p[fr.PROF] = number % 4 > 0
+        scene.f.motion[fr.MV_X0 : fr.MV_Y1 + 1] = rng.integers(-300, 300, scene.f.motion[:4].shape)
+        points = rng.integers(-100, 100, (2, 1, 2)) + rng.integers(-6, 7, (2, 3, 2))
+        if number % 8 == 7:
+            points[:, 1:] = points[:, :1]
+        scene.p[fr.MOTION_OF_UNIT + fr.UNIT_CONTROL :][:12] = points.ravel()
+        inter_prediction.predict_inter_unit(scene.f)
+        flow = number % 4 > 0 and number % 8 != 7
+        for column, row, _, _ in blocks_of(place, 4):
+            block, predictions = (column, row, 4, 4), []
+            for i in lists:
+                vector = tuple(scene.f.motion[2 * i : 2 * i + 2, row >> 2, column >> 2].tolist())
+                options = {"bit_depth": bit_depth, "kind": ip.AFFINE}
+                samples = plain.bordered(scene.planes[i][0], block, vector, **options)
+                if flow:
+                    differences = plain.affine_differences(points[i], width, height, bool(six))
+                    predictions.append(plain.flow_refined(samples, differences, bit_depth))
+                else:
+                    predictions.append(samples[1:-1, 1:-1])
+            expected = plain.default_weighted(predictions, bit_depth)
+            np.testing.assert_array_equal(scene.result(0, block), expected, f"{place} {number}")
+        for row in range(y, y + height, 4 << sub[1]):
+            for column in range(x, x + width, 4 << sub[0]):
+                block = (column, row, 4 << sub[0], 4 << sub[1])
+                first = scene.f.motion[:4, row >> 2, column >> 2].astype(np.int64)
+                total = first + scene.f.motion[:4, (row >> 2) + sub[1], (column >> 2) + sub[0]]
+                mean = np.trunc(total / 2).astype(np.int64).tolist()
+                vectors = tuple(tuple(mean[2 * i : 2 * i + 2]) if i in lists else None for i in range(2))
+                for component in (1, 2):
+                    expected = plain.default_weighted(scene.expected(component, block, vectors), bit_depth)
+                    np.testing.assert_array_equal(scene.result(component, block), expected)
+
+
+def check_temporal_subblocks(rng: np.random.Generator) -> None:
+    """Check units whose subblocks of 8x8 samples have their own references and vectors."""
+    for sub in SUBSAMPLINGS:
+        scene = Scene(rng, 10, sub)
+        place = (32, 64, 32, 16)
+        scene.unit(place, ((0, 0), (0, 0)), UNIT_KIND=fr.KIND_TEMPORAL_SUBBLOCKS)
+        for number, block in enumerate(blocks_of(place, 8)):
+            x, y, width, height = block
+            vectors: list[Any] = [random_vector(rng), random_vector(rng)]
+            if number % 3:
+                vectors[number % 2] = None
+            cells = np.s_[y >> 2 : (y + height) >> 2, x >> 2 : (x + width) >> 2]
+            for i in range(2):
+                scene.f.motion[fr.REF_0 + i][cells] = -1 if vectors[i] is None else i
+                for axis in range(2):
+                    scene.f.motion[2 * i + axis][cells] = 0 if vectors[i] is None else vectors[i][axis]
+            inter_prediction.predict_inter_unit(scene.f)
+            for component in range(3):
+                expected = plain.default_weighted(scene.expected(component, block, vectors), 10)
+                np.testing.assert_array_equal(scene.result(component, block), expected, f"{block} {vectors}")
+
+
+def check_geometric(rng: np.random.Generator) -> None:
+    """Check all 64 partitions at several sizes."""
+    shapes = ((8, 8), (16, 8), (8, 32), (64, 32), (32, 64), (16, 64))
+    for partition in range(64):
+        sub, bit_depth = SUBSAMPLINGS[partition % 3], (8, 10, 12)[partition % 3]
+        scene = Scene(rng, bit_depth, sub)
+        width, height = shapes[partition % len(shapes)]
+        place = (64, 32, width, height)
+        vectors = (random_vector(rng), random_vector(rng))
+        scene.unit(place, vectors, UNIT_KIND=fr.KIND_GEOMETRIC, UNIT_PARTITION=partition, UNIT_POINTS=2)
+        inter_prediction.predict_inter_unit(scene.f)
+        for component in range(3):
+            first, second = scene.expected(component, place, vectors)
+            weights = plain.geometric_weights(partition, width, height, sub if component else (0, 0))
+            expected = plain.geometric_blend(first, second, weights, bit_depth)
+            np.testing.assert_array_equal(scene.result(component, place), expected, f"{partition} {place}")
+
+
+def check_combined(rng: np.random.Generator) -> None:
+    """Check CIIP with none to two intra neighbours, with luma mapping, and chroma that stays inter prediction."""
+    for number in range(8):
+        sub = SUBSAMPLINGS[number % 3]
+        scene = Scene(rng, 10, sub)
+        place = [(32, 16, 16, 8), (32, 16, 4, 16), (0, 64, 64, 64)][number % 3]
+        x, y, width, height = place
+        vectors = (random_vector(rng), random_vector(rng))
+        scene.f.known[fr.BLOCKS] = st.MODE_INTER
+        if number & 1 and x:
+            scene.f.known[fr.BLOCKS, (y + height - 1) >> 2, (x - 1) >> 2] = st.MODE_INTRA
+        if number & 2:
+            scene.f.known[fr.BLOCKS, (y - 1) >> 2, (x + width - 1) >> 2] = st.MODE_INTRA
+        neighbours = int(number & 1 and x > 0) + (number >> 1 & 1)
+        scene.p[fr.LMCS] = number >> 2
+        pivot = np.concatenate([[0], rng.integers(16, 64, 16).cumsum()])
+        scale = np.diff(pivot) * 32
+        scene.p[fr.PIVOT : fr.PIVOT + 17], scene.p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = pivot, scale
+        scene.unit(place, vectors, UNIT_CIIP=1, UNIT_BCW=3, UNIT_MERGE=1)
+        inter_prediction.predict_inter_unit(scene.f)
+        results = [scene.result(component, place).copy() for component in range(3)]
+        for component in range(3):
+            expected = plain.default_weighted(scene.expected(component, place, vectors), 10)
+            if component == 0 and number >> 2:
+                expected = plain.mapped_forward(expected, pivot, scale, 10)
+            inside = scene.place(component, place)
+            if component == 0 or inside[2] >= 4:
+                intra_prediction.predict(scene.f, component, *inside, 0, 0, 0, 0, False)
+                expected = plain.with_intra(expected, scene.result(component, place).astype(np.int64), neighbours)
+            np.testing.assert_array_equal(results[component], expected, f"{place} {number} {component}")
+
+
+def check_resampling(rng: np.random.Generator) -> None:
+    """Check references of other sizes, with scaling windows, the filters of each scale, and affine subblocks."""
+    for number in range(24):
+        sub, bit_depth = SUBSAMPLINGS[number % 3], (8, 10, 12)[number % 3]
+        size = [(96, 120), (384, 384), (288, 248), (SIDE, 336), (216, SIDE)][number % 5]
+        scene = Scene(rng, bit_depth, sub, (size, (SIDE, SIDE)))
+        windows = [rng.integers(0, 5, 2) * 4 for _ in range(2)]
+        scale = tuple(((size[axis] << 14) + SIDE // 2) // SIDE for axis in range(2))
+        entry = scene.entry(0)
+        scene.p[entry + fr.REF_SCALED] = 1
+        scene.p[entry + fr.REF_SCALE_X], scene.p[entry + fr.REF_SCALE_Y] = scale
+        scene.p[fr.WINDOW_LEFT], scene.p[fr.WINDOW_TOP] = windows[0]
+        scene.p[entry + fr.REF_LEFT], scene.p[entry + fr.REF_TOP] = windows[1]
+        collocated = (True, True) if sub != (1, 1) else (bool(number & 1), bool(number & 2))
+        scene.p[fr.COLLOCATED_X], scene.p[fr.COLLOCATED] = collocated
+        half, affine = number % 4 == 1, number % 4 == 2
+        place = (32, 48, 128, 64) if number % 4 == 0 else (64, 16, 16, 32)
+        vectors: tuple[Any, Any] = (random_vector(rng), random_vector(rng) if number % 2 else None)
+        facts = {"UNIT_KIND": fr.KIND_AFFINE, "UNIT_POINTS": 1} if affine else {}
+        scene.unit(place, vectors, UNIT_HALF=int(half), **facts)
+        scene.p[fr.PROF] = scene.p[fr.BDOF] = 1
+        if affine:
+            scene.f.motion[:2] = np.array(vectors[0])[:, None, None]
+            scene.f.motion[2:4] = 0 if vectors[1] is None else np.array(vectors[1])[:, None, None]
+        inter_prediction.predict_inter_unit(scene.f)
+        for component in range(3):
+            side = (4 << sub[0], 4 << sub[1]) if component else (4, 4)
+            blocks = [place]
+            if affine:
+                x, y, width, height = place
+                blocks = [(x + i, y + j, *side) for j in range(0, height, side[1]) for i in range(0, width, side[0])]
+            for block in blocks:
+                kinds = []
+                for axis in range(2):
+                    kind = ip.AFFINE if affine and component == 0 else ip.REGULAR
+                    if scale[axis] > 28672:
+                        kind = ip.AFFINE_DOWN_2 if kind == ip.AFFINE else ip.DOWN_2
+                    elif scale[axis] > 20480:
+                        kind = ip.AFFINE_DOWN_1 if kind == ip.AFFINE else ip.DOWN_1
+                    elif half and component == 0 and scale[axis] == 16384:
+                        kind = ip.HALF_SAMPLE
+                    kinds.append(kind)
+                predictions = [
+                    plain.resampled(
+                        scene.planes[0][component],
+                        scene.place(component, block),
+                        vectors[0],
+                        bit_depth=bit_depth,
+                        scale=scale,
+                        kinds=(kinds[0], kinds[1]),
+                        windows=tuple(tuple(window.tolist()) for window in windows),
+                        sub=sub if component else None,
+                        collocated=collocated,
+                    )
+                ]
+                if vectors[1] is not None:
+                    kind = 0 if component else ip.AFFINE if affine else ip.HALF_SAMPLE if half else 0
+                    predictions += scene.expected(component, block, (None, vectors[1]), kind=kind)
+                expected = plain.default_weighted(predictions, bit_depth)
+                np.testing.assert_array_equal(scene.result(component, block), expected, f"{block} {size} {number}")
+
+
+def check_random_units(rng: np.random.Generator) -> None:
+    """Check that no number of a unit or of a reference makes a position leave its array."""
+    kinds = (fr.KIND_REGULAR, fr.KIND_AFFINE, fr.KIND_TEMPORAL_SUBBLOCKS, fr.KIND_GEOMETRIC)
+    for number in range(60):
+        size = tuple(int(8 * rng.integers(1, 40)) for _ in range(2))
+        scene = Scene(rng, 10, SUBSAMPLINGS[number % 3], (size, (SIDE, SIDE)))
+        for name in ("BDOF", "DMVR", "PROF", "TREATED_AS_PICTURE"):
+            scene.p[getattr(fr, name)] = rng.integers(0, 2)
+        for name in ("SUBPICTURE_LEFT", "SUBPICTURE_TOP", "SUBPICTURE_RIGHT", "SUBPICTURE_BOTTOM"):
+            scene.p[getattr(fr, name)] = rng.integers(0, SIDE + 1)
+        scene.p[fr.WRAPAROUND] = rng.integers(0, 3 * SIDE)
+        scene.p[scene.entry(0) + fr.REF_SCALED] = rng.integers(0, 2)
+        scene.p[scene.entry(0) + fr.REF_SCALE_X : scene.entry(0) + fr.REF_SCALE_Y + 1] = rng.integers(0, 1 << 18, 2)
+        far = rng.integers(-(1 << 17), 1 << 17, 4).tolist()
+        scene.f.motion[:4] = rng.integers(-(1 << 17), 1 << 17, scene.f.motion[:4].shape)
+        scene.f.motion[fr.REF_0 : fr.REF_1 + 1] = rng.integers(-1, 17, scene.f.motion[:2].shape)
+        place = (64, 64, int(2 ** rng.integers(3, 8)), int(2 ** rng.integers(3, 8)))
+        facts = {"UNIT_KIND": kinds[number % 4], "UNIT_PARTITION": int(rng.integers(0, 64))}
+        scene.unit(place, ((far[0], far[1]), (far[2], far[3])), UNIT_MERGE=1, UNIT_BCW=number % 7, **facts)
+        scene.p[fr.MOTION_OF_UNIT + fr.UNIT_POINTS] = rng.integers(0, 4)
+        scene.p[fr.MOTION_OF_UNIT + fr.UNIT_CONTROL :][:12] = rng.integers(-(1 << 17), 1 << 17, 12)
+        inter_prediction.predict_inter_unit(scene.f)
+
+
+CHECKS = (
+    check_regular,
+    check_padding,
+    check_weights,
+    check_mapping,
+    check_missing_reference,
+    check_optical_flow,
+    check_vector_refinement,
+    check_affine,
+    check_temporal_subblocks,
+    check_geometric,
+    check_combined,
+    check_resampling,
+    check_random_units,
+)
 
 if __name__ == "__main__":
     generator = np.random.default_rng(11)
