@@ -21,7 +21,7 @@ from codecnn.console import err
 from codecnn.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
 
 # The order of the modules is the order of the commands in --help.
-_MODULES = "general pictures dataset modes training filter evaluation networks"
+_MODULES = "general pictures decode dataset modes training filter evaluation networks"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
 for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes ")):

@@ -12,6 +12,7 @@ EXAMPLES = {
     "doctor": "codecnn doctor",
     "info": "codecnn info clip_416x240_30_10bit.yuv",
     "partition": "codecnn partition stream.266 -o cus.parquet",
+    "decode": "codecnn decode stream.266 -o decoded.y4m",
     "view": "codecnn view stream.266 -m low_cost_17 --original original_416x240_10bit.yuv -o view.html",
     "dataset build": "codecnn dataset build datasets/demo.yaml -o stores/demo -j 2",
     "dataset verify": "codecnn dataset verify stores/demo",

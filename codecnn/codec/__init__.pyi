@@ -57,6 +57,10 @@ from .blocks.vvc_stream import stream_transform_blocks as stream_transform_block
 from .blocks.vvc_stream import table_of_units as table_of_units
 from .blocks.x265_analysis import coded_size as coded_size
 from .blocks.x265_analysis import read_x265_analysis as read_x265_analysis
+from .decoded import CheckedPicture as CheckedPicture
+from .decoded import decode_file as decode_file
+from .decoded import summary_of as summary_of
+from .decoded import unproven as unproven
 from .encoders.external import EncoderProgram as EncoderProgram
 from .encoders.external import ExternalCodec as ExternalCodec
 from .encoders.in_loop import CODING_BLOCK_SIZE as CODING_BLOCK_SIZE

@@ -1,8 +1,9 @@
-"""Reconstruction of intra pictures from a VVC bitstream, on top of the parser `codecnn.vvc`.
+"""Decoder of VVC pictures on top of the parser `codecnn.vvc`.
 
-`read_pictures` yields `PLANES` of every intra picture of a stream: prediction, residual, the reconstruction before the
-in-loop filters and boundary strengths. `reconstruct` does the same for one parsed picture. The package does not import
-torch.
+`read_pictures` yields planes of the pictures of a stream: the decoded picture, the picture before and between the
+in-loop filters, prediction, residual, boundary strengths and motion. `decode_stream` yields the pictures with the
+result of the comparison with their hashes. `reconstruct` reconstructs one parsed intra picture. The package does not
+import torch.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Decoding of the coding units of intra slices and their transform units (H.266 clauses 8.4.1, 8.4.5, 8.6 and 8.7).
+"""Decoding of coding units and their transform units (H.266 clauses 8.4.1, 8.4.5, 8.5.1, 8.5.8, 8.6 and 8.7).
 
 `reconstruct_units` is the compiled entry point.
 """
@@ -14,8 +14,10 @@ from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.block_state import keep_chroma_block, keep_luma_block, keep_unit
 from codecnn.reconstruct.cross_component import predict_from_luma
 from codecnn.reconstruct.frame import LEVEL_SCALE, Frame, clip
+from codecnn.reconstruct.inter_prediction import predict_inter_unit
 from codecnn.reconstruct.intra_prediction import predict, predict_by_matrix
 from codecnn.reconstruct.luma_mapping import chroma_scale, scale_residual
+from codecnn.reconstruct.motion import derive_motion
 from codecnn.reconstruct.references import mark
 from codecnn.reconstruct.residual import (
     add_residual,
@@ -97,9 +99,26 @@ def block_copy_unit(f: Frame) -> None:
             target = pred + ((y0 >> sub_y) + row) * stride + (x0 >> sub_x)
             for column in range(width >> sub_x):
                 planes[target + column] = planes[source + column]
-        if log[unit + lg.U_UNITS] == 0:
-            copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
+    add_unit_residuals(f, components)
+
+
+@compiled
+def inter_unit(f: Frame) -> None:
+    """Reconstruct an inter unit (clauses 8.5.1 and 8.5.8): motion, prediction, residual."""
+    derive_motion(f)
+    predict_inter_unit(f)
+    add_unit_residuals(f, 3 if f.p[fr.CHROMA] else 1)
+
+
+@compiled
+def add_unit_residuals(f: Frame, components: int) -> None:
+    """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit."""
+    p, log, unit = f.p, f.log, f.p[fr.UNIT]
+    x0, y0, width, height = log[unit + lg.U_X], log[unit + lg.U_Y], log[unit + lg.U_W], log[unit + lg.U_H]
     if log[unit + lg.U_UNITS] == 0:
+        for component in range(components):
+            sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+            copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
         keep_unit(f)
     tu = unit + lg.UNIT_HEADER
     for _ in range(log[unit + lg.U_UNITS]):
@@ -280,6 +299,8 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
                 palette_unit(f)
             elif mode == st.MODE_IBC:
                 block_copy_unit(f)
+            elif mode == st.MODE_INTER:
+                inter_unit(f)
             elif log[unit + lg.U_ACT]:
                 colour_transformed_unit(f)
             else:

@@ -67,6 +67,10 @@ def put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
     for i, offsets in enumerate(pps.chroma_qp_offset_list):
         at = fr.QP_LIST + 3 * (i + 1)
         p[at : at + len(offsets)] = offsets
+    p[fr.SLICE_IS_B], p[fr.POC] = h.slice_type == "B", part.poc
+    p[fr.ACTIVE_0], p[fr.ACTIVE_1] = h.num_ref_idx_active
+    if h.slice_type != "I":
+        _put_inter(p, part)
     p[fr.LISTS] = h.sh_explicit_scaling_list_used_flag
     p[fr.LISTS_FOR_LFNST] = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
     p[fr.LISTS_NOT_FOR_ACT] = sps.lists_disabled_for_act[0] if sps.lists_disabled_for_act else -1
@@ -86,6 +90,42 @@ def put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
     p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = mapping.chroma_scale
     p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = mapping.scale
     return mapping
+
+
+def _put_inter(p: npt.NDArray[np.int64], part: Slice) -> None:
+    """Set the values of a P or B slice in `Frame.p`, except for its reference picture lists."""
+    h, ph = part.header, part.picture_header
+    sps, pps = ph.sps, ph.pps
+    p[fr.BDOF] = sps.sps_bdof_enabled_flag and not ph.ph_bdof_disabled_flag
+    p[fr.DMVR] = sps.sps_dmvr_enabled_flag and not ph.ph_dmvr_disabled_flag
+    p[fr.PROF] = sps.sps_affine_prof_enabled_flag and not ph.ph_prof_disabled_flag
+    p[fr.WEIGHTED] = pps.pps_weighted_pred_flag if h.slice_type == "P" else pps.pps_weighted_bipred_flag
+    p[fr.LOG2_DENOMINATOR], p[fr.LOG2_DENOMINATOR_C] = h.weights.log2_denominator, h.weights.log2_denominator_c
+    p[fr.TEMPORAL], p[fr.TEMPORAL_SUBBLOCKS] = ph.ph_temporal_mvp_enabled_flag, sps.sps_sbtmvp_enabled_flag
+    p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY] = h.collocated
+    p[fr.NO_BACKWARD] = all(poc <= part.poc for entries in part.references for _, poc in entries)
+    p[fr.MAX_MERGE], p[fr.MAX_GPM_MERGE] = sps.max_num_merge_cand, sps.max_num_gpm_merge_cand
+    p[fr.MAX_SUBBLOCK_MERGE] = sps.max_num_subblock_merge_cand
+    if not sps.sps_affine_enabled_flag:
+        # Without affine, temporal subblocks are the only candidate.
+        p[fr.MAX_SUBBLOCK_MERGE] = sps.sps_sbtmvp_enabled_flag and ph.ph_temporal_mvp_enabled_flag
+    p[fr.PARALLEL_LEVEL], p[fr.MMVD_FULL_SAMPLES] = sps.log2_parallel_merge_level, ph.ph_mmvd_fullpel_only_flag
+    p[fr.AFFINE], p[fr.AFFINE_SIX] = sps.sps_affine_enabled_flag, sps.sps_6param_affine_enabled_flag
+    p[fr.AMVR], p[fr.AFFINE_AMVR] = sps.sps_amvr_enabled_flag, sps.sps_affine_amvr_enabled_flag
+    p[fr.BCW_ENABLED] = sps.sps_bcw_enabled_flag
+    p[fr.WRAPAROUND], p[fr.COLLOCATED_X] = pps.wraparound_offset, sps.sps_chroma_horizontal_collocated_flag
+    p[fr.WINDOW_LEFT] = pps.scaling_window.left << sps.log2_sub_width_c
+    p[fr.WINDOW_TOP] = pps.scaling_window.top << sps.log2_sub_height_c
+    width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
+    subpicture = sps.subpictures[h.subpicture]
+    p[fr.TREATED_AS_PICTURE] = len(sps.subpictures) > 1 and subpicture.treated_as_picture
+    p[fr.SUBPICTURE_LEFT], p[fr.SUBPICTURE_TOP] = 0, 0
+    p[fr.SUBPICTURE_RIGHT], p[fr.SUBPICTURE_BOTTOM] = width, height
+    if p[fr.TREATED_AS_PICTURE]:
+        size = sps.ctb_log2_size_y
+        p[fr.SUBPICTURE_LEFT], p[fr.SUBPICTURE_TOP] = subpicture.x << size, subpicture.y << size
+        p[fr.SUBPICTURE_RIGHT] = min(width, (subpicture.x + subpicture.width) << size)
+        p[fr.SUBPICTURE_BOTTOM] = min(height, (subpicture.y + subpicture.height) << size)
 
 
 def _parameter_set(part: Slice, kind: int, number: int, what: str) -> bytes:

@@ -1,6 +1,7 @@
-"""Reconstruction of one picture: its coding units, and the planes of the result."""
+"""Reconstruction of one picture: its coding units, the in-loop filters, and the planes of the result."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from codecnn.reconstruct.coding_units import reconstruct_units
 from codecnn.reconstruct.deblocking import LUMA_H, LUMA_V
 from codecnn.reconstruct.initialise import new_frame, put_slice
 from codecnn.reconstruct.loop_filters import FilteredPlanes, derive_edges, filter_picture
+from codecnn.reconstruct.picture_buffer import PictureBuffer
 from codecnn.vvc import (
     CTU_LOG_SIZE,
-    ConformanceWindow,
     LumaMapping,
     Picture,
     SequenceParameterSet,
@@ -31,14 +32,24 @@ PLANES = (
     "bs_v",
     "bs_h",
 )
-"""Planes that can be reconstructed.
+"""Planes of samples and boundary strengths.
 
 Of each component: prediction, reconstruction before the in-loop filters, residual, picture after deblocking, after SAO
 and after ALF, which is the decoded picture. Boundary strengths of luma, 0 to 2, at the left (bs_v) and upper (bs_h)
 edges of 4x4 samples.
 """
 
-_KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
+MOTION_PLANES = ("mv_l0", "mv_l1", "ref_idx_l0", "ref_idx_l1")
+"""Planes of motion, a cell for each 4x4 luma samples of the coded picture, int32.
+
+`mv_l0` and `mv_l1` are the motion vectors of L0 and L1, shape (rows, columns, 2), horizontal first, in 1/16 luma
+sample. `ref_idx_l0` and `ref_idx_l1` are the POC of the reference picture, shape (rows, columns). A block without
+motion in a list has the vector 0 and NO_REFERENCE. The cells cover the picture before the crop to the conformance
+window.
+"""
+
+NO_REFERENCE = -(2**31)
+"""Value of `ref_idx_l0` and `ref_idx_l1` of a block that does not use the list; a POC is never that small."""
 
 WIDEST_RANGE = 18
 """Largest log2 of the range of coefficients.
@@ -46,7 +57,90 @@ WIDEST_RANGE = 18
 The sum of 64 products of coefficients of 19 bits, which 12-bit pictures with extended precision have, and transMatrix
 fits into 32 bits; that of wider coefficients does not.
 """
+_KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
 _LOG_SIZE = 4 * CTU_LOG_SIZE
+
+
+@dataclass
+class Reconstruction:
+    """A reconstructed picture.
+
+    Attributes:
+        picture: The parsed picture.
+        frame: Its state after the last coding unit.
+        images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
+        edges: Edges for deblocking, None if neither filters nor strengths are needed.
+        lists: For each slice its p[LISTS_OF_REFERENCES :].
+    """
+
+    picture: Picture
+    frame: fr.Frame
+    images: dict[str, list[Plane]]
+    edges: Plane | None
+    lists: list[npt.NDArray[np.int64]]
+
+    def planes(self, names: Sequence[str]) -> dict[str, Plane]:
+        """Return planes by name, cropped to the conformance window.
+
+        Args:
+            names: Names of `PLANES` and `MOTION_PLANES`.
+
+        Returns:
+            Planes by name; samples are uint16, residuals int16, strengths uint16, motion int32.
+        """
+        return {name: self._plane(*name.rsplit("_", 1)) for name in names}
+
+    def _plane(self, kind: str, suffix: str) -> Plane:
+        if kind in ("mv", "ref_idx"):
+            return self._motion(kind, int(suffix[1]))
+        if kind == "bs":
+            assert self.edges is not None
+            strengths = self.edges[LUMA_V if suffix == "v" else LUMA_H] & 3
+            return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
+        component = "yuv".index(suffix)
+        plane = self.images[kind][component][self._inside(component)]
+        return plane.astype(np.int16 if kind == "resid" else np.uint16)
+
+    def _inside(self, component: int) -> tuple[slice, slice]:
+        """Return the rows and columns of a component inside the conformance window."""
+        sps, window = self.picture.sps, self.picture.pps.conformance_window
+        height, width = self.images["unf"][component].shape
+        down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
+        rows = slice(window.top << down, height - (window.bottom << down))
+        return rows, slice(window.left << right, width - (window.right << right))
+
+    def _motion(self, kind: str, number: int) -> Plane:
+        motion = self.frame.motion
+        index = motion[fr.REF_0 + number]
+        if kind == "mv":
+            vectors = motion[fr.MV_X0 + 2 * number : fr.MV_X0 + 2 * number + 2]
+            return np.where(index >= 0, vectors, 0).transpose(1, 2, 0).copy()
+        slices = np.maximum(self.frame.known[fr.LUMA_REGION] - 1, 0) // fr.SLICE_REGIONS
+        pocs = np.stack([numbers.reshape(2, 16, fr.REFERENCE)[number, :, fr.REF_POC] for numbers in self.lists])
+        return np.where(index >= 0, pocs[slices, np.maximum(index, 0)], NO_REFERENCE).astype(np.int32)
+
+
+def check_planes(names: Sequence[str], sps: SequenceParameterSet, allowed: Sequence[str] = PLANES) -> None:
+    """Check that planes exist.
+
+    Args:
+        names: Names of planes.
+        sps: Active SPS.
+        allowed: Planes that the caller offers.
+
+    Raises:
+        ConfigError: A plane does not exist.
+    """
+    for name in names:
+        if name not in allowed:
+            raise ConfigError(f"there is no plane {name!r}: one of {', '.join(allowed)}")
+        if not sps.sps_chroma_format_idc and name.endswith(("_u", "_v")) and name != "bs_v":
+            raise ConfigError(f"the picture has no chroma, so no plane {name}")
+
+
+def needs_filters(names: Sequence[str]) -> bool:
+    """Return True if any of the planes exists only after the in-loop filters."""
+    return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
 
 
 def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
@@ -62,54 +156,64 @@ def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
     Raises:
         ConfigError: A plane does not exist.
         FormatError: The slice data is damaged.
+        UnsupportedError: The picture uses an unsupported tool, or has P or B slices.
+    """
+    check_planes(planes, picture.sps)
+    if not picture.is_intra:
+        raise UnsupportedError(
+            "the picture has P or B slices, so it depends on other pictures: codecnn.reconstruct.read_pictures "
+            "reconstructs whole streams"
+        )
+    strengths = "bs_v" in planes or "bs_h" in planes
+    return reconstruct_picture(picture, None, needs_filters(planes), strengths).planes(planes)
+
+
+def reconstruct_picture(
+    picture: Picture, buffer: PictureBuffer | None, filtered: bool, strengths: bool = False
+) -> Reconstruction:
+    """Reconstruct one picture.
+
+    Args:
+        picture: The picture.
+        buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
+        filtered: Apply the in-loop filters.
+        strengths: Derive the boundary strengths if it is not filtered.
+
+    Raises:
+        FormatError: The slice data is damaged.
         UnsupportedError: The picture uses an unsupported tool.
     """
-    sps, pps = picture.sps, picture.pps
-    components = 3 if sps.sps_chroma_format_idc else 1
+    sps = picture.sps
     if sps.log2_transform_range > WIDEST_RANGE:
         raise UnsupportedError(f"extended precision at {sps.bit_depth} bit is not supported, only up to 12 bit")
-    for name in planes:
-        if name not in PLANES:
-            raise ConfigError(f"there is no plane {name!r}: one of {', '.join(PLANES)}")
-        if components == 1 and name.endswith(("_u", "_v")) and name != "bs_v":
-            raise ConfigError(f"the picture has no chroma, so no plane {name}")
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}
-    index = -1
+    lists: list[npt.NDArray[np.int64]] = []
     ctbs = np.zeros((st.CTB_MAPS, 0, 0), np.int32)
     for ctus in parsed_ctus(picture, _LOG_SIZE):
         ctbs = ctus.ctbs
-        if ctus.number != index:
-            index = ctus.number
+        if ctus.number == len(lists):
             mapping = put_slice(frame.p, ctus.part)
             if mapping is not None:
-                mappings[index] = mapping
-        with compiled_once(reconstruct_units, "the reconstruction of intra pictures", "one and a half minutes"):
+                mappings[ctus.number] = mapping
+            if buffer is not None:
+                collocated = buffer.put_references(frame.p, ctus.part, picture)
+                frame = frame._replace(references=buffer.samples, collocated=collocated)
+            first = fr.LISTS_OF_REFERENCES
+            lists.append(frame.p[first : first + 2 * 16 * fr.REFERENCE].copy())
+        with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
             reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
         if frame.p[fr.FAULT]:
-            raise FormatError(f"slice {index}: a block vector points to samples that are not reconstructed yet")
-    window = pps.conformance_window
+            raise FormatError(f"slice {ctus.number}: a block vector points to samples that are not reconstructed yet")
     images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
-    kinds = {name.split("_")[0] for name in planes}
-    filtered = bool(kinds & set(FilteredPlanes._fields))
-    for kind in ("pred", "unf"):
-        if mappings and (kind in kinds or (filtered and kind == "unf")):
-            regions = frame.known[fr.LUMA_REGION]
+    if mappings:
+        regions = frame.known[fr.LUMA_REGION]
+        for kind in ("pred", "unf"):
             images[kind][0] = _mapped_back(images[kind][0], regions, mappings, sps.bit_depth)
-    edges = derive_edges(picture, frame) if filtered or "bs" in kinds else None
+    edges = derive_edges(picture, frame) if filtered or strengths else None
     if filtered and edges is not None:
         images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
-    out: dict[str, Plane] = {}
-    for name in planes:
-        kind, letter = name.split("_")
-        if kind == "bs" and edges is not None:
-            strengths = edges[LUMA_V if letter == "v" else LUMA_H] & 3
-            out[name] = _spread(strengths)[_inside(window, sps, sizes[0], 0)].astype(np.uint16)
-            continue
-        component = "yuv".index(letter)
-        inside = _inside(window, sps, sizes[component], component)
-        out[name] = images[kind][component][inside].astype(np.int16 if kind == "resid" else np.uint16)
-    return out
+    return Reconstruction(picture, frame, images, edges, lists)
 
 
 def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:
@@ -121,27 +225,17 @@ def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[P
     return images
 
 
-def _inside(
-    window: ConformanceWindow, sps: SequenceParameterSet, size: tuple[int, int], component: int
-) -> tuple[slice, slice]:
-    """Return the rows and columns of a component inside the conformance window."""
-    down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
-    rows = slice(window.top << down, size[0] - (window.bottom << down))
-    return rows, slice(window.left << right, size[1] - (window.right << right))
-
-
-def _spread(cells: Plane) -> Plane:
-    """Repeat each cell over its 4x4 samples."""
-    return np.repeat(np.repeat(cells, 4, 0), 4, 1)
-
-
 def _mapped_back(
     plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
 ) -> Plane:
     """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index."""
-    slices = _spread((regions - 1) // fr.SLICE_REGIONS)[: plane.shape[0], : plane.shape[1]]
+    slices = (regions - 1) // fr.SLICE_REGIONS
+    tables = {index: np.array(inverse_map(mapping, bit_depth), np.int32) for index, mapping in mappings.items()}
+    if len(tables) == 1 and (slices == next(iter(tables))).all():
+        return next(iter(tables.values()))[plane]
+    full = np.repeat(np.repeat(slices, 4, 0), 4, 1)[: plane.shape[0], : plane.shape[1]]
     out = plane.copy()
-    for index, mapping in mappings.items():
-        where = slices == index
-        out[where] = np.array(inverse_map(mapping, bit_depth), np.int32)[plane[where]]
+    for index, table in tables.items():
+        where = full == index
+        out[where] = table[plane[where]]
     return out

@@ -1,49 +1,108 @@
-"""Pictures of a VVC stream, reconstructed."""
+"""Pictures of a VVC stream, reconstructed: the interface for other packages and for users."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
-from codecnn.errors import FormatError, MissingFileError, UnsupportedError
+from codecnn.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.reconstruct.decoder import DecodedPicture, Decoder
 from codecnn.reconstruct.picture import Plane, reconstruct
 from codecnn.video import byte_stream
+from codecnn.vvc import Picture
 from codecnn.vvc import read_pictures as parsed_pictures
 
 
 def read_pictures(
-    path: Path | str, planes: Sequence[str] = ("pred_y", "unf_y")
+    path: Path | str,
+    planes: Sequence[str] = ("pred_y", "unf_y"),
+    pictures: Literal["all", "intra"] = "all",
 ) -> Iterator[tuple[int, dict[str, Plane]]]:
-    """Read a VVC stream and reconstruct planes of its intra pictures.
+    """Decode a VVC stream and return planes of its pictures.
 
-    The first call on a machine compiles for about two minutes.
+    The first call on a machine compiles for some minutes.
 
     Args:
         path: VVC byte stream (Annex B), or a container with a VVC stream.
-        planes: Names of `PLANES`.
+        planes: Names of `PLANES`, and of `MOTION_PLANES` unless only intra pictures are read.
+        pictures: "all": every picture that a decoder outputs, in output order; all pictures are decoded and each is
+            compared with the hash that the stream has of it. "intra": pictures whose slices are all I slices, in
+            decoding order; no other picture is decoded, and none is compared with its hash.
 
     Yields:
-        POC and planes by name of each intra picture, in decoding order; pictures with P or B slices are skipped. Planes
-        have the shape (h, w) without the margin of the conformance window; residuals are int16, the others uint16. Luma
-        is scaled as in decoded pictures: luma mapping (LMCS) is inverted, except for the residual of mapped samples.
+        POC and planes by name. Planes of samples have the shape (h, w) without the margin of the conformance window;
+        residuals are int16, motion is int32 as `MOTION_PLANES` describes it, the others are uint16. Luma is scaled as
+        in decoded pictures: luma mapping (LMCS) is inverted, except for the residual of mapped samples.
+
+    Raises:
+        ConfigError: A plane does not exist.
+        MissingFileError: The file does not exist.
+        FormatError: The stream is damaged, or a decoded picture differs from the hash that the stream has of it; use
+            `decode_stream` to read such pictures.
+        UnsupportedError: The stream uses an unsupported tool, or no picture is intra although only those are read.
+    """
+    if pictures == "all":
+        for decoded in decode_stream(path, planes):
+            if decoded.hash == "differs":
+                raise FormatError(
+                    f"{path}, POC {decoded.poc}: the decoded picture differs from its hash in the stream, "
+                    "which is damaged or uses a tool that codecnn decodes wrongly"
+                )
+            yield decoded.poc, decoded.planes
+        return
+    if pictures != "intra":
+        raise ConfigError(f"pictures is {pictures!r}: one of all, intra")
+    any_intra = False
+    for picture in _parsed_pictures(path):
+        if picture.is_intra:
+            any_intra = True
+            with _located(path, picture):
+                result = reconstruct(picture, planes)
+            yield picture.poc, result
+    if not any_intra:
+        raise UnsupportedError(f"{path}: no picture is intra; with pictures='all' the others are read, too")
+
+
+def decode_stream(path: Path | str, planes: Sequence[str] = ()) -> Iterator[DecodedPicture]:
+    """Decode a VVC stream and compare its pictures with their hashes.
+
+    Args:
+        path: VVC byte stream (Annex B), or a container with a VVC stream.
+        planes: Names of `PLANES` and `MOTION_PLANES`.
+
+    Yields:
+        Every picture that a decoder outputs, in output order, also those that differ from their hash.
 
     Raises:
         ConfigError: A plane does not exist.
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged.
-        UnsupportedError: The stream uses an unsupported tool, or no picture is intra.
+        UnsupportedError: The stream uses an unsupported tool.
     """
+    decoder = Decoder(tuple(planes))
+    for picture in _parsed_pictures(path):
+        with _located(path, picture):
+            finished = decoder.decode(picture)
+        yield from finished
+    yield from decoder.flush()
+
+
+def _parsed_pictures(path: Path | str) -> Iterator[Picture]:
+    """Parse the headers of a stream."""
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
     stream = byte_stream(path, ("vvc",))
-    any_intra = False
-    picture = None
     try:
-        for picture in parsed_pictures(stream.path.read_bytes()):
-            if picture.is_intra:
-                any_intra = True
-                yield picture.poc, reconstruct(picture, planes)
+        yield from parsed_pictures(stream.path.read_bytes())
     except FormatError as error:
-        where = "" if picture is None else f", POC {picture.poc}"
-        raise type(error)(f"{path}{where}: {error}") from None
-    if not any_intra:
-        raise UnsupportedError(f"{path}: no picture is intra, and codecnn reconstructs intra pictures only")
+        raise type(error)(f"{path}: {error}") from None
+
+
+@contextlib.contextmanager
+def _located(path: Path | str, picture: Picture) -> Iterator[None]:
+    """Name the stream and the picture in errors of the stream."""
+    try:
+        yield
+    except FormatError as error:
+        raise type(error)(f"{path}, POC {picture.poc}: {error}") from None

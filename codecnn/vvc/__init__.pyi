@@ -23,6 +23,7 @@ from .slice_data import parsed_ctus as parsed_ctus
 from .slice_data import transform_blocks as transform_blocks
 from .sps import CHROMA_FORMATS as CHROMA_FORMATS
 from .sps import ConformanceWindow as ConformanceWindow
+from .sps import DpbParameters as DpbParameters
 from .sps import SequenceParameterSet as SequenceParameterSet
 from .state import CU_COLUMNS as CU_COLUMNS
 from .state import TRANSFORM_COLUMNS as TRANSFORM_COLUMNS

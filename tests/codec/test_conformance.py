@@ -1,18 +1,21 @@
-"""Pictures of the VVC conformance streams: as many, of the same sizes and in the same order as decoded.
+"""VVC conformance streams: number, sizes and order of their pictures, and the MD5 of the pictures that codecnn decodes.
 
 `CODECNN_CONFORMANCE` names a copy of the repository ffvvc/tests, which holds the streams of JVET with lists of the MD5
 of all their decoded pictures. The test runs with `pytest -m slow tests/codec/test_conformance.py`.
 """
 
+import hashlib
 import os
 import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from codecnn.codec import read_output_pictures
 from codecnn.errors import UnsupportedError
+from codecnn.reconstruct import decode_stream
 from codecnn.video import VideoFormat, ffmpeg_path
 from codecnn.vvc import CHROMA_FORMATS, Picture
 
@@ -34,6 +37,7 @@ REFUSED = {
 """Names of streams that codecnn refuses, with the reason that it gives."""
 
 pytestmark = [
+    pytest.mark.parametrize("name", STREAMS or ["none"]),
     pytest.mark.slow,
     pytest.mark.skipif(not FOLDER, reason="no conformance streams: set CODECNN_CONFORMANCE"),
 ]
@@ -69,7 +73,6 @@ def picture_bytes(picture: Picture) -> int:
     return VideoFormat(width, height, CHROMA_FORMATS[sps.sps_chroma_format_idc], sps.bit_depth).picture_bytes
 
 
-@pytest.mark.parametrize("name", STREAMS or ["none"])
 def test_pictures_are_those_that_are_decoded(name: str) -> None:
     path = Path(str(FOLDER)) / name
     reason = next((reason for names, reason in REFUSED.items() if re.match(names, path.name)), None)
@@ -85,3 +88,33 @@ def test_pictures_are_those_that_are_decoded(name: str) -> None:
     if expected is not None and digest != expected:
         pytest.skip(f"{len(pictures)} pictures were read, but ffmpeg decodes other pictures than the list states")
     assert [picture_bytes(picture) for picture in pictures] == sizes
+
+
+def test_decoded_pictures_have_the_listed_md5(name: str) -> None:
+    """All pictures, in output order, have the MD5 of the list, or that of ffmpeg if the list has none."""
+    path = Path(str(FOLDER)) / name
+    reason = next((reason for names, reason in REFUSED.items() if re.match(names, path.name)), None)
+    if reason is not None:
+        with pytest.raises(UnsupportedError, match=reason):
+            list(decode_stream(path))
+        return
+    first = read_output_pictures(path)[0].sps
+    names = [f"rec_{letter}" for letter in ("yuv" if first.sps_chroma_format_idc else "y")]
+    if first.log2_transform_range > 18:
+        with pytest.raises(UnsupportedError, match="extended precision"):
+            list(decode_stream(path, names))
+        return
+    digest = hashlib.md5()
+    states: dict[str, int] = {}
+    for picture in decode_stream(path, names):
+        states[picture.hash] = states.get(picture.hash, 0) + 1
+        for plane in picture.planes.values():
+            digest.update(plane.astype(np.uint8 if picture.bit_depth == 8 else "<u2").tobytes())
+    assert "differs" not in states
+    expected = listed_md5(path)
+    if expected is None or "/failed/" in name:
+        sizes, expected = decoded_sizes(path)
+        if not sizes or "/failed/" in name:
+            assert set(states) == {"ok"}, "no other decoder judges the stream, and it has no hashes"
+            return
+    assert digest.hexdigest() == expected

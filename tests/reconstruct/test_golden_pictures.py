@@ -82,7 +82,7 @@ def test_decoded_pictures_have_the_md5_of_the_decoder(golden_file, name):
 
 
 def test_intra_pictures_of_a_stream_with_inter_pictures(golden_file):
-    pictures = list(read_pictures(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ("unf_y", "pred_v")))
+    pictures = list(read_pictures(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ("unf_y", "pred_v"), "intra"))
     assert [poc for poc, _ in pictures] == [0, 16]
     assert pictures[0][1]["unf_y"].shape == (64, 128)
     assert pictures[0][1]["pred_v"].shape == (32, 64)
@@ -112,7 +112,7 @@ def test_damaged_streams_give_an_error_or_whole_pictures(golden_file, tmp_path, 
         path.write_bytes(mutated(streams, rng))
         start = time.process_time()
         try:
-            for _, planes in read_pictures(path, ("pred_y", "unf_y", "resid_y", "bs_v")):
+            for _, planes in read_pictures(path, ("pred_y", "unf_y", "resid_y", "bs_v"), "intra"):
                 assert len({plane.shape for plane in planes.values()}) == 1, (seed, number)
         except CodecnnError as error:
             messages.append(str(error))

@@ -99,7 +99,7 @@ def write_planes(
         for done, picture in enumerate(selected.values()):
             arrays = next(_rebuild([picture], rebuilt_names, str(stream))) if rebuilt_names else {}
             for name, plane in (arrays | _tree_planes(picture, tree_names, str(stream))).items():
-                samples, bit_depth = _as_samples(name, plane, picture.sps.bit_depth)
+                samples, bit_depth = as_samples(name, plane, picture.sps.bit_depth)
                 if name not in writers:
                     height, width = samples.shape
                     files[name] = folder / f"{name}_{width}x{height}_{bit_depth}bit_400.yuv"
@@ -230,7 +230,7 @@ def _tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
     return dict(zip(planes, full[:, rows, columns], strict=True))
 
 
-def _as_samples(name: str, plane: npt.NDArray[Any], bit_depth: int) -> tuple[npt.NDArray[Any], int]:
+def as_samples(name: str, plane: npt.NDArray[Any], bit_depth: int) -> tuple[npt.NDArray[Any], int]:
     """Return a plane as unsigned samples, and their bit depth; `bit_depth` is that of the picture."""
     kind = name.split("_")[0]
     if kind == "resid":
