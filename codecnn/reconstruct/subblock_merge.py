@@ -69,7 +69,8 @@ def merged_subblock_motion(f: Frame) -> None:
                     store_affine(f, 2 if model < 4 else 1)
                     return
                 count += 1
-    for i in range(fr.UNIT_REF, fr.MOTION_UNIT):
+    # The last candidates have zero vectors; a constructed one before them may have set bcw_idx.
+    for i in range(fr.UNIT_BCW, fr.MOTION_UNIT):
         p[fr.MOTION_OF_UNIT + i] = 0
     p[fr.MOTION_OF_UNIT + fr.UNIT_REF + 1] = 0 if p[fr.SLICE_IS_B] else -1
     store_affine(f, 1)

@@ -1,5 +1,7 @@
 """Compare derived motion with a trace of VTM: `python -m tests.helpers.motion_stages STREAM TRACE`.
 
+Without arguments it checks single stages with plain formulas and with made-up neighbours.
+
 The program runs in a separate process with NUMBA_DISABLE_JIT=1, because Python cannot call the compiled functions. It
 derives the motion of whole streams without predicting samples, so it cannot take streams with DMVR, whose refined
 vectors later pictures predict from.
@@ -13,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct import motion, references, temporal_motion
+from codecnn.reconstruct import geometric_motion, motion, references, temporal_motion
 from codecnn.reconstruct.initialise import new_frame
 from codecnn.vvc import CTU_LOG_SIZE, Slice, parsed_ctus, read_pictures
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
 from tests.helpers.motion_traces import TracedPicture, traced_pictures
+from tests.helpers.reconstruct_stages import empty_frame
 
 BCW_OF_VTM = (2, 3, 1, 4, 0)
 """BCWIndex of VTM by bcw_idx."""
@@ -139,6 +142,91 @@ def check_picture(f: fr.Frame, units: Units, headers: list[list[int]], traced: T
     assert cells == np.count_nonzero(f.motion[fr.REF_0 : fr.REF_1 + 1] >= 0)
 
 
+def check_compression() -> None:
+    """Compare the compression of all vectors of 18 bits with formulas 588 to 592, which use Python integers."""
+    vectors = np.arange(-131072, 131072, dtype=np.int32)
+    expected = []
+    for vector in vectors.tolist():
+        shift = ((vector ^ (vector >> 17)) | 31).bit_length() - 5
+        expected.append((vector + ((1 << shift) >> 2)) & ((-1 << shift) >> 1))
+    np.testing.assert_array_equal(temporal_motion.compressed(vectors), expected)
+
+
+def check_scaling() -> None:
+    """Compare scaled vectors with the ratio of the POC distances, to which they are equal but for rounding."""
+    for current, other in ((1, 2), (-3, 4), (8, -8), (-5, -1), (127, 1), (1, 128)):
+        factor = temporal_motion.scale_factor(current, other)
+        ratio = max(-4096, min(4095, 256 * current / other))
+        assert abs(factor - ratio) <= 1 + abs(ratio) / 256
+        for value in (-20000, -17, 0, 5, 4000):
+            expected = max(-131072, min(131071, value * factor / 256))
+            assert abs(temporal_motion.scaled(value, factor) - expected) <= 0.5
+
+
+def check_partitions() -> None:
+    """Check the table of geometric partitions: 20 angles, all with distances 1 and 3, and no pair twice."""
+    pairs = {tuple(pair) for pair in geometric_motion.PARTITIONS.tolist()}
+    assert geometric_motion.PARTITIONS.shape == (64, 2)
+    assert len(pairs) == 64
+    assert {angle for angle, _ in pairs} == set(range(32)) - {1, 6, 7, 9, 10, 15, 17, 22, 23, 25, 26, 31}
+    assert all(pair in pairs for angle, _ in pairs for pair in ((angle, 1), (angle, 3)))
+    assert sum(distance == 0 for _, distance in pairs) == 8
+
+
+def check_history() -> None:
+    """Check the order of the history: a sixth entry removes the oldest one, a known one moves to the end."""
+    f = empty_frame(8)
+    unit = fr.MOTION_OF_UNIT
+    f.p[unit + fr.UNIT_W] = f.p[unit + fr.UNIT_H] = 8
+    f.p[fr.PARALLEL_LEVEL] = 2
+    at = fr.NEIGHBOURS
+    f.p[at + fr.C_REF_1] = -1
+    entries = []
+    for vector in (1, 2, 3, 4, 5, 6, 3, 6, 7):
+        f.p[at] = vector
+        motion.update_history(f, at)
+        entries.append([int(f.p[fr.HISTORY + fr.CANDIDATE * i]) for i in range(f.p[fr.HISTORY_COUNT])])
+    assert entries[4:] == [[1, 2, 3, 4, 5], [2, 3, 4, 5, 6], [2, 4, 5, 6, 3], [2, 4, 5, 3, 6], [4, 5, 3, 6, 7]]
+    f.p[fr.PARALLEL_LEVEL] = 4
+    f.p[at] = 8
+    motion.update_history(f, at)
+    assert f.p[fr.HISTORY + 4 * fr.CANDIDATE] == 7, "a unit inside a merge estimation region is left out"
+
+
+def check_zero_candidate() -> None:
+    """Check that the candidate after the constructed ones has no motion and equal weights.
+
+    The unit lies at the top of the picture, beside a bi-directional unit with bcw_idx 1, so the only constructed
+    candidate is that of the left corners.
+    """
+    for index, weight in ((0, 1), (1, 0)):
+        f, log = empty_frame(8), np.zeros(lg.UNIT_HEADER, np.int64)
+        f = f._replace(log=log)
+        f.p[fr.SLICE_IS_B], f.p[fr.ACTIVE_0], f.p[fr.ACTIVE_1] = 1, 1, 1
+        f.p[fr.AFFINE], f.p[fr.AFFINE_SIX], f.p[fr.PARALLEL_LEVEL] = 1, 1, 2
+        f.known[fr.LUMA_REGION] = 0
+        references.mark(f, False, 0, 0, 16, 32)
+        f.motion[:, :8, :4] = 0
+        f.motion[fr.MV_X0 : fr.MV_Y1 + 1, :8, :4], f.motion[fr.BCW, :8, :4] = 40, 1
+        log[lg.U_X], log[lg.U_W], log[lg.U_H], log[lg.U_PRED_MODE] = 16, 32, 32, st.MODE_INTER
+        log[lg.U_MERGE], log[lg.U_SUBBLOCK], log[lg.U_MERGE_IDX] = 1, 1, index
+        motion.derive_motion(f)
+        assert f.p[fr.MOTION_OF_UNIT + fr.UNIT_BCW] == weight
+        assert f.p[fr.MOTION_OF_UNIT + fr.UNIT_KIND] == fr.KIND_AFFINE
+        vectors = f.motion[fr.MV_X0 : fr.MV_Y1 + 1, :8, 4:12]
+        assert (vectors == (0 if index else 40)).all()
+        assert (f.motion[fr.BCW, :8, 4:12] == weight).all()
+
+
+def check_stages() -> None:
+    """Check single stages."""
+    check_compression()
+    check_scaling()
+    check_partitions()
+    check_history()
+    check_zero_candidate()
+
+
 def main(stream: str, trace: str) -> None:
     """Compare the motion of a stream with its trace, and print the number of units."""
     traced = traced_pictures(Path(trace))
@@ -151,4 +239,4 @@ def main(stream: str, trace: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if sys.argv[1:] else check_stages()
