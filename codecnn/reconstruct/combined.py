@@ -1,6 +1,7 @@
 """Combined inter and intra prediction (CIIP, H.266 clause 8.5.6.7)."""
 
 from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.block_state import MODE_MASK
 from codecnn.reconstruct.frame import Frame
 from codecnn.reconstruct.intra_prediction import predict
 from codecnn.reconstruct.references import available
@@ -44,4 +45,4 @@ def is_intra(f: Frame, x: int, y: int, unit_x: int) -> bool:
     """Return True if the luma sample (x, y) is available and belongs to an intra unit."""
     if not available(f, 0, x, y, unit_x >> f.p[fr.LOG2_CTU]):
         return False
-    return bool(f.known[fr.BLOCKS, y >> 2, x >> 2] & 3 == st.MODE_INTRA)
+    return bool(f.known[fr.BLOCKS, y >> 2, x >> 2] & MODE_MASK == st.MODE_INTRA)

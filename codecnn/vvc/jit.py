@@ -25,9 +25,21 @@ def compiled(function: Function) -> Function:
 
     It has no wrapper for calls from Python, which would lengthen its compilation by a third. The environment variable
     NUMBA_DISABLE_JIT=1 leaves the function plain Python for debugging; NUMBA_BOUNDSCHECK=1 checks array indices.
+
+    Numba compiles a function once more for every combination of constants that it is called with. This function is
+    compiled once for all constants.
     """
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast(Function, numba.njit(**options)(function))
+    fast: Any = numba.njit(**options)(function)
+    if COMPILED:
+        resolve = fast.get_call_template
+
+        def without_constants(args: Any, kws: Any) -> Any:
+            unliteral: Any = numba.types.unliteral
+            return resolve(tuple(unliteral(arg) for arg in args), {key: unliteral(arg) for key, arg in kws.items()})
+
+        fast.get_call_template = without_constants
+    return cast(Function, fast)
 
 
 def compiled_entry(function: Function) -> Function:

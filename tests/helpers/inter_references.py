@@ -237,9 +237,9 @@ def refined_difference(first: Ints, second: Ints, width: int, height: int) -> tu
     """Search the difference of two vectors and the lowest cost (8.5.3.1 and 8.5.3.3 to 8.5.3.5)."""
 
     def cost(dx: int, dy: int) -> int:
-        one = first[2 + dy : 2 + dy + height : 2, 2 + dx : 2 + dx + width]
-        other = second[2 - dy : 2 - dy + height : 2, 2 - dx : 2 - dx + width]
-        return int(np.abs(one - other).sum())
+        moved = first[2 + dy : 2 + dy + height : 2, 2 + dx : 2 + dx + width]
+        opposite = second[2 - dy : 2 - dy + height : 2, 2 - dx : 2 - dx + width]
+        return int(np.abs(moved - opposite).sum())
 
     costs = {(dx, dy): cost(dx, dy) for dy in range(-2, 3) for dx in range(-2, 3)}
     costs[0, 0] -= costs[0, 0] >> 2

@@ -288,7 +288,7 @@ def check_optical_flow(rng: np.random.Generator) -> None:
 
 
 def check_vector_refinement(rng: np.random.Generator) -> None:
-    """Check DMVR with and without BDOF: refined vectors, which are stored, and samples padded around the first ones."""
+    """Check DMVR with and without BDOF: refined vectors and their storage, and samples padded around the first vectors."""
     refined = 0
     for number in range(36):
         bit_depth, sub = (8, 10, 12)[number % 3], SUBSAMPLINGS[number % 4 % 3]
@@ -516,7 +516,7 @@ def check_resampling(rng: np.random.Generator) -> None:
 
 
 def check_random_units(rng: np.random.Generator) -> None:
-    """Check that no number of a unit or of a reference makes a position leave its array."""
+    """Check that positions stay inside their arrays whatever the numbers of a unit and a reference."""
     kinds = (fr.KIND_REGULAR, fr.KIND_AFFINE, fr.KIND_TEMPORAL_SUBBLOCKS, fr.KIND_GEOMETRIC)
     for number in range(60):
         size = tuple(int(8 * rng.integers(1, 40)) for _ in range(2))
