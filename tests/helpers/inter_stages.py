@@ -288,7 +288,7 @@ def check_optical_flow(rng: np.random.Generator) -> None:
 
 
 def check_vector_refinement(rng: np.random.Generator) -> None:
-    """Check DMVR with and without BDOF: refined vectors and their storage, and samples padded around the first vectors."""
+    """Check DMVR with and without BDOF: refined vectors, and samples padded around the first vectors."""
     refined = 0
     for number in range(36):
         bit_depth, sub = (8, 10, 12)[number % 3], SUBSAMPLINGS[number % 4 % 3]
