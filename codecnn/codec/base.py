@@ -186,6 +186,8 @@ class CodedSequence:
         stated_bits: Size in bits of a supplied sequence without bitstream, as the user states it.
         in_loop: The filter inside the coding loop.
         encoder_seconds: Processor time of one encoder run in seconds, including ffmpeg if that drives the encoder.
+        coded_size: Width and height of the pictures in the bitstream if they were padded for the encoder. All files of
+            pictures are cropped to the size of `format`; log and MD5s are those of the padded pictures.
     """
 
     bitstream: Path | None
@@ -204,6 +206,7 @@ class CodedSequence:
     stated_bits: int | None = None
     in_loop: LoopFacts | None = None
     encoder_seconds: float | None = None
+    coded_size: tuple[int, int] | None = None
 
     @property
     def bits(self) -> int | None:

@@ -55,13 +55,22 @@ def get_codec(name: str, tools: CodecTools = NO_TOOLS) -> Codec:
 def block_table(sequence: CodedSequence) -> BlockTable | None:
     """Read the CUs of a coded sequence; None if it has neither block statistics nor a VVC bitstream.
 
-    Block statistics are x265's analysis file or VTM's trace; without them the VVC bitstream is parsed.
+    Block statistics are x265's analysis file or VTM's trace; without them the VVC bitstream is parsed. CUs that begin
+    in the padding of pictures that were padded for the encoder are left out.
 
     Raises:
         EncoderError: The bitstream contradicts the encoder's log.
         FormatError: The block statistics or the bitstream are damaged.
         UnsupportedError: The bitstream uses a feature that codecnn does not read.
     """
+    table = _block_table(sequence)
+    if table is None or sequence.coded_size is None:
+        return table
+    return table.select((table.x < sequence.format.width) & (table.y < sequence.format.height))
+
+
+def _block_table(sequence: CodedSequence) -> BlockTable | None:
+    """Return the result of `block_table` with the CUs in the padding of a padded sequence."""
     if sequence.block_statistics is None:
         bitstream = sequence.bitstream
         return None if bitstream is None or bitstream.suffix not in VVC_SUFFIXES else coded_table(sequence)

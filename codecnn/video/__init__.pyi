@@ -31,6 +31,7 @@ from .pictures import VideoTags as VideoTags
 from .pictures import convert as convert
 from .pictures import downscale as downscale
 from .pictures import pad_to_even as pad_to_even
+from .pictures import pad_to_size as pad_to_size
 from .pipes import STANDARD_STREAM as STANDARD_STREAM
 from .raw import forget_pages as forget_pages
 from .raw import map_file as map_file

@@ -27,7 +27,8 @@ _NO_VIDEO = "matches no streams"
 _DISK_FULL_TEXT = "No space left on device"
 _CONSEQUENCE = re.compile(
     r"Task finished with error code|Terminating thread|Could not open encoder before EOF|Nothing was written into|"
-    r"Conversion failed|Error opening (?:in|out)put file|packets read|muxing overhead"
+    r"Conversion failed|Error opening (?:in|out)put file|packets read|muxing overhead|"
+    r"Error sending frames to consumers|Cannot open lib\w+ encoder|Error while opening encoder"
 )
 """Lines that ffmpeg prints after the line with the cause of an error."""
 

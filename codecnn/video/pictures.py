@@ -118,9 +118,23 @@ def pad_to_even(picture: Picture, chroma: str, minimum: int = 2, multiple: int =
     shapes = tuple(plane.shape for plane in picture.planes)
     if shapes != source.plane_shapes:
         raise FormatError(f"planes of {shapes} are not of chroma format {chroma}: that has {source.plane_shapes}")
-    padded_width, padded_height = (max(extent + -extent % multiple, minimum) for extent in (width, height))
-    target = VideoFormat(padded_width, padded_height, chroma=chroma, bit_depth=picture.bit_depth)
-    if target.plane_shapes == source.plane_shapes:
+    return pad_to_size(picture, chroma, *(max(extent + -extent % multiple, minimum) for extent in (width, height)))
+
+
+def pad_to_size(picture: Picture, chroma: str, width: int, height: int) -> Picture:
+    """Pad a picture on the right and at the bottom by replicating its last column and row.
+
+    Args:
+        picture: Picture of the chroma format `chroma`.
+        chroma: Chroma format of the picture.
+        width: Width of the result in luma samples, at least that of the picture.
+        height: Height of the result in luma samples, at least that of the picture.
+
+    Returns:
+        The padded picture; `picture` itself if no plane changes its size.
+    """
+    target = VideoFormat(width, height, chroma=chroma, bit_depth=picture.bit_depth)
+    if target.plane_shapes == tuple(plane.shape for plane in picture.planes):
         return picture
     planes = tuple(
         np.pad(plane, ((0, h - plane.shape[0]), (0, w - plane.shape[1])), mode="edge")

@@ -150,11 +150,15 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
         for arrays in _rebuild(_require_intra(pictures, stream.name), rebuilt_names, stream.name):
             for file, writer in writers.items():
                 parts = [arrays[f"{_PREFIXES[file]}_{component}"] for component in components]
+                # Pictures that were padded for the encoder are cropped, like the decoded ones.
+                shapes = video_format.plane_shapes
+                parts = [part[:height, :width] for part, (height, width) in zip(parts, shapes, strict=True)]
                 if file == "residual":
                     parts = [residual_samples(part, video_format.bit_depth) for part in parts]
                 writer.write(parts)
             if STRENGTH_FILE in files:
-                edges = [arrays[name][::BLOCK_SIZE, ::BLOCK_SIZE] for name in CELL_FILES[STRENGTH_FILE]]
+                height, width = video_format.height, video_format.width
+                edges = [arrays[name][:height:BLOCK_SIZE, :width:BLOCK_SIZE] for name in CELL_FILES[STRENGTH_FILE]]
                 cells.append(np.stack(edges).astype(np.int8))
     if cells:
         with atomic_path(paths[STRENGTH_FILE]) as part, part.open("wb") as out:

@@ -17,6 +17,7 @@ from typing import Literal
 from codecnn.codec.base import CodecSettings, CodecTools, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import verify_decoded, verify_slice_qp
 from codecnn.codec.encoders.jvet_log import normalise_program_log, parse_log
+from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
@@ -170,12 +171,20 @@ class ExternalCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a raw YUV file into a folder: the bitstream, decoded.yuv, log.txt, and the requested planes.
 
+        Pictures of odd size with subsampled chroma are padded for the program, and the decoded pictures are cropped
+        (see `code_padded`).
+
         Raises:
             ToolMissingError: The program is missing or too old.
             ConfigError: The program cannot code these settings.
             FormatError: The program cannot code this source format.
             EncoderError: A program fails, or the log, the pictures of the encoder and the decoded pictures disagree.
         """
+        size = padded_size(source_format, multiple=MULTIPLE_OF_CHROMA[source_format.chroma])
+        return code_padded(self._encode, source, source_format, settings, folder, size)
+
+    def _encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Do the work of `encode` for a size that the program takes."""
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{source.stem} at QP {settings.qp}"
         cfg = _resolve_cfg(self.tools.cfg, self.program.usual_cfg, settings.configuration, self.name)

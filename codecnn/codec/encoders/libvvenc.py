@@ -17,6 +17,7 @@ from codecnn.codec.checks import (
     verify_slice_qp,
 )
 from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
+from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input
 from codecnn.errors import ConfigError, EncoderError
@@ -25,6 +26,10 @@ from codecnn.video import VideoFormat, ffmpeg_path, require_encoder, run
 
 PRESETS = ("faster", "fast", "medium", "slow", "slower")
 CTU_SIZES = (32, 64, 128)
+
+SMALLEST = 32
+"""Least width and height that are coded: ffmpeg gives libvvenc one byte per luma sample for the stream of a picture, which
+must also hold the headers."""
 
 CONSTANT_QP = {"IntraQPOffset": "0", "GOPQPA": "0", "MCTF": "0", "BIM": "0", "LookAhead": "0", "STA": "0"}
 """Parameters that switch off the intra offset and every adaptation.
@@ -143,8 +148,9 @@ class VvcCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a raw YUV file into bitstream.266, decoded.yuv and log.txt.
 
-        With `settings.unfiltered` the source is coded without EDO, and then again without in-loop filters, which gives
-        unfiltered.yuv.
+        Pictures of odd size or below 32 samples are padded for libvvenc, and the decoded pictures are cropped (see
+        `code_padded`). With `settings.unfiltered` the source is coded without EDO, and then again without in-loop
+        filters, which gives unfiltered.yuv.
 
         Args:
             source: Raw YUV file.
@@ -154,11 +160,16 @@ class VvcCodec:
 
         Raises:
             ConfigError: libvvenc does not have these settings.
-            FormatError: libvvenc does not code this size.
+            FormatError: The source is not raw YUV of this format.
             EncoderError: The encoder fails; a slice QP is not that of the settings; a decoded plane does not have the
                 MD5 in the log; the PSNR differs from the log by more than 1e-4 dB; or the second bitstream does not
                 contain the same CUs.
         """
+        size = padded_size(source_format, minimum=SMALLEST)
+        return code_padded(self._encode, source, source_format, settings, folder, size)
+
+    def _encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Do the work of `encode` for a size that libvvenc takes."""
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libvvenc")
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,7 +189,8 @@ class VvcCodec:
                 raise
             size = source_format.width * source_format.height
             raise EncoderError(
-                f"coding {name} failed in libvvenc: ffmpeg allows {size} bytes per picture, which very low QPs exceed"
+                f"coding {name} failed in libvvenc: ffmpeg allows {size} bytes for a picture of {source_format.width}x"
+                f"{source_format.height}, which low QPs can exceed: use a higher QP or larger pictures"
             ) from error
         pictures = parse_log(done.stdout)
         verify_slice_qp(pictures, settings, name)

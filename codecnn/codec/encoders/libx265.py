@@ -25,6 +25,7 @@ from codecnn.codec.checks import (
     verify_x265_bits,
     verify_x265_psnr,
 )
+from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
 from codecnn.errors import ConfigError, EncoderError, MissingFileError
 from codecnn.runs import write_text
@@ -48,6 +49,17 @@ CONFIGURATION_PARAMS = {
 
 NO_LOOP_FILTERS = {"no-deblock": "1", "no-sao": "1"}
 
+SMALLEST = 16
+"""Least width and height that ffmpeg passes to x265; x265 also needs at least one CTU."""
+
+LARGEST_CTU = 64
+
+_SHORT_LOOKAHEAD = {"ultrafast": "8"}
+"""Preset -> rc-lookahead, where that of the preset is not more than the 7 B pictures in random access.
+
+At constant QP with fixed groups of pictures the look-ahead decides nothing that is coded.
+"""
+
 _STATISTICS_LEVEL = {"csv-log-level": "2", "psnr": "1", "analysis-save-reuse-level": "10"}
 _THREAD_PARAM = "pools"
 
@@ -69,6 +81,8 @@ def x265_params(settings: CodecSettings, analysis: str, statistics: str) -> dict
     check_preset("libx265", settings.preset, PRESETS)
     check_hevc(settings)
     params = {"qp": str(settings.qp), **CONFIGURATION_PARAMS[settings.configuration], **CONSTANT_QP, **REPRODUCIBLE}
+    if settings.configuration == "ra" and settings.preset in _SHORT_LOOKAHEAD:
+        params["rc-lookahead"] = _SHORT_LOOKAHEAD[settings.preset]
     if settings.ctu_size is not None:
         params["ctu"] = str(settings.ctu_size)
     if not settings.loop_filters:
@@ -77,6 +91,13 @@ def x265_params(settings: CodecSettings, analysis: str, statistics: str) -> dict
     params |= {_THREAD_PARAM: "none" if settings.threads == 1 else str(settings.threads)}
     params |= {"csv": statistics, "analysis-save": analysis, **_STATISTICS_LEVEL}
     return check_params(params, names="[A-Za-z0-9-]+")
+
+
+def x265_size(source_format: VideoFormat, settings: CodecSettings) -> tuple[int, int]:
+    """Return the width and height that x265 codes for a source: even, and at least 16 and one CTU."""
+    requested = str(settings.params.get("ctu", settings.ctu_size))
+    ctu_size = min(int(requested), LARGEST_CTU) if requested.isdecimal() else SMALLEST
+    return padded_size(source_format, minimum=max(SMALLEST, ctu_size))
 
 
 def hevc_encode_argv(
@@ -217,7 +238,9 @@ class HevcCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a raw YUV file into bitstream.265, decoded.yuv, log.txt and analysis.dat (the block statistics).
 
-        With `settings.unfiltered` the bitstream is also decoded without deblocking and SAO, into unfiltered.yuv.
+        Pictures of odd size, below 16 samples or smaller than a CTU are padded for x265, and the decoded pictures are
+        cropped (see `code_padded`). With `settings.unfiltered` the bitstream is also decoded without deblocking and
+        SAO, into unfiltered.yuv.
 
         Args:
             source: Raw YUV file.
@@ -227,10 +250,15 @@ class HevcCodec:
 
         Raises:
             ConfigError: HEVC or x265 does not have these settings.
-            FormatError: x265 does not code this size.
+            FormatError: The source is not raw YUV of this format.
             EncoderError: The encoder fails; a slice QP is not that of the settings; the bits do not add up to the
                 bitstream; or the PSNR differs from the statistics.
         """
+        size = x265_size(source_format, settings)
+        return code_padded(self._encode, source, source_format, settings, folder, size)
+
+    def _encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Do the work of `encode` for a size that x265 takes."""
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libx265")
         name = f"{source.stem} at QP {settings.qp}"
