@@ -31,7 +31,9 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     say("1/4 Training set: pictures coded with libvvenc at five QPs")
     recipe = bundled("datasets/demo.yaml")
     with progress("coding", "unit") as report:
-        store = build_store(load_recipe(recipe), recipe.parent, output / "stores" / "demo", jobs=jobs, progress=report)
+        folder = output / "stores" / "demo"
+        advice = f"name another folder with -o, or remove {folder}"
+        store = build_store(load_recipe(recipe), recipe.parent, folder, jobs=jobs, progress=report, advice=advice)
     say("2/4 Training: a small RDN on these pictures")
     weights = _train(output, store)
     say(f"3/4 Evaluation on pictures that were not used for training, together with the shipped weights {SHIPPED}")

@@ -14,6 +14,7 @@ from codecnn.cli.options import (
     Frames,
     Json,
     Model,
+    Packing,
     Precision,
     Rate,
     Size,
@@ -60,6 +61,7 @@ def filter_command(
     chroma: Chroma = None,
     rate: Rate = None,
     frames: Frames = None,
+    packing: Packing = None,
     plane: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,6 +134,7 @@ def filter_command(
             chroma=chroma,
             fps=rate,
             frames=frames,
+            packing=packing,
         )
     for note in result.notes:
         err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)

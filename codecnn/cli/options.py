@@ -27,7 +27,8 @@ Rate = Annotated[
     typer.Option("-r", "--rate", help="Pictures per second, e.g. 50 (default: from the file or its name)."),
 ]
 Packing = Annotated[
-    str | None, typer.Option("--packing", help="Sample layout of raw YUV, e.g. p010 (default: planar).")
+    str | None,
+    typer.Option("--packing", help="Sample layout of raw YUV, e.g. p010 (default: from the name, else planar)."),
 ]
 Frames = Annotated[
     int | None, typer.Option("-f", "--frames", min=1, help="Number of pictures to read from the start (default: all).")

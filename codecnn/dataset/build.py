@@ -40,7 +40,14 @@ from codecnn.codec import (
     get_codec,
     streams_identity,
 )
-from codecnn.dataset.originals import HASHES, ORIGINALS, convert_original, original_name, source_sha256
+from codecnn.dataset.originals import (
+    HASHES,
+    ORIGINALS,
+    check_sources,
+    convert_original,
+    original_name,
+    source_sha256,
+)
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit, EncoderTime
 from codecnn.dataset.sources import Source, by_lowest_qp, check_stated_qps, expand
@@ -69,6 +76,9 @@ from codecnn.runs import (
 from codecnn.video import READER_VERSION
 
 CODED, UNIT = "coded", "unit.json"
+
+PRUNE_ADVICE = "build into another folder to keep them, or remove them with --prune (prune=True in Python)"
+"""Advice of the message about units that do not belong to the recipe."""
 
 LOCK_SECONDS = 3
 """Seconds to wait for the lock of a shard: after a kill, child processes can hold it until they end."""
@@ -126,6 +136,7 @@ def build_store(
     scheduler: str | None = None,
     progress: Progress | None = None,
     prune: bool = False,
+    advice: str = PRUNE_ADVICE,
 ) -> Store:
     """Build a store from a recipe, or continue or update the store that is there.
 
@@ -139,6 +150,7 @@ def build_store(
             store, the pictures and the encoder under the same paths.
         progress: Called with the number of finished units and of all units.
         prune: Remove units of the store that do not belong to the recipe. Without it such units are an error.
+        advice: What the message of this error tells the user to do.
 
     Returns:
         The complete store.
@@ -159,6 +171,7 @@ def build_store(
         scheduler=scheduler,
         progress=progress,
         prune=prune,
+        advice=advice,
     )
     return open_store(store)
 
@@ -174,6 +187,7 @@ def build_shard(
     scheduler: str | None = None,
     progress: Progress | None = None,
     prune: bool = False,
+    advice: str = PRUNE_ADVICE,
 ) -> bool:
     """Code every n-th unit of a recipe.
 
@@ -190,6 +204,7 @@ def build_shard(
         scheduler: As for `build_store`.
         progress: As for `build_store`.
         prune: As for `build_store`; the units are removed when the store is completed.
+        advice: As for `build_store`.
 
     Returns:
         Whether the store is complete.
@@ -217,9 +232,10 @@ def build_shard(
             _remove_working_folders(store, work.label)
             plans = _plan(sources, work, jobs)
             if not prune:
-                _check_nothing_is_lost(plans, work)
+                _check_nothing_is_lost(plans, work, advice)
             shard_plans = of_shard(plans, shard)
             missing = [plan for plan in shard_plans if _finished_unit(plan, store) is None]
+            check_sources(recipe, [plan.source for plan in missing], jobs)
             if missing:
                 # Before the first unit changes, so that a store with a manifest is always complete.
                 (store / MANIFEST).unlink(missing_ok=True)
@@ -239,7 +255,7 @@ def build_shard(
             # Two shards can find the store complete at the same time.
             with FileLock(store / ".lock-finish"):
                 if not prune:
-                    _check_nothing_is_lost(plans, work)
+                    _check_nothing_is_lost(plans, work, advice)
                 _finish(plans, units, work)
     except Timeout:
         raise StoreError(f"another build is working on store {store}: wait until it ends") from None
@@ -309,7 +325,7 @@ def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | 
     return facts
 
 
-def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work) -> None:
+def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work, advice: str) -> None:
     """Check that the store holds only units of the recipe.
 
     A unit whose bitstream a unit of the recipe keeps is not counted: the two differ in rebuilt planes only.
@@ -334,8 +350,7 @@ def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work) -> None:
     units = "1 unit that does" if len(foreign) == 1 else f"{len(foreign)} units that do"
     raise StoreError(
         f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
-        f"encoder, or whose pictures an earlier codecnn read otherwise ({', '.join(listed)}): build into another "
-        "folder to keep them, or remove them with --prune (prune=True in Python)"
+        f"encoder, or whose pictures an earlier codecnn read otherwise ({', '.join(listed)}): {advice}"
     )
 
 

@@ -1,7 +1,8 @@
 """Originals of a store: each sequence of a recipe, converted once to the raw YUV that the encoder reads."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from filelock import FileLock
@@ -19,6 +20,7 @@ from codecnn.video import (
     Video,
     VideoFormat,
     changed_reading,
+    check_video,
     convert,
     create_video,
     downscale,
@@ -32,6 +34,9 @@ ORIGINALS = "originals"
 
 HASHES = ".hashes"
 """Folder in the store that caches the sha256 of source files during a build."""
+
+_LISTED_FILES = 8
+"""Number of files that an error message lists."""
 
 _SMALLEST = 32
 """Width and height to which smaller pictures are padded: ffmpeg gives libvvenc a buffer of one byte per luma sample for
@@ -91,6 +96,39 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
     if recipe.in_loop is not None:
         facts["multiple"] = _size_multiple(recipe)
     return f"{ORIGINALS}/{source.name}_{sha256_json(facts)[:16]}.yuv"
+
+
+def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:
+    """Check by their headers that all sources can be read, before the first is coded.
+
+    Args:
+        recipe: The recipe.
+        sources: Sources to check; each file is read once.
+        jobs: Number of files that are checked at the same time.
+
+    Raises:
+        CodecnnError: A file cannot be read.
+        FormatError: Several files cannot be read; the message names each with its reason.
+    """
+    files = {
+        sha256_json([str(source.path), source.spec.model_dump(include=_READING_KEYS)]): source for source in sources
+    }
+
+    def problem(source: Source) -> CodecnnError | None:
+        try:
+            check_video(source.path, **source.spec.model_dump(include=_READING_KEYS))
+        except CodecnnError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(jobs) as pool:
+        problems = [error for error in pool.map(problem, files.values()) if error is not None]
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        listed = "; ".join(map(str, problems[:_LISTED_FILES]))
+        more = f"; and {len(problems) - _LISTED_FILES} more" if len(problems) > _LISTED_FILES else ""
+        raise FormatError(f"{len(problems)} files of recipe {recipe.name!r} cannot be used: {listed}{more}")
 
 
 def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> Original:
@@ -172,7 +210,8 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> tuple[VideoFormat, V
         first = next(remaining)
         height, width = first.y.shape
         form = VideoFormat(width, height, chroma, depth, video.format.fps)
-        with create_video(path, form) as out:
+        # The name of the source may state properties that the conversion changes.
+        with create_video(path, form, check_name=False) as out:
             out.write(first)
             for picture in remaining:
                 out.write(picture)

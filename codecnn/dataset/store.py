@@ -305,13 +305,18 @@ def doubtful_sources(store: Store) -> list[str]:
         store: The store.
 
     Returns:
-        Sequences whose names state a layout that was ignored, then files, patterns and folders that can be still
-        pictures; empty for stores of a later reader, and for stores that hold video only.
+        Sequences whose names state a layout that was ignored, then files, patterns and folders whose names do so or that
+        can be still pictures; empty for stores of a later reader, and for stores that hold video only.
     """
     if store.manifest.reader >= READER_VERSION:
         return []
     names = dict.fromkeys(unit.name for unit in store.units if changed_name(unit.name))
-    sources = dict.fromkeys(source for source in store.manifest.recipe.sources if _may_be_stills(source))
+    # A sequence can have another name than its file.
+    sources = dict.fromkeys(
+        source
+        for source in store.manifest.recipe.sources
+        if _may_be_stills(source) or (changed_name(Path(source).stem) and Path(source).stem not in names)
+    )
     return [*names, *sources]
 
 

@@ -128,7 +128,10 @@ def evaluate(
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
         prune = _is_store_of_evaluate(folder)
-        if not build_shard(recipe, Path(), folder, shard, jobs=jobs, scheduler=scheduler, progress=coding, prune=prune):
+        # This command has no --prune; a complete store of another evaluation is replaced without asking.
+        advice = f"name another folder with -o, or remove {folder}"
+        spread = {"jobs": jobs, "scheduler": scheduler, "progress": coding}
+        if not build_shard(recipe, Path(), folder, shard, prune=prune, advice=advice, **spread):
             return ()
         store = open_store(output / "store")
     return run_evaluation(

@@ -87,7 +87,7 @@ def filter_file(
         tile: Largest tile side in samples; does not change the result.
         memory: Limit in bytes for the tensors of the network; None takes the default.
         progress: Called with (pictures done, all pictures).
-        **options: Options of `open_video` for the source: size, bit_depth, chroma, fps, frames.
+        **options: Options of `open_video` for the source: size, bit_depth, chroma, fps, frames, packing.
 
     Returns:
         The number of pictures, the decisions, and notes.

@@ -13,6 +13,7 @@ from .files import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from .files import VideoSummary as VideoSummary
 from .files import VideoWriter as VideoWriter
 from .files import changed_reading as changed_reading
+from .files import check_video as check_video
 from .files import create_video as create_video
 from .files import open_like as open_like
 from .files import open_video as open_video
@@ -24,6 +25,7 @@ from .names import NameFields as NameFields
 from .names import changed_name as changed_name
 from .names import guess_format as guess_format
 from .names import parse_name as parse_name
+from .notices import warn as warn
 from .pictures import Picture as Picture
 from .pictures import Plane as Plane
 from .pictures import Video as Video
@@ -36,7 +38,6 @@ from .pipes import STANDARD_STREAM as STANDARD_STREAM
 from .raw import forget_pages as forget_pages
 from .raw import map_file as map_file
 from .raw import open_raw as open_raw
-from .still_files import warn as warn
 from .stills import STILL_SUFFIXES as STILL_SUFFIXES
 from .stills import count_stills as count_stills
 from .stills import is_still as is_still

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -12,13 +12,21 @@ import numpy as np
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.runs import atomic_path
-from codecnn.video.ffmpeg import probe_stream
+from codecnn.video.ffmpeg import StreamInfo, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
 from codecnn.video.names import parse_name
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.pipes import STANDARD_STREAM, standard_input, standard_output
 from codecnn.video.raw import is_raw_name, open_packed, raw_interpretation
-from codecnn.video.stills import STILL_SUFFIXES, Change, is_still, open_still, open_still_folder, still_interpretation
+from codecnn.video.stills import (
+    STILL_SUFFIXES,
+    Change,
+    check_stills,
+    is_still,
+    open_still,
+    open_still_folder,
+    still_interpretation,
+)
 from codecnn.video.streams import STANDARD_NAMES, count_packets, open_stream
 from codecnn.video.y4m import format_frame_line, format_header, open_y4m
 
@@ -135,14 +143,10 @@ def summarise_video(path: Path | str, **options: Any) -> VideoSummary:
         CodecnnError: As `open_video`.
     """
     path = Path(path)
-    if str(path) == STANDARD_STREAM or path.suffix.lower() == ".y4m" or is_raw_name(path) or is_still(path):
+    if _is_uncoded(path) or is_still(path):
         with open_video(path, **options) as video:
             return VideoSummary(video.format, len(video), None, "pictures", None)
-    info = probe_stream(path)
-    chosen = {name: options.get(name) for name in ("size", "bit_depth", "chroma")}
-    if options.get("packing") is not None:
-        raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {options['packing']}")
-    _check_options(path, info.format, **chosen)
+    info = _probe(path, options)
     rate = options.get("fps")
     video_format = info.format if rate is None else dataclasses.replace(info.format, fps=frame_rate(rate))
     codec = STANDARD_NAMES.get(info.codec, info.codec).lower()
@@ -150,6 +154,40 @@ def summarise_video(path: Path | str, **options: Any) -> VideoSummary:
     is_picture = info.fields is None and info.codec != "vp8"
     pictures = count_packets(path, info) if is_picture else None
     return VideoSummary(video_format, pictures, codec, "packets", info.fields)
+
+
+def check_video(path: Path | str, **options: Any) -> None:
+    """Check that `open_video` can open a file, reading headers only; samples can be damaged nevertheless.
+
+    Args:
+        path: File or folder.
+        options: Options of `open_video`.
+
+    Raises:
+        CodecnnError: As `open_video`.
+    """
+    path = Path(path)
+    if is_still(path):
+        check_stills(path)
+    elif _is_uncoded(path):
+        open_video(path, **options).close()
+    else:
+        _probe(path, options)
+
+
+def _is_uncoded(path: Path) -> bool:
+    """Return whether a path is raw YUV or Y4M by its name."""
+    return str(path) == STANDARD_STREAM or path.suffix.lower() == ".y4m" or is_raw_name(path)
+
+
+def _probe(path: Path, options: Mapping[str, Any]) -> StreamInfo:
+    """Read the headers of a stream and check the options of `open_video` against them."""
+    info = probe_stream(path)
+    if options.get("packing") is not None:
+        raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {options['packing']}")
+    chosen = {name: options.get(name) for name in ("size", "bit_depth", "chroma")}
+    _check_options(path, info.format, **chosen)
+    return info
 
 
 READER_VERSION = 2
@@ -278,7 +316,9 @@ class VideoWriter:
 
 
 @contextlib.contextmanager
-def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | None = None) -> Iterator[VideoWriter]:
+def create_video(
+    path: Path | str, video_format: VideoFormat, *, like: Video | None = None, check_name: bool = True
+) -> Iterator[VideoWriter]:
     """Create a raw YUV or Y4M file and yield a writer of its pictures.
 
     Use it as `with create_video("out.yuv", video_format) as out: out.write(picture)`. The file appears when
@@ -289,12 +329,14 @@ def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | N
         video_format: Geometry of the pictures.
         like: Video from which the pictures come, one for one. A Y4M file gets its field order, sample aspect ratio,
             position of chroma samples, range and other properties.
+        check_name: Refuse a name of a raw file that states another size, chroma format, bit depth or layout than that
+            of `video_format` in planar order, because readers would trust it.
 
     Yields:
         The writer.
 
     Raises:
-        ConfigError: The suffix belongs to another kind of file (.mp4, .png, ...).
+        ConfigError: The suffix belongs to another kind of file (.mp4, .png, ...), or the name is refused.
         FormatError: The block wrote no picture.
     """
     path = Path(path)
@@ -302,6 +344,8 @@ def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | N
         raise ConfigError(f"{path} would hold raw samples, despite its name: end it in .yuv, or in .y4m for Y4M")
     to_pipe = str(path) == STANDARD_STREAM
     is_y4m = to_pipe or path.suffix.lower() == ".y4m"
+    if check_name and not is_y4m:
+        _check_name(path, video_format)
     with standard_output() if to_pipe else _new_file(path) as file:
         if is_y4m:
             file.write(format_header(video_format, None if like is None else like.tags))
@@ -313,6 +357,20 @@ def create_video(path: Path | str, video_format: VideoFormat, *, like: Video | N
         yield writer
         if writer.count == 0:
             raise FormatError(f"{path}: no picture was written")
+
+
+def _check_name(path: Path, video_format: VideoFormat) -> None:
+    """Raise ConfigError if the name of a raw file states other properties than those of its planar pictures."""
+    named, form = parse_name(path), video_format
+    size = None if named.width is None else f"{named.width}x{named.height}"
+    depth = None if named.bit_depth is None else f"{named.bit_depth} bit"
+    stated = ((named.packing, "planar"), (size, f"{form.width}x{form.height}"), (depth, f"{form.bit_depth} bit"))
+    stated += ((named.chroma, form.chroma),)
+    if wrong := [text for text, actual in stated if text not in (None, actual)]:
+        raise ConfigError(
+            f"{path} would hold planar pictures of {form}, but its name states {' and '.join(wrong)}: name it e.g. "
+            f"{path.with_name(f'filtered_{form.width}x{form.height}_{form.bit_depth}bit_{form.chroma}.yuv')}"
+        )
 
 
 @contextlib.contextmanager

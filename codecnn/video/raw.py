@@ -199,8 +199,8 @@ def _layout(path: Path, packing: str | None, named: NameFields) -> PixelFormat |
     if layout is None:
         raise FormatError(
             f"the name of {path} states the pixel format {name}, which codecnn does not read: convert the file, e.g. "
-            "with ffmpeg -f rawvideo -pix_fmt FORMAT -s WxH -i IN.yuv -pix_fmt yuv420p OUT.yuv, or give packing "
-            f"{PLANAR} if the name is wrong"
+            "with ffmpeg -f rawvideo -pix_fmt FORMAT -s WxH -i IN.yuv -pix_fmt yuv420p OUT.yuv, or, if the name is "
+            f"wrong, rename the file or give packing {PLANAR}"
         )
     return layout
 

@@ -8,7 +8,6 @@ or frames are separate pictures; a file that cannot be read so is refused. Where
 import contextlib
 import functools
 import io
-import logging
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,9 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from codecnn.errors import FormatError
+from codecnn.video.notices import warn
 from codecnn.video.raw import map_file
-
-_log = logging.getLogger(__name__)
 
 Samples = NDArray[Any]
 """uint8 or uint16 that use the whole range of their type: shape (h, w) if grey, else (h, w, 3) of R'G'B'."""
@@ -164,12 +162,6 @@ def readable(path: Path) -> Iterator[None]:
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FormatError(f"{path} cannot be read as a picture: {reason}") from error
-
-
-@functools.lru_cache(maxsize=10_000)
-def warn(text: str) -> None:
-    """Log a warning, once in a process although a file is read several times."""
-    _log.warning("codecnn: %s", text)
 
 
 def upright_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:

@@ -121,6 +121,17 @@ def count_stills(path: Path | str) -> int:
     return _open(Path(path)).count
 
 
+def check_stills(path: Path) -> None:
+    """Check by their headers that the pictures of a file or folder can be read as one video; raises as `open_video`."""
+    if not path.is_dir():
+        _open(path)
+        return
+    paths = stills_in(path)
+    size = _stored_size(paths[0])
+    for each in paths:
+        _check_same(each, _stored_size(each), paths[0], size)
+
+
 def still_interpretation(path: Path) -> dict[str, Any]:
     """Return the properties of a still picture that reader version 1 did not respect, see `StillFile`.
 
@@ -186,9 +197,7 @@ def open_still_folder(folder: Path | str, *, chroma: str | None = None, **option
     folder = Path(folder)
     paths = stills_in(folder)
     video_format = _format_of(read_still(paths[0], chroma=chroma, **options), chroma)
-    size = _stored_size(paths[0])
-    for path in paths:
-        _check_same(path, _stored_size(path), paths[0], size)
+    check_stills(folder)
 
     def read(number: int) -> tuple[Plane, ...]:
         picture = read_still(paths[number], chroma=chroma, **options)

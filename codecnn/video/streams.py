@@ -26,9 +26,9 @@ from codecnn.video.ffmpeg import (
     reason_of,
     run,
 )
+from codecnn.video.notices import warn
 from codecnn.video.pictures import Video, check_selection, planes_at
 from codecnn.video.raw import is_raw_name, map_file
-from codecnn.video.still_files import warn
 from codecnn.video.stills import is_still
 from codecnn.video.y4m import MAGIC
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
+from codecnn.video.notices import warn
 from codecnn.video.still_files import (
     Samples,
     StillFile,
     readable,
     upright,
     upright_size,
-    warn,
     warn_if_nearly_black,
     warn_of_profile,
 )

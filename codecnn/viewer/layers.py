@@ -1,7 +1,7 @@
 """Content of a view, collected from a stream or a store: layers of samples, CUs and facts."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,17 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class _Coded:
-    """A picture of a VVC stream: its CUs, and if it is intra its planes before the in-loop filters."""
+    """A picture of a VVC stream: its CUs, and if it is intra its planes before the in-loop filters.
+
+    `count` is the number of pictures that the stream outputs.
+    """
 
     units: npt.NDArray[np.int32]
     planes: Mapping[str, Plane]
     ctu_size: int
     slice_type: str
     slice_qps: tuple[int, ...]
+    count: int
     notes: tuple[str, ...]
 
 
@@ -95,7 +99,12 @@ def shown_stream(
         form, decoded = video.format, _copied(video[number])
     layers = {DECODED: decoded, **_reconstructed_layers(coded.planes, form.bit_depth)}
     if original is not None:
-        layers[ORIGINAL] = _original(Path(original), number, form)
+        layers[ORIGINAL], count = _original(Path(original), number, form)
+        if count != coded.count:
+            note = (
+                f"The original has {count} pictures and the stream {coded.count}: picture {number} of each is compared."
+            )
+            coded = replace(coded, notes=(*coded.notes, note))
     if model is not None:
         table = table_of_units(coded.units, np.full(len(coded.units), number, np.int32))
 
@@ -135,7 +144,8 @@ def shown_unit(unit: Unit, number: int = 0, *, model: Path | str | None = None, 
     else:
         note = "The prediction is missing: it is read from VVC streams only, and this unit has none."
         empty = np.zeros((0, 0), np.int32)
-        coded = _Coded(empty, {}, unit.coding.ctu_size if unit.coding else 64, record.slice_type, (record.qp,), (note,))
+        ctu_size = unit.coding.ctu_size if unit.coding else 64
+        coded = _Coded(empty, {}, ctu_size, record.slice_type, (record.qp,), len(unit.pictures), (note,))
     layers: dict[str, Picture] = _reconstructed_layers(coded.planes, unit.format.bit_depth)
     for name in (ORIGINAL, DECODED, UNFILTERED, PREDICTION):
         if name not in layers and (video := unit.pictures_of(name)) is not None:
@@ -207,7 +217,7 @@ def _read_coded(path: Path, number: int) -> _Coded:
         notes = (
             f"The prediction is missing: picture {number} has {header.slice_type} slices, and only I is supported.",
         )
-    return _Coded(coding_units(picture), planes, info.ctu_size, header.slice_type, header.slice_qps, notes)
+    return _Coded(coding_units(picture), planes, info.ctu_size, header.slice_type, header.slice_qps, len(shown), notes)
 
 
 def _reconstructed_layers(planes: Mapping[str, Plane], bit_depth: int) -> dict[str, Picture]:
@@ -220,11 +230,15 @@ def _reconstructed_layers(planes: Mapping[str, Plane], bit_depth: int) -> dict[s
     return layers
 
 
-def _original(path: Path, number: int, form: VideoFormat) -> Picture:
-    """Read an original picture at the bit depth of the decoded one, padded to the even size that encoders need."""
+def _original(path: Path, number: int, form: VideoFormat) -> tuple[Picture, int]:
+    """Read an original picture at the bit depth of the decoded one, padded to the even size that encoders need.
+
+    The number of pictures in the file is returned too.
+    """
     with open_like(path, form) as video:
         if number >= len(video):
             raise ConfigError(f"{path} {_available(len(video))}, not {number}")
+        count = len(video)
         picture = pad_to_even(convert(_copied(video[number]), form.bit_depth), video.format.chroma)
     height, width = picture.y.shape
     if (width, height) != (form.width, form.height):
@@ -234,7 +248,7 @@ def _original(path: Path, number: int, form: VideoFormat) -> Picture:
         )
     if tuple(plane.shape for plane in picture.planes) != form.plane_shapes:
         picture = Picture(picture.planes[:1], picture.bit_depth)
-    return picture
+    return picture, count
 
 
 def _available(count: int) -> str:

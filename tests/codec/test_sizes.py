@@ -26,11 +26,30 @@ from codecnn.video import Picture, VideoFormat, ffmpeg_path, open_raw, pad_to_si
 from tests.helpers.clips import write_clip
 from tests.helpers.standin_programs import write_program
 
-VTM_OPTIONS = """
-InputFile BitstreamFile ReconFile SourceWidth SourceHeight FrameRate FramesToBeEncoded InputBitDepth InternalBitDepth
-OutputBitDepth InputChromaFormat QP SEIDecodedPictureHash IntraQPOffset MaxDeltaQP TemporalFilter FrameSkip
-ConformanceWindowMode SAO ALF DeblockingFilterDisable LMCSEnable
-""".split()
+VTM_OPTIONS = [
+    "InputFile",
+    "BitstreamFile",
+    "ReconFile",
+    "SourceWidth",
+    "SourceHeight",
+    "FrameRate",
+    "FramesToBeEncoded",
+    "InputBitDepth",
+    "InternalBitDepth",
+    "OutputBitDepth",
+    "InputChromaFormat",
+    "QP",
+    "SEIDecodedPictureHash",
+    "IntraQPOffset",
+    "MaxDeltaQP",
+    "TemporalFilter",
+    "FrameSkip",
+    "ConformanceWindowMode",
+    "SAO",
+    "ALF",
+    "DeblockingFilterDisable",
+    "LMCSEnable",
+]
 
 
 def check_sequence(source: Path, form: VideoFormat, sequence: CodedSequence, count: int) -> None:

@@ -28,8 +28,10 @@ PRESETS = ("faster", "fast", "medium", "slow", "slower")
 CTU_SIZES = (32, 64, 128)
 
 SMALLEST = 32
-"""Least width and height that are coded: ffmpeg gives libvvenc one byte per luma sample for the stream of a picture, which
-must also hold the headers."""
+"""Least width and height that are coded.
+
+ffmpeg gives libvvenc one byte per luma sample for the stream of a picture, which must also hold the headers.
+"""
 
 CONSTANT_QP = {"IntraQPOffset": "0", "GOPQPA": "0", "MCTF": "0", "BIM": "0", "LookAhead": "0", "STA": "0"}
 """Parameters that switch off the intra offset and every adaptation.

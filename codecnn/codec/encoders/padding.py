@@ -17,9 +17,7 @@ MULTIPLE_OF_CHROMA = {"400": (1, 1), "420": (2, 2), "422": (2, 1), "444": (1, 1)
 """Chroma format -> numbers that divide width and height where chroma planes hold whole samples."""
 
 
-def padded_size(
-    source_format: VideoFormat, *, minimum: int = 1, multiple: tuple[int, int] = (2, 2)
-) -> tuple[int, int]:
+def padded_size(source_format: VideoFormat, *, minimum: int = 1, multiple: tuple[int, int] = (2, 2)) -> tuple[int, int]:
     """Return the smallest size (width, height) that is at least that of the source and that an encoder takes.
 
     Args:
@@ -68,7 +66,7 @@ def code_padded(
     # The padded file has the name of the source, which messages and the recorded command contain.
     with tempfile.TemporaryDirectory(prefix=".padded-", dir=folder) as name:
         padded = Path(name) / source.name
-        with open_raw(source, source_format) as originals, create_video(padded, padded_format) as out:
+        with open_raw(source, source_format) as originals, create_video(padded, padded_format, check_name=False) as out:
             for picture in originals:
                 out.write(pad_to_size(picture, source_format.chroma, *size))
         sequence = encode(padded, padded_format, settings, folder)
