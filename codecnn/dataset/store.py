@@ -305,8 +305,8 @@ def doubtful_sources(store: Store) -> list[str]:
         store: The store.
 
     Returns:
-        Sequences whose names state a layout that was ignored, then files, patterns and folders whose names do so or that
-        can be still pictures; empty for stores of a later reader, and for stores that hold video only.
+        Sequences whose names state a layout that was ignored, then files, patterns and folders whose names do so, or
+        that can be still pictures; empty for stores of a later reader, and for stores that hold video only.
     """
     if store.manifest.reader >= READER_VERSION:
         return []

@@ -101,10 +101,8 @@ def shown_stream(
     if original is not None:
         layers[ORIGINAL], count = _original(Path(original), number, form)
         if count != coded.count:
-            note = (
-                f"The original has {count} pictures and the stream {coded.count}: picture {number} of each is compared."
-            )
-            coded = replace(coded, notes=(*coded.notes, note))
+            counts = f"The original has {count} pictures and the stream {coded.count}"
+            coded = replace(coded, notes=(*coded.notes, f"{counts}: picture {number} of each is compared."))
     if model is not None:
         table = table_of_units(coded.units, np.full(len(coded.units), number, np.int32))
 

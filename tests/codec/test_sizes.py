@@ -26,30 +26,11 @@ from codecnn.video import Picture, VideoFormat, ffmpeg_path, open_raw, pad_to_si
 from tests.helpers.clips import write_clip
 from tests.helpers.standin_programs import write_program
 
-VTM_OPTIONS = [
-    "InputFile",
-    "BitstreamFile",
-    "ReconFile",
-    "SourceWidth",
-    "SourceHeight",
-    "FrameRate",
-    "FramesToBeEncoded",
-    "InputBitDepth",
-    "InternalBitDepth",
-    "OutputBitDepth",
-    "InputChromaFormat",
-    "QP",
-    "SEIDecodedPictureHash",
-    "IntraQPOffset",
-    "MaxDeltaQP",
-    "TemporalFilter",
-    "FrameSkip",
-    "ConformanceWindowMode",
-    "SAO",
-    "ALF",
-    "DeblockingFilterDisable",
-    "LMCSEnable",
-]
+VTM_OPTIONS = (
+    "InputFile BitstreamFile ReconFile SourceWidth SourceHeight FrameRate FramesToBeEncoded InputBitDepth "
+    "InternalBitDepth OutputBitDepth InputChromaFormat QP SEIDecodedPictureHash IntraQPOffset MaxDeltaQP TemporalFilter "
+    "FrameSkip ConformanceWindowMode SAO ALF DeblockingFilterDisable LMCSEnable"
+)
 
 
 def check_sequence(source: Path, form: VideoFormat, sequence: CodedSequence, count: int) -> None:
@@ -133,7 +114,7 @@ def test_rebuilt_planes_have_the_size_of_the_source(tmp_path: Path) -> None:
 
 
 def test_external_programs_get_padded_pictures(tmp_path: Path) -> None:
-    setup = {"kind": "vtm", "mode": "", "options": sorted(VTM_OPTIONS), "ffmpeg": ffmpeg_path()}
+    setup = {"kind": "vtm", "mode": "", "options": sorted(VTM_OPTIONS.split()), "ffmpeg": ffmpeg_path()}
     encoder = write_program(tmp_path / "vtm", "encoder", cache=str(tmp_path / "kept"), **setup)
     cfg = tmp_path / "encoder_intra_vtm.cfg"
     cfg.write_text("QP : 50\n")
