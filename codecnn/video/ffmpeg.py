@@ -17,6 +17,8 @@ from typing import NamedTuple
 from codecnn.errors import DiskFullError, EncoderError, FormatError, ToolMissingError
 from codecnn.video.annexb import annexb_codec
 from codecnn.video.formats import VideoFormat, frame_rate
+from codecnn.video.names import parse_name
+from codecnn.video.pictures import VideoTags
 from codecnn.video.raw import map_file
 
 FFMPEG_VARIABLE = "CODECNN_FFMPEG"
@@ -52,6 +54,12 @@ _CHANGE_LINE = re.compile(
     r"(\d+)x(\d+)",
     re.MULTILINE | re.ASCII,
 )
+_ROTATION = re.compile(r"^ +Display Matrix: rotation of (-?\d+)", re.MULTILINE | re.IGNORECASE | re.ASCII)
+_POSITIONS = {"center": "420jpeg", "topleft": "420paldv"}
+"""C tag of Y4M for 4:2:0 of 8 bits by ffmpeg's name of the position of chroma samples; others are 420mpeg2."""
+_STILL_DEMUXERS = ("image2", "ico", "fits")
+"""Demuxers of still pictures, besides those whose name ends in "_pipe"."""
+_TEXT_DEMUXER = "tty"
 _MAX_RATE = 1000
 _FIELD_ORDERS = {
     "top first": "top field first",
@@ -198,6 +206,8 @@ class StreamInfo(NamedTuple):
         format: Geometry.
         container: ffmpeg's name of the container, e.g. "mov,mp4,m4a,3gp,3g2,mj2"; that of the codec for a byte stream.
         fields: "top field first" or "bottom field first" if ffmpeg knows that the frames are interlaced, else None.
+        tags: Field order, sample aspect ratio, range and position of chroma samples in the words of Y4M.
+        rotation: Angle in degrees by which players rotate the pictures, 0 if there is no such tag.
     """
 
     codec: str
@@ -205,6 +215,8 @@ class StreamInfo(NamedTuple):
     format: VideoFormat
     container: str
     fields: str | None
+    tags: VideoTags
+    rotation: int
 
 
 def probe_stream(path: Path | str) -> StreamInfo:
@@ -215,19 +227,27 @@ def probe_stream(path: Path | str) -> StreamInfo:
 
     Raises:
         MissingFileError: The file does not exist or cannot be read.
-        FormatError: The file is empty, has no video, or its pictures are not Y'CbCr or grey of 8 to 16 bit.
+        FormatError: The file is empty or no video, or its pictures are not Y'CbCr or grey of 8 to 16 bit.
     """
     path = Path(path)
-    demuxer = DEMUXERS.get(annexb_codec(map_file(path)) or "")
+    data = map_file(path)
+    if data[:4].tobytes() == b"%PDF":
+        raise FormatError(f"{path} is a PDF file, not a video: save the pictures in it as PNG")
+    demuxer = DEMUXERS.get(annexb_codec(data) or "")
     argv = [ffmpeg_path(), "-hide_banner", "-nostdin", *input_arguments(path, demuxer)]
     argv += ["-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "null", "-"]
     finished = _start(argv)
     report = finished.stderr
     if _NO_VIDEO in report:
         raise FormatError(f"{path} has no video: it holds other data, such as sound, only")
-    if finished.returncode:
-        raise FormatError(f"{path} is not a video that ffmpeg can read: {_error_line(report)}")
     container = re.search(r"^Input #0, ([\w,]+), from", report, flags=re.MULTILINE)
+    if container is not None and (container[1] in _STILL_DEMUXERS or container[1].endswith("_pipe")):
+        raise FormatError(f"{path} is a still picture of a kind that codecnn does not read: convert it to PNG")
+    if container is not None and container[1] == _TEXT_DEMUXER:
+        raise FormatError(f"{path} is a text file, not a video")
+    if finished.returncode:
+        raw = "; if it holds raw samples, end its name in .yuv" if parse_name(path).width else ""
+        raise FormatError(f"{path} is not a video that ffmpeg can read: {_error_line(report)}{raw}")
     # The stream is searched in the description of the output. That of the input includes the file's name, which may
     # contain text that looks like such a line.
     stream = _STREAM_LINE.search(report, report.rfind("\nOutput #0, null"))
@@ -238,7 +258,23 @@ def probe_stream(path: Path | str) -> StreamInfo:
     video_format = VideoFormat(int(stream["width"]), int(stream["height"]), chroma, bit_depth, fps)
     details = (stream["details"] or "").split(", ")
     fields = next((_FIELD_ORDERS[detail] for detail in details if detail in _FIELD_ORDERS), None)
-    return StreamInfo(stream["codec"], stream["pix_fmt"], video_format, container[1], fields)
+    rotation = _ROTATION.search(report, report.rfind("\nOutput #0, null"))
+    angle = 0 if rotation is None else int(rotation[1])
+    tags = _tags(video_format, fields, details, stream["pix_fmt"], stream["rest"])
+    return StreamInfo(stream["codec"], stream["pix_fmt"], video_format, container[1], fields, tags, angle)
+
+
+def _tags(video_format: VideoFormat, fields: str | None, details: Sequence[str], pix_fmt: str, rest: str) -> VideoTags:
+    """Return the properties of a stream from ffmpeg's description; those that it does not state have their defaults."""
+    aspect = re.search(r"\[SAR (\d+:\d+) ", rest, flags=re.ASCII)
+    position = next((_POSITIONS[detail] for detail in details if detail in _POSITIONS), None)
+    full_range = "pc" in details or pix_fmt.startswith("yuvj")
+    return VideoTags(
+        interlacing="p" if fields is None else fields[0],
+        aspect=aspect[1] if aspect is not None and aspect[1] != "0:1" else "1:1",
+        colour=position if (video_format.chroma, video_format.bit_depth) == ("420", 8) else None,
+        comments=("COLORRANGE=FULL",) if full_range else (),
+    )
 
 
 def decode(
@@ -343,7 +379,8 @@ def planar_layout(pix_fmt: str, path: Path) -> tuple[str, int, str]:
             return chroma, bit_depth, f"yuvj{chroma}p"
     else:
         raise FormatError(
-            f"{path} has pictures of pixel format {pix_fmt}: only YCbCr 420, 422, 444 and grey can be read"
+            f"{path} has pictures of pixel format {pix_fmt}: only YCbCr 420, 422, 444 and grey can be read, so convert "
+            "it first, e.g. with ffmpeg -i IN -pix_fmt yuv444p OUT.y4m"
         )
     return chroma, bit_depth, VideoFormat(1, 1, chroma, bit_depth).ffmpeg_pix_fmt
 

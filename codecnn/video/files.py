@@ -14,7 +14,7 @@ from codecnn.errors import ConfigError, FormatError
 from codecnn.runs import atomic_path
 from codecnn.video.ffmpeg import StreamInfo, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
-from codecnn.video.names import parse_name
+from codecnn.video.names import parse_name, stated_sizes
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.pipes import STANDARD_STREAM, standard_input, standard_output
 from codecnn.video.raw import is_raw_name, open_packed, raw_interpretation
@@ -94,6 +94,8 @@ def open_video(
     if packing is not None and not is_raw:
         raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
     if (matrix, full_range, change) != ("bt709", False, None) and not holds_stills:
+        if not _is_uncoded(path):
+            probe_stream(path)  # says what the file is if it cannot be read at all
         raise ConfigError(f"{path} holds YCbCr already: matrix, full range and change are for still pictures")
     if is_raw:
         video = open_packed(path, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps)
@@ -233,9 +235,11 @@ def open_like(path: Path | str, form: VideoFormat) -> Video:
     if not is_raw_name(path):
         return open_video(path)
     named = parse_name(path)
+    # A name can state several sizes, such as those before and after a crop.
+    size = (form.width, form.height)
     return open_video(
         path,
-        size=None if named.width else (form.width, form.height),
+        size=size if named.width is None or size in stated_sizes(path) else None,
         bit_depth=named.bit_depth or form.bit_depth,
         chroma=named.chroma or form.chroma,
     )

@@ -35,6 +35,12 @@ class NameFields(NamedTuple):
 
 
 _SIZE = re.compile(r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?!\d)", re.ASCII)
+_SIZE_ALONE = re.compile(r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?=[-_. )\]]|[pi](?![a-z])|$)", re.ASCII)
+"""Size that is a token of its own."""
+_THIRD_NUMBER = re.compile(r"x(\d{1,9})(?=[-_ .]|$)", re.ASCII)
+"""Number of pictures directly behind the size, as in `64x48x30`."""
+_CHROMA_IN_PARTS = re.compile(r"(?<![0-9A-Za-z])4[-_:. ]?(?:0[-_:. ]0|2[-_:. ][02]|4[-_:. ]4)(?![0-9A-Za-z])", re.ASCII)
+"""Chroma format with separators, as in `4-2-2`."""
 _UNIT_SEPARATOR = re.compile(r"(?<=\d)[-_ ](?=(?:bits?|fps|hz|frames?)(?:[-_ .]|$))", re.ASCII)
 """Separator between a number and its unit, as in `10-bit`."""
 _SEPARATOR = re.compile(r"[-_ ]+|(?<!\d)\.|\.(?!\d)|\.(?=4(?:00|20|22|44)(?:[-_ .]|$)|\d{1,2}b)", re.ASCII)
@@ -69,7 +75,7 @@ def parse_name(path: Path | str) -> NameFields:
     those behind the size count before those in front of it. The tokens behind the size WxH are:
 
     - frame rate: a bare number up to 240 directly after the size (`416x240_50`), `60fps`, `30Hz`, `80x44p15`;
-    - number of pictures: `17f`, `f15`, `100frames`;
+    - number of pictures: `17f`, `f15`, `100frames`, `64x48x30`;
     - samples: `10bit`, `10b420`, `P420`, `yuv420p10le`, `gray`;
     - samples and their layout: `nv12`, `p010`, `yuv420p10be`, `yuyv422`, see `parse_pixel_format`.
 
@@ -85,7 +91,8 @@ def parse_name(path: Path | str) -> NameFields:
     stem, suffix = _divide(path)
     size = _SIZE.search(stem)
     front, behind = (stem, "") if size is None else (stem[: size.start()], _behind(stem, size))
-    parts = [_parse_token(token, after_size=place == 0) for place, token in enumerate(_tokens(behind, _SEPARATOR))]
+    tokens = _tokens(_normalised(behind), _SEPARATOR)
+    parts = [_parse_token(token, after_size=place == 0) for place, token in enumerate(tokens)]
     parts += [_parse_front_token(token) for token in _tokens(front, _SEPARATOR)]
     if is_pixel_format(suffix):
         parts.append(_parse_token(suffix, after_size=False))
@@ -114,7 +121,8 @@ def parse_name_before(path: Path | str) -> NameFields:
 def changed_name(stem: str) -> bool:
     """Return whether reader version 1 found other fields in a name without extension."""
     path = Path(f"{stem}.yuv")
-    return parse_name(path) != parse_name_before(path)
+    # The number of pictures changes no sample.
+    return parse_name(path)._replace(frames=None) != parse_name_before(path)._replace(frames=None)
 
 
 def _divide(path: Path | str) -> tuple[str, str]:
@@ -130,6 +138,12 @@ def _behind(stem: str, size: re.Match[str], pattern: str = _PROGRESSIVE) -> str:
     """Return the part of a stem behind the size, without a `p` for progressive pictures, which `pattern` finds."""
     text = stem[size.end() :]
     return text[1:] if re.match(pattern, text) else text
+
+
+def _normalised(text: str) -> str:
+    """Write a chroma format such as 4-2-2 and a number of pictures behind the size as tokens."""
+    text = _CHROMA_IN_PARTS.sub(lambda match: re.sub(r"[-_:. ]", "", match[0]), text)
+    return re.sub(rf"^{_THIRD_NUMBER.pattern}", r"_f\1", text)
 
 
 def _tokens(text: str, separator: re.Pattern[str]) -> list[str]:
@@ -213,6 +227,11 @@ def _plausible_rate(text: str) -> Fraction | None:
     return frame_rate(rate) if 1 <= rate <= _MAX_PLAUSIBLE_FPS else None
 
 
+def stated_sizes(path: Path | str) -> list[tuple[int, int]]:
+    """Return the different sizes (width, height) that are tokens of a file name, in its order."""
+    return list(dict.fromkeys((int(width), int(height)) for width, height in _SIZE_ALONE.findall(_divide(path)[0])))
+
+
 def guess_format(
     path: Path | str,
     *,
@@ -233,13 +252,18 @@ def guess_format(
         named: Fields to use instead of those of `parse_name`.
 
     Raises:
-        FormatError: Neither the option nor the name states the size, or a value cannot be used.
+        FormatError: Neither the option nor the name states the size, the name states several, or a value cannot be
+            used.
     """
     named = parse_name(path) if named is None else named
     if size is not None:
         width, height = parse_size(size) if isinstance(size, str) else size
     elif named.width is not None and named.height is not None:
         width, height = named.width, named.height
+        sizes = stated_sizes(path)
+        if len(sizes) > 1:
+            stated = " and ".join(f"{each[0]}x{each[1]}" for each in sizes)
+            raise FormatError(f"the name of {path} states the sizes {stated}: give that of its pictures as -s WxH")
     else:
         raise FormatError(f"the name of {path} does not state its picture size: give it as -s WxH, e.g. -s 416x240")
     return VideoFormat(

@@ -100,6 +100,7 @@ _NAMED = {
     "y42b": PixelFormat("yuv422p", "422", 8),
     "y444": PixelFormat("yuv444p", "444", 8),
     "y8": PixelFormat("gray", "400", 8),
+    **dict.fromkeys(("mono", "monochrome", "luma"), PixelFormat("gray", "400")),
     "y800": PixelFormat("gray", "400", 8),
     "y16": PixelFormat("gray16le", "400", 16),
     "i010": PixelFormat("yuv420p10le", "420", 10),
@@ -143,7 +144,9 @@ _UNREADABLE = re.compile(
 """Names of pixel formats that are not read: with alpha, of R'G'B', of other chroma formats, or of other packings."""
 
 _UNREADABLE_WORDS = re.compile(
-    r"be|big|bigendian|\d{1,2}(?:b|bits?)?be|packed|interleaved|semiplanar|msb|(?:rgb|bgr|gbr)\w*|xyz", re.ASCII
+    r"be|big|bigendian|\d{1,2}(?:b|bits?)?be|packed|interleaved|semiplanar|msb|(?:rgb|bgr|gbr)\w*|xyz|"
+    r"(?:u?int|[us])(?:16|32)(?:le|be)|u?int(?:16|32|64)|float(?:16|32|64)?|double",
+    re.ASCII,
 )
 """Words that state a layout in a name, if they stand where properties are stated."""
 

@@ -8,6 +8,9 @@ or frames are separate pictures; a file that cannot be read so is refused. Where
 import contextlib
 import functools
 import io
+import logging
+import re
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, UnidentifiedImageError
 
 from codecnn.errors import FormatError
 from codecnn.video.notices import warn
@@ -42,6 +45,10 @@ _PNG_IMAGE_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND", b"acTL", b"fcT
 
 _JPEG_METADATA = frozenset(range(0xE1, 0xF0)) - {0xEE} | {0xFE}
 """Second byte of the markers of comments and of APP1 to APP15, except Adobe's APP14, which decides the colours."""
+
+_JPEG_MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])", re.DOTALL)
+"""Marker behind the start of a scan, whose data contain restart markers and 0xFF followed by 0 only."""
+_END_OF_IMAGE = 0xD9
 
 _SRGB_PRIMARIES = (31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
 """Content of a cHRM chunk for the primaries of sRGB and BT.709."""
@@ -159,6 +166,9 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except (FormatError, MemoryError):
         raise
+    except (UnidentifiedImageError, struct.error) as error:
+        # Their messages name objects in memory.
+        raise FormatError(f"{path} cannot be read as a picture: its header is damaged or of an unknown kind") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FormatError(f"{path} cannot be read as a picture: {reason}") from error
@@ -277,6 +287,11 @@ def _open_jpeg(path: Path) -> StillFile:
         raise FormatError(f"{path} is a CMYK picture: convert it to RGB first")
     if any(body.startswith(b"MPF\0") for body in metadata):
         _check_multi_picture(path)
+    elif data[_jpeg_end(data) :][:64].tobytes().lstrip(b"\0\xff")[:1] == b"\xd8":
+        raise FormatError(
+            f"{path} holds several JPEG pictures one after another: end its name in .mjpeg if it is Motion JPEG, or "
+            "save each picture as a file of its own"
+        )
     warn_of_profile(path, icc)
     with contextlib.suppress(Exception):
         # Exif data state Adobe RGB in the interoperability directory (DCF 2.0).
@@ -297,6 +312,18 @@ def _jpeg_segments(data: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
             return
         yield start, end
         start = end
+
+
+def _jpeg_end(data: NDArray[np.uint8]) -> int:
+    """Return the offset of the first byte behind the first picture of a JPEG; the size of the file if it is cut."""
+    start = max((end for _, end in _jpeg_segments(data)), default=2)
+    while (match := _JPEG_MARKER.search(data.data, start)) is not None:
+        if match[1][0] == _END_OF_IMAGE:
+            return match.end()
+        # Tables and the headers of further scans have a length; 0x01 is a marker alone.
+        length = int.from_bytes(data[match.end() : match.end() + 2].tobytes(), "big") if match[1][0] > 1 else 0
+        start = match.end() + length
+    return data.size
 
 
 def _check_multi_picture(path: Path) -> None:
@@ -384,8 +411,15 @@ def _deep_png(data: bytes) -> NDArray[Any]:
     """Decode a PNG of 16 bits, which Pillow would reduce to 8 bits."""
     from imagecodecs import png_decode
 
+    _drop_interlace_hint()
     samples: NDArray[Any] = png_decode(data)
     return samples
+
+
+@functools.cache
+def _drop_interlace_hint() -> None:
+    """Drop a hint of libpng to programmers, which imagecodecs logs as a warning for each interlaced picture."""
+    logging.getLogger("imagecodecs").addFilter(lambda record: "Interlace handling" not in record.getMessage())
 
 
 def _png_chunks(data: NDArray[np.uint8]) -> Iterator[_Chunk]:

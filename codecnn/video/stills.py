@@ -20,6 +20,9 @@ from codecnn.video.tiff import open_tiff
 STILL_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"))
 """Lower-case suffixes of still pictures; files with these suffixes are the pictures of a folder."""
 
+VIDEO_OF_STILLS = (".mjpeg", ".mjpg")
+"""Suffixes of Motion JPEG, which begins as a JPEG does."""
+
 Change = Callable[[NDArray[Any]], NDArray[Any]]
 """Function applied to stored samples (uint8 or uint16, whole range) before they are converted to Y'CbCr."""
 
@@ -28,7 +31,7 @@ def is_still(path: Path | str) -> bool:
     """Return whether `open_video` reads a path as R'G'B' or grey still pictures rather than as Y'CbCr.
 
     That is the case for folders, for files with one of `STILL_SUFFIXES`, and for files with another name whose content
-    is that of a PNG, JPEG, TIFF, WebP or GIF file, unless they are raw YUV or Y4M by their name.
+    is that of a PNG, JPEG, TIFF, WebP or GIF file, unless they are raw YUV, Y4M or Motion JPEG by their name.
 
     Raises:
         MissingFileError: The file cannot be read.
@@ -40,7 +43,7 @@ def is_still(path: Path | str) -> bool:
         return True
     if suffix in STILL_SUFFIXES:
         return True
-    if suffix == ".y4m" or is_raw_name(path):
+    if suffix == ".y4m" or suffix in VIDEO_OF_STILLS or is_raw_name(path):
         return False
     return os.path.isfile(path) and still_kind(path) not in (None, "BMP")  # noqa: PTH113
 

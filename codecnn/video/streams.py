@@ -215,6 +215,10 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
     _, _, pix_fmt = planar_layout(info.pix_fmt, path)
     if info.fields is not None:
         warn(f"{path} is interlaced ({info.fields}): a picture is a frame of two fields")
+    if info.pix_fmt.startswith("yuva"):
+        warn(f"{path} has transparent samples: the colours stored under them are used as if they were opaque")
+    if info.rotation:
+        warn(f"{path} is rotated by {info.rotation} degrees when it is played: its pictures are read as they are coded")
     limit = () if frames is None else ("-frames:v", str(frames))
     source, container = path, info.container
     demuxer = container if container in DEMUXERS.values() else None
@@ -231,7 +235,7 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
     if data.size != count * info.format.picture_bytes:
         raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
     starts = range(0, data.size, info.format.picture_bytes)
-    return Video(path, info.format, planes_at(data, starts, info.format), count)
+    return Video(path, info.format, planes_at(data, starts, info.format), count, info.tags)
 
 
 def count_packets(path: Path | str, info: StreamInfo) -> int:

@@ -23,7 +23,7 @@ from codecnn.video.still_files import (
 
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _YCBCR = 0, 1, 2, 3, 6
 _REFUSED = {
-    4: "a transparency mask",
+    4: "transparency mask",
     5: "CMYK",
     8: "Lab",
     9: "Lab",

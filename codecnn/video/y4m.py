@@ -181,7 +181,10 @@ def _walk_frames(
         first = start + len(line) + 1
         start = first + picture_bytes
         if start > data.size:
-            raise FormatError(f"{path} is cut off: {whole} and {data.size - first} of {picture_bytes} bytes of another")
+            raise FormatError(
+                f"{path} is cut off: {whole} and {data.size - first} of {picture_bytes} bytes of another: write it "
+                f"again, or keep the whole ones with ffmpeg -i IN.y4m -frames:v {len(offsets)} OUT.y4m"
+            )
         text = line[len(FRAME) :].rstrip(b"\r").decode("latin-1").strip()
         if text:
             parameters[len(offsets)] = text

@@ -28,8 +28,8 @@ from tests.helpers.standin_programs import write_program
 
 VTM_OPTIONS = (
     "InputFile BitstreamFile ReconFile SourceWidth SourceHeight FrameRate FramesToBeEncoded InputBitDepth "
-    "InternalBitDepth OutputBitDepth InputChromaFormat QP SEIDecodedPictureHash IntraQPOffset MaxDeltaQP TemporalFilter "
-    "FrameSkip ConformanceWindowMode SAO ALF DeblockingFilterDisable LMCSEnable"
+    "InternalBitDepth OutputBitDepth InputChromaFormat QP SEIDecodedPictureHash IntraQPOffset MaxDeltaQP "
+    "TemporalFilter FrameSkip ConformanceWindowMode SAO ALF DeblockingFilterDisable LMCSEnable"
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from imagecodecs import jpegls_encode
 from PIL import Image, ImageCms, PngImagePlugin
 from tifffile import TiffFile, imwrite
 
@@ -18,6 +19,7 @@ RGB = np.stack((40 + 4 * _X, 200 - 5 * _Y, 90 + 2 * _X - 3 * _Y), axis=2).astype
 GREY = RGB[:, :, 0]
 DEEP = RGB.astype(np.uint16) * 257 - 3
 BITS = ((GREY > 120) * 255).astype(np.uint8)
+CMYK = np.asarray(Image.fromarray(RGB).convert("CMYK"))
 YCBCR = np.asarray(Image.fromarray(RGB).convert("YCbCr"))
 ALPHA = np.where(_X < 9, 60, 255).astype(np.uint8)
 INDICES = (_X // 5 + _Y // 8).astype(np.uint8) % 16
@@ -158,6 +160,42 @@ def png(
     return write
 
 
+ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""First column and row of each pass of an interlaced PNG, and its steps across and down (PNG, clause 8.2)."""
+
+
+def adam7(samples: np.ndarray, colour_type: int, *extra: bytes) -> Callable[[Path], None]:
+    """Return a function that writes an interlaced PNG of 8 or 16 bits without a library."""
+
+    def write(path: Path) -> None:
+        height, width = samples.shape[:2]
+        stored = samples.astype(samples.dtype.newbyteorder(">"))
+        rows = [b"\0" + row.tobytes() for x, y, dx, dy in ADAM7 for row in stored[y::dy, x::dx]]
+        header = struct.pack(">IIBBBBB", width, height, 8 * samples.dtype.itemsize, colour_type, 0, 0, 1)
+        parts = [chunk(b"IHDR", header), *extra, chunk(b"IDAT", zlib.compress(b"".join(rows))), chunk(b"IEND", b"")]
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+    return write
+
+
+def several_jpegs(path: Path) -> None:
+    """Write two JPEG pictures one after another, as Motion JPEG does, the first of them progressive."""
+    save(RGB, quality=95, progressive=True)(path)
+    first = path.read_bytes()
+    save(RGB[::-1], quality=95)(path)
+    path.write_bytes(first + path.read_bytes())
+
+
+def followed(write: Callable[[Path], object], data: bytes) -> Callable[[Path], None]:
+    """Return a function that appends other data to the file that `write` writes."""
+
+    def append(path: Path) -> None:
+        write(path)
+        path.write_bytes(path.read_bytes() + data)
+
+    return append
+
+
 def wide_profile(primaries: str) -> bytes:
     """Return an ICC profile of sRGB, or of sRGB with red and green exchanged, which has other colours."""
     data = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
@@ -280,6 +318,11 @@ TIFF_KINDS = [
     Kind("big_endian.tif", tiff(DEEP, photometric="rgb", byteorder=">"), [DEEP]),
     Kind("bigtiff.tif", tiff(DEEP, photometric="rgb", bigtiff=True), [DEEP]),
     Kind("planar.tif", tiff(np.moveaxis(RGB, 2, 0), photometric="rgb", planarconfig="separate"), [RGB]),
+    Kind(
+        "planar_tiles.tif",
+        tiff(np.moveaxis(RGB, 2, 0), photometric="rgb", planarconfig="separate", tile=(16, 16)),
+        [RGB],
+    ),
     Kind("planar16.tif", tiff(np.moveaxis(DEEP, 2, 0), photometric="rgb", planarconfig="separate"), [DEEP]),
     Kind(
         "planar_alpha.tif",
@@ -334,6 +377,12 @@ TIFF_KINDS = [
         [PALETTE[INDICES].astype(np.uint16) * 251],
         reread=True,
     ),
+    Kind(
+        "palette_of_65536.tif",
+        tiff(INDICES.astype(np.uint16), photometric="palette", colormap=colour_map(PALETTE, 257, 65536)),
+        [PALETTE[INDICES]],
+        reread=True,
+    ),
     Kind("palette_pillow.tif", pillow_tiff(RGB, "P"), [ADAPTIVE], reread=True),
     *(Kind(f"{name}.tif", tiff(RGB, photometric="rgb", compression=name), [RGB]) for name in _LOSSLESS),
     Kind("lzw16.tif", tiff(DEEP, photometric="rgb", compression="lzw", predictor=True), [DEEP]),
@@ -347,6 +396,15 @@ TIFF_KINDS = [
     Kind("jpeg_rgb.tif", tiff(RGB, photometric="rgb", compression="jpeg"), [RGB], tolerance=12),
     Kind("jpeg_grey.tif", tiff(GREY, photometric="minisblack", compression="jpeg"), [GREY], tolerance=12),
     Kind("jpeg_tiles.tif", tiff(YCBCR, photometric="ycbcr", compression="jpeg", tile=(16, 16)), [RGB], tolerance=30),
+    *(
+        Kind(
+            f"jpeg_{name}.tif",
+            tiff(YCBCR, photometric="ycbcr", compression="jpeg", subsampling=factors),
+            [RGB],
+            tolerance=12,
+        )
+        for name, factors in {"444": (1, 1), "422": (2, 1), "420": (2, 2), "411": (4, 1)}.items()
+    ),
     Kind(
         "jpeg_rgba.tif",
         pillow_tiff(np.dstack((RGB, ALPHA)), compression="jpeg", quality=95),
@@ -358,6 +416,18 @@ TIFF_KINDS = [
     Kind("fax.tif", pillow_tiff(BITS, "1", compression="group4"), [BITS]),
     Kind("fax3.tif", pillow_tiff(BITS, "1", compression="group3"), [BITS]),
     Kind("cmyk.tif", pillow_tiff(RGB, "CMYK"), refused="CMYK"),
+    Kind("cmyk16.tif", tiff(CMYK.astype(np.uint16) * 257, photometric="separated"), refused="CMYK"),
+    Kind(
+        "cmyk_alpha.tif",
+        tiff(np.dstack((CMYK, ALPHA)), photometric="separated", extrasamples=["unassalpha"]),
+        refused="CMYK",
+    ),
+    Kind(
+        "cmyk_planar.tif",
+        tiff(np.moveaxis(CMYK, 2, 0), photometric="separated", planarconfig="separate"),
+        refused="CMYK",
+    ),
+    Kind("cmyk_jpeg.tif", tiff(CMYK, photometric="separated", compression="jpeg"), refused="CMYK"),
     Kind("cmyk_lzw.tif", pillow_tiff(RGB, "CMYK", compression="tiff_lzw"), refused="CMYK"),
     Kind("lab.tif", pillow_lab, refused="Lab"),
     Kind("icc_lab.tif", old_photometric(9), refused="Lab"),
@@ -367,12 +437,21 @@ TIFF_KINDS = [
     Kind("logluv.tif", old_photometric(32845), refused="photometric interpretation"),
     Kind("no_photometric.tif", without_photometric, refused="tag 262"),
     Kind("float.tif", tiff(GREY / np.float32(255), photometric="minisblack"), refused="float32"),
+    Kind("float64.tif", tiff(RGB / 255.0, photometric="rgb"), refused="float64"),
+    Kind("signed32.tif", tiff(GREY.astype(np.int32), photometric="minisblack"), refused="int32"),
+    Kind("lab16.tif", tagged(tiff(DEEP, photometric="rgb", metadata=None), PhotometricInterpretation=8), refused="Lab"),
+    Kind("mask.tif", old_photometric(4), refused="transparency mask samples"),
     Kind("float16.tif", tiff((RGB / 255).astype(np.float16), photometric="rgb"), refused="float16"),
     Kind("signed.tif", tiff(GREY.astype(np.int16), photometric="minisblack"), refused="int16"),
     Kind("signed8.tif", tiff((GREY >> 1).astype(np.int8), photometric="minisblack"), refused="int8"),
     Kind("uint32.tif", tiff(GREY.astype(np.uint32), photometric="minisblack"), refused="32 bits"),
     Kind("complex.tif", tiff(GREY.astype(np.complex64), photometric="minisblack"), refused="complex64"),
     Kind("alpha.tif", tiff(np.dstack((RGB, ALPHA)), **_UNASSOCIATED), [RGB], warning=_TRANSPARENT),
+    Kind(
+        "premultiplied_opaque.tif",
+        tiff(np.dstack((RGB, GREY * 0 + 255)), photometric="rgb", extrasamples=["assocalpha"]),
+        [RGB],
+    ),
     Kind("opaque.tif", tiff(np.dstack((RGB, GREY * 0 + 255)), **_UNASSOCIATED), [RGB]),
     Kind(
         "grey_alpha.tif",
@@ -433,7 +512,17 @@ TIFF_KINDS = [
 
 OTHER_KINDS = [
     Kind("rgb.png", save(RGB), [RGB]),
-    Kind("interlaced.png", png(GREY, 0), [GREY]),
+    Kind("grey.png", png(GREY, 0), [GREY]),
+    Kind("interlaced.png", adam7(RGB, 2), [RGB]),
+    Kind("interlaced_grey.png", adam7(GREY, 0), [GREY]),
+    Kind("interlaced_deep.png", adam7(DEEP, 2), [DEEP]),
+    Kind("interlaced_palette.png", adam7(INDICES, 3, chunk(b"PLTE", PALETTE.tobytes())), [PALETTE[INDICES]]),
+    Kind(
+        "interlaced_deep_alpha.png",
+        adam7(np.dstack((DEEP, ALPHA.astype(np.uint16) * 257)), 6),
+        [DEEP],
+        warning=_TRANSPARENT,
+    ),
     Kind("deep.png", png(DEEP, 2), [DEEP]),
     Kind("deep_grey.png", png(DEEP[:, :, 0], 0), [DEEP[:, :, 0]]),
     Kind(
@@ -500,6 +589,12 @@ OTHER_KINDS = [
         PAGES[1:],
         reread=True,
     ),
+    Kind(
+        "animated_disposal.png",
+        save([RGB, RGB[::-1], RGB], disposal=2, blend=0),
+        [RGB, RGB[::-1], RGB],
+        reread=True,
+    ),
     Kind("animated.webp", save([RGB, RGB[::-1]], lossless=True), [RGB, RGB[::-1]], reread=True),
     Kind("animated.gif", save(PAGES), [np.repeat(page[:, :, None], 3, axis=2) for page in PAGES], reread=True),
     Kind("one.gif", save(GREY), [np.repeat(GREY[:, :, None], 3, axis=2)]),
@@ -522,6 +617,9 @@ OTHER_KINDS = [
         warning="profile",
     ),
     Kind("exif_damaged.jpg", save(RGB, quality=95, exif=b"Exif\0\0II*\0\xff\xff\xff\x7f"), [RGB], tolerance=12),
+    Kind("several.jpg", several_jpegs, refused="several JPEG pictures one after another"),
+    Kind("trailing_data.jpg", followed(save(RGB, quality=95), bytes(9) + b"ftypmp42" * 3), [RGB], tolerance=12),
+    Kind("lossless.jls", lambda path: path.write_bytes(jpegls_encode(RGB)), refused="cannot be read"),
     Kind("cut.jpg", cut(save(RGB, quality=95), 0.6), refused="cannot be read"),
     Kind("rgb.bmp", save(RGB), [RGB]),
     Kind("grey.bmp", save(GREY), [GREY]),
