@@ -190,6 +190,8 @@ def _extract(path: Path, codec: str, container: str, name: str) -> Path:
         raise FormatError(
             f"the {STANDARD_NAMES[codec]} stream of {name} cannot be extracted: {reason_of(error)}"
         ) from error
+    if output.stat().st_size == 0:
+        raise FormatError(f"the {STANDARD_NAMES[codec]} stream of {name} is empty: the file is damaged")
     return output
 
 
@@ -230,6 +232,8 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
     with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
         decoded = Path(folder) / "decoded.yuv"
         count = decode(source, pix_fmt, decoded, limit, demuxer=demuxer, container=container, info=info, name=path)
+        if count == 0:
+            raise FormatError(f"{path} decodes to no picture: it is damaged")
         # The mapping keeps the pictures readable after the file is deleted here.
         data = map_file(decoded)
     if data.size != count * info.format.picture_bytes:
