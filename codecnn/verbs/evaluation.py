@@ -130,8 +130,18 @@ def evaluate(
         prune = _is_store_of_evaluate(folder)
         # This command has no --prune; a complete store of another evaluation is replaced without asking.
         advice = f"name another folder with -o, or remove {folder}"
-        spread = {"jobs": jobs, "scheduler": scheduler, "progress": coding}
-        if not build_shard(recipe, Path(), folder, shard, prune=prune, advice=advice, **spread):
+        complete = build_shard(
+            recipe,
+            Path(),
+            folder,
+            shard,
+            jobs=jobs,
+            scheduler=scheduler,
+            progress=coding,
+            prune=prune,
+            advice=advice,
+        )
+        if not complete:
             return ()
         store = open_store(output / "store")
     return run_evaluation(

@@ -368,8 +368,12 @@ def _check_name(path: Path, video_format: VideoFormat) -> None:
     named, form = parse_name(path), video_format
     size = None if named.width is None else f"{named.width}x{named.height}"
     depth = None if named.bit_depth is None else f"{named.bit_depth} bit"
-    stated = ((named.packing, "planar"), (size, f"{form.width}x{form.height}"), (depth, f"{form.bit_depth} bit"))
-    stated += ((named.chroma, form.chroma),)
+    stated = (
+        (named.packing, "planar"),
+        (size, f"{form.width}x{form.height}"),
+        (depth, f"{form.bit_depth} bit"),
+        (named.chroma, form.chroma),
+    )
     if wrong := [text for text, actual in stated if text not in (None, actual)]:
         raise ConfigError(
             f"{path} would hold planar pictures of {form}, but its name states {' and '.join(wrong)}: name it e.g. "

@@ -101,6 +101,21 @@ def test_filter_equals_the_library(run, network, weights, yuv, tmp_path):
                 np.testing.assert_array_equal(plane, expected)
 
 
+def test_filter_takes_the_packing_of_raw_files(run, weights, yuv, tmp_path):
+    """The samples of a planar file and of the same file as nv12 are filtered to the same pictures."""
+    with open_video(yuv) as video:
+        nv12 = b"".join(picture.y.tobytes() + np.dstack(picture.planes[1:]).tobytes() for picture in video)
+    (tmp_path / "plain.yuv").write_bytes(nv12)
+    options = ("-m", weights, "-q", "37")
+    assert run("filter", *options, "-i", yuv, "-o", tmp_path / "planar.y4m")[0] == 0
+    packed = ("-i", tmp_path / "plain.yuv", "-s", "48x32", "-r", "30", "--packing", "nv12")
+    assert run("filter", *options, *packed, "-o", tmp_path / "nv12.y4m")[0] == 0
+    assert (tmp_path / "nv12.y4m").read_bytes() == (tmp_path / "planar.y4m").read_bytes()
+    status, _, err = run("filter", *options, "-i", yuv, "-o", tmp_path / "out_nv12.yuv")
+    assert status == 1
+    assert "its name states nv12" in " ".join(err.split())
+
+
 def test_train_repeats_its_warnings_at_the_end(run, tiny_store, tmp_path):
     settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": 1}
     config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)

@@ -22,9 +22,18 @@ from PIL import Image
 from skimage.io import imsave
 
 from codecnn.errors import CodecnnError
-from codecnn.video import VideoFormat, create_video, open_video, read_still, rgb_to_ycbcr
+from codecnn.video import (
+    VideoFormat,
+    check_video,
+    create_video,
+    open_video,
+    read_still,
+    rgb_to_ycbcr,
+    summarise_video,
+)
 from tests.helpers.fuzzing import CASES, Case, fuzz, mutate, pick
 from tests.helpers.golden import GoldenFile
+from tests.helpers.still_kinds import KINDS
 from tests.helpers.video_files import (
     FFMPEG,
     assert_same,
@@ -188,6 +197,35 @@ def test_deep_png(tmp_path: Path) -> None:
     assert fuzz("deep png", case)["error"] > 0
 
 
+def check_sentence(path: Path) -> None:
+    """Read all of a file; an error must name the file, and no file in a temporary folder of codecnn."""
+    try:
+        for read in (summarise_video, check_video, open_video):
+            read(path)
+        for picture in open_video(path):
+            assert picture.y.size
+    except CodecnnError as error:
+        if str(path) not in str(error) or "codecnn-" in str(error):
+            raise AssertionError(f"{path}: {error}") from error
+        raise
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_kind_of_still(tmp_path: Path) -> None:
+    """Damage in files of all kinds: compressions, palettes, pages, animations, profiles."""
+    wholes = []
+    for kind in KINDS:
+        kind.write(tmp_path / kind.name)
+        wholes.append((kind.name, (tmp_path / kind.name).read_bytes()))
+
+    def case(rng: np.random.Generator) -> None:
+        name, content = pick(rng, [whole for whole in wholes if len(whole[1]) < 100_000])
+        (tmp_path / name).write_bytes(mutate(content, rng))
+        check_sentence(tmp_path / name)
+
+    assert fuzz("kinds of stills", case, both=20)
+
+
 # --- streams, and names --------------------------------------------------------------------------------------------
 
 
@@ -231,6 +269,49 @@ def test_mp4(tmp_path: Path) -> None:
     whole = (tmp_path / "whole.mp4").read_bytes()
     check_stream(tmp_path / "a.mp4", whole)
     assert fuzz("mp4", lambda rng: check_stream(tmp_path / "a.mp4", mutate(whole, rng)))["error"] > 1
+
+
+def test_containers(tmp_path: Path) -> None:
+    """Damage in containers whose streams are extracted, and in those that ffmpeg decodes directly."""
+    make_y4m(tmp_path / "in.y4m", VideoFormat(64, 48, "420", 8), 3)
+    kinds = {
+        "a.mkv": ("-c:v", "libx265", "-x265-params", "log-level=none"),
+        "a.ts": ("-c:v", "libx265", "-x265-params", "log-level=none"),
+        "a.mov": ("-c:v", "v210"),
+        "a.avi": ("-c:v", "mjpeg", "-pix_fmt", "yuvj420p"),
+        "a.mjpeg": ("-c:v", "mjpeg", "-pix_fmt", "yuvj420p"),
+    }
+    wholes = []
+    for name, arguments in kinds.items():
+        subprocess.run([*FFMPEG, "-i", tmp_path / "in.y4m", *arguments, tmp_path / name], check=True)
+        wholes.append((name, (tmp_path / name).read_bytes()))
+
+    def case(rng: np.random.Generator) -> None:
+        name, content = pick(rng, wholes)
+        (tmp_path / name).write_bytes(mutate(content, rng))
+        check_sentence(tmp_path / name)
+
+    assert fuzz("containers", case)["error"] > 3
+
+
+def test_pixel_formats_in_names(tmp_path: Path) -> None:
+    """Names of random tokens: what is opened has the size of the file and the geometry that the name states."""
+    words = ["nv12", "p010", "yuv420p10le", "yuv422p", "v210", "10bit", "8bit", "gray", "444", "4-2-2", "be", "uyvy422"]
+    words += ["64x48", "16x9", "x3", "25fps", "f2", "u16le", "mono", "1080p", "a"]
+
+    def case(rng: np.random.Generator) -> None:
+        tokens = ["64x48"] * bool(rng.random() < 0.9) + [str(pick(rng, words)) for _ in range(int(rng.integers(1, 3)))]
+        path = tmp_path / (str(pick(rng, ["_", "-", ".", " "])).join(["c", *tokens]) + ".yuv")
+        path.write_bytes(bytes(64 * 48 * int(pick(rng, [3, 4, 6, 9, 12]))))
+        try:
+            check_sentence(path)
+            with open_video(path) as video:
+                assert f"{video.format.width}x{video.format.height}" in tokens
+                assert {"v210", "be", "u16le"}.isdisjoint(tokens[tokens.index("64x48") :] if "64x48" in tokens else [])
+        finally:
+            path.unlink()
+
+    fuzz("pixel formats", case, both=10)
 
 
 SHELL = ("$(touch canary)", "`touch canary`", "; touch canary;", "&& touch canary", "| touch canary", "|")

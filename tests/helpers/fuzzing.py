@@ -11,8 +11,9 @@ import numpy as np
 
 from codecnn.errors import CodecnnError
 
-_STILLS = {"png": 100, "jpeg": 50, "tiff": 100, "other stills": 40, "deep png": 8}
+_STILLS = {"png": 100, "jpeg": 50, "tiff": 100, "other stills": 40, "deep png": 8, "kinds of stills": 220}
 _VIDEOS = {"y4m header": 120, "y4m bytes": 100, "raw": 120, "streams": 32, "mp4": 8, "names": 80, "options": 60}
+_VIDEOS |= {"containers": 20, "pixel formats": 120}
 _TABLES = {"parquet": 50, "csv": 50, "vtm trace": 100, "x265 analysis": 100}
 CASES = _STILLS | _VIDEOS | _TABLES | {"store": 120, "yaml": 140, "weights": 50, "cards": 60}
 SECONDS = 20

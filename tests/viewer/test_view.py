@@ -107,6 +107,11 @@ def test_page_of_a_stream_equals_decoder_parser_and_network(golden_file, tmp_pat
     assert any(name.startswith("MIP") for name in names)
     assert any("ISP" in data["tools"][number] or "LFNST" in data["tools"][number] for number in rows[:, 9])
     assert (viewed.units, viewed.notes, form.bit_depth) == (len(table), (), data["bitDepth"])
+    with create_video(tmp_path / "two_136x72_8bit.yuv", VideoFormat(136, 72, "420", 8)) as out:
+        out.write(source)
+        out.write(source)
+    viewed = view(stream, tmp_path / "v.html", original=tmp_path / "two_136x72_8bit.yuv")
+    assert viewed.notes == ("The original has 2 pictures and the stream 1: picture 0 of each is compared.",)
 
 
 def test_cus_of_a_view_equal_those_of_the_parser(golden_file):

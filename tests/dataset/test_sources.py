@@ -1,0 +1,132 @@
+"""Sources of a recipe: refused before anything is coded, and read again where an earlier version misread them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skimage.io import imsave
+
+from codecnn.config import load_recipe
+from codecnn.dataset import build_store, doubtful_sources, open_store
+from codecnn.demo import run_demo
+from codecnn.errors import CodecnnError, ConfigError, FormatError, StoreError
+from tests.helpers.still_kinds import KINDS
+
+WRITE = {kind.name: kind.write for kind in KINDS}
+
+
+def write_recipe(folder: Path, *sources: str) -> Path:
+    """Write a recipe of sequences, each given as the content of its mapping."""
+    path = folder / "recipe.yaml"
+    lines = "".join(f"  - {{{source}, split: train}}\n" for source in sources)
+    path.write_text(f"name: mine\npreset: faster\nqp: [42]\nctu_size: 64\nsequences:\n{lines}")
+    return path
+
+
+def build(recipe: Path, store: Path, **options):
+    return build_store(load_recipe(recipe), recipe.parent, store, **options)
+
+
+@pytest.fixture
+def encoder_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail when anything is coded."""
+    monkeypatch.setattr("codecnn.codec.encoders.libvvenc.VvcCodec.encode", None)
+
+
+def test_all_files_that_cannot_be_read_are_named_before_coding(tmp_path: Path, encoder_is_off: None) -> None:
+    for name in ("rgb.png", "cmyk.tif", "lab.tif", "pages_of_sizes.tif"):
+        WRITE[name](tmp_path / name)
+    (tmp_path / "a_64x48_v210.yuv").write_bytes(bytes(64 * 48 * 3))
+    (tmp_path / "text.mp4").write_text("no video")
+    names = ["rgb.png", "cmyk.tif", "lab.tif", "pages_of_sizes.tif", "a_64x48_v210.yuv", "text.mp4"]
+    recipe = write_recipe(tmp_path, *(f"source: {name}" for name in names))
+    with pytest.raises(FormatError, match="5 files of recipe 'mine' cannot be used: ") as error:
+        build(recipe, tmp_path / "store")
+    for name, reason in zip(names[1:], ("CMYK", "Lab", "different sizes", "v210", "not a video"), strict=True):
+        assert f"{name}" in str(error.value)
+        assert reason in str(error.value)
+    assert "rgb.png" not in str(error.value)
+    assert not list((tmp_path / "store" / "coded").iterdir())
+    assert not (tmp_path / "store" / "originals").exists()
+
+
+def test_a_single_file_has_its_own_message(tmp_path: Path, encoder_is_off: None) -> None:
+    WRITE["rgb.png"](tmp_path / "rgb.png")
+    WRITE["cmyk.tif"](tmp_path / "cmyk.tif")
+    recipe = write_recipe(tmp_path, "source: rgb.png", "source: cmyk.tif, scales: [1, 0.5]")
+    with pytest.raises(FormatError, match=r"^\S+cmyk\.tif is a TIFF of CMYK samples: convert it"):
+        build(recipe, tmp_path / "store")
+    recipe = write_recipe(tmp_path, "source: a_8x4.yuv, start: 3")
+    (tmp_path / "a_8x4.yuv").write_bytes(bytes(96))
+    with pytest.raises(ConfigError, match="has 2 pictures: start 3"):
+        build(recipe, tmp_path / "store")
+
+
+def test_folders_are_checked_too(tmp_path: Path, encoder_is_off: None) -> None:
+    (tmp_path / "frames").mkdir()
+    for number, size in enumerate(((8, 12), (8, 14))):
+        imsave(tmp_path / "frames" / f"{number}.png", np.zeros((*size, 3), np.uint8), check_contrast=False)
+    recipe = write_recipe(tmp_path, "source: frames, series: true")
+    with pytest.raises(FormatError, match=r"1\.png is 14x8, but 0\.png, the first of its folder, is 12x8"):
+        build(recipe, tmp_path / "store")
+
+
+def test_verify_names_what_an_earlier_version_misread_and_a_new_build_codes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run
+) -> None:
+    """An older store has keys without the properties that were ignored, and a manifest without a reader."""
+    for name in ("rgb.png", "palette.tif", "pages3.tif", "orientation6.jpg"):
+        WRITE[name](tmp_path / name)
+    (tmp_path / "clip_40x24_nv12.yuv").write_bytes(bytes(range(240)) * 6)
+    (tmp_path / "plain_40x24.yuv").write_bytes(bytes(range(240)) * 6)
+    sources = ["rgb.png", "palette.tif", "pages3.tif", "orientation6.jpg", "plain_40x24.yuv"]
+    named = "source: clip_40x24_nv12.yuv, name: renamed"
+    recipe = write_recipe(tmp_path, *(f"source: {name}" for name in sources), named)
+    store = tmp_path / "store"
+    with monkeypatch.context() as older:
+        older.setattr("codecnn.dataset.originals.changed_reading", lambda *_, **__: {})
+        units = {unit.name: unit.key for unit in build(recipe, store).units}
+    manifest = json.loads((store / "manifest.json").read_text())
+    assert doubtful_sources(open_store(store)) == []
+    del manifest["reader"]
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    doubtful = doubtful_sources(open_store(store))
+    assert set(doubtful) == {"rgb.png", "palette.tif", "pages3.tif", "orientation6.jpg", "clip_40x24_nv12.yuv"}
+    status, text, _ = run("dataset", "verify", store)
+    assert status == 0
+    assert all(name in text for name in doubtful)
+    assert "with --prune" in text
+    with pytest.raises(StoreError, match=r"4 units that do not belong .* read otherwise"):
+        build(recipe, store)
+    again = {unit.name: unit.key for unit in build(recipe, store, prune=True).units}
+    changed = {name for name, key in again.items() if units[name] != key}
+    assert changed == {"palette", "pages3", "orientation6", "renamed"}
+    assert doubtful_sources(open_store(store)) == []
+
+
+@pytest.mark.parametrize("command", ["evaluate", "demo"])
+def test_commands_without_prune_do_not_advise_it(tmp_path: Path, command: str, encoder_is_off: None, run) -> None:
+    """A store that another command or an interrupted evaluation left there."""
+    folder = tmp_path / "out" / ("store" if command == "evaluate" else "stores/demo")
+    (folder / "coded" / "other_qp32_0123456789ab").mkdir(parents=True)
+    if command == "demo":
+        with pytest.raises(CodecnnError) as error:
+            run_demo(tmp_path / "out", jobs=1, say=lambda _: None, progress=_no_progress)
+        message = str(error.value)
+    else:
+        WRITE["rgb.png"](tmp_path / "rgb.png")
+        options = ("-m", "low_cost_5", "-q", "32", "-o", tmp_path / "out")
+        status, _, message = run("evaluate", tmp_path / "rgb.png", *options)
+        assert status == 1
+    message = " ".join(message.split())
+    assert f"name another folder with -o, or remove {folder}" in message
+    assert "--prune" not in message
+
+
+class _no_progress:  # noqa: N801 - a context manager that is called as a function
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
