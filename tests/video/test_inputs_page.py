@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from codecnn.codec.encoders import libvvenc, libx265
+from codecnn.codec.encoders import libsvtav1, libvvenc, libx265
 from codecnn.errors import CodecnnError, ConfigError, FormatError
 from codecnn.video import (
     VideoFormat,
@@ -447,9 +447,10 @@ def test_properties_of_streams_are_written_to_y4m(made: dict[str, list[Path]], t
 
 def test_sizes_of_the_page_are_those_of_the_back_ends() -> None:
     """`tests/codec/test_sizes.py` codes them."""
-    sizes = {row[0].strip("`"): row[1] for row in table("back end")}
-    assert sizes["vvc"] == f"even, at least {libvvenc.SMALLEST}x{libvvenc.SMALLEST}"
-    assert sizes["hevc"] == f"even, at least {libx265.SMALLEST}x{libx265.SMALLEST} and one CTU"
+    sizes = {row[0]: row[1] for row in table("back end")}
+    assert sizes["`vvc`"] == f"even, at least {libvvenc.SMALLEST}x{libvvenc.SMALLEST}"
+    assert sizes["`svtav1`"] == f"at least {libsvtav1.SvtAv1Codec.smallest}x{libsvtav1.SvtAv1Codec.smallest}"
+    assert sizes["`hevc`"] == f"even, at least {libx265.SMALLEST}x{libx265.SMALLEST} and one CTU"
 
 
 def luma_mean(path: Path) -> float:

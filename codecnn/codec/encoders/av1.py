@@ -17,6 +17,7 @@ from codecnn.codec.av1_headers import AC_STEPS, STEP_SCALE, Av1Stream, av1_info,
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import measured_picture
 from codecnn.codec.encoders.av1_unfiltered import uses_restoration, verify_same_headers, without_filters
+from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.encoders.unfiltered import verify_similar
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity
 from codecnn.errors import ConfigError, EncoderError
@@ -188,12 +189,14 @@ class Av1Encoder(ABC):
         library: ffmpeg's name of the encoder.
         version: Regular expression for the line with the version of the library, see `library_identity`.
         pix_fmt: A pixel format that the encoder accepts.
+        smallest: Least width and height that the encoder takes.
     """
 
     name: str
     library: str
     version: str
     pix_fmt = "yuv420p"
+    smallest = 1
 
     @abstractmethod
     def params(self, settings: CodecSettings) -> dict[str, str]:
@@ -227,6 +230,11 @@ class Av1Encoder(ABC):
                 disagree; bits or PSNR differ from the encoder's statistics; or the decisions differ without loop
                 restoration.
         """
+        size = padded_size(source_format, minimum=self.smallest, multiple=(1, 1))
+        return code_padded(self._encode, source, source_format, settings, folder, size)
+
+    def _encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Do the work of `encode` for a size that the encoder takes."""
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, self.library)
         name = f"{source.stem} at QP {settings.qp}"

@@ -91,6 +91,8 @@ class SvtAv1Codec(Av1Encoder):
     name = "svtav1"
     library = "libsvtav1"
     version = r"SVT-AV1 Encoder Lib v?(\S+)"
+    # A picture of one sample is an error of memory in ffmpeg.
+    smallest = 2
 
     def params(self, settings: CodecSettings) -> dict[str, str]:
         """Return the parameters of SVT-AV1; see `svt_params`."""

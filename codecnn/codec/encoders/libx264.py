@@ -12,6 +12,7 @@ from pathlib import Path
 from codecnn.codec.avc_headers import AvcStream, avc_info, read_avc
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import check_params, check_preset, check_program_source, measured_picture, verify_slice_qp
+from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.runs import sha256_file, write_text
@@ -136,7 +137,9 @@ class AvcCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a raw YUV file into bitstream.264, decoded.yuv and log.txt.
 
-        With `settings.unfiltered` the bitstream is also decoded without deblocking, into unfiltered.yuv.
+        Pictures of odd size with subsampled chroma are padded for x264, and the decoded pictures are cropped (see
+        `code_padded`). With `settings.unfiltered` the bitstream is also decoded without deblocking, into
+        unfiltered.yuv.
 
         Args:
             source: Raw YUV file.
@@ -146,10 +149,15 @@ class AvcCodec:
 
         Raises:
             ConfigError: AVC or x264 does not have these settings.
-            FormatError: x264 does not code this size.
+            FormatError: The source is not raw YUV of this format.
             EncoderError: The encoder fails; the QP of a slice or macroblock is not that of the settings; or the decoded
                 pictures are not the reconstruction of x264.
         """
+        size = padded_size(source_format, multiple=MULTIPLE_OF_CHROMA[source_format.chroma])
+        return code_padded(self._encode, source, source_format, settings, folder, size)
+
+    def _encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Do the work of `encode` for a size that x264 takes."""
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libx264")
         name = f"{source.stem} at QP {settings.qp}"

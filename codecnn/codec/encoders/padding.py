@@ -1,13 +1,12 @@
 """Sizes that an encoder does not take: pictures are padded before coding and cropped after decoding."""
 
-import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence
-from codecnn.quality import mse, peak_value
+from codecnn.codec.base import CodecSettings, CodedSequence
+from codecnn.codec.checks import measured_picture
 from codecnn.video import Picture, VideoFormat, convert, create_video, open_raw, pad_to_size
 
 Encode = Callable[[Path, VideoFormat, CodecSettings, Path], CodedSequence]
@@ -75,7 +74,12 @@ def code_padded(
         if path is not None:
             _crop_file(path, sequence.format, cropped_format)
     with open_raw(source, source_format) as originals, open_raw(sequence.decoded, cropped_format) as decoded:
-        pictures = tuple(map(_measured, sequence.pictures, originals, decoded))
+        depth = cropped_format.bit_depth
+        # The MD5s of a log are those of the padded planes.
+        pictures = tuple(
+            replace(measured_picture(coded, convert(original, depth), picture), md5=())
+            for coded, original, picture in zip(sequence.pictures, originals, decoded, strict=True)
+        )
     return replace(sequence, format=cropped_format, pictures=pictures, coded_size=size)
 
 
@@ -90,16 +94,3 @@ def _crop_file(path: Path, coded_format: VideoFormat, cropped_format: VideoForma
     with open_raw(path, coded_format) as coded, create_video(path, cropped_format) as out:
         for picture in coded:
             out.write(crop(picture, cropped_format))
-
-
-def _measured(coded: CodedPicture, original: Picture, decoded: Picture) -> CodedPicture:
-    """Return the log entry of a picture with the PSNR of the cropped planes; infinite without any error.
-
-    The MD5s, which belong to the padded planes, are left out.
-    """
-    peak = peak_value(decoded.bit_depth)
-    reference = convert(original, decoded.bit_depth)
-    values = [mse(a, b) for a, b in zip(reference.planes, decoded.planes, strict=True)]
-    psnr = [10 * math.log10(peak**2 / value) if value else math.inf for value in values]
-    chroma = (psnr[1], psnr[2]) if len(psnr) == 3 else (None, None)
-    return replace(coded, psnr_y=psnr[0], psnr_u=chroma[0], psnr_v=chroma[1], md5=())
