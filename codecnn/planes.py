@@ -173,7 +173,10 @@ RECIPE_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES)
 def how_to_have(name: str) -> str:
     """Return the end of an error message that says which recipe key provides the missing plane `name`."""
     verb = "rebuilds" if name in REBUILT_PLANES else "provides"
-    return f": the key planes: [{name}] of its recipe {verb} it" if name in RECIPE_PLANES else ""
+    if name not in RECIPE_PLANES:
+        return ""
+    other = ", or unfiltered: true for a codec other than VVC" if name == "unf_y" else ""
+    return f": the key planes: [{name}] of its recipe {verb} it{other}"
 
 
 def file_of(name: str) -> str:

@@ -36,7 +36,8 @@ def filter_command(
         typer.Option(
             "-i",
             "--input",
-            help="Decoded pictures (YUV, Y4M), or a VVC or HEVC stream, also in MP4, MKV or TS; - is Y4M from a pipe.",
+            help="Decoded pictures (YUV, Y4M), or a stream of VVC, HEVC, AVC or AV1, also in MP4, MKV or TS; "
+            "- is Y4M from a pipe.",
         ),
     ],
     output: Annotated[
@@ -53,7 +54,7 @@ def filter_command(
             "-q",
             "--qp",
             help="Slice QP of all pictures, e.g. 37; a comma list or a file with one QP per picture "
-            "(default: from a VVC or HEVC stream).",
+            "(default: from the stream).",
         ),
     ] = None,
     size: Size = None,

@@ -38,15 +38,18 @@ def info(
     packing: Packing = None,
     as_json: Json = False,
 ) -> None:
-    """Show the geometry and the number of pictures of a file; of a VVC or HEVC stream also slice types and QPs.
+    """Show the geometry and the number of pictures of a file; of a coded stream also slice types and QPs.
 
-    Nothing is decoded. Pictures of other streams are counted as packets of their container.
+    Slice types and QPs are those of VVC, HEVC, AVC and AV1. Nothing is decoded. Pictures of other streams are counted
+    as packets of their container.
     """
     from codecnn.video import stream_codec, summarise_video
 
     if (codec := stream_codec(file)) is not None:
-        _stream_info(file, codec, as_json)
-        return
+        # codecnn does not read the headers of all AVC, e.g. of fields; ffmpeg describes it nevertheless.
+        with suppress(*((FormatError,) if codec in ("avc", "av1") else ())):
+            _stream_info(file, codec, as_json)
+            return
     summary = summarise_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing)
     fps = None if summary.format.fps is None else float(summary.format.fps)
     facts: dict[str, Any] = {"file": str(file), **asdict(summary.format), "fps": fps, "pictures": summary.pictures}

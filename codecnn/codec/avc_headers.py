@@ -20,7 +20,6 @@ MACROBLOCK = 16
 _FIRST_ELEMENT = "forbidden_zero_bit"
 _SLICE, _IDR, _SPS, _PPS = 1, 5, 7, 8
 """nal_unit_type (H.264 table 7-1)."""
-_DATA_PARTITIONS = (2, 3, 4)
 _TYPES = "PBIPI"
 """Slice types by slice_type modulo 5 (H.264 table 7-6); SP and SI count as P and I."""
 _GENERALITY = "BPI"
@@ -85,7 +84,7 @@ def read_avc(path: Path, name: str | None = None) -> AvcStream:
 
     Raises:
         FormatError: The stream is damaged.
-        UnsupportedError: The stream has fields, data partitions, or a picture order count of type 1 or with resets.
+        UnsupportedError: The stream has fields, or a picture order count of type 1 or with resets.
     """
     name, state = name or str(path), _State()
     pictures = []
@@ -99,7 +98,7 @@ def read_avc(path: Path, name: str | None = None) -> AvcStream:
                     units[-1][element.name] = element.value
             picture = _picture(state, units)
             if picture is None:
-                raise FormatError("an access unit has no slice")
+                raise FormatError("an access unit has no slice, or data partitions, which codecnn does not read")
             picture.bits = 8 * packet.size
             pictures.append(picture)
         if state.first is None:
@@ -118,13 +117,11 @@ def _picture(state: _State, units: Sequence[dict[str, int]]) -> AvcPicture | Non
     """Return the picture of an access unit."""
     picture: AvcPicture | None = None
     for unit in units:
-        kind = unit["nal_unit_type"]
+        kind = unit.get("nal_unit_type")
         if kind == _SPS:
             state.sps[unit["seq_parameter_set_id"]] = unit
         elif kind == _PPS:
             state.pps[unit["pic_parameter_set_id"]] = unit
-        elif kind in _DATA_PARTITIONS:
-            raise UnsupportedError("it has data partitions, which codecnn does not read")
         elif kind in (_SLICE, _IDR) and "slice_type" in unit:
             if unit["pic_parameter_set_id"] not in state.pps:
                 raise FormatError(f"there is no PPS {unit['pic_parameter_set_id']}")

@@ -137,7 +137,7 @@ class SuppliedFacts:
 
     Attributes:
         file: Name of the supplied file.
-        codec: "vvc" or "hevc" for a bitstream, else None.
+        codec: One of `codecnn.video.STREAM_CODECS` for a bitstream, else None.
         ctu_size: CTU size of the bitstream.
         md5s: Number of pictures whose MD5 the bitstream states.
     """

@@ -1,16 +1,18 @@
-"""Headers of VVC and HEVC bitstreams: size, order, slice types and slice QPs of the pictures.
+"""Headers of coded streams: size, order, slice types and slice QPs of the pictures.
 
-VVC headers are parsed by `codecnn.vvc`. HEVC headers and the sizes of access units come from ffmpeg (its bitstream
-filter trace_headers). Slice data is not parsed.
+VVC headers are parsed by `codecnn.vvc`; `av1_headers` and `avc_headers` read those of AV1 and AVC. HEVC headers and the
+sizes of access units come from ffmpeg (its bitstream filter trace_headers). Slice data is not parsed.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codecnn.codec.av1_headers import av1_info, read_av1
+from codecnn.codec.avc_headers import avc_info, read_avc
 from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture, stream_info, warn_of_fields
 from codecnn.codec.trace import trace_packets
-from codecnn.errors import FormatError, MissingFileError
+from codecnn.errors import EncoderError, FormatError, MissingFileError
 from codecnn.video import HEVC_SUFFIXES as HEVC_SUFFIXES
 from codecnn.video import byte_stream
 
@@ -31,16 +33,37 @@ _TYPES = "BPI"
 
 
 def read_headers(path: Path) -> StreamInfo:
-    """Read the headers of a VVC or HEVC stream, see `codecnn.video.byte_stream`.
+    """Read the headers of a stream of VVC, HEVC, AVC or AV1, see `codecnn.video.byte_stream`.
+
+    The slice QPs of AV1 are those of `av1_qp`.
 
     Raises:
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged.
-        UnsupportedError: A VVC stream uses a feature that codecnn does not read.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
     """
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    return hevc_info(path) if byte_stream(path).codec == "hevc" else stream_info(path)
+    stream = byte_stream(path)
+    if stream.codec == "avc":
+        return avc_info(read_avc(stream.path, str(path)), str(path))
+    if stream.codec == "av1":
+        return av1_info(read_av1(stream.path, str(path)))
+    return hevc_info(path) if stream.codec == "hevc" else stream_info(path)
+
+
+def picture_bits(path: Path) -> list[int]:
+    """Return the bits of the pictures that a stream outputs, in output order; raise the errors of `read_headers`."""
+    stream = byte_stream(path)
+    if stream.codec == "avc":
+        return [picture.bits for picture in read_avc(stream.path, str(path)).output]
+    if stream.codec == "av1":
+        return read_av1(stream.path, str(path)).picture_bits
+    info, units = read_headers(path), access_units(path)
+    if len(units) != len(info.pictures):
+        raise EncoderError(f"{path} has {len(units)} access units and {len(info.pictures)} pictures that decode")
+    bits = {picture.position: 8 * unit.bytes for picture, unit in zip(info.pictures, units, strict=True)}
+    return [bits[picture.position] for picture in output_pictures(info)]
 
 
 def output_pictures(info: StreamInfo) -> list[StreamPicture]:
@@ -82,7 +105,7 @@ def access_units(path: Path) -> tuple[AccessUnit, ...]:
     """
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    stream, codec, _ = byte_stream(path)
+    stream, codec, _ = byte_stream(path, ("vvc", "hevc"))
     units = []
     for packet in trace_packets(stream, codec, str(path)):
         nal_units: list[dict[str, int]] = []

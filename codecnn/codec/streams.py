@@ -23,7 +23,7 @@ from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, Suppl
 from codecnn.codec.blocks.vvc_stream import StreamInfo
 from codecnn.codec.checks import measured_picture
 from codecnn.codec.ffmpeg import decode_stream
-from codecnn.codec.headers import access_units, output_pictures, read_headers, slice_qp
+from codecnn.codec.headers import access_units, output_pictures, picture_bits, read_headers, slice_qp
 from codecnn.errors import ConfigError, EncoderError
 from codecnn.video import (
     Picture,
@@ -75,23 +75,27 @@ about 1 for a picture coded from its own original, about -1 for one coded from t
 whose noise is not coded.
 """
 
+_SUFFIXES = {"vvc": "266", "hevc": "265", "avc": "264", "av1": "obu"}
+"""Suffixes of the bitstreams in a store."""
+
 _Luma = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class SuppliedStream:
-    """A file of decoded pictures: a VVC or HEVC stream, also in a container, or a video with its slice QPs.
+    """A file of decoded pictures: a stream of VVC, HEVC, AVC or AV1, also in a container, or a video with its QPs.
 
     Attributes:
         path: The file.
-        stated_qps: Slice QPs of a video: one for all pictures or one for each; empty for a bitstream.
+        stated_qps: Slice QPs of a video: one for all pictures or one for each; empty for a bitstream, whose slice QPs
+            are read. A stream of AVC or AV1 with stated QPs is taken as a video.
         reading: Arguments of `open_video` for what the video file does not specify.
         picture_bits: Bits of each picture of a video; empty if they are unknown.
         total_bits: Bits of all pictures of a video together; None if they are unknown.
         checked: Check that the pictures of a video can come from their original at these QPs.
 
     Raises:
-        ConfigError: A bitstream has stated QPs, or a video has none.
+        ConfigError: A bitstream of VVC or HEVC has stated QPs, or a video has none.
     """
 
     path: Path
@@ -102,12 +106,12 @@ class SuppliedStream:
     checked: bool = True
 
     def __post_init__(self) -> None:
-        is_stream = stream_codec(self.path) is not None
-        if is_stream and self.stated_qps:
+        codec = stream_codec(self.path)
+        if codec in ("vvc", "hevc") and self.stated_qps:
             raise ConfigError(f"{self.path} contains its slice QPs: name it as a stream, without slice_qp")
-        if not is_stream and not self.stated_qps:
+        if codec is None and not self.stated_qps:
             raise ConfigError(
-                f"{self.path} does not contain its slice QPs, only VVC and HEVC streams do: "
+                f"{self.path} does not contain its slice QPs, only streams of VVC, HEVC, AVC and AV1 do: "
                 "name it as {decoded: FILE, slice_qp: QP}"
             )
 
@@ -142,7 +146,7 @@ class StreamsCodec:
             source: Raw YUV file of the originals.
             source_format: Format of the originals.
             settings: Settings; only the configuration is used.
-            folder: Folder for bitstream.266 or bitstream.265, and decoded.yuv.
+            folder: Folder for the bitstream, e.g. bitstream.266, and decoded.yuv.
 
         Returns:
             The sequence, whose pictures have the PSNR in full precision.
@@ -159,20 +163,20 @@ class StreamsCodec:
             return self._take_stream(originals, settings, folder)
 
     def _take_stream(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
-        path, codec = self.supplied.path, "vvc" if self.supplied.is_vvc else "hevc"
-        bitstream, decoded = folder / f"bitstream.{266 if self.supplied.is_vvc else 265}", folder / "decoded.yuv"
-        info, units = read_headers(path), access_units(path)
-        shutil.copyfile(byte_stream(path).path, bitstream)
+        path, decoded = self.supplied.path, folder / "decoded.yuv"
+        stream = byte_stream(path)
+        bitstream = folder / f"bitstream.{_SUFFIXES[stream.codec]}"
+        info, bits = read_headers(path), picture_bits(path)
+        shutil.copyfile(stream.path, bitstream)
         stream_format = replace(originals.format, width=info.width, height=info.height, chroma=info.chroma)
         stream_format = replace(stream_format, bit_depth=info.bit_depth)
         output = output_pictures(info)
         _verify_format(path, stream_format, len(output), originals)
         _verify_configuration(path, info, settings.configuration)
-        if len(units) != len(info.pictures):
-            raise EncoderError(f"{path} has {len(units)} access units and {len(info.pictures)} pictures that decode")
-        bits = {picture.position: 8 * unit.bytes for picture, unit in zip(info.pictures, units, strict=True)}
         try:
-            decode_stream(ffmpeg_path(), bitstream, decoded, stream_format)
+            # ffmpeg decodes grey of AVC as 4:2:0.
+            filters = "extractplanes=y" if stream.codec == "avc" and info.chroma == "400" else None
+            decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters)
         except EncoderError as error:
             raise EncoderError(f"{path}: {error}") from error
         qps = [slice_qp(picture, path) for picture in output]
@@ -182,7 +186,8 @@ class StreamsCodec:
             pictures = tuple(
                 _measured(originals[n], outputs[n], n, output[n].slice_type, qps[n], bits[n]) for n in range(len(qps))
             )
-        facts = SuppliedFacts(path.name, codec, info.ctu_size, sum(unit.has_md5 for unit in units))
+        md5s = sum(unit.has_md5 for unit in access_units(path)) if stream.codec in ("vvc", "hevc") else 0
+        facts = SuppliedFacts(path.name, stream.codec, info.ctu_size, md5s)
         return self._sequence(bitstream, decoded, stream_format, pictures, facts)
 
     def _take_pictures(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:

@@ -129,7 +129,7 @@ class QpScale(BaseModel):
 
 
 class DecodedSpec(BaseModel):
-    """Decoded pictures supplied without a VVC or HEVC bitstream, such as those of a codec of the user."""
+    """Decoded pictures supplied without a bitstream that states their QPs, such as those of a codec of the user."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

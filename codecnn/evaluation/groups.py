@@ -21,6 +21,7 @@ from codecnn.evaluation.rows import (
     make_row,
     mean_rates,
 )
+from codecnn.video import stream_codec
 
 BOOTSTRAP_DRAWS = 2000
 """Number of bootstrap resamples; the limits of the interval then vary by a few hundredths of its width."""
@@ -172,8 +173,8 @@ def picture_types(units: Iterable[Unit]) -> dict[str, tuple[str, ...]]:
 
 
 def _temporal_layers(unit: Unit) -> list[int]:
-    """Read the temporal layer of each picture in output order; empty without a readable bitstream."""
-    if not unit.has("bitstream"):
+    """Read the temporal layer of each picture in output order; empty without a readable bitstream of VVC or HEVC."""
+    if not unit.has("bitstream") or stream_codec(unit.path("bitstream")) not in ("vvc", "hevc"):
         return []
     try:
         return [picture.temporal_id for picture in output_pictures(read_headers(unit.path("bitstream")))]

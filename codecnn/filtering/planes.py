@@ -219,7 +219,7 @@ def auxiliary_planes(
             raise ConfigError(f"the network takes no plane {name!r} besides the decoded picture{hint}")
     if SLICE_TYPE_PLANE in names and not slice_types:
         raise ConfigError(
-            f"the network needs the plane {SLICE_TYPE_PLANE!r}, which is read from a VVC or HEVC stream: "
+            f"the network needs the plane {SLICE_TYPE_PLANE!r}, which is read from a stream of VVC, HEVC, AVC or AV1: "
             "filter the stream, or give --slice-type"
         )
     for name in names:
@@ -282,7 +282,7 @@ def slice_type_plane(names: Sequence[str], slice_type: str, video_format: VideoF
 
 
 def stream_qps(path: Path | str, count: int, *, all_pictures: bool = False) -> list[int]:
-    """Read the slice QPs of the first pictures of a VVC or HEVC stream.
+    """Read the slice QPs of the first pictures of a stream of VVC, HEVC, AVC or AV1.
 
     Args:
         path: The stream, also in a container.
@@ -293,14 +293,14 @@ def stream_qps(path: Path | str, count: int, *, all_pictures: bool = False) -> l
         The slice QP of each picture, in output order.
 
     Raises:
-        ConfigError: The file is not a VVC or HEVC stream, cannot be parsed, has another number of pictures, or a
-            picture has slices of several QPs.
+        ConfigError: The file is not such a stream, cannot be parsed, has another number of pictures, or a picture has
+            slices of several QPs.
     """
     return _read_from_stream(Path(path), count, all_pictures, slice_qp, "slice QPs", "-q QP")
 
 
 def stream_slice_types(path: Path | str, count: int, *, all_pictures: bool = False) -> list[str]:
-    """Read the most general slice type of the first pictures of a VVC or HEVC stream.
+    """Read the most general slice type of the first pictures of a stream of VVC, HEVC, AVC or AV1.
 
     Args:
         path: The stream, also in a container.
@@ -311,8 +311,7 @@ def stream_slice_types(path: Path | str, count: int, *, all_pictures: bool = Fal
         "I", "P" or "B" for each picture, in output order.
 
     Raises:
-        ConfigError: The file is not a VVC or HEVC stream, cannot be parsed, or has another number of
-            pictures.
+        ConfigError: The file is not such a stream, cannot be parsed, or has another number of pictures.
     """
     return _read_from_stream(
         Path(path), count, all_pictures, lambda picture, _: picture.slice_type, "slice types", "--slice-type"
@@ -329,7 +328,7 @@ def _read_from_stream(
 ) -> list[Value]:
     """Read a value of each of the first pictures in output order; `what` and `option` are for messages."""
     if stream_codec(path) is None:
-        raise ConfigError(f"{path} does not hold its {what}, only VVC and HEVC streams do: give {option}")
+        raise ConfigError(f"{path} does not hold its {what}, only streams of VVC, HEVC, AVC and AV1 do: give {option}")
     try:
         pictures = output_pictures(read_headers(path))
         values = [read(picture, path) for picture in pictures[:count]]

@@ -45,6 +45,7 @@ from .stills import read_still as read_still
 from .stills import stills_in as stills_in
 from .streams import HEVC_SUFFIXES as HEVC_SUFFIXES
 from .streams import STANDARD_NAMES as STANDARD_NAMES
+from .streams import STREAM_CODECS as STREAM_CODECS
 from .streams import VVC_SUFFIXES as VVC_SUFFIXES
 from .streams import ByteStream as ByteStream
 from .streams import byte_stream as byte_stream

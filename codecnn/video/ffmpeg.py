@@ -23,7 +23,7 @@ from codecnn.video.raw import map_file
 
 FFMPEG_VARIABLE = "CODECNN_FFMPEG"
 """Environment variable that names the ffmpeg to use."""
-DEMUXERS = {"vvc": "vvc", "hevc": "hevc", "avc": "h264"}
+DEMUXERS = {"vvc": "vvc", "hevc": "hevc", "avc": "h264", "av1": "obu"}
 """ffmpeg's names of the demuxers of byte streams."""
 _NO_VIDEO = "matches no streams"
 _DISK_FULL_TEXT = "No space left on device"
@@ -391,7 +391,7 @@ def _stream_rate(container: str, rest: str) -> Fraction | None:
     Elementary streams have no time stamps: their `fps` is ffmpeg's default of 25, and `tbr` is the rate in the headers
     of the stream (for H.264 the rate of fields).
     """
-    elementary = container in ("vvc", "hevc", "h264")
+    elementary = container in DEMUXERS.values()
     match = re.search(r" (\d+(?:\.\d+)?) " + ("tbr" if elementary else "fps"), rest, flags=re.ASCII)
     if match is None:
         return None

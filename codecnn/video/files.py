@@ -31,7 +31,7 @@ from codecnn.video.streams import STANDARD_NAMES, count_packets, open_stream
 from codecnn.video.y4m import format_frame_line, format_header, open_y4m
 
 _CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
-_STREAMS = {".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
+_STREAMS = {".obu", ".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
 VIDEO_SUFFIXES = frozenset(_CONTAINERS | _STREAMS | {".yuv", ".raw", ".y4m"})
 """Lower-case suffixes of files that are no still pictures."""
 _NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS

@@ -1,7 +1,8 @@
-"""Streams that ffmpeg decodes (H.266, H.265, H.264, MP4, Matroska, ...), and the byte streams of VVC and HEVC in them.
+"""Streams that ffmpeg decodes (H.266, H.265, H.264, AV1, MP4, Matroska, ...), and the byte streams in them.
 
 A file is recognised by its content. The VVC or HEVC stream of a container is extracted into a temporary byte stream,
-from which both its headers are read and its pictures are decoded, so that they are the same pictures.
+from which both its headers are read and its pictures are decoded, so that they are the same pictures. Of AVC and AV1
+the extracted byte stream has the headers only, and the pictures are decoded from the container.
 """
 
 import functools
@@ -38,6 +39,9 @@ VVC_SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
 HEVC_SUFFIXES: tuple[str, ...] = (".265", ".hevc", ".h265")
 """File suffixes of HEVC byte streams."""
 
+STREAM_CODECS: tuple[str, ...] = ("vvc", "hevc", "avc", "av1")
+"""Codecs whose headers codecnn reads."""
+
 STANDARD_NAMES = {"vvc": "VVC", "hevc": "HEVC", "avc": "AVC", "h264": "AVC", "av1": "AV1", "vp9": "VP9"}
 """Names of standards by ffmpeg's names of their codecs."""
 
@@ -52,11 +56,13 @@ _TS_SYNC, _TS_PACKETS = 0x47, (188, 192, 204)
 
 
 class ByteStream(NamedTuple):
-    """A VVC or HEVC byte stream (Annex B) that begins with a picture at which decoding can start.
+    """A byte stream: NAL units of VVC, HEVC or AVC (Annex B), or OBUs of AV1.
+
+    A stream of VVC or HEVC begins with a picture at which decoding can start.
 
     Attributes:
         path: The byte stream: the file itself, or a temporary file that lasts as long as the process.
-        codec: "vvc" or "hevc".
+        codec: One of STREAM_CODECS.
         skipped: Number of pictures of the file that were left out because they precede that picture.
     """
 
@@ -66,7 +72,7 @@ class ByteStream(NamedTuple):
 
 
 def stream_codec(path: Path | str) -> str | None:
-    """Return the codec of a VVC or HEVC byte stream, or of a container with such a stream.
+    """Return the codec of a byte stream of VVC, HEVC, AVC or AV1, or of a container with such a stream.
 
     Byte streams are recognised by their NAL units, whatever the suffix is, and containers by ffmpeg.
 
@@ -74,7 +80,7 @@ def stream_codec(path: Path | str) -> str | None:
         path: A file of any kind, or a folder.
 
     Returns:
-        "vvc" or "hevc"; None for everything else, e.g. pictures, other codecs and files that do not exist.
+        One of STREAM_CODECS; None for everything else, e.g. pictures, other codecs and files that do not exist.
     """
     path = Path(path)
     if not path.is_file():
@@ -83,11 +89,11 @@ def stream_codec(path: Path | str) -> str | None:
         codec = _identify(path)[0]
     except FormatError:
         return None
-    return codec if codec in ("vvc", "hevc") else None
+    return codec if codec in STREAM_CODECS else None
 
 
-def byte_stream(path: Path | str, codecs: Sequence[str] = ("vvc", "hevc"), name: str | None = None) -> ByteStream:
-    """Return the VVC or HEVC byte stream of a file, from the first picture at which decoding can start.
+def byte_stream(path: Path | str, codecs: Sequence[str] = STREAM_CODECS, name: str | None = None) -> ByteStream:
+    """Return the byte stream of a file; of VVC and HEVC from the first picture at which decoding can start.
 
     The stream of a container is extracted. If pictures precede the first one at which decoding can start, a copy
     without them is made, and a warning is logged. Both become temporary files (TMPDIR) that later calls use again.
@@ -105,14 +111,18 @@ def byte_stream(path: Path | str, codecs: Sequence[str] = ("vvc", "hevc"), name:
     name = name or str(path)
     codec, container = _identify(path)
     if codec not in codecs:
-        wanted = " or ".join(STANDARD_NAMES[each] for each in codecs)
+        *others, last = [STANDARD_NAMES[each] for each in codecs]
+        wanted = f"{', '.join(others)} or {last}" if others else last
         raise FormatError(f"{name} holds {STANDARD_NAMES.get(codec, codec)} video, but {wanted} is needed here")
     state = path.stat()
     return _byte_stream(path.absolute(), codec, container, state.st_size, state.st_mtime_ns, name)
 
 
 def _identify(path: Path) -> tuple[str, str | None]:
-    """Return the codec of a file and its container, both in ffmpeg's names; no container for a byte stream."""
+    """Return the codec of a file, and ffmpeg's name of its container, or no container for a byte stream.
+
+    The codec has a name of STREAM_CODECS, or ffmpeg's name.
+    """
     map_file(path)  # reports what is not a readable file
     state = path.stat()
     return _identify_version(path, state.st_size, state.st_mtime_ns)
@@ -134,7 +144,7 @@ def _identify_version(path: Path, size: int, time: int) -> tuple[str, str | None
             if path.suffix.lower() in suffixes:
                 return name, None
     info = probe_stream(path)
-    return info.codec, info.container
+    return "avc" if info.codec == "h264" else info.codec, info.container
 
 
 def _is_container(head: bytes) -> bool:
@@ -155,6 +165,8 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 def _byte_stream(path: Path, codec: str, container: str | None, size: int, time: int, name: str) -> ByteStream:
     """Return the byte stream of a file; `size` and `time` distinguish versions of the file, `name` is for messages."""
     stream = path if container is None else _extract(path, codec, container, name)
+    if codec not in ("vvc", "hevc"):
+        return ByteStream(stream, codec, 0)
     data = map_file(stream)
     start = find_start(data, codec)
     if not start.parts:
@@ -183,9 +195,10 @@ def _extract(path: Path, codec: str, container: str, name: str) -> Path:
     # ffmpeg would leave out pictures before the first key picture, which are counted here.
     argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error"]
     argv += input_arguments(path, container=container)
-    argv += ["-map", "0:V:0", "-c", "copy", "-copyinkf:v", "-bsf:v", f"{codec}_mp4toannexb"]
+    argv += ["-map", "0:V:0", "-c", "copy", "-copyinkf:v"]
+    argv += [] if codec == "av1" else ["-bsf:v", f"{DEMUXERS[codec]}_mp4toannexb"]
     try:
-        run([*argv, "-f", codec, file_url(output)], what=f"reading {name}")
+        run([*argv, "-f", DEMUXERS[codec], file_url(output)], what=f"reading {name}")
     except EncoderError as error:
         raise FormatError(
             f"the {STANDARD_NAMES[codec]} stream of {name} cannot be extracted: {reason_of(error)}"

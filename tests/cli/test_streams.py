@@ -140,17 +140,33 @@ def test_a_cut_stream_is_read_with_a_warning(run, golden_file, tmp_path, caplog)
 def test_info_counts_packets_and_decodes_nothing(run, tmp_path, monkeypatch):
     path = tmp_path / "long.mp4"
     source = ["-f", "lavfi", "-i", "testsrc2=size=64x48:rate=50:duration=6", "-pix_fmt", "yuv420p"]
-    subprocess.run([*FFMPEG, *source, "-c:v", "libx264", "-preset", "ultrafast", path], check=True)
+    subprocess.run([*FFMPEG, *source, "-c:v", "mpeg4", path], check=True)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setattr("codecnn.video.streams.decode", None)
     facts = result_of(run, "info", path)
-    assert (facts["pictures"], facts["codec"], facts["counted"], facts["fps"]) == (300, "avc", "packets", 50)
+    assert (facts["pictures"], facts["codec"], facts["counted"], facts["fps"]) == (300, "mpeg4", "packets", 50)
     assert list(scratch.iterdir()) == []
     status, _, err = run("info", path, "-s", "32x32")
     assert status == 1
     assert "has width 64 by its own header" in err
+
+
+def test_info_describes_avc_whose_headers_are_not_read(run, tmp_path, caplog):
+    """Frames of fields (PAFF) have slices of fields; their pictures are counted as packets instead."""
+    path = tmp_path / "fields.mp4"
+    source = ["-f", "lavfi", "-i", "testsrc2=size=64x48:rate=25:duration=0.4", "-pix_fmt", "yuv420p"]
+    subprocess.run([*FFMPEG, *source, "-c:v", "libx264", "-x264-params", "tff=1", path], check=True)
+    progressive = tmp_path / "frames.mp4"
+    subprocess.run([*FFMPEG, *source, "-c:v", "libx264", "-qp", "30", progressive], check=True)
+    assert result_of(run, "info", progressive)["coded_pictures"][0]["slice_type"] == "I"
+    cut = tmp_path / "cut.264"
+    subprocess.run([*FFMPEG, *source, "-c:v", "libx264", "-x264-params", "keyint=5:scenecut=0", cut], check=True)
+    stream = cut.read_bytes()
+    cut.write_bytes(stream.replace(b"\0\0\1\x65", b"\0\0\1\x61", 1))
+    facts = result_of(run, "info", cut)
+    assert (facts["codec"], "coded_pictures" in facts) == ("avc", False)
 
 
 def codecnn(*arguments, **options) -> subprocess.CompletedProcess[bytes]:

@@ -115,7 +115,7 @@ def test_a_stream_is_filtered_by_its_own_types(run, weights, golden_file, tmp_pa
     by_option = run_filter(plain, "b.y4m", "-q", ",".join(map(str, qps)), "--slice-type", "B")
     np.testing.assert_array_equal(by_option, filtered(stream, qps, "BBB"))
     assert (np.array(by_option[0]) != by_stream[0]).any()
-    assert "'slice_type', which is read from a VVC or HEVC stream" in run_filter(plain, "c.y4m", "-q", 37)
+    assert "'slice_type', which is read from a stream of VVC, HEVC, AVC or AV1" in run_filter(plain, "c.y4m", "-q", 37)
 
 
 def test_integer_networks_take_it(stores):

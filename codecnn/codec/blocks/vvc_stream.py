@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class StreamPicture:
-    """One picture of a VVC or HEVC bitstream.
+    """One picture of a bitstream of VVC, HEVC, AVC or AV1.
 
     Attributes:
         position: Position in output order; None for a picture that is not output.
@@ -49,14 +49,14 @@ class StreamPicture:
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """Headers of a VVC or HEVC bitstream; the geometry is that of the first picture.
+    """Headers of a bitstream of VVC, HEVC, AVC or AV1; the geometry is that of the first picture.
 
     Attributes:
         width: Width in luma samples, cropped to the conformance window.
         height: Height in luma samples, cropped to the conformance window.
         chroma: Chroma format: "400", "420", "422" or "444".
         bit_depth: Bit depth of luma.
-        ctu_size: CTU size in luma samples.
+        ctu_size: Size of CTUs, macroblocks or superblocks in luma samples.
         pictures: All pictures in decoding order.
         fields: The pictures are single fields of interlaced video, of half its height.
     """
