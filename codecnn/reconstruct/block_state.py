@@ -91,11 +91,12 @@ def keep_chroma_block(f: Frame, x: int, y: int, width: int, height: int, coded: 
 @compiled
 def packed_block(f: Frame, bdpcm: int, log2_w: int, log2_h: int) -> int:
     """Pack the properties of a block without coded and edge flags."""
-    mode = f.log[f.p[fr.UNIT] + lg.U_PRED_MODE]
+    log, unit = f.log, f.p[fr.UNIT]
+    mode = log[unit + lg.U_PRED_MODE]
     block: int = mode | log2_w << WIDTH_AT | log2_h << HEIGHT_AT
     if bdpcm:
         block |= BDPCM
-    if mode == st.MODE_INTER and f.p[fr.MOTION_OF_UNIT + fr.UNIT_CIIP]:
+    if mode == st.MODE_INTER and log[unit + lg.U_CIIP]:
         block |= CIIP
     return block
 

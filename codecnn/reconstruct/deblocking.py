@@ -1,6 +1,6 @@
-"""Deblocking: edges, boundary strengths and filter lengths (H.266 clauses 8.8.3.2 to 8.8.3.5).
+"""Deblocking: edges, boundary strengths and filter lengths (H.266 clauses 8.8.3.1 to 8.8.3.5).
 
-`derive_edges` is a compiled entry point; `edge_filters` filters the edges.
+`derive_edges` and `deblock` are compiled entry points.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from codecnn import intra
 from codecnn.reconstruct import block_state as bk
 from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
 from codecnn.vvc import compiled, compiled_entry, source_digest
 from codecnn.vvc import state as st
 
@@ -226,7 +227,7 @@ def chroma_edge(known: Cells, row: int, column: int, horizontal: int) -> int:
     return edge
 
 
-def _entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], str]:
+def _edges_entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], str]:
     """Compile `derive_edges`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
@@ -269,4 +270,70 @@ def _entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], str]:
     return derive_edges
 
 
-derive_edges = _entry(source_digest(Path(__file__).parent, Path(intra.__file__).parent))
+def _deblock_entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples, Samples, Samples], str]:
+    """Compile `deblock`; numba distinguishes cached code by closure variables, here the digest `sources`."""
+
+    @compiled_entry
+    def deblock(p: Ints, known: Cells, slices: Cells, edges: Edges, y: Samples, u: Samples, v: Samples) -> str:
+        """Deblock a picture in place: all left edges first, then all upper ones.
+
+        Args:
+            p: Numbers of the picture, as `Frame.p`.
+            known: State of the blocks, as `Frame.known`.
+            slices: One row for each slice, shape (slices, SLICE_NUMBERS).
+            edges: Edges, as `derive_edges` returns them.
+            y: Samples of luma, row by row.
+            u: Samples of Cb; without chroma any array.
+            v: Samples of Cr; without chroma any array.
+
+        Returns:
+            Digest of the sources.
+        """
+        depth, ctu = p[fr.BIT_DEPTH], (1 << p[fr.LOG2_CTU]) - 1
+        sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+        for horizontal in range(2):
+            for row in range(edges.shape[1]):
+                for column in range(edges.shape[2]):
+                    luma = edges[LUMA_V + horizontal, row, column]
+                    chroma = edges[CHROMA_V + horizontal, row, column]
+                    if luma == 0 and chroma == 0:
+                        continue
+                    row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)
+                    part = (known[fr.LUMA_REGION, row, column] - 1) // fr.SLICE_REGIONS
+                    ctb_edge = horizontal == 1 and 4 * row & ctu == 0
+                    if luma:
+                        stride = p[fr.STRIDE]
+                        across, along = (stride, 1) if horizontal else (1, stride)
+                        at = 4 * row * stride + 4 * column
+                        qp = (known[fr.QP_Y, row_p, column_p] + known[fr.QP_Y, row, column] + 1) >> 1
+                        if p[fr.LADF]:
+                            qp += adapted_qp(p, y, at, across, along)
+                        keep_p = known[fr.BLOCKS, row_p, column_p] & bk.MODE_MASK == st.MODE_PALETTE
+                        keep_q = known[fr.BLOCKS, row, column] & bk.MODE_MASK == st.MODE_PALETTE
+                        beta, tc = slices[part, SLICE_BETA], slices[part, SLICE_TC]
+                        filter_luma(y, at, across, along, luma, qp, beta, tc, depth, ctb_edge, keep_p, keep_q)
+                    if chroma == 0:
+                        continue
+                    keep_p = known[fr.BLOCKS_C, row_p, column_p] & bk.MODE_MASK == st.MODE_PALETTE
+                    keep_q = known[fr.BLOCKS_C, row, column] & bk.MODE_MASK == st.MODE_PALETTE
+                    for component in range(1, 3):
+                        stride = p[fr.STRIDE + component]
+                        across, along = (stride, 1) if horizontal else (1, stride)
+                        at = (4 * row >> sub_y) * stride + (4 * column >> sub_x)
+                        lines = 4 >> sub_x if horizontal else 4 >> sub_y
+                        plane = fr.QP_Y + component
+                        qp = (known[plane, row_p, column_p] + known[plane, row, column] + 1) >> 1
+                        qp -= 6 * (depth - 8)
+                        strength, large = chroma >> 2 * (component - 1) & 3, chroma & CHROMA_LARGE != 0
+                        beta, tc = slices[part, SLICE_BETA + component], slices[part, SLICE_TC + component]
+                        s = u if component == 1 else v
+                        filter_chroma(
+                            s, at, across, along, lines, strength, large, qp, beta, tc, depth, ctb_edge, keep_p, keep_q
+                        )
+        return sources
+
+    return deblock
+
+
+_SOURCES = source_digest(Path(__file__).parent, Path(intra.__file__).parent)
+derive_edges, deblock = _edges_entry(_SOURCES), _deblock_entry(_SOURCES)

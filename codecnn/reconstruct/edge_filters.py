@@ -1,24 +1,16 @@
 """Deblocking: decisions and filters at the edges of a picture (H.266 clause 8.8.3.6).
 
-`deblock` is a compiled entry point that filters the edges that `deblocking` derives. Samples before an edge are p0, p1
-and so on from the edge on, samples after it q0, q1 and so on.
+Samples before an edge are p0, p1 and so on from the edge on, samples after it q0, q1 and so on.
 """
-
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn import intra
-from codecnn.reconstruct import block_state as bk
-from codecnn.reconstruct import deblocking as db
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct.deblocking import Cells, Edges, Ints
 from codecnn.reconstruct.frame import clip
-from codecnn.vvc import compiled, compiled_entry, source_digest
-from codecnn.vvc import state as st
+from codecnn.vvc import compiled
 
+Ints = npt.NDArray[np.int64]
 Samples = npt.NDArray[np.int32]
 
 _TC = """
@@ -385,71 +377,3 @@ def adapted_qp(p: Ints, s: Samples, at: int, across: int, along: int) -> int:
             break
         offset = p[fr.LADF_OFFSET + i]
     return offset
-
-
-def _entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples, Samples, Samples], str]:
-    """Compile `deblock`; numba distinguishes cached code by closure variables, here the digest `sources`."""
-
-    @compiled_entry
-    def deblock(p: Ints, known: Cells, slices: Cells, edges: Edges, y: Samples, u: Samples, v: Samples) -> str:
-        """Deblock a picture in place: all left edges first, then all upper ones.
-
-        Args:
-            p: Numbers of the picture, as `Frame.p`.
-            known: State of the blocks, as `Frame.known`.
-            slices: One row for each slice, shape (slices, deblocking.SLICE_NUMBERS).
-            edges: Edges, as `derive_edges` returns them.
-            y: Samples of luma, row by row.
-            u: Samples of Cb; without chroma any array.
-            v: Samples of Cr; without chroma any array.
-
-        Returns:
-            Digest of the sources.
-        """
-        depth, ctu = p[fr.BIT_DEPTH], (1 << p[fr.LOG2_CTU]) - 1
-        sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
-        for horizontal in range(2):
-            for row in range(edges.shape[1]):
-                for column in range(edges.shape[2]):
-                    luma = edges[db.LUMA_V + horizontal, row, column]
-                    chroma = edges[db.CHROMA_V + horizontal, row, column]
-                    if luma == 0 and chroma == 0:
-                        continue
-                    row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)
-                    part = (known[fr.LUMA_REGION, row, column] - 1) // fr.SLICE_REGIONS
-                    ctb_edge = horizontal == 1 and 4 * row & ctu == 0
-                    if luma:
-                        stride = p[fr.STRIDE]
-                        across, along = (stride, 1) if horizontal else (1, stride)
-                        at = 4 * row * stride + 4 * column
-                        qp = (known[fr.QP_Y, row_p, column_p] + known[fr.QP_Y, row, column] + 1) >> 1
-                        if p[fr.LADF]:
-                            qp += adapted_qp(p, y, at, across, along)
-                        keep_p = known[fr.BLOCKS, row_p, column_p] & bk.MODE_MASK == st.MODE_PALETTE
-                        keep_q = known[fr.BLOCKS, row, column] & bk.MODE_MASK == st.MODE_PALETTE
-                        beta, tc = slices[part, db.SLICE_BETA], slices[part, db.SLICE_TC]
-                        filter_luma(y, at, across, along, luma, qp, beta, tc, depth, ctb_edge, keep_p, keep_q)
-                    if chroma == 0:
-                        continue
-                    keep_p = known[fr.BLOCKS_C, row_p, column_p] & bk.MODE_MASK == st.MODE_PALETTE
-                    keep_q = known[fr.BLOCKS_C, row, column] & bk.MODE_MASK == st.MODE_PALETTE
-                    for component in range(1, 3):
-                        stride = p[fr.STRIDE + component]
-                        across, along = (stride, 1) if horizontal else (1, stride)
-                        at = (4 * row >> sub_y) * stride + (4 * column >> sub_x)
-                        lines = 4 >> sub_x if horizontal else 4 >> sub_y
-                        plane = fr.QP_Y + component
-                        qp = (known[plane, row_p, column_p] + known[plane, row, column] + 1) >> 1
-                        qp -= 6 * (depth - 8)
-                        strength, large = chroma >> 2 * (component - 1) & 3, chroma & db.CHROMA_LARGE != 0
-                        beta, tc = slices[part, db.SLICE_BETA + component], slices[part, db.SLICE_TC + component]
-                        s = u if component == 1 else v
-                        filter_chroma(
-                            s, at, across, along, lines, strength, large, qp, beta, tc, depth, ctb_edge, keep_p, keep_q
-                        )
-        return sources
-
-    return deblock
-
-
-deblock = _entry(source_digest(Path(__file__).parent, Path(intra.__file__).parent))

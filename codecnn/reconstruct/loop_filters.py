@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from codecnn.reconstruct import alf, sao
 from codecnn.reconstruct import deblocking as db
-from codecnn.reconstruct.edge_filters import deblock
 from codecnn.reconstruct.frame import SLICE_REGIONS, Frame
 from codecnn.vvc import Picture, compiled_once
 from codecnn.vvc import state as st
@@ -79,8 +78,8 @@ def filter_picture(
         dbf = [plane.copy() for plane in dbf]
         y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
         slices = _deblocking_of_slices(picture)
-        with compiled_once(deblock, "the deblocking filter", "15 seconds"):
-            deblock(frame.p, frame.known, slices, edges, y, u, v)
+        with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
+            db.deblock(frame.p, frame.known, slices, edges, y, u, v)
     near = usable_ctus(picture, ctbs[st.CTB_REGION])
     after_sao = [_apply_sao(picture, ctbs, near, plane, component) for component, plane in enumerate(dbf)]
     return FilteredPlanes(dbf, after_sao, _apply_alf(picture, ctbs, near, after_sao))
