@@ -226,9 +226,11 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
         state.sequence_ended = False
         state.decoded = []
     poc = _poc(state, h, starts)
-    if unit.type in (*_IRAP, bitstream.GDR):
+    if unit.type in _IRAP:
+        state.recovery_poc = None
+    elif unit.type == bitstream.GDR and starts:
         # Pictures before the recovery point of a GDR picture at which decoding starts are not output (clause 8.1.2).
-        state.recovery_poc = poc + h.ph_recovery_poc_cnt if starts and unit.type == bitstream.GDR else None
+        state.recovery_poc = poc + h.ph_recovery_poc_cnt
     output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
     if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
