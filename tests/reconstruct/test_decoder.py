@@ -76,7 +76,8 @@ def test_sequences_follow_each_other_in_output_order(golden_file, tmp_path):
     twice.write_bytes(stream + stream)
     pictures = list(decode_stream(twice))
     assert [picture.poc for picture in pictures] == [*range(17), *range(17)]
-    assert [picture.cvs for picture in pictures] == [0] * 17 + [1] * 17
+    # The picture of POC 16 is an IDR picture with leading pictures: it begins a sequence, too.
+    assert [picture.cvs for picture in pictures] == [0] + [1] * 16 + [2] + [3] * 16
     assert {picture.hash for picture in pictures} == {"ok"}
 
 
@@ -132,8 +133,9 @@ def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_pat
     """Without its second picture a low delay stream refers to a picture that does not exist."""
     units = units_of(golden_file(LOW_DELAY).read_bytes())
     pictures = [i for i, unit in enumerate(units) if vvc_type(unit) <= 3]
+    assert vvc_type(units[pictures[0] + 1]) == 24
     path = tmp_path / "lost.266"
-    path.write_bytes(b"".join(unit for i, unit in enumerate(units) if i != pictures[0]))
+    path.write_bytes(b"".join(unit for i, unit in enumerate(units) if i not in (pictures[0], pictures[0] + 1)))
     decoded = list(decode_stream(path))
     assert len(decoded) == 8
     affected = [picture for picture in decoded if picture.missing]
