@@ -136,8 +136,9 @@ class TrainingBatches(Dataset[Batch]):
             keep_objective: As for `Sampler`.
             border: As for `PatchReader`.
             seed: Seed of all draws.
-            part: (i, n) keeps the i-th of n equal parts of each batch, for n processes that train together. Patches are
-                drawn independently, so each part mixes QPs and sequences as the whole batch does.
+            part: (i, n) keeps the i-th of n parts of each batch, for n processes that train together. The sizes of the
+                parts differ by at most one patch. Patches are drawn independently, so each part mixes QPs and sequences
+                as the whole batch does.
 
         Raises:
             StoreError: There are no units, or a unit lacks a plane.
@@ -148,13 +149,15 @@ class TrainingBatches(Dataset[Batch]):
             raise StoreError("there are no units to train on")
         if size % ALIGNMENT:
             raise ConfigError(f"patch size {size} is not a multiple of {ALIGNMENT}")
-        if batch % part[1]:
-            raise ConfigError(f"a batch of {batch} patches cannot be split over {part[1]} processes")
+        if batch < part[1]:
+            raise ConfigError(
+                f"a batch of {batch} patches cannot be split over {part[1]} processes: enlarge training.batch"
+            )
         self.reader = PatchReader([unit for units, _ in parts for unit in units], size, halo, planes, border)
         self.sampler = Sampler(parts, size, positions, error_exponent, keep_objective=keep_objective, border=border)
         self.batch, self.steps, self.augment, self.seed = batch, steps, augment, seed
-        share = batch // part[1]
-        self._part = slice(part[0] * share, (part[0] + 1) * share)
+        rank, world = part
+        self._part = slice(rank * batch // world, (rank + 1) * batch // world)
 
     def __len__(self) -> int:
         return self.steps

@@ -7,6 +7,7 @@ from .base import Trunk as Trunk
 from .base import build_graph as build_graph
 from .base import named_outputs as named_outputs
 from .base import register as register
+from .blocks import BatchNorm as BatchNorm
 from .blocks import QpModulation as QpModulation
 from .card import Card as Card
 from .card import TrainedOn as TrainedOn

@@ -18,6 +18,9 @@ from codecnn.models.graph.nodes import QPS, Array, Draft
 from codecnn.models.inference import Scratch, add_convolution, convolution
 from codecnn.planes import QP_SCALE
 
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+"""Batch normalisation of one process or of several."""
+
 
 def check_counts(network: str, **options: int) -> None:
     """Raise ModelError for an option of `network` that is not an integer of at least 1."""

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from codecnn.errors import ModelError
 from codecnn.models.base import FilterNetwork
-from codecnn.models.blocks import QpGain, QpModulation
+from codecnn.models.blocks import BatchNorm, QpGain, QpModulation
 from codecnn.models.card import Card
 from codecnn.models.weights import check_permitted, read_tensors
 from codecnn.models.zoo import create_model
@@ -355,7 +354,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
         ModelError: A pattern matches nothing, or no parameter remains to be trained.
     """
     parameters = strip_wrappers(dict(model.named_parameters()), "the network")
-    norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    norms = {name: module for name, module in model.named_modules() if isinstance(module, BatchNorm)}
     means = strip_wrappers(
         {f"{name}.running_mean": norm for name, norm in norms.items() if not norm.affine}, "the network"
     )

@@ -41,6 +41,7 @@ class State:
         seconds: Duration of the run.
         training: Part of that spent on steps since the last validation.
         waiting: Part of `training` spent on waiting for data.
+        loss_weight: Weight of the losses of this process in the mean over the processes; not in a checkpoint.
     """
 
     model: nn.Module
@@ -54,6 +55,7 @@ class State:
     seconds: float = 0.0
     training: float = 0.0
     waiting: float = 0.0
+    loss_weight: float = 1.0
     _losses: list[Tensor] = field(default_factory=list)
     _norms: list[Tensor] = field(default_factory=list)
     _settled: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -70,7 +72,7 @@ class State:
         """
         if self._losses:
             latest = torch.stack(self._losses).cpu()
-            self._settled = torch.cat([self._settled, mean_over_processes(latest)])
+            self._settled = torch.cat([self._settled, mean_over_processes(latest * self.loss_weight)])
             self._losses = []
         return self._settled
 

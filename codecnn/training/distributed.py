@@ -1,7 +1,9 @@
 """One or several processes of a run, as torchrun starts them, and their communication."""
 
 import contextlib
+import gc
 import os
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,10 +12,11 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from codecnn.models import pick_device, stay_in_evaluation
+from codecnn.errors import CodecnnError
+from codecnn.models import BatchNorm, pick_device, stay_in_evaluation
 
 TIMEOUT = timedelta(hours=6)
 """Longest wait of a process for another one, which may still validate; torchrun notices processes that died."""
@@ -60,6 +63,7 @@ def process_group(device: str) -> Iterator[Process]:
 
     Raises:
         ConfigError: The device does not exist.
+        CodecnnError: Another process ended while this one communicated with it.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
@@ -75,8 +79,20 @@ def process_group(device: str) -> Iterator[Process]:
     try:
         with process.leaving:
             yield process
+    except Exception as error:
+        if not _is_lost_connection(error):
+            raise
+        raise CodecnnError(
+            f"process {process.rank} of {world} lost its connection to another process, which has ended: read the "
+            "message of that process, and continue the run with --resume from its last checkpoint"
+        ) from error
     finally:
         dist.destroy_process_group()
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    """Return whether a collective operation failed, which Gloo reports as RuntimeError with the path of its source."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error))
 
 
 def share(items: Sequence[Item]) -> Sequence[Item]:
@@ -135,44 +151,134 @@ class Agreement:
         """Wait for the exchange in progress."""
         if self._work is not None:
             self._work.wait()
-            self._work = None
+        self.leave()
+
+    def leave(self) -> None:
+        """Forget the exchange in progress, which would keep the process group, and thus its threads, alive."""
+        self._work = None
+
+
+class _AllReduce(torch.autograd.Function):
+    """Sum over the processes; the gradient is the sum of the gradients of all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+
+class SynchronisedNorm(nn.BatchNorm2d):
+    """Batch norm over the patches of all processes, for devices that `nn.SyncBatchNorm` refuses, such as the CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x, shape (n, channels, ...)."""
+        if not self.training:
+            local = self.running_mean is None
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, local, eps=self.eps)
+        axes, shape = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))
+        values = x if x.dtype == torch.float64 else x.float()  # under autocast it is bfloat16
+        # The processes may have different numbers of patches.
+        count = values.new_full((1,), x.numel() // x.shape[1])
+        sums: Tensor = _AllReduce.apply(torch.cat([values.sum(axes), count]))  # type: ignore[no-untyped-call]
+        mean, count = sums[:-1] / sums[-1], sums[-1]
+        centred = values - mean.view(shape)
+        variance: Tensor = _AllReduce.apply(centred.square().sum(axes)) / count  # type: ignore[no-untyped-call]
+        self._track(mean, variance * count / (count - 1))
+        y = centred * (variance + self.eps).rsqrt().view(shape)
+        return (y * self.weight.view(shape) + self.bias.view(shape) if self.affine else y).to(x.dtype)
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running statistics towards those of a batch."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked += 1
+        share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+        self.running_mean += share * (mean - self.running_mean)
+        self.running_var += share * (variance - self.running_var)
 
 
 def synchronise_norms(model: nn.Module, process: Process) -> str | None:
-    """Compute the statistics of batch norms over the patches of all processes where torch can do so, on CUDA.
+    """Compute the statistics of batch norms over the patches of all processes.
 
-    On the CPU each process normalises by its own patches. Frozen norms stay frozen.
+    The parameters and buffers stay the same objects, and frozen norms stay frozen.
 
     Returns:
         A note for the log, or None.
     """
-    norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    norms = {name: module for name, module in model.named_modules() if name and isinstance(module, BatchNorm)}
     if process.world == 1 or not norms:
         return None
-    if process.device.type != "cuda":
-        return "batch norm uses the patches of its own process only: torch synchronises it on CUDA only"
-    nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     for name, norm in norms.items():
-        if "train" in vars(norm):  # frozen, see `stay_in_evaluation`
-            stay_in_evaluation(model.get_submodule(name))
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, _synchronised(norm, process.device))
     return "batch norm is synchronised over the processes"
+
+
+def _synchronised(norm: BatchNorm, device: torch.device) -> nn.Module:
+    """Return a synchronised norm with the parameters, buffers and mode of another one."""
+    kind = nn.SyncBatchNorm if device.type == "cuda" else SynchronisedNorm
+    synchronised = kind(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    for key, tensor in (*norm.named_parameters(), *norm.named_buffers()):
+        setattr(synchronised, key, tensor)
+    synchronised.train(norm.training)
+    if "train" in vars(norm):  # frozen, see `stay_in_evaluation`
+        stay_in_evaluation(synchronised)
+    return synchronised
 
 
 def in_parallel(model: nn.Module, process: Process) -> nn.Module:
     """Wrap a network so that its gradients are averaged over the processes; return it unchanged for a single one."""
     if process.world == 1:
         return model
-    devices = None if process.device.type == "cpu" else [process.device]
-    network = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
-    process.leaving.callback(_release_group, network)
+    network = _Parallel(model, process.device)
+    process.leaving.push(network.leave)
     return network
 
 
-def _release_group(network: DistributedDataParallel) -> None:
-    """Remove the references of a network to its process group; the network cannot run afterwards.
+class _Parallel(nn.Module):
+    """Network whose gradients are averaged over the processes until `leave` is called."""
 
-    Otherwise the reducer may be the last owner of the group and end the threads of the group while it holds Python's
-    lock. A thread that waits for the lock at that moment, to free a tensor, then deadlocks with the process
-    (torch 2.13; github.com/pytorch/pytorch/issues/56297).
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.ndim == 4:
+                _fix_strides(parameter)
+        devices = None if device.type == "cpu" else [device]
+        self.module: nn.Module = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run the network."""
+        return self.module(*inputs)
+
+    def leave(self, kind: object, error: BaseException | None, frames: object) -> None:
+        """Free what averages the gradients; for `ExitStack.push`, which passes the error that ends the run, if any.
+
+        Otherwise it may be the last owner of the process group and end the threads of the group while it holds
+        Python's lock. A thread that waits for the lock at that moment, to free a tensor, then deadlocks with the
+        process (torch 2.13; github.com/pytorch/pytorch/issues/56297).
+        """
+        if isinstance(self.module, DistributedDataParallel):
+            self.module = self.module.module
+        while error is not None:  # frames of a forward pass that failed own it as well
+            traceback.clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
+        gc.collect()
+
+
+def _fix_strides(parameter: nn.Parameter) -> None:
+    """Give the gradients of a weight the strides of the weight; DDP warns if they differ.
+
+    A weight with sides of 1, such as (24, 1, 3, 1), is contiguous and channels-last at once, with several possible
+    strides. Which of them a gradient has depends on the device and the data type.
     """
-    del network.logger, network.reducer, network.process_group
+    if parameter.is_contiguous() and parameter.is_contiguous(memory_format=torch.channels_last):
+        shape, strides = parameter.shape, parameter.stride()
+        parameter.register_hook(lambda gradient: gradient.contiguous().as_strided(shape, strides))  # type: ignore[no-untyped-call]

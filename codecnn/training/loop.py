@@ -105,9 +105,10 @@ def train_task(
     """
     with process_group(settings.device) as process:
         parts = process.world * settings.accumulate
-        if settings.batch % parts:
+        if settings.batch < parts:
             raise ConfigError(
-                f"training.batch {settings.batch} is not a multiple of processes times accumulate, {parts}"
+                f"training.batch {settings.batch} is smaller than processes times accumulate, {parts}: each of these "
+                "parts of a batch needs an example"
             )
         # Every process draws the same initial weights, and so does every run with the same seed.
         torch.manual_seed(settings.seed)
@@ -200,6 +201,7 @@ class Trainer:
         # waiting for it.
         self.signals = StopSignals(second_interrupts=process.world == 1)
         self.agreement = Agreement()
+        process.leaving.callback(self.agreement.leave)
 
     def _draw_batches(self, steps: range) -> Iterator[Batch]:
         return self.task.batches(steps, self.process.rank, self.process.world, self.process.device)
@@ -299,8 +301,8 @@ class Trainer:
         seed(number, self.process.device)
 
     def _backward(self, batch: Batch) -> Tensor:
-        """Accumulate the gradients of a batch, part by part, and return its loss."""
-        accumulate = self.settings.accumulate
+        """Accumulate the gradients of a batch, part by part, and return its mean loss."""
+        accumulate, count = self.settings.accumulate, _examples(batch)
         total = torch.zeros((), device=next(iter(batch.values())).device)
         for index, part in enumerate(_split(batch, accumulate)):
             with contextlib.ExitStack() as stack:
@@ -309,10 +311,26 @@ class Trainer:
                     for module in self.network.modules():
                         if isinstance(module, DistributedDataParallel):
                             stack.enter_context(module.no_sync())
-                loss = self.task.loss(self.network, part) / accumulate
-                loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+                loss = self.task.loss(self.network, part)
+                share = _examples(part) / count  # parts may differ by one example
+                (loss * (share * self._weight(count))).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach() * share
         return total
+
+    def _weight(self, count: int) -> float:
+        """Return the weight of `count` examples of this process in the mean over the processes.
+
+        Raises:
+            CodecnnError: The task has returned another number of examples than its share of a batch.
+        """
+        world, batch = self.process.world, self.settings.batch
+        if abs(count * world - batch) >= world:
+            raise CodecnnError(
+                f"the task returned a batch of {count} examples to one of {world} processes: the batches of all "
+                f"processes must have training.batch {batch} examples together, and differ by one example at most"
+            )
+        weight = self.state.loss_weight = count * world / batch
+        return weight
 
     def settle(self) -> None:
         """Update losses and times; waits for the device.
@@ -411,7 +429,6 @@ class Trainer:
 
     def stop(self, number: int) -> NoReturn:
         """Write a checkpoint and end the run with StoppedError, after signal `number`."""
-        # An exchange in progress would keep the process group, and thus its threads, alive after `process_group` ends.
         self.agreement.close()
         name = signal.Signals(number).name
         if self.process.first:
@@ -424,6 +441,11 @@ class Trainer:
 
 
 def _split(batch: Batch, count: int) -> list[Batch]:
-    """Split a batch into `count` parts."""
-    chunks = {name: tensor.chunk(count) for name, tensor in batch.items()}
+    """Split a batch into `count` parts, whose sizes differ by at most one example."""
+    chunks = {name: tensor.tensor_split(count) for name, tensor in batch.items()}
     return [{name: chunk[index] for name, chunk in chunks.items()} for index in range(count)]
+
+
+def _examples(batch: Batch) -> int:
+    """Return the number of examples of a batch."""
+    return len(next(iter(batch.values())))

@@ -49,8 +49,9 @@ class Task(Protocol):
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[Batch]:
         """Iterate over the batches of the given steps.
 
-        The shares of all processes form the batch of a single process, and all have the same size. The first dimension
-        of every tensor is the batch, since the loop splits it to accumulate gradients.
+        The shares of all processes form the batch of a single process, `batch` examples of the settings, and differ by
+        one example at most. The first dimension of every tensor is the batch, since the loop splits it to accumulate
+        gradients.
 
         Args:
             steps: Numbers of the steps; the first step of a run is 0.

@@ -27,9 +27,10 @@ SETTINGS = LoopSettings(
 
 
 class ToyTask:
-    """Small training task that can send signals to its own process.
+    """Small training task that can send signals to its own process, or fail.
 
-    `events` maps calls ("loss", "validate" or "save", with a count from 0) to the number of a signal to send.
+    `events` maps calls ("forward", "loss", "validate" or "save", with a count from 0) to the number of a signal to
+    send, or to an exception to raise.
     """
 
     def __init__(self, seed: int = 0, norm: bool = True, dropout: bool = True, batch: int = 8, events=None) -> None:
@@ -41,20 +42,23 @@ class ToyTask:
             nn.Conv2d(4, 1, 3, padding=1),
         )
         self.seed, self.batch, self.events = seed, batch, events or {}
-        self.counts = {"loss": 0, "validate": 0, "save": 0}
+        self.counts = {"forward": 0, "loss": 0, "validate": 0, "save": 0}
+        self.model.register_forward_pre_hook(lambda module, inputs: self.happens("forward"))
 
     def happens(self, what: str) -> None:
-        number = self.events.get((what, self.counts[what]))
+        event = self.events.get((what, self.counts[what]))
         self.counts[what] += 1
-        if number is not None:
-            os.kill(os.getpid(), number)
+        if isinstance(event, Exception):
+            raise event
+        if event is not None:
+            os.kill(os.getpid(), event)
 
     def batches(self, steps: range, rank: int, world: int, device: torch.device) -> Iterator[dict[str, torch.Tensor]]:
-        share = self.batch // world
+        share = slice(rank * self.batch // world, (rank + 1) * self.batch // world)
         for step in steps:
             rng = np.random.default_rng([self.seed, step])
             x = torch.from_numpy(rng.normal(size=(self.batch, 1, 8, 8)).astype(np.float32))
-            yield {"x": x[rank * share : (rank + 1) * share].to(device)}
+            yield {"x": x[share].to(device)}
 
     def loss(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         self.happens("loss")

@@ -199,7 +199,7 @@ def test_a_batch_is_a_function_of_seed_and_step(tmp_path):
             batch["block"], other[step]["block"]
         )
     assert differ == 3
-    with pytest.raises(ConfigError, match="batch of 8 blocks cannot be shared evenly by 3"):
+    with pytest.raises(ConfigError, match="batch of 8 blocks cannot be split over 9"):
         data(part=(0, 3))
     counts = {side: 0 for side, _ in SIZES}
     tops = set()

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from codecnn.models.base import Filtered, FilterNetwork, register
-from codecnn.models.blocks import QpGain, check_counts, initialise
+from codecnn.models.blocks import BatchNorm, QpGain, check_counts, initialise
 from codecnn.models.graph.nodes import Draft
 
 
@@ -77,7 +76,7 @@ class Chain(Baseline):
         """
         for index, norm in enumerate(self.norms):
             layer = self.layers[index]
-            if isinstance(norm, _BatchNorm) and isinstance(layer, nn.Conv2d):
+            if isinstance(norm, BatchNorm) and isinstance(layer, nn.Conv2d):
                 self.layers[index] = torch.nn.utils.fuse_conv_bn_eval(layer, norm)
                 self.norms[index] = nn.Identity()
         return self

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from codecnn.models import BatchNorm
 from codecnn.training.checks.base import Measured, Setup, abbreviated, adam, check, outputs, train_step
 from codecnn.training.execution import forward_hooks
 from codecnn.training.health import (
@@ -171,7 +171,7 @@ def check_batch_norm(setup: Setup, steps: int = 3) -> Measured:
     norms = {
         key: module
         for key, module in network.named_modules()
-        if isinstance(module, _BatchNorm) and (not module.affine or any(p.requires_grad for p in module.parameters()))
+        if isinstance(module, BatchNorm) and (not module.affine or any(p.requires_grad for p in module.parameters()))
     }
     if not norms:
         return None, "the network has none to train"
@@ -185,7 +185,7 @@ def check_batch_norm(setup: Setup, steps: int = 3) -> Measured:
     return True, f"the statistics of all {len(norms)} change"
 
 
-def _statistics(norm: _BatchNorm) -> Tensor:
+def _statistics(norm: BatchNorm) -> Tensor:
     """Return running mean and variance, shape (2 * features,); empty if the norm has none."""
     if norm.running_mean is None or norm.running_var is None:
         return torch.empty(0)

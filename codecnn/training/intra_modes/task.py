@@ -59,7 +59,7 @@ class ModeBatches(Dataset[dict[str, Tensor]]):
         part: (rank, world): this process gets the blocks rank, rank + world, ... of each batch.
 
     Raises:
-        ConfigError: The batch is not a multiple of the number of processes.
+        ConfigError: The batch has fewer blocks than there are processes.
     """
 
     blocks: LabelledBlocks
@@ -72,10 +72,9 @@ class ModeBatches(Dataset[dict[str, Tensor]]):
     part: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
-        if self.batch % self.part[1]:
+        if self.batch < self.part[1]:
             raise ConfigError(
-                f"a batch of {self.batch} blocks cannot be shared evenly by {self.part[1]} processes: "
-                "change training.batch"
+                f"a batch of {self.batch} blocks cannot be split over {self.part[1]} processes: enlarge training.batch"
             )
         weights = np.array([(width * height) ** -0.5 for width, height in self.blocks.sizes])
         self._probabilities = weights / weights.sum()
