@@ -39,6 +39,7 @@ DATA_DEPENDENT = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_
 """Operations whose result has a size, or is a number, that the device has to report."""
 
 _recorders: list[Counter[str]] = []
+_operation_counters: list[Counter[str]] = []
 _libraries: list[torch.library.Library] = []
 
 
@@ -127,7 +128,7 @@ def run_on_cpu(func, args, kwargs):
     name = func._schema.name
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):  # in inference mode
         return func.decompose(*args, **kwargs)
-    if not name.startswith("aten::"):
+    if not name.startswith(("aten::", "c10d::")):  # Gloo exchanges tensors between processes
         raise NotImplementedError(f"{name} exists on the CPU only, and has arguments on {NAME}")
     allows_scalars = torch.Tag.pointwise in func.tags or name.startswith("aten::_foreach") or name == "aten::fill_"
 
@@ -156,6 +157,8 @@ def run_on_cpu(func, args, kwargs):
     number = next(iter(numbers), number)
     if _recorders:
         _record(name, args, kwargs, to_acc)
+    for counter in _operation_counters:
+        counter[name.removeprefix("aten::")] += 1
     if torch.Tag.nondeterministic_seeded in func.tags and (to_acc or inputs):
         if any(isinstance(x, torch.Generator) for x in pytree.tree_leaves((args, kwargs))):
             raise RuntimeError(f"{name}: expected a generator on {NAME}, but found one on the CPU")
@@ -165,6 +168,9 @@ def run_on_cpu(func, args, kwargs):
         out = func(*cpu_args, **cpu_kwargs)
     if name == "aten::copy_":
         return args[0]
+    for x in inputs:
+        if x.shape != x.cpu_tensor.shape:
+            raise NotImplementedError(f"{name} changes the shape of a tensor in place, which {NAME} cannot do")
     same = {id(x.cpu_tensor): x for x in inputs}
 
     def wrap(x):
@@ -248,6 +254,21 @@ class AccEvent:
         if self.device != other.device:
             raise RuntimeError("both events must be recorded on the same device")
         return 1000 * (other.seconds - self.seconds)
+
+
+@contextlib.contextmanager
+def operations():
+    """Count the operations of the device within the context.
+
+    Yields:
+        A counter by the name of the operation, such as "convolution".
+    """
+    counter: Counter[str] = Counter()
+    _operation_counters.append(counter)
+    try:
+        yield counter
+    finally:
+        _operation_counters.remove(counter)
 
 
 class AccModule(_DummyBackendModule):
@@ -352,6 +373,11 @@ def _in_autocast(operation):
     return run
 
 
+def _arange(*arguments, dtype=None, layout=None, device=None, pin_memory=None):
+    """Return `torch.arange` on acc."""
+    return AccTensor(torch.arange(*arguments, dtype=dtype), torch.device(device).index)
+
+
 def pin_memory(tensor: torch.Tensor, device=None) -> torch.Tensor:
     """Return a copy that counts as pinned; for `torch.Tensor.pin_memory`."""
     pinned = tensor.clone()
@@ -395,4 +421,7 @@ def register() -> None:
     operations |= {"conv_transpose2d.input": F.conv_transpose2d, "addmm": torch.addmm}
     for name, operation in operations.items():
         autocast.impl(name, _in_autocast(operation), "AutocastPrivateUse1")
-    _libraries.extend((library, autocast))
+    ranges = torch.library.Library("aten", "IMPL")
+    for name in ("arange", "arange.start", "arange.start_step"):  # PyTorch would enlarge an empty tensor in place
+        ranges.impl(name, _arange, "PrivateUse1")
+    _libraries.extend((library, autocast, ranges))

@@ -13,9 +13,11 @@ from codecnn.filtering.integer import ExactFilter, engines, load_integer
 from codecnn.intra import block_costs, predict_modes
 from codecnn.models import (
     complexity,
+    create_mode_network,
     create_model,
     fold,
     list_models,
+    mode_loss,
     named_outputs,
     peak_memory,
     prepare,
@@ -23,6 +25,7 @@ from codecnn.models import (
 )
 from codecnn.video import Picture
 from tests.helpers.networks import SMALL, awaken, random_planes, zoo_model
+from tests.helpers.rehearsal import operations
 
 OPTIONS = SMALL | {"conditioning": "film", "shuffle": 2}
 
@@ -115,27 +118,52 @@ def test_intra_prediction_of_tensors(device, standard):
     np.testing.assert_array_equal(predicted.cpu().numpy(), expected)
 
 
+@pytest.mark.parametrize("name", ["modes", "mode_sketch"])
+def test_a_mode_network_forward_and_backward(device, name):
+    torch.manual_seed(0)
+    here = create_mode_network(name)
+    there = copy.deepcopy(here).to(device)
+    line, block = torch.randint(1024, (5, 2 * 8 + 1 + 2 * 8)), torch.randint(1024, (5, 8, 8))
+    facts = torch.full((5,), 10), torch.full((5,), 32)
+    results = []
+    for network, place in ((here, "cpu"), (there, device)):
+        logits = network(*network.inputs(*(part.to(place) for part in (line, block, *facts))))
+        mode_loss(logits, torch.arange(5, device=place)).backward()
+        results.append([logits.detach(), *(parameter.grad for parameter in network.parameters())])
+    for expected, actual in zip(*results, strict=True):
+        assert actual.device.type == device
+        assert_near(actual, expected, 1e-3)
+
+
 @pytest.fixture
 def both(run, device, tmp_path):
-    """Run a command on both devices, with a folder for each as {folder}, and return folders and outputs."""
+    """Run a command on both devices, with a folder for each as {folder}, and return folders and outputs.
 
-    def call(*argv):
+    The command has to compute on its device: one that ignores it gives the right result as well. `operation` is the
+    name of what the device has to compute.
+    """
+
+    def call(*argv, operation="convolution"):
         results = []
         for name in (device, "cpu"):
             folder = tmp_path / name
             folder.mkdir(exist_ok=True)
             arguments = [str(argument).format(folder=folder) for argument in argv]
-            status, out, err = run(*arguments, "--device", name)
+            with operations() as computed:
+                status, out, err = run(*arguments, "--device", name)
             assert status == 0, err
+            assert (computed[operation] > 0) == (name == device), computed
             results.append((folder, out))
         return results
 
     return call
 
 
-def test_evaluate(both, tiny_store):
-    command = ("evaluate", tiny_store.folder, "-m", "low_cost_5", "-q", 42, "--float", "-o", "{folder}/e", "--json")
-    there, here = (json.loads(out)["gain_db"]["y"]["mean"] for _, out in both(*command))
+@pytest.mark.parametrize("exact", ["--float", "--exact"])
+def test_evaluate(both, tiny_store, exact):
+    command = ("evaluate", tiny_store.folder, "-m", "low_cost_5", "-q", 42, exact, "-o", "{folder}/e", "--json")
+    results = [json.loads(out) for _, out in both(*command)]  # --exact evaluates the float network as well
+    there, here = (result.get("models", [result])[-1]["gain_db"]["y"]["mean"] for result in results)
     assert there == pytest.approx(here, abs=1e-3)
     assert here != 0
 
@@ -148,6 +176,13 @@ def test_filter(both, luma, tmp_path, exact):
     there, here = (np.fromfile(next(folder.glob("f_*.yuv")), np.uint16).astype(int) for folder in folders)
     assert abs(there - here).max() <= (0 if exact == "--exact" else 1)
     assert (here != luma.ravel()).any()
+
+
+def test_export_calibrates(both, tiny_store, weights):
+    command = ("export", "-m", weights, "--format", "int8", "--store", tiny_store.folder, "--pictures", 1)
+    folders = [folder for folder, _ in both(*command, "--split", "train", "-o", "{folder}/w.int8.safetensors")]
+    there, here = (load_integer(folder / "w.int8.safetensors")[0] for folder in folders)
+    assert [node.name for node in there.graph.nodes] == [node.name for node in here.graph.nodes]
 
 
 def test_compare_and_complexity(run, device, weights):
@@ -170,5 +205,5 @@ def test_labels(both, luma, tmp_path):
         "-o",
         "{folder}/l.parquet",
     )
-    there, here = (pq.read_table(folder / "l.parquet").to_pylist() for folder, _ in both(*command))
+    there, here = (pq.read_table(folder / "l.parquet").to_pylist() for folder, _ in both(*command, operation="bmm"))
     assert [row["mode_dct"] for row in there] == [row["mode_dct"] for row in here]

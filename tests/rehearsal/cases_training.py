@@ -1,5 +1,9 @@
 """Training on the rehearsal device gives what training on the CPU gives, and its steps do not wait for the device."""
 
+import os
+import socket
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -11,9 +15,10 @@ from codecnn.labels import label_settings, read_inputs, store_inputs, write_labe
 from codecnn.models import create_model, save_weights
 from codecnn.training import FilterSettings, Trainer, train
 from codecnn.training.checks import network, task_setup
+from codecnn.training.execution import forward_hooks, in_precision
 from codecnn.training.filter import filter_task
-from tests.helpers.networks import SMALL, awaken
-from tests.helpers.rehearsal import synchronisations
+from tests.helpers.networks import SMALL, awaken, random_planes
+from tests.helpers.rehearsal import operations, synchronisations
 from tests.helpers.toy_task import run_toy
 from tests.helpers.training import rows, train_filter
 
@@ -53,8 +58,23 @@ VARIANTS = [
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(changes))
 def test_a_run(tiny_store, tmp_path, device, changes):
     for name in (device, "cpu"):
-        train_filter(tiny_store, "rdn", OPTIONS, settings(device=name, **changes), tmp_path / name)
+        with operations() as computed:
+            train_filter(tiny_store, "rdn", OPTIONS, settings(device=name, **changes), tmp_path / name)
+        assert (computed["convolution_backward"] > 0) == (name == device)
     assert_equal_runs(tmp_path / device, tmp_path / "cpu", 1e-2 if changes.get("precision") else 1e-5)
+
+
+def test_bfloat16_computes_in_bfloat16(device):
+    model = awaken(create_model("rdn", **OPTIONS))
+    convolutions = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Conv2d)}
+    for name in (device, "cpu"):
+        types = []
+        planes = {key: plane.to(name) for key, plane in random_planes(model, 16, 16).items()}
+        network = in_precision(model.to(name), "bfloat16", torch.device(name))
+        with forward_hooks(convolutions, lambda _, output, types=types: types.append(output.dtype)):
+            output = network(planes)
+        assert set(types) == {torch.bfloat16}
+        assert output.dtype == torch.float32
 
 
 def test_fine_tuning_to_integers(tiny_store, tmp_path, device, weights):
@@ -83,6 +103,46 @@ def test_a_stopped_run_resumes_on_either_device(tmp_path, device, changes):
             tmp_path / f"parts/{name}.safetensors"
         ).read_bytes()
     run_toy(tmp_path / "parts", changes | {"device": "cpu"}, resume=True)
+
+
+RANK = """
+import sys
+from pathlib import Path
+import pytest
+from tests.helpers import rehearsal
+from tests.helpers.toy_task import run_toy
+
+with pytest.MonkeyPatch.context() as patch:
+    rehearsal.patch(patch)
+    run_toy(Path(sys.argv[1]), {changes}, dropout=False)
+"""
+"""Program of the second process."""
+
+
+def test_two_processes(tmp_path, device, monkeypatch):
+    """Gradients are averaged, and batch norms synchronised, by Gloo."""
+    plain = {"steps": 10, "optimiser": "sgd", "validate_every": 10}
+    run_toy(tmp_path / "one", plain, dropout=False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    code = RANK.format(changes=plain | {"device": device})
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "two")],
+        env=os.environ | places | {"RANK": "1", "LOCAL_RANK": "1"},
+        stderr=subprocess.PIPE,
+    )
+    for name, value in (places | {"RANK": "0", "LOCAL_RANK": "0"}).items():
+        monkeypatch.setenv(name, value)
+    try:
+        with operations() as computed:
+            run_toy(tmp_path / "two", plain | {"device": device}, dropout=False)
+    finally:
+        _, err = other.communicate(timeout=60)
+    assert other.returncode == 0, err.decode()
+    assert computed["convolution_backward"] > 0
+    assert_equal_runs(tmp_path / "two", tmp_path / "one", 1e-6)
 
 
 def modes_config(folder, store, device):
