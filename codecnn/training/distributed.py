@@ -151,9 +151,9 @@ class Agreement:
         """Wait for the exchange in progress."""
         if self._work is not None:
             self._work.wait()
-        self.leave()
+        self.forget()
 
-    def leave(self) -> None:
+    def forget(self) -> None:
         """Forget the exchange in progress, which would keep the process group, and thus its threads, alive."""
         self._work = None
 
@@ -239,12 +239,12 @@ def in_parallel(model: nn.Module, process: Process) -> nn.Module:
     if process.world == 1:
         return model
     network = _Parallel(model, process.device)
-    process.leaving.push(network.leave)
+    process.leaving.push(network.release)
     return network
 
 
 class _Parallel(nn.Module):
-    """Network whose gradients are averaged over the processes until `leave` is called."""
+    """Network whose gradients are averaged over the processes until `release` is called."""
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         super().__init__()
@@ -258,7 +258,7 @@ class _Parallel(nn.Module):
         """Run the network."""
         return self.module(*inputs)
 
-    def leave(self, kind: object, error: BaseException | None, frames: object) -> None:
+    def release(self, kind: object, error: BaseException | None, frames: object) -> None:
         """Free what averages the gradients; for `ExitStack.push`, which passes the error that ends the run, if any.
 
         Otherwise it may be the last owner of the process group and end the threads of the group while it holds

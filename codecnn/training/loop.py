@@ -201,7 +201,7 @@ class Trainer:
         # waiting for it.
         self.signals = StopSignals(second_interrupts=process.world == 1)
         self.agreement = Agreement()
-        process.leaving.callback(self.agreement.leave)
+        process.leaving.callback(self.agreement.forget)
 
     def _draw_batches(self, steps: range) -> Iterator[Batch]:
         return self.task.batches(steps, self.process.rank, self.process.world, self.process.device)

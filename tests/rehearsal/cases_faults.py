@@ -37,7 +37,7 @@ OPTIONS = SMALL | {"blocks": 1, "conditioning": "film"}
 
 @dataclass(frozen=True)
 class Place:
-    """What an experiment gets.
+    """Input of an experiment.
 
     Attributes:
         store: A store.
