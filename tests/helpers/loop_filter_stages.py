@@ -1,16 +1,18 @@
 """Compare the in-loop filters with plain NumPy: `python -m tests.helpers.loop_filter_stages`.
 
-The program runs in a separate process with NUMBA_DISABLE_JIT=1, because Python cannot call the compiled functions; an
-index out of range then raises.
+The program runs in a separate process with NUMBA_DISABLE_JIT=1, because Python cannot call the compiled functions. An
+index out of range then raises, also a negative one (`Checked`).
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.reconstruct import alf, block_state, deblocking, edge_filters, loop_filters
+from codecnn.reconstruct import alf, block_state, deblocking, edge_filters, loop_filters, sao
 from codecnn.reconstruct import frame as fr
 from codecnn.vvc import log as lg
 from codecnn.vvc import state as st
@@ -19,6 +21,35 @@ from tests.helpers.reconstruct_stages import empty_frame
 
 Ints = npt.NDArray[np.int64]
 FORMATS = ((1, 1), (1, 0), (0, 0))
+
+
+class Checked(np.ndarray[Any, Any]):
+    """Array that refuses negative indices, which compiled code would count from the end without notice."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return elements."""
+        self._check(index)
+        return np.ndarray.__getitem__(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Set elements."""
+        self._check(index)
+        np.ndarray.__setitem__(self, index, value)
+
+    def _check(self, index: Any) -> None:
+        for number in index if isinstance(index, tuple) else (index,):
+            if isinstance(number, int | np.integer) and number < 0:
+                raise IndexError(f"the index {number} is negative")
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls `function` with its arrays as `Checked`."""
+
+    def call(*arguments: Any) -> Any:
+        return function(*(a.view(Checked) if isinstance(a, np.ndarray) else a for a in arguments))
+
+    call.__name__ = function.__name__
+    return call
 
 
 def lines(rng: np.random.Generator, count: int, depth: int) -> Ints:
@@ -59,12 +90,12 @@ def check_edges(rng: np.random.Generator) -> None:
         work = (samples if across == 1 else samples.T).astype(np.int32).reshape(-1)
         at = 8 * across
         if chroma:
-            edge_filters.filter_chroma(
+            checked(edge_filters.filter_chroma)(
                 work, at, across, along, count, edge.strength, edge.length_p == 3, edge.qp, *offsets, depth, *flags
             )
         else:
             packed = edge.strength | edge.length_p << 2 | edge.length_q << 5
-            edge_filters.filter_luma(work, at, across, along, packed, edge.qp, *offsets, depth, *flags)
+            checked(edge_filters.filter_luma)(work, at, across, along, packed, edge.qp, *offsets, depth, *flags)
         actual = work.reshape(samples.shape) if across == 1 else work.reshape(samples.T.shape).T
         np.testing.assert_array_equal(actual, expected, f"{edge} chroma {chroma}")
         changed.add((chroma, *(np.count_nonzero((expected != samples).any(0)[part]) for part in np.s_[:8, 8:])))
@@ -183,7 +214,7 @@ def check_strengths(rng: np.random.Generator) -> None:
                     if len(blocks) < 4 or place == 3:
                         block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
         edges = np.zeros((4, side // 4, side // 4), np.int32)
-        deblocking.derive_edges(p, f.known, f.motion, slices, edges)
+        checked(deblocking.derive_edges)(p, f.known, f.motion, slices, edges)
         expected = plain_edges(f, slices, units, maps, chroma)
         for plane, name in enumerate(("luma V", "luma H", "chroma V", "chroma H")):
             np.testing.assert_array_equal(edges[plane], expected[plane], f"picture {number}, {name}")
@@ -438,12 +469,17 @@ def check_sao_and_alf(rng: np.random.Generator) -> None:
         scene = Scene(rng, sub, int(rng.choice([8, 10, 12])))
         layout, depth, ctbs = scene.layout, scene.depth, scene.ctbs
         frame: Any = SimpleNamespace()
-        filtered = loop_filters.filter_picture(scene.picture, frame, ctbs, scene.planes, np.zeros((4, 1, 1), np.int32))
+        edges = np.zeros((4, 1, 1), np.int32)
+        with (
+            mock.patch.object(sao, "offset_samples", checked(sao.offset_samples)),
+            mock.patch.object(alf, "filter_ctus", checked(alf.filter_ctus)),
+        ):
+            filtered = loop_filters.filter_picture(scene.picture, frame, ctbs, scene.planes, edges)
         after_sao = []
         for component, plane in enumerate(scene.planes):
-            sao = ctbs[st.CTB_SAO + st.SAO_NUMBERS * component :][: st.SAO_NUMBERS].transpose(1, 2, 0)
+            numbers = ctbs[st.CTB_SAO + st.SAO_NUMBERS * component :][: st.SAO_NUMBERS].transpose(1, 2, 0)
             used = sub if component and sub else (0, 0)
-            after_sao.append(plain.sao_plane(plane.astype(np.int64), sao.astype(np.int64), layout, used, depth))
+            after_sao.append(plain.sao_plane(plane.astype(np.int64), numbers.astype(np.int64), layout, used, depth))
             np.testing.assert_array_equal(filtered.sao[component], after_sao[-1], f"SAO {number} {component}")
         luma = plain.alf_luma(after_sao[0], scene.chosen(st.CTB_ALF, "luma"), layout, depth)
         np.testing.assert_array_equal(filtered.rec[0], luma, f"ALF {number}")
