@@ -70,6 +70,8 @@ from .encoders.in_loop import code_in_loop as code_in_loop
 from .encoders.in_loop import loop_params as loop_params
 from .encoders.libaom import Av1Codec as Av1Codec
 from .encoders.libaom import aom_encode_argv as aom_encode_argv
+from .encoders.libkvazaar import KvazaarCodec as KvazaarCodec
+from .encoders.libkvazaar import kvazaar_encode_argv as kvazaar_encode_argv
 from .encoders.libsvtav1 import SvtAv1Codec as SvtAv1Codec
 from .encoders.libsvtav1 import svt_encode_argv as svt_encode_argv
 from .encoders.libvvenc import VvcCodec as VvcCodec

@@ -119,6 +119,7 @@ class CodedPicture:
         psnr_u: PSNR of U in dB; None without chroma.
         psnr_v: PSNR of V in dB; None without chroma.
         md5: MD5 of every plane in hexadecimal, if the log states it.
+        quantiser: base_q_idx of AV1, of which `qp` is the QP; None for other codecs.
     """
 
     poc: int
@@ -129,6 +130,7 @@ class CodedPicture:
     psnr_u: float | None
     psnr_v: float | None
     md5: tuple[str, ...] = ()
+    quantiser: int | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from codecnn.codec.blocks.vtm_statistics import read_vtm_stats
 from codecnn.codec.blocks.vvc_stream import READER_VERSION, VVC_SUFFIXES, coded_table
 from codecnn.codec.encoders.external import EncoderProgram, ExternalCodec
 from codecnn.codec.encoders.libaom import Av1Codec
+from codecnn.codec.encoders.libkvazaar import KvazaarCodec
 from codecnn.codec.encoders.libsvtav1 import SvtAv1Codec
 from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.libx264 import AvcCodec
@@ -21,6 +22,7 @@ BUNDLED: dict[str, Callable[[], Codec]] = {
     "av1": Av1Codec,
     "svtav1": SvtAv1Codec,
     "avc": AvcCodec,
+    "kvazaar": KvazaarCodec,
 }
 """Back ends that use the ffmpeg of imageio-ffmpeg."""
 

@@ -74,7 +74,8 @@ Format = Annotated[VideoFormat, PlainValidator(_format_from_json), PlainSerializ
 class PictureRecord(Record):
     """One picture of a unit: slice type, slice QP, bits, and PSNR in dB.
 
-    The PSNR is None if the plane has no error; bits are None if they are unknown.
+    The PSNR is None if the plane has no error; bits are None if they are unknown. `quantiser` is the quantiser index of
+    AV1, of which `qp` is the QP.
     """
 
     poc: int
@@ -84,6 +85,7 @@ class PictureRecord(Record):
     psnr_y: float | None
     psnr_u: float | None
     psnr_v: float | None
+    quantiser: int | None = None
 
 
 class Variant(Record):

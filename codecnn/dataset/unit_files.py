@@ -197,7 +197,7 @@ def copy_coded_unit(unit: CodedUnit, store: Path, folder: Path, seconds: Path | 
         copies[name] = Path(shutil.copyfile(store / name, folder / Path(name).name))
         if sha256_file(copies[name]) != unit.files[name]:
             raise StoreError(f"{store / name} is damaged: remove its folder, and build the store again")
-    pictures: list[dict[str, Any]] = [vars(picture) for picture in unit.pictures]
+    pictures: list[dict[str, Any]] = [picture.to_json() for picture in unit.pictures]
     return CodedSequence(
         bitstream=copies[unit.bitstream_file],
         decoded=copies[unit.decoded_file],
@@ -216,6 +216,9 @@ def copy_coded_unit(unit: CodedUnit, store: Path, folder: Path, seconds: Path | 
 def _picture_record(picture: CodedPicture) -> PictureRecord:
     """Return a picture's record. JSON has no infinity, so the PSNR of a plane without any error becomes None."""
     facts = {name: None if value == math.inf else value for name, value in vars(picture).items()}
+    if picture.quantiser is None:
+        # A record writes the fields that were set.
+        del facts["quantiser"]
     return PictureRecord.model_validate(facts)
 
 

@@ -108,7 +108,9 @@ def verify_av1_stream(stream: Av1Stream, settings: CodecSettings, name: str) -> 
 def coded_pictures(stream: Av1Stream) -> list[CodedPicture]:
     """Return the log entries of the shown frames in output order; the PSNR is not known yet."""
     return [
-        CodedPicture(poc, frame.slice_type, av1_qp(frame.quantiser), bits, math.nan, None, None)
+        CodedPicture(
+            poc, frame.slice_type, av1_qp(frame.quantiser), bits, math.nan, None, None, quantiser=frame.quantiser
+        )
         for poc, (frame, bits) in enumerate(zip(stream.shown, stream.picture_bits, strict=True))
     ]
 
