@@ -54,6 +54,15 @@ class GpuFacts:
     visible: str | None
 
 
+_LIBRARIES = {
+    "VVC encoder": ("libvvenc",),
+    "HEVC encoder": ("libx265", "libkvazaar"),
+    "AV1 encoder": ("libaom-av1", "libsvtav1"),
+    "AVC encoder": ("libx264",),
+}
+"""Encoder libraries of ffmpeg by the row of the table."""
+
+
 def examine() -> list[Finding]:
     """Examine ffmpeg, encoders, PyTorch, GPU, processor cores and instruction sets of this machine."""
     findings: list[Finding] = []
@@ -68,11 +77,8 @@ def examine() -> list[Finding]:
         identity = ffmpeg_identity(ffmpeg)
         encoders = ffmpeg_encoders(ffmpeg)
     add("ffmpeg", identity)
-    add("VVC encoder", "libvvenc" if "libvvenc" in encoders else None)
-    add("HEVC encoder", "libx265" if "libx265" in encoders else None)
-    av1 = [name for name in ("libaom-av1", "libsvtav1") if name in encoders]
-    add("AV1 encoder", ", ".join(av1) or None)
-    add("AVC encoder", "libx264" if "libx264" in encoders else None)
+    for title, libraries in _LIBRARIES.items():
+        add(title, ", ".join(name for name in libraries if name in encoders) or None)
 
     for program in EXTERNAL.values():
         installed = [name for name in program.encoders if shutil.which(name)]

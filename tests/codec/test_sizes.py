@@ -86,6 +86,8 @@ CASES = [
     ("avc", "1x1", {}, (2, 2)),
     ("avc", "17x9", {"unfiltered": True}, (18, 10)),
     ("avc", "33x31", {"configuration": "ldb"}, (34, 32)),
+    ("kvazaar", "1x1", {"internal_bit_depth": 8}, (8, 8)),
+    ("kvazaar", "17x9", {"internal_bit_depth": 8, "unfiltered": True}, (24, 16)),
 ]
 
 
@@ -95,7 +97,7 @@ def test_any_size_is_coded(tmp_path: Path, codec: str, size: str, settings: dict
     form = VideoFormat(width, height, fps=Fraction(30))
     count = 2 if settings.get("configuration", "ai") == "ai" else 9
     source = write_clip(tmp_path / "clip.yuv", form, count)
-    preset = "ultrafast" if codec in ("hevc", "avc") else "faster"
+    preset = "ultrafast" if codec in ("hevc", "avc", "kvazaar") else "faster"
     sequence = get_codec(codec).encode(source, form, CodecSettings(32, preset=preset, **settings), tmp_path / "out")
     assert sequence.coded_size == coded_size
     assert "clip.yuv" in " ".join(sequence.argv)

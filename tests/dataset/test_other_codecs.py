@@ -40,6 +40,5 @@ def test_a_unit_records_qp_and_quantiser(tmp_path, codec, preset, quantiser):
     assert picture.bits == unit.bits
     assert unit.has("unfiltered")
     assert not unit.has("blocks")
-    assert (tmp_path / "first/store/manifest.json").read_bytes() == (
-        tmp_path / "second/store/manifest.json"
-    ).read_bytes()
+    first, second = (tmp_path / name / "store" / "manifest.json" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()

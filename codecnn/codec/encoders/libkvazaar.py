@@ -1,7 +1,7 @@
 """The `kvazaar` back end: HEVC coded by libkvazaar of the ffmpeg in imageio-ffmpeg, all intra.
 
 Constant QP means that every slice header has the QP of the settings and that no block may change it. In ffmpeg,
-libkvazaar codes 4:2:0 of 8 bit whose width and height are multiples of 8, with CTUs of 64.
+libkvazaar codes 4:2:0 of 8 bit whose width and height are multiples of 8, with CTUs of 64. Other sizes are padded.
 """
 
 import re
@@ -17,6 +17,7 @@ from codecnn.codec.checks import (
     measured_picture,
     verify_slice_qp,
 )
+from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.ffmpeg import decode_stream, library_identity, raw_input
 from codecnn.codec.headers import AccessUnit, access_units, output_pictures, picture_bits, read_headers, slice_qp
 from codecnn.errors import ConfigError, EncoderError, FormatError
@@ -125,7 +126,9 @@ class KvazaarCodec:
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a raw YUV file into bitstream.265, decoded.yuv and log.txt.
 
-        With `settings.unfiltered` the bitstream is also decoded without deblocking and SAO, into unfiltered.yuv.
+        Pictures of other sizes than multiples of 8 are padded for libkvazaar, and the decoded pictures are cropped (see
+        `code_padded`). With `settings.unfiltered` the bitstream is also decoded without deblocking and SAO, into
+        unfiltered.yuv.
 
         Args:
             source: Raw YUV file.
@@ -135,10 +138,15 @@ class KvazaarCodec:
 
         Raises:
             ConfigError: HEVC or libkvazaar does not have these settings.
-            FormatError: libkvazaar does not code this size.
+            FormatError: The source is not raw YUV of this format.
             EncoderError: The encoder fails; the headers do not show the settings; or a decoded picture does not have
                 the MD5 of the bitstream.
         """
+        size = padded_size(source_format, multiple=(SIZE_STEP, SIZE_STEP))
+        return code_padded(self._encode, source, source_format, settings, folder, size)
+
+    def _encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
+        """Do the work of `encode` for a size that libkvazaar takes."""
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, "libkvazaar")
         name = f"{source.stem} at QP {settings.qp}"
