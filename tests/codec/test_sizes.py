@@ -33,9 +33,9 @@ VTM_OPTIONS = (
 )
 
 
-def check_sequence(source: Path, form: VideoFormat, sequence: CodedSequence, count: int) -> None:
+def check_sequence(source: Path, form: VideoFormat, sequence: CodedSequence, count: int, depth: int = 10) -> None:
     """Compare the files of a sequence with ffmpeg's decoding of its bitstream, cropped, and its PSNR with numpy's."""
-    assert sequence.format == replace(form, bit_depth=10)
+    assert sequence.format == replace(form, bit_depth=depth)
     assert sequence.bits == 8 * sequence.bitstream.stat().st_size
     width, height = sequence.coded_size or (form.width, form.height)
     coded_format = replace(sequence.format, width=width, height=height)
@@ -48,12 +48,12 @@ def check_sequence(source: Path, form: VideoFormat, sequence: CodedSequence, cou
             for index, plane in enumerate(small.planes):
                 rows, columns = plane.shape
                 assert np.array_equal(large.planes[index][:rows, :columns], plane)
-                error = np.mean((plane.astype(float) - original.planes[index] * 2.0 ** (10 - form.bit_depth)) ** 2)
-                psnr = 10 * math.log10(1020**2 / error) if error else math.inf
+                error = np.mean((plane.astype(float) - original.planes[index] * 2.0 ** (depth - form.bit_depth)) ** 2)
+                psnr = 10 * math.log10((255 * 2 ** (depth - 8)) ** 2 / error) if error else math.inf
                 assert (stated.psnr_y, stated.psnr_u, stated.psnr_v)[index] == pytest.approx(psnr, abs=1e-4)
     table = block_table(sequence)
     if table is None:
-        assert sequence.bitstream.suffix not in (".265", ".266")
+        assert sequence.bitstream.suffix not in (".265", ".266") or sequence.encoder.startswith("libkvazaar")
         return
     if sequence.coded_size is not None:
         assert (table.x < form.width).all()
@@ -101,7 +101,7 @@ def test_any_size_is_coded(tmp_path: Path, codec: str, size: str, settings: dict
     sequence = get_codec(codec).encode(source, form, CodecSettings(32, preset=preset, **settings), tmp_path / "out")
     assert sequence.coded_size == coded_size
     assert "clip.yuv" in " ".join(sequence.argv)
-    check_sequence(source, form, sequence, count)
+    check_sequence(source, form, sequence, count, settings.get("internal_bit_depth", 10))
     if settings.get("unfiltered"):
         assert sequence.unfiltered.stat().st_size == count * sequence.format.picture_bytes
     # No file of padded pictures remains.
