@@ -27,6 +27,7 @@ from codecnn.video import (
     open_video,
     pad_to_even,
     stills_in,
+    warn,
 )
 
 ORIGINALS = "originals"
@@ -204,6 +205,12 @@ def _convert(recipe: Recipe, source: Source, path: Path) -> tuple[VideoFormat, V
                     converted = vary_picture(converted, chroma, variant)
                 if source.source_bit_depth is not None:
                     converted = convert(convert(converted, source.source_bit_depth), depth)
+                height, width = converted.y.shape
+                if min(height, width) < _SMALLEST:
+                    warn(
+                        f"{source.path} has pictures of {width}x{height}, which are padded to at least "
+                        f"{_SMALLEST}x{_SMALLEST} before they are coded: PSNR and bits are those of the padded pictures"
+                    )
                 yield pad_to_even(converted, chroma, _SMALLEST, _size_multiple(recipe))
 
         remaining = pictures()

@@ -134,7 +134,9 @@ def _identify_version(path: Path, size: int, time: int) -> tuple[str, str | None
     data = map_file(path)
     head = data[: 4 * max(_TS_PACKETS)].tobytes()
     if head.startswith(MAGIC) or is_raw_name(path) or is_still(path):
-        raise FormatError(f"{path} is a file of pictures, not a coded stream")
+        raise FormatError(
+            f"{path} is a file of pictures, not a coded stream: name the bitstream that these pictures belong to"
+        )
     codec = annexb_codec(data)
     if codec is not None:
         return codec, None

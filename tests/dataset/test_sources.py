@@ -105,6 +105,15 @@ def test_verify_names_what_an_earlier_version_misread_and_a_new_build_codes_it_a
     assert doubtful_sources(open_store(store)) == []
 
 
+def test_pictures_that_are_mostly_padding_have_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    imsave(tmp_path / "tiny.png", np.full((9, 17, 3), 90, np.uint8), check_contrast=False)
+    imsave(tmp_path / "odd.png", np.full((33, 35, 3), 90, np.uint8), check_contrast=False)
+    store = build(write_recipe(tmp_path, "source: tiny.png", "source: odd.png"), tmp_path / "store")
+    assert [(unit.format.width, unit.format.height) for unit in store.units] == [(32, 32), (36, 34)]
+    (warning,) = [record.getMessage() for record in caplog.records if "padded" in record.getMessage()]
+    assert "tiny.png has pictures of 17x9, which are padded to at least 32x32" in warning
+
+
 @pytest.mark.parametrize("command", ["evaluate", "demo"])
 def test_commands_without_prune_do_not_advise_it(tmp_path: Path, command: str, encoder_is_off: None, run) -> None:
     """A store that another command or an interrupted evaluation left there."""
