@@ -50,7 +50,7 @@ def main() -> None:
 def _run(debug: bool) -> None:
     """Run the command line; see `main`."""
     try:
-        _check_standard_output(sys.argv[1:])
+        _check_pipes(sys.argv[1:])
         status = app(prog_name="codecnn", standalone_mode=False) or 0
         if status == _INTERRUPTED:  # typer converts Ctrl-C into an exit status without a message
             raise KeyboardInterrupt
@@ -88,12 +88,16 @@ def _show_warning(show: Callable[..., None], message: Warning | str, category: t
         show(message, category, *place)
 
 
-def _check_standard_output(arguments: list[str]) -> None:
-    """Raise ConfigError if a command that writes no pictures to standard output gets - as its output."""
+def _check_pipes(arguments: list[str]) -> None:
+    """Raise ConfigError if a command that reads or writes no pictures through a pipe gets - as a file."""
     outputs = [after for before, after in pairwise(arguments) if before in ("-o", "--output")]
     outputs += [argument.removeprefix("--output=") for argument in arguments if argument.startswith("--output=")]
     if "-" in outputs and "filter" not in arguments:
         raise ConfigError("only codecnn filter writes to standard output (-o -): name a file or folder")
+    if arguments.count("-") > outputs.count("-") and {"filter", "info"}.isdisjoint(arguments):
+        raise ConfigError(
+            "only codecnn filter and codecnn info read standard input (-): write the pictures into a file first"
+        )
 
 
 def _blocking_file(path: Path) -> Path:

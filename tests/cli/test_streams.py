@@ -206,6 +206,9 @@ def test_pipes(weights, y4m, tmp_path):
         ("labels -i {y4m} -o -", "only codecnn filter writes to standard output (-o -)"),
         ("partition {y4m} --output=-", "only codecnn filter writes to standard output (-o -)"),
         ("dataset build {y4m} -o -", "only codecnn filter writes to standard output (-o -)"),
+        ("labels -i - -o {tmp}/l.parquet", "only codecnn filter and codecnn info read standard input (-)"),
+        ("evaluate - -m {weights} -o {tmp}/results", "only codecnn filter and codecnn info read standard input (-)"),
+        ("partition - -o {tmp}/o.csv", "only codecnn filter and codecnn info read standard input (-)"),
     ],
 )
 def test_what_does_not_go_through_a_pipe_is_refused(weights, y4m, tmp_path, arguments, sentence):
