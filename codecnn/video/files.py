@@ -366,7 +366,8 @@ def create_video(
 def _check_name(path: Path, video_format: VideoFormat) -> None:
     """Raise ConfigError if the name of a raw file states other properties than those of its planar pictures."""
     named, form = parse_name(path), video_format
-    size = None if named.width is None else f"{named.width}x{named.height}"
+    fits = named.width is None or (form.width, form.height) in stated_sizes(path)
+    size = None if fits else f"{named.width}x{named.height}"
     depth = None if named.bit_depth is None else f"{named.bit_depth} bit"
     stated = (
         (named.packing, "planar"),

@@ -243,7 +243,14 @@ def test_output_names_that_readers_would_misread_are_refused(tmp_path: Path, nam
         pass
     assert list(tmp_path.iterdir()) == []
     # Names that state what is written, or nothing, are taken, and so is everything that is no name of a raw file.
-    for good in ("a.yuv", "a_8x4.yuv", "a_8x4_yuv420p10le.yuv", "a_8x4_50_10bit_420.yuv", "nv12.y4m"):
+    for good in (
+        "a.yuv",
+        "a_8x4.yuv",
+        "a_16x8_crop_8x4.yuv",
+        "a_8x4_yuv420p10le.yuv",
+        "a_8x4_50_10bit_420.yuv",
+        "nv12.y4m",
+    ):
         with create_video(tmp_path / good, form) as out:
             out.write([np.zeros(shape, np.uint16) for shape in form.plane_shapes])
     for good in ("a_8x4_yuv420p10le.yuv", "a_8x4_50_10bit_420.yuv", "nv12.y4m"):
