@@ -109,12 +109,18 @@ def partition(
         ),
     ] = None,
     tus: Annotated[bool, typer.Option("--tus", help="Write one row per transform block instead of per CU.")] = False,
+    motion: Annotated[
+        bool, typer.Option("--motion", help="Write CUs with merge, affine, motion vectors and reference pictures.")
+    ] = False,
     shard: Shard = "1/1",
     backend: Backend = "local",
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Write the CUs of a VVC bitstream (position, size, depth, mode, QP, transforms), its transform blocks, or planes.
+
+    --motion decodes the stream and adds columns to the CUs: merge, ciip, gpm, affine, mv_l0_x, mv_l0_y, mv_l1_x,
+    mv_l1_y (1/16 luma sample) and ref_l0, ref_l1 (POC of the reference picture); they are empty where a CU has none.
 
     --planes reconstructs planes from the bitstream without a decoder. Sample planes exist for intra pictures; pictures
     with P or B slices are skipped: pred_y, pred_u, pred_v (prediction); unf_y, unf_u, unf_v (reconstruction before the
@@ -129,17 +135,19 @@ def partition(
     with --shard 1/N to --shard N/N. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do the
     work; they must see streams and folder under the same paths.
 
-    The first run compiles code for about a minute, with --planes for two minutes.
+    The first run compiles code for about a minute, with --planes or --motion for some minutes.
     """
     part, address = read_spread(shard, backend, scheduler)
-    if planes is not None and tus:
-        raise ConfigError("--tus and --planes exclude each other: give one of them")
+    if (planes is not None) + tus + motion > 1:
+        raise ConfigError("--tus, --motion and --planes exclude each other: give one of them")
     names = [name.strip() for name in planes.split(",")] if planes is not None else []
     if len(streams) > 1 or part != (1, 1) or address is not None:
         from codecnn.codec import write_partitions
 
         with progress("reading", "stream") as report:
-            written = write_partitions(streams, output, names, tus=tus, shard=part, scheduler=address, progress=report)
+            written = write_partitions(
+                streams, output, names, tus=tus, motion=motion, shard=part, scheduler=address, progress=report
+            )
         print_facts({"streams": len(written), "folder": str(output)}, as_json)
         return
     (stream,) = streams
@@ -150,6 +158,9 @@ def partition(
 
     if tus:
         _write_transform_blocks(stream, output, as_json)
+        return
+    if motion:
+        _write_motion(stream, output, as_json)
         return
     table = stream_table(stream)
     write_blocks(output, table)
@@ -167,6 +178,15 @@ def _write_transform_blocks(stream: Path, output: Path, as_json: bool) -> None:
     coded = sum(blocks["cbf"].to_pylist())
     facts = {"stream": str(stream), "table": str(output), "transform_blocks": blocks.num_rows, "coded": coded}
     print_facts(facts, as_json)
+
+
+def _write_motion(stream: Path, output: Path, as_json: bool) -> None:
+    from codecnn.codec import stream_motion, write_motion
+
+    table = stream_motion(stream)
+    write_motion(output, table)
+    inter = table.num_rows - table["affine"].null_count
+    print_facts({"stream": str(stream), "table": str(output), "cus": table.num_rows, "inter_cus": inter}, as_json)
 
 
 def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) -> None:

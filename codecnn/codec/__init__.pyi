@@ -18,7 +18,9 @@ from .base import LoopFacts as LoopFacts
 from .base import coded_format as coded_format
 from .blocks.files import read_blocks as read_blocks
 from .blocks.files import write_blocks as write_blocks
+from .blocks.files import write_motion as write_motion
 from .blocks.files import write_transform_blocks as write_transform_blocks
+from .blocks.motion_table import stream_motion as stream_motion
 from .blocks.partitions import write_partitions as write_partitions
 from .blocks.stream_planes import REBUILDER_VERSION as REBUILDER_VERSION
 from .blocks.stream_planes import RESIDUAL_ZERO as RESIDUAL_ZERO

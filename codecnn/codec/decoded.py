@@ -120,10 +120,10 @@ def _names(stream: Path | str, target: Path | None, planes: Sequence[str]) -> tu
             names.append(name)
         elif name in (*PICTURE_KINDS, "resid"):
             names += [f"{name}_{letter}" for letter in letters]
-        elif name in ("mv", "ref_idx", "bs"):
+        elif name in ("mv", "ref_idx", "motion", "bs"):
             names += [each for each in (*PLANES, *MOTION_PLANES) if each.startswith(f"{name}_")]
         else:
-            kinds = (*PICTURE_KINDS, "resid", "bs", "mv", "ref_idx")
+            kinds = (*PICTURE_KINDS, "resid", "bs", "mv", "ref_idx", "motion")
             raise ConfigError(
                 f"there is no plane {name!r}: one of {', '.join((*PLANES, *MOTION_PLANES))}, or all of a kind: "
                 f"{', '.join(kinds)}"
@@ -157,7 +157,7 @@ class _Files:
         else:
             motion = {}
             for name in self._names:
-                if name.startswith(("mv_", "ref_idx_")):
+                if name.startswith(("mv_", "ref_idx_", "motion_")):
                     motion[name] = planes[name]
                     continue
                 samples, depth = as_samples(name, planes[name], bit_depth)

@@ -39,13 +39,14 @@ and after ALF, which is the decoded picture. Boundary strengths of luma, 0 to 2,
 edges of 4x4 samples.
 """
 
-MOTION_PLANES = ("mv_l0", "mv_l1", "ref_idx_l0", "ref_idx_l1")
+MOTION_PLANES = ("mv_l0", "mv_l1", "ref_idx_l0", "ref_idx_l1", "motion_model")
 """Planes of motion, a cell for each 4x4 luma samples of the coded picture, int32.
 
 `mv_l0` and `mv_l1` are the motion vectors of L0 and L1, shape (rows, columns, 2), horizontal first, in 1/16 luma
 sample. `ref_idx_l0` and `ref_idx_l1` are the POC of the reference picture, shape (rows, columns). A block without
-motion in a list has the vector 0 and NO_REFERENCE. The cells cover the picture before the crop to the conformance
-window.
+motion in a list has the vector 0 and NO_REFERENCE. `motion_model` is 0 for translation, 1 or 2 for affine motion of
+four or six parameters, 3 for temporal subblocks, and -1 outside inter units. The cells cover the picture before the
+crop to the conformance window.
 """
 
 NO_REFERENCE = -(2**31)
@@ -91,6 +92,8 @@ class Reconstruction:
         return {name: self._plane(*name.rsplit("_", 1)) for name in names}
 
     def _plane(self, kind: str, suffix: str) -> Plane:
+        if kind == "motion":
+            return np.array(self.frame.motion[fr.MODEL])
         if kind in ("mv", "ref_idx"):
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":

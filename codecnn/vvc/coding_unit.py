@@ -91,6 +91,10 @@ def record(w: Work, cus: npt.NDArray[np.int32]) -> None:
         return
     row[7], row[8], row[9] = n[st.PRED_MODE], n[st.INTRA_MODE], n[st.QP_Y]
     row[10], row[11], row[12], row[13] = n[st.MIP_FLAG], n[st.ISP_SPLIT], n[st.MRL_IDX], n[st.SKIP]
+    if n[st.PRED_MODE] == st.MODE_INTER or n[st.PRED_MODE] == st.MODE_IBC:
+        row[st.CU_MERGE] = n[st.MERGE]
+    if n[st.PRED_MODE] == st.MODE_INTER:
+        row[st.CU_MERGE + 1], row[st.CU_MERGE + 2] = n[st.CIIP_FLAG], n[st.GPM_FLAG]
 
 
 @compiled

@@ -183,12 +183,14 @@ _TRANSFORM_COLUMNS = "cbf_y cbf_cb cbf_cr ts_y ts_cb ts_cr mts tr_hor tr_ver lfn
 TRANSFORM_COLUMNS = tuple(_TRANSFORM_COLUMNS.split())
 _CU_COLUMNS = "channel x y w h qt_depth mt_depth pred_mode intra_mode qp mip isp mrl skip"
 
-CU_COLUMNS = (*_CU_COLUMNS.split(), *TRANSFORM_COLUMNS, "bins")
+CU_COLUMNS = (*_CU_COLUMNS.split(), *TRANSFORM_COLUMNS, "bins", "merge", "ciip", "gpm")
 """Columns of the array of coding units.
 
-`bins` is a hash of all bins of the slice so far except those of the in-loop filters.
+`bins` is a hash of all bins of the slice so far except those of the in-loop filters. `merge` (also of IBC), `ciip` and
+`gpm` (geometric partitions) are flags of inter units, -1 for others.
 """
 CU_TRANSFORM, CU_BINS = CU_COLUMNS.index(TRANSFORM_COLUMNS[0]), CU_COLUMNS.index("bins")
+CU_MERGE = CU_COLUMNS.index("merge")
 
 # Values of n[FAULT].
 FAULT_NONE, FAULT_END, FAULT_SPLIT, FAULT_TERMINATE, FAULT_QP, FAULT_LEVEL, FAULT_PALETTE = range(7)

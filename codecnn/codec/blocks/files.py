@@ -103,6 +103,21 @@ def write_transform_blocks(path: Path | str, table: pa.Table) -> None:
     write_block_values(path, values, ranges | {"JointCbCr": (0, 3)})
 
 
+def write_motion(path: Path | str, table: pa.Table) -> None:
+    """Write CUs with their motion. The file is written completely or not at all.
+
+    Args:
+        path: Output file, `.parquet` or `.csv`.
+        table: CUs as `stream_motion` returns them.
+
+    Raises:
+        TableError: The suffix is unknown.
+    """
+    path = Path(path)
+    _suffix(path, (".parquet", ".csv"))
+    _write_arrow(path, table)
+
+
 def _write_arrow(path: Path, table: pa.Table) -> None:
     """Write an Arrow table as Parquet if the name ends in `.parquet`, else as CSV."""
     with atomic_path(path) as part:

@@ -1,7 +1,7 @@
 """CU tables, transform blocks or planes of many VVC streams, computed by one machine or by several."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
+from codecnn.codec.blocks.motion_table import stream_motion
 from codecnn.codec.blocks.stream_planes import REBUILDER_VERSION, check_planes, write_planes
 from codecnn.codec.blocks.vvc_stream import READER_VERSION, stream_table, stream_transform_blocks
 from codecnn.errors import CodecnnError, ConfigError, MissingFileError
@@ -23,6 +24,14 @@ PLANES_FILE = "planes.json"
 """File beside the planes of a stream: their cache key, and the positions of their pictures in output order."""
 
 
+_TABLES: dict[str, Callable[[Path], pa.Table]] = {
+    "CUs and their transforms": lambda stream: stream_table(stream).to_arrow(),
+    "CUs and their motion": stream_motion,
+    "transform blocks": stream_transform_blocks,
+}
+"""Functions that read a table from a stream, by the content of the table."""
+
+
 @dataclass(frozen=True)
 class _Task:
     """The output of one stream.
@@ -30,14 +39,14 @@ class _Task:
     Attributes:
         stream: VVC stream.
         planes: Planes to write instead of a table.
-        tus: The table has transform blocks instead of CUs.
+        rows: Content of the table, a key of _TABLES.
         file: The file that is written last and contains `key`.
         key: Cache key.
     """
 
     stream: Path
     planes: tuple[str, ...]
-    tus: bool
+    rows: str
     file: Path
     key: dict[str, Any]
 
@@ -48,6 +57,7 @@ def write_partitions(
     planes: Sequence[str] = (),
     *,
     tus: bool = False,
+    motion: bool = False,
     shard: Shard = WHOLE,
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -61,6 +71,7 @@ def write_partitions(
         folder: Output folder.
         planes: Planes to write instead of CUs, see `write_planes`.
         tus: Write transform blocks instead of CUs.
+        motion: Write CUs with their motion, see `stream_motion`.
         shard: (i, n) reads every n-th stream only, starting at the i-th.
         scheduler: Address of a dask scheduler whose workers read the streams.
         progress: Called with the number of finished streams and the number of all streams.
@@ -70,7 +81,8 @@ def write_partitions(
         order, and the number of pictures that the stream outputs (`shown`).
 
     Raises:
-        ConfigError: Two streams have the same name, a plane does not exist, or the folder is a file.
+        ConfigError: Two streams have the same name, a plane does not exist, the folder is a file, or several of planes,
+            tus and motion are given.
         MissingFileError: A stream does not exist.
         FormatError: A stream is damaged.
         UnsupportedError: A stream uses a feature that codecnn does not read.
@@ -78,6 +90,9 @@ def write_partitions(
     """
     check_shard(shard)
     check_planes(planes)
+    if bool(planes) + tus + motion > 1:
+        raise ConfigError("planes, transform blocks and motion exclude each other: ask for one of them")
+    rows = "transform blocks" if tus else "CUs and their motion" if motion else "CUs and their transforms"
     folder = Path(folder).absolute()
     if folder.is_file() or folder.suffix in (".parquet", ".csv", ".gz", ".vtmbmsstats"):
         raise ConfigError(f"{folder.name} is a file: several streams need a folder: -o FOLDER")
@@ -88,7 +103,7 @@ def write_partitions(
             raise ConfigError(f"two streams have the same name: {path.stem}")
         if not path.is_file():
             raise MissingFileError(f"{path} does not exist")
-    tasks = [_task(path, folder, tuple(dict.fromkeys(planes)), tus) for path in of_shard(paths, shard)]
+    tasks = [_task(path, folder, tuple(dict.fromkeys(planes)), rows) for path in of_shard(paths, shard)]
     missing = [task for task in tasks if not _is_complete(task)]
     work_through(
         _write,
@@ -101,7 +116,7 @@ def write_partitions(
     return [task.file for task in tasks]
 
 
-def _task(stream: Path, folder: Path, planes: tuple[str, ...], tus: bool) -> _Task:
+def _task(stream: Path, folder: Path, planes: tuple[str, ...], rows: str) -> _Task:
     key: dict[str, Any] = {
         "stream": stream.name,
         "sha256": sha256_file(stream),
@@ -109,10 +124,12 @@ def _task(stream: Path, folder: Path, planes: tuple[str, ...], tus: bool) -> _Ta
         "version": VERSION,
     }
     if not planes:
-        key["table"] = "transform blocks" if tus else "CUs and their transforms"
-        return _Task(stream, planes, tus, folder / f"{stream.stem}.parquet", key)
+        key["table"] = rows
+        if rows == "CUs and their motion":
+            key["rebuilder"] = REBUILDER_VERSION
+        return _Task(stream, planes, rows, folder / f"{stream.stem}.parquet", key)
     key |= {"planes": list(planes), "rebuilder": REBUILDER_VERSION}
-    return _Task(stream, planes, tus, folder / stream.stem / PLANES_FILE, key)
+    return _Task(stream, planes, rows, folder / stream.stem / PLANES_FILE, key)
 
 
 def _is_complete(task: _Task) -> bool:
@@ -131,7 +148,6 @@ def _write(task: _Task) -> None:
         content = {"key": task.key, "files": files, "positions": list(written.positions), "shown": written.shown}
         write_json(task.file, content)
         return
-    table = stream_transform_blocks(task.stream) if task.tus else stream_table(task.stream).to_arrow()
-    table = table.replace_schema_metadata({"codecnn": json.dumps(task.key)})
+    table = _TABLES[task.rows](task.stream).replace_schema_metadata({"codecnn": json.dumps(task.key)})
     with atomic_path(task.file) as part:
         pq.write_table(table, part)

@@ -193,6 +193,21 @@ def stream_units(path: Path) -> list[Rows]:
     return read_rows(coding_units, _read(path, str(path)), str(path))
 
 
+def output_units(path: Path | str) -> tuple[Rows, npt.NDArray[np.int32]]:
+    """Read the coding units of the pictures that a stream outputs, in decoding order.
+
+    Returns:
+        Coding units, shape (n, columns) with `codecnn.vvc.CU_COLUMNS`, and the position of the picture of each one in
+        output order, shape (n,).
+
+    Raises the errors of `stream_table`.
+    """
+    from codecnn.vvc import coding_units
+
+    path = Path(path)
+    return _output_rows(_read(path, str(path)), str(path), coding_units, len(CU_COLUMNS))
+
+
 def table_of_units(units: Rows, poc: npt.NDArray[np.int32]) -> BlockTable:
     """Convert coding units to a table.
 
