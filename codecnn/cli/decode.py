@@ -42,9 +42,9 @@ def decode(
 
     --planes writes what no other decoder gives, of all pictures: pred (prediction), resid (residual), unf (before the
     in-loop filters), dbf (after deblocking), sao (after SAO), rec (decoded), each with _y, _u or _v or without for all
-    components; bs_v and bs_h (boundary strengths); mv_l0, mv_l1, ref_idx_l0, ref_idx_l1 and motion_model (motion vectors
-    in 1/16 luma sample, POC of the reference picture and model of each 4x4 block). One kind of pictures can be written
-    to a .y4m file, other planes go to a folder: a raw file of grey pictures for each plane, e.g.
+    components; bs_v and bs_h (boundary strengths); mv_l0, mv_l1, ref_idx_l0, ref_idx_l1 and motion_model (vectors in
+    1/16 luma sample, POC of the reference picture and model of each 4x4 block). One kind of pictures can be written to
+    a .y4m file, other planes go to a folder: a raw file of grey pictures for each plane, e.g.
     unf_y_416x240_10bit_400.yuv (residuals with an offset of 32768 in 16 bits), and motion_00000.npz and so on for
     motion, one for each picture.
 

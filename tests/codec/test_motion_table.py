@@ -27,7 +27,7 @@ def test_motion_of_cus_equals_vtm_trace(golden_file, name):
     for picture in traced_pictures(golden_file(f"vvc/{name}.vtmbmsstats.gz")):
         units = by_picture[picture.poc]
         for (x, y, w, h), values in picture.units.items():
-            if "PredMode" not in values:
+            if "PredMode" not in values or not w:  # VTM lists chroma CUs of local dual trees with the size 0x0
                 continue
             row = units["L", x, y]
             assert (row["w"], row["h"], row["pred_mode"]) == (w, h, *values["PredMode"])
@@ -35,6 +35,7 @@ def test_motion_of_cus_equals_vtm_trace(golden_file, name):
                 assert all(row[column] is None for column in NEW_COLUMNS)
                 continue
             assert row["ciip"] == values.get("CiipFlag", (0,))[0]
+            assert row["merge"] == values["SkipFlag"][0] | values.get("MergeFlag", (0,))[0]
             assert (row["affine"] > 0) == values["AffineFlag"][0]
             if row["affine"] in (1, 2):
                 assert row["affine"] - 1 == values["AffineType"][0]
