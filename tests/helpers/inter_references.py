@@ -264,6 +264,28 @@ def refined_difference(first: Ints, second: Ints, width: int, height: int) -> tu
     return steps[0], steps[1], lowest
 
 
+def affine_steps(points: Ints, width: int, height: int, six: bool) -> tuple[Ints, Ints]:
+    """Return (dHorX, dHorY) and (dVerX, dVerY) of 8.5.5.9 from control point vectors, shape (3, 2)."""
+    d_hor = (points[1] - points[0]) << (7 - int(np.log2(width)))
+    d_ver = np.array([-d_hor[1], d_hor[0]])
+    if six:
+        d_ver = (points[2] - points[0]) << (7 - int(np.log2(height)))
+    return d_hor, d_ver
+
+
+def falls_back(d_hor: Ints, d_ver: Ints, both: bool) -> bool:
+    """Derive fallbackModeTriggered of 8.5.5.9; `both` is bi-prediction."""
+
+    def size(*ends: int) -> int:
+        return ((max(0, *ends) - min(0, *ends)) >> 11) + 9
+
+    h, v = 4 * (2048 + int(d_hor[0])), 4 * (2048 + int(d_ver[1]))
+    x, y = 4 * int(d_ver[0]), 4 * int(d_hor[1])
+    if both:
+        return size(h, x, h + x) * size(y, v, y + v) > 225
+    return size(h) * size(y) > 165 or size(x) * size(v) > 165
+
+
 def affine_differences(points: Ints, width: int, height: int, six: bool) -> tuple[Ints, Ints]:
     """Return diffMvLX of the samples of a subblock, horizontal and vertical, shape (4, 4) (8.5.5.9).
 
@@ -273,10 +295,7 @@ def affine_differences(points: Ints, width: int, height: int, six: bool) -> tupl
         height: Height of the unit.
         six: The unit has three control points.
     """
-    d_hor = (points[1] - points[0]) << (7 - int(np.log2(width)))
-    d_ver = np.array([-d_hor[1], d_hor[0]])
-    if six:
-        d_ver = (points[2] - points[0]) << (7 - int(np.log2(height)))
+    d_hor, d_ver = affine_steps(points, width, height, six)
     y, x = np.mgrid[:4, :4]
     results = []
     for axis in range(2):

@@ -290,25 +290,32 @@ def check_optical_flow(rng: np.random.Generator) -> None:
 def check_vector_refinement(rng: np.random.Generator) -> None:
     """Check DMVR with and without BDOF: refined vectors, and samples padded around the first vectors."""
     refined = 0
+    without_flow = 0
     for number in range(36):
         bit_depth, sub = (8, 10, 12)[number % 3], SUBSAMPLINGS[number % 4 % 3]
-        scene = Scene(rng, bit_depth, sub, smooth=(3, 0)[number % 2] << (bit_depth - 8))
+        scene = Scene(rng, bit_depth, sub, smooth=(3, 0)[number // 2 % 2] << (bit_depth - 8))
+        vectors = (random_vector(rng, 200), random_vector(rng, 200))
         if number % 5:
             # The second reference is a shifted copy of the first, so that the search finds a difference.
-            shift = rng.integers(-3, 4, 2).tolist()
+            shift, extra = rng.integers(-3, 4, 2).tolist(), rng.integers(-50, 51, 2).tolist()
+            if number % 4 == 1:
+                # A difference of whole samples fits so well that BDOF is not needed.
+                extra = (32 * rng.integers(-2, 3, 2)).tolist()
             for component in range(3):
                 entry = scene.entry(1)
                 copy = np.roll(scene.planes[0][component], shift, (0, 1))
-                copy = copy + rng.integers(0, 8, copy.shape)
+                copy = copy + rng.integers(0, 2 if number % 4 == 1 else 8, copy.shape)
                 copy = copy.clip(0, (1 << bit_depth) - 1)
                 scene.planes[1][component][:] = copy
                 at = scene.p[entry + fr.REF_AT + component]
                 scene.f.references[at : at + copy.size] = copy.ravel()
+            # The copy fits if the second vector is further by the shift and twice the difference.
+            vectors = (
+                vectors[0],
+                tuple(v + 16 * s + d for v, s, d in zip(vectors[0], shift[::-1], extra, strict=True)),
+            )
         scene.p[fr.DMVR], scene.p[fr.BDOF] = 1, number % 2
-        place = [(16, 32, 16, 8), (0, 0, 8, 16), (32, 16, 32, 32), (160, 176, 32, 16)][number % 4]
-        vectors = (random_vector(rng, 200), random_vector(rng, 200))
-        if number % 3 == 0:
-            vectors = (vectors[0], vectors[0])
+        place = [(16, 32, 16, 8), (0, 0, 8, 16), (32, 16, 32, 32), (160, 176, 32, 16)][number % 7 % 4]
         scene.unit(place, vectors, UNIT_MERGE=1)
         inter_prediction.predict_inter_unit(scene.f)
         for block in blocks_of(place, 16):
@@ -316,6 +323,7 @@ def check_vector_refinement(rng: np.random.Generator) -> None:
             pair = [plain.bilinear(scene.planes[i][0], block, vectors[i], bit_depth) for i in range(2)]
             dx, dy, cost = plain.refined_difference(pair[0], pair[1], width, height)
             refined += dx != 0 or dy != 0
+            without_flow += cost < 2 * width * height and number % 2
             moved = [(vectors[i][0] + (1 - 2 * i) * dx, vectors[i][1] + (1 - 2 * i) * dy) for i in range(2)]
             stored = scene.f.motion[fr.TEMPORAL_X0 : fr.TEMPORAL_X0 + 4, y >> 2 : (y + height) >> 2, x >> 2]
             np.testing.assert_array_equal(stored[:, 0], [*moved[0], *moved[1]], f"{block} {number}")
@@ -336,11 +344,13 @@ def check_vector_refinement(rng: np.random.Generator) -> None:
                     expected = plain.default_weighted(predictions, bit_depth)
                 np.testing.assert_array_equal(scene.result(component, block), expected, f"{block} {vectors} {number}")
     assert refined > 20
+    assert without_flow > 5, without_flow
 
 
 def check_affine(rng: np.random.Generator) -> None:
     """Check affine units of two and three control points, with and without PROF, in all chroma formats."""
-    for number in range(24):
+    refined = 0
+    for number in range(36):
         bit_depth, sub, six = (8, 10, 12)[number % 3], SUBSAMPLINGS[number // 3 % 3], number % 2
         scene = Scene(rng, bit_depth, sub)
         place = [(16, 32, 16, 16), (0, 0, 32, 16), (160, 160, 16, 32)][number % 3]
@@ -350,19 +360,23 @@ def check_affine(rng: np.random.Generator) -> None:
         scene.p[fr.MOTION_OF_UNIT + fr.UNIT_POINTS] = 1 + six
         scene.p[fr.PROF] = number % 4 > 0
         scene.f.motion[fr.MV_X0 : fr.MV_Y1 + 1] = rng.integers(-300, 300, scene.f.motion[:4].shape)
-        points = rng.integers(-100, 100, (2, 1, 2)) + rng.integers(-6, 7, (2, 3, 2))
+        points = rng.integers(-100, 100, (2, 1, 2)) + rng.integers(-90, 91, (2, 3, 2)) // (1, 1, 8)[number % 3]
         if number % 8 == 7:
             points[:, 1:] = points[:, :1]
         scene.p[fr.MOTION_OF_UNIT + fr.UNIT_CONTROL :][:12] = points.ravel()
         inter_prediction.predict_inter_unit(scene.f)
-        flow = number % 4 > 0 and number % 8 != 7
+        flows = [False, False]
+        for i in lists if number % 4 > 0 and number % 8 != 7 else ():
+            steps = plain.affine_steps(points[i], width, height, bool(six))
+            flows[i] = not plain.falls_back(*steps, len(lists) == 2)
+            refined += flows[i]
         for column, row, _, _ in blocks_of(place, 4):
             block, predictions = (column, row, 4, 4), []
             for i in lists:
                 vector = tuple(scene.f.motion[2 * i : 2 * i + 2, row >> 2, column >> 2].tolist())
                 options = {"bit_depth": bit_depth, "kind": ip.AFFINE}
                 samples = plain.bordered(scene.planes[i][0], block, vector, **options)
-                if flow:
+                if flows[i]:
                     differences = plain.affine_differences(points[i], width, height, bool(six))
                     predictions.append(plain.flow_refined(samples, differences, bit_depth))
                 else:
@@ -379,6 +393,7 @@ def check_affine(rng: np.random.Generator) -> None:
                 for component in (1, 2):
                     expected = plain.default_weighted(scene.expected(component, block, vectors), bit_depth)
                     np.testing.assert_array_equal(scene.result(component, block), expected)
+    assert refined > 10
 
 
 def check_temporal_subblocks(rng: np.random.Generator) -> None:
@@ -457,7 +472,7 @@ def check_resampling(rng: np.random.Generator) -> None:
     """Check references of other sizes, with scaling windows, the filters of each scale, and affine subblocks."""
     for number in range(24):
         sub, bit_depth = SUBSAMPLINGS[number % 3], (8, 10, 12)[number % 3]
-        size = [(96, 120), (384, 384), (288, 248), (SIDE, 336), (216, SIDE)][number % 5]
+        size = [(96, 120), (384, 384), (288, 248), (SIDE, 344), (216, SIDE)][number % 5]
         scene = Scene(rng, bit_depth, sub, (size, (SIDE, SIDE)))
         windows = [rng.integers(0, 5, 2) * 4 for _ in range(2)]
         scale = tuple(((size[axis] << 14) + SIDE // 2) // SIDE for axis in range(2))
