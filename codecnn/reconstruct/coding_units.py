@@ -88,7 +88,7 @@ def block_copy_unit(f: Frame) -> None:
         or f.known[fr.LUMA_REGION, y >> 2, x >> 2] == 0
         or f.known[fr.LUMA_REGION, last_y >> 2, last_x >> 2] == 0
     ):
-        p[fr.FAULT] = 1
+        p[fr.FAULT] = fr.FAULT_BLOCK_VECTOR
         return
     components = 3 if log[unit + lg.U_TREE] == st.SINGLE and p[fr.CHROMA] else 1
     for component in range(components):

@@ -63,8 +63,11 @@ LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _indices(6)
 LISTS_NOT_FOR_ACT, MAX_TB, ACROSS_TILES, ACROSS_SLICES = _indices(4)
 
 # Current coding unit and transform block: position of the unit in the log, slice and tile, last column and row with a
-# level, VPDU that VPDU_SCALE belongs to, and a fault that an invalid block vector sets.
+# level, VPDU that VPDU_SCALE belongs to, and a fault of the stream as below, 0 if there is none.
 UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _indices(8)
+
+FAULT_BLOCK_VECTOR, FAULT_REFERENCE, FAULT_SYMMETRIC = 1, 2, 3
+"""Invalid block vector, missing entry of a reference picture list, and sym_mvd_flag without a pair of references."""
 
 COLUMNS, ROWS = (_indices(3)[0] for _ in range(2))
 """Virtual boundaries of the picture; 0 if there are fewer than three."""

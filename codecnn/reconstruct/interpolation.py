@@ -20,9 +20,6 @@ REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = ran
 Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 35 to 37).
 """
 
-FAULT_REFERENCE = 2
-"""Value of `fr.FAULT` if a unit refers to an entry that its reference picture list does not have."""
-
 
 def _mirrored(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Append the filters of the fractions beyond one half: those below one half reversed."""
@@ -277,7 +274,7 @@ def fetch(
     """
     p, s, samples = f.p, f.s, f.references
     if p[reference + fr.REF_WIDTH] <= 0:
-        p[fr.FAULT] = FAULT_REFERENCE
+        p[fr.FAULT] = fr.FAULT_REFERENCE
         for i in range(fr.FETCHED, fr.FETCHED + width * height):
             s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
         return

@@ -69,7 +69,7 @@ def symmetric_reference(f: Frame, which: int) -> int:
         first, second = nearest(f, 0, backwards == 0), nearest(f, 1, backwards == 1)
         if first >= 0 and second >= 0:
             return second if which else first
-    f.p[fr.FAULT] = 1
+    f.p[fr.FAULT] = fr.FAULT_SYMMETRIC
     return 0
 
 

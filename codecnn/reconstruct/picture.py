@@ -61,6 +61,12 @@ fits into 32 bits; that of wider coefficients does not.
 _KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
 _LOG_SIZE = 4 * CTU_LOG_SIZE
 
+_FAULTS = {
+    fr.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
+    fr.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
+    fr.FAULT_SYMMETRIC: "sym_mvd_flag is set, but no reference pictures lie before and after the picture",
+}
+
 
 @dataclass
 class Reconstruction:
@@ -207,7 +213,7 @@ def reconstruct_picture(
         with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
             reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
         if frame.p[fr.FAULT]:
-            raise FormatError(f"slice {ctus.number}: a block vector points to samples that are not reconstructed yet")
+            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.p[fr.FAULT])]}")
     images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
     if mappings:
         regions = frame.known[fr.LUMA_REGION]

@@ -9,7 +9,6 @@ from codecnn.reconstruct.interpolation import (
     CHROMA_FILTERS,
     DOWN_1,
     DOWN_2,
-    FAULT_REFERENCE,
     HALF_SAMPLE,
     LUMA_FILTERS,
     REGULAR,
@@ -112,7 +111,7 @@ def resample(
     """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`."""
     p, s, samples = f.p, f.s, f.references
     if p[reference + fr.REF_WIDTH] <= 0:
-        p[fr.FAULT] = FAULT_REFERENCE
+        p[fr.FAULT] = fr.FAULT_REFERENCE
         s[to : to + width * height] = 1 << 13
         return
     sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
