@@ -1,6 +1,6 @@
 """Commands on streams as users have them: in containers, without their start, from GDR pictures, and pipes."""
 
-import json
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 
 from codecnn.codec import read_blocks, stream_table
 from codecnn.reconstruct import read_pictures
-from codecnn.video import open_video
+from codecnn.video import files, open_video
 from tests.helpers.commands import result_of
 from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 from tests.helpers.video_files import FFMPEG
@@ -181,10 +181,21 @@ def y4m(tmp_path_factory) -> Path:
     return path
 
 
-def test_pipes(weights, y4m, tmp_path):
+@pytest.fixture
+def standard_input(monkeypatch):
+    """Return a function that puts bytes into the standard input of this process."""
+
+    def put(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        monkeypatch.setattr(files, "standard_input", files.standard_input.__wrapped__)  # it is read once in a process
+
+    return put
+
+
+def test_pipes(run, standard_input, weights, y4m, tmp_path):
     """Y4M goes through standard input and output, and all else that is printed goes to stderr."""
-    done = codecnn("filter", "-m", weights, "-q", 37, "-i", y4m, "-o", tmp_path / "file.y4m")
-    assert done.returncode == 0, done.stderr
+    status, _, err = run("filter", "-m", weights, "-q", 37, "-i", y4m, "-o", tmp_path / "file.y4m")
+    assert status == 0, err
     filter_pipe = ("filter", "-m", weights, "-q", 37, "-i", "-", "-o", "-")
     piped = codecnn(*filter_pipe, input=y4m.read_bytes(), cwd=tmp_path)
     assert piped.returncode == 0, piped.stderr
@@ -192,8 +203,8 @@ def test_pipes(weights, y4m, tmp_path):
     decided = codecnn(*filter_pipe, "--original", y4m, input=y4m.read_bytes(), cwd=tmp_path)
     assert decided.returncode == 0, decided.stderr
     assert len(decided.stdout) == len(piped.stdout)
-    info = codecnn("info", "-", "--json", input=y4m.read_bytes())
-    assert json.loads(info.stdout)["pictures"] == 3
+    standard_input(y4m.read_bytes())
+    assert result_of(run, "info", "-")["pictures"] == 3
     assert not (tmp_path / "-").exists()
 
 
@@ -211,12 +222,15 @@ def test_pipes(weights, y4m, tmp_path):
         ("partition - -o {tmp}/o.csv", "only codecnn filter and codecnn info read standard input (-)"),
     ],
 )
-def test_what_does_not_go_through_a_pipe_is_refused(weights, y4m, tmp_path, arguments, sentence):
-    words = [word.format(weights=weights, y4m=y4m, tmp=tmp_path) for word in arguments.split()]
-    done = codecnn(*words, input=b"raw samples", cwd=tmp_path)
-    assert done.returncode == 1
-    assert sentence in done.stderr.decode()
-    assert done.stdout == b""
+def test_what_does_not_go_through_a_pipe_is_refused(
+    run, standard_input, weights, y4m, tmp_path, monkeypatch, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    standard_input(b"raw samples")
+    status, out, err = run(*(word.format(weights=weights, y4m=y4m, tmp=tmp_path) for word in arguments.split()))
+    assert status == 1
+    assert sentence in " ".join(err.split())
+    assert out == ""
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ import torch
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import FloatFilter, load_filter
-from codecnn.filtering.integer import ExactFilter, integer_path, load_integer
+from codecnn.filtering.integer import ExactFilter, find_integers, integer_path
 from codecnn.models import (
     complexity,
     create_model,
@@ -118,13 +118,8 @@ def test_all_networks_have_integers():
     assert {name for name in NAMES if integer_path(weights_path(name), 8).exists()} == set(NAMES)
     small = {name for name, card in zoo_cards().items() if card.kmac_per_pixel <= zoo.LARGEST_16_BIT_COST}
     assert {name for name in NAMES if integer_path(weights_path(name)).exists()} == small
-
-
-@pytest.mark.parametrize(("name", "path"), INTEGERS, ids=lambda value: getattr(value, "stem", ""))
-def test_integers_belong_to_their_float_weights(name, path):
-    network, card = load_integer(path)
-    assert card.source_sha256 == load_model(name)[1].sha256
-    assert set(ExactFilter(network).planes) == set(FloatFilter(load_model(name)[0]).planes)
+    named = {weights_path(f"{name}.{suffix}") for name, weights in SHIPPED.items() for suffix in weights.integers}
+    assert named == {path for _, path in INTEGERS}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +133,9 @@ def test_integers_gain_as_much_as_float(name, path, coded):
 
 
 def test_exact_selects_8_bits():
-    assert {load_filter(name, exact=True).network.bits for name in NAMES} == {8}
+    """The 8-bit form of every name is loaded by `test_every_name_of_weights_loads_and_builds`."""
+    assert all(find_integers(weights_path(name)).name.endswith(".int8.safetensors") for name in NAMES)
+    assert load_filter(NAMES[0], exact=True).network.bits == 8
 
 
 def shapes(model):
@@ -147,26 +144,33 @@ def shapes(model):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_name_of_weights_loads_and_builds(name):
-    """Every printed name loads, builds the same architecture, and its card has the right cost."""
+    """Every printed name loads, builds the same architecture, and its card has the right cost.
+
+    Its integers take the same planes, and were made from these float weights.
+    """
     weights = SHIPPED[name]
     assert weights.name == (weights.architecture if weights.default else name)
     model, card = load_model(name)
-    for alias in (name, weights.name):
+    aliases = {name, weights.name}
+    for alias in aliases:
         assert weights_path(alias) == weights.path
-        assert shapes(create_model(alias)) == shapes(model)
-        assert create_model(alias).options == card.options
+        created = create_model(alias)
+        assert shapes(created) == shapes(model)
+        assert created.options == card.options
     assert weights.architecture in list_models()
     assert describe_model(name)
     cost = complexity(model)
     assert (card.kmac_per_pixel, card.parameters) == (pytest.approx(cost.kmac_per_pixel), cost.parameters)
-    assert isinstance(load_filter(name), FloatFilter)
+    in_float = load_filter(name)
+    assert isinstance(in_float, FloatFilter)
     assert weights.integers
     for suffix in weights.integers:
-        for alias in (name, weights.name):
-            integers = load_filter(f"{alias}.{suffix}")
-            assert isinstance(integers, ExactFilter)
-            assert integers.network.bits == int(suffix.removeprefix("int"))
-            assert integers.card.source_sha256 == card.sha256
+        (path,) = {weights_path(f"{alias}.{suffix}") for alias in aliases}
+        integers = load_filter(path)
+        assert isinstance(integers, ExactFilter)
+        assert integers.network.bits == int(suffix.removeprefix("int"))
+        assert integers.card.source_sha256 == card.sha256
+        assert set(integers.planes) == set(in_float.planes)
 
 
 def test_names_from_before_there_were_tags_are_valid():

@@ -44,7 +44,7 @@ def test_the_loss_counts_only_samples_of_the_picture(tiny_store):
 def test_one_batch_can_be_fitted(tiny_store):
     torch.manual_seed(0)
     model = create_model("rdn", **SMALL)
-    batch = TrainingBatches(tiny_store.split("train"), batch=8, steps=4, size=64, halo=model.halo)[0]
+    batch = TrainingBatches(tiny_store.split("train"), batch=2, steps=4, size=32, halo=model.halo)[0]
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     first = filter_loss(model, batch, "picture").item()
     for _ in range(200):

@@ -1,5 +1,6 @@
 """Networks and losses of the user from the command line: train, check, resume, evaluate, filter, complexity, export."""
 
+import functools
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from codecnn.errors import ConfigError
 from codecnn.models import load_model
 from codecnn.runs import read_json
 from codecnn.training import FilterSettings, filter_loss, train, train_task
+from codecnn.training.checks import network
 from codecnn.training.filter import filter_task
 from tests.helpers import own_networks
 from tests.helpers.commands import result_of
@@ -39,7 +41,9 @@ def module(tmp_path, monkeypatch):
     return name
 
 
-def test_commands_take_a_network_and_a_loss_of_the_user(module, tiny_store, tmp_path, run):
+def test_commands_take_a_network_and_a_loss_of_the_user(module, tiny_store, tmp_path, run, monkeypatch):
+    monkeypatch.setattr(network, "OVERFIT_STEPS", 20)  # these verdicts are not looked at
+    monkeypatch.setattr(network, "first_steps", functools.partial(network.first_steps, steps=20))
     config = write(tmp_path / "own.yaml", tiny_store, module, loss=f"{module}:loss")
     trust = ("--trust", f"{module}:Net")
     findings = result_of_check(run, config)
