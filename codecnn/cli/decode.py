@@ -35,7 +35,7 @@ def decode(
     frames: Frames = None,
     as_json: Json = False,
 ) -> None:
-    """Decode a VVC stream in output order, and prove each picture by the hash that the stream has of it.
+    """Decode a VVC stream in output order, and prove each picture by its hash in the stream.
 
     A picture that differs from its hash ends the command with status 1. --check decodes the others, too, and prints a
     line for each picture: POC, slice type, QP, and ok, differs or none (the stream has no hash).

@@ -85,7 +85,7 @@ class Decoder:
             picture: The parsed picture.
 
         Returns:
-            Pictures that are output before or with it, in output order.
+            Pictures to output before or with it, in output order.
 
         Raises:
             ConfigError: A plane does not exist.

@@ -1,6 +1,6 @@
 """Decoded picture buffer: marking of reference pictures and missing ones (H.266 clauses 8.3.2 to 8.3.4).
 
-The samples of all pictures are in one array with slots of equal size that are used again, so the memory does not grow
+One array holds the samples of all pictures in slots of equal size. A slot is used again, so the memory does not grow
 with the stream.
 """
 
@@ -185,21 +185,20 @@ class PictureBuffer:
             entry[fr.REF_AT + component], entry[fr.REF_STRIDE + component] = at, columns
             at += rows * columns
         unit_x, unit_y = 1 << sps.log2_sub_width_c, 1 << sps.log2_sub_height_c
-        own, other = pps.scaling_window, reference.window
-        sides = (
-            (width, pps.pps_pic_width_in_luma_samples, unit_x, own.left + own.right, other.left + other.right),
-            (height, pps.pps_pic_height_in_luma_samples, unit_y, own.top + own.bottom, other.top + other.bottom),
-        )
-        for number, (size, own_size, unit, own_margin, margin) in zip(
-            (fr.REF_SCALE_X, fr.REF_SCALE_Y), sides, strict=True
-        ):
-            window, own_window = size - unit * margin, own_size - unit * own_margin
-            # A window of a damaged stream may be empty or too large; its scale is limited to the standard's range.
-            scale = ((max(1, window) << 14) + (max(1, own_window) >> 1)) // max(1, own_window)
-            entry[number] = min(2 << 14, max((1 << 14) >> 3, scale))
-        entry[fr.REF_SCALED] = (width, height, other) != (
-            pps.pps_pic_width_in_luma_samples,
-            pps.pps_pic_height_in_luma_samples,
-            own,
-        )
-        entry[fr.REF_LEFT], entry[fr.REF_TOP] = unit_x * other.left, unit_y * other.top
+        full_w, full_h = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
+        margins, ref_margins = pps.scaling_window, reference.window
+        window_w = full_w - unit_x * (margins.left + margins.right)
+        window_h = full_h - unit_y * (margins.top + margins.bottom)
+        entry[fr.REF_SCALE_X] = _scale(width - unit_x * (ref_margins.left + ref_margins.right), window_w)
+        entry[fr.REF_SCALE_Y] = _scale(height - unit_y * (ref_margins.top + ref_margins.bottom), window_h)
+        entry[fr.REF_SCALED] = (width, height, ref_margins) != (full_w, full_h, margins)
+        entry[fr.REF_LEFT], entry[fr.REF_TOP] = unit_x * ref_margins.left, unit_y * ref_margins.top
+
+
+def _scale(reference: int, current: int) -> int:
+    """Return RefPicScale (8.3.2) of a width or height of the scaling windows of a reference and the current picture.
+
+    A window of a damaged stream may be empty or too large, so the scale is limited to the range of the standard.
+    """
+    current = max(1, current)
+    return min(2 << 14, max((1 << 14) >> 3, ((max(1, reference) << 14) + (current >> 1)) // current))

@@ -26,7 +26,7 @@ def read_pictures(
         path: VVC byte stream (Annex B), or a container with a VVC stream.
         planes: Names of `PLANES`, and of `MOTION_PLANES` unless only intra pictures are read.
         pictures: "all": every picture that a decoder outputs, in output order; all pictures are decoded and each is
-            compared with the hash that the stream has of it. "intra": pictures whose slices are all I slices, in
+            compared with its hash in the stream. "intra": pictures whose slices are all I slices, in
             decoding order; no other picture is decoded, and none is compared with its hash.
 
     Yields:
@@ -37,7 +37,7 @@ def read_pictures(
     Raises:
         ConfigError: A plane does not exist.
         MissingFileError: The file does not exist.
-        FormatError: The stream is damaged, or a decoded picture differs from the hash that the stream has of it; use
+        FormatError: The stream is damaged, or a decoded picture differs from its hash in the stream; use
             `decode_stream` to read such pictures.
         UnsupportedError: The stream uses an unsupported tool, or no picture is intra although only those are read.
     """

@@ -101,13 +101,13 @@ def test_planes_of_inter_pictures_fit_together(golden_file):
 def test_intra_pictures_are_the_same_in_both_ways_of_reading(golden_file):
     stream = golden_file(RANDOM_ACCESS)
     names = ("pred_y", "unf_y", "unf_v", "bs_h", "rec_y")
-    every = dict(read_pictures(stream, names))
+    decoded = dict(read_pictures(stream, names))
     intra = dict(read_pictures(stream, names, pictures="intra"))
-    assert list(every) == list(range(17))
+    assert list(decoded) == list(range(17))
     assert list(intra) == [0, 16]
     for poc, planes in intra.items():
         for name in names:
-            np.testing.assert_array_equal(planes[name], every[poc][name])
+            np.testing.assert_array_equal(planes[name], decoded[poc][name])
 
 
 def test_pictures_that_differ_from_their_hash_are_told(golden_file, tmp_path):
@@ -130,7 +130,7 @@ def test_pictures_that_differ_from_their_hash_are_told(golden_file, tmp_path):
 
 
 def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path):
-    """Without its second picture a low delay stream refers to a picture that does not exist."""
+    """A low delay stream without its second picture refers to a picture that does not exist."""
     units = units_of(golden_file(LOW_DELAY).read_bytes())
     pictures = [i for i, unit in enumerate(units) if vvc_type(unit) <= 3]
     assert vvc_type(units[pictures[0] + 1]) == 24
