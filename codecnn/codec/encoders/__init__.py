@@ -1,6 +1,8 @@
 """Encoder back ends: pure functions return the arguments, and classes run the encoders and check the results.
 
-`libvvenc` and `libx265` code with encoder libraries inside ffmpeg; `codecnn.codec.ffmpeg` has their common parts.
+`libvvenc`, `libx265`, `libkvazaar`, `libx264`, `libaom` and `libsvtav1` code with encoder libraries inside ffmpeg;
+`codecnn.codec.ffmpeg` has their common parts, `av1` those of the two AV1 encoders. `unfiltered` and `av1_unfiltered`
+provide the reconstruction before the in-loop filters.
 `external` runs VTM, HM, vvencapp or vvencFFapp of the user; `program_arguments` has their command lines.
 `vvenc_library` binds libvvenc as a shared library, and `in_loop` codes with a filter inside its coding loop.
 
