@@ -245,7 +245,7 @@ class Recipe(_Spec):
     classes: list[str] | None = Field(default=None, description="use only the sequences of these classes")
     root: str = Field(default=".", description="folder of relative sources; itself relative to the recipe's folder")
     codec: str = "vvc"
-    preset: _Text = "medium"
+    preset: Annotated[str, _NumberAsText] = "medium"
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(default=[], description="QPs to code at; not allowed for codec streams")
     loop_filters: bool = True
