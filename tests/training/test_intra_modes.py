@@ -199,8 +199,11 @@ def test_a_batch_is_a_function_of_seed_and_step(tmp_path):
             batch["block"], other[step]["block"]
         )
     assert differ == 3
+    thirds = [data(part=(rank, 3))[7]["mode"] for rank in range(3)]
+    assert [len(third) for third in thirds] == [3, 3, 2]
+    assert all(torch.equal(third, once[7]["mode"][rank::3]) for rank, third in enumerate(thirds))
     with pytest.raises(ConfigError, match="batch of 8 blocks cannot be split over 9"):
-        data(part=(0, 3))
+        data(part=(0, 9))
     counts = {side: 0 for side, _ in SIZES}
     tops = set()
     for step in range(100):
