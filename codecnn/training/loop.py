@@ -167,6 +167,7 @@ class Trainer:
         # Optimiser, and the moving average of the weights: the weights of one step carry the noise of its batches;
         # their average over about the last 1 / (1 - ema) steps lies closer to the minimum (Polyak and Juditsky 1992).
         optimiser = make_optimiser(model, settings)
+        self.parameters = list(model.parameters())  # searching all modules at each step takes long
         averaged = MovingAverage(model, settings.ema) if settings.ema else None
         self.state = State(model, averaged, optimiser, warmup_cosine(optimiser, settings))
         open_run(run, task, settings, self.state, process, resume)
@@ -282,7 +283,7 @@ class Trainer:
         with self.monitor.on_step(self.network):
             loss = self._backward(batch)
             # A few batches have far larger gradients than all others, and one of them could undo many steps.
-            norm = nn.utils.clip_grad_norm_(state.model.parameters(), self.settings.clip)
+            norm = nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
             self.monitor.gradient_norm = norm
             state.optimiser.step()
         state.optimiser.zero_grad(set_to_none=True)

@@ -112,25 +112,29 @@ def _as_matrix(tensor: Tensor, view: bool = True) -> Tensor:
 class MovingAverage(AveragedModel):
     """Exponential moving average of the weights of a network; buffers are those of the network.
 
-    The average of torch copies the number of updates to the device at every update, and waits for the copy.
+    The average of torch copies the number of updates to the device at every update, and waits for the copy. It also
+    searches all modules for their parameters, which takes a tenth of the processor time of a step on a GPU.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         """Start from a copy of `model`."""
         super().__init__(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+        self._averaged, self._latest = list(self.module.parameters()), list(model.parameters())
+        self._has_buffers = any(True for _ in model.buffers())
 
     @torch.no_grad()
     def update_parameters(self, model: nn.Module) -> None:
-        """Move the average towards the weights of `model`; the first call copies them."""
-        averaged, latest = list(self.module.parameters()), list(model.parameters())
+        """Move the average towards the weights of `model`, the network it was made from; the first call copies them."""
+        averaged, latest = self._averaged, self._latest
         if int(self.n_averaged) == 0:  # on the CPU
             for average, weight in zip(averaged, latest, strict=True):
                 average.copy_(weight)
         else:
             assert self.multi_avg_fn is not None
             self.multi_avg_fn(averaged, latest, 0)  # type: ignore[arg-type]
-        for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
-            old.copy_(new)
+        if self._has_buffers:  # a network may replace its buffers
+            for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
+                old.copy_(new)
         self.n_averaged += 1
 
 

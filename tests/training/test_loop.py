@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from codecnn.dataset import TrainingBatches
 from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model
-from codecnn.training import FilterSettings, filter_loss, psnr_gain, train_task, warmup_cosine
+from codecnn.training import FilterSettings, Trainer, filter_loss, psnr_gain, train_task, warmup_cosine
 from codecnn.training.filter import psnr_gains, trained_on
+from codecnn.training.optimiser import MovingAverage
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.toy_task import SETTINGS as TOY_SETTINGS
-from tests.helpers.toy_task import ToyTask
+from tests.helpers.toy_task import ToyTask, run_toy
 from tests.helpers.training import rows, train_filter, weights_of
 
 SETTINGS = FilterSettings(
@@ -272,3 +274,39 @@ def test_training_on_cuda_gives_the_same_loss(tiny_store, tmp_path):
     _train(tiny_store, tmp_path / "cuda", device="cuda")
     cpu, cuda = (rows(tmp_path / name)[0] for name in ("cpu", "cuda"))
     assert cpu["loss"] == pytest.approx(cuda["loss"], rel=1e-3)
+
+
+def test_a_step_does_not_search_the_network_for_parameters(tmp_path, monkeypatch):
+    """Searching takes a tenth of the processor time of a step, and a GPU waits for it."""
+    searches, step, named_parameters = [], Trainer.step, nn.Module.named_parameters
+
+    def counted(self, *arguments, **options):
+        searches.append(type(self).__name__)
+        return named_parameters(self, *arguments, **options)
+
+    def watched(self, batch):
+        with monkeypatch.context() as patch:
+            if not self.monitor.due():
+                patch.setattr(nn.Module, "named_parameters", counted)
+            step(self, batch)
+
+    monkeypatch.setattr(Trainer, "step", watched)
+    run_toy(tmp_path)
+    assert searches == []
+
+
+def test_the_average_follows_buffers_that_a_network_replaces():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(2))
+            self.register_buffer("calls", torch.zeros(()))
+
+    model = Counting()
+    average = MovingAverage(model, 0.5)
+    for calls in range(1, 4):
+        model.calls = torch.tensor(float(calls))
+        model.weight.data += 1
+        average.update_parameters(model)
+    assert average.module.calls == 3
+    torch.testing.assert_close(average.module.weight, torch.full((2,), 2.25))  # 1, then 1.5, then 2.25
