@@ -147,9 +147,9 @@ def operations(operator: Any, args: Sequence[Any], out: Any) -> int:
 
 
 def warm_up(trainer: Trainer) -> None:
-    """Take the first steps with one patch each; the loop measures the first one."""
+    """Take the first steps; the loop measures the first one."""
     for _ in range(WARM_UP):
-        trainer.step({name: tensor[:1] for name, tensor in next(trainer.batches).items()})
+        trainer.step(next(trainer.batches))
 
 
 def count_step(network: str, units: list[Unit], sizes: Sizes, precision: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_a_step_is_counted_by_phase(tmp_path):
-    """In a process of its own, because the rehearsal device stays known to PyTorch."""
+    """The rehearsal device stays known to PyTorch, so that the script runs in another process."""
     command = [sys.executable, ROOT / "tools/step_profile.py", "--network", "low_cost_5", "--batch", "2"]
     command += ["--patch", "32", "--steps", "2", "-o", tmp_path / "p.json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
