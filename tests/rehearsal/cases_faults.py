@@ -191,7 +191,7 @@ FAULTS = {
     "an option that is not passed on": Fault(
         filtering,
         "load_filter",
-        {"kind(model, device=device": 'kind(model, device="cpu"'},
+        {"(model, device=device": '(model, device="cpu"'},
         filter_picture,
         "computes no",
     ),
@@ -252,7 +252,7 @@ FAULTS = {
     "a random state that is not seeded": Fault(
         loop.Trainer,
         "_seed",
-        {'self.process.device.type != "cpu"': "False"},
+        {"seed(number, self.process.device)": 'seed(number, torch.device("cpu"))'},
         resumed_toy,
         "the resumed run has other weights",
     ),
