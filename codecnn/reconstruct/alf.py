@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn import intra
+from codecnn.reconstruct.borrowed import borrowed_samples
 from codecnn.reconstruct.cross_component_alf import cross_component_filter
 from codecnn.reconstruct.frame import clip
-from codecnn.vvc import compiled, compiled_entry, source_digest
+from codecnn.reconstruct.interpolation import U
+from codecnn.vvc import COMPILED, compiled, compiled_entry, source_digest
 
 Samples = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
@@ -80,8 +82,9 @@ def copy_rectangle(
         for i in range(-MARGIN, 0):
             x = clip(x0 + i, first_x, last_x)
             block[j + MARGIN, i + MARGIN] = source[y, x if j >= 0 or numbers[R_TOP_LEFT] else max(x, x0)]
-        for i in range(width):
-            block[j + MARGIN, i + MARGIN] = source[y, x0 + i]
+        row, line, first, begin = U(j + MARGIN), U(y), U(MARGIN), U(x0)
+        for k in range(width):
+            block[row, first + U(k)] = source[line, begin + U(k)]
         for i in range(width, width + MARGIN):
             x = clip(x0 + i, first_x, last_x)
             kept = j < height or numbers[R_BOTTOM_RIGHT]
@@ -89,8 +92,10 @@ def copy_rectangle(
 
 
 @compiled
-def gradients(block: Samples, sums: Ints, y0: int, width: int, height: int, ctu: int) -> None:
+def gradients(block: Samples, sums: Samples, y0: int, width: int, height: int, ctu: int) -> None:
     """Compute the gradients of all 2x2 samples of a luma rectangle and two samples around it (clause 8.8.5.3).
+
+    Each direction is a separate loop: a loop with few rows and one result is vectorised.
 
     Args:
         block: Samples, as `copy_rectangle` returns them.
@@ -107,25 +112,49 @@ def gradients(block: Samples, sums: Ints, y0: int, width: int, height: int, ctu:
         place = (y0 - 2 + 2 * j) & (ctu - 1)
         above = y if place == ctu - 4 else y - 1
         below = y + 1 if place == ctu - 6 else y + 2
-        for i in range((width >> 1) + 2):
-            x = MARGIN - 2 + 2 * i
-            first, second = 2 * block[y, x], 2 * block[y + 1, x + 1]
-            sums[0, j, i] = abs(first - block[above, x] - block[y + 1, x]) + abs(
-                second - block[y, x + 1] - block[below, x + 1]
-            )
-            sums[1, j, i] = abs(first - block[y, x + 1] - block[y, x - 1]) + abs(
-                second - block[y + 1, x + 2] - block[y + 1, x]
-            )
-            sums[2, j, i] = abs(first - block[above, x - 1] - block[y + 1, x + 1]) + abs(
-                second - block[y, x] - block[below, x + 2]
-            )
-            sums[3, j, i] = abs(first - block[y + 1, x - 1] - block[above, x + 1]) + abs(
-                second - block[below, x] - block[y, x + 2]
-            )
+        count = (width >> 1) + 2
+        for which in range(4):
+            gradient_row(block, sums, which, j, above, y, below, count)
 
 
 @compiled
-def classify(sums: Ints, row: int, column: int, place: int, ctu: int, depth: int) -> int:
+def gradient_row(block: Samples, sums: Samples, which: int, j: int, above: int, y: int, below: int, count: int) -> None:
+    """Compute a row of gradients of one direction.
+
+    Args:
+        block: Samples, as `copy_rectangle` returns them.
+        sums: Result, see `gradients`.
+        which: Direction, the first index of `sums`.
+        j: Row of the result.
+        above: Row of `block` above the 2x2 samples.
+        y: First row of `block` of the 2x2 samples.
+        below: Row of `block` below the 2x2 samples.
+        count: Number of results.
+    """
+    r0, r1, r2, r3 = U(above), U(y), U(y + 1), U(below)
+    out, to, left, step, two = U(which), U(j), U(MARGIN - 3), U(1), U(2)
+    for k in range(count):
+        i = U(k)
+        x = left + two * i
+        b, c, d = x + step, x + two, x + two + step
+        first, second = np.int32(2 * block[r1, b]), np.int32(2 * block[r2, c])
+        if which == 0:
+            first = np.int32(first - block[r0, b] - block[r2, b])
+            second = np.int32(second - block[r1, c] - block[r3, c])
+        elif which == 1:
+            first = np.int32(first - block[r1, c] - block[r1, x])
+            second = np.int32(second - block[r2, d] - block[r2, b])
+        elif which == 2:
+            first = np.int32(first - block[r0, x] - block[r2, c])
+            second = np.int32(second - block[r1, b] - block[r3, d])
+        else:
+            first = np.int32(first - block[r2, x] - block[r0, c])
+            second = np.int32(second - block[r3, b] - block[r1, d])
+        sums[out, to, i] = np.int32(abs(first) + abs(second))
+
+
+@compiled
+def classify(sums: Samples, row: int, column: int, place: int, ctu: int, depth: int) -> int:
     """Derive the class of 4x4 luma samples (clause 8.8.5.3).
 
     Args:
@@ -145,12 +174,14 @@ def classify(sums: Ints, row: int, column: int, place: int, ctu: int, depth: int
     elif place == ctu - 4:
         first, factor = row + 1, 96
     vertical = horizontal = diagonal = antidiagonal = 0
-    for j in range(first, last):
-        for i in range(column, column + 4):
-            vertical += sums[0, j, i]
-            horizontal += sums[1, j, i]
-            diagonal += sums[2, j, i]
-            antidiagonal += sums[3, j, i]
+    for row_of_sums in range(first, last):
+        j = U(row_of_sums)
+        for k in range(4):
+            i = U(column + k)
+            vertical += sums[U(0), j, i]
+            horizontal += sums[U(1), j, i]
+            diagonal += sums[U(2), j, i]
+            antidiagonal += sums[U(3), j, i]
     activity = clip((vertical + horizontal) * factor >> (depth + 4), 0, 15)
     # Directions: 0 and 2 are diagonal, 1 and 3 vertical and horizontal.
     straight = 1 if vertical > horizontal else 3
@@ -167,15 +198,69 @@ def classify(sums: Ints, row: int, column: int, place: int, ctu: int, depth: int
 
 
 @compiled
-def clipped(limit: int, value: int, first: int, second: int) -> int:
-    """Return the sum of the differences of two samples from `value`, each clipped to `limit`."""
-    return clip(first - value, -limit, limit) + clip(second - value, -limit, limit)
+def clipped(limit: np.int32, value: np.int32, first: np.int32, second: np.int32) -> np.int32:
+    """Return the sum of the differences of two samples from `value`, each clipped to `limit`, as int32."""
+    least = np.int32(-limit)
+    low = min(max(np.int32(first - value), least), limit)
+    high = min(max(np.int32(second - value), least), limit)
+    return np.int32(low + high)
+
+
+@compiled
+def add_tap(block: Samples, totals: Samples, weights: Samples, tap: int, y: int, dy: int, dx: int, count: int) -> None:
+    """Add one pair of taps to the sums of a row of samples.
+
+    Args:
+        block: Samples, as `copy_rectangle` returns them.
+        totals: Sums, shape (columns,).
+        weights: Coefficients and clipping values of each sample, shape (2, taps, columns).
+        tap: Number of the pair.
+        y: Row of the samples in `block`.
+        dy: Distance of the taps in rows.
+        dx: Distance of the taps in columns, of the lower tap to the right and of the upper tap to the left.
+        count: Number of samples.
+    """
+    row, lower, upper = U(y), U(y + dy), U(y - dy)
+    x, right, left, number = U(MARGIN), U(MARGIN + dx), U(MARGIN - dx), U(tap)
+    for k in range(count):
+        i = U(k)
+        weight, limit = weights[U(0), number, i], weights[U(1), number, i]
+        total = clipped(limit, block[row, x + i], block[lower, right + i], block[upper, left + i])
+        totals[i] = np.int32(totals[i] + weight * total)
+
+
+@compiled
+def write_row(
+    block: Samples, totals: Samples, target: Samples, y: int, to_x: int, to_y: int, count: int, shift: int, depth: int
+) -> None:
+    """Write a row of filtered samples and clear its sums.
+
+    Args:
+        block: Samples, as `copy_rectangle` returns them.
+        totals: Sums, shape (columns,).
+        target: Component of the result, shape (rows, columns).
+        y: Row of the samples in `block`.
+        to_x: First column in `target`.
+        to_y: Row in `target`.
+        count: Number of samples.
+        shift: Right shift of the sums.
+        depth: Bit depth.
+    """
+    peak, half = np.int32((1 << depth) - 1), np.int32(1 << shift >> 1)
+    row, x, out, to = U(y), U(MARGIN), U(to_y), U(to_x)
+    for k in range(count):
+        i = U(k)
+        value = np.int32(block[row, x + i] + (np.int32(totals[i] + half) >> shift))
+        target[out, to + i] = min(max(value, np.int32(0)), peak)
+        totals[i] = np.int32(0)
 
 
 @compiled
 def filter_luma_rectangle(
     block: Samples,
-    sums: Ints,
+    sums: Samples,
+    weights: Samples,
+    totals: Samples,
     target: Samples,
     x0: int,
     y0: int,
@@ -187,9 +272,13 @@ def filter_luma_rectangle(
 ) -> None:
     """Filter the luma of a rectangle (clauses 8.8.5.2 and 8.8.5.3).
 
+    The weights of every sample of four rows are spread out, so that a pair of taps is one loop along a row.
+
     Args:
         block: Samples, as `copy_rectangle` returns them.
         sums: Memory for gradients.
+        weights: Memory for weights, shape (2, 12, columns).
+        totals: Memory for the sums of a row, zeros before and after, shape (columns,).
         target: Luma of the result, shape (rows, columns).
         x0: First column of the rectangle in the picture.
         y0: First row of the rectangle in the picture.
@@ -200,47 +289,52 @@ def filter_luma_rectangle(
         filters: Coefficients and clipping values of each class, shape (2, 25, 12).
     """
     gradients(block, sums, y0, width, height, ctu)
-    peak = (1 << depth) - 1
-    f, c = np.empty(12, np.int64), np.empty(12, np.int64)
     for row in range(0, height, 4):
+        place = (y0 + row) & (ctu - 1)
         for column in range(0, width, 4):
-            place = (y0 + row) & (ctu - 1)
             kind = classify(sums, row >> 1, column >> 1, place, ctu, depth)
-            for i in range(12):
-                f[i] = filters[0, kind >> 2, ORDER[kind & 3, i]]
-                c[i] = filters[1, kind >> 2, ORDER[kind & 3, i]]
-            for j in range(4):
-                # No row across the line buffer boundary is used; next to it the filter is weaker.
-                distance = ctu - 5 - place - j if place + j < ctu - 4 else place + j - ctu + 4
-                r1, r2, r3 = min(1, distance), min(2, distance), min(3, distance)
-                shift = 10 if distance == 0 else 7
-                y = row + j + MARGIN
-                for i in range(4):
-                    x = column + i + MARGIN
-                    s = block[y, x]
-                    total = f[0] * clipped(c[0], s, block[y + r3, x], block[y - r3, x])
-                    total += f[1] * clipped(c[1], s, block[y + r2, x + 1], block[y - r2, x - 1])
-                    total += f[2] * clipped(c[2], s, block[y + r2, x], block[y - r2, x])
-                    total += f[3] * clipped(c[3], s, block[y + r2, x - 1], block[y - r2, x + 1])
-                    total += f[4] * clipped(c[4], s, block[y + r1, x + 2], block[y - r1, x - 2])
-                    total += f[5] * clipped(c[5], s, block[y + r1, x + 1], block[y - r1, x - 1])
-                    total += f[6] * clipped(c[6], s, block[y + r1, x], block[y - r1, x])
-                    total += f[7] * clipped(c[7], s, block[y + r1, x - 1], block[y - r1, x + 1])
-                    total += f[8] * clipped(c[8], s, block[y + r1, x - 2], block[y - r1, x + 2])
-                    total += f[9] * clipped(c[9], s, block[y, x + 3], block[y, x - 3])
-                    total += f[10] * clipped(c[10], s, block[y, x + 2], block[y, x - 2])
-                    total += f[11] * clipped(c[11], s, block[y, x + 1], block[y, x - 1])
-                    target[y0 + row + j, x0 + column + i] = clip(s + ((total + (1 << shift >> 1)) >> shift), 0, peak)
+            group, order = U(kind >> 2), U(kind & 3)
+            for k in range(12):
+                tap, i = U(k), U(ORDER[order, U(k)])
+                for which in range(2):
+                    value, out = filters[U(which), group, i], U(column)
+                    for lane in range(4):
+                        weights[U(which), tap, out + U(lane)] = value
+        for j in range(4):
+            # No row across the line buffer boundary is used; next to it the filter is weaker.
+            distance = ctu - 5 - place - j if place + j < ctu - 4 else place + j - ctu + 4
+            r1, r2, r3 = min(1, distance), min(2, distance), min(3, distance)
+            y = row + j + MARGIN
+            add_tap(block, totals, weights, 0, y, r3, 0, width)
+            for dx in range(-1, 2):
+                add_tap(block, totals, weights, 2 - dx, y, r2, dx, width)
+            for dx in range(-2, 3):
+                add_tap(block, totals, weights, 6 - dx, y, r1, dx, width)
+            for dx in range(1, 4):
+                add_tap(block, totals, weights, 12 - dx, y, 0, dx, width)
+            write_row(block, totals, target, y, x0, y0 + row + j, width, 10 if distance == 0 else 7, depth)
 
 
 @compiled
 def filter_chroma_rectangle(
-    block: Samples, target: Samples, x0: int, y0: int, width: int, height: int, ctu: int, depth: int, filters: Samples
+    block: Samples,
+    weights: Samples,
+    totals: Samples,
+    target: Samples,
+    x0: int,
+    y0: int,
+    width: int,
+    height: int,
+    ctu: int,
+    depth: int,
+    filters: Samples,
 ) -> None:
     """Filter a chroma component of a rectangle (clause 8.8.5.4); positions and sizes are in samples of the component.
 
     Args:
         block: Samples, as `copy_rectangle` returns them.
+        weights: Memory for weights, shape (2, 12, columns).
+        totals: Memory for the sums of a row, zeros before and after, shape (columns,).
         target: Component of the result, shape (rows, columns).
         x0: First column of the rectangle.
         y0: First row of the rectangle.
@@ -250,24 +344,20 @@ def filter_chroma_rectangle(
         depth: Bit depth.
         filters: Coefficients and clipping values, shape (2, 6).
     """
-    f, c = filters[0], filters[1]
-    peak = (1 << depth) - 1
+    for which in range(2):
+        for tap in range(6):
+            weights[which, tap, :width] = filters[which, tap]
     for j in range(height):
         place = (y0 + j) & (ctu - 1)
         distance = ctu - 3 - place if place < ctu - 2 else place - ctu + 2
         r1, r2 = min(1, distance), min(2, distance)
-        shift = 10 if distance == 0 else 7
         y = j + MARGIN
-        for i in range(width):
-            x = i + MARGIN
-            s = block[y, x]
-            total = f[0] * clipped(c[0], s, block[y + r2, x], block[y - r2, x])
-            total += f[1] * clipped(c[1], s, block[y + r1, x + 1], block[y - r1, x - 1])
-            total += f[2] * clipped(c[2], s, block[y + r1, x], block[y - r1, x])
-            total += f[3] * clipped(c[3], s, block[y + r1, x - 1], block[y - r1, x + 1])
-            total += f[4] * clipped(c[4], s, block[y, x + 2], block[y, x - 2])
-            total += f[5] * clipped(c[5], s, block[y, x + 1], block[y, x - 1])
-            target[y0 + j, x0 + i] = clip(s + ((total + (1 << shift >> 1)) >> shift), 0, peak)
+        add_tap(block, totals, weights, 0, y, r2, 0, width)
+        for dx in range(-1, 2):
+            add_tap(block, totals, weights, 2 - dx, y, r1, dx, width)
+        for dx in range(1, 3):
+            add_tap(block, totals, weights, 6 - dx, y, 0, dx, width)
+        write_row(block, totals, target, y, x0, y0 + j, width, 10 if distance == 0 else 7, depth)
 
 
 def _entry(sources: str) -> Callable[..., str]:
@@ -305,10 +395,24 @@ def _entry(sources: str) -> Callable[..., str]:
         Returns:
             Digest of the sources.
         """
+        if COMPILED:
+            rectangles, luma_filters = borrowed_samples(rectangles), borrowed_samples(luma_filters)
+            chroma_filters, cross_filters = borrowed_samples(chroma_filters), borrowed_samples(cross_filters)
+            source_y, target_y = borrowed_samples(source_y), borrowed_samples(target_y)
+            source_u, target_u = borrowed_samples(source_u), borrowed_samples(target_u)
+            source_v, target_v = borrowed_samples(source_v), borrowed_samples(target_v)
         ctu, depth = 1 << p[LOG2_CTU], p[BIT_DEPTH]
-        luma = np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32)
-        chroma = np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32)
-        sums = np.empty((4, (ctu >> 1) + 2, (ctu >> 1) + 2), np.int64)
+        memory = (
+            np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32),
+            np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32),
+            np.empty((4, (ctu >> 1) + 2, (ctu >> 1) + 2), np.int32),
+            np.empty((2, 12, ctu), np.int32),
+            np.zeros(ctu, np.int32),
+        )
+        luma, chroma, sums, weights, totals = memory
+        if COMPILED:
+            luma, chroma, sums = borrowed_samples(luma), borrowed_samples(chroma), borrowed_samples(sums)
+            weights, totals = borrowed_samples(weights), borrowed_samples(totals)
         for number in range(rectangles.shape[0]):
             r = rectangles[number]
             x, y, width, height = r[R_X], r[R_Y], r[R_W], r[R_H]
@@ -316,7 +420,7 @@ def _entry(sources: str) -> Callable[..., str]:
                 copy_rectangle(source_y, luma, r, x, y, width, height)
             if r[R_LUMA] >= 0:
                 filters = luma_filters[r[R_LUMA]]
-                filter_luma_rectangle(luma, sums, target_y, x, y, width, height, ctu, depth, filters)
+                filter_luma_rectangle(luma, sums, weights, totals, target_y, x, y, width, height, ctu, depth, filters)
             if not p[CHROMA]:
                 continue
             sub_x, sub_y = p[SUB_X], p[SUB_Y]
@@ -327,12 +431,15 @@ def _entry(sources: str) -> Callable[..., str]:
                 if index >= 0:
                     copy_rectangle(source, chroma, r, x_c, y_c, width_c, height_c)
                     filters_c = chroma_filters[index]
-                    filter_chroma_rectangle(chroma, target, x_c, y_c, width_c, height_c, ctu >> sub_y, depth, filters_c)
+                    filter_chroma_rectangle(
+                        chroma, weights, totals, target, x_c, y_c, width_c, height_c, ctu >> sub_y, depth, filters_c
+                    )
                 if cross >= 0:
                     cross_component_filter(
                         luma, target, x_c, y_c, width_c, height_c, sub_x, sub_y, ctu, depth, cross_filters[cross]
                     )
-        return sources
+        # Views do not keep the memory alive; this use of it does.
+        return sources if len(memory) else ""
 
     return filter_ctus
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from codecnn import intra
 from codecnn.reconstruct import block_state as bk
 from codecnn.reconstruct import frame as fr
+from codecnn.reconstruct.borrowed import borrowed_numbers, borrowed_samples
 from codecnn.reconstruct.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
-from codecnn.vvc import compiled, compiled_entry, source_digest
+from codecnn.vvc import COMPILED, compiled, compiled_entry, source_digest
 from codecnn.vvc import state as st
 
 Ints = npt.NDArray[np.int64]
@@ -244,6 +245,9 @@ def _edges_entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], s
         Returns:
             Digest of the sources.
         """
+        if COMPILED:
+            p, known, motion = borrowed_numbers(p), borrowed_samples(known), borrowed_samples(motion)
+            slices, edges = borrowed_samples(slices), borrowed_samples(edges)
         edges[:] = 0
         for row in range(edges.shape[1]):
             for column in range(edges.shape[2]):
@@ -289,6 +293,9 @@ def _deblock_entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples
         Returns:
             Digest of the sources.
         """
+        if COMPILED:
+            p, known, slices = borrowed_numbers(p), borrowed_samples(known), borrowed_samples(slices)
+            edges, y, u, v = borrowed_samples(edges), borrowed_samples(y), borrowed_samples(u), borrowed_samples(v)
         depth, ctu = p[fr.BIT_DEPTH], (1 << p[fr.LOG2_CTU]) - 1
         sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
         for horizontal in range(2):

@@ -78,6 +78,7 @@ class Reconstruction:
         images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
         edges: Edges for deblocking, None if neither filters nor strengths are needed.
         lists: For each slice its p[LISTS_OF_REFERENCES :].
+        mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
     """
 
     picture: Picture
@@ -85,6 +86,7 @@ class Reconstruction:
     images: dict[str, list[Plane]]
     edges: Plane | None
     lists: list[npt.NDArray[np.int64]]
+    mappings: dict[int, LumaMapping]
 
     def planes(self, names: Sequence[str]) -> dict[str, Plane]:
         """Return planes by name, cropped to the conformance window.
@@ -107,7 +109,11 @@ class Reconstruction:
             strengths = self.edges[LUMA_V if suffix == "v" else LUMA_H] & 3
             return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
         component = "yuv".index(suffix)
-        plane = self.images[kind][component][self._inside(component)]
+        plane = self.images[kind][component]
+        if kind == "pred" and component == 0 and self.mappings:
+            depth = self.picture.sps.bit_depth
+            plane = _mapped_back(plane, self.frame.known[fr.LUMA_REGION], self.mappings, depth)
+        plane = plane[self._inside(component)]
         return plane.astype(np.int16 if kind == "resid" else np.uint16)
 
     def _inside(self, component: int) -> tuple[slice, slice]:
@@ -216,13 +222,11 @@ def reconstruct_picture(
             raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.p[fr.FAULT])]}")
     images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
     if mappings:
-        regions = frame.known[fr.LUMA_REGION]
-        for kind in ("pred", "unf"):
-            images[kind][0] = _mapped_back(images[kind][0], regions, mappings, sps.bit_depth)
+        images["unf"][0] = _mapped_back(images["unf"][0], frame.known[fr.LUMA_REGION], mappings, sps.bit_depth)
     edges = derive_edges(picture, frame) if filtered or strengths else None
     if filtered and edges is not None:
         images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
-    return Reconstruction(picture, frame, images, edges, lists)
+    return Reconstruction(picture, frame, images, edges, lists, mappings)
 
 
 def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn import intra
+from codecnn.reconstruct.borrowed import borrowed_samples
 from codecnn.reconstruct.frame import clip
-from codecnn.vvc import compiled, compiled_entry, source_digest
+from codecnn.vvc import COMPILED, compiled, compiled_entry, source_digest
 from codecnn.vvc import state as st
 
 Samples = npt.NDArray[np.int32]
@@ -110,6 +111,8 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], st
         Returns:
             Digest of the sources.
         """
+        if COMPILED:
+            source, target, sao = borrowed_samples(source), borrowed_samples(target), borrowed_samples(sao)
         rows, columns = source.shape
         depth = place[BIT_DEPTH]
         peak = (1 << depth) - 1
