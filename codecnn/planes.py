@@ -106,13 +106,13 @@ SAMPLE_PLANES: dict[str, Samples] = {
     "rec_v": Samples("decoded", 2),
     "unf_y": Samples(
         "unfiltered",
-        beside="the reconstruction before the in-loop filters, which is available from an all-intra VVC bitstream",
+        beside="the reconstruction before the in-loop filters, which is available from a VVC bitstream",
     ),
     "pred_y": Samples(
-        "prediction", beside="the codec's prediction, which is available from an all-intra VVC bitstream"
+        "prediction", beside="the codec's prediction, which is available from a VVC bitstream"
     ),
     "resid_y": Samples(
-        "residual", beside="the codec's residual, which is available from an all-intra VVC bitstream", signed=True
+        "residual", beside="the codec's residual, which is available from a VVC bitstream", signed=True
     ),
 }
 """Planes of samples that a network can take."""

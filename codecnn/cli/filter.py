@@ -69,7 +69,7 @@ def filter_command(
             "--plane",
             metavar="NAME=FILE",
             help="File of an auxiliary plane, e.g. unf_y=unfiltered.yuv; may be repeated "
-            "(default: from an all-intra VVC stream).",
+            "(default: from a VVC stream).",
         ),
     ] = None,
     blocks: Annotated[

@@ -122,8 +122,8 @@ def partition(
     --motion decodes the stream and adds columns to the CUs: merge, ciip, gpm, affine, mv_l0_x, mv_l0_y, mv_l1_x,
     mv_l1_y (1/16 luma sample) and ref_l0, ref_l1 (POC of the reference picture); they are empty where a CU has none.
 
-    --planes reconstructs planes from the bitstream without a decoder. Sample planes exist for intra pictures; pictures
-    with P or B slices are skipped: pred_y, pred_u, pred_v (prediction); unf_y, unf_u, unf_v (reconstruction before the
+    --planes reconstructs planes from the bitstream; if it has P or B slices, by decoding the whole stream. Planes of
+    samples: pred_y, pred_u, pred_v (prediction); unf_y, unf_u, unf_v (reconstruction before the
     in-loop filters); dbf_*, sao_*, rec_* (after deblocking, after SAO, after ALF); resid_y, resid_u, resid_v
     (residual); bs_v, bs_h (boundary strength, 0 to 2, at the left and upper edges of 4x4 luma blocks). Planes of the
     coding tree: depth, cu_qp, pred_mode, intra_mode, partition. Planes of the luma transforms: cbf_y, ts_y, mts,
@@ -195,13 +195,10 @@ def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) 
     with progress("reconstructing", "picture") as report:
         written = write_planes(stream, planes, folder, report)
     files = {name: str(path) for name, path in written.files.items()}
-    skipped = written.shown - len(written.positions)
     if as_json:
-        print_json({"stream": str(stream), "files": files, "positions": written.positions, "passed_over": skipped})
+        print_json({"stream": str(stream), "files": files, "pictures": written.pictures})
         return
-    pictures = len(written.positions)
-    text = f"{pictures} intra; {skipped} with P or B slices skipped" if skipped else str(pictures)
-    print_facts(files | {"pictures": text}, False)
+    print_facts(files | {"pictures": written.pictures}, False)
 
 
 def _optional_weights(model: Path | None) -> Path | None:

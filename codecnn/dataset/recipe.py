@@ -259,7 +259,7 @@ class Recipe(_Spec):
     ctc: bool = Field(default=False, description="ra and ldb close to JVET's common test conditions")
     planes: list[_Plane] = Field(
         default=[],
-        description="planes to rebuild from the VVC bitstreams; the first five are available for intra pictures only",
+        description="planes to rebuild from the VVC bitstreams",
     )
     qp_scale: QpScale | None = Field(
         default=None,
@@ -360,9 +360,6 @@ class Recipe(_Spec):
             raise ValueError(
                 f"planes: {listed} are rebuilt from VVC bitstreams, and {self.codec} makes others: choose codec vvc"
             )
-        if self.configuration != "ai" and self.rebuilt_planes:
-            listed = ", ".join(self.rebuilt_planes)
-            raise ValueError(f"planes: {listed} are those of intra pictures, and need the configuration ai")
         for name, key, given in (
             ("unf_y", "unfiltered: true", self.unfiltered),
             ("pred_y", "tools.prediction", self.tools.prediction),

@@ -74,7 +74,7 @@ def filter_file(
         qp: Slice QP of all pictures or of each, 0 to 63, at more than 8 bit also below 0; None reads it from a VVC or
             HEVC bitstream.
         planes: Files of auxiliary planes by name, e.g. {"unf_y": "unfiltered.yuv"}; missing planes are reconstructed
-            from an all-intra VVC bitstream.
+            from a VVC bitstream.
         blocks: CU table of the pictures, for networks that take planes of the coding tree; a VVC bitstream needs none.
         slice_type: "I", "P" or "B" for all pictures, for networks that take it; None reads it from a bitstream.
         original: Original pictures; their presence enables decisions.

@@ -15,10 +15,11 @@ from codecnn.codec import (
     read_blocks,
     read_output_pictures,
     stream_info,
+    stream_plane_reader,
     table_of_units,
 )
 from codecnn.dataset import Unit
-from codecnn.errors import ConfigError, UnsupportedError
+from codecnn.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.quality import psnr
 from codecnn.video import Picture, VideoFormat, convert, open_like, open_video, pad_to_even
 from codecnn.viewer.blocks import Blocks, blocks_of_table, blocks_of_units
@@ -198,23 +199,18 @@ def _read_coded(path: Path, number: int) -> _Coded:
     if number not in shown:
         raise ConfigError(f"{path} {_available(len(shown))}, not {number}")
     # numba takes half a second to import, so it is imported after the check.
-    from codecnn.reconstruct import reconstruct
     from codecnn.vvc import coding_units
 
     header = info.pictures[shown[number]]
     picture = read_output_pictures(path)[number]
     planes: Mapping[str, Plane] = {}
     notes: tuple[str, ...] = ()
-    if all(part.header.slice_type == "I" for part in picture.slices):
-        letters = "y" if info.chroma == "400" else "yuv"
-        try:
-            planes = reconstruct(picture, [f"{kind}_{letter}" for kind in ("pred", "unf") for letter in letters])
-        except UnsupportedError as error:
-            notes = (f"The prediction is missing: {error}.",)
-    else:
-        notes = (
-            f"The prediction is missing: picture {number} has {header.slice_type} slices, and only I is supported.",
-        )
+    letters = "y" if info.chroma == "400" else "yuv"
+    names = [f"{kind}_{letter}" for kind in ("pred", "unf") for letter in letters]
+    try:
+        planes = stream_plane_reader(path, names)(number)
+    except (FormatError, UnsupportedError) as error:
+        notes = (f"The prediction is missing: {error}.",)
     return _Coded(coding_units(picture), planes, info.ctu_size, header.slice_type, header.slice_qps, len(shown), notes)
 
 

@@ -1,4 +1,4 @@
-"""Planes of intra pictures that a store rebuilds from its bitstreams, and their use by networks."""
+"""Planes that a store rebuilds from its bitstreams, and their use by networks."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ import torch
 from codecnn.codec import VvcCodec, residual_samples, stream_plane_reader
 from codecnn.config import load_recipe
 from codecnn.dataset import CtuPatches, build_store
-from codecnn.errors import ConfigError, StoreError, UnsupportedError
+from codecnn.errors import ConfigError, StoreError
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import create_model, save_weights
 from codecnn.planes import REBUILT_PLANES
 from codecnn.reconstruct import read_pictures
-from codecnn.runs import read_jsonl
+from codecnn.runs import read_jsonl, write_json
 from codecnn.video import VideoFormat, create_video, open_video
 from tests.helpers.networks import SMALL, awaken
 
@@ -126,16 +126,12 @@ def test_evaluate_rebuilds_the_planes_of_a_network(run, tmp_path):
     (line,) = (tmp_path / "e" / "store" / "units.jsonl").read_text().splitlines()
     assert {"unfiltered", "strengths"} <= set(json.loads(line))
     assert "prediction" not in json.loads(line)
-    status, _, err = run(*argv, "--configuration", "ra", "-o", tmp_path / "ra")
-    assert status == 1
-    assert "unf_y, bs_v are those of intra pictures, and need the configuration ai" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
         (["planes=[pred_y]", "codec=hevc"], "pred_y are rebuilt from VVC bitstreams, and hevc makes others"),
-        (["planes=[pred_y,bs_v]", "configuration=ra"], "pred_y, bs_v are those of intra pictures, and need the conf"),
         (["planes=[unf_y]", "unfiltered=true"], "unf_y would be there twice, give it or unfiltered: true"),
         (["planes=[rec_y]"], "rec_y"),
     ],
@@ -145,9 +141,53 @@ def test_recipes_without_these_planes_are_refused(tiny_recipe, overrides, senten
         load_recipe(tiny_recipe, overrides)
 
 
-def test_inter_pictures_are_refused(golden_file):
-    with pytest.raises(UnsupportedError, match=r"ra_qp37.266: picture 1 has P or B slices, and only intra pictures"):
-        stream_plane_reader(golden_file("vvc/tinyclip128x64_ra_qp37.266"), ["pred_y"])
+@pytest.fixture(scope="module")
+def inter_store(tmp_path_factory):
+    """A store of a clip of four pictures in random access, with all rebuilt planes."""
+    folder = tmp_path_factory.mktemp("inter")
+    rng = np.random.default_rng(4)
+    scene = rng.integers(0, 256, (3, 96, 136)).astype(np.uint8)
+    with create_video(folder / "clip_64x48.yuv", VideoFormat(64, 48, "420", 8)) as out:
+        for shift in range(4):
+            smooth = [plane[shift : shift + 48, 2 * shift : 2 * shift + 64] // 2 + 64 for plane in scene]
+            out.write([smooth[0], smooth[1][::2, ::2], smooth[2][::2, ::2]])
+    recipe = {
+        "schema": 1, "name": "inter", "root": str(folder), "codec": "vvc", "preset": "faster", "configuration": "ra",
+        "qp": [37], "ctu_size": 64, "planes": list(REBUILT_PLANES), "sequences": [{"source": "clip_64x48.yuv"}],
+    }  # fmt: skip
+    write_json(folder / "inter.yaml", recipe)
+    return build_store(load_recipe(folder / "inter.yaml"), folder, folder / "store")
+
+
+def test_planes_of_inter_pictures(inter_store):
+    """The planes of a store are those of the decoder, and add up: prediction and residual, clipped, are `unf`."""
+    (unit,) = inter_store.units
+    assert {picture.slice_type for picture in unit.pictures} >= {"I", "B"}
+    stream = unit.path("bitstream")
+    decoded = [planes for _, planes in read_pictures(stream, ("rec_y", "unf_y", "pred_y", "resid_y", "bs_v"))]
+    assert len(decoded) == 4
+    with unit.decoded() as video:
+        for number, planes in enumerate(decoded):
+            np.testing.assert_array_equal(video[number].y, planes["rec_y"])
+            np.testing.assert_array_equal(
+                np.clip(planes["pred_y"].astype(int) + planes["resid_y"], 0, 1023), planes["unf_y"]
+            )
+            stored = unit_planes(unit, number, ["rec_y", "unf_y", "pred_y", "resid_y", "bs_v"])
+            for name in ("unf_y", "pred_y"):
+                np.testing.assert_array_equal(stored[name], planes[name])
+            np.testing.assert_array_equal(stored["resid_y"], residual_samples(planes["resid_y"], 10))
+            assert stored["bs_v"].shape == planes["bs_v"].shape
+    assert any((planes["unf_y"] != planes["rec_y"]).any() for planes in decoded[1:])
+
+
+def test_a_reader_of_inter_pictures_takes_any_order(inter_store):
+    (unit,) = inter_store.units
+    read = stream_plane_reader(unit.path("bitstream"), ["unf_y", "bs_v"])
+    for number in (2, 3, 3, 0, 1):
+        planes = read(number)
+        stored = unit_planes(unit, number, ["rec_y", "unf_y", "bs_v"])
+        np.testing.assert_array_equal(planes["unf_y"], stored["unf_y"])
+        np.testing.assert_allclose(planes["bs_v"], stored["bs_v"])
 
 
 def test_missing_planes_name_the_recipe_key(tiny_store):

@@ -126,12 +126,12 @@ def test_cus_of_a_view_equal_those_of_the_parser(golden_file):
     assert any("LFNST" in unit.tools or "ISP" in unit.tools for unit in units)
 
 
-def test_inter_picture_has_no_prediction(golden_file, tmp_path):
+def test_inter_picture_has_its_prediction(golden_file, tmp_path):
     viewed = view(golden_file("vvc/tinyclip128x64_ra_qp37.266"), tmp_path / "v.html", picture=1)
     _, layers, rows = read_page(tmp_path / "v.html")
-    assert list(layers) == ["decoded"]
+    assert set(layers) == {"decoded", "prediction", "unfiltered"}
     assert len(rows)
-    assert "picture 1 has B slices" in viewed.notes[0]
+    assert not any("prediction" in note for note in viewed.notes)
 
 
 def test_picture_of_a_store_is_shown_with_its_original(run, tiny_store, tmp_path):

@@ -145,7 +145,7 @@ def _write(task: _Task) -> None:
     if task.planes:
         written = write_planes(task.stream, task.planes, task.file.parent)
         files = {name: path.name for name, path in written.files.items()}
-        content = {"key": task.key, "files": files, "positions": list(written.positions), "shown": written.shown}
+        content = {"key": task.key, "files": files, "pictures": written.pictures}
         write_json(task.file, content)
         return
     table = _TABLES[task.rows](task.stream).replace_schema_metadata({"codecnn": json.dumps(task.key)})

@@ -6,6 +6,7 @@ They are written as files for users, added to a coded sequence of a store, or re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import draw_cells
 from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, read_output_pictures, read_rows, table_of_units
-from codecnn.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.errors import ConfigError, FormatError
 from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
 from codecnn.runs import atomic_path
 from codecnn.video import VideoFormat, create_video
@@ -41,13 +42,11 @@ class PlaneFiles:
 
     Attributes:
         files: File of each plane.
-        positions: Positions of the written pictures among the pictures that the stream outputs.
-        shown: Number of pictures that the stream outputs.
+        pictures: Number of pictures that the stream outputs.
     """
 
     files: dict[str, Path]
-    positions: tuple[int, ...]
-    shown: int
+    pictures: int
 
 
 def check_planes(names: Sequence[str]) -> None:
@@ -66,12 +65,11 @@ def write_planes(
 
     A file name such as pred_y_416x240_10bit_400.yuv contains the geometry. Samples have the bit depth of the stream. A
     residual is written as residual + RESIDUAL_ZERO in 16 bit; boundary strengths (0 to 2) and values of the coding tree
-    (negative ones as 0) in 8 bit. Pictures are in output order. If any plane must be rebuilt, pictures with P or B
-    slices are skipped. Files are written completely or not at all.
+    (negative ones as 0) in 8 bit. Pictures are in output order. Files are written completely or not at all.
 
     Args:
         stream: VVC byte stream.
-        planes: Planes to write: those of `codecnn.reconstruct.PLANES` for intra pictures, and TREE_PLANES.
+        planes: Planes to write, of `codecnn.reconstruct.PLANES` and TREE_PLANES.
         folder: Output folder.
         progress: Called with the number of finished pictures and the number of all pictures.
 
@@ -79,8 +77,7 @@ def write_planes(
         ConfigError: A plane does not exist, or the folder is a file.
         MissingFileError: The stream does not exist.
         FormatError: The stream is damaged.
-        UnsupportedError: The stream uses a feature that codecnn does not read, or planes must be rebuilt and no
-            picture is intra.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
     """
     stream, folder = Path(stream), Path(folder)
     names = tuple(dict.fromkeys(planes))
@@ -90,14 +87,11 @@ def write_planes(
     tree_names = [name for name in names if name in TREE_PLANES]
     rebuilt_names = [name for name in names if name not in TREE_PLANES]
     output = read_output_pictures(stream)
-    selected = {position: picture for position, picture in enumerate(output) if picture.is_intra or not rebuilt_names}
-    if not selected:
-        raise UnsupportedError(f"{stream}: no picture is intra, and codecnn reconstructs intra pictures only")
     files: dict[str, Path] = {}
     with ExitStack() as stack:
         writers = {}
-        for done, picture in enumerate(selected.values()):
-            arrays = next(_rebuild([picture], rebuilt_names, str(stream))) if rebuilt_names else {}
+        rebuilt = _rebuild(stream, output, rebuilt_names) if rebuilt_names else repeat({})
+        for done, (picture, arrays) in enumerate(zip(output, rebuilt, strict=False)):
             for name, plane in (arrays | _tree_planes(picture, tree_names, str(stream))).items():
                 samples, bit_depth = as_samples(name, plane, picture.sps.bit_depth)
                 if name not in writers:
@@ -107,8 +101,8 @@ def write_planes(
                     writers[name] = stack.enter_context(create_video(files[name], video_format))
                 writers[name].write([samples])
             if progress is not None:
-                progress(done + 1, len(selected))
-    return PlaneFiles(files, tuple(selected), len(output))
+                progress(done + 1, len(output))
+    return PlaneFiles(files, len(output))
 
 
 def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: Path) -> CodedSequence:
@@ -128,7 +122,6 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
 
     Raises:
         ConfigError: The sequence has no VVC bitstream.
-        UnsupportedError: A picture is not intra.
         FormatError: The bitstream is damaged.
     """
     stream, video_format = sequence.bitstream, sequence.format
@@ -147,7 +140,7 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
         writers = {
             file: stack.enter_context(create_video(paths[file], video_format)) for file in files if file in _PREFIXES
         }
-        for arrays in _rebuild(_require_intra(pictures, stream.name), rebuilt_names, stream.name):
+        for arrays in _rebuild(stream, pictures, rebuilt_names):
             for file, writer in writers.items():
                 parts = [arrays[f"{_PREFIXES[file]}_{component}"] for component in components]
                 # Pictures that were padded for the encoder are cropped, like the decoded ones.
@@ -170,26 +163,41 @@ def stream_plane_reader(stream: Path | str, planes: Sequence[str]) -> Callable[[
     """Return a function that rebuilds planes of a VVC stream for the picture at a position in output order.
 
     The planes are in the form in which networks take them, shape (h, w): samples are integers, boundary strengths are
-    float32 in the scale of the loader.
+    float32 in the scale of the loader. A stream with inter pictures is decoded up to the picture, and from the start
+    again for an earlier one.
 
     Args:
         stream: VVC byte stream.
         planes: Planes, of REBUILT_PLANES.
 
     Raises:
-        UnsupportedError: A picture is not intra, or the stream uses a feature that codecnn does not read.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
         MissingFileError: The stream does not exist.
         FormatError: The stream is damaged.
     """
-    pictures = _require_intra(read_output_pictures(stream), str(stream))
+    stream = Path(stream)
+    pictures = read_output_pictures(stream)
+    all_intra = all(picture.is_intra for picture in pictures)
+    decoding: Iterator[tuple[int, Planes]] = iter(())
+    last: tuple[int, Planes] = (-1, {})
+
+    def arrays_of(number: int) -> Planes:
+        nonlocal decoding, last
+        if all_intra:
+            return next(_rebuild(stream, pictures[number : number + 1], planes))
+        if number < last[0] or last[0] < 0:
+            decoding, last = enumerate(_rebuild(stream, pictures, planes)), (-1, {})
+        while last[0] < number:
+            last = next(decoding)
+        return dict(last[1])
 
     def read(number: int) -> Planes:
-        (arrays,) = _rebuild(pictures[number : number + 1], planes, str(stream))
+        arrays = arrays_of(number)
         bit_depth = pictures[number].sps.bit_depth
         for name in arrays:
             if name in CELL_PLANES:
                 arrays[name] = arrays[name].astype(np.float32) / np.float32(CELL_PLANES[name].scale)
-            elif file_of(name) == "residual":
+            elif name.startswith("resid"):
                 arrays[name] = residual_samples(arrays[name], bit_depth)
         return arrays
 
@@ -202,18 +210,32 @@ def residual_samples(residual: npt.NDArray[Any], bit_depth: int) -> npt.NDArray[
     return samples.clip(0, (1 << bit_depth) - 1).astype(np.uint16)
 
 
-def _rebuild(pictures: Sequence[Picture], planes: Sequence[str], name: str) -> Iterator[Planes]:
-    """Rebuild planes of intra pictures; errors get the name of the stream and the POC."""
-    # Imported here because numba takes half a second to import.
-    from codecnn.reconstruct import reconstruct
+def _rebuild(stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -> Iterator[Planes]:
+    """Rebuild planes of pictures in output order; errors name the stream and the POC.
 
-    for picture in pictures:
-        try:
-            yield reconstruct(picture, planes)
-        except FormatError as error:
-            raise type(error)(f"{name}, POC {picture.poc}: {error}") from None
-        except ConfigError as error:
-            raise ConfigError(f"{name}: {error}") from None
+    Intra pictures are reconstructed alone. If there are others, the whole stream is decoded, and each picture must
+    equal its hash.
+
+    Args:
+        stream: VVC stream.
+        pictures: Its pictures in output order; any of them if they are all intra.
+        planes: Names of `codecnn.reconstruct.PLANES`.
+    """
+    # Imported here because numba takes half a second to import.
+    from codecnn.reconstruct import read_pictures, reconstruct
+
+    try:
+        if not all(picture.is_intra for picture in pictures):
+            for _, arrays in read_pictures(stream, planes):
+                yield arrays
+            return
+        for picture in pictures:
+            try:
+                yield reconstruct(picture, planes)
+            except FormatError as error:
+                raise type(error)(f"{stream}, POC {picture.poc}: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{stream}: {error}") from None
 
 
 def _tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
@@ -242,12 +264,3 @@ def as_samples(name: str, plane: npt.NDArray[Any], bit_depth: int) -> tuple[npt.
     if name in CELL_PLANES:
         return plane.clip(min=0).astype(np.uint8), 8
     return plane, bit_depth
-
-
-def _require_intra(pictures: Sequence[Picture], name: str) -> Sequence[Picture]:
-    for number, picture in enumerate(pictures):
-        if not picture.is_intra:
-            raise UnsupportedError(
-                f"{name}: picture {number} has P or B slices, and only intra pictures are rebuilt from their bits"
-            )
-    return pictures
