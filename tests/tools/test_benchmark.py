@@ -295,3 +295,13 @@ def test_cores_are_those_that_the_process_may_use():
     assert machine == _report.machine() | {"cores": 1}
     meminfo = int(re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[1])
     assert machine["memory_gib"] == pytest.approx(meminfo / 2**20, abs=1)
+
+
+def test_decoders_are_timed_on_the_same_stream(golden_file, capsys):
+    from tools.bench import decode
+
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    (entry,) = decode.main([str(stream), "--turns", "1"])
+    assert "17 pictures" in entry["what"]
+    assert entry["ours"] > 0 < entry["theirs"]
+    assert "ratio" in capsys.readouterr().out
