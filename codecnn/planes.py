@@ -108,12 +108,8 @@ SAMPLE_PLANES: dict[str, Samples] = {
         "unfiltered",
         beside="the reconstruction before the in-loop filters, which is available from a VVC bitstream",
     ),
-    "pred_y": Samples(
-        "prediction", beside="the codec's prediction, which is available from a VVC bitstream"
-    ),
-    "resid_y": Samples(
-        "residual", beside="the codec's residual, which is available from a VVC bitstream", signed=True
-    ),
+    "pred_y": Samples("prediction", beside="the codec's prediction, which is available from a VVC bitstream"),
+    "resid_y": Samples("residual", beside="the codec's residual, which is available from a VVC bitstream", signed=True),
 }
 """Planes of samples that a network can take."""
 

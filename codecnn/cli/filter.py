@@ -68,8 +68,7 @@ def filter_command(
         typer.Option(
             "--plane",
             metavar="NAME=FILE",
-            help="File of an auxiliary plane, e.g. unf_y=unfiltered.yuv; may be repeated "
-            "(default: from a VVC stream).",
+            help="File of an auxiliary plane, e.g. unf_y=unfiltered.yuv; may be repeated (default: from a VVC stream).",
         ),
     ] = None,
     blocks: Annotated[

@@ -231,8 +231,7 @@ def auxiliary_planes(
         if name in CELL_PLANES and name not in TREE_PLANES:
             if rebuilt is None:
                 raise ConfigError(
-                    f"the network needs the plane {name!r}, which is read from a VVC bitstream: "
-                    "filter the bitstream"
+                    f"the network needs the plane {name!r}, which is read from a VVC bitstream: filter the bitstream"
                 )
         elif name in TREE_PLANES and table is None:
             raise ConfigError(

@@ -308,6 +308,9 @@ def decode(
         FormatError: A picture differs from `info`.
     """
     argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"]
+    if "vvc" in (demuxer, "" if info is None else info.codec):
+        # With several threads ffmpeg's VVC decoder decodes some pictures wrongly, e.g. of 64x66, at random.
+        argv += ["-threads", "1"]
     argv += ["-err_detect", "crccheck+explode", "-noautorotate", *input_arguments(path, demuxer, container)]
     argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options]
     argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", file_url(output)]

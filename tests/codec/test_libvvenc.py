@@ -283,5 +283,5 @@ def test_grey_pictures_are_not_rescaled(tmp_path, bit_depth):
 def test_a_picture_that_exceeds_the_buffer_of_ffmpeg_is_an_error(tmp_path):
     source = tmp_path / "noise.yuv"
     np.random.default_rng(0).integers(0, 1024, 64 * 64 * 3 // 2).astype("<u2").tofile(source)
-    with pytest.raises(EncoderError, match="very low QPs"):
+    with pytest.raises(EncoderError, match="low QPs"):
         get_codec("vvc").encode(source, SMALL, CodecSettings(0, preset="faster"), tmp_path)

@@ -111,7 +111,9 @@ def encoder(kind, mode, options, ffmpeg, cache):
     if not kept.exists():
         Path("widened.yuv").write_bytes(samples)
         run_ffmpeg(ffmpeg, *raw, *coder, "file:coded" + stream.suffix)
-        run_ffmpeg(ffmpeg, "-i", "file:coded" + stream.suffix, "-f", "rawvideo", "-pix_fmt", layout, "file:decoded.yuv")
+        # With several threads ffmpeg sometimes decodes a VVC picture of 64x66 wrongly.
+        decoder = ("-threads", "1", "-i", "file:coded" + stream.suffix)
+        run_ffmpeg(ffmpeg, *decoder, "-f", "rawvideo", "-pix_fmt", layout, "file:decoded.yuv")
         kept.mkdir(parents=True)
         for name in ("coded" + stream.suffix, "decoded.yuv"):
             shutil.move(name, kept)
