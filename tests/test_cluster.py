@@ -279,7 +279,7 @@ def test_planes_of_several_streams(run, streams, tmp_path):
     result_of(run, *argv)
     facts = json.loads((tmp_path / STREAMS[1] / "planes.json").read_text())
     assert facts["files"] == {"unf_y": "unf_y_136x72_10bit_400.yuv", "bs_v": "bs_v_136x72_8bit_400.yuv"}
-    assert (facts["positions"], facts["shown"]) == ([0], 1)
+    assert facts["pictures"] == 1
     file = tmp_path / STREAMS[1] / "unf_y_136x72_10bit_400.yuv"
     result_of(run, "partition", streams[1], "--planes", "unf_y,bs_v", "-o", tmp_path / "one")
     assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
