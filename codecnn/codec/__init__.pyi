@@ -1,10 +1,8 @@
-from .av1_headers import AV1_SUFFIXES as AV1_SUFFIXES
 from .av1_headers import Av1Frame as Av1Frame
 from .av1_headers import Av1Stream as Av1Stream
 from .av1_headers import av1_info as av1_info
 from .av1_headers import av1_qp as av1_qp
 from .av1_headers import read_av1 as read_av1
-from .avc_headers import AVC_SUFFIXES as AVC_SUFFIXES
 from .avc_headers import AvcStream as AvcStream
 from .avc_headers import avc_info as avc_info
 from .avc_headers import read_avc as read_avc

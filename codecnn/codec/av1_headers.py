@@ -12,9 +12,6 @@ from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture
 from codecnn.codec.trace import Element, Packet, trace_packets
 from codecnn.errors import FormatError, MissingFileError, UnsupportedError
 
-AV1_SUFFIXES = (".obu",)
-"""File suffixes of AV1 byte streams (low-overhead format of temporal units)."""
-
 AC_STEPS = (
     *(4, *range(8, 103)),
     *range(104, 153, 2),

@@ -11,9 +11,6 @@ from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture
 from codecnn.codec.trace import trace_packets
 from codecnn.errors import FormatError, UnsupportedError
 
-AVC_SUFFIXES = (".264", ".h264", ".avc")
-"""File suffixes of AVC byte streams."""
-
 MACROBLOCK = 16
 """Width and height of a macroblock in luma samples."""
 

@@ -9,14 +9,10 @@ The content of a store does not depend on the time, the paths of the machine or 
 recipe are equal file by file. The only exception is seconds.json, which a recipe with `times` adds to each unit.
 """
 
-import contextlib
 import functools
-import re
 import shutil
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +25,9 @@ from codecnn.codec import (
     STREAMS,
     BlockTable,
     Codec,
-    CodecSettings,
-    CodecTools,
     CodedSequence,
     StreamsCodec,
-    SuppliedStream,
     add_rebuilt_planes,
-    block_reader_version,
     block_table,
     get_codec,
     streams_identity,
@@ -45,28 +37,33 @@ from codecnn.dataset.originals import (
     ORIGINALS,
     check_sources,
     convert_original,
-    original_name,
-    source_sha256,
+)
+from codecnn.dataset.planning import (
+    CODED,
+    UNIT,
+    Build,
+    UnitPlan,
+    check_nothing_is_lost,
+    finished_unit,
+    other_units,
+    plan_units,
 )
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit, EncoderTime
-from codecnn.dataset.sources import Source, by_lowest_qp, check_stated_qps, expand
+from codecnn.dataset.sources import Source, check_stated_qps, expand
 from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, SECONDS, UNITS, Store, open_store
 from codecnn.dataset.unit_files import (
-    REBUILT,
     copy_coded_unit,
     measure_ctus,
-    rebuilt_facts,
     same_stream_keys,
     unit_record,
     write_blocks,
 )
-from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
+from codecnn.errors import ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.planes import TRANSFORM_FILE
 from codecnn.runs import (
     atomic_path,
     disk_errors,
-    read_json,
     remove_tree,
     sha256_file,
     sha256_json,
@@ -75,55 +72,11 @@ from codecnn.runs import (
 )
 from codecnn.video import READER_VERSION
 
-CODED, UNIT = "coded", "unit.json"
-
 PRUNE_ADVICE = "build into another folder to keep them, or remove them with --prune (prune=True in Python)"
 """Advice of the message about units that do not belong to the recipe."""
 
 LOCK_SECONDS = 3
 """Seconds to wait for the lock of a shard: after a kill, child processes can hold it until they end."""
-
-_UNIT_FOLDER = re.compile(r"(?P<name>.+)_qp(?P<qp>\d+)_[0-9a-f]{12}", re.DOTALL)
-_LISTED_UNITS = 8
-"""Number of units that an error message lists."""
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A unit to code.
-
-    Attributes:
-        source: Its sequence.
-        original: Name of the original in the store.
-        settings: Settings of the codec.
-        key: Hash of `facts`.
-        facts: All facts that determine the unit's bytes.
-        given: Supplied stream or pictures, or None if codecnn runs the encoder.
-    """
-
-    source: Source
-    original: str
-    settings: CodecSettings
-    key: str
-    facts: dict[str, Any]
-    given: SuppliedStream | None = None
-
-    @property
-    def folder(self) -> str:
-        """Folder of the unit relative to the store; the key in its name separates units of different recipes."""
-        return _unit_folder(self.source.name, self.settings.qp, self.key)
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The part of a build that is the same for all units; it is pickled for the workers of a cluster."""
-
-    recipe: Recipe
-    tools: CodecTools
-    store: Path
-    identity: str
-    label: str
-    codec: Codec | None = None
 
 
 def build_store(
@@ -224,17 +177,17 @@ def build_shard(
         identity = codec.identity()
     else:
         identity = streams_identity() if recipe.codec == STREAMS else get_codec(recipe.codec, tools).identity()
-    work = _Work(recipe, tools, store, identity, f"{index}of{shards}", codec)
+    work = Build(recipe, tools, store, identity, f"{index}of{shards}", codec)
     with disk_errors(store):
         (store / CODED).mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
             _remove_working_folders(store, work.label)
-            plans = _plan(sources, work, jobs)
+            plans = plan_units(sources, work, jobs)
             if not prune:
-                _check_nothing_is_lost(plans, work, advice)
+                check_nothing_is_lost(plans, work, advice)
             shard_plans = of_shard(plans, shard)
-            missing = [plan for plan in shard_plans if _finished_unit(plan, store) is None]
+            missing = [plan for plan in shard_plans if finished_unit(plan, store) is None]
             check_sources(recipe, [plan.source for plan in missing], jobs)
             if missing:
                 # Before the first unit changes, so that a store with a manifest is always complete.
@@ -249,21 +202,17 @@ def build_shard(
                 progress=progress,
                 done=len(shard_plans) - len(missing),
             )
-            units = [unit for plan in plans if (unit := _finished_unit(plan, store)) is not None]
+            units = [unit for plan in plans if (unit := finished_unit(plan, store)) is not None]
             if len(units) < len(plans):
                 return False
             # Two shards can find the store complete at the same time.
             with FileLock(store / ".lock-finish"):
                 if not prune:
-                    _check_nothing_is_lost(plans, work, advice)
+                    check_nothing_is_lost(plans, work, advice)
                 _finish(plans, units, work)
     except Timeout:
         raise StoreError(f"another build is working on store {store}: wait until it ends") from None
     return True
-
-
-def _unit_folder(name: str, qp: int, key: str) -> str:
-    return f"{CODED}/{name}_qp{qp}_{key[:12]}"
 
 
 def _working_prefix(label: str) -> str:
@@ -279,99 +228,7 @@ def _remove_working_folders(store: Path, label: str) -> None:
         remove_tree(path)
 
 
-def _plan(sources: list[Source], work: _Work, jobs: int) -> list[_Plan]:
-    with ThreadPoolExecutor(jobs) as pool:
-        originals = list(pool.map(lambda source: original_name(work.recipe, source, work.store), sources))
-    plans = []
-    for source, original in zip(sources, originals, strict=True):
-        given = by_lowest_qp(source.given, source.name)
-        for qp in work.recipe.qp or given:
-            settings = work.recipe.settings(qp, source.encoder)
-            facts = _unit_facts(original, settings, given.get(qp), work)
-            plans.append(_Plan(source, original, settings, sha256_json(facts), facts, given.get(qp)))
-    return plans
-
-
-def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | None, work: _Work) -> dict[str, Any]:
-    """Return all facts that determine a unit's bytes, which its key hashes.
-
-    The identity of the encoder includes its version, so a new version codes again. The number of threads, the machine
-    and the split are not included. Facts that were introduced later are omitted if they have no effect, so that the
-    keys of older units stay valid.
-    """
-    recipe, tools = work.recipe, work.tools
-    omitted = {"threads"} if settings.ctc else {"threads", "ctc"}
-    facts = {
-        "schema": SCHEMA,
-        "original": original,
-        "codec": recipe.codec,
-        "encoder": work.identity,
-        "settings": {key: value for key, value in vars(settings).items() if key not in omitted},
-        "decoder_output": [tools.trace, *tools.prediction],
-    }
-    reader = block_reader_version("vvc" if given is not None and given.is_vvc else recipe.codec, tools)
-    if reader is not None:
-        facts["block_reader"] = reader
-    if recipe.planes:
-        if given is not None and not given.is_vvc:
-            raise ConfigError(f"{given.path}: {', '.join(recipe.planes)} are rebuilt from VVC streams only")
-        facts[REBUILT] = rebuilt_facts(recipe.rebuilt_files)
-    if given is not None:
-        supplied: dict[str, Any] = {"file": given.path.name, "sha256": source_sha256(given.path, work.store)}
-        supplied |= {"stated_qps": given.stated_qps, "reading": given.reading}
-        if given.total_bits is not None:
-            supplied |= {"picture_bits": given.picture_bits, "total_bits": given.total_bits}
-        facts["given"] = supplied if given.checked else supplied | {"checked": False}
-    return facts
-
-
-def _check_nothing_is_lost(plans: Sequence[_Plan], work: _Work, advice: str) -> None:
-    """Check that the store holds only units of the recipe.
-
-    A unit whose bitstream a unit of the recipe keeps is not counted: the two differ in rebuilt planes only.
-
-    Raises:
-        StoreError: The store holds other units, which a complete build would remove.
-    """
-    foreign = _other_units(plans, work.store)
-    if foreign:
-        kept = {
-            Path(_unit_folder(plan.source.name, plan.settings.qp, key)).name
-            for plan in plans
-            for key in same_stream_keys(plan.facts)
-        }
-        foreign = [path for path in foreign if path.name not in kept]
-    if not foreign:
-        return
-    matches = [match for path in foreign if (match := _UNIT_FOLDER.fullmatch(path.name))]
-    listed = [f"{match['name']} at QP {match['qp']}" for match in matches[:_LISTED_UNITS]]
-    if len(matches) > _LISTED_UNITS:
-        listed.append(f"{len(matches) - _LISTED_UNITS} more")
-    units = "1 unit that does" if len(foreign) == 1 else f"{len(foreign)} units that do"
-    raise StoreError(
-        f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
-        f"encoder, or whose pictures an earlier codecnn read otherwise ({', '.join(listed)}): {advice}"
-    )
-
-
-def _other_units(plans: Sequence[_Plan], store: Path) -> list[Path]:
-    """Return the folders of units that no plan names, sorted; working folders and other files are not included."""
-    planned = {Path(plan.folder).name for plan in plans}
-    folders = sorted((store / CODED).iterdir())
-    return [path for path in folders if path.name not in planned and _UNIT_FOLDER.fullmatch(path.name)]
-
-
-def _finished_unit(plan: _Plan, store: Path) -> CodedUnit | None:
-    """Return the unit if it is complete: its key is that of the plan, and its files have their recorded sizes."""
-    path = store / plan.folder / UNIT
-    with contextlib.suppress(CodecnnError, OSError):
-        unit = CodedUnit.from_json(path, read_json(path))
-        if unit.key == plan.key and all((store / name).stat().st_size == size for name, size in unit.sizes.items()):
-            return unit
-    return None
-
-
-def _code(plan: _Plan, work: _Work) -> None:
+def _code(plan: UnitPlan, work: Build) -> None:
     """Code one unit in a working folder, measure and describe it, and rename the folder to its final name."""
     store = work.store
     with disk_errors(store):
@@ -400,13 +257,13 @@ def _code(plan: _Plan, work: _Work) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reuse_coded_unit(plan: _Plan, work: _Work, folder: Path) -> CodedSequence | None:
+def _reuse_coded_unit(plan: UnitPlan, work: Build, folder: Path) -> CodedSequence | None:
     """Copy the coded sequence of a unit with the same stream and other planes into `folder`; None if there is none."""
     # The pictures of a second encode, and the files of VTM and similar encoders, are not stored in a form to reuse.
     if work.recipe.codec != "vvc" or work.recipe.unfiltered:
         return None
     for key in same_stream_keys(plan.facts):
-        unit = _finished_unit(replace(plan, key=key), work.store)
+        unit = finished_unit(replace(plan, key=key), work.store)
         if unit is None:
             continue
         seconds = work.store / replace(plan, key=key).folder / SECONDS if work.recipe.times else None
@@ -415,13 +272,13 @@ def _reuse_coded_unit(plan: _Plan, work: _Work, folder: Path) -> CodedSequence |
     return None
 
 
-def _codec(plan: _Plan, work: _Work) -> Codec:
+def _codec(plan: UnitPlan, work: Build) -> Codec:
     if plan.given is not None:
         return StreamsCodec(plan.given)
     return work.codec or get_codec(work.recipe.codec, work.tools)
 
 
-def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
+def _with_planes(plan: UnitPlan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
     """Add the planes that the recipe rebuilds from the bitstream."""
     if not recipe.rebuilt_planes:
         return sequence
@@ -431,7 +288,7 @@ def _with_planes(plan: _Plan, sequence: CodedSequence, recipe: Recipe, folder: P
         raise type(error)(f"{plan.source.name} at QP {plan.settings.qp}: {error}") from error
 
 
-def _blocks(plan: _Plan, sequence: CodedSequence, required: bool) -> tuple[BlockTable | None, str | None]:
+def _blocks(plan: UnitPlan, sequence: CodedSequence, required: bool) -> tuple[BlockTable | None, str | None]:
     """Return the unit's CU table, or the reason why it cannot be read; the latter is an error if it is required."""
     unit = f"{plan.source.name} at QP {plan.settings.qp}"
     try:
@@ -444,17 +301,17 @@ def _blocks(plan: _Plan, sequence: CodedSequence, required: bool) -> tuple[Block
         raise type(error)(f"{unit}: {error}") from error
 
 
-def _move_into_place(folder: Path, plan: _Plan, store: Path) -> None:
+def _move_into_place(folder: Path, plan: UnitPlan, store: Path) -> None:
     """Rename the finished folder: before it there is a working folder, after it a complete unit."""
     final = store / plan.folder
-    if _finished_unit(plan, store) is None:
+    if finished_unit(plan, store) is None:
         # A folder of that name is damaged: files were lost or changed.
         remove_tree(final)
         try:
             folder.rename(final)
         except OSError:
             # Another process finished the same unit first.
-            if _finished_unit(plan, store) is None:
+            if finished_unit(plan, store) is None:
                 raise
 
 
@@ -466,7 +323,7 @@ def _recipe_facts(source: Source, recipe: Recipe) -> dict[str, Any]:
     return facts
 
 
-def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
+def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build) -> None:
     """Write units.jsonl, the table and last the manifest in the recipe's order, and remove what they do not name.
 
     The caller holds the store's lock for this: temporary files at the top of the store then belong to killed builds.
@@ -484,7 +341,7 @@ def _finish(plans: list[_Plan], units: list[CodedUnit], work: _Work) -> None:
             for name, value in (("group", plan.source.group), ("split", plan.source.spec.split)):
                 rows = rows.append_column(CTU_SCHEMA.field(name), pa.array([value] * rows.num_rows, pa.string()))
             writer.write_table(rows.cast(CTU_SCHEMA))
-    for path in _other_units(plans, store):
+    for path in other_units(plans, store):
         remove_tree(path)
     originals = {Path(plan.original).stem for plan in plans}
     for path in (store / ORIGINALS).iterdir():

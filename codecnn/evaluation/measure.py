@@ -87,13 +87,13 @@ class Entry:
 
     @property
     def runtime(self) -> Runtime | None:
-        """How the network of the filter is computed; None for filters without a network of codecnn."""
+        """Runtime of the filter's network; None for filters without a network of codecnn."""
         runtime = getattr(self.filter, "runtime", None)
         return runtime if isinstance(runtime, Runtime) else None
 
     @property
     def cache_key(self) -> dict[str, Any]:
-        """What decides the samples of the filter, for keys of cached results."""
+        """Facts that decide the samples of the filter, for keys of cached results."""
         key: dict[str, Any] = {"weights": self.card.sha256, "filter": type(self.filter).__name__}
         runtime = {} if self.runtime is None else self.runtime.cache_key()
         return key | ({"runtime": runtime} if runtime else {})

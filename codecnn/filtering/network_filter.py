@@ -107,7 +107,7 @@ class NetworkFilter(ABC):
 
     @property
     def runtime(self) -> Runtime:
-        """How the next picture is computed; set for each picture, and restored afterwards."""
+        """Runtime of the next picture, which is set for each picture and restored afterwards."""
         return Runtime.of_filter(self.device, self.precision)
 
     def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:

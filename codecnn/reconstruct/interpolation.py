@@ -7,6 +7,7 @@ numba then omits the check for negative indices, and the loops are vectorised.
 
 import numpy as np
 
+from codecnn.intra import CUBIC_FILTER
 from codecnn.reconstruct import frame as fr
 from codecnn.reconstruct.frame import Frame, clip
 from codecnn.vvc import compiled
@@ -65,27 +66,6 @@ _LUMA_DOWN_2 = _mirrored(
         (-3, -3, 11, 27, 27, 11, -3, -3),
     ]
 )
-_CHROMA = _mirrored(
-    [
-        (0, 64, 0, 0),
-        (-1, 63, 2, 0),
-        (-2, 62, 4, 0),
-        (-2, 60, 7, -1),
-        (-2, 58, 10, -2),
-        (-3, 57, 12, -2),
-        (-4, 56, 14, -2),
-        (-4, 55, 15, -2),
-        (-4, 54, 16, -2),
-        (-5, 53, 18, -2),
-        (-6, 52, 20, -2),
-        (-6, 49, 24, -3),
-        (-6, 46, 28, -4),
-        (-5, 44, 29, -4),
-        (-4, 42, 30, -4),
-        (-4, 39, 33, -4),
-        (-4, 36, 36, -4),
-    ]
-)
 _CHROMA_DOWN_1 = _mirrored(
     [
         (12, 40, 12, 0),
@@ -142,7 +122,8 @@ LUMA_FILTERS = np.array(
 )
 """Filters of luma by set, fraction in 1/16 sample and tap, (7, 16, 8)."""
 
-CHROMA_FILTERS = np.array([_CHROMA, _CHROMA, _CHROMA, _CHROMA_DOWN_1, _CHROMA_DOWN_2], np.int32)
+# Tables 25 and 35 have the same filters.
+CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2], np.int32)
 """Filters of chroma by set, fraction in 1/32 sample and tap, (5, 32, 4)."""
 
 

@@ -27,33 +27,47 @@ FFMPEG = (ffmpeg_path(), "-loglevel", "error", "-y")
 PICTURES = 5
 
 
-@pytest.fixture(scope="module", params=["av1", "avc"])
-def coded(request, tmp_path_factory) -> CodedSequence:
-    """Return a sequence in random access, whose coding order is not the output order."""
-    preset = {"av1": "8", "avc": "fast"}[request.param]
-    settings = {"qp": 34, "preset": preset, "configuration": "ra"}
-    return encode_clip(tmp_path_factory.mktemp(request.param), request.param, CLIP, PICTURES, **settings)
+CONTAINERS = {"av1": ("", ".bin", ".mp4", ".mkv", ".ivf"), "avc": ("", ".bin", ".mp4", ".mkv", ".ts")}
+"""Suffixes of containers by codec; ffmpeg writes IVF of AV1 and TS of AVC only."""
+
+CASES = [(codec, suffix) for codec, suffixes in CONTAINERS.items() for suffix in suffixes]
 
 
-@pytest.fixture(params=["", ".bin", ".mp4", ".mkv", ".ivf", ".ts"])
-def container(request, coded: CodedSequence, tmp_path: Path) -> Path:
-    """Return the stream as it is, under another name, or in a container."""
-    if request.param == "":
-        return coded.bitstream
-    path = tmp_path / f"stream{request.param}"
-    if request.param == ".bin":
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory) -> dict[str, CodedSequence]:
+    """Return sequences in random access, whose coding order is not the output order, by codec."""
+    return {
+        codec: encode_clip(
+            tmp_path_factory.mktemp(codec), codec, CLIP, PICTURES, qp=34, preset=preset, configuration="ra"
+        )
+        for codec, preset in (("av1", "8"), ("avc", "fast"))
+    }
+
+
+@pytest.fixture(params=CONTAINERS)
+def coded(request, sequences) -> CodedSequence:
+    return sequences[request.param]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "".join(case))
+def contained(request, sequences, tmp_path) -> tuple[CodedSequence, Path]:
+    """Return a sequence, and its stream as it is, under another name, or in a container."""
+    codec, suffix = request.param
+    coded = sequences[codec]
+    path = tmp_path / f"stream{suffix}"
+    if suffix == "":
+        return coded, coded.bitstream
+    if suffix == ".bin":
         path.write_bytes(coded.bitstream.read_bytes())
-        return path
-    is_avc = coded.bitstream.suffix == ".264"
-    if (request.param == ".ivf") == is_avc or (request.param == ".ts" and not is_avc):
-        pytest.skip("ffmpeg does not write this codec into this container")
+        return coded, path
     # A byte stream of AVC has no times of the pictures.
-    times = ["-bsf:v", "setts=ts=N"] if is_avc else []
+    times = ["-bsf:v", "setts=ts=N"] if codec == "avc" else []
     subprocess.run([*FFMPEG, "-i", coded.bitstream, "-c", "copy", *times, path], check=True)
-    return path
+    return coded, path
 
 
-def test_headers(coded, container):
+def test_headers(contained):
+    coded, container = contained
     codec = "avc" if coded.bitstream.suffix == ".264" else "av1"
     assert stream_codec(container) == codec
     info = read_headers(container)
@@ -66,7 +80,8 @@ def test_headers(coded, container):
     assert positions != sorted(positions)
 
 
-def test_qps_and_types_of_the_decoded_pictures(coded, container):
+def test_qps_and_types_of_the_decoded_pictures(contained):
+    coded, container = contained
     count = len(open_video(container))
     assert stream_qps(container, count, all_pictures=True) == [34] * PICTURES
     assert stream_slice_types(container, count) == [picture.slice_type for picture in coded.pictures]
@@ -76,7 +91,8 @@ def test_bits(coded):
     assert picture_bits(coded.bitstream) == [picture.bits for picture in coded.pictures]
 
 
-def test_a_supplied_stream_becomes_the_coded_sequence(coded, container, tmp_path):
+def test_a_supplied_stream_becomes_the_coded_sequence(contained, tmp_path):
+    coded, container = contained
     settings = CodecSettings(34, configuration="ra")
     source = coded.bitstream.parent.parent / "source10.yuv"
     # The originals have the bit depth of the stream.

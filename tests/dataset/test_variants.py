@@ -10,7 +10,7 @@ from skimage.transform import rescale
 
 from codecnn.codec import CodecTools
 from codecnn.config import load_recipe
-from codecnn.dataset import Recipe, Variant, build, build_store, expand, open_store, originals, store_stats
+from codecnn.dataset import Recipe, Variant, build_store, expand, open_store, originals, planning, store_stats
 from codecnn.dataset.variants import VariantsSpec, area_mean, fit_scale, uniform, vary_picture, vary_rgb
 from codecnn.errors import ConfigError
 from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video, read_still
@@ -305,8 +305,8 @@ def test_keys_and_manifests_of_older_recipes_do_not_change(tmp_path):
     (tmp_path / "a.png").write_bytes(b"a")
     values = {"name": "r", "preset": "fast", "qp": [22, 42], "ctu_size": 64, "params": {"EDO": 0}}
     recipe = Recipe.model_validate(values | {"sequences": [{"source": "a.png", "scales": [1, 0.5]}]})
-    work = build._Work(recipe, CodecTools(), tmp_path, "none", "1of1")
-    plans = build._plan(expand(recipe, tmp_path), work, 1)
+    work = planning.Build(recipe, CodecTools(), tmp_path, "none", "1of1")
+    plans = planning.plan_units(expand(recipe, tmp_path), work, 1)
     assert [(plan.original, plan.key[:16]) for plan in plans] == RECORDED
     dumped = recipe.model_dump(by_alias=True)
     assert not {"seed", "variants", "encoders"} & (dumped.keys() | dumped["sequences"][0].keys())

@@ -193,7 +193,7 @@ RIVALS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, str]]] = {
     ),
     "nnpf": (nnpf_filters, {"nokia_base": "26 kMAC/pixel, made for VVC, as a base to be adapted to the content"}),
 }
-"""By option: the loader, and what each filter costs and was made for."""
+"""Loader, and cost and purpose of each of its filters, by option."""
 
 
 def main(argv: Sequence[str]) -> list[Row]:

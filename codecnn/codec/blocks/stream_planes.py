@@ -90,8 +90,8 @@ def write_planes(
     files: dict[str, Path] = {}
     with ExitStack() as stack:
         writers = {}
-        rebuilt = _rebuild(stream, output, rebuilt_names) if rebuilt_names else repeat({})
-        for done, (picture, arrays) in enumerate(zip(output, rebuilt, strict=False)):
+        rebuilt = _rebuild(stream, output, rebuilt_names) if rebuilt_names else repeat({}, len(output))
+        for done, (picture, arrays) in enumerate(zip(output, rebuilt, strict=True)):
             for name, plane in (arrays | _tree_planes(picture, tree_names, str(stream))).items():
                 samples, bit_depth = as_samples(name, plane, picture.sps.bit_depth)
                 if name not in writers:
@@ -140,7 +140,7 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
         writers = {
             file: stack.enter_context(create_video(paths[file], video_format)) for file in files if file in _PREFIXES
         }
-        for arrays in _rebuild(stream, pictures, rebuilt_names):
+        for _, arrays in zip(pictures, _rebuild(stream, pictures, rebuilt_names), strict=True):
             for file, writer in writers.items():
                 parts = [arrays[f"{_PREFIXES[file]}_{component}"] for component in components]
                 # Pictures that were padded for the encoder are cropped, like the decoded ones.
