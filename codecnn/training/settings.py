@@ -228,7 +228,9 @@ class FilterSettings(LoopSettings):
     weighting: Literal["picture", "none"] = Field(
         default="picture", description="picture: divide the error by that of the whole decoded picture; none: do not"
     )
-    validation_pictures: int | None = Field(default=None, ge=1, description="validation pictures per QP; null: all")
+    validation_pictures: int | None = Field(
+        default=None, ge=1, description="validation pictures per QP of each store; null: all"
+    )
     resident: bool = Field(
         default=False, description="hold all training pictures in GPU memory and cut patches there, without workers"
     )

@@ -488,6 +488,10 @@ def test_key_of_a_mix_depends_on_stores_and_shares(tiny_store):
     assert data_key([(tiny_store, 7), (other, 3)]) in keys
     none = replace(other, units=tiny_store.split("train"))
     assert validation_units([(none, 1), (tiny_store, 1)]) == tiny_store.split("val")
+    qps = len({unit.qp for unit in tiny_store.split("val")})
+    doubled = replace(tiny_store, units=tuple(unit for unit in tiny_store.units for _ in range(2)))
+    limited = validation_units([(doubled, 1), (none, 1), (doubled, 1)], pictures=1)
+    assert len(limited) == 2 * qps, "each store has its pictures"
     with pytest.raises(StoreError, match="no pictures in the split 'val'"):
         validation_units([(none, 1)])
 

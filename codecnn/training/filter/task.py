@@ -220,7 +220,7 @@ def filter_task(
     """
     mix = [(data, 1.0)] if isinstance(data, Store) else data
     sources = [(store.split("train"), share) for store, share in mix]
-    validation = limit_pictures(validation_units(mix), settings.validation_pictures)
+    validation = validation_units(mix, settings.validation_pictures)
     model = create_model(network, **options)
     if settings.precision == "bfloat16" and getattr(model, "predicts_picture", False):
         raise ConfigError(
@@ -290,13 +290,22 @@ def data_key(mix: Mix) -> str:
     return sha256_json([[store.data_key, round(share / total, 12)] for store, share in mix])
 
 
-def validation_units(mix: Mix) -> tuple[Unit, ...]:
+def validation_units(mix: Mix, pictures: int | None = None) -> tuple[Unit, ...]:
     """Return the split "val" of all stores that have one, whatever their shares.
+
+    Args:
+        mix: Stores and their shares.
+        pictures: Pictures of each QP of each store, the first ones; None for all. So every store, and with it every
+            encoder, is validated.
 
     Raises:
         StoreError: No store has the split.
     """
-    units = tuple(unit for store, _ in mix for unit in store.units if unit.split == "val")
+    units = tuple(
+        unit
+        for store, _ in mix
+        for unit in limit_pictures([unit for unit in store.units if unit.split == "val"], pictures)
+    )
     if not units:
         folders = ", ".join(str(store.folder) for store, _ in mix)
         raise StoreError(f"no pictures in the split 'val' of {folders}: put some into it in the recipe")
