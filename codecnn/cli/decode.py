@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Frames, Json
+from codecnn.cli.options import Device, Frames, Json
 from codecnn.console import err, out, print_facts, print_json, progress
 from codecnn.errors import ConfigError, FormatError
 
@@ -32,6 +32,16 @@ def decode(
     check: Annotated[
         bool, typer.Option("--check", help="Print for each picture whether it equals its hash in the stream.")
     ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Weights of the CNN filter in the loop of the stream (default: those of codecnn with the stream's "
+            "SHA-256).",
+        ),
+    ] = None,
+    device: Device = "auto",
     frames: Frames = None,
     as_json: Json = False,
 ) -> None:
@@ -39,6 +49,8 @@ def decode(
 
     A picture that differs from its hash ends the command with status 1. --check decodes the others, too, and prints a
     line for each picture: POC, slice type, QP, and ok, differs or none (the stream has no hash).
+
+    A stream that `codecnn evaluate --in-loop` coded is decoded with the CNN filter in the loop, in integers.
 
     --planes writes what no other decoder gives, of all pictures: pred (prediction), resid (residual), unf (before the
     in-loop filters), dbf (after deblocking), sao (after SAO), rec (decoded), each with _y, _u or _v or without for all
@@ -50,7 +62,7 @@ def decode(
 
     The first run compiles code for some minutes.
     """
-    from codecnn.codec import CheckedPicture, decode_file, summary_of, unproven
+    from codecnn.codec import CheckedPicture, decode_file, has_loop_filter, summary_of, unproven
     from codecnn.video import STANDARD_STREAM
 
     if output is None and not check:
@@ -66,8 +78,18 @@ def decode(
         if not as_json:
             (err if to_pipe else out).print(_line(picture), markup=False, highlight=False, soft_wrap=True)
 
+    hook = None
+    if has_loop_filter(stream):
+        from codecnn.filtering import LoopFilter
+        from codecnn.models import pick_device
+
+        hook = LoopFilter(model, device=pick_device(device))
+    elif model is not None:
+        raise ConfigError(f"{stream} was not coded with a CNN filter in the loop: leave out -m")
     with progress("decoding", "picture") as report:
-        pictures = decode_file(stream, output, names, frames=frames, check=show if check else None, progress=report)
+        pictures = decode_file(
+            stream, output, names, frames=frames, check=show if check else None, progress=report, hook=hook
+        )
     counts = summary_of(pictures)
     facts: dict[str, Any] = {"stream": str(stream), "output": None if output is None else str(output)}
     if as_json:

@@ -59,6 +59,7 @@ from .blocks.x265_analysis import coded_size as coded_size
 from .blocks.x265_analysis import read_x265_analysis as read_x265_analysis
 from .decoded import CheckedPicture as CheckedPicture
 from .decoded import decode_file as decode_file
+from .decoded import has_loop_filter as has_loop_filter
 from .decoded import summary_of as summary_of
 from .decoded import unproven as unproven
 from .encoders.external import EncoderProgram as EncoderProgram

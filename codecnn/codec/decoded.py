@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from codecnn.codec.blocks.vvc_stream import read_output_pictures
 from codecnn.errors import ConfigError, FormatError
 from codecnn.runs import atomic_path
 from codecnn.video import STANDARD_STREAM, VideoFormat, VideoWriter, create_video, probe_stream
+
+if TYPE_CHECKING:
+    from codecnn.reconstruct import PictureHook
 
 Plane = npt.NDArray[Any]
 
@@ -54,6 +57,7 @@ def decode_file(
     frames: int | None = None,
     check: Callable[[CheckedPicture], None] | None = None,
     progress: Progress | None = None,
+    hook: "PictureHook | None" = None,
 ) -> list[CheckedPicture]:
     """Decode a VVC stream and write its pictures in output order.
 
@@ -69,6 +73,7 @@ def decode_file(
         frames: Number of pictures to decode from the start; all by default.
         check: Called with each picture. Without it the first picture that differs from its hash is an error.
         progress: Called with the number of finished pictures and the number of all pictures.
+        hook: Filter in the coding loop; see `codecnn.reconstruct.decode_stream`.
 
     Returns:
         Properties of the pictures.
@@ -77,7 +82,8 @@ def decode_file(
         ConfigError: A plane does not exist, or the output cannot hold the planes.
         MissingFileError: The stream does not exist.
         FormatError: The stream is damaged, or its pictures change their size and one file cannot hold them.
-        UnsupportedError: The stream uses an unsupported tool.
+        UnsupportedError: The stream uses an unsupported tool, or was coded with a CNN filter in the loop and there is
+            no hook.
     """
     from codecnn.reconstruct import decode_stream
 
@@ -88,7 +94,7 @@ def decode_file(
     pictures: list[CheckedPicture] = []
     with contextlib.ExitStack() as stack:
         files = None if target is None else _Files(stack, target, names, str(stream))
-        for picture in itertools.islice(decode_stream(stream, names), frames):
+        for picture in itertools.islice(decode_stream(stream, names, hook), frames):
             facts = CheckedPicture(picture.poc, picture.slice_type, picture.slice_qps, picture.hash, picture.missing)
             if check is not None:
                 check(facts)
@@ -103,6 +109,11 @@ def decode_file(
             if progress is not None:
                 progress(len(pictures), max(expected, len(pictures)))
     return pictures
+
+
+def has_loop_filter(stream: Path | str) -> bool:
+    """Return whether a picture of a VVC stream has the message of a CNN filter in the coding loop."""
+    return any(picture.loop_filter is not None for picture in read_output_pictures(stream))
 
 
 def _is_video(target: Path) -> bool:

@@ -1,9 +1,11 @@
 from .decisions import CTU_SIZES as CTU_SIZES
 from .decisions import Decision as Decision
+from .decisions import LoopParameters as LoopParameters
 from .decisions import count_decisions as count_decisions
 from .decisions import decide_picture as decide_picture
 from .decisions import sequence_pays as sequence_pays
 from .decisions import write_decisions as write_decisions
+from .decisions import write_message as write_message
 from .function_filter import FunctionFilter as FunctionFilter
 from .function_filter import function_name as function_name
 from .in_loop import InLoopCodec as InLoopCodec
@@ -12,6 +14,10 @@ from .in_loop import in_loop_codec as in_loop_codec
 from .load import Precision as Precision
 from .load import load_filter as load_filter
 from .load import prefers_integers as prefers_integers
+from .loop_filter import LoopFilter as LoopFilter
+from .loop_filter import PictureMessages as PictureMessages
+from .loop_filter import loop_parameters as loop_parameters
+from .loop_filter import picture_messages as picture_messages
 from .network_filter import BFloat16Filter as BFloat16Filter
 from .network_filter import FloatFilter as FloatFilter
 from .network_filter import NetworkFilter as NetworkFilter

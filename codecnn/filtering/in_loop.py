@@ -25,6 +25,7 @@ from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering.decisions import Decision, write_decisions
 from codecnn.filtering.integer import find_integers, is_integer
 from codecnn.filtering.load import load_filter
+from codecnn.filtering.loop_filter import loop_parameters, picture_messages
 from codecnn.filtering.network_filter import NetworkFilter
 from codecnn.filtering.planes import PictureFilter, slice_type_plane
 from codecnn.filtering.sequence import Decisions, filter_and_decide
@@ -32,6 +33,7 @@ from codecnn.models import weights_path
 from codecnn.planes import SLICE_TYPE_PLANE
 from codecnn.runs import sha256_file
 from codecnn.video import Picture, VideoFormat, create_video, open_raw
+from codecnn.vvc import SeiMessage
 
 IN_LOOP_PLANES = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
 """Planes that libvvenc's callback provides inside the coding loop."""
@@ -94,9 +96,12 @@ class InLoopCodec:
     name = "vvc"
 
     def identity(self) -> str:
-        """Describe the encoder: "libvvenc 1.15.0-dev with low_cost_17 (0123456789ab) in the loop, decisions ctu"."""
+        """Describe the encoder, e.g. "libvvenc 1.15.0-dev with low_cost_17 (0123456789ab) in the loop, decisions ctu".
+
+        The end of the text, "in messages", says that the bitstream carries the decisions; earlier ones did not.
+        """
         filter_ = f"{self.weights.stem} ({self.sha256[:12]})"
-        return f"libvvenc {load_library(self.library).version} with {filter_} in the loop, decisions {self.decisions}"
+        return f"libvvenc {load_library(self.library).version} with {filter_} in the loop, decisions {self.decisions} in messages"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a sequence with the filter in the loop.
@@ -119,8 +124,10 @@ class InLoopCodec:
         filter_, form = self._load(), coded_format(source_format, settings)
         bitstream, decoded, log = folder / "bitstream.266", folder / "decoded.yuv", folder / "log.txt"
         decisions: list[Decision] = []
+        messages: list[tuple[list[SeiMessage], list[SeiMessage]]] = []
         ctu = settings.ctu_size
         assert ctu is not None, "a recipe states the CTU size"
+        parameters = loop_parameters(filter_, self.sha256, form.bit_depth, self.decisions, ctu)
         with open_raw(source, source_format) as originals, create_video(decoded, form) as before_filter:
             numbers = iter(range(len(originals)))
 
@@ -130,11 +137,13 @@ class InLoopCodec:
                 planes = slice_type_plane(filter_.planes, coded.slice_type, form)
                 filtered = filter_and_decide(filter_, original, picture, coded.qp, planes, self.decisions, ctu)
                 decisions.extend([filtered.decision] if filtered.decision else [])
+                added = picture_messages(parameters, filtered, coded.slice_type)
+                messages.append(([added.message], [added.picture_hash]))
                 return filtered.picture
 
             library = load_library(self.library)
             pictures, seconds = code_in_loop(
-                library, originals, source_format, settings, bitstream, filter_picture, log
+                library, originals, source_format, settings, bitstream, filter_picture, log, messages.__getitem__
             )
         if decisions:
             write_decisions(folder / DECISIONS_FILE, decisions, form.width, form.height, ctu)

@@ -73,6 +73,7 @@ from .zoo import describe_model as describe_model
 from .zoo import list_mode_weights as list_mode_weights
 from .zoo import list_models as list_models
 from .zoo import list_weights as list_weights
+from .zoo import path_of_sha256 as path_of_sha256
 from .zoo import shipped_weights as shipped_weights
 from .zoo import weights_path as weights_path
 from .zoo import zoo_cards as zoo_cards

@@ -18,7 +18,8 @@ import codecnn.models.families  # noqa: F401 - registers the architectures
 from codecnn.errors import MissingFileError, ModelError
 from codecnn.models.adapter import build_user_network
 from codecnn.models.base import ARCHITECTURES, Architecture, FilterNetwork
-from codecnn.models.card import Card, read_card
+from codecnn.models.card import Card, card_path, read_card
+from codecnn.runs import read_json
 from codecnn.user_code import entry_points, import_reference, is_reference
 
 FOLDER = Path(__file__).resolve().parents[1] / "zoo"
@@ -223,6 +224,19 @@ def weights_path(weights: Path | str) -> Path:
         known = ", ".join(f".{other}" for other in INTEGERS if _integer_file(file, other).is_file())
         raise MissingFileError(f"the weights {stem} come without .{suffix} integers: they have {known or 'none'}")
     return _integer_file(file, suffix) if suffix else file
+
+
+def path_of_sha256(sha256: str) -> Path | None:
+    """Find weights of a filter network that come with the package, integer forms included.
+
+    Args:
+        sha256: SHA-256 of the weights file in hexadecimal digits.
+
+    Returns:
+        The weights file, or None.
+    """
+    files = sorted(FOLDER.glob("*.safetensors"))
+    return next((path for path in files if read_json(card_path(path)).get("sha256") == sha256), None)
 
 
 def _find(stem: str) -> ShippedWeights | None:

@@ -7,6 +7,7 @@ from typing import Literal
 from codecnn.reconstruct.picture import (
     MOTION_PLANES,
     PLANES,
+    PictureHook,
     Plane,
     Reconstruction,
     check_planes,
@@ -62,9 +63,11 @@ class Decoder:
 
     Attributes:
         names: Planes to keep, of `PLANES` and `MOTION_PLANES`.
+        hook: Filter of each picture after the in-loop filters, before it is output and used as a reference.
     """
 
     names: Sequence[str]
+    hook: PictureHook | None = None
     _buffer: PictureBuffer = field(default_factory=PictureBuffer)
     _waiting: list[_Waiting] = field(default_factory=list)
 
@@ -90,7 +93,8 @@ class Decoder:
         Raises:
             ConfigError: A plane does not exist.
             FormatError: The slice data is damaged.
-            UnsupportedError: The picture uses an unsupported tool.
+            UnsupportedError: The picture uses an unsupported tool, or was coded with a CNN filter in the loop and there
+                is no hook.
         """
         check_planes(self.names, picture.sps, (*PLANES, *MOTION_PLANES))
         finished = self.flush() if picture.first else []
@@ -98,7 +102,7 @@ class Decoder:
         dpb = picture.sps.dpb
         while self._waiting and self._fullness() >= dpb.size:
             finished.append(self._next())
-        decoded = reconstruct_picture(picture, self._buffer, True)
+        decoded = reconstruct_picture(picture, self._buffer, True, hook=self.hook)
         self._buffer.store(picture, decoded.frame, decoded.images["rec"], decoded.lists)
         if picture.output:
             for waiting in self._waiting:

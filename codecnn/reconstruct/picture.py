@@ -1,6 +1,6 @@
 """Reconstruction of one picture: its coding units, the in-loop filters, and the planes of the result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,14 @@ from codecnn.vvc import state as st
 
 Plane = npt.NDArray[Any]
 
+PictureHook = Callable[[Picture, list[Plane]], list[Plane]]
+"""A function that filters each picture inside the coding loop, after the in-loop filters of VVC.
+
+It takes the parsed picture and its components, each (h, w), not cropped to the conformance window, and returns
+components of the same shapes, with samples of the same bit depth. They become the decoded picture: they are output,
+compared with the hash in the stream, and referred to by later pictures. The function must not change its input.
+"""
+
 PLANES = (
     *(f"{kind}_{letter}" for kind in ("pred", "unf", "resid", "dbf", "sao", "rec") for letter in "yuv"),
     "bs_v",
@@ -35,8 +43,8 @@ PLANES = (
 """Planes of samples and boundary strengths.
 
 Of each component: prediction, reconstruction before the in-loop filters, residual, picture after deblocking, after SAO
-and after ALF, which is the decoded picture. Boundary strengths of luma, 0 to 2, at the left (bs_v) and upper (bs_h)
-edges of 4x4 samples.
+and the decoded picture, which is the picture after ALF, or after the `PictureHook` if there is one. Boundary strengths
+of luma, 0 to 2, at the left (bs_v) and upper (bs_h) edges of 4x4 samples.
 """
 
 MOTION_PLANES = ("mv_l0", "mv_l1", "ref_idx_l0", "ref_idx_l1", "motion_model")
@@ -158,12 +166,13 @@ def needs_filters(names: Sequence[str]) -> bool:
     return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
 
 
-def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
+def reconstruct(picture: Picture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
     """Reconstruct planes of one intra picture.
 
     Args:
         picture: Picture whose slices are all I slices.
         planes: Names of `PLANES`.
+        hook: Filter that is applied after the in-loop filters.
 
     Returns:
         Planes by name, as `read_pictures` yields them.
@@ -171,7 +180,8 @@ def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
     Raises:
         ConfigError: A plane does not exist.
         FormatError: The slice data is damaged.
-        UnsupportedError: The picture uses an unsupported tool, or has P or B slices.
+        UnsupportedError: The picture uses an unsupported tool, has P or B slices, or was coded with a CNN filter in
+            the loop and there is no hook.
     """
     check_planes(planes, picture.sps)
     if not picture.is_intra:
@@ -180,11 +190,15 @@ def reconstruct(picture: Picture, planes: Sequence[str]) -> dict[str, Plane]:
             "reconstructs whole streams"
         )
     strengths = "bs_v" in planes or "bs_h" in planes
-    return reconstruct_picture(picture, None, needs_filters(planes), strengths).planes(planes)
+    return reconstruct_picture(picture, None, needs_filters(planes), strengths, hook).planes(planes)
 
 
 def reconstruct_picture(
-    picture: Picture, buffer: PictureBuffer | None, filtered: bool, strengths: bool = False
+    picture: Picture,
+    buffer: PictureBuffer | None,
+    filtered: bool,
+    strengths: bool = False,
+    hook: PictureHook | None = None,
 ) -> Reconstruction:
     """Reconstruct one picture.
 
@@ -193,12 +207,20 @@ def reconstruct_picture(
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
+        hook: Filter that is applied after the in-loop filters.
 
     Raises:
+        ConfigError: The hook returns components of other shapes.
         FormatError: The slice data is damaged.
-        UnsupportedError: The picture uses an unsupported tool.
+        UnsupportedError: The picture uses an unsupported tool, or it was coded with a CNN filter in the loop and there
+            is no hook.
     """
     sps = picture.sps
+    if filtered and hook is None and picture.loop_filter is not None:
+        raise UnsupportedError(
+            "the stream was coded with a CNN filter in the loop: decode it with `codecnn decode`, or pass "
+            "hook=codecnn.filtering.LoopFilter()"
+        )
     if sps.log2_transform_range > WIDEST_RANGE:
         raise UnsupportedError(f"extended precision at {sps.bit_depth} bit is not supported, only up to 12 bit")
     frame, sizes = new_frame(picture)
@@ -226,7 +248,18 @@ def reconstruct_picture(
     edges = derive_edges(picture, frame) if filtered or strengths else None
     if filtered and edges is not None:
         images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
+        if hook is not None:
+            images["rec"] = _hooked(hook, picture, images["rec"])
     return Reconstruction(picture, frame, images, edges, lists, mappings)
+
+
+def _hooked(hook: PictureHook, picture: Picture, planes: list[Plane]) -> list[Plane]:
+    """Apply a hook and check the shapes that it returns."""
+    result = hook(picture, planes)
+    shapes, expected = [plane.shape for plane in result], [plane.shape for plane in planes]
+    if shapes != expected:
+        raise ConfigError(f"the hook of the decoder returns components of {shapes}, not {expected}")
+    return result
 
 
 def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from codecnn.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
 from codecnn.reconstruct.decoder import DecodedPicture, Decoder
-from codecnn.reconstruct.picture import Plane, reconstruct
+from codecnn.reconstruct.picture import PictureHook, Plane, reconstruct
 from codecnn.video import byte_stream
 from codecnn.vvc import Picture
 from codecnn.vvc import read_pictures as parsed_pictures
@@ -17,6 +17,7 @@ def read_pictures(
     path: Path | str,
     planes: Sequence[str] = ("pred_y", "unf_y"),
     pictures: Literal["all", "intra"] = "all",
+    hook: PictureHook | None = None,
 ) -> Iterator[tuple[int, dict[str, Plane]]]:
     """Decode a VVC stream and return planes of its pictures.
 
@@ -28,6 +29,8 @@ def read_pictures(
         pictures: "all": every picture that a decoder outputs, in output order; all pictures are decoded and each is
             compared with its hash in the stream. "intra": pictures whose slices are all I slices, in
             decoding order; no other picture is decoded, and none is compared with its hash.
+        hook: Filter of each picture after the in-loop filters, before it is output and used as a reference; see
+            `PictureHook`. `codecnn.filtering.LoopFilter()` is that of streams coded with a CNN filter in the loop.
 
     Yields:
         POC and planes by name. Planes of samples have the shape (h, w) without the margin of the conformance window;
@@ -39,10 +42,11 @@ def read_pictures(
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged, or a decoded picture differs from its hash in the stream; use
             `decode_stream` to read such pictures.
-        UnsupportedError: The stream uses an unsupported tool, or no picture is intra although only those are read.
+        UnsupportedError: The stream uses an unsupported tool, it was coded with a CNN filter in the loop and there is
+            no hook, or no picture is intra although only those are read.
     """
     if pictures == "all":
-        for decoded in decode_stream(path, planes):
+        for decoded in decode_stream(path, planes, hook):
             if decoded.hash == "differs":
                 raise FormatError(
                     f"{path}, POC {decoded.poc}: the decoded picture differs from its hash in the stream, "
@@ -57,18 +61,22 @@ def read_pictures(
         if picture.is_intra:
             any_intra = True
             with _located(path, picture):
-                result = reconstruct(picture, planes)
+                result = reconstruct(picture, planes, hook)
             yield picture.poc, result
     if not any_intra:
         raise UnsupportedError(f"{path}: no picture is intra; with pictures='all' the others are read, too")
 
 
-def decode_stream(path: Path | str, planes: Sequence[str] = ()) -> Iterator[DecodedPicture]:
+def decode_stream(
+    path: Path | str, planes: Sequence[str] = (), hook: PictureHook | None = None
+) -> Iterator[DecodedPicture]:
     """Decode a VVC stream and compare its pictures with their hashes.
 
     Args:
         path: VVC byte stream (Annex B), or a container with a VVC stream.
         planes: Names of `PLANES` and `MOTION_PLANES`.
+        hook: Filter of each picture after the in-loop filters, before it is output and used as a reference; see
+            `PictureHook`. `codecnn.filtering.LoopFilter()` is that of streams coded with a CNN filter in the loop.
 
     Yields:
         Every picture that a decoder outputs, in output order, also those that differ from their hash.
@@ -77,9 +85,10 @@ def decode_stream(path: Path | str, planes: Sequence[str] = ()) -> Iterator[Deco
         ConfigError: A plane does not exist.
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged.
-        UnsupportedError: The stream uses an unsupported tool.
+        UnsupportedError: The stream uses an unsupported tool, or was coded with a CNN filter in the loop and there is
+            no hook.
     """
-    decoder = Decoder(tuple(planes))
+    decoder = Decoder(tuple(planes), hook)
     for picture in _parsed_pictures(path):
         with _located(path, picture):
             finished = decoder.decode(picture)

@@ -6,6 +6,8 @@ from .aps import LumaMapping as LumaMapping
 from .aps import inverse_map as inverse_map
 from .aps import read_lmcs_aps as read_lmcs_aps
 from .aps import read_scaling_list_aps as read_scaling_list_aps
+from .bitstream import PREFIX_SEI as PREFIX_SEI
+from .bitstream import SUFFIX_SEI as SUFFIX_SEI
 from .jit import COMPILED as COMPILED
 from .jit import compiled as compiled
 from .jit import compiled_entry as compiled_entry
@@ -13,10 +15,16 @@ from .jit import compiled_once as compiled_once
 from .jit import pointer as pointer
 from .jit import source_digest as source_digest
 from .log import CTU_LOG_SIZE as CTU_LOG_SIZE
+from .picture_hash import md5_message as md5_message
 from .pictures import Picture as Picture
 from .pictures import Slice as Slice
 from .pictures import read_pictures as read_pictures
 from .scans import SCAN as SCAN
+from .sei import LOOP_FILTER_UUID as LOOP_FILTER_UUID
+from .sei import USER_DATA_UNREGISTERED as USER_DATA_UNREGISTERED
+from .sei import SeiMessage as SeiMessage
+from .sei import add_sei as add_sei
+from .sei import sei_unit as sei_unit
 from .slice_data import BLOCK_COLUMNS as BLOCK_COLUMNS
 from .slice_data import coding_units as coding_units
 from .slice_data import parsed_ctus as parsed_ctus

@@ -12,7 +12,7 @@ from codecnn.errors import FormatError
 
 TRAIL, STSA, RADL, RASL = range(4)
 IDR_W_RADL, IDR_N_LP, CRA, GDR = 7, 8, 9, 10
-SPS, PPS, PREFIX_APS, SUFFIX_APS, PH, EOS, EOB, SUFFIX_SEI = 15, 16, 17, 18, 19, 21, 22, 24
+SPS, PPS, PREFIX_APS, SUFFIX_APS, PH, EOS, EOB, PREFIX_SEI, SUFFIX_SEI = 15, 16, 17, 18, 19, 21, 22, 23, 24
 
 SLICES = (TRAIL, STSA, RADL, RASL, IDR_W_RADL, IDR_N_LP, CRA, GDR)
 """Values of nal_unit_type (table 5) of slices."""

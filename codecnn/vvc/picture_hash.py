@@ -1,17 +1,17 @@
 """Decoded picture hash SEI messages (H.274 clause 8.8.2): MD5, CRC or checksum of each component of a picture."""
 
 import binascii
+import contextlib
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.errors import FormatError
 from codecnn.vvc.bitstream import Bits
-
-_PAYLOAD_TYPE = 132
+from codecnn.vvc.sei import DECODED_PICTURE_HASH, SeiMessage, read_sei
 
 MD5, CRC, CHECKSUM = range(3)
 """Values of dph_sei_hash_type."""
@@ -50,26 +50,22 @@ def read_picture_hash(rbsp: bytes) -> PictureHash | None:
     Returns:
         The hash, None if the unit has no such message, or one of an unknown kind or damaged.
     """
-    try:
-        at = 0
-        while at < len(rbsp) - 1:
-            kind, at = _code(rbsp, at)
-            size, at = _code(rbsp, at)
-            if kind == _PAYLOAD_TYPE:
-                return _hash(Bits(rbsp[at : at + size]))
-            at += size
-    except (FormatError, IndexError):
-        return None
+    for message in read_sei(rbsp):
+        if message.type == DECODED_PICTURE_HASH:
+            with contextlib.suppress(FormatError):
+                return _hash(Bits(message.payload))
     return None
 
 
-def _code(rbsp: bytes, at: int) -> tuple[int, int]:
-    """Read payload_type or payload_size: bytes of 255, then a smaller one, all added; return it and the next place."""
-    value = 0
-    while rbsp[at] == 255:
-        value += 255
-        at += 1
-    return value + rbsp[at], at + 1
+def md5_message(planes: Sequence[npt.NDArray[Any]], bit_depth: int) -> SeiMessage:
+    """Write the decoded picture hash of a picture as a message with the MD5 of each component.
+
+    Args:
+        planes: All components, each (h, w), not cropped to the conformance window.
+        bit_depth: Bit depth of the samples.
+    """
+    values = b"".join(_md5(plane, bit_depth).to_bytes(16, "big") for plane in planes)
+    return SeiMessage(DECODED_PICTURE_HASH, bytes([MD5, 0x80 if len(planes) == 1 else 0]) + values)
 
 
 def _hash(r: Bits) -> PictureHash | None:
@@ -81,12 +77,12 @@ def _hash(r: Bits) -> PictureHash | None:
     return PictureHash(kind, tuple(r.u(_BITS[kind]) for _ in range(1 if single else 3)))
 
 
-def _data(plane: npt.NDArray[np.uint16], bit_depth: int) -> bytes:
+def _data(plane: npt.NDArray[Any], bit_depth: int) -> bytes:
     """Return the samples as bytes, row by row; samples of more than 8 bit are little-endian."""
     return plane.astype(np.uint8 if bit_depth == 8 else "<u2").tobytes()
 
 
-def _md5(plane: npt.NDArray[np.uint16], bit_depth: int) -> int:
+def _md5(plane: npt.NDArray[Any], bit_depth: int) -> int:
     return int.from_bytes(hashlib.md5(_data(plane, bit_depth), usedforsecurity=False).digest(), "big")
 
 

@@ -11,6 +11,7 @@ from codecnn.vvc.picture_hash import PictureHash, read_picture_hash
 from codecnn.vvc.picture_header import PictureHeader
 from codecnn.vvc.pps import PictureParameterSet
 from codecnn.vvc.ref_lists import list_pocs
+from codecnn.vvc.sei import LOOP_FILTER_UUID, USER_DATA_UNREGISTERED, read_sei
 from codecnn.vvc.slice_header import SliceHeader
 from codecnn.vvc.sps import SequenceParameterSet
 
@@ -56,6 +57,7 @@ class Picture(NamedTuple):
         pps: Active PPS.
         slices: Slices in decoding order.
         hashes: Hashes of the decoded picture that SEI messages state.
+        user_data: Payloads of the unregistered user data in SEI messages before the picture, each with its UUID.
     """
 
     poc: int
@@ -67,6 +69,14 @@ class Picture(NamedTuple):
     pps: PictureParameterSet
     slices: list[Slice]
     hashes: list[PictureHash]
+    user_data: tuple[bytes, ...] = ()
+
+    @property
+    def loop_filter(self) -> bytes | None:
+        """Message of a filter in the coding loop without its UUID; None if the picture has no such message."""
+        size = len(LOOP_FILTER_UUID)
+        messages = [payload[size:] for payload in self.user_data if payload[:size] == LOOP_FILTER_UUID]
+        return messages[-1] if messages else None
 
     @property
     def is_intra(self) -> bool:
@@ -92,6 +102,7 @@ class _Reader:
         self.cvs = -1
         self.previous_poc = 0
         self.decoded: list[int] = []
+        self.user_data: tuple[bytes, ...] = ()
 
     def parameter_sets(self, number: int) -> tuple[SequenceParameterSet, PictureParameterSet]:
         """Return the SPS and PPS for a ph_pic_parameter_set_id; a PPS is parsed at its first use."""
@@ -161,6 +172,9 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
         state.header = PictureHeader(Bits(unit.rbsp), state.parameter_sets, in_slice=False)
     elif unit.type in (bitstream.EOS, bitstream.EOB):
         state.sequence_ended = True
+    elif unit.type == bitstream.PREFIX_SEI:
+        messages = (message.payload for message in read_sei(unit.rbsp) if message.type == USER_DATA_UNREGISTERED)
+        state.user_data = (*state.user_data, *messages)
     elif unit.type == bitstream.SUFFIX_SEI:
         picture_hash = read_picture_hash(unit.rbsp)
         if state.picture is not None and picture_hash is not None:
@@ -213,6 +227,7 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
 
 def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> bool:
     """Begin a picture at its first slice (clause 8.3.1); return False if it cannot be decoded."""
+    user_data, state.user_data = state.user_data, ()
     idr = unit.type in (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
     starts = idr or (state.sequence_ended and unit.type in (bitstream.CRA, bitstream.GDR))
     if state.sequence_ended and not starts:
@@ -234,7 +249,7 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
     output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
     if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
-    state.picture = Picture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [])
+    state.picture = Picture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data)
     return True
 
 

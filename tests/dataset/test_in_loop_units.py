@@ -161,14 +161,14 @@ def test_card_names_the_filter_of_the_training_data(store, tmp_path):
 
 def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_path):
     spec = {"library": str(vvenc_library.path)}
-    with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y', which libvvenc does not hand out"):
+    with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y', which libvvenc does not provide"):
         in_loop_codec(InLoopSpec(weights="low_cost_17_unf", **spec), tmp_path)
     with pytest.raises(MissingFileError, match="neither a file nor the name of weights"):
         in_loop_codec(InLoopSpec(weights="low_cost_6", **spec), tmp_path)
     weights = tmp_path / "own.safetensors"
     save_weights(weights, awaken(create_model("rdn", **SMALL)), "rdn", {})
     codec = in_loop_codec(InLoopSpec(weights="own.safetensors", **spec), tmp_path)
-    assert codec.identity().endswith(f"with own ({sha256_file(weights)[:12]}) in the loop, decisions ctu")
+    assert codec.identity().endswith(f"with own ({sha256_file(weights)[:12]}) in the loop, decisions ctu in messages")
     assert pickle.loads(pickle.dumps(codec)) == codec, "as it goes to the workers of a cluster"
     save_weights(weights, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
     loaded = load_recipe(recipe)

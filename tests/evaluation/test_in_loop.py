@@ -80,7 +80,11 @@ def test_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
     assert card["weights"]["sha256"] == "toward"
     for name in ("stream.266", "pictures.yuv", "decisions.vtmbmsstats", "log.txt"):
         assert card["files"][name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    assert row["in_loop"].bits == 8 * (folder / "stream.266").stat().st_size
+    in_loop = row["in_loop"]
+    size = 8 * (folder / "stream.266").stat().st_size
+    assert in_loop.bits + in_loop.message_bits + in_loop.hash_bits == size
+    assert 0 < in_loop.flag_bits < in_loop.message_bits
+    assert row["in_loop_messages"].flag_bits == in_loop.message_bits
     with open_raw(folder / "pictures.yuv", CODED) as shown:
         psnrs = [psnr(convert(a, 10).y, b.y, 10) for a, b in zip(video, shown, strict=True)]
     assert row["in_loop"].psnr_y == pytest.approx(np.mean(psnrs), abs=1e-9)
@@ -115,7 +119,7 @@ def test_harmful_filter_is_not_used(vvenc_library, video, tmp_path):
 def test_network_that_needs_other_planes_is_refused(vvenc_library, video, tmp_path):
     entry = toward(video, 0.4)
     entry.filter.planes = ("rec_y", "unf_y")
-    with pytest.raises(ModelError, match="toward needs the plane 'unf_y', which libvvenc does not hand out"):
+    with pytest.raises(ModelError, match="toward needs the plane 'unf_y', which libvvenc does not provide"):
         evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
 
 

@@ -43,13 +43,15 @@ from codecnn.errors import ConfigError, EncoderError, FormatError
 from codecnn.quality import psnr
 from codecnn.runs import atomic_path, write_text
 from codecnn.video import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
+from codecnn.vvc import SeiMessage, add_sei
 
 LOOP_PARAMS = {
     "Threads": "0",
     "MaxParallelFrames": "0",
     "WaveFrontSynchro": "0",
     "PicReordering": "0",
-    # The hash is that of the picture before the filter, so it must not be in the stream.
+    # The hash is that of the picture before the filter, so it must not be in the stream; `Messages` may add that of the
+    # picture after the filter.
     "SEIDecodedPictureHash": "log_md5",
 }
 """Parameters that the loop requires, so that no picture is begun before the callback of the preceding one."""
@@ -59,6 +61,12 @@ LoopFilter = Callable[[CodedPicture, Picture], Picture]
 
 It takes the encoder's log entry of a picture (POC, slice type, slice QP, bits) and the reconstructed picture, and
 returns the picture that is output and used as reference.
+"""
+
+Messages = Callable[[int], tuple[Sequence[SeiMessage], Sequence[SeiMessage]]]
+"""A function that returns the SEI messages of the picture with a given number, called after its filter.
+
+The messages are those of a prefix and of a suffix SEI NAL unit, which are added to the access unit of the picture.
 """
 
 DECISIONS_FILE = "decisions.vtmbmsstats"
@@ -88,6 +96,7 @@ def code_in_loop(
     bitstream: Path,
     filter_: LoopFilter | None,
     log: Path | None = None,
+    messages: Messages | None = None,
 ) -> tuple[tuple[CodedPicture, ...], float]:
     """Code pictures with a filter inside the loop: every picture is predicted from filtered pictures.
 
@@ -100,6 +109,7 @@ def code_in_loop(
         filter_: Filter, called for every picture in output order; None codes without a filter. Its exceptions
             propagate.
         log: File for the normalised log of the encoder.
+        messages: SEI messages to add to the access units; the NAL units of the encoder stay as they are.
 
     Returns:
         The log entry of every picture, which describes the picture before the filter, and the processor time of the
@@ -115,7 +125,7 @@ def code_in_loop(
     encoder = _Encoder(library, coded_format(video_format, settings), settings)
     with atomic_path(bitstream) as part:
         with part.open("wb") as file:
-            encoder.run(originals, file, filter_)
+            encoder.run(originals, file, filter_, messages)
         name = f"{bitstream.name} at QP {settings.qp}"
         verify_slice_qp(encoder.pictures, settings, name)
         returned = len(originals) if filter_ is None else encoder.returned
@@ -123,6 +133,8 @@ def code_in_loop(
             raise EncoderError(
                 f"{name}: of {len(originals)} pictures {len(encoder.pictures)} were coded and {returned} returned"
             )
+        if messages is not None and encoder.written != len(originals):
+            raise EncoderError(f"{name}: {encoder.written} access units were written for {len(originals)} pictures")
         if log is not None:
             write_text(log, normalise_library_log("".join(encoder.lines), ""))
     return tuple(encoder.pictures), encoder.seconds
@@ -169,6 +181,7 @@ class _Encoder:
         lines: Log lines of the pictures.
         pictures: Log entries of the pictures.
         returned: Number of pictures that the reconstruction callback received.
+        written: Number of access units in the bitstream.
         seconds: Processor time of the encoder without the filter.
         message: First error message of the library.
         error: First exception in a callback.
@@ -184,10 +197,17 @@ class _Encoder:
         self.error: BaseException | None = None
         self.originals: Sequence[Picture] = ()
         self.filter: LoopFilter | None = None
+        self.written = 0
         # ctypes keeps no reference to a callback, and the library calls it as long as the encoder is open.
         self.log_callback, self.picture_callback = LogCallback(self._on_message), PictureCallback(self._on_picture)
 
-    def run(self, originals: Sequence[Picture], file: BinaryIO, filter_: LoopFilter | None) -> None:
+    def run(
+        self,
+        originals: Sequence[Picture],
+        file: BinaryIO,
+        filter_: LoopFilter | None,
+        messages: Messages | None,
+    ) -> None:
         """Code all pictures and write the bitstream."""
         functions = self.library.functions
         self.originals, self.filter = originals, filter_
@@ -219,11 +239,25 @@ class _Encoder:
                 if self.error is not None:
                     raise self.error
                 self._check_status(status, encoder, f"coding picture {number - 1}")
-                _write(unit.contents, file)
+                if unit.contents.payload_used:
+                    self._write(unit.contents, file, messages)
         finally:
             functions.vvenc_encoder_close(encoder)
             functions.vvenc_YUVBuffer_free(buffer, True)
             functions.vvenc_accessUnit_free(unit, True)
+
+    def _write(self, unit: AccessUnit, file: BinaryIO, messages: Messages | None) -> None:
+        """Write the access unit of a picture, with its SEI messages."""
+        access_unit = ctypes.string_at(unit.payload, unit.payload_used)
+        if messages is not None:
+            if self.written >= self.returned:
+                raise EncoderError(
+                    f"libvvenc wrote picture {self.written} before it returned its samples, so that its decisions are "
+                    "not known yet"
+                )
+            access_unit = add_sei(access_unit, *messages(self.written))
+        file.write(access_unit)
+        self.written += 1
 
     def _config(self) -> Any:
         functions, settings, video_format = self.library.functions, self.settings, self.format
@@ -307,11 +341,6 @@ class _Encoder:
             raise FormatError(
                 f"the filter returns samples for picture {number} that do not fit in {filtered.bit_depth} bit"
             )
-
-
-def _write(unit: AccessUnit, file: BinaryIO) -> None:
-    if unit.payload_used:
-        file.write(ctypes.string_at(unit.payload, unit.payload_used))
 
 
 # --- emulation without the shared library ----------------------------------------------------------------------------

@@ -38,20 +38,25 @@ from codecnn.filtering import (
     Decision,
     Decisions,
     Filtered,
+    LoopParameters,
     check_in_loop,
     filter_and_decide,
+    loop_parameters,
+    picture_messages,
     sequence_pays,
     slice_type_plane,
     write_decisions,
+    write_message,
 )
 from codecnn.quality import mse
 from codecnn.runs import atomic_path, provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, VideoFormat, convert, create_video, open_raw
+from codecnn.vvc import SeiMessage
 
 CTU_SIZE = 128
 """CTU size in luma samples of the encoder and of the decisions, as in the evaluation in all intra."""
 
-SCHEMA = 2
+SCHEMA = 3
 """Schema version of coded streams; raise it together with that of the cells (`CELL_SCHEMA`)."""
 
 STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.json"
@@ -61,10 +66,9 @@ PLAIN_NOTE = "A VVC stream without MD5: any decoder outputs the pictures in pict
 """Note in the card of a stream without a filter."""
 
 LOOPED_NOTE = (
-    "This stream decodes only with the filter in the loop: each picture must be filtered with the weights named here, "
-    "according to the decisions in this folder, before the next picture is predicted from it. Any other decoder "
-    "outputs the first picture unfiltered and drifts from the second picture on without noticing, because the stream "
-    "has no MD5."
+    "This stream decodes only with the filter in the loop: `codecnn decode` filters each picture with the weights that "
+    "are named here, as the SEI messages of the stream say (docs/reference/loop_filter.md). Any other decoder "
+    "outputs the first picture unfiltered and drifts from the second one on; the MD5 in the stream differs."
 )
 """Note in the card of a stream with a filter in the loop."""
 
@@ -211,7 +215,9 @@ class Coder:
         key = self._key(sequence, settings)
 
         def fill(folder: Path) -> dict[str, Any]:
-            card, _ = self._code(sequence, settings, folder, lambda _, picture, __: Filtered(picture, picture, 0.0))
+            card, _ = self._code(
+                sequence, settings, folder, lambda _, picture, __: Filtered(picture, picture, 0.0), None
+            )
             return {"note": PLAIN_NOTE} | card
 
         return _read_stream(self._complete_folder(sequence, settings, "without", key, fill))
@@ -234,14 +240,16 @@ class Coder:
         key |= {"decisions": self.decisions, "ctu": ctu}
         form = coded_format(sequence.video.format, settings)
         decide = _decider(entry, form, self.decisions, ctu)
+        parameters = loop_parameters(entry.filter, entry.card.sha256, form.bit_depth, self.decisions, ctu)
 
         def fill(folder: Path) -> dict[str, Any]:
             with open_raw(plain.folder / PICTURES, form) as decoded:
-                pictures = _post_filtered(sequence.video, decoded, plain.pictures, decide, self.progress)
-            card, all_decisions = self._code(sequence, settings, folder, decide)
+                pictures = _post_filtered(sequence.video, decoded, plain.pictures, decide, parameters, self.progress)
+            card, all_decisions = self._code(sequence, settings, folder, decide, parameters)
             if all_decisions:
                 write_decisions(folder / DECISIONS_FILE, all_decisions, form.width, form.height, ctu)
             weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
+            weights["arithmetic"] = parameters.arithmetic
             timing: dict[str, Any] = {"device": entry.device, "threads": cpu_threads()}
             timing |= {} if entry.runtime is None else {"runtime": entry.runtime.as_json()}
             post_filter = [picture.model_dump() for picture in pictures]
@@ -297,24 +305,43 @@ class Coder:
         settings: CodecSettings,
         folder: Path,
         decide: Callable[[Picture, Picture, CodedPicture], Filtered],
+        parameters: LoopParameters | None,
     ) -> tuple[dict[str, Any], list[Decision]]:
-        """Code with `decide` in the loop; returns facts for the card, and the decisions of each picture."""
+        """Code with `decide` in the loop, and with messages if there are parameters.
+
+        Returns:
+            Facts for the card, and the decisions of each picture.
+        """
         video = sequence.video
         pictures: list[LoopPicture] = []
+        messages: list[tuple[list[SeiMessage], list[SeiMessage]]] = []
         all_decisions: list[Decision] = []
         with create_video(folder / PICTURES, coded_format(video.format, settings)) as out:
 
             def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
                 original = video[len(pictures)]
                 filtered = decide(original, decoded, coded)
-                pictures.append(_loop_picture(coded, original, filtered))
+                picture = _loop_picture(coded, original, filtered, parameters)
+                if parameters is not None:
+                    added = picture_messages(parameters, filtered, coded.slice_type)
+                    messages.append(([added.message], [added.picture_hash]))
+                    bits = {"message_bits": added.message_bits, "hash_bits": added.hash_bits}
+                    picture = picture.model_copy(update=bits)
+                pictures.append(picture)
                 all_decisions.extend([filtered.decision] if filtered.decision else [])
                 out.write(filtered.picture)
                 self.progress()
                 return filtered.picture
 
             _, seconds = code_in_loop(
-                self.library, video, video.format, settings, folder / STREAM, filter_, folder / LOG
+                self.library,
+                video,
+                video.format,
+                settings,
+                folder / STREAM,
+                filter_,
+                folder / LOG,
+                None if parameters is None else messages.__getitem__,
             )
         return {"pictures": [picture.model_dump() for picture in pictures], "encoder_seconds": seconds}, all_decisions
 
@@ -334,13 +361,14 @@ def _post_filtered(
     decoded: Iterable[Picture],
     records: Iterable[LoopPicture],
     decide: Decide,
+    parameters: LoopParameters,
     progress: Callable[[], None],
 ) -> list[LoopPicture]:
     """Filter the pictures of a stream behind the decoder, unless the decisions do not lower the RD cost."""
     plain, pictures, all_decisions = list(records), [], []
     for original, output, coded in zip(originals, decoded, plain, strict=True):
         filtered = decide(original, output, coded)
-        pictures.append(_loop_picture(coded, original, filtered))
+        pictures.append(_loop_picture(coded, original, filtered, parameters))
         all_decisions += [filtered.decision] if filtered.decision else []
         progress()
     if all_decisions and not sequence_pays(all_decisions):
@@ -348,7 +376,13 @@ def _post_filtered(
     return pictures
 
 
-def _loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered) -> LoopPicture:
+def _loop_picture(
+    coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered, parameters: LoopParameters | None
+) -> LoopPicture:
+    """Record a picture; the bits of its decision are those of its message."""
+    bits = 0
+    if parameters is not None:
+        bits = write_message(parameters, filtered.decision, activate=False).decision_bits
     reference = convert(original, filtered.picture.bit_depth)
     assert coded.bits is not None
     return LoopPicture(
@@ -357,7 +391,7 @@ def _loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered
         qp=coded.qp,
         bits=coded.bits,
         mse=tuple(mse(a, b) for a, b in zip(reference.planes, filtered.picture.planes, strict=True)),
-        flag_bits=filtered.bits,
+        flag_bits=bits,
         mode=None if filtered.decision is None else filtered.decision.mode,
         seconds=filtered.seconds,
     )
@@ -367,7 +401,8 @@ def _read_stream(folder: Path) -> LoopStream:
     """Read the card of a stream; cards of earlier versions state no device and no threads."""
     card = read_json(folder / CARD)
     pictures = tuple(LoopPicture.model_validate(picture) for picture in card["pictures"])
-    bits = 8 * (folder / STREAM).stat().st_size
+    added = sum(picture.message_bits + picture.hash_bits for picture in pictures)
+    bits = 8 * (folder / STREAM).stat().st_size - added
     device = card.get("device") or UNKNOWN_DEVICE
     return LoopStream(pictures, bits, folder, card.get("encoder_seconds"), device, card.get("threads"))
 
@@ -420,13 +455,14 @@ def closed_loop(
     form, ctu = coded_format(video.format, settings), settings.ctu_size
     assert ctu is not None
     decide = _decider(entry, form, decisions, ctu)
+    parameters = loop_parameters(entry.filter, entry.card.sha256, form.bit_depth, decisions, ctu)
 
     def unfiltered(_: Picture, decoded: Picture, __: CodedPicture) -> Filtered:
         return Filtered(decoded, decoded, 0.0)
 
-    plain, inputs, plain_psnr = _code_closed_loop(video, settings, unfiltered, progress)
-    post_filtered = _post_filtered(video, inputs, plain, decide, lambda: None)
-    looped, inputs, looped_psnr = _code_closed_loop(video, settings, decide, progress)
+    plain, inputs, plain_psnr = _code_closed_loop(video, settings, unfiltered, None, progress)
+    post_filtered = _post_filtered(video, inputs, plain, decide, parameters, lambda: None)
+    looped, inputs, looped_psnr = _code_closed_loop(video, settings, decide, parameters, progress)
     if before is not None:
         with atomic_path(before) as part, create_video(part, form) as out:
             for picture in inputs:
@@ -443,6 +479,7 @@ def _code_closed_loop(
     video: Video,
     settings: CodecSettings,
     decide: Callable[[Picture, Picture, CodedPicture], Filtered],
+    parameters: LoopParameters | None,
     progress: Callable[[], None],
 ) -> tuple[list[LoopPicture], list[Picture], float]:
     """Code with `decide` in the loop; returns picture records, inputs of the filter, and the PSNR of the references."""
@@ -451,7 +488,7 @@ def _code_closed_loop(
 
     def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
         filtered = decide(video[coded.poc], decoded, coded)
-        pictures.append(_loop_picture(coded, video[coded.poc], filtered))
+        pictures.append(_loop_picture(coded, video[coded.poc], filtered, parameters))
         inputs.append(decoded)
         progress()
         return filtered.picture

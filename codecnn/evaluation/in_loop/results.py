@@ -17,8 +17,11 @@ from codecnn.quality import MIN_POINTS, bd_rate, mean_psnr
 from codecnn.runs import write_csv, write_json, write_text
 from codecnn.video import VideoFormat
 
-CHAINS = ("without", "post_filter", "in_loop", "in_loop_throughout")
+CHAINS = ("without", "post_filter", "in_loop", "in_loop_throughout", "in_loop_messages")
 """Names of the chains: encoder without the filter; filter behind the decoder; filter in the loop; the same always on.
+
+"in_loop_messages" is "in_loop" with all bits of the messages that carry the decisions: start codes, NAL unit headers,
+UUIDs, weights and padding, which a codec with the filter in its syntax would not have.
 
 With decisions, a sequence whose RD cost the filter in the loop does not lower is coded without it: its "in_loop" row is
 then a copy of "without". "in_loop_throughout" always shows the stream with the filter in the loop.
@@ -41,9 +44,11 @@ class LoopPicture(_Record):
         qp: Slice QP.
         bits: Bits of the picture as logged by the encoder.
         mse: Mean squared error of each plane of the output picture, in sample units squared.
-        flag_bits: Bits of the decisions.
+        flag_bits: Bits of the decision, as the message of the picture codes it.
         mode: "off", "on" or "ctu"; None without decisions.
         seconds: Time of one pass of the filter in seconds.
+        message_bits: Bits of the SEI NAL unit with the decision; 0 without a filter in the loop.
+        hash_bits: Bits of the SEI NAL unit with the hash of the filtered picture; 0 without a filter in the loop.
     """
 
     poc: int
@@ -54,6 +59,8 @@ class LoopPicture(_Record):
     flag_bits: float = 0.0
     mode: str | None = None
     seconds: float = 0.0
+    message_bits: int = 0
+    hash_bits: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class LoopStream:
 
     Attributes:
         pictures: The pictures in output order.
-        stream_bits: Size of the bitstream file in bits.
+        stream_bits: Size of the bitstream file in bits, without messages and hashes.
         folder: Folder of the stream.
         encoder_seconds: CPU time of the encoder in seconds; None for streams of earlier versions.
         device: Device on which the filter was timed; "unknown" for streams of earlier versions.
@@ -86,8 +93,8 @@ class LoopRow(_Record):
         qp: QP of the encoder.
         chain: Name from `CHAINS`.
         pictures: Number of pictures.
-        bits: Size of the bitstream file in bits.
-        flag_bits: Bits of the decisions.
+        bits: Size of the bitstream file in bits, without messages and hashes.
+        flag_bits: Bits of the decisions; of the chain "in_loop_messages" those of the whole messages.
         psnr_y: Mean over pictures of the luma PSNR in dB; None if a picture has no error.
         psnr_u: The same for U; None also if there is no such plane.
         psnr_v: The same for V.
@@ -96,6 +103,8 @@ class LoopRow(_Record):
         seconds_per_picture: Wall-clock time of the filter.
         encoder_seconds_per_picture: CPU time of the encoder; None if it was not recorded.
         folder: Folder with the stream and its pictures, relative to that of the results.
+        message_bits: Bits of the SEI NAL units with the decisions.
+        hash_bits: Bits of the SEI NAL units with the hashes of the pictures, which no chain counts.
     """
 
     name: str
@@ -113,6 +122,8 @@ class LoopRow(_Record):
     seconds_per_picture: float
     encoder_seconds_per_picture: float | None = None
     folder: str
+    message_bits: int = 0
+    hash_bits: int = 0
 
 
 class LoopModel(_Record):
@@ -188,7 +199,10 @@ def make_rows(
         ("post_filter", post_filtered, not off),
         ("in_loop", looped if pays else plain, pays),
         ("in_loop_throughout", looped, True),
+        ("in_loop_messages", looped if pays else plain, pays),
     ):
+        message_bits = sum(picture.message_bits for picture in stream.pictures)
+        flag_bits = sum(picture.flag_bits for picture in stream.pictures)
         planes = zip(*(picture.mse for picture in stream.pictures), strict=True)
         seconds = stream.encoder_seconds
         psnrs = {f"psnr_{plane}": _psnr(values, depth) for plane, values in zip(PLANES, planes, strict=False)}
@@ -200,12 +214,14 @@ def make_rows(
                 chain=chain,
                 pictures=len(stream.pictures),
                 bits=stream.stream_bits,
-                flag_bits=sum(picture.flag_bits for picture in stream.pictures),
+                flag_bits=message_bits if chain == "in_loop_messages" else flag_bits,
                 used=used,
                 pictures_off=sum(picture.mode == "off" for picture in stream.pictures),
                 seconds_per_picture=float(np.median([picture.seconds for picture in stream.pictures])),
                 encoder_seconds_per_picture=None if seconds is None else seconds / len(stream.pictures),
                 folder=stream.folder.relative_to(output).as_posix(),
+                message_bits=message_bits,
+                hash_bits=sum(picture.hash_bits for picture in stream.pictures),
                 **psnrs,
             )
         )

@@ -1,5 +1,13 @@
+from .message import Arithmetic as Arithmetic
+from .message import LoopMessage as LoopMessage
+from .message import LoopParameters as LoopParameters
+from .message import PictureDecision as PictureDecision
+from .message import SignalledDecision as SignalledDecision
+from .message import read_message as read_message
+from .message import write_message as write_message
 from .picture import CTU_SIZES as CTU_SIZES
 from .picture import Decision as Decision
+from .picture import apply_decision as apply_decision
 from .picture import count_decisions as count_decisions
 from .picture import decide_picture as decide_picture
 from .picture import sequence_pays as sequence_pays

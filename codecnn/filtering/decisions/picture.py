@@ -17,6 +17,7 @@ import numpy as np
 
 from codecnn.codec import write_block_values
 from codecnn.errors import ConfigError, FormatError
+from codecnn.filtering.decisions.message import PictureDecision
 from codecnn.filtering.decisions.rate_distortion import (
     SCALE_ONE,
     SCALE_RANGE,
@@ -26,6 +27,7 @@ from codecnn.filtering.decisions.rate_distortion import (
     Mode,
     chroma_weight,
     rd_lambda,
+    scale_residual,
 )
 from codecnn.filtering.planes import Planes, check_finite, components
 from codecnn.quality import ctu_grid
@@ -160,6 +162,30 @@ def decide_picture(
         return decoded, best
     planes = decoded_planes | {name: choice.plane for name, choice in best_choices.items()}
     return Picture(tuple(planes.values()), decoded.bit_depth), best
+
+
+def apply_decision(decoded: Picture, samples: Planes, decision: PictureDecision, ctu: int) -> Picture:
+    """Filter a picture as a decision says; the result equals the picture that `decide_picture` returns with it.
+
+    Args:
+        decoded: The decoded picture.
+        samples: Samples of the network at full strength by component, for the slice QP plus the offset of the decision.
+        decision: The decision.
+        ctu: Width of a CTU in luma samples.
+
+    Returns:
+        The filtered picture.
+    """
+    planes = components(decoded)
+    peak = 2**decoded.bit_depth - 1
+    for name, mode in decision.modes.items():
+        if mode == "off":
+            continue
+        plane, size = planes[name], ctu if name == "y" else ctu // 2
+        full = scale_residual(plane, samples[name], round(SCALE_ONE * decision.scales[name]), peak)
+        mask = decision.flags[name].repeat(size, axis=0).repeat(size, axis=1)
+        planes[name] = np.where(mask[: plane.shape[0], : plane.shape[1]], full, plane)
+    return Picture(tuple(planes.values()), decoded.bit_depth)
 
 
 def sequence_pays(decisions: Iterable[Decision]) -> bool:

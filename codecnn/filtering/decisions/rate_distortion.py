@@ -30,13 +30,13 @@ SCALE_RANGE = (16, 320)
 
 _CHROMA_QP = ((17, 17), (22, 23), (34, 35), (42, 39))
 """Pairs of a luma QP and its chroma QP: 4:2:0 in the JVET common test conditions, and libvvenc's default."""
-_START: State = (512, 8192)
+START: State = (512, 8192)
 """Initial state of a context: both estimates are one half."""
 _SHIFTS = (2, 5)
 """Adaptation shifts of the two estimates for shiftIdx 0, which most contexts of VVC's alf_ctb_flag have."""
 _BEAM = 16
 """Number of partial flag maps that are kept during the search; with fewer the best map is missed more often."""
-_SCALE_BITS = 9.0
+SCALE_BITS = 9.0
 """Bits that signal one of the 305 scales."""
 _RIDGE = 0.1
 """Regularisation in sample², which pulls the scale towards 1 where there is hardly a residual to estimate it from."""
@@ -89,13 +89,13 @@ def flag_bits(flags: BoolArray) -> float:
     Returns:
         The number of bits, not rounded.
     """
-    states = [_START] * 3
+    states = [START] * 3
     bits = 0.0
     values = flags.ravel().tolist()
     for index, value in enumerate(values):
-        context = _context(values, index, flags.shape[1])
+        context = context_of(values, index, flags.shape[1])
         bits += _bits(states[context], value)
-        states[context] = _adapt(states[context], value)
+        states[context] = adapt(states[context], value)
     return bits
 
 
@@ -118,7 +118,7 @@ def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
     recent_mask = (1 << columns) - 1
     # Of each partial map: its cost, the flags of its last `columns` CTUs as bits (the latest lowest), and the states
     # of its contexts.
-    beam: list[tuple[float, int, tuple[State, ...]]] = [(0.0, 0, (_START,) * 3)]
+    beam: list[tuple[float, int, tuple[State, ...]]] = [(0.0, 0, (START,) * 3)]
     links = np.empty((gains.size, _BEAM), np.uint8)
     for index, gain in enumerate(map(float, gains.ravel())):
         has_left, has_above = index % columns > 0, index >= columns
@@ -134,7 +134,7 @@ def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
         for place, (cost, link, context) in enumerate(extensions[:_BEAM]):
             _, recent, states = beam[link >> 1]
             value = link & 1
-            states = (*states[:context], _adapt(states[context], bool(value)), *states[context + 1 :])
+            states = (*states[:context], adapt(states[context], bool(value)), *states[context + 1 :])
             longer.append((cost, (recent << 1 | value) & recent_mask, states))
             links[index, place] = link
         beam = longer
@@ -146,7 +146,7 @@ def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
     return flags.reshape(gains.shape)
 
 
-def _context(flags: Sequence[bool], index: int, columns: int) -> int:
+def context_of(flags: Sequence[bool], index: int, columns: int) -> int:
     """Return the context of a flag: the number of its left and upper neighbours that are on."""
     left = index % columns > 0 and flags[index - 1]
     above = index >= columns and flags[index - columns]
@@ -160,7 +160,7 @@ def _bits(state: State, value: bool) -> float:
     return -math.log2(probability if value else 1 - probability)
 
 
-def _adapt(state: State, value: bool) -> State:
+def adapt(state: State, value: bool) -> State:
     """Return the state of a context after a bin."""
     # An estimate moves towards the bin's value by 1/4 or 1/32 of the distance: one follows quickly, the other averages
     # over more bins. The shifts truncate, so that neither reaches 0 or 1, where the other value would cost infinitely
@@ -240,7 +240,7 @@ class Component:
             for band in self.bands:
                 full[band] = scale_residual(self.decoded[band], samples[band], scale, self.peak)
             errors = self._squared_errors(full)
-            bits = mode_bits + (1.0 if scale == SCALE_ONE else 1.0 + _SCALE_BITS)
+            bits = mode_bits + (1.0 if scale == SCALE_ONE else 1.0 + SCALE_BITS)
             yield Choice("on", np.ones_like(errors, np.bool_), scale, full, bits, self.weight * float(errors.sum()))
             flags = choose_flags(self.weight * (self.errors - errors), self.lambda_)
             mask = flags.repeat(self.ctu_size, axis=0).repeat(self.ctu_size, axis=1)[: full.shape[0], : full.shape[1]]

@@ -1,0 +1,226 @@
+"""The filter in the coding loop of a stream, for the decoder `codecnn.reconstruct`.
+
+`LoopFilter` reads the message that each picture carries (docs/reference/loop_filter.md), finds the weights by their
+SHA-256, and filters the picture as the encoder did, in integers.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from codecnn.errors import FormatError, MissingFileError, ModelError, UnsupportedError
+from codecnn.filtering.decisions import (
+    Arithmetic,
+    LoopParameters,
+    SignalledDecision,
+    apply_decision,
+    read_message,
+    write_message,
+)
+from codecnn.filtering.integer import ExactFilter, integer_path, is_integer, load_integer
+from codecnn.filtering.planes import Array, PictureFilter, round_samples, slice_type_plane
+from codecnn.filtering.sequence import QP_OFFSETS, Decisions, Filtered
+from codecnn.models import card_path, path_of_sha256, weights_path
+from codecnn.planes import SLICE_TYPES
+from codecnn.runs import sha256_file
+from codecnn.video import Picture, VideoFormat
+from codecnn.vvc import (
+    CHROMA_FORMATS,
+    LOOP_FILTER_UUID,
+    PREFIX_SEI,
+    SUFFIX_SEI,
+    USER_DATA_UNREGISTERED,
+    SeiMessage,
+    md5_message,
+    sei_unit,
+)
+from codecnn.vvc import Picture as CodedPicture
+
+
+class LoopFilter:
+    """The hook of `codecnn.reconstruct` for streams that were coded with a CNN filter in the loop.
+
+        from codecnn.filtering import LoopFilter
+        from codecnn.reconstruct import read_pictures
+
+        for poc, planes in read_pictures("stream.266", ("rec_y", "rec_u", "rec_v"), hook=LoopFilter()):
+            ...
+
+    Pictures of a coded video sequence without messages are returned unchanged. Every stream needs a new hook.
+
+    Args:
+        weights: Weights of the filter, a file or a name; None finds them among those that come with the package.
+        device: Device to compute on, which changes no sample.
+    """
+
+    def __init__(self, weights: Path | str | None = None, *, device: str | torch.device = "cpu") -> None:
+        self.weights = weights
+        self.device = device
+        self._parameters: LoopParameters | None = None
+        self._filters: dict[str, ExactFilter] = {}
+
+    def __call__(self, picture: CodedPicture, planes: list[Array]) -> list[Array]:
+        """Filter a picture as the encoder did; see `codecnn.reconstruct.PictureHook`.
+
+        Args:
+            picture: The parsed picture.
+            planes: Its components after the in-loop filters, each (h, w).
+
+        Returns:
+            The components after the filter.
+
+        Raises:
+            FormatError: The message is damaged or missing, or it does not fit the picture.
+            UnsupportedError: The message has another version, or the network was computed in float.
+            MissingFileError: The weights do not come with the package, and none are given.
+            ModelError: The weights are others than those of the stream, or they cannot be loaded.
+        """
+        if picture.first:
+            self._parameters = None
+        message = picture.loop_filter
+        if message is None:
+            if self._parameters is not None:
+                raise FormatError("the picture has no message of the filter in the loop, but the pictures before have")
+            return planes
+        height, width = planes[0].shape
+        parameters, decision = read_message(message, (height, width), self._parameters)
+        if parameters != self._parameters:
+            self._check(parameters, picture, len(planes))
+        self._parameters = parameters
+        depth = parameters.bit_depth
+        form = VideoFormat(width, height, CHROMA_FORMATS[picture.sps.sps_chroma_format_idc], depth)
+        decoded = Picture(tuple(plane.astype(form.dtype) for plane in planes), depth)
+        return list(self._filtered(picture, decoded, form, parameters, decision).planes)
+
+    def _filtered(
+        self,
+        picture: CodedPicture,
+        decoded: Picture,
+        form: VideoFormat,
+        parameters: LoopParameters,
+        decision: SignalledDecision | None,
+    ) -> Picture:
+        """Filter a decoded picture by a decision; None filters all of it."""
+        if decision is not None and all(mode == "off" for mode in decision.modes.values()):
+            return decoded
+        headers = [part.header for part in picture.slices]
+        qps = {header.slice_qp_y for header in headers}
+        if len(qps) > 1:
+            raise FormatError(f"the slices have the QPs {sorted(qps)}, and a filter in the loop needs one")
+        filter_ = self._loaded(parameters)
+        slice_type = max((header.slice_type for header in headers), key=lambda kind: SLICE_TYPES[kind])
+        planes = slice_type_plane(filter_.planes, slice_type, form)
+        qp = qps.pop() + (0 if decision is None else decision.qp_offset)
+        samples = filter_.samples(decoded, qp, planes)
+        if decision is None:
+            return round_samples(decoded, samples)
+        return apply_decision(decoded, samples, decision, parameters.ctu_size)
+
+    def _check(self, parameters: LoopParameters, picture: CodedPicture, components: int) -> None:
+        """Raise FormatError or UnsupportedError if parameters do not fit the picture or the decoder."""
+        if parameters.arithmetic == "float":
+            raise UnsupportedError(
+                "the filter in the loop was computed in float, which gives other samples on other machines: code the "
+                "stream again with integers (codecnn evaluate --in-loop --exact)"
+            )
+        if parameters.bit_depth != picture.sps.bit_depth or len(parameters.components) > components:
+            raise FormatError(
+                f"the filter in the loop filters {', '.join(parameters.components)} of {parameters.bit_depth} bit, and "
+                f"the picture has {components} components of {picture.sps.bit_depth} bit"
+            )
+        outputs = self._loaded(parameters).outputs
+        if outputs != parameters.components:
+            raise FormatError(
+                f"the message says that the filter in the loop filters {', '.join(parameters.components)}, and its "
+                f"weights filter {', '.join(outputs)}"
+            )
+
+    def _loaded(self, parameters: LoopParameters) -> ExactFilter:
+        """Return the filter of the weights, loaded once."""
+        sha256 = parameters.sha256
+        if sha256 not in self._filters:
+            network, card = load_integer(self._find(sha256))
+            self._filters[sha256] = ExactFilter(network, device=self.device, card=card)
+        return self._filters[sha256]
+
+    def _find(self, sha256: str) -> Path:
+        """Find the weights file of a SHA-256."""
+        if self.weights is None:
+            path = path_of_sha256(sha256)
+            if path is None:
+                raise MissingFileError(
+                    f"the stream was coded with a CNN filter in the loop whose weights (SHA-256 {sha256}) do not come "
+                    "with codecnn: name the file with -m"
+                )
+            return path
+        given = weights_path(self.weights)
+        if not given.is_file():
+            raise MissingFileError(f"{given} does not exist")
+        forms = [given] if is_integer(given) else [integer_path(given, bits) for bits in (8, 16)]
+        for path in forms:
+            if path.is_file() and card_path(path).is_file() and sha256_file(path) == sha256:
+                return path
+        raise ModelError(
+            f"{given} (SHA-256 {sha256_file(given)}) and its integer forms are not the weights that the stream was "
+            f"coded with (SHA-256 {sha256}): name those with -m, or leave out -m"
+        )
+
+
+def loop_parameters(
+    filter_: PictureFilter, sha256: str | None, bit_depth: int, decisions: Decisions, ctu_size: int
+) -> LoopParameters:
+    """Describe a filter in the coding loop for the messages of its stream.
+
+    Args:
+        filter_: The filter.
+        sha256: SHA-256 of its weights file; a filter without a file has none, or a name in its place.
+        bit_depth: Bit depth of the samples.
+        decisions: Kind of decisions.
+        ctu_size: Width of a CTU of the decisions in luma samples.
+    """
+    arithmetic: Arithmetic = "float"
+    if isinstance(filter_, ExactFilter):
+        arithmetic = "int8" if filter_.network.bits == 8 else "int16"
+    known = sha256 if sha256 is not None and re.fullmatch("[0-9a-f]{64}", sha256) else "0" * 64
+    offsets = () if decisions == "none" else QP_OFFSETS[decisions] if "qp" in filter_.planes else (0,)
+    return LoopParameters(arithmetic, known, bit_depth, ctu_size, filter_.outputs, offsets)
+
+
+@dataclass(frozen=True)
+class PictureMessages:
+    """SEI messages of a picture that was filtered in the coding loop.
+
+    Attributes:
+        message: User data with the decision; of an intra picture with the parameters, too.
+        picture_hash: MD5 of the filtered picture.
+    """
+
+    message: SeiMessage
+    picture_hash: SeiMessage
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of the NAL unit with the message."""
+        return 8 * len(sei_unit(PREFIX_SEI, 0, [self.message]))
+
+    @property
+    def hash_bits(self) -> int:
+        """Bits of the NAL unit with the hash."""
+        return 8 * len(sei_unit(SUFFIX_SEI, 0, [self.picture_hash]))
+
+
+def picture_messages(parameters: LoopParameters, filtered: Filtered, slice_type: str) -> PictureMessages:
+    """Write the messages of a picture.
+
+    Args:
+        parameters: Parameters of the filter.
+        filtered: The filtered picture and its decision.
+        slice_type: Most general type of its slices; an intra picture may begin a coded video sequence.
+    """
+    payload = write_message(parameters, filtered.decision, activate=slice_type == "I").payload
+    return PictureMessages(
+        SeiMessage(USER_DATA_UNREGISTERED, LOOP_FILTER_UUID + payload),
+        md5_message(filtered.picture.planes, filtered.picture.bit_depth),
+    )
