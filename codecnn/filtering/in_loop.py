@@ -101,7 +101,8 @@ class InLoopCodec:
         The end of the text, "in messages", says that the bitstream carries the decisions; earlier ones did not.
         """
         filter_ = f"{self.weights.stem} ({self.sha256[:12]})"
-        return f"libvvenc {load_library(self.library).version} with {filter_} in the loop, decisions {self.decisions} in messages"
+        version = load_library(self.library).version
+        return f"libvvenc {version} with {filter_} in the loop, decisions {self.decisions} in messages"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a sequence with the filter in the loop.
