@@ -1,6 +1,7 @@
 """Make this folder's files from the larger golden set: `python tests/data/make.py all --golden ../shared/data/golden`.
 
 `streams` copies streams and tables, `intra` cuts the vectors, `list` writes SHA256SUMS; `all` does the three.
+`loop --library libvvenc.so` codes the stream with a filter in the loop, which needs no larger set.
 README.md says what the files are and who made the larger set.
 """
 
@@ -8,8 +9,10 @@ import argparse
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import shutil
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -124,8 +127,72 @@ def intra(golden: Path) -> None:
         write_npz(HERE / "intra" / "dct_matrices_vvc.npz.xz", {key: compact(file[key]) for key in file.files})
 
 
+LOOP_SIZE = 200, 136
+"""Width and height of the clip with a filter in the loop: two by two CTUs of 128, of which three are cut off."""
+
+LOOP_RECIPE = """name: loop
+preset: faster
+configuration: ldb
+qp: [32, 37]
+ctu_size: 128
+sequences:
+  - {source: clip_200x136_30.yuv, name: clip, split: train}
+  - {source: clip_200x136_30.yuv, name: again, split: val}
+"""
+
+
+def loop(library: Path) -> None:
+    """Train a small network for luma and chroma on a clip, and code the clip with it in the loop."""
+    from codecnn.codec import load_library
+    from codecnn.config import load_recipe
+    from codecnn.dataset import build_store
+    from codecnn.evaluation import Entry
+    from codecnn.evaluation.in_loop import evaluate_in_loop
+    from codecnn.filtering import load_filter
+    from codecnn.verbs import export
+    from codecnn.video import open_video
+    from tests.helpers.golden import loop_clip
+    from tests.helpers.training import train_filter
+
+    (HERE / "loop").mkdir(exist_ok=True)
+    settings = {"steps": 400, "batch": 4, "patch": 32, "warmup": 20, "validate_every": 200, "threads": 1, "seed": 1}
+    options = {"features": 8, "blocks": 1, "expansion": 2, "planes": ["rec_y", "rec_u", "rec_v", "qp", "slice_type"]}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "clip_200x136_30.yuv").write_bytes(loop_clip())
+        (folder / "loop.yaml").write_text(LOOP_RECIPE)
+        store = build_store(load_recipe(folder / "loop.yaml"), folder, folder / "store")
+        train_filter(store, "low_cost_yuv_17", options, settings, folder / "run")
+        weights = folder / "small.int8.safetensors"
+        export(folder / "run" / "best.safetensors", weights, "int8", store=folder / "store", device="cpu")
+        card = json.loads(weights.with_suffix(".json").read_text())
+        kept = ("schema", "task", "network", "options", "sha256", "source_sha256", "bits", "bit_depth", "qps")
+        card = {key: card[key] for key in (*kept, "accumulator_bits", "check", "nodes")}
+        weights.with_suffix(".json").write_text(json.dumps(card))
+        filter_ = load_filter(weights)
+        with open_video(folder / "clip_200x136_30.yuv") as video:
+            entry = Entry.of(filter_, "small", card=filter_.card, device="cpu")
+            results = evaluate_in_loop(
+                [entry],
+                {"clip": video},
+                (37,),
+                load_library(library),
+                folder / "out",
+                preset="faster",
+                decisions="full",
+            )
+        (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
+        coded = folder / "out" / row.folder
+        for path in (weights, weights.with_suffix(".json")):
+            shutil.copyfile(path, HERE / "loop" / path.name)
+        shutil.copyfile(coded / "stream.266", HERE / "loop" / "loop.266")
+        shutil.copyfile(coded / "decisions.vtmbmsstats", HERE / "loop" / "loop.vtmbmsstats")
+        digest = hashlib.md5((coded / "pictures.yuv").read_bytes()).hexdigest()
+        (HERE / "loop" / "loop.md5").write_text(f"{digest}  pictures.yuv\n")
+
+
 def write_list(golden: Path | None = None) -> None:
-    files = sorted(path for folder in ("hevc", "intra", "vvc") for path in (HERE / folder).iterdir())
+    files = sorted(path for folder in ("hevc", "intra", "loop", "vvc") for path in (HERE / folder).iterdir())
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(HERE)}\n" for path in files]
     (HERE / "SHA256SUMS").write_text("".join(lines))
 
@@ -133,9 +200,13 @@ def write_list(golden: Path | None = None) -> None:
 if __name__ == "__main__":
     steps = {"streams": streams, "intra": intra, "list": write_list}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=[*steps, "all"])
+    parser.add_argument("what", choices=[*steps, "all", "loop"])
     parser.add_argument("--golden", type=Path, default=HERE.parents[2] / "shared" / "data" / "golden")
+    parser.add_argument("--library", type=Path, help="libvvenc as a shared library, for loop")
     options = parser.parse_args()
+    if options.what == "loop":
+        loop(options.library)
+        write_list()
     for name, step in steps.items():
         if options.what in (name, "all"):
             step(options.golden)

@@ -1,0 +1,230 @@
+"""Streams with a filter in the loop, decoded: all samples are those of the encoder, and no stream decodes without it.
+
+`loop/loop.266` of tests/data was coded by `python tests/data/make.py loop`; the other streams need libvvenc.
+"""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from codecnn.errors import FormatError, MissingFileError, ModelError, UnsupportedError
+from codecnn.evaluation import Entry
+from codecnn.evaluation.in_loop import evaluate_in_loop
+from codecnn.filtering import LoopFilter, load_filter
+from codecnn.filtering.decisions import read_message, write_message
+from codecnn.reconstruct import decode_stream, read_pictures
+from codecnn.video import VideoFormat, open_raw, open_video
+from codecnn.vvc import LOOP_FILTER_UUID, SeiMessage, add_sei
+from codecnn.vvc import read_pictures as parsed_pictures
+from tests.helpers.clips import write_clip
+from tests.helpers.commands import result_of
+from tests.helpers.cut_streams import units_of, vvc_type
+from tests.helpers.filters import toward_entry
+from tests.helpers.golden import loop_clip
+
+STREAM, WEIGHTS = "loop/loop.266", "loop/small.int8.safetensors"
+PLANES = ("rec_y", "rec_u", "rec_v")
+
+
+@pytest.fixture
+def stream(golden_file):
+    return golden_file(STREAM)
+
+
+@pytest.fixture
+def weights(golden_file):
+    return golden_file(WEIGHTS)
+
+
+def with_messages(stream, path, change):
+    """Write a stream whose messages are those that `change` returns for the parsed picture and its message."""
+    parsed = list(parsed_pictures(stream.read_bytes()))
+    units = [unit for unit in units_of(stream.read_bytes()) if vvc_type(unit) != 23]
+    written, access_unit, number = b"", b"", 0
+    for unit in units:
+        access_unit += unit
+        if vvc_type(unit) == 24:
+            payload = change(number, parsed[number].loop_filter)
+            message = [] if payload is None else [SeiMessage(5, LOOP_FILTER_UUID + payload)]
+            written += add_sei(access_unit, message, [])
+            access_unit, number = b"", number + 1
+    path.write_bytes(written)
+    return path
+
+
+def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
+    digest, states = hashlib.md5(), []
+    for picture in decode_stream(stream, PLANES, LoopFilter(weights)):
+        states.append((picture.hash, picture.slice_type))
+        for plane in picture.planes.values():
+            digest.update(plane.astype("<u2").tobytes())
+    assert states == [("ok", "I")] + [("ok", "B")] * 4
+    assert digest.hexdigest() == stream.with_suffix(".md5").read_text().split()[0]
+
+
+def test_the_stream_covers_decisions(stream):
+    """Flags, scales and QP offsets occur, and one picture of the clip has parts of CTUs at its edges."""
+    parameters, decisions = None, []
+    for picture in parsed_pictures(stream.read_bytes()):
+        parameters, decision = read_message(picture.loop_filter, (136, 200), parameters)
+        decisions.append(decision)
+    assert (parameters.arithmetic, parameters.components, parameters.ctu_size) == ("int8", ("y", "u", "v"), 128)
+    assert {mode for decision in decisions for mode in decision.modes.values()} >= {"on", "off"}
+    assert any(scale not in (0.0, 1.0) for decision in decisions for scale in decision.scales.values())
+    assert any(decision.qp_offset for decision in decisions)
+
+
+def test_command_decodes_and_checks(run, stream, weights, tmp_path):
+    output = tmp_path / "out_200x136_10bit.yuv"
+    facts = result_of(run, "decode", stream, "-m", weights, "-o", output, "--check")
+    assert (facts["ok"], facts["differs"], facts["none"]) == (5, 0, 0)
+    digest = hashlib.md5(output.read_bytes()).hexdigest()
+    assert digest == stream.with_suffix(".md5").read_text().split()[0]
+    status, _, err = run("decode", stream, "-o", output)
+    assert status == 1
+    message = " ".join(err.split())
+    assert "CNN filter in the loop whose weights (SHA-256" in message
+    assert "do not come with codecnn: name the file with -m" in message
+    status, _, err = run("decode", stream, "-m", "low_cost_5", "--check")
+    assert status == 1
+    assert "are not the weights that the stream was coded with" in " ".join(err.split())
+
+
+def test_weights_for_an_ordinary_stream_are_refused(run, golden_file):
+    status, _, err = run("decode", golden_file("vvc/tinyclip128x64_ld_qp37.266"), "-m", "low_cost_5", "--check")
+    assert status == 1
+    assert "was not coded with a CNN filter in the loop: leave out -m" in " ".join(err.split())
+
+
+def test_the_stream_never_decodes_without_the_filter(stream):
+    with pytest.raises(UnsupportedError, match="coded with a CNN filter in the loop: decode it with `codecnn decode`"):
+        list(decode_stream(stream))
+    with pytest.raises(UnsupportedError, match="pass hook=codecnn"):
+        list(read_pictures(stream, ("rec_y",), pictures="intra"))
+    # The picture before the in-loop filters of an intra picture does not depend on the filter.
+    assert len(list(read_pictures(stream, ("unf_y",), pictures="intra"))) == 1
+    with pytest.raises(MissingFileError, match="SHA-256"):
+        list(decode_stream(stream, (), LoopFilter()))
+    with pytest.raises(ModelError, match="are not the weights"):
+        list(decode_stream(stream, (), LoopFilter("low_cost_17")))
+
+
+def test_intra_pictures_are_filtered_too(stream, weights):
+    (picture,) = read_pictures(stream, PLANES, pictures="intra", hook=LoopFilter(weights))
+    first = next(iter(read_pictures(stream, PLANES, hook=LoopFilter(weights))))
+    assert picture[0] == first[0] == 0
+    for name, plane in first[1].items():
+        np.testing.assert_array_equal(picture[1][name], plane)
+
+
+def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
+    """A changed scale of the third picture changes this picture and those predicted from it."""
+    parameters = None
+
+    def changed(number, payload):
+        nonlocal parameters
+        parameters, decision = read_message(payload, (136, 200), parameters)
+        if number == 2:
+            modes = dict.fromkeys("yuv", "on")
+            flags = {name: np.ones_like(each) for name, each in decision.flags.items()}
+            decision = dataclasses.replace(decision, modes=modes, flags=flags, scales=dict.fromkeys("yuv", 320 / 256))
+        return write_message(parameters, decision, activate=number == 0).payload
+
+    path = with_messages(stream, tmp_path / "changed.266", changed)
+    states = [picture.hash for picture in decode_stream(path, (), LoopFilter(weights))]
+    assert states[:3] == ["ok", "ok", "differs"]
+    assert "ok" not in states[2:]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda n, payload: None if n == 2 else payload, FormatError, "POC 2: the picture has no message"),
+        (lambda n, payload: payload[:3] if n == 0 else payload, FormatError, "POC 0: .* ends early"),
+        (lambda n, payload: b"\x10" if n == 0 else payload, FormatError, "POC 0: the first picture has no parameters"),
+        (lambda n, payload: b"\x20" + payload[1:], UnsupportedError, "version 2"),
+    ],
+)
+def test_missing_and_damaged_messages_are_errors(stream, weights, tmp_path, change, error, words):
+    path = with_messages(stream, tmp_path / "damaged.266", change)
+    with pytest.raises(error, match=words):
+        list(decode_stream(path, (), LoopFilter(weights)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"arithmetic": "float"}, "was computed in float, which gives other samples on other machines"),
+        ({"bit_depth": 8}, "y, u, v of 8 bit, and the picture has 3 components of 10 bit"),
+        ({"components": ("y",)}, "the filter in the loop filters y, and its weights filter y, u, v"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, words):
+    parameters, decision = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, (136, 200), None)
+    other = dataclasses.replace(parameters, **changes)
+    first = write_message(other, decision, activate=True).payload
+    path = with_messages(stream, tmp_path / "other.266", lambda n, payload: first if n == 0 else payload)
+    with pytest.raises(FormatError, match=words):
+        list(decode_stream(path, (), LoopFilter(weights)))
+
+
+# --- with the library -------------------------------------------------------------------------------------------------
+
+
+def samples_that_differ(folder, form, hook):
+    """Decode the stream of a folder; return the number of samples that differ from the encoder's, and the hashes."""
+    differing, states = 0, []
+    with open_raw(folder / "pictures.yuv", form) as video:
+        decoded = list(decode_stream(folder / "stream.266", PLANES, hook))
+        assert len(decoded) == len(video)
+        for picture, expected in zip(decoded, video, strict=True):
+            states.append(picture.hash)
+            for plane, samples in zip(picture.planes.values(), expected.planes, strict=True):
+                differing += int(np.count_nonzero(plane != samples))
+    return differing, set(states)
+
+
+@pytest.mark.parametrize("decisions", ["none", "ctu"])
+@pytest.mark.parametrize("name", ["low_cost_5.int8", "low_cost_yuv_17.int8"])
+def test_streams_of_shipped_weights_decode_to_the_pictures_of_the_encoder(vvenc_library, tmp_path, name, decisions):
+    """The decoder finds the weights by their SHA-256."""
+    form = VideoFormat(200, 136, "420", 8, 30)
+    clip = tmp_path / "clip_200x136_30.yuv"
+    clip.write_bytes(loop_clip())
+    filter_ = load_filter(name)
+    with open_video(clip) as video:
+        entry = Entry.of(filter_, "own", card=filter_.card, device="cpu")
+        options = {"preset": "faster", "decisions": decisions}
+        results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
+    (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
+    coded = VideoFormat(form.width, form.height, "420", 10)
+    assert samples_that_differ(tmp_path / row.folder, coded, LoopFilter()) == (0, {"ok"})
+
+
+def test_a_float_filter_is_refused(vvenc_library, tmp_path):
+    clip = write_clip(tmp_path / "clip_64x64_30.yuv", VideoFormat(64, 64, "420", 8, 30), 2)
+    with open_video(clip) as video:
+        entry = toward_entry([4.0 * picture.y for picture in video], "toward", left=0.5, right=0.5)
+        results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
+    row = results.rows[-1]
+    assert json.loads((tmp_path / row.folder / "card.json").read_text())["weights"]["arithmetic"] == "float"
+    with pytest.raises(UnsupportedError, match="computed in float"):
+        list(decode_stream(tmp_path / row.folder / "stream.266", (), LoopFilter()))
+
+
+def test_coding_again_gives_the_stream_of_the_repository(vvenc_library, stream, weights, tmp_path):
+    for path in (weights, weights.with_suffix(".json")):
+        shutil.copyfile(path, tmp_path / path.name)
+    clip = tmp_path / "clip_200x136_30.yuv"
+    clip.write_bytes(loop_clip())
+    filter_ = load_filter(tmp_path / weights.name)
+    with open_video(clip) as video:
+        entry = Entry.of(filter_, "small", card=filter_.card, device="cpu")
+        options = {"preset": "faster", "decisions": "full"}
+        results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
+    (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
+    assert (tmp_path / row.folder / "stream.266").read_bytes() == stream.read_bytes()
