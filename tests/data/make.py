@@ -9,7 +9,6 @@ import argparse
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import shutil
 import tempfile
@@ -127,68 +126,17 @@ def intra(golden: Path) -> None:
         write_npz(HERE / "intra" / "dct_matrices_vvc.npz.xz", {key: compact(file[key]) for key in file.files})
 
 
-LOOP_SIZE = 200, 136
-"""Width and height of the clip with a filter in the loop: two by two CTUs of 128, of which three are cut off."""
-
-LOOP_RECIPE = """name: loop
-preset: faster
-configuration: ldb
-qp: [32, 37]
-ctu_size: 128
-sequences:
-  - {source: clip_200x136_30.yuv, name: clip, split: train}
-  - {source: clip_200x136_30.yuv, name: again, split: val}
-"""
-
-
 def loop(library: Path) -> None:
-    """Train a small network for luma and chroma on a clip, and code the clip with it in the loop."""
+    """Write the network and the stream of tests/helpers/loop_stream.py."""
     from codecnn.codec import load_library
-    from codecnn.config import load_recipe
-    from codecnn.dataset import build_store
-    from codecnn.evaluation import Entry
-    from codecnn.evaluation.in_loop import evaluate_in_loop
-    from codecnn.filtering import load_filter
-    from codecnn.verbs import export
-    from codecnn.video import open_video
-    from tests.helpers.golden import loop_clip
-    from tests.helpers.training import train_filter
+    from tests.helpers.loop_stream import code_loop_stream, write_loop_network
 
     (HERE / "loop").mkdir(exist_ok=True)
-    settings = {"steps": 400, "batch": 4, "patch": 32, "warmup": 20, "validate_every": 200, "threads": 1, "seed": 1}
-    options = {"features": 8, "blocks": 1, "expansion": 2, "planes": ["rec_y", "rec_u", "rec_v", "qp", "slice_type"]}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "clip_200x136_30.yuv").write_bytes(loop_clip())
-        (folder / "loop.yaml").write_text(LOOP_RECIPE)
-        store = build_store(load_recipe(folder / "loop.yaml"), folder, folder / "store")
-        train_filter(store, "low_cost_yuv_17", options, settings, folder / "run")
-        weights = folder / "small.int8.safetensors"
-        export(folder / "run" / "best.safetensors", weights, "int8", store=folder / "store", device="cpu")
-        card = json.loads(weights.with_suffix(".json").read_text())
-        kept = ("schema", "task", "network", "options", "sha256", "source_sha256", "bits", "bit_depth", "qps")
-        card = {key: card[key] for key in (*kept, "accumulator_bits", "check", "nodes")}
-        weights.with_suffix(".json").write_text(json.dumps(card))
-        filter_ = load_filter(weights)
-        with open_video(folder / "clip_200x136_30.yuv") as video:
-            entry = Entry.of(filter_, "small", card=filter_.card, device="cpu")
-            results = evaluate_in_loop(
-                [entry],
-                {"clip": video},
-                (37,),
-                load_library(library),
-                folder / "out",
-                preset="faster",
-                decisions="full",
-            )
-        (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
-        coded = folder / "out" / row.folder
-        for path in (weights, weights.with_suffix(".json")):
-            shutil.copyfile(path, HERE / "loop" / path.name)
-        shutil.copyfile(coded / "stream.266", HERE / "loop" / "loop.266")
-        shutil.copyfile(coded / "decisions.vtmbmsstats", HERE / "loop" / "loop.vtmbmsstats")
-        digest = hashlib.md5((coded / "pictures.yuv").read_bytes()).hexdigest()
-        (HERE / "loop" / "loop.md5").write_text(f"{digest}  pictures.yuv\n")
+        weights = write_loop_network(Path(name))
+        code_loop_stream(load_library(library), weights, Path(name))
+        for file in (weights.name, weights.with_suffix(".json").name, "loop.266", "loop.md5"):
+            shutil.copyfile(Path(name) / file, HERE / "loop" / file)
 
 
 def write_list(golden: Path | None = None) -> None:

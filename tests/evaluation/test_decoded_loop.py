@@ -6,7 +6,6 @@
 import dataclasses
 import hashlib
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -24,10 +23,11 @@ from tests.helpers.clips import write_clip
 from tests.helpers.commands import result_of
 from tests.helpers.cut_streams import units_of, vvc_type
 from tests.helpers.filters import toward_entry
-from tests.helpers.golden import loop_clip
+from tests.helpers.loop_stream import FORMAT, code_loop_stream, loop_clip, loop_decisions, write_loop_network
 
 STREAM, WEIGHTS = "loop/loop.266", "loop/small.int8.safetensors"
 PLANES = ("rec_y", "rec_u", "rec_v")
+SIZE = FORMAT.height, FORMAT.width
 
 
 @pytest.fixture
@@ -66,16 +66,15 @@ def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
     assert digest.hexdigest() == stream.with_suffix(".md5").read_text().split()[0]
 
 
-def test_the_stream_covers_decisions(stream):
-    """Flags, scales and QP offsets occur, and one picture of the clip has parts of CTUs at its edges."""
-    parameters, decisions = None, []
-    for picture in parsed_pictures(stream.read_bytes()):
-        parameters, decision = read_message(picture.loop_filter, (136, 200), parameters)
-        decisions.append(decision)
-    assert (parameters.arithmetic, parameters.components, parameters.ctu_size) == ("int8", ("y", "u", "v"), 128)
-    assert {mode for decision in decisions for mode in decision.modes.values()} >= {"on", "off"}
-    assert any(scale not in (0.0, 1.0) for decision in decisions for scale in decision.scales.values())
-    assert any(decision.qp_offset for decision in decisions)
+def test_the_stream_has_the_decisions_and_the_network_that_were_coded(stream, weights, tmp_path):
+    parameters = None
+    for picture, coded in zip(parsed_pictures(stream.read_bytes()), loop_decisions(), strict=True):
+        parameters, decision = read_message(picture.loop_filter, SIZE, parameters)
+        assert (decision.modes, decision.scales) == (coded.modes, coded.scales)
+        assert decision.qp_offset == coded.qp_offset
+        assert all(np.array_equal(decision.flags[name], flags) for name, flags in coded.flags.items())
+    assert (parameters.arithmetic, parameters.components, parameters.ctu_size) == ("int8", ("y", "u", "v"), 64)
+    assert write_loop_network(tmp_path).read_bytes() == weights.read_bytes()
 
 
 def test_command_decodes_and_checks(run, stream, weights, tmp_path):
@@ -127,7 +126,7 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
 
     def changed(number, payload):
         nonlocal parameters
-        parameters, decision = read_message(payload, (136, 200), parameters)
+        parameters, decision = read_message(payload, SIZE, parameters)
         if number == 2:
             modes = dict.fromkeys("yuv", "on")
             flags = {name: np.ones_like(each) for name, each in decision.flags.items()}
@@ -164,7 +163,7 @@ def test_missing_and_damaged_messages_are_errors(stream, weights, tmp_path, chan
     ],
 )
 def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, words):
-    parameters, decision = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, (136, 200), None)
+    parameters, decision = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, SIZE, None)
     other = dataclasses.replace(parameters, **changes)
     first = write_message(other, decision, activate=True).payload
     path = with_messages(stream, tmp_path / "other.266", lambda n, payload: first if n == 0 else payload)
@@ -192,16 +191,14 @@ def samples_that_differ(folder, form, hook):
 @pytest.mark.parametrize("name", ["low_cost_5.int8", "low_cost_yuv_17.int8"])
 def test_streams_of_shipped_weights_decode_to_the_pictures_of_the_encoder(vvenc_library, tmp_path, name, decisions):
     """The decoder finds the weights by their SHA-256."""
-    form = VideoFormat(200, 136, "420", 8, 30)
-    clip = tmp_path / "clip_200x136_30.yuv"
-    clip.write_bytes(loop_clip())
+    clip = loop_clip(tmp_path)
     filter_ = load_filter(name)
     with open_video(clip) as video:
         entry = Entry.of(filter_, "own", card=filter_.card, device="cpu")
         options = {"preset": "faster", "decisions": decisions}
         results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
     (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
-    coded = VideoFormat(form.width, form.height, "420", 10)
+    coded = VideoFormat(FORMAT.width, FORMAT.height, "420", 10)
     assert samples_that_differ(tmp_path / row.folder, coded, LoopFilter()) == (0, {"ok"})
 
 
@@ -217,14 +214,6 @@ def test_a_float_filter_is_refused(vvenc_library, tmp_path):
 
 
 def test_coding_again_gives_the_stream_of_the_repository(vvenc_library, stream, weights, tmp_path):
-    for path in (weights, weights.with_suffix(".json")):
-        shutil.copyfile(path, tmp_path / path.name)
-    clip = tmp_path / "clip_200x136_30.yuv"
-    clip.write_bytes(loop_clip())
-    filter_ = load_filter(tmp_path / weights.name)
-    with open_video(clip) as video:
-        entry = Entry.of(filter_, "small", card=filter_.card, device="cpu")
-        options = {"preset": "faster", "decisions": "full"}
-        results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
-    (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
-    assert (tmp_path / row.folder / "stream.266").read_bytes() == stream.read_bytes()
+    code_loop_stream(vvenc_library, weights, tmp_path)
+    assert (tmp_path / "loop.266").read_bytes() == stream.read_bytes()
+    assert (tmp_path / "loop.md5").read_text() == stream.with_suffix(".md5").read_text()

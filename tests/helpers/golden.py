@@ -92,21 +92,6 @@ def sources() -> dict[str, bytes]:
     }
 
 
-def loop_clip() -> bytes:
-    """Return five pictures of 200x136 of the clip, 8 bit 4:2:0, from which tests/data/loop was coded."""
-    size, pictures = (416, 240), 5
-    clip = np.frombuffer(sources()["clip_416x240_17f_8b420"], np.uint8).reshape(17, -1)
-    parts = []
-    for picture in clip[:pictures]:
-        at = 0
-        for step in (1, 2, 2):
-            width, height = size[0] // step, size[1] // step
-            plane = picture[at : at + width * height].reshape(height, width)
-            parts.append(plane[40 // step : 176 // step, 40 // step : 240 // step].tobytes())
-            at += width * height
-    return b"".join(parts)
-
-
 def bt709(pictures: Iterable[np.ndarray]) -> bytes:
     """RGB pictures (h, w, 3) of even size as 8 bit 4:2:0 in limited range; chroma is the mean of four samples."""
     planes = []
