@@ -262,14 +262,14 @@ def test_network_receives_the_slice_type_in_the_loop(vvenc_library, video, tmp_p
 def stand_in_library(tmp_path, monkeypatch):
     """A library whose encoder is a stand-in that quantises samples."""
 
-    def encode(library, originals, video_format, settings, bitstream, filter_, log=None):
+    def encode(library, originals, video_format, settings, bitstream, filter_, log=None, messages=None):
         pictures = []
         for poc, original in enumerate(originals):
             coded = CodedPicture(poc, "B" if poc else "I", settings.qp, 800, 30.0, 30.0, 30.0)
             planes = [(plane // 8 * 8).astype(np.uint16) for plane in convert(original, 10).planes]
             filter_(coded, Picture(tuple(planes), 10))
             pictures.append(coded)
-        bitstream.write_bytes(bytes(300))
+        bitstream.write_bytes(bytes(3000))
         return tuple(pictures), 1.0
 
     monkeypatch.setattr(coding, "code_in_loop", encode)

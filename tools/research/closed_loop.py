@@ -72,7 +72,7 @@ def main() -> int:
         gains = " ".join(f"{(row.psnr_y or 0) - (plain.psnr_y or 0):+8.4f}" for row in (post_filter, in_loop))
         unused = "" if in_loop.used else ", coded without the filter"
         print(f"{qp:4} {gains} {ratio:+7.2f}%  {loop.reference_psnr:.1f} dB{unused}")
-    rates = {chain: rates_of(rows, chain, notes) for chain in CHAINS[1:]}
+    rates = {chain: rates_of(rows, chain, notes) for chain in CHAINS[1:4]}
     for chain, rate in rates.items():
         cells = " / ".join("-" if value is None else f"{value:+.2f}" for value in rate.values())
         print(f"BD-rate {chain.replace('_', ' ')}: {cells} % (Y / U / V)")

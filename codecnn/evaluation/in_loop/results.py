@@ -187,20 +187,19 @@ def make_rows(
         output: Folder of the results.
 
     Returns:
-        One row for each of `CHAINS`.
+        One row for each of `CHAINS`, without "in_loop_messages" if the stream has no messages.
     """
     plain, post_filtered, looped = streams
     depth = form.bit_depth
     pays = decisions == "none" or rd_cost(looped, form) < rd_cost(plain, form)
     off = all(picture.mode == "off" for picture in post_filtered.pictures)
+    chosen = looped if pays else plain
+    chains = [("without", plain, False), ("post_filter", post_filtered, not off)]
+    chains += [("in_loop", chosen, pays), ("in_loop_throughout", looped, True)]
+    if any(picture.message_bits for picture in looped.pictures):
+        chains.append(("in_loop_messages", chosen, pays))
     rows = []
-    for chain, stream, used in (
-        ("without", plain, False),
-        ("post_filter", post_filtered, not off),
-        ("in_loop", looped if pays else plain, pays),
-        ("in_loop_throughout", looped, True),
-        ("in_loop_messages", looped if pays else plain, pays),
-    ):
+    for chain, stream, used in chains:
         message_bits = sum(picture.message_bits for picture in stream.pictures)
         flag_bits = sum(picture.flag_bits for picture in stream.pictures)
         planes = zip(*(picture.mse for picture in stream.pictures), strict=True)
