@@ -39,10 +39,10 @@ def test_decisions_are_read_as_they_were_written(parameters):
         written = decision(parameters, rng)
         active = parameters if number % 3 else None
         message = write_message(parameters, written, activate=active is None)
-        read, found = read_message(message.payload, SIZE, active)
+        read, again = read_message(message.payload, SIZE, active)
         assert read == parameters
-        assert (found.modes, found.scales, found.qp_offset) == (written.modes, written.scales, written.qp_offset)
-        assert all(np.array_equal(found.flags[name], written.flags[name]) for name in parameters.components)
+        assert (again.modes, again.scales, again.qp_offset) == (written.modes, written.scales, written.qp_offset)
+        assert all(np.array_equal(again.flags[name], written.flags[name]) for name in parameters.components)
         parameter_bits = 0 if active else 271 + 7 * len(parameters.qp_offsets)
         assert len(message.payload) == -(-(5 + parameter_bits + message.decision_bits) // 8)
         seen |= set(written.modes.values())
