@@ -42,6 +42,13 @@ CELL_FILES: dict[str, tuple[str, ...]] = {
 }
 """Files of a unit that hold planes of 4x4 cells, with their planes in file order. All other files hold pictures."""
 
+NEIGHBOUR_FILE, REFERENCE_FILE = "neighbours", "references"
+LUMA_FILES: dict[str, tuple[str, ...]] = {
+    NEIGHBOUR_FILE: ("prev_mc_y", "next_mc_y"),
+    REFERENCE_FILE: ("ref0_y", "ref1_y", "ref0_mc_y", "ref1_mc_y"),
+}
+"""Files of a unit that hold several luma planes of each picture, with their planes in file order."""
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -53,12 +60,30 @@ class Samples:
         beside: Description of the pictures if they accompany the decoded ones (e.g. the prediction), else None. The
             network receives their difference from the decoded picture, or, if `signed`, the values themselves.
         signed: Samples are stored with an offset of 2^(bit_depth - 1), which stands for 0.
+        offset: Distance in output order from the current picture to the one that the plane shows. Beyond the ends of
+            the sequence it shows the nearest picture.
     """
 
     file: str
     component: int = 0
     beside: str | None = None
     signed: bool = False
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Temporal:
+    """The picture that a temporal plane shows.
+
+    Attributes:
+        offset: Distance in output order from the current picture; 0 for planes of reference pictures.
+        list: Reference picture list whose first picture is shown, 0 or 1; None for neighbours in output order.
+        compensated: The picture is motion-compensated towards the current one.
+    """
+
+    offset: int = 0
+    list: int | None = None
+    compensated: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,13 @@ class Cells:
         return CELL_FILES[self.file].index(self.column)
 
 
+_PREVIOUS, _NEXT = (
+    "the decoded picture before this one in output order",
+    "the decoded picture after this one in output order",
+)
+_REFERENCE = "the first picture of reference list {}, which is known from VVC bitstreams"
+_MOVED = ", motion-compensated by block matching"
+
 SAMPLE_PLANES: dict[str, Samples] = {
     "rec_y": Samples("decoded", 0),
     "rec_u": Samples("decoded", 1),
@@ -110,8 +142,28 @@ SAMPLE_PLANES: dict[str, Samples] = {
     ),
     "pred_y": Samples("prediction", beside="the codec's prediction, which is available from a VVC bitstream"),
     "resid_y": Samples("residual", beside="the codec's residual, which is available from a VVC bitstream", signed=True),
+    "prev_y": Samples("decoded", beside=_PREVIOUS, offset=-1),
+    "next_y": Samples("decoded", beside=_NEXT, offset=1),
+    "prev_mc_y": Samples(NEIGHBOUR_FILE, beside=_PREVIOUS + _MOVED),
+    "next_mc_y": Samples(NEIGHBOUR_FILE, beside=_NEXT + _MOVED),
+    "ref0_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(0)),
+    "ref1_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(1)),
+    "ref0_mc_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(0) + _MOVED),
+    "ref1_mc_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(1) + _MOVED),
 }
 """Planes of samples that a network can take."""
+
+TEMPORAL_PLANES: dict[str, Temporal] = {
+    "prev_y": Temporal(offset=-1),
+    "next_y": Temporal(offset=1),
+    "prev_mc_y": Temporal(offset=-1, compensated=True),
+    "next_mc_y": Temporal(offset=1, compensated=True),
+    "ref0_y": Temporal(list=0),
+    "ref1_y": Temporal(list=1),
+    "ref0_mc_y": Temporal(list=0, compensated=True),
+    "ref1_mc_y": Temporal(list=1, compensated=True),
+}
+"""Planes of other decoded pictures of the sequence. They show the current picture itself where there is no other."""
 
 ORIGINAL_PLANES: dict[str, Samples] = {
     "orig_y": Samples("original", 0),
@@ -162,15 +214,21 @@ REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
 TREE_PLANES = tuple(name for name in CELL_PLANES if name not in REBUILT_PLANES)
 """Planes that are drawn from a CU table."""
 
-RECIPE_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES)
+NEIGHBOUR_PLANES, REFERENCE_PLANES = LUMA_FILES[NEIGHBOUR_FILE], LUMA_FILES[REFERENCE_FILE]
+"""Planes computed from the decoded pictures of any codec, and planes that also need the reference lists of VVC."""
+
+STREAM_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES, *REFERENCE_PLANES)
+"""Planes that a store provides from VVC bitstreams only."""
+
+RECIPE_PLANES: tuple[str, ...] = (*STREAM_PLANES, *NEIGHBOUR_PLANES)
 """Planes that a store holds only if its recipe asks for them."""
 
 
 def how_to_have(name: str) -> str:
     """Return the end of an error message that says which recipe key provides the missing plane `name`."""
-    verb = "rebuilds" if name in REBUILT_PLANES else "provides"
     if name not in RECIPE_PLANES:
         return ""
+    verb = "rebuilds" if name in REBUILT_PLANES else "computes" if name in TEMPORAL_PLANES else "provides"
     other = ", or unfiltered: true for a codec other than VVC" if name == "unf_y" else ""
     return f": the key planes: [{name}] of its recipe {verb} it{other}"
 

@@ -50,6 +50,7 @@ from .blocks.vvc_stream import VVC_SUFFIXES as VVC_SUFFIXES
 from .blocks.vvc_stream import StreamInfo as StreamInfo
 from .blocks.vvc_stream import StreamPicture as StreamPicture
 from .blocks.vvc_stream import coded_table as coded_table
+from .blocks.vvc_stream import first_references as first_references
 from .blocks.vvc_stream import read_output_pictures as read_output_pictures
 from .blocks.vvc_stream import stream_info as stream_info
 from .blocks.vvc_stream import stream_table as stream_table

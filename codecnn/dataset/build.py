@@ -58,6 +58,7 @@ from codecnn.dataset.unit_files import (
     same_stream_keys,
     unit_record,
     write_blocks,
+    write_temporal_planes,
 )
 from codecnn.errors import ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.planes import TRANSFORM_FILE
@@ -239,6 +240,7 @@ def _code(plan: UnitPlan, work: Build) -> None:
             if sequence is None:
                 sequence = _codec(plan, work).encode(store / original.name, original.format, plan.settings, folder)
             sequence = _with_planes(plan, sequence, work.recipe, folder)
+            write_temporal_planes(folder, work.recipe.temporal_files, sequence)
             transforms = TRANSFORM_FILE in work.recipe.rebuilt_files
             blocks, no_blocks = _blocks(plan, sequence, required=transforms)
             if blocks is not None:

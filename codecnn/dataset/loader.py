@@ -344,33 +344,37 @@ def _memory_of(cut: PlaneCut) -> str:
 def _layout(reader: PatchReader) -> tuple[dict[str, IntArray], list[tuple[PlaneCut, int, int]], dict[str, int]]:
     """Assign all planes to positions in the memories "samples" and "cells".
 
-    A file that several units share, such as the original of all QPs, is stored once.
+    A file that several units share, such as the original of all QPs, is stored once, and so are the decoded pictures of
+    `rec_y`, `prev_y` and `next_y`.
 
     Returns:
-        By name of the plane, the start of the first picture, the height and the width of each unit, shape (3, units);
-        the planes to load as (plane, unit, start); and the size of each memory in samples or cells.
+        By name of the plane, the start of the first picture, the height, the width and the number of pictures of each
+        unit, shape (4, units); the planes to load as (plane, unit, start); and the size of each memory in samples or
+        cells.
     """
     starts: dict[tuple[Path, str], int] = {}
     loads = []
     locations = {}
     sizes = dict.fromkeys(map(_memory_of, reader.cuts), 0)
     for cut in reader.cuts:
+        stored = cut.name if cut.file in CELL_FILES else str(cut.index)
         for unit, path in enumerate(reader.files.paths[cut.file]):
-            if (path, cut.name) not in starts:
+            key = (path, stored)
+            if key not in starts:
                 memory = _memory_of(cut)
-                starts[path, cut.name] = sizes[memory]
+                starts[key] = sizes[memory]
                 loads.append((cut, unit, sizes[memory]))
                 height, width = _stored_shape(reader, cut, unit)
                 sizes[memory] += reader.files.counts[unit] * height * width
         shapes = [_stored_shape(reader, cut, unit) for unit in range(len(reader.units))]
-        first = [starts[path, cut.name] for path in reader.files.paths[cut.file]]
-        locations[cut.name] = np.array([first, *zip(*shapes, strict=True)])
+        first = [starts[path, stored] for path in reader.files.paths[cut.file]]
+        locations[cut.name] = np.array([first, *zip(*shapes, strict=True), reader.files.counts])
     return locations, loads, sizes
 
 
 def _stored_shape(reader: PatchReader, cut: PlaneCut, unit: int) -> tuple[int, int]:
     """Return the (height, width) of a plane in samples, or in cells."""
-    height, width = reader.files.extent(unit, 0 if cut.file in CELL_FILES else cut.index)[1]
+    height, width = reader.files.extent(cut.file, unit, 0 if cut.file in CELL_FILES else cut.index)[1]
     if cut.file in CELL_FILES:
         return -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE)
     return height, width
@@ -381,7 +385,7 @@ def _whole_plane(reader: PatchReader, cut: PlaneCut, unit: int) -> npt.NDArray[n
     pictures = reader.files.pictures(cut.file, unit)
     if cut.file in CELL_FILES:
         return np.array(CELL_PLANES[cut.name].read(pictures)).ravel()
-    start, (height, width) = reader.files.extent(unit, cut.index)
+    start, (height, width) = reader.files.extent(cut.file, unit, cut.index)
     samples = np.array(pictures[:, start : start + height * width], dtype=reader.dtype).ravel()
     return samples if samples.dtype == np.uint8 else samples.view(np.int16)
 
@@ -396,7 +400,8 @@ def _index_terms(
     """
     positions, symmetry = np.array([patch[:4] for patch in patches]), np.asarray(transforms)[:, None]
     unit, picture, x, y = positions.T
-    first, heights, widths = locations[:, unit, None]
+    first, heights, widths, counts = locations[:, unit, None]
+    shown = np.clip(picture[:, None] + cut.offset, 0, counts - 1)
     cell = BLOCK_SIZE if cut.file in CELL_FILES else 1
     forward = np.arange(cut.side)
     along_rows = np.where(symmetry & 2, forward[::-1], forward)
@@ -405,4 +410,4 @@ def _index_terms(
     down = np.clip(((y // cut.factor - cut.halo)[:, None] + down) // cell, 0, heights - 1) * widths
     across = np.clip(((x // cut.factor - cut.halo)[:, None] + across) // cell, 0, widths - 1)
     rows, columns = np.where(symmetry & 1, across, down), np.where(symmetry & 1, down, across)
-    return rows + first + picture[:, None] * heights * widths, columns
+    return rows + first + shown * heights * widths, columns

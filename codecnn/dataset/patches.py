@@ -16,6 +16,7 @@ from codecnn.planes import (
     BLOCK_SIZE,
     CELL_FILES,
     CELL_PLANES,
+    LUMA_FILES,
     ORIGINAL_PLANES,
     QP_PLANE,
     SAMPLE_PLANES,
@@ -79,6 +80,7 @@ class PlaneCut:
         factor: Luma samples per sample of the plane: 1, or 2 for 4:2:0 chroma.
         side: Width and height of the patch, the halo on both sides included.
         halo: Samples around the patch.
+        offset: Distance in output order from the patch's picture to the one that is cut.
     """
 
     name: str
@@ -87,6 +89,7 @@ class PlaneCut:
     factor: int
     side: int
     halo: int
+    offset: int = 0
 
 
 class MappedUnits:
@@ -116,7 +119,8 @@ class MappedUnits:
         """Map a file of a unit.
 
         Returns:
-            Shape (pictures, samples of a picture) for pictures, (pictures, planes, h/4, w/4) for CELL_FILES.
+            Shape (pictures, samples of a picture) for pictures, (pictures, planes, h/4, w/4) for CELL_FILES. In
+            LUMA_FILES the samples of a picture are those of all its planes.
 
         Raises:
             MissingFileError: The file does not exist.
@@ -141,25 +145,28 @@ class MappedUnits:
             if file in CELL_FILES:
                 plane = pictures[picture, index]
             else:
-                start, (height, width) = self.extent(unit, index)
+                start, (height, width) = self.extent(file, unit, index)
                 plane = pictures[picture, start : start + height * width].reshape(height, width)
             self._planes[key] = plane
         return plane
 
-    def extent(self, unit: int, component: int) -> tuple[int, tuple[int, int]]:
-        """Return the first sample of a component within a picture, and the component's (height, width)."""
+    def extent(self, file: str, unit: int, component: int) -> tuple[int, tuple[int, int]]:
+        """Return the first sample of a component within a picture of a file, and the component's (height, width)."""
         form = self.formats[unit]
-        if component == 0:
-            return 0, (form.height, form.width)
+        if component == 0 or file in LUMA_FILES:
+            return component * form.height * form.width, (form.height, form.width)
         shapes = form.plane_shapes
         return sum(height * width for height, width in shapes[:component]), shapes[component]
 
     def _map_samples(self, file: str, unit: int) -> npt.NDArray[Any]:
         path, form, count = self.paths[file][unit], self.formats[unit], self.counts[unit]
         data = map_file(path)
-        if data.size != count * form.picture_bytes:
+        picture_bytes = form.picture_bytes
+        if file in LUMA_FILES:
+            picture_bytes = len(LUMA_FILES[file]) * form.height * form.width * form.dtype.itemsize
+        if data.size != count * picture_bytes:
             raise StoreError(
-                f"{path} has {data.size} bytes, {count} pictures of {form} have {count * form.picture_bytes}: "
+                f"{path} has {data.size} bytes, {count} pictures of {form} have {count * picture_bytes}: "
                 "build the store again"
             )
         return data.view(form.dtype).reshape(count, -1)
@@ -327,6 +334,7 @@ class PatchReader:
 
     def _copy_samples(self, cut: PlaneCut, patch: Patch, out: npt.NDArray[Any]) -> None:
         unit, picture, x, y, _ = patch
+        picture = min(max(picture + cut.offset, 0), self.files.counts[unit] - 1)
         plane = self.files.plane(cut.file, unit, picture, cut.index)
         copy_window(out, plane, x // cut.factor - cut.halo, y // cut.factor - cut.halo)
 
@@ -396,7 +404,8 @@ def _plane_cut(name: str, size: int, halo: int) -> PlaneCut:
     if size % factor or halo % factor:
         raise ConfigError(f"plane {name} needs an even patch size and an even halo, not {size} and {halo}")
     halo = 0 if name in TARGET_PLANES else halo // factor
-    return PlaneCut(name, source.file, source.component, factor, size // factor + 2 * halo, halo)
+    index = LUMA_FILES[source.file].index(name) if source.file in LUMA_FILES else source.component
+    return PlaneCut(name, source.file, index, factor, size // factor + 2 * halo, halo, source.offset)
 
 
 def _check_planes(unit: Unit, cuts: Sequence[PlaneCut]) -> None:

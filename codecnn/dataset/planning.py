@@ -14,7 +14,7 @@ from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.sources import Source, by_lowest_qp
 from codecnn.dataset.store import SCHEMA
-from codecnn.dataset.unit_files import REBUILT, rebuilt_facts, same_stream_keys
+from codecnn.dataset.unit_files import REBUILT, TEMPORAL, rebuilt_facts, same_stream_keys, temporal_facts
 from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.runs import read_json, sha256_json
 
@@ -97,10 +97,12 @@ def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | 
     reader = block_reader_version("vvc" if given is not None and given.is_vvc else recipe.codec, tools)
     if reader is not None:
         facts["block_reader"] = reader
-    if recipe.planes:
-        if given is not None and not given.is_vvc:
-            raise ConfigError(f"{given.path}: {', '.join(recipe.planes)} are rebuilt from VVC streams only")
+    if recipe.stream_planes and given is not None and not given.is_vvc:
+        raise ConfigError(f"{given.path}: {', '.join(recipe.stream_planes)} are rebuilt from VVC streams only")
+    if recipe.rebuilt_files:
         facts[REBUILT] = rebuilt_facts(recipe.rebuilt_files)
+    if recipe.temporal_files:
+        facts[TEMPORAL] = temporal_facts(recipe.temporal_files)
     if given is not None:
         supplied: dict[str, Any] = {"file": given.path.name, "sha256": source_sha256(given.path, work.store)}
         supplied |= {"stated_qps": given.stated_qps, "reading": given.reading}

@@ -21,7 +21,7 @@ from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, Codec
 from codecnn.dataset.records import Coding
 from codecnn.dataset.variants import VariantsSpec
 from codecnn.errors import ConfigError
-from codecnn.planes import MAX_QP, REBUILT_PLANES, file_of
+from codecnn.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
 
 Split = Literal["train", "val", "test"]
 CtuSize = Literal[16, 32, 64, 128]
@@ -224,7 +224,24 @@ class SequenceSpec(_Spec):
 
 
 _Plane = Literal[
-    "unf_y", "pred_y", "resid_y", "bs_v", "bs_h", "cbf_y", "ts_y", "mts", "tr_hor", "tr_ver", "lfnst", "bdpcm"
+    "unf_y",
+    "pred_y",
+    "resid_y",
+    "bs_v",
+    "bs_h",
+    "cbf_y",
+    "ts_y",
+    "mts",
+    "tr_hor",
+    "tr_ver",
+    "lfnst",
+    "bdpcm",
+    "prev_mc_y",
+    "next_mc_y",
+    "ref0_y",
+    "ref1_y",
+    "ref0_mc_y",
+    "ref1_mc_y",
 ]
 
 _CODING_KEYS = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
@@ -259,7 +276,7 @@ class Recipe(_Spec):
     ctc: bool = Field(default=False, description="ra and ldb close to JVET's common test conditions")
     planes: list[_Plane] = Field(
         default=[],
-        description="planes to rebuild from the VVC bitstreams",
+        description="planes to rebuild from the VVC bitstreams, or to compute from the decoded pictures of any codec",
     )
     qp_scale: QpScale | None = Field(
         default=None,
@@ -353,10 +370,8 @@ class Recipe(_Spec):
                 raise ValueError(f"in_loop goes with {key}: {str(value).lower()}, not {str(given).lower()}")
 
     def _check_rebuilt_planes(self) -> None:
-        if not self.planes:
-            return
-        listed = ", ".join(self.planes)
-        if self.codec != STREAMS and not codes_vvc(self.codec):
+        listed = ", ".join(self.stream_planes)
+        if listed and self.codec != STREAMS and not codes_vvc(self.codec):
             raise ValueError(
                 f"planes: {listed} are rebuilt from VVC bitstreams, and {self.codec} makes others: choose codec vvc"
             )
@@ -368,14 +383,24 @@ class Recipe(_Spec):
                 raise ValueError(f"planes: {name} would be there twice, give it or {key}")
 
     @property
+    def stream_planes(self) -> list[str]:
+        """Names in `planes` that only VVC bitstreams provide."""
+        return [name for name in self.planes if name in STREAM_PLANES]
+
+    @property
     def rebuilt_planes(self) -> list[str]:
         """Names in `planes` that `codecnn.reconstruct` rebuilds from the bitstream."""
         return [name for name in self.planes if name in REBUILT_PLANES]
 
     @property
     def rebuilt_files(self) -> list[str]:
-        """Files of a unit that hold the planes of `planes`, sorted."""
-        return sorted({file_of(name) for name in self.planes})
+        """Files of a unit that hold the planes of `planes` from its bitstream, except temporal ones, sorted."""
+        return sorted({file_of(name) for name in self.planes if name not in TEMPORAL_PLANES})
+
+    @property
+    def temporal_files(self) -> list[str]:
+        """Files of a unit that hold the temporal planes of `planes`, sorted."""
+        return sorted({file_of(name) for name in self.planes if name in TEMPORAL_PLANES})
 
     def stated_qps(self, spec: DecodedSpec) -> tuple[int, ...]:
         """Return the slice QPs of supplied pictures, converted by `qp_scale`.

@@ -161,6 +161,8 @@ class CodedUnit(Record):
     prediction_file: _FileName | None = Field(default=None, alias="prediction")
     residual_file: _FileName | None = Field(default=None, alias="residual")
     strengths_file: _FileName | None = Field(default=None, alias="strengths")
+    neighbours_file: _FileName | None = Field(default=None, alias="neighbours")
+    references_file: _FileName | None = Field(default=None, alias="references")
     blocks_file: _FileName | None = Field(default=None, alias="blocks")
     block_planes_file: _FileName | None = Field(default=None, alias="block_planes")
     transforms_file: _FileName | None = Field(default=None, alias="transforms")

@@ -12,7 +12,7 @@ A store is a folder:
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from pydantic import Field
 from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.records import CodedUnit, Coding, EncoderTime, Manifest
 from codecnn.errors import MissingFileError, StoreError
-from codecnn.planes import SLICE_TYPES
+from codecnn.motion import temporal_number
+from codecnn.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import READER_VERSION, STILL_SUFFIXES, VIDEO_SUFFIXES, Video, changed_name, open_raw
 
@@ -93,7 +94,8 @@ class Unit(CodedUnit):
 
         Args:
             file: "original", "decoded", "unfiltered", "prediction", "residual" or "teacher" for pictures;
-                "block_planes", "transforms" or "strengths" for planes of 4x4 cells.
+                "block_planes", "transforms" or "strengths" for planes of 4x4 cells; "neighbours" or "references" for
+                temporal planes.
         """
         return getattr(self, f"{file}_file") is not None
 
@@ -147,6 +149,29 @@ class Unit(CodedUnit):
     def pictures_of(self, file: str) -> Video | None:
         """Open one of the unit's files of pictures by memory map; None if the unit has no such file."""
         return open_raw(self.path(file), self.format) if self.has(file) else None
+
+    def temporal_plane(self, name: str, picture: int) -> npt.NDArray[Any]:
+        """Read a temporal plane of a picture.
+
+        Args:
+            name: Name of the plane, of `codecnn.planes.TEMPORAL_PLANES`.
+            picture: Number of the picture in output order.
+
+        Returns:
+            Luma samples, shape (h, w).
+
+        Raises:
+            StoreError: The unit does not hold the plane.
+        """
+        file = SAMPLE_PLANES[name].file
+        if file not in LUMA_FILES:
+            with self.decoded() as decoded:
+                return np.array(decoded[temporal_number(name, picture, len(decoded))].y)
+        if not self.has(file):
+            raise StoreError(f"{self.name} at QP {self.qp} has no plane {name!r}{how_to_have(name)}")
+        names = LUMA_FILES[file]
+        with open_raw(self.path(file), replace(self.format, chroma="400")) as planes:
+            return np.array(planes[picture * len(names) + names.index(name)].y)
 
     def block_planes(self) -> npt.NDArray[np.int8] | None:
         """Map the planes of the coding tree, shape (pictures, planes, ceil(h/4), ceil(w/4)).

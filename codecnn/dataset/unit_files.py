@@ -4,6 +4,8 @@ import itertools
 import math
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +22,35 @@ from codecnn.codec import (
     LoopFacts,
     block_planes,
     ctu_depths,
+    first_references,
 )
 from codecnn.codec import write_blocks as write_table
 from codecnn.dataset.originals import Original
 from codecnn.dataset.records import CodedUnit, EncoderTime, GivenRecord, InLoopRecord, PictureRecord
 from codecnn.dataset.store import UNIT_SCHEMA
 from codecnn.errors import StoreError
-from codecnn.planes import BLOCK_PLANES, RECIPE_PLANES, TRANSFORM_PLANES, file_of
+from codecnn.motion import MATCHER_VERSION, References, temporal_planes
+from codecnn.planes import (
+    BLOCK_PLANES,
+    LUMA_FILES,
+    RECIPE_PLANES,
+    REFERENCE_FILE,
+    TEMPORAL_PLANES,
+    TRANSFORM_PLANES,
+    file_of,
+)
 from codecnn.quality import ctu_grid, ctu_means, psnr_of_mse
 from codecnn.runs import atomic_path, read_json, sha256_file, sha256_json
-from codecnn.video import open_raw
+from codecnn.video import create_video, open_raw
 
 BLOCKS_FILE, BLOCK_PLANES_FILE, TRANSFORMS_FILE = "blocks.parquet", "block_planes.npy", "transforms.npy"
 LOG_FILE = "log.txt"
 REBUILT = "rebuilt"
 """Key of `rebuilt_facts` among the facts that a unit's key hashes."""
+TEMPORAL = "temporal"
+"""Key of `temporal_facts` among the facts that a unit's key hashes."""
 
-_REBUILT_FILES = sorted({file_of(name) for name in RECIPE_PLANES})
+_REBUILT_FILES = sorted({file_of(name) for name in RECIPE_PLANES if name not in TEMPORAL_PLANES})
 
 
 def write_blocks(folder: Path, blocks: BlockTable, sequence: CodedSequence, *, transforms: bool) -> None:
@@ -56,6 +70,47 @@ def write_blocks(folder: Path, blocks: BlockTable, sequence: CodedSequence, *, t
     for name, planes in files.items():
         with atomic_path(folder / name) as part, part.open("wb") as file:
             np.save(file, block_planes(blocks, pocs, form.width, form.height, planes))
+
+
+def write_temporal_planes(folder: Path, files: Sequence[str], sequence: CodedSequence) -> None:
+    """Write files of temporal planes of a unit, such as neighbours.yuv.
+
+    A file is raw grey video in the bit depth of the decoded pictures: for each picture in output order the planes that
+    `codecnn.planes.LUMA_FILES` lists.
+
+    Args:
+        folder: Folder of the unit.
+        files: Names of the files, of `LUMA_FILES`.
+        sequence: The coded sequence.
+
+    Raises:
+        FormatError: The file of reference pictures needs the bitstream, which is damaged.
+        ConfigError: The bitstream has another number of pictures than were decoded.
+    """
+    form = sequence.format
+    names = [name for file in files for name in LUMA_FILES[file]]
+    with ExitStack() as stack:
+        decoded = stack.enter_context(open_raw(sequence.decoded, form))
+        references: list[References] = []
+        if REFERENCE_FILE in files:
+            assert sequence.bitstream is not None, "a recipe asks for reference pictures of VVC streams only"
+            references = first_references(sequence.bitstream, len(decoded))
+        writers = {
+            file: stack.enter_context(create_video(folder / f"{file}.yuv", replace(form, chroma="400")))
+            for file in files
+        }
+        for number in range(len(decoded)):
+            planes = temporal_planes(
+                names,
+                lambda other: decoded[other].y,
+                number,
+                len(decoded),
+                form.bit_depth,
+                references[number] if references else None,
+            )
+            for file, writer in writers.items():
+                for name in LUMA_FILES[file]:
+                    writer.write([planes[name]])
 
 
 def measure_ctus(
@@ -134,6 +189,7 @@ def unit_record(
         "blocks": folder / BLOCKS_FILE,
         "block_planes": folder / BLOCK_PLANES_FILE,
         "transforms": folder / TRANSFORMS_FILE,
+        **{name: folder / f"{name}.yuv" for name in LUMA_FILES},
     }
     # A record writes the fields that were set, so absent files must not be set to None.
     optional: dict[str, Any] = {
@@ -163,16 +219,25 @@ def rebuilt_facts(files: Sequence[str]) -> dict[str, Any]:
     return {"files": list(files), "rebuilder": REBUILDER_VERSION}
 
 
+def temporal_facts(files: Sequence[str]) -> dict[str, Any]:
+    """Return the facts that a unit's key hashes under TEMPORAL if its temporal planes are in `files`."""
+    return {"files": list(files), "matcher": MATCHER_VERSION}
+
+
 def same_stream_keys(facts: dict[str, Any]) -> list[str]:
     """Return the keys of all units with the same bitstream as a unit with these facts.
 
-    Such units differ only in the files that are rebuilt from the bitstream.
+    Such units differ only in the files that are computed from the bitstream and the decoded pictures.
     """
-    bare = {name: value for name, value in facts.items() if name != REBUILT}
-    subsets = (
-        files for count in range(1, len(_REBUILT_FILES) + 1) for files in itertools.combinations(_REBUILT_FILES, count)
-    )
-    return [sha256_json(bare), *(sha256_json(bare | {REBUILT: rebuilt_facts(files)}) for files in subsets)]
+    bare = {name: value for name, value in facts.items() if name not in (REBUILT, TEMPORAL)}
+    rebuilt = [{REBUILT: rebuilt_facts(files)} if files else {} for files in _subsets(_REBUILT_FILES)]
+    temporal = [{TEMPORAL: temporal_facts(files)} if files else {} for files in _subsets(sorted(LUMA_FILES))]
+    return [sha256_json(bare | one | other) for one in rebuilt for other in temporal]
+
+
+def _subsets(files: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return all subsets of files, the empty one first."""
+    return [subset for count in range(len(files) + 1) for subset in itertools.combinations(files, count)]
 
 
 def copy_coded_unit(unit: CodedUnit, store: Path, folder: Path, seconds: Path | None) -> CodedSequence:

@@ -30,6 +30,7 @@ from .planes import round_samples as round_samples
 from .planes import slice_type_plane as slice_type_plane
 from .planes import stream_qps as stream_qps
 from .planes import stream_slice_types as stream_slice_types
+from .planes import temporal_source as temporal_source
 from .planes import unit_planes as unit_planes
 from .sequence import QP_OFFSETS as QP_OFFSETS
 from .sequence import Decisions as Decisions

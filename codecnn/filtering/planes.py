@@ -26,12 +26,14 @@ from codecnn.codec import (
 from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, FormatError, ModelError, StoreError
 from codecnn.models import CHROMA_PLANES
+from codecnn.motion import References, temporal_planes
 from codecnn.planes import (
     BLOCK_SIZE,
     CELL_PLANES,
     SAMPLE_PLANES,
     SLICE_TYPE_PLANE,
     SLICE_TYPES,
+    TEMPORAL_PLANES,
     TREE_PLANES,
     how_to_have,
 )
@@ -167,15 +169,17 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
         names: Names of planes; those that are not auxiliary are skipped.
 
     Returns:
-        The planes by name, shape (h, w). Samples of `unf_y`, `pred_y` and `resid_y` are integers; planes of the coding
-        tree are float32 with each 4x4 cell repeated.
+        The planes by name, shape (h, w). Samples are integers; planes of the coding tree are float32 with each 4x4 cell
+        repeated.
 
     Raises:
         StoreError: The unit does not hold one of the planes.
     """
     planes: dict[str, Array] = {}
     for name in names:
-        if name in AUXILIARY_SAMPLES and (video := unit.pictures_of(AUXILIARY_SAMPLES[name].file)) is not None:
+        if name in TEMPORAL_PLANES:
+            planes[name] = unit.temporal_plane(name, picture)
+        elif name in AUXILIARY_SAMPLES and (video := unit.pictures_of(AUXILIARY_SAMPLES[name].file)) is not None:
             with video:
                 planes[name] = np.array(video[picture].planes[AUXILIARY_SAMPLES[name].component])
         elif name in CELL_PLANES and (cells := unit.cells(CELL_PLANES[name].file)) is not None:
@@ -194,16 +198,18 @@ def auxiliary_planes(
     table: BlockTable | None,
     rebuilt: PlaneSource | None = None,
     slice_types: Sequence[str] = (),
+    temporal: PlaneSource | None = None,
 ) -> PlaneSource:
     """Build the source of the auxiliary planes of a sequence.
 
     Args:
         names: Names of the planes that the network declares; those that are not auxiliary are ignored.
         video_format: Format of the decoded pictures.
-        videos: Videos whose luma provides `unf_y`, `pred_y` or `resid_y`, by plane.
+        videos: Videos whose luma provides planes of samples such as `unf_y`, by plane.
         table: CU table that provides the planes of the coding tree; its `poc` is the number of the picture.
         rebuilt: Source of the planes rebuilt from a bitstream (`codecnn.planes.REBUILT_PLANES`).
         slice_types: Slice type for all pictures, or one for each, which provides the plane `slice_type`.
+        temporal: Source of the temporal planes (`temporal_source`) that `videos` do not provide.
 
     Returns:
         A function from the number of a picture to its auxiliary planes, shape (h, w).
@@ -223,7 +229,11 @@ def auxiliary_planes(
             "filter the stream, or give --slice-type"
         )
     for name in names:
-        if name in AUXILIARY_SAMPLES and name not in videos and rebuilt is None:
+        if (
+            name in AUXILIARY_SAMPLES
+            and name not in videos
+            and (temporal if name in TEMPORAL_PLANES else rebuilt) is None
+        ):
             raise ConfigError(
                 f"the network needs the plane {name!r}, {AUXILIARY_SAMPLES[name].beside}: "
                 f"give it as --plane {name}=FILE"
@@ -256,10 +266,40 @@ def auxiliary_planes(
             planes |= {name: _full_size(plane, name, video_format) for name, plane in cells.items()}
         if rebuilt is not None:
             planes |= rebuilt(number)
+        if temporal is not None:
+            planes |= temporal(number)
         if slice_types:
             slice_type = slice_types[0 if len(slice_types) == 1 else number]
             planes |= slice_type_plane(names, slice_type, video_format)
         return planes
+
+    return read_planes
+
+
+def temporal_source(names: Sequence[str], video: Video, references: Sequence[References] = ()) -> PlaneSource:
+    """Build the source of the temporal planes of a sequence.
+
+    A plane of the following picture makes the filter read one picture ahead in output order.
+
+    Args:
+        names: Names of temporal planes.
+        video: The decoded pictures in output order.
+        references: First reference pictures of each picture (`codecnn.codec.first_references`); only planes of
+            reference pictures need them.
+
+    Returns:
+        A function from the number of a picture to its temporal planes, shape (h, w).
+    """
+
+    def read_planes(number: int) -> Planes:
+        return temporal_planes(
+            names,
+            lambda other: video[other].y,
+            number,
+            len(video),
+            video.format.bit_depth,
+            references[number] if references else None,
+        )
 
     return read_planes
 

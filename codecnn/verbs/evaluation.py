@@ -15,7 +15,7 @@ from codecnn.codec import codes_vvc
 from codecnn.config import checked
 from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, is_store, open_store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
-from codecnn.planes import RECIPE_PLANES
+from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
 
 if TYPE_CHECKING:
     from codecnn.evaluation import Entry, Results
@@ -122,9 +122,12 @@ def evaluate(
             "ctu_size": 128 if codes_vvc(codec) else 64,
             "sequences": [options | {"split": split, "source": str(source)} for source in names],
         }
-        # Auxiliary planes of the networks are reconstructed from the bitstreams, or the back end provides them.
+        # Auxiliary planes of the networks are computed for the store, or the back end provides them.
         auxiliary = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
-        values |= {"unfiltered": True} if not codes_vvc(codec) and auxiliary == ["unf_y"] else {"planes": auxiliary}
+        if not codes_vvc(codec) and [name for name in auxiliary if name in STREAM_PLANES] == ["unf_y"]:
+            auxiliary.remove("unf_y")
+            values["unfiltered"] = True
+        values["planes"] = auxiliary
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
         prune = _is_store_of_evaluate(folder)

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import Progress
 from codecnn.errors import ConfigError, FormatError
-from codecnn.planes import MAX_QP, REBUILT_PLANES, SLICE_TYPE_PLANE, TREE_PLANES, lowest_qp
+from codecnn.planes import (
+    MAX_QP,
+    REBUILT_PLANES,
+    REFERENCE_PLANES,
+    SLICE_TYPE_PLANE,
+    TEMPORAL_PLANES,
+    TREE_PLANES,
+    lowest_qp,
+)
 
 if TYPE_CHECKING:
     from codecnn.filtering import PictureFilter, PlaneSource, Precision, Tile
@@ -171,8 +179,8 @@ def _auxiliary_planes(
 
     `complete` states that the video has all pictures of the source.
     """
-    from codecnn.codec import read_blocks, read_output_pictures, stream_plane_reader
-    from codecnn.filtering import auxiliary_planes, stream_slice_types
+    from codecnn.codec import first_references, read_blocks, read_output_pictures, stream_plane_reader
+    from codecnn.filtering import auxiliary_planes, stream_slice_types, temporal_source
     from codecnn.video import open_like, stream_codec
 
     codec = stream_codec(source)
@@ -185,7 +193,9 @@ def _auxiliary_planes(
         table = read_blocks(source)
     missing = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
     rebuilt = stream_plane_reader(source, missing) if is_vvc and missing else None
-    if rebuilt is not None or (table is not None and blocks is None):
+    temporal_names = [name for name in filter_.planes if name in TEMPORAL_PLANES and name not in videos]
+    needs_references = any(name in REFERENCE_PLANES for name in temporal_names)
+    if rebuilt is not None or (is_vvc and needs_references) or (table is not None and blocks is None):
         count = len(read_output_pictures(source))
         if count < len(video) or (complete and count > len(video)):
             raise ConfigError(
@@ -195,4 +205,8 @@ def _auxiliary_planes(
     types = [slice_type] if slice_type else []
     if SLICE_TYPE_PLANE in filter_.planes and not types and codec is not None:
         types = stream_slice_types(source, len(video), all_pictures=complete)
-    return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types)
+    temporal = None
+    if temporal_names and (is_vvc or not needs_references):
+        references = first_references(source, len(video)) if needs_references else []
+        temporal = temporal_source(temporal_names, video, references)
+    return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types, temporal)

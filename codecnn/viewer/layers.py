@@ -12,6 +12,7 @@ from codecnn.codec import (
     HEVC_SUFFIXES,
     VVC_SUFFIXES,
     BlockTable,
+    first_references,
     read_blocks,
     read_output_pictures,
     stream_info,
@@ -20,6 +21,7 @@ from codecnn.codec import (
 )
 from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.planes import TEMPORAL_PLANES
 from codecnn.quality import psnr
 from codecnn.video import Picture, VideoFormat, convert, open_like, open_video, pad_to_even
 from codecnn.viewer.blocks import Blocks, blocks_of_table, blocks_of_units
@@ -108,7 +110,7 @@ def shown_stream(
         table = table_of_units(coded.units, np.full(len(coded.units), number, np.int32))
 
         def auxiliary(names: tuple[str, ...]) -> dict[str, Plane]:
-            return _auxiliary_planes(names, coded, form, table, number)
+            return _auxiliary_planes(names, path, coded, form, table, number)
 
         layers[FILTERED] = _filtered(decoded, _single_qp(path, coded.slice_qps), auxiliary, model, device)
     return _shown(f"{path.name}, picture {number}", coded, form, layers, blocks_of_units(coded.units))
@@ -260,12 +262,19 @@ def _single_qp(path: Path, qps: tuple[int, ...]) -> int:
 
 
 def _auxiliary_planes(
-    names: tuple[str, ...], coded: _Coded, form: VideoFormat, table: BlockTable, number: int
+    names: tuple[str, ...], path: Path, coded: _Coded, form: VideoFormat, table: BlockTable, number: int
 ) -> dict[str, Plane]:
     """Collect the auxiliary planes of a network from the stream and its coding tree."""
-    from codecnn.filtering import auxiliary_planes
+    from codecnn.filtering import auxiliary_planes, temporal_source
 
     planes = {name: coded.planes[name] for name in names if name in coded.planes}
+    temporal = [name for name in names if name in TEMPORAL_PLANES]
+    if temporal:
+        references = first_references(path, coded.count)
+        with open_video(path, frames=max(number + 1, *references[number]) + 1) as video:
+            planes |= {
+                name: np.array(plane) for name, plane in temporal_source(temporal, video, references)(number).items()
+            }
     rest = tuple(name for name in names if name not in planes)
     return planes | dict(auxiliary_planes(rest, form, {}, table, slice_types=[coded.slice_type])(number))
 

@@ -183,6 +183,34 @@ def read_output_pictures(path: Path | str) -> list[Picture]:
     return [by_position[position] for position in sorted(key for key in by_position if key is not None)]
 
 
+def first_references(path: Path | str, count: int) -> list[tuple[int, int]]:
+    """Return which pictures the first entries of the reference picture lists are.
+
+    Args:
+        path: VVC stream.
+        count: Number of pictures that are used, from the first one in output order on.
+
+    Returns:
+        For each of these pictures, the positions in output order of the first picture of list 0 and of list 1, of the
+        first slice that has the list. It is the position of the picture itself if it has I slices only, if no slice
+        has the list, and if the reference picture is missing, is not output, or is not among the `count` pictures.
+
+    Raises:
+        FormatError: The stream is damaged, or has fewer pictures.
+    """
+    pictures = read_output_pictures(path)
+    if len(pictures) < count:
+        raise FormatError(f"{path} has the headers of {len(pictures)} pictures, and {count} were decoded")
+    positions = {(picture.cvs, picture.poc): position for position, picture in enumerate(pictures[:count])}
+
+    def first(number: int, reference_list: int) -> int:
+        picture = pictures[number]
+        entries = [part.references[reference_list] for part in picture.slices if part.references[reference_list]]
+        return positions.get((picture.cvs, entries[0][0][1]), number) if entries else number
+
+    return [(first(number, 0), first(number, 1)) for number in range(count)]
+
+
 def stream_units(path: Path) -> list[Rows]:
     """Read the coding units of every picture in decoding order, shape (n, columns) with `codecnn.vvc.CU_COLUMNS`.
 
