@@ -232,7 +232,7 @@ def same_stream_keys(facts: dict[str, Any]) -> list[str]:
     bare = {name: value for name, value in facts.items() if name not in (REBUILT, TEMPORAL)}
     rebuilt = [{REBUILT: rebuilt_facts(files)} if files else {} for files in _subsets(_REBUILT_FILES)]
     temporal = [{TEMPORAL: temporal_facts(files)} if files else {} for files in _subsets(sorted(LUMA_FILES))]
-    return [sha256_json(bare | one | other) for one in rebuilt for other in temporal]
+    return [sha256_json(bare | first | second) for first in rebuilt for second in temporal]
 
 
 def _subsets(files: Sequence[str]) -> list[tuple[str, ...]]:

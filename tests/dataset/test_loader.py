@@ -30,7 +30,7 @@ from codecnn.dataset import (
 )
 from codecnn.dataset import patches as patch_module
 from codecnn.errors import ConfigError, MissingFileError, StoreError
-from codecnn.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, QP_SCALE, file_of
+from codecnn.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, LUMA_FILES, QP_SCALE, TEMPORAL_PLANES, file_of
 from codecnn.training import FilterSettings, filter_loss
 from codecnn.training.filter import data_key, validation_units
 from codecnn.video import VideoFormat
@@ -56,6 +56,10 @@ def write_unit(folder, name, qp, bit_depth, rng, size=None):
         data = rng.integers(0, 1 << bit_depth, (PICTURES, samples)).astype(form.dtype)
         if not (folder / files[file]).exists():
             (folder / files[file]).write_bytes(data.tobytes())
+    for file, names in LUMA_FILES.items():
+        files[file] = f"{name}_{qp}_{file}.yuv"
+        data = rng.integers(0, 1 << bit_depth, (PICTURES, len(names), height, width)).astype(form.dtype)
+        (folder / files[file]).write_bytes(data.tobytes())
     cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), dtype=np.int8)
     np.save(folder / files["block_planes"], cells)
     files["transforms"] = f"{name}_{qp}_transforms.npy"
@@ -111,6 +115,14 @@ def whole_plane(unit, picture, name):
             cells = cells + 4 * np.maximum(unit.cells(plane.file)[picture, CELL_PLANES["depth"].index], 0)
         cells = cells / np.float32(plane.scale)
         return np.kron(cells, np.ones((4, 4)))[: form.height, : form.width]
+    if name in ("prev_y", "next_y"):
+        picture = min(max(picture + (1 if name == "next_y" else -1), 0), PICTURES - 1)
+        return whole_plane(unit, picture, "rec_y")
+    if name in TEMPORAL_PLANES:
+        names = LUMA_FILES[file_of(name)]
+        samples = np.fromfile(unit.path(file_of(name)), form.dtype)
+        planes = samples.reshape(PICTURES, len(names), form.height, form.width)
+        return planes[picture, names.index(name)] / 2**form.bit_depth
     kind, component = name.split("_")
     files = {"rec": "decoded", "orig": "original", "unf": "unfiltered", "pred": "prediction", "resid": "residual"}
     return unit.pictures_of(files.get(kind, kind))[picture].planes["yuv".index(component)] / 2**form.bit_depth

@@ -9,7 +9,12 @@ from skimage.transform import AffineTransform, warp
 from codecnn.motion import BLOCK, MARGIN, compensate_motion, search_motion
 from codecnn.video import open_video
 
-TAPS = {0: [64], 1: [-1, 4, -10, 58, 17, -5, 1, 0], 2: [-1, 4, -11, 40, 40, -11, 4, -1], 3: [0, 1, -5, 17, 58, -10, 4, -1]}
+TAPS = {
+    0: [64],
+    1: [-1, 4, -10, 58, 17, -5, 1, 0],
+    2: [-1, 4, -11, 40, 40, -11, 4, -1],
+    3: [0, 1, -5, 17, 58, -10, 4, -1],
+}
 """Luma filters of H.265 table 8-11, for the samples from 3 before to 4 after the position."""
 
 

@@ -1,0 +1,167 @@
+"""Measure what neighbouring pictures can add to decoded ones, before any network is trained.
+
+    python tools/research/temporal.py stores/video_ra stores/video_ldb --qp 27,37 --step 3
+
+For every chosen picture, the least-squares combination of the decoded picture and its motion-compensated neighbours is
+fitted to the original, in four classes of matching error: an oracle, since the weights are fitted to the original of
+each picture. The search error is the sum of the squared differences of all blocks with their margins, relative to that
+of a full search over quarter-sample vectors of up to 12 samples in the middle of one picture of each unit.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from codecnn.dataset import Unit, open_store
+from codecnn.motion import BLOCK, MARGIN, search_motion, temporal_planes
+from codecnn.quality import ctu_means, mse
+
+Plane = npt.NDArray[np.float64]
+
+CLASSES = 4
+REACH = 12
+CROP = 160, 192
+"""Height and width of the middle of a picture in which the full search runs."""
+
+TAPS = {0: [64], 1: [-1, 4, -10, 58, 17, -5, 1], 2: [-1, 4, -11, 40, 40, -11, 4, -1], 3: [1, -5, 17, 58, -10, 4, -1]}
+FIRST = {0: 0, 1: -3, 2: -3, 3: -2}
+
+
+def combination_gain(original: Plane, decoded: Plane, others: list[Plane], classes: int) -> float:
+    """Return the PSNR gain in dB of the best combination of a decoded picture and other pictures.
+
+    Args:
+        original: Luma of the original, shape (h, w).
+        decoded: Luma of the decoded picture.
+        others: Luma of further pictures; their differences from the decoded one are the terms of the combination.
+        classes: Number of classes of equal size, by the least squared difference of 8x8 blocks, with weights each.
+    """
+    errors = np.min([ctu_means((other - decoded) ** 2, BLOCK) for other in others], axis=0)
+    limits = np.quantile(errors, np.arange(1, classes) / classes)
+    blocks = np.searchsorted(limits, errors).reshape(-(-decoded.shape[0] // BLOCK), -1)
+    member = blocks.repeat(BLOCK, 0).repeat(BLOCK, 1)[: decoded.shape[0], : decoded.shape[1]]
+    combined = decoded.copy()
+    for number in range(classes):
+        inside = member == number
+        terms = np.stack([other[inside] - decoded[inside] for other in others], axis=1)
+        weights = np.linalg.lstsq(terms, original[inside] - decoded[inside], rcond=None)[0]
+        combined[inside] += terms @ weights
+    return float(10 * np.log10(mse(original, decoded) / mse(original, combined)))
+
+
+def unit_gains(unit: Unit, step: int) -> dict[str, list[float]]:
+    """Return the gains of every `step`-th picture of a unit that has two neighbours, by what is combined."""
+    gains: dict[str, list[float]] = defaultdict(list)
+    with unit.originals() as originals, unit.decoded() as decoded:
+        for number in range(1, len(decoded) - 1, step):
+            names = ("prev_y", "next_y", "prev_mc_y", "next_mc_y")
+            planes = temporal_planes(
+                names, lambda i: np.array(decoded[i].y), number, len(decoded), unit.format.bit_depth
+            )
+            previous, following, moved_previous, moved_following = (planes[name].astype(np.float64) for name in names)
+            pair = originals[number].y.astype(np.float64), decoded[number].y.astype(np.float64)
+            gains["both"].append(combination_gain(*pair, [moved_previous, moved_following], CLASSES))
+            gains["previous"].append(combination_gain(*pair, [moved_previous], CLASSES))
+            gains["one class"].append(combination_gain(*pair, [moved_previous, moved_following], 1))
+            gains["not moved"].append(combination_gain(*pair, [previous, following], CLASSES))
+    return gains
+
+
+def search_error(unit: Unit) -> float:
+    """Return the error of the search relative to that of a full search, for the middle picture of a unit."""
+    with unit.decoded() as decoded:
+        number = len(decoded) // 2
+        height, width = unit.format.height, unit.format.width
+        top, left = max(height - CROP[0], 0) // 2, max(width - CROP[1], 0) // 2
+        window = slice(top, top + CROP[0]), slice(left, left + CROP[1])
+        current, reference = (np.array(decoded[i].y[window]) for i in (number, number - 1))
+    phases = quarter_positions(reference.astype(np.int64), REACH + 64, (1 << unit.format.bit_depth) - 1)
+    vectors = search_motion(current, reference, unit.format.bit_depth)
+    found, least = window_errors(current.astype(np.int64), phases, vectors.astype(np.int64), REACH, REACH + 64)
+    return float(found / least)
+
+
+def quarter_positions(plane: npt.NDArray[np.int64], margin: int, peak: int) -> npt.NDArray[np.int64]:
+    """Return the samples at all quarter positions of an extended plane, shape (4, 4, h', w')."""
+    padded = np.pad(plane, margin + 8, mode="edge")
+
+    def along(samples: npt.NDArray[np.int64], phase: int, axis: int) -> npt.NDArray[np.int64]:
+        rolled = [tap * np.roll(samples, -FIRST[phase] - k, axis) for k, tap in enumerate(TAPS[phase])]
+        return np.sum(rolled, axis=0)
+
+    rows = [along(padded, phase, 0) for phase in range(4)]
+    phases = [[(along(row, phase, 1) + 2048) >> 12 for phase in range(4)] for row in rows]
+    return np.clip(np.array(phases)[..., 8:-8, 8:-8], 0, peak)
+
+
+@numba.njit
+def window_errors(current, phases, vectors, reach, margin):  # type: ignore[no-untyped-def]
+    """Return the sums over all blocks of the error of given vectors, and of the least error of all vectors."""
+    height, width = current.shape
+    found = least = 0
+    for row in range(vectors.shape[0]):
+        for column in range(vectors.shape[1]):
+            y0, x0 = max(row * BLOCK - MARGIN, 0), max(column * BLOCK - MARGIN, 0)
+            y1, x1 = min(row * BLOCK + BLOCK + MARGIN, height), min(column * BLOCK + BLOCK + MARGIN, width)
+            best = np.int64(1) << 62
+            side = 8 * reach + 1
+            for k in range(-1, side * side):
+                if k < 0:
+                    vy, vx = vectors[row, column, 0], vectors[row, column, 1]
+                else:
+                    vy, vx = k // side - 4 * reach, k % side - 4 * reach
+                plane = phases[vy & 3, vx & 3]
+                dy, dx = margin + (vy >> 2), margin + (vx >> 2)
+                total = 0
+                for y in range(y0, y1):
+                    for x in range(x0, x1):
+                        total += (current[y, x] - plane[y + dy, x + dx]) ** 2
+                    if total >= best:
+                        break
+                if k < 0:
+                    found += total
+                best = min(best, total)
+            least += best
+    return found, least
+
+
+def main() -> None:
+    """Print one row per store and QP, and one per sequence."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stores", nargs="+", type=Path)
+    parser.add_argument("--qp", default="27,37", help="QPs of the units, e.g. 27,37")
+    parser.add_argument("--sequences", default="", help="names of sequences; default: all")
+    parser.add_argument("--step", type=int, default=1, help="use every n-th picture")
+    arguments = parser.parse_args()
+    qps = [int(qp) for qp in arguments.qp.split(",")]
+    for folder in arguments.stores:
+        units = [unit for unit in open_store(folder).units if unit.qp in qps and len(unit.pictures) > 2]
+        if arguments.sequences:
+            units = [unit for unit in units if unit.name in arguments.sequences.split(",")]
+        for qp in qps:
+            means: dict[str, list[float]] = defaultdict(list)
+            for unit in (unit for unit in units if unit.qp == qp):
+                row = {name: float(np.mean(values)) for name, values in unit_gains(unit, arguments.step).items()}
+                row["search error"] = search_error(unit)
+                for name, value in row.items():
+                    means[name].append(value)
+                report(f"{folder.name} QP {qp} {unit.name}", row)
+            report(f"{folder.name} QP {qp} mean", {name: float(np.mean(values)) for name, values in means.items()})
+            report(f"{folder.name} QP {qp} least", {name: min(values) for name, values in means.items()})
+            report(f"{folder.name} QP {qp} largest", {name: max(values) for name, values in means.items()})
+
+
+def report(title: str, row: dict[str, float]) -> None:
+    """Print a row."""
+    print(title, *(f"{name} {value:.4f}" for name, value in row.items()), sep="  ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
