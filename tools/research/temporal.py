@@ -85,7 +85,8 @@ def search_error(unit: Unit) -> float:
     phases = quarter_positions(reference.astype(np.int64), REACH + 64, (1 << unit.format.bit_depth) - 1)
     vectors = search_motion(current, reference, unit.format.bit_depth)
     found, least = window_errors(current.astype(np.int64), phases, vectors.astype(np.int64), REACH, REACH + 64)
-    return float(found / least)
+    # One is added because both are 0 in a picture that repeats the one before.
+    return float((found + 1) / (least + 1))
 
 
 def quarter_positions(plane: npt.NDArray[np.int64], margin: int, peak: int) -> npt.NDArray[np.int64]:
