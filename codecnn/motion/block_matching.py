@@ -125,7 +125,8 @@ def _search(current: Plane, reference: Plane, phases: Plane, bit_depth: int) -> 
 
 def _interpolated(reference: Plane, bit_depth: int) -> Plane:
     """Return the samples at all quarter-sample positions of the extended picture, shape (4, 4, h', w')."""
-    return _interpolate(np.pad(reference.astype(np.uint16), _PADDING, mode="edge"), (1 << bit_depth) - 1)
+    padded = np.pad(reference.astype(np.uint16), _PADDING, mode="edge")
+    return _interpolate(padded, (1 << bit_depth) - 1)
 
 
 def _downscaled(plane: Plane) -> Plane:
@@ -134,7 +135,8 @@ def _downscaled(plane: Plane) -> Plane:
     whole = np.pad(plane, ((0, -height % COARSE), (0, -width % COARSE)), mode="edge")
     cells = whole.reshape(whole.shape[0] // COARSE, COARSE, whole.shape[1] // COARSE, COARSE)
     area = COARSE * COARSE
-    return ((cells.sum((1, 3), dtype=np.int64) + area // 2) // area).astype(np.uint16)
+    means: Plane = ((cells.sum((1, 3), dtype=np.int64) + area // 2) // area).astype(np.uint16)
+    return means
 
 
 @compiled_entry
@@ -167,8 +169,8 @@ def _interpolate(padded: Plane, peak: int) -> Plane:
 
 @compiled
 def _window_error(
-    current: Plane, y0: int, y1: int, x0: int, x1: int, plane: Plane, dy: int, dx: int, limit: int
-) -> int:
+    current: Plane, y0: int, y1: int, x0: int, x1: int, plane: Plane, dy: int, dx: int, limit: Any
+) -> Any:
     """Sum the squared differences of a window; the sum is not complete if it reaches `limit`."""
     total = np.int64(0)
     for y in range(y0, y1):
