@@ -24,7 +24,8 @@ def temporal_number(name: str, number: int, count: int, references: References |
     source = TEMPORAL_PLANES[name]
     if source.offset:
         return min(max(number + source.offset, 0), count - 1)
-    assert references is not None and source.list is not None, "planes of reference pictures need the references"
+    assert references is not None, "planes of reference pictures need the references"
+    assert source.list is not None
     return references[source.list]
 
 
