@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -21,54 +22,85 @@ err = Console(stderr=True)
 
 @contextlib.contextmanager
 def progress(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Provide a function of (done, total) that updates a progress bar; the bar appears on the first call.
+    """Provide a function of (done, total) that updates a progress bar.
+
+    The bar appears on the first call and ends when all work is done, so that its time is that of the work.
 
     Args:
         description: Text in front of the bar, e.g. "coding".
         unit: Unit of the counts, e.g. "picture".
 
     Yields:
-        The function.
+        The function; its `total` is 0 if it is unknown.
     """
-    with contextlib.ExitStack() as stack:
-        bar: Any = None
+    bar: Any = None
 
-        def report(done: int, total: int) -> None:
-            nonlocal bar
-            bar = bar or stack.enter_context(tqdm(desc=description, unit=unit, disable=None))
-            bar.total = total
-            bar.update(done - bar.n)
+    def report(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(desc=description, unit=unit, disable=None)
+        bar.total = total or None
+        bar.update(done - bar.n)
+        if 0 < total <= done:
+            bar.close()
 
+    try:
         yield report
+    finally:
+        if bar is not None:
+            bar.close()
 
 
-def print_gains(results: "Results") -> None:
-    """Print the gains of an evaluation as a table: a row a sequence, gains in dB at each QP, BD-rate in %."""
-    columns = [*map(str, results.qps), "mean"]
-    table = Table("PSNR Y gain, dB", *(f"QP {qp}" for qp in results.qps), "mean", "BD-rate Y")
+def print_gains(all_results: "Sequence[Results]") -> None:
+    """Print the gains of an evaluation as one table: gains in dB at each QP and BD-rate in %.
 
-    def add(name: str, gains: "Gains", rate: float | None) -> None:
-        table.add_row(name, *(_decibel(gains.get(column)) for column in columns), _percent(rate))
+    Args:
+        all_results: Results of each filter; a table of several has a row for each sequence and filter.
+    """
+    qps = sorted({qp for results in all_results for qp in results.qps})
+    columns = [*map(str, qps), "mean"]
+    several = len(all_results) > 1
+    heads = [Column("PSNR Y gain, dB", overflow="fold"), *([Column("filter", overflow="fold")] if several else [])]
+    figures = [Column(title, justify="right", no_wrap=True) for title in (*(f"QP {qp}" for qp in qps), "mean")]
+    table = Table(*heads, *figures, Column("BD-rate Y", justify="right", no_wrap=True))
 
-    for name, gains in results.sequence_gains().items():
-        add(name, gains, results.bd_rate_per_sequence[name]["y"])
+    def add(name: str, title: str, gains: "Gains", rate: float | None) -> None:
+        first = [escape(name), *([escape(title)] if several else [])]
+        table.add_row(*first, *(_decibel(gains.get(column)) for column in columns), _percent(rate))
+
+    names = dict.fromkeys(name for results in all_results for name in results.sequence_gains())
+    for name in names:
+        shown = name
+        for results in all_results:
+            if (gains := results.sequence_gains().get(name)) is not None:
+                add(shown, results.title, gains, results.bd_rate_per_sequence[name]["y"])
+                shown = ""
+        if several:
+            table.add_section()
     table.add_section()
-    add("mean", results.gain_db.get("y", {}), results.bd_rate["y"])
+    for number, results in enumerate(all_results):
+        add("" if number else "mean", results.title, results.gain_db.get("y", {}), results.bd_rate["y"])
     out.print(table)
+    for results in all_results:
+        _print_facts_of(results)
+    for note in dict.fromkeys(note for results in all_results for note in results.notes):
+        out.print(note, markup=False, soft_wrap=True)
+
+
+def _print_facts_of(results: "Results") -> None:
+    """Print network, complexity and coding of a filter in one line, and what the table does not show of its gain."""
+    cost = [] if results.kmac_per_pixel is None else [f"{results.kmac_per_pixel:.1f} kMAC/pixel"]
+    facts = ", ".join([str(results.model), *cost, results.coding, str(results.label)])
+    out.print(f"{results.title}: {facts}", markup=False, soft_wrap=True)
     if results.over_classes is not None:
-        out.print(f"Means over classes: {results.over_classes}")
+        out.print(f"{results.title}, means over classes: {results.over_classes}", markup=False, soft_wrap=True)
     if results.bd_rate_network is not None:
         out.print(
-            f"With decisions ({results.decisions}), including their bits; the network alone: "
-            f"{_decibel(results.mean_gain('y', network=True))} dB, {_percent(results.bd_rate_network['y'])}"
+            f"{results.title} with decisions ({results.decisions}), including their bits; the network alone: "
+            f"{_decibel(results.mean_gain('y', network=True))} dB, {_percent(results.bd_rate_network['y'])}",
+            markup=False,
+            soft_wrap=True,
         )
-    out.print(
-        f"{results.name}: {results.model}, {results.kmac_per_pixel:.1f} kMAC/pixel, {results.codec} "
-        f"{results.settings['preset']} {results.settings['configuration'].upper()}"
-        f"{' CTC' if results.settings.get('ctc') else ''}, {results.label}"
-    )
-    for note in results.notes:
-        out.print(note, markup=False)
 
 
 def print_tables(tables: "Sequence[JvetTable]") -> None:
@@ -108,13 +140,21 @@ def _percent(value: float | None) -> str:
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print facts one a line, or all as JSON."""
+    """Print facts one a line, without those that are unknown (None), or all as JSON."""
     if as_json:
         print_json(facts)
         return
     for name, value in facts.items():
-        text = f"{value:.3f}" if isinstance(value, float) else str(value)
-        out.print(f"{name.replace('_', ' '):24} {text}", markup=False, highlight=False, soft_wrap=True)
+        if value is not None:
+            title = name.replace("kmac_per_pixel", "kMAC/pixel").replace("rdb_macs", "RDB MACs").replace("_", " ")
+            out.print(f"{title:24} {_fact(value)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _fact(value: Any) -> str:
+    """Format a fact for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def print_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from codecnn.filtering import BFloat16Filter, FloatFilter, TF32Filter
 from codecnn.filtering.integer import ExactFilter
 from codecnn.filtering.integer.torch_engine import exact_arithmetic
 from codecnn.models import create_model
-from codecnn.runtime import Runtime, applied, float32_products
+from codecnn.runtime import Runtime, applied, fastest_threads, float32_products
 from codecnn.video import Picture
 from tests.helpers.networks import SMALL
 
@@ -225,3 +225,27 @@ def test_the_device_of_a_runtime_is_the_current_one_until_its_end(monkeypatch):
     seed(7, torch.device("cuda:1"))
     assert backend.calls == [(1, 7)]
     assert backend.index == 0
+
+
+@pytest.mark.parametrize(
+    ("speeds", "chosen"),
+    [
+        ({4: 100, 2: 55, 1: 30}, 4),
+        ({4: 100, 2: 110, 1: 30}, 4),  # within the noise of a short measurement
+        ({4: 3, 2: 55, 1: 30}, 2),
+        ({4: 3, 2: 4, 1: 30}, 1),
+        ({1: 30}, 1),
+    ],
+)
+def test_fewer_threads_are_chosen_only_if_they_are_faster(speeds, chosen):
+    assert fastest_threads(max(speeds), speeds.__getitem__) == chosen
+
+
+def test_threads_are_timed_with_the_number_asked_for(monkeypatch):
+    """Each timing runs with its own number of threads; afterwards the number is the one from before."""
+    torch.set_num_threads(2)
+    seen, convolve = [], torch.conv2d
+    monkeypatch.setattr(torch, "conv2d", lambda *a, **k: seen.append(torch.get_num_threads()) or convolve(*a, **k))
+    assert fastest_threads(2) in (1, 2)
+    assert set(seen) == {1, 2}
+    assert torch.get_num_threads() == 2

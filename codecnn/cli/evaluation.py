@@ -13,7 +13,7 @@ from codecnn.errors import ConfigError
 
 @app.command()
 def evaluate(
-    sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="Videos or pictures to code, or one store.")],
+    sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="Videos or pictures to code, or one store, or streams with --original.")],
     model: Annotated[
         list[Path],
         typer.Option(
@@ -25,6 +25,10 @@ def evaluate(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for results.json, report.html and tables, e.g. results.")
     ],
+    original: Annotated[
+        Path | None,
+        typer.Option("--original", help="Video that the given streams were coded from; their pictures are filtered."),
+    ] = None,
     qp: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +94,8 @@ def evaluate(
 ) -> None:
     """Code sequences (or take those of a store), filter the decoded pictures, and report PSNR gain and BD-rate.
 
-    A sequence is a video, a picture, or a folder of pictures that are coded one by one. With --exact, integer networks
+    A sequence is a video, a picture, or a folder of pictures that are coded one by one. Streams that are already coded
+    are evaluated with the video that they were coded from: evaluate q22.266 q37.266 --original clip.yuv. With --exact, integer networks
     are evaluated together with the float networks that they were made from.
 
     Measurements are kept: an interrupted evaluation continues when the same command is run again. For an array job, run
@@ -106,12 +111,15 @@ def evaluate(
     if in_loop:
         if (shard, backend, scheduler) != ("1/1", "local", None):
             raise ConfigError("--in-loop codes on this machine only: leave out --shard, --backend and --scheduler")
+        if original is not None:
+            raise ConfigError("--in-loop codes the originals itself: leave out --original, and name the originals")
         values = (codec, configuration, metrics, jobs)
         if values != ("vvc", "ldb", "psnr", 1) or ctc:
             raise ConfigError(
                 "--in-loop needs --configuration ldb, --codec vvc, --metrics psnr and --jobs 1, not "
                 f"{', '.join(map(str, values))}{' and --ctc' if ctc else ''}"
             )
+        shared.limit_threads(device)
         with progress("coding and filtering", "picture") as report:
             loop = verbs.evaluate_in_loop(
                 sequences,
@@ -137,11 +145,13 @@ def evaluate(
     if vvenc_library is not None:
         raise ConfigError("--vvenc-library is used with --in-loop only: add --in-loop or leave it out")
     part, address = shared.read_spread(shard, backend, scheduler)
+    shared.limit_threads(device)
     with progress("coding", "unit") as coding, progress("filtering", "cell") as filtering:
         results = verbs.evaluate(
             sequences,
             [shared.weights_file(weights) for weights in model],
             output,
+            original=original,
             qps=None if qp is None else shared.parse_qps(qp),
             split=split,
             codec=codec,
@@ -167,8 +177,7 @@ def evaluate(
     if as_json:
         print_json(results_json(results))
         return
-    for each in results:
-        print_gains(each)
+    print_gains(results)
     out.print(f"Report: {output / 'report.html'}", soft_wrap=True)
 
 

@@ -20,6 +20,7 @@ from codecnn.cli.options import (
     Size,
     Tile,
     Trust,
+    limit_threads,
     parse_bytes,
     parse_qps,
     read_qps,
@@ -110,6 +111,7 @@ def filter_command(
     to_pipe = str(output) == STANDARD_STREAM
     if to_pipe and as_json:
         raise ConfigError("standard output (-o -) holds the pictures: leave out --json, or name a file")
+    limit_threads(device)
     with progress("filtering", "picture") as report:
         result = verbs.filter_file(
             source,

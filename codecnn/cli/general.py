@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Jobs, Json
+from codecnn.cli.options import Jobs, Json, limit_threads
 from codecnn.console import err, out, print_gains, print_json, progress
 
 
@@ -22,9 +22,9 @@ def demo(
     """
     from codecnn.demo import run_demo
 
+    limit_threads()
     results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
-    for each in results["evaluation"]:
-        print_gains(each)
+    print_gains(results["evaluation"])
     correlation = results["correlation"]
     out.print(
         f"Correlation with the coding error ({correlation['n']} CTUs): "

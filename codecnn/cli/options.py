@@ -1,5 +1,6 @@
 """Options that several commands share, and functions that parse their values."""
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from codecnn.cluster import parse_shard
+from codecnn.console import err
 from codecnn.errors import ConfigError
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
@@ -154,6 +156,32 @@ Trust = Annotated[
         help="Code outside of codecnn that the weights may run, e.g. my_networks:Net; may be repeated.",
     ),
 ]
+
+
+def limit_threads(device: str = "cpu") -> None:
+    """Let PyTorch use fewer CPU threads, and say so, if other processes slow down all of them.
+
+    The environment variables OMP_NUM_THREADS and MKL_NUM_THREADS, and several processes of torchrun, are left alone.
+    """
+    import torch
+
+    from codecnn.models import pick_device
+    from codecnn.runtime import fastest_threads
+
+    threads = torch.get_num_threads()
+    if threads == 1 or not {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "WORLD_SIZE"}.isdisjoint(os.environ):
+        return
+    if pick_device(device).type != "cpu" or (fastest := fastest_threads(threads)) == threads:
+        return
+    torch.set_num_threads(fastest)
+    number = "1 CPU thread is" if fastest == 1 else f"{fastest} CPU threads are"
+    err.print(
+        f"codecnn: other processes use the processor, and {number} faster than {threads} at the moment: "
+        f"{fastest} of {threads} {'is' if fastest == 1 else 'are'} used; set OMP_NUM_THREADS to choose the number",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def parse_qps(text: str) -> list[int]:

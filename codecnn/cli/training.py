@@ -1,5 +1,6 @@
 """Commands of training: check a set-up, train, and compare two networks."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codecnn.cli.application import app
-from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust
+from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust, limit_threads
 from codecnn.console import out, print_json, progress
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ def check(config: Config, overrides: Overrides = None, trust: Trust = None, as_j
     """
     from codecnn.config import load_config
 
+    loaded = load_config(config, overrides or ())
+    if loaded.training.threads is None:
+        limit_threads(loaded.training.device)
     with progress("checking", "check") as report:
-        findings = load_config(config, overrides or ()).check(report)
+        findings = loaded.check(report)
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -71,7 +75,10 @@ def train(
     from codecnn.training import train as run_training
 
     loaded = load_config(config, overrides or ())
-    result = run_training(loaded, output or Path("runs") / config.stem, resume=resume, progress=True)
+    run = output or Path("runs") / config.stem
+    if loaded.training.threads is None and not (resume and _threads_of_run(run)):
+        limit_threads(loaded.training.device)
+    result = run_training(loaded, run, resume=resume, progress=True)
     if not is_first():
         return
     # Warnings of a long training have scrolled out of sight.
@@ -89,6 +96,25 @@ def train(
     else:
         out.print(f"Lowest excess cost on the validation pictures: {-result.best_score:.2f} %")
     out.print(f"Weights: {result.weights}", soft_wrap=True)
+
+
+def _threads_of_run(run: Path) -> bool:
+    """Let PyTorch use as many CPU threads as the run had before, since sums depend on their number.
+
+    Returns:
+        False if the log does not state a number, or the environment variable OMP_NUM_THREADS does.
+    """
+    import torch
+
+    from codecnn.runs import read_jsonl
+    from codecnn.training import LOG
+
+    if "OMP_NUM_THREADS" in os.environ or not (run / LOG).is_file():
+        return False
+    known = [event["threads"] for event in read_jsonl(run / LOG) if event.get("threads")]
+    if known:
+        torch.set_num_threads(known[-1])
+    return bool(known)
 
 
 @app.command()

@@ -35,6 +35,7 @@ from .blocks.table import INTRA as INTRA
 from .blocks.table import LEFT_EDGE as LEFT_EDGE
 from .blocks.table import LUMA as LUMA
 from .blocks.table import PALETTE as PALETTE
+from .blocks.table import TOOL_COLUMNS as TOOL_COLUMNS
 from .blocks.table import TOP_EDGE as TOP_EDGE
 from .blocks.table import UNKNOWN as UNKNOWN
 from .blocks.table import BlockTable as BlockTable
@@ -105,6 +106,7 @@ from .registry import get_codec as get_codec
 from .streams import STREAMS as STREAMS
 from .streams import UNKNOWN_CODEC as UNKNOWN_CODEC
 from .streams import UNKNOWN_PRESET as UNKNOWN_PRESET
+from .streams import coded_configuration as coded_configuration
 from .streams import StreamsCodec as StreamsCodec
 from .streams import SuppliedStream as SuppliedStream
 from .streams import streams_identity as streams_identity

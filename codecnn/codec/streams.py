@@ -251,14 +251,21 @@ def _verify_format(path: Path, video_format: VideoFormat, count: int, originals:
         raise ConfigError(f"{path} has {count} pictures, its original {len(originals)}")
 
 
+def coded_configuration(info: StreamInfo) -> str:
+    """Return the configuration of a stream: "ai" with I slices only, "ldb" if coded in output order, else "ra"."""
+    if all(picture.slice_type == "I" for picture in info.pictures):
+        return "ai"
+    positions = [picture.position for picture in info.pictures if picture.position is not None]
+    return "ldb" if positions == sorted(positions) else "ra"
+
+
 def _verify_configuration(path: Path, info: StreamInfo, configuration: str) -> None:
     """Raise ConfigError if slice types or coding order in the headers contradict the configuration."""
-    all_intra = all(picture.slice_type == "I" for picture in info.pictures)
-    if all_intra != (configuration == "ai"):
-        what = "I slices only" if all_intra else "P or B slices"
+    coded = coded_configuration(info)
+    if (coded == "ai") != (configuration == "ai"):
+        what = "I slices only" if coded == "ai" else "P or B slices"
         raise ConfigError(f"{path} has {what}, which contradicts the recipe's configuration {configuration}")
-    positions = [picture.position for picture in info.pictures if picture.position is not None]
-    if configuration == "ldb" and positions != sorted(positions):
+    if (coded, configuration) == ("ra", "ldb"):
         raise ConfigError(f"{path} outputs its pictures in another order than it codes them: it is ra, not ldb")
 
 

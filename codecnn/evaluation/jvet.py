@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.evaluation.in_loop import LoopModel, LoopResults, LoopRow
 from codecnn.evaluation.report import render
-from codecnn.evaluation.results import EXCLUDED_CLASSES, Results
+from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
 from codecnn.evaluation.rows import (
     AFTER,
     Gains,
@@ -154,7 +154,7 @@ def _table(results: Results) -> Table:
         name=results.title,
         configuration=configuration,
         title=f"{CONFIGURATIONS[configuration]}{ctc}",
-        coded=" ".join(str(part) for part in (results.codec, results.settings.get("preset")) if part),
+        coded=coder_text(results.codec, results.settings.get("preset")),
         label=results.label,
         decisions=results.decisions,
         kmac_per_pixel=results.kmac_per_pixel,

@@ -190,6 +190,7 @@ class Crop:
         bit_depth: Bits per luma sample.
         psnr_decoded: PSNR of the decoded region in dB.
         psnr_filtered: PSNR of the filtered region in dB.
+        model: Name of the filter.
 
     Raises:
         FormatError: The three regions differ in shape.
@@ -203,6 +204,7 @@ class Crop:
     bit_depth: int
     psnr_decoded: float
     psnr_filtered: float
+    model: str = ""
 
     def __post_init__(self) -> None:
         shapes = {self.original.shape, self.decoded.shape, self.filtered.shape}
@@ -308,19 +310,19 @@ def _switched_off(
     return [a.model_copy(update=b.to_json() | off) for a, b in zip(pictures, decoded, strict=True)], table
 
 
-def make_crops(entry: Entry, units: Sequence[Unit], decisions: Decisions, ctu_size: int) -> list[Crop]:
+def make_crops(entries: Sequence[Entry], units: Sequence[Unit], decisions: Decisions, ctu_size: int) -> list[Crop]:
     """Cut a region out of each of the first sequences, at the QP that reports show.
 
     Args:
-        entry: The filter that the crops show.
+        entries: The filters.
         units: All units of the evaluation.
         decisions: "none", "ctu" or "full".
         ctu_size: Width and height of a CTU in luma samples.
 
     Returns:
-        At most `MAX_CROPS` crops.
+        Crops of at most `MAX_CROPS` sequences, one a filter, which show the same region.
     """
-    return [_crop(entry, unit, decisions, ctu_size) for unit in shown_units(units)[:MAX_CROPS]]
+    return [crop for unit in shown_units(units)[:MAX_CROPS] for crop in _crops(entries, unit, decisions, ctu_size)]
 
 
 def shown_units(units: Iterable[Unit]) -> list[Unit]:
@@ -378,26 +380,46 @@ def _ctu_table(
     return pa.table(columns)
 
 
-def _crop(entry: Entry, unit: Unit, decisions: Decisions, ctu_size: int) -> Crop:
-    """Cut luma of the first picture of a unit where the filter changes it most.
+def _crops(entries: Sequence[Entry], unit: Unit, decisions: Decisions, ctu_size: int) -> list[Crop]:
+    """Cut luma of the first picture of a unit where the filters together change it most.
 
     A change is hardly visible on a whole picture. Choosing the region by its gain would show only gains; choosing it by
     the size of the change shows losses as well. The picture is filtered again because cells hold no pictures.
     """
     with unit.originals() as originals, unit.decoded() as decoded:
-        original, output = originals[0], decoded[0]
-        qp, auxiliary = unit.pictures[0].qp, unit_planes(unit, 0, entry.filter.planes)
-        filtered = filter_and_decide(entry.filter, original, output, qp, auxiliary, decisions, ctu_size).picture
-        planes = [np.array(picture.y) for picture in (original, output, filtered)]
-    y, x = _largest_change(planes[2].astype(np.float64) - planes[1], CROP_SIZE)
-    cuts = [plane[y : y + CROP_SIZE, x : x + CROP_SIZE] for plane in planes]
+        original, output, qp = originals[0], decoded[0], unit.pictures[0].qp
+        filtered = []
+        for entry in entries:
+            auxiliary = unit_planes(unit, 0, entry.filter.planes)
+            result = filter_and_decide(entry.filter, original, output, qp, auxiliary, decisions, ctu_size)
+            filtered.append(np.array(result.picture.y))
+        first, second = np.array(original.y), np.array(output.y)
+    energy = sum(np.square(plane.astype(np.float64) - second) for plane in filtered)
+    y, x = _largest_energy(np.asarray(energy), CROP_SIZE)
     depth = unit.format.bit_depth
-    before, after = (psnr(cuts[0], cut, depth) for cut in cuts[1:])
-    return Crop(unit.name, unit.qp, cuts[0], cuts[1], cuts[2], depth, before, after)
+
+    def cut(plane: NDArray[Any]) -> NDArray[Any]:
+        return plane[y : y + CROP_SIZE, x : x + CROP_SIZE]
+
+    before = psnr(cut(first), cut(second), depth)
+    return [
+        Crop(
+            name=unit.name,
+            qp=unit.qp,
+            original=cut(first),
+            decoded=cut(second),
+            filtered=cut(plane),
+            bit_depth=depth,
+            psnr_decoded=before,
+            psnr_filtered=psnr(cut(first), cut(plane), depth),
+            model=entry.name,
+        )
+        for entry, plane in zip(entries, filtered, strict=True)
+    ]
 
 
-def _largest_change(change: NDArray[np.float64], size: int) -> tuple[int, int]:
-    """Find the upper left corner (y, x) of the window with the largest energy, on a grid of `CROP_STEP` samples."""
-    height, width = (max(extent - size, 0) for extent in change.shape)
+def _largest_energy(energy: NDArray[np.float64], size: int) -> tuple[int, int]:
+    """Find the upper left corner (y, x) of the window with the largest sum, on a grid of `CROP_STEP` samples."""
+    height, width = (max(extent - size, 0) for extent in energy.shape)
     corners = [(y, x) for y in range(0, height + 1, CROP_STEP) for x in range(0, width + 1, CROP_STEP)]
-    return max(corners, key=lambda at: float(np.square(change[at[0] : at[0] + size, at[1] : at[1] + size]).sum()))
+    return max(corners, key=lambda at: float(energy[at[0] : at[0] + size, at[1] : at[1] + size].sum()))

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from codecnn.codec import UNKNOWN_CODEC
+from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
 from codecnn.dataset import Store, StoredRecipe, codecs
 from codecnn.evaluation.groups import ClassMeans, PictureTypes, by_picture_type, class_means
 from codecnn.evaluation.measure import UNKNOWN_DEVICE, Cell, Entry
@@ -43,7 +43,8 @@ SETTINGS = ("preset", "configuration", "ctc", "loop_filters", "ctu_size", "inter
 MIXED = "mixed"
 """Device of results whose cells were timed on different devices."""
 
-_CONFIGURATION_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
+CONFIGURATION_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
+"""Names of the configurations in sentences."""
 
 
 class Loss(Record):
@@ -132,6 +133,20 @@ class Results(Record):
         known = [row.seconds_per_picture for row in self.sequences if row.seconds_per_picture is not None]
         return sum(known) / len(known) if known else None
 
+    @property
+    def encoder_seconds(self) -> float | None:
+        """Mean CPU time of the encoder in seconds a picture; None unless all rows have it."""
+        known = [row.encoder_seconds_per_picture for row in self.sequences]
+        return None if None in known or not known else sum(value or 0.0 for value in known) / len(known)
+
+    @property
+    def coding(self) -> str:
+        """Codec, preset and configuration, e.g. "vvc medium, all intra", without what is unknown."""
+        parts = [coder_text(self.codec, self.settings.get("preset"))]
+        if (configuration := self.settings.get("configuration")) is not None:
+            parts.append(CONFIGURATION_NAMES.get(configuration, configuration))
+        return ", ".join(parts + (["common test conditions"] if self.settings.get("ctc") else []))
+
     def mean_gain(self, plane: str, *, network: bool = False) -> float | None:
         """Return the mean gain in dB over sequences and QPs, with decisions or of the network; None if unknown."""
         gains = self.gain_db_network if network else self.gain_db
@@ -162,6 +177,13 @@ class Results(Record):
         rows.append(("Overall", self.bd_rate, mean_gains(self.sequences)))
         rates = self.bd_rate_per_sequence
         return rows + [(name, rates.get(name, {}), gains) for name, gains in self.sequence_gains().items()]
+
+
+def coder_text(codec: str | None, preset: str | None) -> str:
+    """Describe an encoder by codec and preset, e.g. "vvc medium"; the codec of supplied pictures may be unknown."""
+    if codec is None or codec == UNKNOWN_CODEC:
+        return "decoded pictures, codec unknown"
+    return codec if preset is None or preset == UNKNOWN_PRESET else f"{codec} {preset}"
 
 
 def summarise(
@@ -415,8 +437,8 @@ def _untrained_configuration(trained_on: Sequence[TrainedOn], configuration: str
     known = {store.configuration for store in trained_on}
     if configuration in known:
         return []
-    name = _CONFIGURATION_NAMES.get(configuration, configuration)
-    trained = {_CONFIGURATION_NAMES.get(each, each) for each in known}
+    name = CONFIGURATION_NAMES.get(configuration, configuration)
+    trained = {CONFIGURATION_NAMES.get(each, each) for each in known}
     return [f"the network was trained on pictures of {_listed(trained)}, not of {name}"]
 
 

@@ -90,7 +90,7 @@ def evaluate(
             return ()
         progress = None
     cells = measure_cells(entries, units, output / "cells", metrics, decisions, ctu_size, progress)
-    crops = make_crops(entries[0], units, decisions, ctu_size)
+    crops = make_crops(entries, units, decisions, ctu_size)
     types = picture_types(units)
     results = summarise(entries, cells, store, split, decisions, types)
     _write_results(output, results, cells, crops, store, types)
@@ -191,7 +191,7 @@ def write_markdown(path: Path, all_results: Sequence[Results]) -> None:
 def _markdown(results: Results) -> str:
     qps = [str(qp) for qp in results.qps]
     facts = [f"{results.kmac_per_pixel:.1f} kMAC/pixel"] if results.kmac_per_pixel is not None else []
-    facts += [f"{results.codec} {results.settings['preset']} {results.settings['configuration'].upper()}"]
+    facts += [results.coding]
     table = [["", "BD-rate Y", "U", "V", *(f"gain Y QP {qp}" for qp in qps), "mean"]]
     table.append(["---", *["---:"] * (len(table[0]) - 1)])
     for name, rates, gains in results.summary():

@@ -369,7 +369,7 @@ def write_batches(
         settings: Settings that the rows were labelled with.
         inputs: Metadata of the input files.
         total: Number of pictures, for `progress`.
-        progress: Function called with the numbers of finished and of all pictures after each picture.
+        progress: Function called with the numbers of finished and of all pictures (0 if unknown) after each picture.
 
     Returns:
         Number of rows.
@@ -386,7 +386,7 @@ def write_batches(
                 pending = _write(writer, schema, pending, partial=False)
             done += last
             if last and progress:
-                progress(done, total or done)
+                progress(done, total or 0)
         _write(writer, schema, pending, partial=True)
     return rows
 

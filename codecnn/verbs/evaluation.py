@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import WHOLE, Progress, Shard
-from codecnn.codec import codes_vvc
+from codecnn.codec import STREAMS, coded_configuration, codes_vvc, read_headers
 from codecnn.config import checked
 from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, is_store, open_store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
+from codecnn.video import STANDARD_NAMES, is_byte_stream, stream_codec, warn
 
 if TYPE_CHECKING:
     from codecnn.evaluation import Entry, Results
@@ -34,6 +35,7 @@ def evaluate(
     models: "Model | Sequence[Model]",
     output: Path | str = "results",
     *,
+    original: Path | str | None = None,
     qps: Sequence[int] | None = None,
     split: str = "test",
     codec: str = "vvc",
@@ -56,12 +58,13 @@ def evaluate(
     """Evaluate filters on coded sequences: PSNR gain, BD-rate, tables and a report.
 
     Args:
-        sources: One store, or videos and pictures that are coded first.
+        sources: One store, or videos and pictures that are coded first, or with `original` coded streams.
         models: Weights: files, or names from `codecnn models`. Or filters in memory: a module of torch as
             `codecnn.models.adapt` takes it, or any function of a `codecnn.video.Picture`, and of the slice QP if it has
             a parameter `qp`, that returns the filtered picture.
         output: Folder for results.json, report.html and tables.
-        qps: QPs to code at (default: `QPS`), or the QPs of a store to evaluate (default: all).
+        original: Video that the streams in `sources` were coded from; then nothing is coded.
+        qps: QPs to code at (default: `QPS`), or the QPs of a store or of streams to evaluate (default: all).
         split: Split of a store to evaluate.
         codec: Codec for videos: "vvc", "hevc", "av1", "svtav1" or "avc".
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
@@ -85,7 +88,7 @@ def evaluate(
         Results of each filter; empty if other shards have not finished.
 
     Raises:
-        ConfigError: The options do not fit together.
+        ConfigError: The options do not fit together, or a source is a coded stream and there is no `original`.
         StoreError: The store has no unit at a QP.
         EncoderError: An encoder fails.
         ModelError: A network cannot be loaded or needs other planes.
@@ -101,33 +104,46 @@ def evaluate(
         if isinstance(sources, Path | str)
         else list(sources)
     )
+    encoding = (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False)
     if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
-        _check_store_alone(stored[0], names, (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False))
+        _check_store_alone(stored[0], names, encoding)
     given = list(models) if isinstance(models, list | tuple) else [models]
     weights = [weights_path(model) for model in given if isinstance(model, Path | str)]
     entries = _entries(weights, exact, precision, device, tile)
     entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile)
     output = Path(output)
     if given_store is not None or (len(names) == 1 and is_store(Path(names[0]))):
+        if original is not None:
+            raise ConfigError(f"{names[0]} is a store, which contains its originals: leave out --original")
         store = _at_qps(given_store or open_store(names[0]), qps)
     else:
-        values = {
-            "name": "evaluation",
-            "codec": codec,
-            "preset": preset,
-            "configuration": configuration,
-            "ctc": ctc,
-            "times": True,
-            "qp": list(qps or QPS),
-            "ctu_size": 128 if codes_vvc(codec) else 64,
-            "sequences": [options | {"split": split, "source": str(source)} for source in names],
-        }
         # Auxiliary planes of the networks are computed for the store, or the back end provides them.
         auxiliary = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
-        if not codes_vvc(codec) and [name for name in auxiliary if name in STREAM_PLANES] == ["unf_y"]:
-            auxiliary.remove("unf_y")
-            values["unfiltered"] = True
-        values["planes"] = auxiliary
+        values: dict[str, Any]
+        if original is not None:
+            if encoding:
+                raise ConfigError(
+                    "streams are already coded: leave out --codec, --preset, --configuration and --ctc with --original"
+                )
+            values = _stream_recipe(names)
+            sequences = [{"source": str(original), "streams": [str(name) for name in names]}]
+        else:
+            _check_originals(names)
+            values = {
+                "codec": codec,
+                "preset": preset,
+                "configuration": configuration,
+                "ctc": ctc,
+                "times": True,
+                "qp": list(qps or QPS),
+                "ctu_size": 128 if codes_vvc(codec) else 64,
+            }
+            if not codes_vvc(codec) and [name for name in auxiliary if name in STREAM_PLANES] == ["unf_y"]:
+                auxiliary.remove("unf_y")
+                values["unfiltered"] = True
+            sequences = [{"source": str(source)} for source in names]
+        values |= {"planes": auxiliary}
+        values |= {"name": "evaluation", "sequences": [options | {"split": split} | each for each in sequences]}
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
         prune = _is_store_of_evaluate(folder)
@@ -147,6 +163,7 @@ def evaluate(
         if not complete:
             return ()
         store = open_store(output / "store")
+        store = store if original is None else _at_qps(store, qps)
     return run_evaluation(
         entries,
         store,
@@ -158,6 +175,45 @@ def evaluate(
         scheduler=scheduler,
         progress=filtering,
     )
+
+
+def _check_originals(names: Sequence[Path | str]) -> None:
+    """Raise ConfigError if a source is a byte stream, and warn of sources in containers, which are coded as well."""
+    for name in names:
+        if (codec := stream_codec(name)) is None:
+            continue
+        kind = f"{name} is coded video ({STANDARD_NAMES[codec]})"
+        if is_byte_stream(name):
+            raise ConfigError(
+                f"{kind}, and evaluate codes originals: name the pictures that the stream was coded from with "
+                "--original FILE, and its pictures are filtered as they are"
+            )
+        warn(
+            f"{kind}: its decoded pictures are coded again and count as the originals; to filter them as they are, "
+            "name the pictures that it was coded from with --original FILE"
+        )
+
+
+def _stream_recipe(names: Sequence[Path | str]) -> dict[str, Any]:
+    """Return the settings of a recipe for streams, read from their headers.
+
+    Raises:
+        ConfigError: A file is not a stream, or the streams differ in configuration.
+    """
+    for name in names:
+        if stream_codec(name) is None:
+            raise ConfigError(f"{name} is not a stream of VVC, HEVC, AVC or AV1, which --original needs")
+    infos = [read_headers(Path(name)) for name in names]
+    configurations = [coded_configuration(info) for info in infos]
+    if len(set(configurations)) > 1:
+        listed = ", ".join(f"{name}: {each}" for name, each in zip(names, configurations, strict=True))
+        raise ConfigError(f"the streams have different configurations ({listed}): evaluate each by itself")
+    return {
+        "codec": STREAMS,
+        "configuration": configurations[0],
+        "internal_bit_depth": infos[0].bit_depth,
+        "ctu_size": infos[0].ctu_size,
+    }
 
 
 def _is_store_of_evaluate(folder: Path) -> bool:

@@ -50,6 +50,7 @@ from .streams import VVC_SUFFIXES as VVC_SUFFIXES
 from .streams import ByteStream as ByteStream
 from .streams import byte_stream as byte_stream
 from .streams import count_packets as count_packets
+from .streams import is_byte_stream as is_byte_stream
 from .streams import open_stream as open_stream
 from .streams import stream_codec as stream_codec
 from .y4m import open_y4m as open_y4m

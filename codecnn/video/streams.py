@@ -92,6 +92,11 @@ def stream_codec(path: Path | str) -> str | None:
     return codec if codec in STREAM_CODECS else None
 
 
+def is_byte_stream(path: Path | str) -> bool:
+    """Return whether a file is a byte stream of VVC, HEVC, AVC or AV1 itself, not a container or anything else."""
+    return stream_codec(path) is not None and _identify(Path(path))[1] in (None, "obu")
+
+
 def byte_stream(path: Path | str, codecs: Sequence[str] = STREAM_CODECS, name: str | None = None) -> ByteStream:
     """Return the byte stream of a file; of VVC and HEVC from the first picture at which decoding can start.
 

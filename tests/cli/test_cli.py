@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from codecnn import cli
 from codecnn.cli.application import EXAMPLES
@@ -124,6 +125,28 @@ def test_train_repeats_its_warnings_at_the_end(run, tiny_store, tmp_path):
     assert status == 0
     assert text.startswith("Warning after step 2: a step changes the weights by")
     assert result_of(run, "train", config, "-o", tmp_path / "run")["warnings"] == []
+
+
+def test_threads_on_a_busy_machine(run, tiny_store, tmp_path, monkeypatch):
+    """The command says how many threads it uses; a resumed run keeps the number, since sums depend on it."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": None}
+    config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
+    monkeypatch.setattr("codecnn.runtime.fastest_threads", lambda threads: 1)
+    torch.set_num_threads(2)
+    command = ("train", config, "training.device=cpu", "-o", tmp_path / "run", "--json")
+    status, text, err = run(*command)
+    assert status == 0, err
+    assert "1 CPU thread is faster than 2 at the moment: 1 of 2 is used; set OMP_NUM_THREADS" in err
+    assert json.loads(text)["runtime"]["threads"] == 1
+    torch.set_num_threads(2)
+    status, text, err = run(*command, "--resume")
+    assert (status, "faster" in err, json.loads(text)["runtime"]["threads"]) == (0, False, 1)
+    torch.set_num_threads(2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    status, text, err = run(*command, "--resume")
+    assert (status, "faster" in err, json.loads(text)["runtime"]["threads"]) == (0, False, 2)
 
 
 def test_train_evaluate_and_correlate_on_a_store(run, weights, tiny_store, tmp_path):

@@ -13,6 +13,7 @@ from codecnn.codec import (
     CHROMA,
     COLUMNS,
     LUMA,
+    TOOL_COLUMNS,
     BlockTable,
     ctu_depths,
     rasterise,
@@ -35,7 +36,8 @@ def test_column_names_and_order():
     assert expected.split() == list(COLUMNS)
     transforms = "cbf_y cbf_cb cbf_cr ts_y ts_cb ts_cr mts tr_hor tr_ver lfnst bdpcm bdpcm_chroma joint_cbcr"
     assert transforms.split() == list(TRANSFORM_COLUMNS)
-    assert (*COLUMNS, *TRANSFORM_COLUMNS) == ALL_COLUMNS
+    assert TOOL_COLUMNS == ("mip", "isp", "mrl", "skip")
+    assert (*COLUMNS, *TRANSFORM_COLUMNS, *TOOL_COLUMNS) == ALL_COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,12 @@ def test_files_contain_transform_columns_only_if_they_have_values(tmp_path, name
     old = read_blocks(tmp_path / f"old_{name}")
     assert as_rows(old, ALL_COLUMNS) == as_rows(with_transforms.without_transforms(), ALL_COLUMNS)
     assert plain.to_arrow().column_names == list(COLUMNS)
-    assert with_transforms.to_arrow().column_names == list(ALL_COLUMNS)
+    assert with_transforms.to_arrow().column_names == [*COLUMNS, *TRANSFORM_COLUMNS]
+    with_tools = make_table(poc=[0], channel=[LUMA], mip=[0], skip=[1], mts=[2])
+    assert with_tools.to_arrow().column_names == list(ALL_COLUMNS)
+    assert with_tools.without_transforms().to_arrow().column_names == [*COLUMNS, *TOOL_COLUMNS]
+    write_blocks(tmp_path / f"tools_{name}", with_tools)
+    assert as_rows(read_blocks(tmp_path / f"tools_{name}"), ALL_COLUMNS) == as_rows(with_tools, ALL_COLUMNS)
 
 
 def test_an_empty_table_round_trips(tmp_path):

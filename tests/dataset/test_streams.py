@@ -435,3 +435,40 @@ def test_own_codec_that_does_not_fit(own_codec, tmp_path, recipe, message):
 def test_manifest_of_a_recipe_without_the_new_keys_has_none_of_them(mixed):
     text = (mixed.folder / "manifest.json").read_text()
     assert not any(key in text for key in ("qp_scale", '"check"', '"bitstream"'))
+
+
+def test_evaluate_takes_streams_with_their_original(coded, tmp_path, run):
+    """The results are those of the encoder's own store, and a stream without an original is refused."""
+    folder, stores = coded
+    streams = [folder / f"clip_{qp}.266" for qp in (27, 37)]
+    command = ("evaluate", *streams, "-m", "low_cost_5", "--float", "-o", tmp_path / "results")
+    status, _, err = run(*command)
+    assert status == 1
+    sentence = " ".join(err.split())
+    assert "clip_27.266 is coded video (VVC), and evaluate codes originals: name the pictures" in sentence
+    assert "--original FILE" in sentence
+    status, text, err = run(*command, "--original", folder / CLIP, "-f", 3, "--json")
+    assert status == 0, err
+    rows = json.loads(text)["sequences"]
+    units = {unit.qp: unit for unit in stores["vvc"].units}
+    assert [row["qp"] for row in rows] == [27, 37]
+    for row in rows:
+        assert (row["bits"], row["pictures"]) == (units[row["qp"]].bits, 3)
+        assert row["psnr_y"] == pytest.approx(units[row["qp"]].psnr_y, abs=1e-4)
+    refused = {
+        ("--original", folder / CLIP, "--preset", "fast"): "leave out --codec, --preset, --configuration and --ctc",
+        ("--original", folder / CLIP, "-f", 3, "-q", 30): "has no pictures at QP 30: it has 27, 37",
+    }
+    for options, message in refused.items():
+        status, _, err = run(*command, *options)
+        assert status == 1
+        assert message in " ".join(err.split())
+
+
+def test_evaluate_warns_of_originals_that_are_coded(coded, tmp_path, run, caplog):
+    folder, _ = coded
+    path = tmp_path / "clip.mp4"
+    subprocess.run([*FFMPEG, "-i", folder / "clip_37.265", "-c", "copy", path], check=True)
+    options = ("-m", "low_cost_5", "--preset", "faster", "-q", 37, "-f", 1, "-o", tmp_path / "results")
+    assert run("evaluate", path, *options)[0] == 0
+    assert "clip.mp4 is coded video (HEVC): its decoded pictures are coded again" in caplog.text

@@ -14,7 +14,7 @@ from codecnn.filtering import FloatFilter, filter_luma
 from codecnn.models import as_card, create_model, load_model, save_weights
 from codecnn.quality import psnr
 from codecnn.runtime import Runtime
-from tests.helpers.filters import rate_rows, row_of
+from tests.helpers.filters import rate_rows, row_of, toward_entry
 from tests.helpers.networks import SMALL, awaken
 
 
@@ -126,8 +126,28 @@ def test_picture_without_error_is_printed(tmp_path, capsys, weights):
     identity = Entry("identity", weights[1], FloatFilter(create_model("rdn", **SMALL)))
     (results,) = evaluate([identity], store, "test", tmp_path / "out")
     assert results.sequences[0].psnr_y is None
-    print_gains(results)
+    print_gains([results])
     assert "black" in capsys.readouterr().out
+
+
+def test_several_filters_are_printed_as_one_table(tiny_store, tmp_path, capsys, monkeypatch):
+    """Lines are whole, also those that are longer than the terminal is wide."""
+    from codecnn.console import print_gains
+
+    monkeypatch.setenv("COLUMNS", "80")
+    originals = [unit.originals()[0].y for unit in tiny_store.split("test")]
+    entries = [toward_entry(originals, "a" * 30), toward_entry(originals, "other")]
+    results = evaluate(entries, tiny_store, "test", tmp_path / "out")
+    print_gains(results)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("PSNR Y gain, dB" in line for line in lines) == 1
+    mean = f"{results[1].gain_db['y']['mean']:+.3f}"
+    (row,) = [line for line in lines if "other" in line and "small" not in line and "mean" not in line]
+    assert mean in row
+    facts = [line for line in lines if line.startswith(("a" * 30 + ":", "other:"))]
+    assert len(facts) == 2
+    assert all("vvc faster, all intra, in-loop (all intra: no picture is predicted from a" in line for line in facts)
+    assert "…" not in "".join(lines)
 
 
 def test_untrained_qp_gives_a_note(tiny_store, weights, tmp_path):

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import hashlib
 import io
 import re
@@ -183,11 +184,60 @@ def test_several_filters_are_compared(tmp_path):
     comparison = page.tables[0]
     assert [row[0][0] for row in comparison[1:]] == ["run/best", "other"]
     assert comparison[2][1][0] == "99.5"
-    assert comparison[2][6] == ["+3.21 %", "bad"]
+    assert comparison[2][7] == ["+3.21 %", "bad"]
     svg = _content(page.sources[0]).decode()
     assert ">run/best<" in svg
     assert ">other<" in svg
     assert page.text.count("no BD-rate of <U>") == 1
+
+
+def test_each_filter_has_its_pictures(tmp_path, crop):
+    """The second filter is hidden until the switch selects it; the original is there once."""
+    other = dataclasses.replace(crop, filtered=crop.original, psnr_filtered=99.0, model="other")
+    both = [make_results(), make_results(name="other")]
+    text, page = _render(tmp_path, both, [dataclasses.replace(crop, model="run/best"), other])
+    assert len(_images(page)) == 9
+    assert "30.12 dB → 99.00 dB" in page.text
+    choices = re.findall(r'<input type="radio" class="filter" name="pictures" value="(\d)"( checked)?>', text)
+    assert choices == [("0", " checked"), ("1", "")]
+    hidden = re.findall(r'data-filter="(\d)"( hidden)?', text)
+    assert set(hidden) == {("0", ""), ("1", " hidden")}
+    assert [index for index, _ in hidden].count("1") == 4
+    filtered = re.search(r'src="([^"]*)"[^>]*alt="Filtered[^>]*data-filter="1"', text)[1]
+    assert np.abs(imread(io.BytesIO(_content(filtered))) - crop.original / 4.0).max() <= 0.5
+    assert "class=\"switch\"" not in _render(tmp_path, make_results(), [crop])[0]
+
+
+def test_settings_and_times_in_words(tmp_path):
+    settings = {"preset": "fast", "configuration": "ra", "ctc": False, "loop_filters": True, "ctu_size": 128}
+    settings |= {"internal_bit_depth": 10, "params": {}, "qp": [22, 27]}
+    timed = {"seconds_per_picture": 0.25, "encoder_seconds_per_picture": 2.0}
+    rows = [row | timed for row in _rows()]
+    facts = {"settings": settings, "psnr_peak": {"jvet": 1020.0, "full": 1023.0, "used": "jvet"}}
+    _, page = _render(tmp_path, make_results(rows, **facts))
+    assert "preset fast, random access, QP 22, 27, CTUs of 128x128, 10 bit" in page.text
+    assert "12.5 % of the encoder's 2.00 s (CPU time)" in page.text
+    assert "1020 (255 · 2^(bit depth - 8), as JVET)" in page.text
+    assert not re.search(r"\b(True|False|None|null|ctc|psnr_peak)\b", page.text)
+    slower = [row | timed | {"seconds_per_picture": 0.5} for row in _rows()]
+    both = [make_results(rows, **facts), make_results(slower, **facts, name="other")]
+    cells = [[cell for cell, _ in row] for row in _render(tmp_path, both)[1].tables[0]]
+    assert cells[0][3:6] == ["s/picture", "of the first", "of the encoder"]
+    assert [row[3:6] for row in cells[1:]] == [["0.250", "100 %", "12.5 %"], ["0.500", "200 %", "25 %"]]
+    off = settings | {"loop_filters": False, "ctc": True, "preset": "unknown preset", "check": False}
+    _, page = _render(tmp_path, make_results(rows, settings=off))
+    for text in ("common test conditions", "without the in-loop filters of the codec", "not compared with their"):
+        assert text in page.text
+    assert "unknown preset" not in page.text
+
+
+def test_dashes_are_explained_where_there_are_any(tmp_path):
+    assert "A dash (–) stands for" in _render(tmp_path, make_results())[1].text
+    rates = {"y": -1.0, "u": -1.0, "v": -1.0}
+    timed = [row | {"seconds_per_picture": 0.25} for row in _rows()]
+    full = make_results(timed, bd_rate=rates, bd_rate_per_sequence={BASKETBALL: rates, HOSTILE_NAME: rates})
+    assert "–" not in "".join(cell for row in _render(tmp_path, full)[1].tables[0] for cell, _ in row)
+    assert "A dash" not in _render(tmp_path, full)[1].text
 
 
 def test_zero_has_no_minus(tmp_path):

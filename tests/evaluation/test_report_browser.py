@@ -1,6 +1,7 @@
 """The report in a browser: sliders, security policy, no network access, printing and dark mode."""
 
 import base64
+import dataclasses
 import io
 import json
 
@@ -117,3 +118,19 @@ def test_dark_narrow_and_printed(browser):
     browser.call("Emulation.setDeviceMetricsOverride", width=360, height=700, deviceScaleFactor=1, mobile=False)
     assert browser.value("document.documentElement.scrollWidth") <= 360
     browser.call("Emulation.setDeviceMetricsOverride", width=1200, height=900, deviceScaleFactor=1, mobile=False)
+
+
+def test_the_switch_shows_another_filter(browser, tmp_path):
+    """Both switches of the page follow each other, by mouse and by key; only one filter is to be seen."""
+    crops = [dataclasses.replace(_crop("first"), model=name) for name in ("run/best", "other")]
+    write_report(tmp_path / "two.html", [make_results(), make_results(name="other")], crops, [])
+    browser.open(tmp_path / "two.html")
+    shown = "[...document.querySelectorAll('.pair img[data-filter]')].map(i => getComputedStyle(i).display !== 'none')"
+    assert browser.value(shown) == [True, False]
+    browser.value("document.querySelectorAll('input.filter')[1].click()")
+    assert browser.value(shown) == [False, True]
+    assert browser.value("document.querySelectorAll('.strip figure').length") == 4
+    browser.value("document.querySelectorAll('input.filter')[1].focus()")
+    browser.key("ArrowLeft", code="ArrowLeft", windowsVirtualKeyCode=37)
+    assert browser.value(shown) == [True, False]
+    assert browser.problems() == []

@@ -29,6 +29,9 @@ INTER, INTRA, IBC, PALETTE = range(4)
 LEFT_EDGE, TOP_EDGE = 1, 2
 """Bits of the plane `partition`: the left or the upper side of the cell is an edge of a CU."""
 
+TOOL_COLUMNS = ("mip", "isp", "mrl", "skip")
+"""Columns of the CU table for tools of prediction, which VVC bitstreams provide."""
+
 IntColumn = npt.NDArray[np.int32]
 
 
@@ -40,8 +43,8 @@ def _no_values() -> IntColumn:
 class BlockTable:
     """CUs of coded pictures, one row each: int32 columns of shape (n,), -1 where the source has no value.
 
-    A CU may extend beyond the picture. The columns of TRANSFORM_COLUMNS, from `cbf_y` on, are known from VVC bitstreams
-    only; if they are omitted, all values are -1.
+    A CU may extend beyond the picture. The columns of TRANSFORM_COLUMNS and TOOL_COLUMNS, from `cbf_y` on, are known
+    from VVC bitstreams only; if they are omitted, all values are -1.
 
     Attributes:
         poc: Position in output order.
@@ -54,7 +57,8 @@ class BlockTable:
         qt_depth: Number of quadtree splits.
         mt_depth: Number of multi-type tree splits.
         pred_mode: INTER, INTRA, IBC or PALETTE.
-        intra_mode: Intra mode of luma.
+        intra_mode: Intra mode of luma, 0 to 66; of a CU with `mip` 1 the index of the matrix, intra_mip_mode, as in
+            VTM's statistics.
         qp: QP.
         cbf_y: 1 if a transform block of Y is coded.
         cbf_cb: 1 if a transform block of Cb is coded.
@@ -69,6 +73,10 @@ class BlockTable:
         bdpcm: BDPCM of luma: 0 none, 1 horizontal, 2 vertical.
         bdpcm_chroma: BDPCM of chroma.
         joint_cbcr: 2 * tu_cb_coded_flag + tu_cr_coded_flag if both chroma residuals are coded jointly, else 0.
+        mip: 1 if an intra CU is predicted by a matrix (MIP); -1 if the CU is not intra.
+        isp: Sub-partitions of an intra CU: 0 none, 1 horizontal, 2 vertical; -1 if the CU is not intra.
+        mrl: Reference line of an intra CU, intra_luma_ref_idx, 0 to 2; -1 if the CU is not intra.
+        skip: cu_skip_flag: 1 if a CU is merged and has no residual.
 
     Raises:
         TableError: Columns differ in length, or do not contain 32-bit integers.
@@ -99,9 +107,13 @@ class BlockTable:
     bdpcm: IntColumn = field(default_factory=_no_values)
     bdpcm_chroma: IntColumn = field(default_factory=_no_values)
     joint_cbcr: IntColumn = field(default_factory=_no_values)
+    mip: IntColumn = field(default_factory=_no_values)
+    isp: IntColumn = field(default_factory=_no_values)
+    mrl: IntColumn = field(default_factory=_no_values)
+    skip: IntColumn = field(default_factory=_no_values)
 
     def __post_init__(self) -> None:
-        for name in TRANSFORM_COLUMNS:
+        for name in (*TRANSFORM_COLUMNS, *TOOL_COLUMNS):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self.poc), UNKNOWN, np.int32))
         for name in ALL_COLUMNS:
@@ -125,14 +137,16 @@ class BlockTable:
 
     def without_transforms(self) -> "BlockTable":
         """Return the same table with all TRANSFORM_COLUMNS set to -1."""
-        return BlockTable(*(getattr(self, name) for name in COLUMNS))
+        return BlockTable(**{name: getattr(self, name) for name in ALL_COLUMNS if name not in TRANSFORM_COLUMNS})
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table of int32 columns, in which `channel` is the text "L" or "C".
 
-        It contains TRANSFORM_COLUMNS only if one of them has a value.
+        It contains TRANSFORM_COLUMNS and TOOL_COLUMNS only if one of their columns has a value.
         """
-        names = ALL_COLUMNS if any(self.has_values(name) for name in TRANSFORM_COLUMNS) else COLUMNS
+        groups = (TRANSFORM_COLUMNS, TOOL_COLUMNS)
+        used = (group for group in groups if any(self.has_values(name) for name in group))
+        names = [*COLUMNS, *(name for group in used for name in group)]
         columns: dict[str, Any] = {name: pa.array(getattr(self, name), pa.int32()) for name in names}
         columns["channel"] = pa.array(np.array(CHANNEL_NAMES, dtype=object)[self.channel], pa.string())
         return pa.table(columns)
@@ -142,7 +156,7 @@ class BlockTable:
         """Convert an Arrow table as `to_arrow` returns it; additional columns are ignored.
 
         Raises:
-            TableError: A column other than TRANSFORM_COLUMNS is missing, or a cell is empty.
+            TableError: A column of COLUMNS is missing, or a cell is empty.
         """
         missing = [name for name in COLUMNS if name not in table.column_names]
         if missing:
@@ -166,7 +180,7 @@ class BlockTable:
 ALL_COLUMNS = tuple(column.name for column in fields(BlockTable))
 """Names of all columns."""
 
-COLUMNS = tuple(name for name in ALL_COLUMNS if name not in TRANSFORM_COLUMNS)
+COLUMNS = tuple(name for name in ALL_COLUMNS if name not in (*TRANSFORM_COLUMNS, *TOOL_COLUMNS))
 """Names of the columns that every table has in files."""
 
 

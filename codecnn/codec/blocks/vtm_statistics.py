@@ -89,11 +89,10 @@ def read_vtm_stats(path: Path | str) -> BlockTable:
 
     Luma rows are the CUs of the luma tree or the shared tree, CHROMA rows those of a separate chroma tree, in luma
     samples. The picture size is the coded one, padded to whole minimum CUs. Values are those of VTM: `pred_mode` is 0
-    inter, 1 intra, 2 IBC, 3 palette; `intra_mode` is the MIP index for a MIP CU; a chroma tree has -1 for both. VTM
-    traces planar for a CU with combined inter and intra prediction (CIIP); its mode is -1 here, as for every CU that is
-    not intra. `cbf_y` and `ts_y` of a CU are 1 if one of its transform blocks is coded, or has no transform. Other
-    transform columns are -1: VTM does not trace them, or not per CU. Blocks of size zero, vectors and polygons are
-    skipped.
+    inter, 1 intra, 2 IBC, 3 palette; `intra_mode` is the index of the matrix for a MIP CU; a chroma tree has -1 for
+    both. VTM traces planar for a CU with combined inter and intra prediction (CIIP); its mode is -1 here, as for every
+    CU that is not intra. `cbf_y` and `ts_y` of a CU are 1 if one of its transform blocks is coded, or has no transform.
+    Other transform columns, and those of tools, are -1. Blocks of size zero, vectors and polygons are skipped.
 
     Args:
         path: Trace in text or CSV form; gzip if the name ends in `.gz`.

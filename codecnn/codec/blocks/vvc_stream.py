@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from codecnn.codec.base import CodedSequence
-from codecnn.codec.blocks.table import ALL_COLUMNS, BlockTable
+from codecnn.codec.blocks.table import ALL_COLUMNS, INTRA, UNKNOWN, BlockTable
 from codecnn.errors import EncoderError, FormatError, MissingFileError
 from codecnn.video import VVC_SUFFIXES as VVC_SUFFIXES
 from codecnn.video import byte_stream, warn
@@ -101,7 +101,7 @@ def stream_table(path: Path | str) -> BlockTable:
 
     The table equals the block statistics that VTM traces. `poc` is the position in output order; pictures that are not
     output are left out. Rows of a separate chroma tree have no modes, and the QP of the luma CU at their centre.
-    `intra_mode` is the MIP index for a MIP CU. CUs end at the border of the coded picture, which is padded to whole
+    `intra_mode` is the index of the matrix where `mip` is 1. CUs end at the border of the coded picture, which is padded to whole
     8x8 blocks. The first call on a machine compiles for about a minute.
 
     Raises:
@@ -245,6 +245,8 @@ def table_of_units(units: Rows, poc: npt.NDArray[np.int32]) -> BlockTable:
     """
     columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
     columns["depth"] = columns["qt_depth"] + columns["mt_depth"]
+    intra = columns["pred_mode"] == INTRA
+    columns |= {name: np.where(intra, columns[name], UNKNOWN) for name in ("mip", "isp", "mrl")}
     return BlockTable(**{name: columns[name] for name in ALL_COLUMNS})
 
 

@@ -16,3 +16,11 @@ for (const slider of document.querySelectorAll("input.wipe")) {
   });
   move();
 }
+const choices = document.querySelectorAll("input.filter");
+const choose = (filter) => {
+  for (const part of document.querySelectorAll("[data-filter]")) part.hidden = part.dataset.filter !== filter;
+  for (const choice of choices) choice.checked = choice.value === filter;
+};
+for (const choice of choices) choice.addEventListener("change", () => choose(choice.value));
+// A browser that restores a page restores its radio buttons too.
+if (choices.length) choose([...choices].find((choice) => choice.checked).value);
