@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
@@ -60,9 +61,20 @@ def print_gains(all_results: "Sequence[Results]") -> None:
     qps = sorted({qp for results in all_results for qp in results.qps})
     columns = [*map(str, qps), "mean"]
     several = len(all_results) > 1
-    heads = [Column("PSNR Y gain, dB", overflow="fold"), *([Column("filter", overflow="fold")] if several else [])]
-    figures = [Column(title, justify="right", no_wrap=True) for title in (*(f"QP {qp}" for qp in qps), "mean")]
-    table = Table(*heads, *figures, Column("BD-rate Y", justify="right", no_wrap=True))
+    figures = (*(f"QP {qp}" for qp in qps), "mean", "BD-rate Y")
+    table = Table(
+        Column("sequence", overflow="fold"),
+        *([Column("filter", overflow="fold")] if several else []),
+        *(Column(title, justify="right", no_wrap=True) for title in figures),
+        title="PSNR Y gain in dB, and BD-rate",
+        title_justify="left",
+        title_style="",
+        # Without edges a table of two filters and five QPs fits into 80 columns.
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
 
     def add(name: str, title: str, gains: "Gains", rate: float | None) -> None:
         first = [escape(name), *([escape(title)] if several else [])]
@@ -75,9 +87,8 @@ def print_gains(all_results: "Sequence[Results]") -> None:
             if (gains := results.sequence_gains().get(name)) is not None:
                 add(shown, results.title, gains, results.bd_rate_per_sequence[name]["y"])
                 shown = ""
-        if several:
+        if several or name == list(names)[-1]:
             table.add_section()
-    table.add_section()
     for number, results in enumerate(all_results):
         add("" if number else "mean", results.title, results.gain_db.get("y", {}), results.bd_rate["y"])
     out.print(table)

@@ -13,7 +13,10 @@ from codecnn.errors import ConfigError
 
 @app.command()
 def evaluate(
-    sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="Videos or pictures to code, or one store, or streams with --original.")],
+    sequences: Annotated[
+        list[str],
+        typer.Argument(metavar="SEQ...", help="Videos or pictures to code, or one store, or streams with --original."),
+    ],
     model: Annotated[
         list[Path],
         typer.Option(
@@ -95,8 +98,8 @@ def evaluate(
     """Code sequences (or take those of a store), filter the decoded pictures, and report PSNR gain and BD-rate.
 
     A sequence is a video, a picture, or a folder of pictures that are coded one by one. Streams that are already coded
-    are evaluated with the video that they were coded from: evaluate q22.266 q37.266 --original clip.yuv. With --exact, integer networks
-    are evaluated together with the float networks that they were made from.
+    are evaluated with the video that they were coded from: evaluate q22.266 q37.266 --original clip.yuv. With --exact,
+    integer networks are evaluated together with the float networks that they were made from.
 
     Measurements are kept: an interrupted evaluation continues when the same command is run again. For an array job, run
     N jobs into one folder with --shard 1/N to --shard N/N; the last to finish writes the report. With --backend dask
@@ -187,6 +190,10 @@ def jvet(
         list[Path], typer.Argument(metavar="RESULTS...", help="Folders written by `codecnn evaluate`, e.g. results/ra.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for jvet.csv and report.html.")],
+    xlsx: Annotated[
+        Path | None,
+        typer.Option("--xlsx", help="Write a workbook in the layout of JVET's sheets as well, e.g. jvet.xlsx."),
+    ] = None,
     as_json: shared.Json = False,
 ) -> None:
     """Merge evaluations of several configurations into one table in the layout of JVET's sheets.
@@ -194,9 +201,11 @@ def jvet(
     For each configuration the table lists classes, overall figures, sequences and picture types with the BD-rates of Y,
     U, V and YUV, gain, complexity and times.
     """
-    from codecnn.evaluation import merge_results
+    from codecnn.evaluation import merge_results, write_workbook
 
     tables = merge_results(results, output)
+    if xlsx is not None:
+        write_workbook(xlsx, tables)
     if as_json:
         print_json([row for table in tables for row in table.csv_rows()])
         return

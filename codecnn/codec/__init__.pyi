@@ -106,7 +106,7 @@ from .registry import get_codec as get_codec
 from .streams import STREAMS as STREAMS
 from .streams import UNKNOWN_CODEC as UNKNOWN_CODEC
 from .streams import UNKNOWN_PRESET as UNKNOWN_PRESET
-from .streams import coded_configuration as coded_configuration
 from .streams import StreamsCodec as StreamsCodec
 from .streams import SuppliedStream as SuppliedStream
+from .streams import coded_configuration as coded_configuration
 from .streams import streams_identity as streams_identity

@@ -26,6 +26,7 @@ from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.records import CodedUnit, Coding, EncoderTime, Manifest
 from codecnn.errors import MissingFileError, StoreError
 from codecnn.motion import temporal_number
+from codecnn.notebook import html_table
 from codecnn.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
 from codecnn.runs import read_json, read_jsonl, sha256_file
 from codecnn.video import READER_VERSION, STILL_SUFFIXES, VIDEO_SUFFIXES, Video, changed_name, open_raw
@@ -222,6 +223,14 @@ class Store:
         if not chosen:
             raise StoreError(f"store {self.folder} has no pictures in the split {name!r}")
         return chosen
+
+    def _repr_html_(self) -> str:
+        """Show pictures, CTUs, bits and PSNR by split and QP in a notebook."""
+        stats = store_stats(self)
+        heads = ("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y, dB", "mean CU depth")
+        keys = ("split", "qp", "sequences", "pictures", "ctus", "bits_per_sample", "psnr_y", "depth_mean")
+        caption = f"store {self.folder}: {stats['name']}, {stats['codec']} {stats['configuration']}, {stats['encoder']}"
+        return html_table(heads, ([row[key] for key in keys] for row in stats["rows"]), caption)
 
     @property
     def data_key(self) -> str:

@@ -15,6 +15,7 @@ from .measure import measure_filtered as measure_filtered
 from .measure import parse_metrics as parse_metrics
 from .report import write_report as write_report
 from .results import Results as Results
+from .results import ResultsList as ResultsList
 from .results import gain_label as gain_label
 from .results import summarise_rows as summarise_rows
 from .results import untrained_coding as untrained_coding
@@ -26,3 +27,4 @@ from .rows import make_row as make_row
 from .sweep import evaluate as evaluate
 from .sweep import results_json as results_json
 from .sweep import write_markdown as write_markdown
+from .workbook import write_workbook as write_workbook

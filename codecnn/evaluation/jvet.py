@@ -63,7 +63,12 @@ class TableRow(Record):
 
 
 class Table(Record):
-    """The table of one filter in one configuration; tables with equal `weights` show the same filter."""
+    """The table of one filter in one configuration; tables with equal `weights` show the same filter.
+
+    Attributes:
+        rows: Means of classes and sequences.
+        points: RD points of the sequences: anchor and filtered pictures at each QP.
+    """
 
     weights: str | None
     name: str
@@ -76,6 +81,7 @@ class Table(Record):
     parameters: int | None
     device: str | None
     rows: tuple[TableRow, ...]
+    points: tuple[ResultRow, ...] = ()
 
     def csv_rows(self) -> list[dict[str, Any]]:
         """Return the rows as flat records that repeat the facts of the table."""
@@ -139,11 +145,15 @@ def sorted_tables(tables: Iterable[Table]) -> tuple[Table, ...]:
     )
 
 
+def by_filter(tables: Iterable[Table]) -> list[tuple[str, list[Table]]]:
+    """Group sorted tables by filter; returns its name and its tables."""
+    grouped = [list(group) for _, group in groupby(tables, key=lambda table: table.weights or table.name)]
+    return [(group[0].name, group) for group in grouped]
+
+
 def _write_page(path: Path, tables: Sequence[Table]) -> None:
     """Write an HTML page with the tables of each filter below one another, without a script."""
-    grouped = [list(group) for _, group in groupby(tables, key=lambda table: table.weights or table.name)]
-    filters = [(group[0].name, group) for group in grouped]
-    write_text(path, render("tables.html.j2", filters=filters, titles=RATE_COLUMNS, footer=provenance()))
+    write_text(path, render("tables.html.j2", filters=by_filter(tables), titles=RATE_COLUMNS, footer=provenance()))
 
 
 def _table(results: Results) -> Table:
@@ -161,6 +171,7 @@ def _table(results: Results) -> Table:
         parameters=results.parameters,
         device=results.device,
         rows=tuple(_rows(results, EXCLUDED_CLASSES[configuration])),
+        points=results.sequences,
     )
 
 
@@ -227,40 +238,46 @@ def _read(folder: Path) -> tuple[Table, ...]:
 
 
 def _loop_tables(results: LoopResults) -> tuple[Table, ...]:
+    return tuple(_loop_table(results, model, chain) for model in results.bd_rate for chain in LOOP_CHAINS)
+
+
+def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
     # Files of earlier versions do not describe the filters.
     unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
-    models = {model: results.models.get(model, unknown) for model in results.bd_rate}
-    return tuple(
-        Table(
-            weights=models[model].weights_sha256,
-            name=model,
-            configuration="ldb",
-            title=CONFIGURATIONS["ldb"],
-            coded=f"{results.library} {results.settings['preset']}",
-            label=label,
-            decisions=results.decisions,
-            kmac_per_pixel=models[model].kmac_per_pixel,
-            parameters=models[model].parameters,
-            device=models[model].device or None,
-            rows=tuple(_loop_rows([row for row in results.rows if row.model == model], chain)),
-        )
-        for model in results.bd_rate
-        for chain, label in LOOP_CHAINS.items()
+    facts = results.models.get(model, unknown)
+    points = _loop_points([row for row in results.rows if row.model == model], chain)
+    return Table(
+        weights=facts.weights_sha256,
+        name=model,
+        configuration="ldb",
+        title=CONFIGURATIONS["ldb"],
+        coded=f"{results.library} {results.settings['preset']}",
+        label=LOOP_CHAINS[chain],
+        decisions=results.decisions,
+        kmac_per_pixel=facts.kmac_per_pixel,
+        parameters=facts.parameters,
+        device=facts.device or None,
+        rows=tuple(_loop_rows(points)),
+        points=points,
     )
 
 
-def _loop_rows(rows: Sequence[LoopRow], chain: str) -> list[TableRow]:
+def _loop_points(rows: Sequence[LoopRow], chain: str) -> tuple[ResultRow, ...]:
+    """Return the RD points of a chain against those of the encoder without the filter."""
     without = {(row.name, row.qp): row for row in rows if row.chain == "without"}
-    groups = by_sequence(_as_result_row(without[row.name, row.qp], row) for row in rows if row.chain == chain)
+    return tuple(_as_result_row(without[row.name, row.qp], row) for row in rows if row.chain == chain)
+
+
+def _loop_rows(points: Sequence[ResultRow]) -> list[TableRow]:
+    groups = by_sequence(points)
     rates = {name: bd_rates(group, AFTER, "pchip", []) for name, group in groups.items()}
-    all_rows = [row for group in groups.values() for row in group]
-    lines = [table_row("overall", "All sequences", mean_rates(rates.values()), all_rows)]
+    lines = [table_row("overall", "All sequences", mean_rates(rates.values()), points)]
     return lines + [table_row("sequence", name, rates[name], group) for name, group in groups.items()]
 
 
 def _as_result_row(anchor: LoopRow, test: LoopRow) -> ResultRow:
     """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
-    figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits}
+    figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
     figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
     figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
     for suffix, row in (("", anchor), (AFTER, test)):

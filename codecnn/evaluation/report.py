@@ -50,7 +50,8 @@ def write_report(
 ) -> None:
     """Write report.html: headline, BD-rates in JVET's layout, gains, RD curves, crops and CTU maps.
 
-    The page contains one script, which moves the sliders and switches between filters; its content security policy forbids everything else.
+    The page contains one script, which moves the sliders and switches between filters; its content security policy
+    forbids everything else.
 
     Args:
         path: File to write.

@@ -5,8 +5,9 @@ This module reads and writes no files.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pydantic import Field
 
 from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
@@ -16,6 +17,7 @@ from codecnn.evaluation.measure import UNKNOWN_DEVICE, Cell, Entry
 from codecnn.evaluation.rows import (
     AFTER,
     NETWORK,
+    PLANES,
     Gains,
     Rates,
     Record,
@@ -28,8 +30,12 @@ from codecnn.evaluation.rows import (
     mean_rates,
 )
 from codecnn.models import Card, TrainedOn
+from codecnn.notebook import data_frame, html_table
 from codecnn.quality import peak_value
 from codecnn.runs import provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXCLUDED_CLASSES = {"ai": ("D", "F"), "ra": ("D", "E", "F"), "ldb": ("A1", "A2", "D", "F")}
 """Classes that JVET leaves out of its overall figures, by configuration (JVET-T2010).
@@ -156,6 +162,34 @@ class Results(Record):
         """Compute the gains of each sequence."""
         return {name: mean_gains(rows, plane) for name, rows in by_sequence(self.sequences).items()}
 
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table: a row a sequence and QP, columns as in results.csv."""
+        return rows_table([self])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return `to_arrow` as a data frame; ToolMissingError without pandas."""
+        return data_frame(self.to_arrow())
+
+    def _repr_html_(self) -> str:
+        """Show BD-rates and gains of classes and sequences in a notebook."""
+        qps = [str(qp) for qp in self.qps]
+        heads = (
+            "",
+            *(f"BD-rate {plane.upper()}, %" for plane in PLANES),
+            *(f"gain Y QP {qp}, dB" for qp in qps),
+            "mean",
+        )
+        rows = [
+            (
+                name,
+                *(_rounded(rates.get(plane), 2) for plane in PLANES),
+                *(_rounded(gains.get(qp), 3) for qp in (*qps, "mean")),
+            )
+            for name, rates, gains in self.summary()
+        ]
+        cost = "" if self.kmac_per_pixel is None else f", {self.kmac_per_pixel:.1f} kMAC/pixel"
+        return html_table(heads, rows, f"{self.title}{cost}, {self.coding}, {self.label}")
+
     def summary(self) -> list[tuple[str, Rates, Gains]]:
         """Return the rows of the summary table.
 
@@ -179,6 +213,35 @@ class Results(Record):
         return rows + [(name, rates.get(name, {}), gains) for name, gains in self.sequence_gains().items()]
 
 
+class ResultsList(tuple[Results, ...]):
+    """Results of several filters: a tuple of `Results` that a notebook shows, and that converts to tables."""
+
+    __slots__ = ()
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows of all filters as an Arrow table; the column `model` has the name of the filter."""
+        return rows_table(self)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return `to_arrow` as a data frame; ToolMissingError without pandas."""
+        return data_frame(self.to_arrow())
+
+    def _repr_html_(self) -> str:
+        """Show the tables of all filters in a notebook."""
+        return "\n".join(results._repr_html_() for results in self)
+
+
+def rows_table(all_results: Sequence[Results]) -> pa.Table:
+    """Return the rows of results as an Arrow table, without columns that no row has."""
+    rows = [{"model": results.name} | row.to_json() for results in all_results for row in results.sequences]
+    columns = list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
+    return pa.table({name: [row.get(name) for row in rows] for name in columns})
+
+
+def _rounded(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:+.{digits}f}"
+
+
 def coder_text(codec: str | None, preset: str | None) -> str:
     """Describe an encoder by codec and preset, e.g. "vvc medium"; the codec of supplied pictures may be unknown."""
     if codec is None or codec == UNKNOWN_CODEC:
@@ -193,7 +256,7 @@ def summarise(
     split: str,
     decisions: str = "none",
     types: Mapping[str, Sequence[str]] | None = None,
-) -> tuple[Results, ...]:
+) -> ResultsList:
     """Summarise the cells of each filter.
 
     Args:
@@ -223,7 +286,7 @@ def summarise(
         all_results.append(results.model_copy(update=update))
     by_weights = {results.weights_sha256: results for results in all_results}
     float_results = [by_weights.get(entry.card.source_sha256 or "") for entry in entries]
-    return tuple(
+    return ResultsList(
         results if plain is None else _with_loss(results, plain)
         for results, plain in zip(all_results, float_results, strict=True)
     )

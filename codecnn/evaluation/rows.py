@@ -55,13 +55,14 @@ class ResultRow(Record):
     as in the log of VTM. With decisions, the suffix `_filtered` stands for the decided pictures and `_network` for the
     network applied everywhere. `seconds_per_picture` is the wall-clock time of the filter,
     `encoder_seconds_per_picture` the CPU time of the encoder; None if it was not recorded. Bits are those of the whole
-    bitstream file.
+    bitstream file. `fps` is the frame rate of a video.
     """
 
     name: str
     class_: str | None = Field(None, alias="class")
     qp: int
     pictures: int | None = None
+    fps: float | None = None
     bits: int | float | None
     flag_bits: int | float = 0
     seconds_per_picture: float | None = None
@@ -151,6 +152,8 @@ def make_row(
                 values = [getattr(picture, name) for picture in pictures]
                 figures[f"{name}{suffix}"] = None if None in values else float(np.mean(values))
     figures["class"] = unit.class_
+    if unit.format.fps is not None:
+        figures["fps"] = float(unit.format.fps)
     if positions is None and (seconds := unit.encoder_seconds) is not None:
         figures["encoder_seconds_per_picture"] = seconds / len(decoded)
     return ResultRow(

@@ -21,7 +21,7 @@ from codecnn.evaluation.groups import picture_types
 from codecnn.evaluation.jvet import tables_of
 from codecnn.evaluation.measure import Cell, Crop, Entry, make_crops
 from codecnn.evaluation.report import write_report
-from codecnn.evaluation.results import Results, summarise
+from codecnn.evaluation.results import Results, ResultsList, summarise
 from codecnn.evaluation.rows import AFTER, PLANES
 from codecnn.filtering import Decisions
 from codecnn.runs import atomic_path, write_csv, write_json, write_text
@@ -43,7 +43,7 @@ def evaluate(
     shard: Shard = WHOLE,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> tuple[Results, ...]:
+) -> ResultsList:
     """Run filters over the units of a split and write results, tables and a report.
 
     Files in `output`: results.json, results.csv, results.md, jvet.csv, report.html; pictures.csv with a row a picture;
@@ -87,7 +87,7 @@ def evaluate(
             scheduler=scheduler,
             progress=progress,
         ):
-            return ()
+            return ResultsList()
         progress = None
     cells = measure_cells(entries, units, output / "cells", metrics, decisions, ctu_size, progress)
     crops = make_crops(entries, units, decisions, ctu_size)

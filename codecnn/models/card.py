@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from codecnn.errors import ModelError
+from codecnn.notebook import facts_table
 from codecnn.runs import read_json, sha256_file
 
 CARD_SCHEMA = 1
@@ -153,6 +154,26 @@ class Card(Mapping[str, Any]):
     def nearest_qp(self, qp: int) -> int:
         """Clamp a QP to the range of the training QPs; without `qps` only QPs below 0 are changed, to 0."""
         return min(max(qp, min(self.qps)), max(self.qps)) if self.qps else max(qp, 0)
+
+    def _repr_html_(self) -> str:
+        """Show what the weights are, how they were trained and what they gain, in a notebook."""
+        gain, rate = (None, None) if self.test is None else self.test.luma
+        stores = [
+            f"{each.name} ({each.codec} {each.preset} {each.configuration}, {each.share:.0%})"
+            for each in self.trained_on or ()
+        ]
+        facts = {
+            "network": self.network,
+            "planes": ", ".join(self.options.get("planes", ())) or None,
+            "kMAC/pixel": self.kmac_per_pixel,
+            "parameters": None if self.parameters is None else f"{self.parameters:,}",
+            "QPs of the training": None if self.qps is None else ", ".join(map(str, self.qps)),
+            "trained on": "; ".join(stores) or None,
+            "gain Y on the test pictures": None if gain is None else f"{gain:+.3f} dB",
+            "BD-rate Y on the test pictures": None if rate is None else f"{rate:+.2f} %",
+            "SHA-256 of the weights": self.sha256,
+        }
+        return facts_table(facts.items(), "Weights")
 
     def __getitem__(self, key: str) -> Any:
         return self.json[key]

@@ -19,7 +19,7 @@ from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
 from codecnn.video import STANDARD_NAMES, is_byte_stream, stream_codec, warn
 
 if TYPE_CHECKING:
-    from codecnn.evaluation import Entry, Results
+    from codecnn.evaluation import Entry, ResultsList
     from codecnn.evaluation.in_loop import LoopResults
     from codecnn.filtering import Decisions, Precision, Tile
 
@@ -54,7 +54,7 @@ def evaluate(
     coding: Progress | None = None,
     filtering: Progress | None = None,
     **options: Any,
-) -> "tuple[Results, ...]":
+) -> "ResultsList":
     """Evaluate filters on coded sequences: PSNR gain, BD-rate, tables and a report.
 
     Args:
@@ -85,7 +85,8 @@ def evaluate(
         **options: Keys of a recipe's sequence for videos: size, bit_depth, frames, step and so on.
 
     Returns:
-        Results of each filter; empty if other shards have not finished.
+        Results of each filter, a tuple; empty if other shards have not finished. `to_pandas` and `to_arrow` of the
+        tuple, and of each result, return the rows as a table.
 
     Raises:
         ConfigError: The options do not fit together, or a source is a coded stream and there is no `original`.
@@ -93,6 +94,7 @@ def evaluate(
         EncoderError: An encoder fails.
         ModelError: A network cannot be loaded or needs other planes.
     """
+    from codecnn.evaluation import ResultsList
     from codecnn.evaluation import evaluate as run_evaluation
     from codecnn.models import weights_path
 
@@ -161,7 +163,7 @@ def evaluate(
             advice=advice,
         )
         if not complete:
-            return ()
+            return ResultsList()
         store = open_store(output / "store")
         store = store if original is None else _at_qps(store, qps)
     return run_evaluation(

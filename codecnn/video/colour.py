@@ -1,18 +1,12 @@
-"""Conversion between R'G'B' and Y'CbCr in float64.
-
-The coefficients KR and KB and the quantisation of both ranges are those of Rec. ITU-T H.273 clause 8.3
-(MatrixCoefficients 1, 5 / 6 and 9); for bt709 they equal Rec. ITU-R BT.709-6 items 3.2 to 3.4.
-"""
+"""Conversion of pictures between R'G'B' and Y'CbCr in float64, with the matrices of `codecnn.video.rgb`."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codecnn.errors import ConfigError, FormatError
-from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat, check_bit_depth
+from codecnn.errors import FormatError
+from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat
 from codecnn.video.pictures import Picture, Plane
-
-MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
-"""Matrix name -> (KR, KB); bt2020 is the form with non-constant luminance."""
+from codecnn.video.rgb import coefficients, planes_to_rgb, value_ranges
 
 Real = NDArray[np.float64]
 
@@ -34,7 +28,7 @@ def rgb_to_ycbcr(
         rgb: Samples of shape (h, w, 3) that use the whole range of their type.
         chroma: Chroma format of the picture.
         bit_depth: Bits per sample of the picture.
-        matrix: Name of the colour matrix, a key of `MATRICES`.
+        matrix: Name of the colour matrix, a key of `codecnn.video.rgb.MATRICES`.
         full_range: Quantise to the full range (0 to 1023 at 10 bit) instead of the limited range (64 to 940).
 
     Raises:
@@ -49,7 +43,7 @@ def rgb_to_ycbcr(
     luma = kr * red + (1 - kr - kb) * green + kb * blue
     planes = [quantise_luma(luma, bit_depth, full_range)]
     if chroma != "400":
-        _, _, scale, offset = _ranges(bit_depth, full_range)
+        _, _, scale, offset = value_ranges(bit_depth, full_range)
         for difference in ((blue - luma) / (2 * (1 - kb)), (red - luma) / (2 * (1 - kr))):
             planes.append(_round_clip(scale * _subsample(difference, chroma) + offset, bit_depth))
     return Picture(tuple(plane.astype(video_format.dtype) for plane in planes), bit_depth)
@@ -62,7 +56,7 @@ def ycbcr_to_rgb(picture: Picture, *, matrix: str = "bt709", full_range: bool = 
 
     Args:
         picture: Picture of any chroma format and bit depth.
-        matrix: Name of the colour matrix, a key of `MATRICES`.
+        matrix: Name of the colour matrix, a key of `codecnn.video.rgb.MATRICES`.
         full_range: The samples of the picture use the full range.
 
     Returns:
@@ -71,21 +65,7 @@ def ycbcr_to_rgb(picture: Picture, *, matrix: str = "bt709", full_range: bool = 
     Raises:
         ConfigError: The matrix is unknown.
     """
-    kr, kb = coefficients(matrix)
-    scale_y, offset_y, scale_c, offset_c = _ranges(picture.bit_depth, full_range)
-    luma = (picture.y.astype(np.float64) - offset_y) / scale_y
-    if picture.u is None or picture.v is None:
-        red = green = blue = luma
-    else:
-        cb, cr = (
-            (_interpolate(plane.astype(np.float64), luma.shape) - offset_c) / scale_c
-            for plane in (picture.u, picture.v)
-        )
-        blue = luma + 2 * (1 - kb) * cb
-        red = luma + 2 * (1 - kr) * cr
-        green = (luma - kr * red - kb * blue) / (1 - kr - kb)
-    rgb = np.stack((red, green, blue), axis=2)
-    return np.clip(np.floor(255 * rgb + 0.5), 0, 255).astype(np.uint8)
+    return planes_to_rgb(picture.planes, picture.bit_depth, matrix=matrix, full_range=full_range)
 
 
 def neutral_chroma(video_format: VideoFormat) -> tuple[Plane, Plane]:
@@ -99,30 +79,13 @@ def neutral_chroma(video_format: VideoFormat) -> tuple[Plane, Plane]:
 
 def quantise_luma(luma: Real, bit_depth: int, full_range: bool) -> Real:
     """Quantise E'Y in [0, 1] to integer values: 64 to 940 at 10 bit limited range, 0 to 1023 full range."""
-    scale, offset, _, _ = _ranges(bit_depth, full_range)
+    scale, offset, _, _ = value_ranges(bit_depth, full_range)
     return _round_clip(scale * luma + offset, bit_depth)
-
-
-def _ranges(bit_depth: int, full_range: bool) -> tuple[float, float, float, float]:
-    """Return scale and offset of luma, scale and offset of chroma."""
-    check_bit_depth(bit_depth)
-    if full_range:
-        peak = float((1 << bit_depth) - 1)
-        return peak, 0.0, peak, float(1 << (bit_depth - 1))
-    step = float(1 << (bit_depth - 8))
-    return 219 * step, 16 * step, 224 * step, 128 * step
 
 
 def _round_clip(values: Real, bit_depth: int) -> Real:
     rounded: Real = np.clip(np.floor(values + 0.5), 0, (1 << bit_depth) - 1)
     return rounded
-
-
-def coefficients(matrix: str) -> tuple[float, float]:
-    """Return KR and KB of a matrix; ConfigError if it is unknown."""
-    if matrix not in MATRICES:
-        raise ConfigError(f"unknown colour matrix {matrix!r}: use one of {', '.join(MATRICES)}")
-    return MATRICES[matrix]
 
 
 def _subsample(plane: Real, chroma: str) -> Real:
@@ -133,22 +96,4 @@ def _subsample(plane: Real, chroma: str) -> Real:
     if sub_height == 2:
         tall = np.pad(plane, ((0, plane.shape[0] % 2), (0, 0)), mode="edge")
         plane = (tall[0::2] + tall[1::2]) / 2
-    return plane
-
-
-def _interpolate(plane: Real, shape: tuple[int, ...]) -> Real:
-    """Interpolate chroma at the position of every luma sample.
-
-    Chroma samples lie on the even columns, so odd columns are the mean of two. They lie between the rows, so every row
-    is 1/4 chroma sample away from the nearest chroma row.
-    """
-    height, width = shape
-    if plane.shape[1] != width:
-        following = np.pad(plane, ((0, 0), (0, 1)), mode="edge")[:, 1:]
-        plane = np.stack((plane, (plane + following) / 2), axis=2).reshape(plane.shape[0], -1)[:, :width]
-    if plane.shape[0] != height:
-        tall = np.pad(plane, ((1, 1), (0, 0)), mode="edge")
-        above = (3 * plane + tall[:-2]) / 4
-        below = (3 * plane + tall[2:]) / 4
-        plane = np.stack((above, below), axis=1).reshape(-1, width)[:height]
     return plane

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError
 from codecnn.video.formats import VideoFormat, check_bit_depth
+from codecnn.video.rgb import encode_png, planes_to_rgb
 
 Plane = NDArray[Any]
 """Integer samples of one component, shape (h, w): uint8 at 8 bit, else little-endian uint16."""
@@ -41,6 +42,10 @@ class Picture:
     def v(self) -> Plane | None:
         """Cr, None where the chroma format is 400."""
         return self.planes[2] if len(self.planes) == 3 else None
+
+    def _repr_png_(self) -> bytes:
+        """Show the picture in a notebook, taking its samples for BT.709 in limited range."""
+        return encode_png(planes_to_rgb(self.planes, self.bit_depth))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError, MissingFileError
-from codecnn.video.colour import coefficients, neutral_chroma, quantise_luma, rgb_to_ycbcr
+from codecnn.video.colour import neutral_chroma, quantise_luma, rgb_to_ycbcr
 from codecnn.video.formats import VideoFormat
 from codecnn.video.pictures import Picture, Plane, Video
 from codecnn.video.raw import is_raw_name
+from codecnn.video.rgb import coefficients
 from codecnn.video.still_files import Samples, StillFile, open_still_file, still_kind
 from codecnn.video.tiff import open_tiff
 

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import re
+import sys
 
 import pytest
 
@@ -92,6 +93,35 @@ def test_results_of_several_folders_are_merged_into_one_table(tiny_store, tmp_pa
         (tmp_path / "first" / "results.json").write_text(damaged)
         with pytest.raises(TableError, match="not a results file of an evaluation"):
             merge_results([tmp_path / "first"], output)
+
+
+def test_the_workbook_has_a_summary_and_the_rd_points(tiny_store, tmp_path, run, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    models = [results(tiny_store, each) for each in ("ra", "ai")]
+    timed = [row.model_copy(update={"fps": 25.0, "pictures": 2}) for row in models[0].sequences]
+    models[0] = models[0].model_copy(update={"sequences": tuple(timed)})
+    write_json(tmp_path / "r" / "results.json", results_json(models))
+    command = ("jvet", tmp_path / "r", "-o", tmp_path / "o", "--xlsx")
+    assert run(*command, tmp_path / "jvet.xlsx")[0] == 0
+    book = openpyxl.load_workbook(tmp_path / "jvet.xlsx")
+    assert book.sheetnames == ["Summary", "AI half", "RA half"]
+    summary = list(book["Summary"].iter_rows(values_only=True))
+    assert [row[1] for row in summary[2:7]] == ["Class A1", "Class B", "Class E", "Overall", "Class D"]
+    assert summary[2][2:6] == pytest.approx([rate(-1.0)] * 4, abs=0.05)
+    head, first, second, *_ = list(book["RA half"].iter_rows(values_only=True))[2:]
+    assert head[:5] == ("Class", "Sequence", "QP", "kbit/s", "Y PSNR")
+    # 8,000 bits in two pictures at 25 Hz; the rows begin with the lowest QP
+    assert first[:3] == ("A1", "in_A1", 27)
+    figures = (100.0, 39, 39, 39, 100.0, 38, 38, 38, 4.0, 1.0, *[rate(-1.0)] * 3)
+    assert first[3:] == pytest.approx(figures, abs=0.05)
+    assert second[2:4] == (32, 50.0)
+    assert list(book["AI half"].iter_rows(values_only=True))[2][3] == "kbit per picture"
+    status, _, err = run(*command, tmp_path / "jvet.xls")
+    assert (status, "a workbook ends in .xlsx" in err) == (1, True)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    status, _, err = run(*command, tmp_path / "none.xlsx")
+    assert (status, "install it with `pip install codecnn[xlsx]`" in " ".join(err.split())) == (1, True)
+    assert not (tmp_path / "none.xlsx").exists()
 
 
 def test_evaluation_in_the_loop_is_merged(tmp_path):

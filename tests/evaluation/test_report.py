@@ -205,7 +205,7 @@ def test_each_filter_has_its_pictures(tmp_path, crop):
     assert [index for index, _ in hidden].count("1") == 4
     filtered = re.search(r'src="([^"]*)"[^>]*alt="Filtered[^>]*data-filter="1"', text)[1]
     assert np.abs(imread(io.BytesIO(_content(filtered))) - crop.original / 4.0).max() <= 0.5
-    assert "class=\"switch\"" not in _render(tmp_path, make_results(), [crop])[0]
+    assert 'class="switch"' not in _render(tmp_path, make_results(), [crop])[0]
 
 
 def test_settings_and_times_in_words(tmp_path):

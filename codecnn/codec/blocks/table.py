@@ -2,16 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from codecnn.errors import TableError
+from codecnn.notebook import SHOWN_ROWS, arrow_html, data_frame
 from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE, CELL_PLANES, TRANSFORM_PLANES, CellArray
 from codecnn.quality import ctu_means
 from codecnn.vvc import TRANSFORM_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LUMA: int = 0
 CHROMA: int = 1
@@ -150,6 +154,17 @@ class BlockTable:
         columns: dict[str, Any] = {name: pa.array(getattr(self, name), pa.int32()) for name in names}
         columns["channel"] = pa.array(np.array(CHANNEL_NAMES, dtype=object)[self.channel], pa.string())
         return pa.table(columns)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return `to_arrow` as a data frame; ToolMissingError without pandas."""
+        return data_frame(self.to_arrow())
+
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook."""
+        pictures = len(np.unique(self.poc))
+        table = self.select(np.arange(min(len(self), SHOWN_ROWS))).to_arrow()
+        rest = f", the first {SHOWN_ROWS}" if len(self) > SHOWN_ROWS else ""
+        return arrow_html(table, f"{len(self):,} CUs of {pictures} pictures{rest}")
 
     @staticmethod
     def from_arrow(table: pa.Table) -> "BlockTable":

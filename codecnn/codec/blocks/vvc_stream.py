@@ -101,8 +101,8 @@ def stream_table(path: Path | str) -> BlockTable:
 
     The table equals the block statistics that VTM traces. `poc` is the position in output order; pictures that are not
     output are left out. Rows of a separate chroma tree have no modes, and the QP of the luma CU at their centre.
-    `intra_mode` is the index of the matrix where `mip` is 1. CUs end at the border of the coded picture, which is padded to whole
-    8x8 blocks. The first call on a machine compiles for about a minute.
+    `intra_mode` is the index of the matrix where `mip` is 1. CUs end at the border of the coded picture, which is
+    padded to whole 8x8 blocks. The first call on a machine compiles for about a minute.
 
     Raises:
         MissingFileError: The file does not exist.
