@@ -108,7 +108,7 @@ def device_name(device: torch.device) -> str:
 
 
 def fastest_threads(threads: int, speed: Callable[[int], float] | None = None) -> int:
-    """Choose how many CPU threads compute fastest beside what else runs on the machine.
+    """Choose how many CPU threads compute fastest, given the load of other processes.
 
     The threads of a convolution wait for each other without sleeping. If other processes use the cores, each layer
     waits for the thread whose core is taken, and fewer threads are faster, often by a factor of ten.

@@ -40,7 +40,7 @@ def command_line() -> str:
 
 
 def zoo() -> str:
-    """The card of all weights that come with the package, from the cheapest network to the dearest."""
+    """The card of all weights that come with the package, from the lowest to the highest cost."""
     from codecnn.models import zoo_cards
 
     lines: list[str] = []
