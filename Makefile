@@ -31,7 +31,7 @@ demo: $(STAMP)
 	$(BIN)/codecnn demo -o demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m "slow and not gpu"

@@ -15,6 +15,25 @@ from tests.helpers.golden import SHARED, GoldenFile, lay_out
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+COMPILING = ("reconstruct", "vvc", "codec", "dataset", "cli", "docs", "tools", "viewer", "test_cluster.py", "filtering")
+"""Folders of about half of the tests, those that need the compiled reader and decoder of VVC, the decoder's own first."""
+
+
+def pytest_collection_modifyitems(items):
+    """Sort the tests by folder, so that one worker of two compiles while the other runs tests without compiled code.
+
+    With `--dist worksteal` each worker starts with one half of the tests. If both began with tests that need the
+    decoder, one of them would wait for two minutes until the other has compiled it.
+    """
+    root = Path(__file__).parent
+
+    def rank(item):
+        folder = item.path.relative_to(root).parts[0] if item.path.is_relative_to(root) else ""
+        return COMPILING.index(folder) if folder in COMPILING else len(COMPILING) + (folder != "video")
+
+    items.sort(key=rank)
+
+
 @pytest.fixture(autouse=True)
 def threads_as_they_were():
     """One test's number of threads is not the next one's."""

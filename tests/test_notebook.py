@@ -60,7 +60,9 @@ def test_data_frames(monkeypatch):
     assert table.to_pandas().qp.tolist() == [30, 31]
     monkeypatch.setitem(sys.modules, "pandas", None)
     for value in (results, table):
-        with pytest.raises(ToolMissingError, match=r"to_pandas needs pandas: .* pip install codecnn\[notebook\]"):
+        with pytest.raises(
+            ToolMissingError, match=r"to_pandas needs pandas: install it with `pip install codecnn\[notebook\]`"
+        ):
             value.to_pandas()
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import functools
 import gzip
 import json
 import shutil
@@ -13,6 +14,7 @@ import torch
 
 from codecnn.dataset import open_store
 from codecnn.models import save_weights
+from codecnn.training.checks import network as checks_network
 from tests.helpers.commands import result_of
 from tests.helpers.networks import SMALL, random_picture
 from tests.helpers.training import write_config
@@ -78,6 +80,7 @@ def test_exported_graph_equals_the_network(run, network, weights, tmp_path):
 def test_check_finds_a_picture_on_both_sides_of_the_split(run, tiny_store, tmp_path, monkeypatch):
     """The validation picture of the store belongs to the group of a training picture."""
     monkeypatch.setattr("codecnn.training.checks.network.OVERFIT_STEPS", 5)
+    monkeypatch.setattr(checks_network, "first_steps", functools.partial(checks_network.first_steps, steps=20))
     monkeypatch.setattr("codecnn.training.checks.data.WAITING_SECONDS", 0.5)
     shutil.copytree(tiny_store.folder, tmp_path / "mixed")
     units = tmp_path / "mixed" / "units.jsonl"

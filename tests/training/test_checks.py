@@ -1,6 +1,7 @@
 """Checks of a training set-up: an intact one passes all, and each check fails on the fault that it looks for."""
 
 import dataclasses
+import functools
 import os
 import shutil
 
@@ -476,6 +477,12 @@ def test_first_steps_respect_the_time_limit(setup):
 
 
 @pytest.fixture
+def few_steps(monkeypatch):
+    """Take fewer first steps, but enough of them for the samples by which dead units are told from rare ones."""
+    monkeypatch.setattr(checks_network, "first_steps", functools.partial(first_steps, steps=40))
+
+
+@pytest.fixture
 def free_machine(monkeypatch):
     """Hide the load of other processes, such as other tests."""
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0, 0))
@@ -483,7 +490,7 @@ def free_machine(monkeypatch):
     monkeypatch.setattr(checks_data, "WAITING_SECONDS", 0.5)
 
 
-def test_the_intact_set_up_passes_every_check(tiny_store, free_machine):
+def test_the_intact_set_up_passes_every_check(tiny_store, free_machine, few_steps):
     progress = []
     state = torch.get_rng_state()
     torch.set_num_threads(2)
@@ -498,7 +505,7 @@ def test_the_intact_set_up_passes_every_check(tiny_store, free_machine):
     assert torch.get_num_threads() == 2
 
 
-def test_checks_that_apply_to_any_task(tiny_store, free_machine):
+def test_checks_that_apply_to_any_task(tiny_store, free_machine, few_steps):
     def make(settings):
         return filter_task(tiny_store, "dncnn", {"features": 8, "layers": 4}, settings)
 
@@ -514,7 +521,7 @@ def test_checks_that_apply_to_any_task(tiny_store, free_machine):
     assert [f.name for f in check_task(lame, SETTINGS) if f.verdict == "fail"] == ["gradients"]
 
 
-def test_the_check_command(run, tiny_store, tmp_path, monkeypatch, free_machine):
+def test_the_check_command(run, tiny_store, tmp_path, monkeypatch, free_machine, few_steps):
     settings = {"batch": 2, "patch": 32, "threads": 1, "device": "cpu"}
     config = write_config(tmp_path / "small.yaml", tiny_store, WIDER | {"planes": ["rec_y"]}, **settings)
     verdicts = {finding["name"]: finding["verdict"] for finding in result_of(run, "check", config)}
@@ -525,6 +532,7 @@ def test_the_check_command(run, tiny_store, tmp_path, monkeypatch, free_machine)
     assert status == 1
     assert "does not start" in " ".join(text.split())
     assert "device: other processes are running" in text
+    assert "waiting for data │ skipped" in " ".join(text.replace("|", "│").split())
     status, _, err = run("check", config, "model.options.planes=[rec_y, pred_y]")
     assert status == 1
     assert "pred_y" in err

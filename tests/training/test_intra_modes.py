@@ -1,6 +1,7 @@
 """Training of the mode classifier: labels match their samples, exact resuming, scores, splits, learning."""
 
 import dataclasses
+import functools
 import json
 import pickle
 
@@ -18,6 +19,7 @@ from codecnn.intra import block_costs, predict_modes, satd
 from codecnn.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
 from codecnn.models import create_mode_network, load_mode_network, mode_image, mode_side
 from codecnn.training import LoopSettings, train_task
+from codecnn.training.checks import network as checks_network
 from codecnn.training.intra_modes import (
     LabelledBlocks,
     ModeBatches,
@@ -469,6 +471,7 @@ def test_a_cache_is_reused_but_not_for_another_table(table, tmp_path, monkeypatc
 def test_commands_from_pictures_to_a_network(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("codecnn.training.checks.data.WAITING_SECONDS", 0.5)
+    monkeypatch.setattr(checks_network, "first_steps", functools.partial(checks_network.first_steps, steps=20))
     for name, seed in (("t", 0), ("v", 7)):
         _coded_table(tmp_path, name, seed=seed)
         file = f"{name}_72x64_400_10bit.yuv"

@@ -43,6 +43,7 @@ def module(tmp_path, monkeypatch):
 
 def test_commands_take_a_network_and_a_loss_of_the_user(module, tiny_store, tmp_path, run, monkeypatch):
     monkeypatch.setattr(network, "OVERFIT_STEPS", 20)  # these verdicts are not looked at
+    monkeypatch.setattr("codecnn.training.checks.data.WAITING_SECONDS", 0.1)
     monkeypatch.setattr(network, "first_steps", functools.partial(network.first_steps, steps=20))
     config = write(tmp_path / "own.yaml", tiny_store, module, loss=f"{module}:loss")
     trust = ("--trust", f"{module}:Net")
