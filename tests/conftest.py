@@ -16,7 +16,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 COMPILING = ("reconstruct", "vvc", "codec", "dataset", "cli", "docs", "tools", "viewer", "test_cluster.py", "filtering")
-"""Folders of about half of the tests, those that need the compiled reader and decoder of VVC, the decoder's own first."""
+"""Folders of half of the tests, those that need the compiled reader and decoder of VVC; its own tests come first."""
 
 
 def pytest_collection_modifyitems(items):
