@@ -35,8 +35,8 @@ SMALL_BATCH, SMALL_PATCH = 2, 32
 STEP_BATCH, STEP_PATCH = 8, 48
 """Largest batch and patch of the first steps.
 
-Units die of noisy gradients: with the learning rates of a batch of 8 patches of 48x48, up to 62 % of the units of a layer
-died in 300 steps of 2 patches of 32x32, and 2 % with the batches of the run (docs/research/checks.md).
+Units die of noisy gradients: with a recipe for 8 patches of 48x48, up to 62 % of the units of a layer died in 300 steps
+of 2 patches of 32x32, and 2 % with the batches of the run (docs/research/checks.md).
 """
 CHECKED_BATCHES = 32
 """Batches whose planes are checked."""
