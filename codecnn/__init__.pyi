@@ -19,5 +19,6 @@ from .verbs import export as export
 from .verbs import filter_file as filter_file
 from .verbs import open_dataset as open_dataset
 from .verbs import train as train
+from .verbs import write_filter as write_filter
 from .video import open_video as open_video
 from .viewer import view as view

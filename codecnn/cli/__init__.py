@@ -16,15 +16,15 @@ from typing import Any
 
 import typer
 
-from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app
+from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app, nnpf_app
 from codecnn.console import err
 from codecnn.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
 
 # The order of the modules is the order of the commands in --help.
-_MODULES = "general pictures decode dataset modes training filter evaluation networks"
+_MODULES = "general pictures decode dataset modes training filter nnpf evaluation networks"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
-for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes ")):
+for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes "), (nnpf_app, "nnpf ")):
     for _command in _group.registered_commands:
         _command_name = str(_command.name or getattr(_command.callback, "__name__", ""))
         _command.epilog = f"Example: {EXAMPLES[_prefix + _command_name]}"

@@ -25,6 +25,8 @@ EXAMPLES = {
     "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
     "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
     "filter": "codecnn filter -m low_cost_17 -i stream.266 -o filtered.y4m",
+    "nnpf write": "codecnn nnpf write stream.266 -m low_cost_yuv_17 -o filtered.266",
+    "nnpf read": "codecnn nnpf read filtered.266",
     "correlate": "codecnn correlate stores/demo -o correlation",
     "models": "codecnn models",
     "complexity": "codecnn complexity rdn blocks=4 growth=24",
@@ -42,6 +44,11 @@ dataset_app = typer.Typer(help="Build, verify and summarise training sets.", no_
 app.add_typer(dataset_app, name="dataset")
 modes_app = typer.Typer(help="Predict intra modes with a network instead of a search.", no_args_is_help=True)
 app.add_typer(modes_app, name="modes")
+nnpf_app = typer.Typer(
+    help="Write filters into VVC and HEVC streams as neural-network post-filter SEI messages (H.274), and read them.",
+    no_args_is_help=True,
+)
+app.add_typer(nnpf_app, name="nnpf")
 
 
 def _version(value: bool) -> None:

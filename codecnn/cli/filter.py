@@ -13,7 +13,7 @@ from codecnn.cli.options import (
     Exact,
     Frames,
     Json,
-    Model,
+    OptionalModel,
     Packing,
     Precision,
     Rate,
@@ -31,7 +31,6 @@ from codecnn.errors import ConfigError
 
 @app.command("filter")
 def filter_command(
-    model: Model,
     source: Annotated[
         Path,
         typer.Option(
@@ -49,6 +48,7 @@ def filter_command(
             help="Filtered pictures to write: .yuv, or .y4m, e.g. filtered.y4m; - writes Y4M to a pipe.",
         ),
     ],
+    model: OptionalModel = None,
     qp: Annotated[
         str | None,
         typer.Option(
@@ -101,6 +101,9 @@ def filter_command(
     as_json: Json = False,
 ) -> None:
     """Filter decoded pictures; the output has the format of the input, with the pictures in output order.
+
+    Without -m, a stream of VVC or HEVC is filtered with the network that its post-filter messages carry (codecnn nnpf),
+    for the pictures for which they activate it. The network must be embedded, or come with codecnn.
 
     With --original, each picture is filtered as an encoder would choose: off, on or by CTU, with the best residual
     scale.

@@ -7,7 +7,7 @@ import typer
 from rich.table import Column, Table
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Device, Json, Model, Trust
+from codecnn.cli.options import Device, Json, Model, Trust, parse_patch
 from codecnn.console import out, print_facts, print_json, progress
 from codecnn.errors import ConfigError
 
@@ -137,13 +137,27 @@ def export(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")],
     form: Annotated[
-        Literal["onnx", "sadl", "int8", "int16"],
+        Literal["onnx", "nnpfc", "sadl", "int8", "int16"],
         typer.Option(
             "--format",
-            help="onnx; sadl: ONNX with the operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
+            help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
+            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
         ),
     ] = "onnx",
-    qp: Annotated[int | None, typer.Option("-q", "--qp", help="Slice QP of a graph for sadl, e.g. 37.")] = None,
+    qp: Annotated[
+        int | None, typer.Option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37.")
+    ] = None,
+    bit_depth: Annotated[
+        int, typer.Option("--bit-depth", min=8, max=16, help="Bits per sample of a graph for nnpfc.")
+    ] = 10,
+    patch: Annotated[
+        str | None,
+        typer.Option("--patch", metavar="WxH", help="Patches of nnpfc in luma samples, e.g. 128x128 (default: any)."),
+    ] = None,
+    overlap: Annotated[
+        int | None, typer.Option("--overlap", help="Luma samples around a patch of nnpfc (default: the halo).")
+    ] = None,
+    max_qp: Annotated[int, typer.Option("--max-qp", help="QP of strength 1 of nnpfc: 63 for VVC, 51 for HEVC.")] = 63,
     store: Annotated[
         list[Path] | None, typer.Option("--store", help="Store to calibrate integers on; may be repeated.")
     ] = None,
@@ -187,6 +201,10 @@ def export(
             accumulator_bits=accumulator_bits,
             loss=loss,
             device=device,
+            bit_depth=bit_depth,
+            patch=None if patch is None else parse_patch(patch),
+            overlap=overlap,
+            max_qp=max_qp,
             progress=report,
         )
     if not as_json and "largest_difference_to_pytorch" in facts:

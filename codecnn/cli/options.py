@@ -138,6 +138,23 @@ Model = Annotated[
 ]
 
 
+def _optional_weights_file(weights: Path | None) -> Path | None:
+    return None if weights is None else weights_file(weights)
+
+
+OptionalModel = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        "-m",
+        callback=_optional_weights_file,
+        autocompletion=complete_weights,
+        help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a .safetensors file with its card "
+        "(default: the filter that a stream carries).",
+    ),
+]
+
+
 def permit_code(references: list[str] | None) -> list[str] | None:
     """Permit the code that an option names, before weights are loaded."""
     from codecnn.user_code import permit
@@ -182,6 +199,14 @@ def limit_threads(device: str = "cpu") -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def parse_patch(text: str) -> tuple[int, int]:
+    """Parse the width and height of --patch; anything else raises ConfigError."""
+    width, x, height = text.partition("x")
+    if not (x and width.isdecimal() and height.isdecimal()):
+        raise ConfigError(f"--patch {text!r} is not WIDTHxHEIGHT, e.g. 256x256")
+    return int(width), int(height)
 
 
 def parse_qps(text: str) -> list[int]:

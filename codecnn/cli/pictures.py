@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,9 @@ from codecnn.cli.options import (
 )
 from codecnn.console import err, print_facts, print_json, progress
 from codecnn.errors import ConfigError, FormatError
+
+if TYPE_CHECKING:
+    from codecnn.codec import StreamInfo
 
 
 @app.command()
@@ -80,6 +83,10 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
     facts["pictures"] = len(output_pictures(info))
     facts["not_output"] = len(pictures) - facts["pictures"]
     facts["fields"] = "single fields" if info.fields else None
+    if codec in ("vvc", "hevc"):
+        facts["filters"] = _carried_filters(file, info)
+        if not as_json:
+            facts["filters"] = "; ".join(facts["filters"]) or "none"
     if as_json:
         facts["coded_pictures"] = pictures
     else:
@@ -87,6 +94,23 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
         counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
         facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
     print_facts(_without_unknown(facts, as_json), as_json)
+
+
+def _carried_filters(file: Path, info: "StreamInfo") -> list[str]:
+    """Describe the filters that a stream carries in post-filter messages."""
+    from codecnn.nnpf import Characteristics, describe_network, read_messages
+
+    try:
+        pictures = read_messages(file, info).pictures
+    except FormatError as error:
+        return [f"not known: {error}"]
+    filters = {
+        f"{message.nnpfc_id} ({', '.join(message.purposes)}; {describe_network(message)})"
+        for picture in pictures
+        for message in picture.messages
+        if isinstance(message, Characteristics)
+    }
+    return sorted(filters)
 
 
 @app.command()

@@ -111,7 +111,7 @@ def filter_and_decide(
 
 
 def filter_video(
-    filter_: PictureFilter,
+    filter_: PictureFilter | Sequence[PictureFilter | None],
     video: Video,
     qps: Sequence[int],
     output: Path | str,
@@ -124,7 +124,7 @@ def filter_video(
     Two pictures are in memory at a time. The output appears only when it is complete.
 
     Args:
-        filter_: The filter.
+        filter_: The filter, or one for each picture, where None is a picture that stays as it is.
         video: The decoded pictures.
         qps: One slice QP for all pictures, or one for each.
         output: File to write: Y4M if its suffix says so, else raw YUV.
@@ -132,11 +132,17 @@ def filter_video(
         progress: Called with the number of pictures that are done.
 
     Raises:
-        ConfigError: The number of QPs does not fit.
+        ConfigError: The number of QPs or of filters does not fit.
     """
+    by_picture = filter_ if isinstance(filter_, Sequence) else [filter_] * len(video)
+    if len(by_picture) != len(video):
+        raise ConfigError(f"{len(by_picture)} filters were given for {len(video)} pictures")
 
     def start(number: int, picture: Picture, qp: int) -> Callable[[], Picture]:
-        samples = filter_.samples(picture, qp, beside(number) if beside else NO_PLANES)
+        chosen = by_picture[number]
+        if chosen is None:
+            return lambda: picture
+        samples = chosen.samples(picture, qp, beside(number) if beside else NO_PLANES)
         return partial(round_samples, picture, samples)
 
     _write_pictures(video, qps, output, start, progress)

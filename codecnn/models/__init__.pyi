@@ -1,6 +1,7 @@
 from .adapter import AdaptedNetwork as AdaptedNetwork
 from .adapter import adapt as adapt
 from .adapter import has_user_code as has_user_code
+from .base import ARCHITECTURES as ARCHITECTURES
 from .base import Filtered as Filtered
 from .base import FilterNetwork as FilterNetwork
 from .base import Trunk as Trunk
@@ -66,6 +67,7 @@ from .weights import convert_checkpoint as convert_checkpoint
 from .weights import export_onnx as export_onnx
 from .weights import load_mode_network as load_mode_network
 from .weights import load_model as load_model
+from .weights import onnx_content as onnx_content
 from .weights import save_weights as save_weights
 from .zoo import ShippedWeights as ShippedWeights
 from .zoo import create_model as create_model

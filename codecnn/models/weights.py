@@ -291,6 +291,21 @@ def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None
         ModelError: The difference exceeds 1e-5, or the network has neither a graph nor operations that PyTorch can
             trace.
     """
+    content = onnx_content(model, qp)
+    # Tracing records one run, so that a traced file is tried at several QPs.
+    traced_qps = (37, 22, 12, 52) if qp is None and not model.has_graph else (37,)
+    qps = traced_qps if qp is None else (qp,)
+    sizes = ((64, 48), (40, 72))
+    largest = max(_onnx_difference(content, model, size, value) for size in sizes for value in qps)
+    if largest > TOLERANCE:
+        raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
+    with atomic_path(Path(path)) as part:
+        part.write_bytes(content)
+    return largest
+
+
+def onnx_content(model: FilterNetwork, qp: int | None = None) -> bytes:
+    """Return the content of the ONNX file that `export_onnx` writes; arguments and errors as there."""
     import onnx
 
     from codecnn.models.graph.onnx_file import onnx_model
@@ -302,17 +317,8 @@ def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None
     exported.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
     if qp is not None:
         exported.doc_string += f", QP {qp}"
-    content = exported.SerializeToString()
-    # Tracing records one run, so that a traced file is tried at several QPs.
-    traced_qps = (37, 22, 12, 52) if qp is None and not model.has_graph else (37,)
-    qps = traced_qps if qp is None else (qp,)
-    sizes = ((64, 48), (40, 72))
-    largest = max(_onnx_difference(content, model, size, value) for size in sizes for value in qps)
-    if largest > TOLERANCE:
-        raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
-    with atomic_path(Path(path)) as part:
-        part.write_bytes(content)
-    return largest
+    content: bytes = exported.SerializeToString()
+    return content
 
 
 def _trace(model: FilterNetwork) -> bytes:

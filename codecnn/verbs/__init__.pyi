@@ -7,6 +7,9 @@ from .filtering import filter_file as filter_file
 from .networks import ExportFormat as ExportFormat
 from .networks import export as export
 from .networks import train as train
+from .post_filters import CarriedAs as CarriedAs
+from .post_filters import WrittenFilter as WrittenFilter
+from .post_filters import write_filter as write_filter
 from .stores import build_dataset as build_dataset
 from .stores import loop_codec as loop_codec
 from .stores import open_dataset as open_dataset

@@ -51,7 +51,7 @@ class FilteredFile:
 
 def filter_file(
     source: Path | str,
-    model: Path | str,
+    model: Path | str | None,
     output: Path | str,
     *,
     qp: int | Sequence[int] | None = None,
@@ -77,7 +77,8 @@ def filter_file(
 
     Args:
         source: Decoded pictures (raw YUV, Y4M), or a bitstream, also in a container. "-" is Y4M from standard input.
-        model: Weights: a file, or a name from `codecnn models`.
+        model: Weights: a file, or a name from `codecnn models`. None takes the filters that a stream of VVC or HEVC
+            carries in post-filter messages, for the pictures for which they are activated.
         output: File to write: raw YUV, or Y4M by its suffix. "-" is Y4M to standard output.
         qp: Slice QP of all pictures or of each, 0 to 63, at more than 8 bit also below 0; None reads it from a VVC or
             HEVC bitstream.
@@ -120,6 +121,18 @@ def filter_file(
             raise ConfigError(f"{decisions_file} needs --original: decisions are made against the original pictures")
         if not str(decisions_file).endswith(STATISTICS_SUFFIXES):
             raise ConfigError(f"{decisions_file} is written as block statistics: end its name in .vtmbmsstats")
+    if model is None:
+        unfit = {
+            "--original": original,
+            "--plane": planes,
+            "--blocks": blocks,
+            "--slice-type": slice_type,
+            "--exact or --float": exact,
+        }
+        if given := [name for name, value in unfit.items() if value not in (None, {})]:
+            raise ConfigError(f"{given[0]} needs weights: name them with -m")
+        settings = {"precision": precision, "device": pick_device(device), "tile": tile, "memory": memory}
+        return _filter_carried(source, output, qp, settings, progress, options)
     filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)
     if qp is not None and stream_codec(source) is not None:
         # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
@@ -149,6 +162,72 @@ def filter_file(
             write_decisions(Path(decisions_file), all_decisions, video.format.width, video.format.height, ctu_size)
         counts = count_decisions(all_decisions)
         return FilteredFile(output, len(all_decisions), counts, tuple(notes), filter_.runtime)
+
+
+def _filter_carried(
+    source: Path,
+    output: Path,
+    qp: int | Sequence[int] | None,
+    settings: Mapping[str, Any],
+    progress: Progress | None,
+    options: Mapping[str, Any],
+) -> FilteredFile:
+    """Filter a stream with the filters that it carries; see `filter_file`."""
+    from codecnn.evaluation import untrained_qp
+    from codecnn.filtering import NetworkFilter, filter_video
+    from codecnn.nnpf import active_filters, describe_network, load_carried, read_messages
+    from codecnn.video import open_video, stream_codec
+
+    if stream_codec(source) not in ("vvc", "hevc"):
+        raise ConfigError(f"{source} is no stream of VVC or HEVC, which could carry a filter: name weights with -m")
+    stream = read_messages(source)
+    if not stream.has_messages:
+        raise ConfigError(f"{source} carries no filter: name weights with -m")
+    active = active_filters(stream)
+    notes = [
+        f"{source}: a message is ignored ({reason})"
+        for reason in dict.fromkeys(reason for picture in stream.pictures for reason in picture.skipped)
+    ]
+    loaded: dict[str, NetworkFilter] = {}
+    chosen: list[NetworkFilter | None] = []
+    for position, filters in enumerate(active):
+        if len(filters) > 1:
+            raise ConfigError(
+                f"{source} activates {len(filters)} filters for picture {position}, and codecnn applies one: "
+                "name weights with -m"
+            )
+        if not filters:
+            chosen.append(None)
+            continue
+        characteristics = filters[0].characteristics
+        key = f"{characteristics.nnpfc_tag_uri} {characteristics.nnpfc_uri} {characteristics.nnpfc_mode_idc}"
+        if key not in loaded:
+            loaded[key] = load_carried(characteristics, str(source), **settings)
+            notes.append(f"{source} carries filter {characteristics.nnpfc_id}: {describe_network(characteristics)}")
+        chosen.append(loaded[key])
+    with open_video(source, **options) as video:
+        complete = options.get("frames") is None
+        if len(active) < len(video) or (complete and len(active) > len(video)):
+            raise ConfigError(
+                f"{source} has the headers of {len(active)} pictures and decodes to {len(video)}, so its filters "
+                "cannot be assigned to pictures: name weights with -m"
+            )
+        chosen = chosen[: len(video)]
+        takes_qp = any("qp" in filter_.planes for filter_ in loaded.values())
+        qps = _slice_qps(qp, source, video, complete) if takes_qp else [0]
+        filtered = sum(filter_ is not None for filter_ in chosen)
+        notes.append(f"{filtered} of {len(video)} pictures are filtered")
+        for filter_ in loaded.values():
+            used = {qps[n if len(qps) > 1 else 0] for n, each in enumerate(chosen) if each is filter_}
+            notes += [note for value in sorted(used) if takes_qp and (note := untrained_qp(filter_.card, value))]
+
+        def report(done: int) -> None:
+            if progress is not None:
+                progress(done, len(video))
+
+        filter_video(chosen, video, qps, output, progress=report)
+        runtime = next(iter(loaded.values())).runtime if loaded else None
+        return FilteredFile(output, len(video), None, tuple(notes), runtime)
 
 
 def _slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:

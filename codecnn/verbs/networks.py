@@ -16,7 +16,7 @@ from codecnn.errors import ConfigError, ToolMissingError
 if TYPE_CHECKING:
     from codecnn.training import TrainingResult
 
-ExportFormat = Literal["onnx", "sadl", "int8", "int16"]
+ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
 """Formats that `export` writes."""
 
 
@@ -57,6 +57,10 @@ def export(
     accumulator_bits: int = 32,
     loss: float | None = None,
     device: str = "auto",
+    bit_depth: int = 10,
+    patch: tuple[int, int] | None = None,
+    overlap: int | None = None,
+    max_qp: int = 63,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write a trained network in another format and check that the written file computes the same samples.
@@ -64,9 +68,10 @@ def export(
     Args:
         model: Weights: a file, or a name from `codecnn models`.
         output: File to write: .onnx, or .safetensors for integers.
-        form: "onnx"; "sadl" (ONNX with the operators of SADL, for one QP); "int8" or "int16" (integer networks). A file
-            of 8-bit integers can be written as "onnx".
-        qp: Slice QP of the graph, for "sadl".
+        form: "onnx"; "nnpfc" (ONNX with the tensors of post-filter messages, see
+            `codecnn.nnpf.export_post_filter`); "sadl" (ONNX with the operators of SADL, for one QP); "int8" or "int16"
+            (integer networks). A file of 8-bit integers can be written as "onnx".
+        qp: Slice QP of the graph, for "sadl"; for "nnpfc" instead of the strength that a decoder passes.
         store: Stores to calibrate integers on. Mode networks are written as "int16" and need none.
         split: Split of the stores to calibrate on.
         pictures: Number of pictures for each QP to calibrate on.
@@ -74,6 +79,10 @@ def export(
         loss: Largest loss in dB of "int8" on the calibration pictures; None takes the default of
             `codecnn.filtering.integer`.
         device: "auto", "cpu", "cuda" or "cuda:N".
+        bit_depth: Bit depth of the samples, for "nnpfc".
+        patch: Width and height of the patches in luma samples, for "nnpfc"; None allows any size.
+        overlap: Luma samples around a patch, for "nnpfc"; None is the halo of the network.
+        max_qp: QP of strength 1, for "nnpfc": 63 for VVC, 51 for HEVC.
         progress: Called with (pictures done, all pictures) of the calibration.
 
     Returns:
@@ -98,6 +107,12 @@ def export(
     stores = [store] if isinstance(store, Path | str) else store or []
     if integer != bool(stores):
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
+    if form == "nnpfc":
+        return _export_post_filter(
+            model, output, qp=qp, bit_depth=bit_depth, patch=patch, overlap=overlap, max_qp=max_qp
+        )
+    if (bit_depth, patch, overlap, max_qp) != (10, None, None, 63):
+        raise ConfigError("bit depth, patch, overlap and largest QP are options of the format nnpfc")
     if not stores:
         return _export_onnx(model, output, form, qp)
     from codecnn.filtering.integer import DEFAULT_LOSS_DB, integer_network, load_integer, save_integer
@@ -142,10 +157,25 @@ def _export_modes(model: Path, output: Path) -> dict[str, Any]:
     return {"bit_depth": BIT_DEPTH}
 
 
-def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) -> dict[str, Any]:
+def _require_onnx(form: str) -> None:
     for name in ("onnx", "onnxruntime"):
         if find_spec(name) is None:
             raise ToolMissingError(f"the format {form} needs the package {name}: pip install 'codecnn[export]'")
+
+
+def _export_post_filter(model: Path, output: Path, **options: Any) -> dict[str, Any]:
+    _require_onnx("nnpfc")
+    from codecnn.filtering.integer import is_integer
+    from codecnn.models import load_model
+    from codecnn.nnpf import export_post_filter
+
+    if is_integer(model):
+        raise ConfigError(f"{model} holds integers: name the float weights for --format nnpfc")
+    return export_post_filter(output, *load_model(model), **options)
+
+
+def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) -> dict[str, Any]:
+    _require_onnx(form)
     if form == "onnx" and qp is not None:
         raise ConfigError("a graph of the format onnx takes the QP as an input: leave out --qp")
     from codecnn.filtering.integer import is_integer, load_integer

@@ -8,6 +8,10 @@ from .aps import read_lmcs_aps as read_lmcs_aps
 from .aps import read_scaling_list_aps as read_scaling_list_aps
 from .bitstream import PREFIX_SEI as PREFIX_SEI
 from .bitstream import SUFFIX_SEI as SUFFIX_SEI
+from .bitstream import Bits as Bits
+from .bitstream import BitWriter as BitWriter
+from .bitstream import with_emulation_prevention as with_emulation_prevention
+from .bitstream import without_emulation_prevention as without_emulation_prevention
 from .jit import COMPILED as COMPILED
 from .jit import compiled as compiled
 from .jit import compiled_entry as compiled_entry
@@ -24,6 +28,8 @@ from .sei import LOOP_FILTER_UUID as LOOP_FILTER_UUID
 from .sei import USER_DATA_UNREGISTERED as USER_DATA_UNREGISTERED
 from .sei import SeiMessage as SeiMessage
 from .sei import add_sei as add_sei
+from .sei import read_sei as read_sei
+from .sei import sei_rbsp as sei_rbsp
 from .sei import sei_unit as sei_unit
 from .slice_data import BLOCK_COLUMNS as BLOCK_COLUMNS
 from .slice_data import coding_units as coding_units

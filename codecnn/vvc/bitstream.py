@@ -1,9 +1,10 @@
 """Byte streams: NAL units and the codes of their payload (H.266 Annex B, clauses 7.2, 7.3.1, 7.4.2.2 and 9.2).
 
-`nal_units` splits a stream, `Bits` reads a payload, and `SyntaxStructure` is the base class of parameter sets and
-headers.
+`nal_units` splits a stream, `Bits` reads a payload, `BitWriter` writes one, and `SyntaxStructure` is the base class of
+parameter sets and headers.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from typing import NamedTuple
@@ -65,8 +66,18 @@ def _nal_unit(unit: bytes) -> NalUnit:
     if len(unit) < 2 or unit[0] & 0x80 or not unit[1] & 7:
         raise FormatError(f"a NAL unit header is damaged: {unit[:2].hex(' ')}")
     # cabac_zero_words are 00 00 03; without emulation prevention bytes they are zeros after the stop bit.
-    rbsp = unit[2:].replace(b"\x00\x00\x03", b"\x00\x00").rstrip(b"\x00")
+    rbsp = without_emulation_prevention(unit[2:]).rstrip(b"\x00")
     return NalUnit(unit[1] >> 3, unit[0] & 63, (unit[1] & 7) - 1, rbsp)
+
+
+def without_emulation_prevention(data: bytes) -> bytes:
+    """Remove the emulation prevention bytes of a NAL unit's payload (clause 7.3.1.1; H.265 has the same)."""
+    return data.replace(b"\x00\x00\x03", b"\x00\x00")
+
+
+def with_emulation_prevention(rbsp: bytes) -> bytes:
+    """Insert the emulation prevention bytes that keep start codes out of a payload (clause 7.4.2.1)."""
+    return re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", rbsp)
 
 
 class Bits:
@@ -154,6 +165,50 @@ class Bits:
         """Read the byte alignment (clause 7.3.2.15): a one, then zeros up to a byte boundary."""
         if not self.flag() or self.u(-self.position & 7):
             raise FormatError("a header does not end in its alignment bits")
+
+
+class BitWriter:
+    """Writer of an RBSP, the counterpart of `Bits`; values must have been checked to fit their codes."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._bits = ""
+
+    @property
+    def position(self) -> int:
+        """Number of bits written so far."""
+        return 8 * len(self._bytes) + len(self._bits)
+
+    def u(self, value: int, bits: int) -> None:
+        """Write an unsigned value of `bits` bits, most significant bit first."""
+        if not 0 <= value < 1 << bits:
+            raise ValueError(f"{value} does not fit into {bits} bits")
+        if not bits:
+            return
+        text = self._bits + f"{value:0{bits}b}"
+        whole = len(text) // 8
+        self._bytes += int(text[: 8 * whole] or "0", 2).to_bytes(whole, "big")
+        self._bits = text[8 * whole :]
+
+    def ue(self, value: int) -> None:
+        """Write an unsigned Exp-Golomb value (clause 9.2.2)."""
+        self.u(value + 1, 2 * (value + 1).bit_length() - 1)
+
+    def se(self, value: int) -> None:
+        """Write a signed Exp-Golomb value (clause 9.2.3)."""
+        self.ue(2 * value - 1 if value > 0 else -2 * value)
+
+    def data(self, content: bytes) -> None:
+        """Write whole bytes, for which the position must be a byte boundary."""
+        if self._bits:
+            raise ValueError("bytes are written at byte boundaries")
+        self._bytes += content
+
+    def content(self) -> bytes:
+        """Return the bytes written so far; the position must be a byte boundary."""
+        if self._bits:
+            raise ValueError(f"{len(self._bits)} bits after the last byte boundary")
+        return bytes(self._bytes)
 
 
 class SyntaxStructure:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from codecnn.errors import FormatError
-from codecnn.vvc.bitstream import PH, PREFIX_SEI, SLICES, SUFFIX_SEI, nal_units
+from codecnn.vvc.bitstream import PH, PREFIX_SEI, SLICES, SUFFIX_SEI, nal_units, with_emulation_prevention
 
 USER_DATA_UNREGISTERED, DECODED_PICTURE_HASH = 5, 132
 """Values of payloadType."""
@@ -29,23 +29,29 @@ class SeiMessage(NamedTuple):
     payload: bytes
 
 
-def read_sei(rbsp: bytes) -> Iterator[SeiMessage]:
-    """Read the messages of an SEI NAL unit.
+def read_sei(rbsp: bytes, *, strict: bool = False) -> Iterator[SeiMessage]:
+    """Read the messages of an SEI NAL unit; H.265 has the same syntax.
 
     Args:
         rbsp: Payload of the NAL unit, sei_rbsp().
+        strict: Raise an error at a damaged message.
 
     Yields:
         The messages; those after a damaged one are left out.
+
+    Raises:
+        FormatError: With `strict`, a message is longer than the unit.
     """
-    at = 0
-    while at < len(rbsp) - 1:
+    at, end = 0, len(rbsp) - 1
+    while at < end:
         try:
             kind, at = _read_code(rbsp, at)
             size, at = _read_code(rbsp, at)
         except IndexError:
-            return
-        if at + size > len(rbsp):
+            size = len(rbsp)
+        if at + size > end:
+            if strict:
+                raise FormatError("an SEI message is longer than its NAL unit")
             return
         yield SeiMessage(kind, rbsp[at : at + size])
         at += size
@@ -72,9 +78,13 @@ def sei_unit(unit_type: int, temporal_id: int, messages: Sequence[SeiMessage]) -
         temporal_id: TemporalId of the picture.
         messages: The messages, at least one.
     """
-    body = b"".join(_code(each.type) + _code(len(each.payload)) + each.payload for each in messages) + b"\x80"
-    escaped = re.sub(rb"\x00\x00(?=[\x00-\x03])", b"\x00\x00\x03", body)
-    return _START + bytes([0, unit_type << 3 | temporal_id + 1]) + escaped
+    body = with_emulation_prevention(sei_rbsp(messages))
+    return _START + bytes([0, unit_type << 3 | temporal_id + 1]) + body
+
+
+def sei_rbsp(messages: Sequence[SeiMessage]) -> bytes:
+    """Write the payload of an SEI NAL unit without emulation prevention bytes."""
+    return b"".join(_code(each.type) + _code(len(each.payload)) + each.payload for each in messages) + b"\x80"
 
 
 def add_sei(access_unit: bytes, prefix: Sequence[SeiMessage], suffix: Sequence[SeiMessage]) -> bytes:

@@ -1,0 +1,278 @@
+"""Networks as ONNX files with the one input and one output tensor that a post-filter message describes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codecnn.errors import ConfigError, ModelError
+from codecnn.nnpf.carriage import POST_FILTER_PLANES, tensor_layout
+from codecnn.nnpf.messages import Characteristics
+from codecnn.nnpf.patches import Tensor, filter_in_patches
+from codecnn.planes import MAX_QP, QP_SCALE
+from codecnn.video import Picture
+
+if TYPE_CHECKING:
+    from codecnn.models import Card, FilterNetwork
+
+_INPUT, _OUTPUT = "input", "output"
+_CHECKED_QPS = (22, 37)
+_CHECKED_SIZE = (48, 64)
+"""Height and width of the picture on which a file is checked if its patch has no fixed size."""
+
+
+def export_post_filter(
+    path: Path | str,
+    model: "FilterNetwork",
+    card: "Card",
+    *,
+    bit_depth: int = 10,
+    patch: tuple[int, int] | None = None,
+    overlap: int | None = None,
+    qp: int | None = None,
+    max_qp: int = MAX_QP,
+) -> dict[str, Any]:
+    """Write a network as ONNX for decoders that apply post-filter messages, and check it on a random picture.
+
+    The input is a tensor (1, channels, h, w): luma, or with nnpfc_inp_order_idc 3 its four phases in raster order, Cb
+    and Cr at half size, divided by 2^bit_depth - 1, and a plane of StrengthControlVal if the network takes the QP. The
+    output has the same order without strength, and `overlap` fewer luma samples on each side.
+
+    Args:
+        path: File to write, .onnx.
+        model: The network.
+        card: Its card, whose trained QPs limit the QP.
+        bit_depth: Bit depth of the samples.
+        patch: Width and height of the patches in luma samples; with None, tensors have any size.
+        overlap: Luma samples around a patch in the input; the network's halo by default.
+        qp: Slice QP for all pictures, for decoders that do not pass the strength; the plane remains as an unused input.
+        max_qp: QP of strength 1: 63 for VVC, 51 for HEVC.
+
+    Returns:
+        Sizes of the tensors, and "largest_difference" in sample steps to `codecnn filter` on the random picture.
+
+    Raises:
+        ModelError: The network takes planes that decoders do not have, or the file computes other samples.
+        ConfigError: Patch, overlap or QP are out of range.
+    """
+    from codecnn.filtering import FloatFilter
+    from codecnn.models import onnx_content
+    from codecnn.runs import atomic_path
+
+    planes = set(model.planes)
+    if foreign := sorted(planes - POST_FILTER_PLANES):
+        raise ModelError(f"the network takes the plane {foreign[0]}, which a post-filter does not have")
+    inp_order, out_order, auxiliary = tensor_layout(planes, model.outputs)
+    if (inp_order, out_order) not in ((0, 0), (3, 3)):
+        raise ModelError("the network takes chroma and outputs luma alone: no tensor layout is written for it")
+    if not 1 <= max_qp <= MAX_QP or (qp is not None and not 0 <= qp <= MAX_QP):
+        raise ConfigError(f"QP {qp}, or QP {max_qp} of strength 1, is not in 0 to {MAX_QP}")
+    unit = 2 if inp_order else 1
+    overlap = model.halo if overlap is None else overlap
+    if overlap < model.halo or overlap % unit or (overlap - model.halo) % model.stride:
+        raise ConfigError(
+            f"an overlap of {overlap} luma samples does not fit the network: its halo, {model.halo}, and a multiple of "
+            f"{model.stride} more"
+        )
+    if patch is not None and any(side < 1 or side % model.stride for side in patch):
+        raise ConfigError(f"a patch of {patch[0]}x{patch[1]} is not of sides that are multiples of {model.stride}")
+    plain = onnx_content(model)
+    layout = _Layout(
+        interleaved=inp_order == 3,
+        takes_qp=bool(auxiliary),
+        crop=overlap - model.halo,
+        peak=(2**bit_depth - 1) / 2**bit_depth,
+        qps=(min(card.qps), max(card.qps)) if card.qps else (0, MAX_QP),
+        fixed_qp=qp,
+        max_qp=max_qp,
+        shrink=2 * overlap // unit,
+    )
+    content = _wrapped(plain, layout)
+    # Where the overlap exceeds the halo, the network sees repeated samples outside of the picture instead of zeros.
+    margin = model.radius if overlap > model.halo else 0
+    height, width = (-(-(2 * margin + side) // model.stride) * model.stride for side in _CHECKED_SIZE)
+    message = _message(inp_order, auxiliary, overlap // unit, (width // unit, height // unit))
+    filter_ = FloatFilter(model, card=card)
+    largest = 0
+    for checked in _CHECKED_QPS if qp is None else (qp,):
+        picture = _random_picture((height, width), bit_depth, inp_order == 3)
+        filtered = filter_in_patches(picture, message, checked / max_qp, lambda tensor: _run(content, tensor))
+        for a, b in zip(filter_(picture, checked).planes, filtered.planes, strict=True):
+            side = -(-margin * len(a) // height)
+            inner = slice(side, len(a) - side), slice(side, a.shape[1] - side)
+            largest = max(largest, int(np.abs(a.astype(int) - b)[inner].max()))
+    if largest > 1:
+        raise ModelError(f"{path} is not written: its samples differ from those of codecnn filter by {largest} steps")
+    sides = None
+    if patch is not None:
+        sides = ((patch[1] + 2 * overlap) // unit, (patch[0] + 2 * overlap) // unit)
+        tensor = np.random.default_rng(1).random((1, layout.channels, *sides), np.float32)
+        expected, content = _run(content, tensor), _wrapped(plain, layout, sides)
+        if not np.allclose(_run(content, tensor), expected, atol=1e-5):
+            raise ModelError(f"{path} is not written: it computes other samples in patches of {patch[0]}x{patch[1]}")
+    with atomic_path(Path(path)) as part:
+        part.write_bytes(content)
+    return {
+        "input": f"1x{layout.channels}x{sides[0]}x{sides[1]}" if sides else f"1x{layout.channels}x(any)x(any)",
+        "nnpfc_inp_order_idc": inp_order,
+        "nnpfc_overlap": overlap // unit,
+        "largest_difference": largest,
+    }
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Tensors of a wrapped network.
+
+    Attributes:
+        interleaved: The tensors have four luma phases and chroma.
+        takes_qp: The network takes the QP.
+        crop: Luma samples to remove on each side of the output.
+        peak: Largest sample as the network takes it, which is 1 in the tensors.
+        qps: Lowest and highest QP that the network was trained for.
+        fixed_qp: QP to use instead of the strength.
+        max_qp: QP of strength 1.
+        shrink: Rows and columns by which the output tensor is smaller than the input tensor.
+    """
+
+    interleaved: bool
+    takes_qp: bool
+    crop: int
+    peak: float
+    qps: tuple[int, int]
+    fixed_qp: int | None
+    max_qp: int
+    shrink: int
+
+    @property
+    def channels(self) -> int:
+        """Channels of the input tensor."""
+        return (6 if self.interleaved else 1) + self.takes_qp
+
+
+def _run(content: bytes, tensor: Tensor) -> Tensor:
+    from codecnn.models.graph import run_onnx
+
+    result: Tensor = run_onnx(content, {_INPUT: tensor})[_OUTPUT]
+    return result
+
+
+def _message(order: int, auxiliary: int, overlap: int, patch: tuple[int, int]) -> Characteristics:
+    """Return what `filter_in_patches` needs of a message."""
+    return Characteristics(
+        nnpfc_purpose=1,
+        nnpfc_id=0,
+        nnpfc_base_flag=True,
+        nnpfc_mode_idc=1,
+        nnpfc_inp_order_idc=order,
+        nnpfc_out_order_idc=order,
+        nnpfc_inp_format_idc=0,
+        nnpfc_out_format_idc=0,
+        nnpfc_auxiliary_inp_idc=auxiliary,
+        nnpfc_overlap=overlap,
+        nnpfc_patch_width_minus1=patch[0] - 1,
+        nnpfc_patch_height_minus1=patch[1] - 1,
+        nnpfc_padding_type=1,
+    )
+
+
+def _random_picture(size: tuple[int, int], bit_depth: int, chroma: bool) -> Picture:
+    """Return a picture of smooth waves with noise."""
+    rng = np.random.default_rng(37)
+    y, x = np.mgrid[: size[0], : size[1]]
+    waves = 0.5 + 0.3 * np.sin(x / 6) * np.cos(y / 9)
+    shapes = [size, *([(size[0] // 2, size[1] // 2)] * 2 if chroma else [])]
+    top = 2**bit_depth - 1
+    planes = [
+        np.clip((waves[: h * step : step, : w * step : step] + rng.normal(0, 0.01, (h, w))) * top, 0, top)
+        for (h, w), step in zip(shapes, (1, 2, 2), strict=False)
+    ]
+    return Picture(tuple(plane.astype(np.uint16 if bit_depth > 8 else np.uint8) for plane in planes), bit_depth)
+
+
+def _wrapped(content: bytes, layout: _Layout, size: tuple[int, int] | None = None) -> bytes:
+    """Surround an ONNX model by nodes that take and give one tensor each.
+
+    Args:
+        content: The model: planes by name and `qp` (n, 1, 1, 1) in, filtered planes out.
+        layout: The tensors.
+        size: Height and width of the input tensor; any if None.
+    """
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx.load_from_string(content)
+    graph = model.graph
+    before: list[Any] = []
+    after: list[Any] = []
+    constants: list[Any] = []
+
+    def constant(name: str, value: Any, dtype: Any = np.float32) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(value, dtype=dtype), f"nnpf.{name}"))
+        return f"nnpf.{name}"
+
+    def sliced(nodes: list[Any], name: str, x: str, first: Sequence[int], last: Sequence[int], axes: list[int]) -> str:
+        ranges = [
+            constant(f"{name}.{part}", value, np.int64)
+            for part, value in (("starts", first), ("ends", last), ("axes", axes))
+        ]
+        nodes.append(helper.make_node("Slice", [x, *ranges], [f"nnpf.{name}"]))
+        return f"nnpf.{name}"
+
+    def node(nodes: list[Any], op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, list(inputs), [output], **attributes))
+        return output
+
+    def samples(name: str, first: int, last: int) -> str:
+        channel = sliced(before, f"{name}.channel", _INPUT, [first], [last], [1])
+        return node(before, "Mul", [channel, constant(f"{name}.peak", layout.peak)], f"nnpf.{name}.scaled")
+
+    luma = samples("y", 0, 4 if layout.interleaved else 1)
+    if layout.interleaved:
+        node(before, "DepthToSpace", [luma], "rec_y", blocksize=2)
+        for number, name in ((4, "u"), (5, "v")):
+            node(before, "Identity", [samples(name, number, number + 1)], f"rec_{name}")
+    else:
+        node(before, "Identity", [luma], "rec_y")
+    if layout.takes_qp:
+        number = layout.channels - 1
+        corner = sliced(before, "strength", _INPUT, [number, 0, 0], [number + 1, 1, 1], [1, 2, 3])
+        scale = float(layout.max_qp) if layout.fixed_qp is None else 0.0
+        scaled = node(before, "Mul", [corner, constant("strength.scale", scale)], "nnpf.qp.scaled")
+        fixed = [min(max(layout.fixed_qp, layout.qps[0]), layout.qps[1])] * 2 if layout.fixed_qp is not None else None
+        limits = [
+            constant(name, float(value)) for name, value in zip(("low", "high"), fixed or layout.qps, strict=True)
+        ]
+        limited = node(before, "Clip", [scaled, *limits], "nnpf.qp.limited")
+        node(before, "Mul", [limited, constant("qp.unit", 1 / QP_SCALE)], "qp")
+    outputs = [output.name for output in graph.output]
+    parts = []
+    for name in outputs:
+        side = layout.crop // (1 if name == "y" else 2)
+        inner = sliced(after, f"{name}.inner", name, [side] * 2, [-side or np.iinfo(np.int32).max] * 2, [2, 3])
+        full = node(after, "Mul", [inner, constant(f"{name}.full", 1 / layout.peak)], f"nnpf.{name}.full.scale")
+        if layout.interleaved and name == "y":
+            full = node(after, "SpaceToDepth", [full], "nnpf.y.phases", blocksize=2)
+        parts.append(full)
+    node(after, "Concat", parts, _OUTPUT, axis=1)
+    taken = {name for each in graph.node for name in each.input}
+    kept = [each for each in before if each.output[0] not in ("rec_u", "rec_v", "qp") or each.output[0] in taken]
+    sides: tuple[Any, Any] = size or ("height", "width")
+    out_sides = [side - layout.shrink for side in size] if size else ["out_height", "out_width"]
+    out_channels = 6 if layout.interleaved else 1
+    wrapped = helper.make_graph(
+        [*kept, *graph.node, *after],
+        "codecnn",
+        [helper.make_tensor_value_info(_INPUT, TensorProto.FLOAT, [1, layout.channels, *sides])],
+        [helper.make_tensor_value_info(_OUTPUT, TensorProto.FLOAT, [1, out_channels, *out_sides])],
+        [*graph.initializer, *constants],
+    )
+    result = helper.make_model(
+        wrapped, opset_imports=list(model.opset_import), ir_version=model.ir_version, producer_name="codecnn"
+    )
+    result.doc_string = f"{model.doc_string}; post-filter layout of H.274"
+    onnx.checker.check_model(result, full_check=True)
+    exported: bytes = result.SerializeToString()
+    return exported

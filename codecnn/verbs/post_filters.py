@@ -1,0 +1,122 @@
+"""Functions that write filters into streams as post-filter messages.
+
+PyTorch takes seconds to import, so packages that need it are imported inside the functions.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from codecnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codecnn.nnpf import Characteristics
+
+CarriedAs = Literal["uri", "payload"]
+"""Ways to carry weights in a message: by their SHA-256, or embedded."""
+
+_SUFFIXES = {"vvc": (".266", ".vvc"), "hevc": (".265", ".hevc")}
+
+
+@dataclass(frozen=True)
+class WrittenFilter:
+    """Result of `write_filter`.
+
+    Attributes:
+        output: The stream that was written.
+        weights: The weights file that the messages carry.
+        characteristics: The message that describes the filter.
+        pictures: Number of pictures that are output.
+        filtered: Number of these that are filtered.
+        messages: Number of messages that were inserted.
+        bytes_added: Bytes by which the stream grew.
+    """
+
+    output: Path
+    weights: Path
+    characteristics: "Characteristics"
+    pictures: int
+    filtered: int
+    messages: int
+    bytes_added: int
+
+
+def write_filter(
+    stream: Path | str,
+    model: Path | str,
+    output: Path | str,
+    *,
+    mode: CarriedAs = "uri",
+    exact: bool | None = None,
+    number: int = 0,
+    unfiltered: Collection[int] = (),
+    every_irap: bool | None = None,
+    onnx_uri: str | None = None,
+    patch: tuple[int, int] | None = None,
+    replace: bool = False,
+) -> WrittenFilter:
+    """Write a filter into a stream of VVC or HEVC without coding it again.
+
+    The output is a byte stream whose NAL units are those of the input, and prefix SEI NAL units with the messages.
+
+    Args:
+        stream: The stream, also in a container.
+        model: Weights: a file, or a name from `codecnn models`.
+        output: Byte stream to write, .266 for VVC, .265 for HEVC.
+        mode: "uri" names the weights by their SHA-256, "payload" embeds them.
+        exact: True carries the integer form of the weights, False the float form, None the integers of 8 bits if they
+            exist. `filter_file` with the same value gives the same pictures as the stream's filter.
+        number: nnpfc_id of the filter.
+        unfiltered: Positions in output order of pictures that stay unfiltered.
+        every_irap: Repeat the messages at IRAP pictures within a coded video sequence; None does so for "uri".
+        onnx_uri: URI of an ONNX file for other decoders, which is named instead of the weights.
+        patch: Width and height of the patches in luma samples; None is the picture.
+        replace: Remove post-filter messages that the stream has.
+
+    Raises:
+        ConfigError: The output has another suffix or is the input, the stream has post-filter messages, or an option is
+            out of range.
+        MissingFileError: A file does not exist.
+        FormatError: The stream is damaged.
+        ModelError: The weights cannot be described by the messages.
+    """
+    from codecnn.filtering import load_filter, prefers_integers
+    from codecnn.filtering.integer import find_integers, is_integer
+    from codecnn.models import weights_path
+    from codecnn.nnpf import describe_weights, insert_messages, read_messages
+    from codecnn.runs import atomic_path
+
+    stream, output = Path(stream), Path(output)
+    if output.resolve() == stream.resolve():
+        raise ConfigError(f"input and output are the same file, {output}: name another output")
+    if mode == "payload" and onnx_uri is not None:
+        raise ConfigError("a URI of an ONNX file names the network, which is then not embedded: use --mode uri")
+    parsed = read_messages(stream)
+    if output.suffix not in _SUFFIXES[parsed.codec]:
+        suffix = _SUFFIXES[parsed.codec][0]
+        raise ConfigError(f"{output}: the output is a byte stream of the same codec: end its name in {suffix}")
+    weights = weights_path(model)
+    if exact is None:
+        exact = onnx_uri is None and prefers_integers(weights)
+    if exact and not is_integer(weights):
+        weights = find_integers(weights)
+    filter_ = load_filter(weights)
+    characteristics = describe_weights(
+        weights, filter_, parsed.info, number=number, mode=mode, onnx_uri=onnx_uri, patch=patch
+    )
+    repeated = mode == "uri" if every_irap is None else every_irap
+    content = insert_messages(parsed, characteristics, unfiltered=unfiltered, every_irap=repeated, replace=replace)
+    with atomic_path(output) as part:
+        part.write_bytes(content)
+    written = read_messages(output)
+    pictures = sum(picture.position is not None for picture in parsed.pictures)
+    return WrittenFilter(
+        output=output,
+        weights=weights,
+        characteristics=characteristics,
+        pictures=pictures,
+        filtered=pictures - len(set(unfiltered)),
+        messages=sum(len(picture.messages) for picture in written.pictures),
+        bytes_added=len(content) - len(parsed.data),
+    )
