@@ -209,7 +209,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("models --fast", 2, "--fast"),
         ("fly", 2, "no such command 'fly'; run codecnn --help"),
         ("flter -i a.yuv", 2, "Did you mean 'filter'?"),
-        ("filter -i {yuv}", 2, "missing option '--output' / '-o'; example: codecnn filter -m low_cost_17 -i"),
+        ("filter -i {yuv}", 2, "missing option '-o' / '--output'; example: codecnn filter -m low_cost_17 -i"),
         ("filter -i {yuv} -o {tmp}/o.yuv", 1, "no stream of VVC or HEVC, which could carry a filter: name weights"),
         ("nnpf write {root}/tests/data/vvc/tiny64x64_ai_qp32.266 -m {weights} -o {tmp}/o.265", 1, "in .266"),
         ("nnpf read {yuv}", 1, "is a file of pictures, not a coded stream"),
