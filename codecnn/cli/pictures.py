@@ -225,30 +225,39 @@ def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) 
     print_facts(files | {"pictures": written.pictures}, False)
 
 
-def _optional_weights(model: Path | None) -> Path | None:
-    return None if model is None else weights_file(model)
+def _several_weights(models: list[Path] | None) -> list[Path]:
+    return [weights_file(model) for model in models or ()]
 
 
 @app.command()
 def view(
-    source: Annotated[Path, typer.Argument(help="VVC stream, also in MP4, MKV or TS, or the folder of a store.")],
+    source: Annotated[
+        Path, typer.Argument(help="Stream of VVC, HEVC, AVC or AV1, also in MP4, MKV or TS, or the folder of a store.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML page to write.")] = Path("view.html"),
     model: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--model",
             "-m",
-            callback=_optional_weights,
+            callback=_several_weights,
             autocompletion=complete_weights,
-            help="Weights for a layer with the filtered picture, e.g. low_cost_17.",
+            help="Weights for a layer with the filtered pictures, e.g. low_cost_17; several can be compared.",
         ),
     ] = None,
     original: Annotated[
-        Path | None, typer.Option("--original", help="Original pictures of a stream, for layers with the coding error.")
+        Path | None,
+        typer.Option("--original", help="Original pictures of a stream, for PSNR and layers with the coding error."),
     ] = None,
     picture: Annotated[
-        int, typer.Option("--picture", min=0, help="Number of the picture in output order, from 0.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--picture", min=0, help="Number of the first picture in output order, from 0; alone: only this one."
+        ),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option("-f", "--frames", min=1, help="Largest number of pictures (default: 17).")
+    ] = None,
     sequence: Annotated[
         str | None, typer.Option("--sequence", help="Sequence of a store (default: the first).")
     ] = None,
@@ -257,21 +266,32 @@ def view(
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
-    """Write one picture as an HTML page: CUs, modes, QPs, prediction, residual, in-loop filters, coding error.
+    """Write pictures as an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
 
-    The page needs no other file and no network. The first run compiles code for about two minutes.
+    The page needs no other file and no network. The first run compiles code for about five minutes.
     """
     from codecnn.viewer import view as write_view
 
-    viewed = write_view(
-        source, output, model=model, original=original, picture=picture, sequence=sequence, qp=qp, device=device
-    )
+    with progress("packing", "picture") as report:
+        viewed = write_view(
+            source,
+            output,
+            model=model,
+            original=original,
+            picture=picture,
+            frames=frames,
+            sequence=sequence,
+            qp=qp,
+            device=device,
+            progress=report,
+        )
     for note in viewed.notes:
         err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
     print_facts(
         {
             "page": str(viewed.page),
-            "picture": viewed.title,
+            "title": viewed.title,
+            "pictures": viewed.pictures,
             "layers": list(viewed.layers) if as_json else ", ".join(viewed.layers),
             "cus": viewed.units,
             "bytes": viewed.bytes,

@@ -1,7 +1,8 @@
-"""Views of one coded picture: its CUs, modes and QPs over prediction, unfiltered, decoded and filtered picture.
+"""Views of coded pictures: CUs, modes and motion over prediction, unfiltered, decoded and filtered pictures.
 
-`view` writes an HTML page for a picture of a VVC stream or of a store. `shown_stream` and `shown_unit` return the
-content of the page for other figures and statistics: layers of samples, and `Blocks` of CUs with their modes.
+`view` writes an HTML page for pictures of a stream or of a store. `shown_stream` and `shown_unit` return the content of
+one picture for other figures and statistics, `stream_pictures` and `unit_pictures` that of several: layers of samples,
+and the `Coding` of the blocks, with the CUs and their modes as `Blocks`.
 """
 
 import lazy_loader

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from codecnn.codec import IBC, INTER, INTRA, PALETTE, UNKNOWN, BlockTable
 from codecnn.intra import hevc_angle, vvc_angle
-from codecnn.vvc import CU_COLUMNS
+from codecnn.vvc import CU_COLUMNS, INTER_COLUMNS
 
 Ints = npt.NDArray[np.int32]
 Standard = Literal["vvc", "hevc"]
@@ -28,7 +28,8 @@ class Mode:
     Attributes:
         name: Name, e.g. "angular 18, horizontal".
         short: Abbreviation for small blocks, e.g. "18".
-        kind: planar, DC, angular, MIP, IBC, palette, inter or none.
+        kind: planar, DC, angular, MIP, IBC, palette or none; of inter CUs AMVP, merge, MMVD, affine, affine merge,
+            temporal subblocks, geometric or CIIP, and inter if that is unknown.
         dx: Horizontal component of the direction from a sample to its reference in 1/32 samples; 0 if not angular.
         dy: Vertical component.
     """
@@ -53,7 +54,7 @@ class CodingUnit(NamedTuple):
         mt_depth: Number of multi-type tree splits.
         qp: QP.
         mode: Prediction mode.
-        tools: Names of the enabled coding tools, "" if there are none.
+        tools: Names of the enabled coding tools, e.g. "ISP horizontal, LFNST 1"; "" if there are none.
     """
 
     channel: int
@@ -95,29 +96,30 @@ class Blocks:
         return Blocks(np.zeros((0, len(COLUMNS) + 2), np.int16), (), ())
 
 
-def blocks_of_units(units: npt.NDArray[np.int32]) -> Blocks:
+def blocks_of_units(units: npt.NDArray[np.int32], inter: npt.NDArray[np.int32], models: Ints | None = None) -> Blocks:
     """Convert the coding units of a VVC picture.
 
     Args:
         units: Shape (n, columns), with the columns of `codecnn.vvc.CU_COLUMNS`.
+        inter: Inter modes of the same units, with the columns of `codecnn.vvc.INTER_COLUMNS`.
+        models: Motion model of each unit as in the plane `motion_model`, shape (n,); None if it is unknown.
 
     Returns:
         The CUs.
     """
-    columns = dict(zip(CU_COLUMNS, units.T, strict=True))
-    keys = np.column_stack([columns[name] for name in ("channel", "pred_mode", "intra_mode", "mip")])
-    tools = np.column_stack([columns[name] for name in ("channel", "isp", "mrl", "bdpcm", "lfnst", "skip")])
+    columns = dict(zip(CU_COLUMNS, units.T, strict=True)) | dict(zip(INTER_COLUMNS, inter.T, strict=True))
+    columns["model"] = np.full(len(units), UNKNOWN, np.int32) if models is None else models
     return _blocks(
         np.column_stack([columns[name] for name in COLUMNS]),
-        keys,
-        tools,
-        lambda channel, pred, intra, mip: _chroma() if channel else mode_of(pred, intra, mip=bool(mip)),
+        np.column_stack([columns[name] for name in _MODE_KEYS]),
+        np.column_stack([columns[name] for name in _TOOL_KEYS]),
+        _unit_mode,
         _tools,
     )
 
 
 def blocks_of_table(table: BlockTable, standard: Standard) -> Blocks:
-    """Convert the CU table of one picture; it has no tools and does not distinguish MIP from other modes.
+    """Convert the CU table of one picture, with MIP, ISP, MRL and skip if it has these columns.
 
     Args:
         table: The CUs of the picture.
@@ -127,13 +129,16 @@ def blocks_of_table(table: BlockTable, standard: Standard) -> Blocks:
         The CUs.
     """
     columns = np.column_stack([getattr(table, name) for name in COLUMNS])
-    keys = np.column_stack([table.channel, table.pred_mode, table.intra_mode])
+    unknown = np.full(len(table), UNKNOWN, np.int32)
+    mip, isp, mrl, skip = (getattr(table, name, unknown) for name in ("mip", "isp", "mrl", "skip"))
     return _blocks(
         columns,
-        keys,
-        np.zeros((len(table), 1), np.int32),
-        lambda channel, pred, intra: _chroma() if channel else mode_of(pred, intra, standard=standard),
-        lambda _: "",
+        np.column_stack([table.channel, table.pred_mode, table.intra_mode, mip]),
+        np.column_stack([table.channel, isp, mrl, table.bdpcm, table.lfnst, skip]),
+        lambda channel, pred, intra, mip: (
+            _chroma() if channel else mode_of(pred, intra, mip=mip > 0, standard=standard)
+        ),
+        _tools,
     )
 
 
@@ -171,12 +176,88 @@ def _chroma() -> Mode:
     return Mode("chroma tree", "C", "none")
 
 
-def _tools(channel: int, isp: int, mrl: int, bdpcm: int, lfnst: int, skip: int) -> str:
-    """List the enabled tools of a CU as a text."""
+_MODE_NAMES = "channel pred_mode intra_mode mip merge ciip gpm gpm_partition subblock mmvd symmetric model"
+_MODE_KEYS = tuple(_MODE_NAMES.split())
+_MODELS = {1: ", 4 parameters", 2: ", 6 parameters"}
+
+
+def _unit_mode(
+    channel: int,
+    pred_mode: int,
+    intra_mode: int,
+    mip: int,
+    merge: int,
+    ciip: int,
+    gpm: int,
+    partition: int,
+    subblock: int,
+    mmvd: int,
+    symmetric: int,
+    model: int,
+) -> Mode:
+    """Describe the mode of a unit of a VVC stream; the arguments are those of `_MODE_KEYS`."""
     if channel:
-        return ""
-    used = [_ISP.get(isp), f"MRL {mrl}" if mrl > 0 else None, _BDPCM.get(bdpcm)]
-    used += [f"LFNST {lfnst}" if lfnst > 0 else None, "skip" if skip > 0 else None]
+        return _chroma()
+    if pred_mode == IBC:
+        return Mode(f"block copy (IBC), {'merge' if merge == 1 else 'vector coded'}", "IBC", "IBC")
+    if pred_mode != INTER:
+        return mode_of(pred_mode, intra_mode, mip=mip > 0)
+    if gpm == 1:
+        return Mode(f"geometric partitions (GPM) {partition}", f"G{partition}", "geometric")
+    if ciip == 1:
+        return Mode("inter and intra combined (CIIP)", "CIIP", "CIIP")
+    if subblock and merge == 1:
+        if model == 3:
+            return Mode("merge of temporal subblocks (SbTMVP)", "SbT", "temporal subblocks")
+        return Mode(f"affine merge{_MODELS.get(model, '')}", "AM", "affine merge")
+    if subblock:
+        return Mode(f"affine{_MODELS.get(model, '')}", "AF", "affine")
+    if mmvd:
+        return Mode("merge with vector difference (MMVD)", "MMVD", "MMVD")
+    if merge == 1:
+        return Mode("merge", "MRG", "merge")
+    return Mode(f"vector coded (AMVP){', symmetric (SMVD)' if symmetric else ''}", "AMVP", "AMVP")
+
+
+_TOOL_NAMES = "channel isp mrl bdpcm lfnst skip ts_y mts joint_cbcr bdpcm_chroma pred_mode merge subblock amvr bcw"
+_TOOL_KEYS = tuple(_TOOL_NAMES.split())
+_VECTOR_STEPS = ({2: "1/4", 3: "1/2", 4: "1", 6: "4"}, {0: "1/16", 2: "1/4", 4: "1"})
+"""Resolution of coded vectors in samples by AmvrShift: translation, affine (H.266 table 16)."""
+_BCW_WEIGHTS = (4, 5, 3, 10, -2)
+"""Weight of L1 in eighths by bcw_idx (bcwWLut, H.266 clause 8.5.6.6.2)."""
+
+
+def _tools(
+    channel: int,
+    isp: int,
+    mrl: int,
+    bdpcm: int,
+    lfnst: int,
+    skip: int,
+    ts_y: int = 0,
+    mts: int = 0,
+    joint_cbcr: int = 0,
+    bdpcm_chroma: int = 0,
+    pred_mode: int = UNKNOWN,
+    merge: int = UNKNOWN,
+    subblock: int = 0,
+    amvr: int = 0,
+    bcw: int = 0,
+) -> str:
+    """List the enabled tools of a CU as a text; the arguments are those of `_TOOL_KEYS`."""
+    coded_vector = pred_mode == INTER and merge == 0
+    used = [
+        None if channel else _ISP.get(isp),
+        f"MRL {mrl}" if mrl > 0 and not channel else None,
+        _BDPCM.get(bdpcm_chroma if channel else bdpcm),
+        f"LFNST {lfnst}" if lfnst > 0 else None,
+        f"MTS {mts}" if mts > 0 and not channel else None,
+        "transform skip" if ts_y > 0 and not channel and bdpcm <= 0 else None,
+        "joint CbCr" if joint_cbcr > 0 else None,
+        f"AMVR {_VECTOR_STEPS[subblock > 0].get(amvr, '?')} sample" if coded_vector else None,
+        f"BCW {_BCW_WEIGHTS[bcw]}/8" if coded_vector and 0 < bcw < len(_BCW_WEIGHTS) else None,
+        "skip" if skip > 0 else None,
+    ]
     return ", ".join(tool for tool in used if tool)
 
 

@@ -1,7 +1,8 @@
-"""Content of a view, collected from a stream or a store: layers of samples, CUs and facts."""
+"""Content of a view, collected from a stream or a store: layers of samples, coding of the blocks, and facts."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,56 @@ import numpy.typing as npt
 from codecnn.codec import (
     HEVC_SUFFIXES,
     VVC_SUFFIXES,
-    BlockTable,
-    first_references,
+    StreamPicture,
+    output_pictures,
+    picture_bits,
     read_blocks,
-    read_output_pictures,
-    stream_info,
-    stream_plane_reader,
-    table_of_units,
+    read_headers,
+    residual_samples,
 )
 from codecnn.dataset import Unit
-from codecnn.errors import ConfigError, FormatError, UnsupportedError
-from codecnn.planes import TEMPORAL_PLANES
+from codecnn.errors import CodecnnError, ConfigError, FormatError
+from codecnn.planes import CELL_PLANES, REBUILT_PLANES
 from codecnn.quality import psnr
-from codecnn.video import Picture, VideoFormat, convert, open_like, open_video, pad_to_even
-from codecnn.viewer.blocks import Blocks, blocks_of_table, blocks_of_units
+from codecnn.video import Picture, Video, VideoFormat, convert, open_like, open_video, pad_to_even, stream_codec
+from codecnn.viewer.blocks import Blocks, blocks_of_table
+from codecnn.viewer.coded import CodedPicture, Coding, read_coded
+from codecnn.viewer.filters import CtuValues, Networks, layer_names, network_titles
 
 Plane = npt.NDArray[Any]
 
-ORIGINAL, PREDICTION, UNFILTERED, DECODED, FILTERED = "original", "prediction", "unfiltered", "decoded", "filtered"
-"""Names of the layers, in the order of the page."""
+ORIGINAL: str = "original"
+PREDICTION: str = "prediction"
+UNFILTERED: str = "unfiltered"
+DECODED: str = "decoded"
+FILTERED: str = "filtered"
+"""Names of the layers, in the order of the page; further networks have the layers "filtered 2" and so on."""
+
+DEFAULT_PICTURES = 17
+"""Number of pictures of a page if none is given: an intra period and a half of eight pictures in random access."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """Facts of a coded picture.
+
+    Attributes:
+        number: Position in output order.
+        slice_type: Most general type of its slices: I, P or B.
+        slice_qps: QPs of its slices.
+        poc: Picture order count, None if it is unknown.
+        temporal_id: Temporal sub-layer, None if it is unknown.
+        bits: Size with all headers, None if it is unknown.
+        hash: Comparison with the hash in the stream: "ok", "differs", "none", or "" if it is not compared.
+    """
+
+    number: int
+    slice_type: str
+    slice_qps: tuple[int, ...]
+    poc: int | None = None
+    temporal_id: int | None = None
+    bits: int | None = None
+    hash: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,38 +69,31 @@ class Shown:
     """Content of the view of one picture.
 
     Attributes:
-        title: Title of the page.
-        facts: Names and values to list.
+        title: Stream or sequence, and number of the picture.
+        header: Facts of the coded picture.
         form: Format of the picture.
         layers: Pictures of the same format, by the name of the layer.
-        blocks: CUs.
-        ctu_size: CTU size in luma samples.
+        coding: Coding of its blocks.
+        psnr: PSNR of Y, U and V of each layer but the original, in dB; empty without an original.
+        ctus: Effect of the networks on the CTUs, by layer.
+        titles: Title of the layer of each network.
         notes: Sentences on what is missing and why.
     """
 
     title: str
-    facts: tuple[tuple[str, str], ...]
+    header: Header
     form: VideoFormat
     layers: Mapping[str, Picture]
-    blocks: Blocks
-    ctu_size: int
+    coding: Coding
+    psnr: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    ctus: Mapping[str, CtuValues] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-
-@dataclass(frozen=True, eq=False)
-class _Coded:
-    """A picture of a VVC stream: its CUs, and if it is intra its planes before the in-loop filters.
-
-    `count` is the number of pictures that the stream outputs.
-    """
-
-    units: npt.NDArray[np.int32]
-    planes: Mapping[str, Plane]
-    ctu_size: int
-    slice_type: str
-    slice_qps: tuple[int, ...]
-    count: int
-    notes: tuple[str, ...]
+    @property
+    def blocks(self) -> Blocks:
+        """CUs of the picture."""
+        return self.coding.blocks
 
 
 def shown_stream(
@@ -76,16 +101,16 @@ def shown_stream(
     number: int = 0,
     *,
     original: Path | str | None = None,
-    model: Path | str | None = None,
+    model: Path | str | Sequence[Path | str] | None = None,
     device: str = "auto",
 ) -> Shown:
-    """Collect the view of a picture of a VVC stream.
+    """Collect the view of one picture of a stream of VVC, HEVC, AVC or AV1.
 
     Args:
-        path: The stream.
+        path: The stream, also in a container.
         number: Number of the picture in output order, from 0.
         original: Original pictures; None shows no original.
-        model: Weights for a filtered layer; None shows none.
+        model: Weights for a filtered layer, or several; None shows none.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Returns:
@@ -96,35 +121,76 @@ def shown_stream(
         FormatError: The stream is damaged.
         ModelError: The network cannot be loaded.
     """
+    return next(stream_pictures(path, number, 1, original=original, model=model, device=device))
+
+
+def stream_pictures(
+    path: Path | str,
+    first: int = 0,
+    count: int | None = None,
+    *,
+    original: Path | str | None = None,
+    model: Path | str | Sequence[Path | str] | None = None,
+    device: str = "auto",
+) -> Iterator[Shown]:
+    """Collect the views of consecutive pictures of a stream, one at a time; see `shown_stream`.
+
+    Args:
+        path: The stream, also in a container.
+        first: Number of the first picture in output order, from 0.
+        count: Largest number of pictures; None for all that follow.
+        original: Original pictures; None shows no original.
+        model: Weights for a filtered layer, or several; None shows none.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+
+    Yields:
+        The content of the view of each picture.
+
+    Raises:
+        ConfigError: The stream has no such picture, or the original has another size.
+        FormatError: The stream is damaged.
+        ModelError: The network cannot be loaded.
+    """
     path = Path(path)
-    coded = _read_coded(path, number)
-    with open_video(path, frames=number + 1) as video:
-        form, decoded = video.format, _copied(video[number])
-    layers = {DECODED: decoded, **_reconstructed_layers(coded.planes, form.bit_depth)}
-    if original is not None:
-        layers[ORIGINAL], count = _original(Path(original), number, form)
-        if count != coded.count:
-            counts = f"The original has {count} pictures and the stream {coded.count}"
-            coded = replace(coded, notes=(*coded.notes, f"{counts}: picture {number} of each is compared."))
-    if model is not None:
-        table = table_of_units(coded.units, np.full(len(coded.units), number, np.int32))
+    info = read_headers(path)
+    headers = output_pictures(info)
+    numbers = _numbers(path, len(headers), first, count)
+    models = as_models(model)
+    sizes, notes = _bits(path, len(headers))
+    with contextlib.ExitStack() as stack:
+        networks = Networks(models, device)
+        source = None
+        if original is not None:
+            form = VideoFormat(info.width, info.height, info.chroma, info.bit_depth)
+            source = stack.enter_context(open_like(Path(original), form))
+            if numbers[-1] >= len(source):
+                raise ConfigError(f"{original} {_available(len(source))}, not {max(first, len(source))}")
+            if len(source) != len(headers):
+                counts = f"The original has {len(source)} pictures and the stream {len(headers)}"
+                notes = (*notes, f"{counts}: pictures of the same number are compared.")
+        read = _vvc_pictures if stream_codec(path) == "vvc" else _other_pictures
+        for part in read(path, numbers, headers, info.ctu_size):
+            shown = replace(part.shown, title=f"{path.name}, picture {part.shown.header.number}")
+            number = shown.header.number
+            layers = dict(shown.layers)
+            if source is not None:
+                layers[ORIGINAL] = _original(source, Path(str(original)), number, shown.form)
+            header = replace(shown.header, bits=sizes[number] if sizes else None)
+            shown = replace(shown, layers=layers, header=header, notes=(*notes, *shown.notes))
+            yield _finished(shown, networks, models, part.auxiliary)
 
-        def auxiliary(names: tuple[str, ...]) -> dict[str, Plane]:
-            return _auxiliary_planes(names, path, coded, form, table, number)
 
-        layers[FILTERED] = _filtered(decoded, _single_qp(path, coded.slice_qps), auxiliary, model, device)
-    return _shown(f"{path.name}, picture {number}", coded, form, layers, blocks_of_units(coded.units))
-
-
-def shown_unit(unit: Unit, number: int = 0, *, model: Path | str | None = None, device: str = "auto") -> Shown:
-    """Collect the view of a picture of a store's unit.
+def shown_unit(
+    unit: Unit, number: int = 0, *, model: Path | str | Sequence[Path | str] | None = None, device: str = "auto"
+) -> Shown:
+    """Collect the view of one picture of a store's unit.
 
     For a unit without a VVC stream the view contains the CUs and layers that the store holds.
 
     Args:
         unit: The unit.
         number: Number of the picture in output order, from 0.
-        model: Weights for a filtered layer; None shows none.
+        model: Weights for a filtered layer, or several; None shows none.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Returns:
@@ -135,107 +201,209 @@ def shown_unit(unit: Unit, number: int = 0, *, model: Path | str | None = None, 
         ModelError: The network cannot be loaded.
         StoreError: The unit lacks a plane of the network.
     """
+    return next(unit_pictures(unit, number, 1, model=model, device=device))
+
+
+def unit_pictures(
+    unit: Unit,
+    first: int = 0,
+    count: int | None = None,
+    *,
+    model: Path | str | Sequence[Path | str] | None = None,
+    device: str = "auto",
+) -> Iterator[Shown]:
+    """Collect the views of consecutive pictures of a store's unit, one at a time; see `shown_unit`.
+
+    Args:
+        unit: The unit.
+        first: Number of the first picture in output order, from 0.
+        count: Largest number of pictures; None for all that follow.
+        model: Weights for a filtered layer, or several; None shows none.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+
+    Yields:
+        The content of the view of each picture.
+
+    Raises:
+        ConfigError: The unit has no such picture.
+        ModelError: The network cannot be loaded.
+        StoreError: The unit lacks a plane of the network.
+    """
+    numbers = _numbers(unit.name, len(unit.pictures), first, count)
+    models = as_models(model)
+    networks = Networks(models, device)
+    records = sorted(unit.pictures, key=lambda picture: picture.poc)
+    with contextlib.ExitStack() as stack:
+        videos: dict[str, Video] = {}
+        for name in (ORIGINAL, DECODED, UNFILTERED, PREDICTION):
+            if (video := unit.pictures_of(name)) is not None:
+                videos[name] = stack.enter_context(video)
+        for part in _unit_parts(unit, numbers):
+            shown, number = part.shown, part.shown.header.number
+            stored = {name: _copied(video[number]) for name, video in videos.items() if name not in shown.layers}
+            header = replace(shown.header, bits=records[number].bits)
+            title = f"{unit.name} at QP {unit.qp}, picture {number}"
+            shown = replace(shown, title=title, header=header, form=unit.format, layers={**stored, **shown.layers})
+            yield _finished(shown, networks, models, part.auxiliary)
+
+
+def as_models(model: Path | str | Sequence[Path | str] | None) -> tuple[Path | str, ...]:
+    """Return a tuple of weights."""
+    if model is None:
+        return ()
+    return (model,) if isinstance(model, (str, Path)) else tuple(model)
+
+
+# --- sources of pictures ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """View of a picture without original, networks and PSNR, and the source of auxiliary planes of networks."""
+
+    shown: Shown
+    auxiliary: Any
+
+
+def _vvc_pictures(
+    path: Path, numbers: Sequence[int], headers: Sequence[StreamPicture], ctu_size: int
+) -> Iterator[_Part]:
+    for coded in read_coded(path, numbers):
+        yield _vvc_part(coded, coded.form)
+
+
+def _vvc_part(coded: CodedPicture, form: VideoFormat) -> _Part:
+    """Return the view of a picture of a VVC stream, cropped to `form` if it was padded for the encoder."""
+    layers = {}
+    for name, kind in ((PREDICTION, "pred"), (UNFILTERED, "unf"), (DECODED, "rec")):
+        if (picture := coded.picture(kind)) is not None:
+            layers[name] = _cropped(picture, form)
+    header = Header(coded.number, coded.slice_type, coded.slice_qps, coded.poc, coded.temporal_id, None, coded.hash)
+
+    def auxiliary(names: tuple[str, ...]) -> dict[str, Plane]:
+        from codecnn.filtering import auxiliary_planes
+
+        planes = _network_planes(names, coded, form)
+        rest = tuple(name for name in names if name not in planes)
+        source = auxiliary_planes(rest, form, {}, coded.table, slice_types=[coded.slice_type])
+        return planes | dict(source(coded.number))
+
+    return _Part(Shown("", header, form, layers, coded.coding, notes=coded.notes), auxiliary)
+
+
+def _other_pictures(
+    path: Path, numbers: Sequence[int], headers: Sequence[StreamPicture], ctu_size: int
+) -> Iterator[_Part]:
+    """Yield the pictures of a stream of HEVC, AVC or AV1, of which only headers are parsed."""
+    note = "Prediction, CUs and motion are missing: they are read from VVC streams only."
+    with open_video(path, frames=numbers[-1] + 1) as video:
+        if len(video) <= numbers[-1]:
+            raise FormatError(f"{path}: the headers announce {len(headers)} pictures, but {len(video)} are decoded")
+        for number in numbers:
+            picture = headers[number]
+            header = Header(number, picture.slice_type, picture.slice_qps, picture.poc, picture.temporal_id)
+            shown = Shown(
+                "",
+                header,
+                video.format,
+                {DECODED: _copied(video[number])},
+                Coding(Blocks.none(), ctu_size),
+                notes=(note,),
+            )
+            yield _Part(shown, _StreamPlanes(video.format, picture.slice_type))
+
+
+@dataclass(frozen=True)
+class _StreamPlanes:
+    """Auxiliary planes of a picture of which only headers are parsed."""
+
+    form: VideoFormat
+    slice_type: str
+
+    def __call__(self, names: tuple[str, ...]) -> dict[str, Plane]:
+        from codecnn.filtering import auxiliary_planes
+
+        return dict(auxiliary_planes(names, self.form, {}, None, slice_types=[self.slice_type])(0))
+
+
+def _unit_parts(unit: Unit, numbers: Sequence[int]) -> Iterator[_Part]:
     from codecnn.filtering import unit_planes
 
-    if not 0 <= number < len(unit.pictures):
-        raise ConfigError(f"{unit.name} {_available(len(unit.pictures))}, not {number}")
-    record = sorted(unit.pictures, key=lambda picture: picture.poc)[number]
-    if unit.bitstream_file is not None and unit.bitstream_file.endswith(VVC_SUFFIXES):
-        coded = _read_coded(unit.path("bitstream"), number)
-    else:
-        note = "The prediction is missing: it is read from VVC streams only, and this unit has none."
-        empty = np.zeros((0, 0), np.int32)
-        ctu_size = unit.coding.ctu_size if unit.coding else 64
-        coded = _Coded(empty, {}, ctu_size, record.slice_type, (record.qp,), len(unit.pictures), (note,))
-    layers: dict[str, Picture] = _reconstructed_layers(coded.planes, unit.format.bit_depth)
-    for name in (ORIGINAL, DECODED, UNFILTERED, PREDICTION):
-        if name not in layers and (video := unit.pictures_of(name)) is not None:
-            with video:
-                layers[name] = _copied(video[number])
-    blocks = blocks_of_units(coded.units) if len(coded.units) else Blocks.none()
-    notes = coded.notes
-    if not len(coded.units) and unit.has("blocks"):
-        table = read_blocks(unit.path("blocks"))
-        hevc = unit.bitstream_file is not None and unit.bitstream_file.endswith(HEVC_SUFFIXES)
-        blocks = blocks_of_table(table.select(table.poc == number), "hevc" if hevc else "vvc")
-    if not len(blocks):
-        notes = (*notes, unit.no_blocks or "The CUs are missing: the unit has no CU table.")
-    if model is not None:
+    records = sorted(unit.pictures, key=lambda picture: picture.poc)
+    is_vvc = unit.bitstream_file is not None and unit.bitstream_file.endswith(VVC_SUFFIXES)
+    coded_pictures = read_coded(unit.path("bitstream"), numbers) if is_vvc else None
+    is_hevc = unit.bitstream_file is not None and unit.bitstream_file.endswith(HEVC_SUFFIXES)
+    table = read_blocks(unit.path("blocks")) if coded_pictures is None and unit.has("blocks") else None
+    for number in numbers:
 
-        def auxiliary(names: tuple[str, ...]) -> dict[str, Plane]:
-            stored = [name for name in names if name not in coded.planes]
-            return {name: coded.planes[name] for name in names if name in coded.planes} | unit_planes(
-                unit, number, stored
-            )
+        def stored(names: tuple[str, ...], number: int = number) -> dict[str, Plane]:
+            return unit_planes(unit, number, names)
 
-        layers[FILTERED] = _filtered(layers[DECODED], record.qp, auxiliary, model, device)
-    title = f"{unit.name} at QP {unit.qp}, picture {number}"
-    return _shown(title, coded, unit.format, layers, blocks, notes)
+        if coded_pictures is not None:
+            coded = next(coded_pictures)
+
+            def rebuilt(names: tuple[str, ...], coded: CodedPicture = coded, number: int = number) -> dict[str, Plane]:
+                planes = _network_planes(names, coded, unit.format)
+                return planes | unit_planes(unit, number, [name for name in names if name not in planes])
+
+            yield _Part(_vvc_part(coded, unit.format).shown, rebuilt)
+            continue
+        record = records[number]
+        notes = ["The prediction is missing: it is read from VVC streams only, and this unit has none."]
+        blocks = Blocks.none()
+        if table is not None:
+            blocks = blocks_of_table(table.select(table.poc == number), "hevc" if is_hevc else "vvc")
+        if not len(blocks):
+            notes.append(unit.no_blocks or "The CUs are missing: the unit has no CU table.")
+        coding = Coding(blocks, unit.coding.ctu_size if unit.coding else 64)
+        header = Header(number, record.slice_type, (record.qp,))
+        yield _Part(Shown("", header, unit.format, {}, coding, notes=tuple(notes)), stored)
 
 
-def _shown(
-    title: str,
-    coded: _Coded,
-    form: VideoFormat,
-    layers: Mapping[str, Picture],
-    blocks: Blocks,
-    notes: tuple[str, ...] | None = None,
-) -> Shown:
-    """Sort the layers and collect the facts, with PSNR if there is an original."""
-    order = (ORIGINAL, PREDICTION, UNFILTERED, DECODED, FILTERED)
-    ordered = {name: layers[name] for name in order if name in layers}
-    qps = ", ".join(map(str, sorted(set(coded.slice_qps))))
-    facts = [("picture", str(form)), ("slices", f"{coded.slice_type}, QP {qps}"), ("CUs", f"{len(blocks):,}")]
-    if ORIGINAL in ordered:
-        source = ordered[ORIGINAL].y
-        for name in (UNFILTERED, DECODED, FILTERED):
-            if name in ordered:
-                facts.append((f"PSNR Y {name}", f"{psnr(source, ordered[name].y, form.bit_depth):.3f} dB"))
-    return Shown(title, tuple(facts), form, ordered, blocks, coded.ctu_size, coded.notes if notes is None else notes)
+# --- parts of a view -------------------------------------------------------------------------------------------------
 
 
-def _read_coded(path: Path, number: int) -> _Coded:
-    """Read picture `number`, in output order, of a VVC stream."""
-    info = stream_info(path)
-    shown = {picture.position: i for i, picture in enumerate(info.pictures) if picture.position is not None}
-    if number not in shown:
-        raise ConfigError(f"{path} {_available(len(shown))}, not {number}")
-    # numba takes half a second to import, so it is imported after the check.
-    from codecnn.vvc import coding_units
-
-    header = info.pictures[shown[number]]
-    picture = read_output_pictures(path)[number]
-    planes: Mapping[str, Plane] = {}
-    notes: tuple[str, ...] = ()
-    letters = "y" if info.chroma == "400" else "yuv"
-    names = [f"{kind}_{letter}" for kind in ("pred", "unf") for letter in letters]
-    try:
-        planes = stream_plane_reader(path, names)(number)
-    except (FormatError, UnsupportedError) as error:
-        notes = (f"The prediction is missing: {error}.",)
-    return _Coded(coding_units(picture), planes, info.ctu_size, header.slice_type, header.slice_qps, len(shown), notes)
-
-
-def _reconstructed_layers(planes: Mapping[str, Plane], bit_depth: int) -> dict[str, Picture]:
-    """Return prediction and unfiltered picture, as far as their planes exist."""
-    layers = {}
-    for name, kind in ((PREDICTION, "pred"), (UNFILTERED, "unf")):
-        parts = tuple(planes[f"{kind}_{letter}"] for letter in "yuv" if f"{kind}_{letter}" in planes)
-        if parts:
-            layers[name] = Picture(parts, bit_depth)
-    return layers
+def _finished(shown: Shown, networks: Networks, models: Sequence[Path | str], auxiliary: Any) -> Shown:
+    """Add the filtered layers and the PSNR, and sort the layers."""
+    layers = dict(shown.layers)
+    original = layers.get(ORIGINAL)
+    qps = shown.header.slice_qps
+    if models and len(set(qps)) > 1:
+        raise ConfigError(
+            f"{shown.title}: the slices have different QPs ({', '.join(map(str, qps))}), "
+            "but a network takes one: leave out --model"
+        )
+    filtered, values = networks.apply(layers[DECODED], qps[0], auxiliary, original, shown.coding.ctu_size)
+    layers |= filtered
+    order = (ORIGINAL, PREDICTION, UNFILTERED, DECODED, *layer_names(len(models)))
+    layers = {name: layers[name] for name in order if name in layers}
+    quality = {}
+    if original is not None:
+        for name, picture in layers.items():
+            if name != ORIGINAL:
+                pairs = zip(original.planes, picture.planes, strict=False)
+                quality[name] = tuple(psnr(first, second, picture.bit_depth) for first, second in pairs)
+    return replace(shown, layers=layers, psnr=quality, ctus=values, titles=network_titles(models))
 
 
-def _original(path: Path, number: int, form: VideoFormat) -> tuple[Picture, int]:
-    """Read an original picture at the bit depth of the decoded one, padded to the even size that encoders need.
+def _network_planes(names: Sequence[str], coded: CodedPicture, form: VideoFormat) -> dict[str, Plane]:
+    """Return the planes among `names` that are rebuilt from the stream, in the form in which networks take them."""
+    planes: dict[str, Plane] = {}
+    for name in names:
+        if name not in REBUILT_PLANES or name not in coded.planes:
+            continue
+        plane = coded.planes[name][: form.height, : form.width]
+        if name in CELL_PLANES:
+            plane = plane.astype(np.float32) / np.float32(CELL_PLANES[name].scale)
+        elif name.startswith("resid"):
+            plane = residual_samples(plane, form.bit_depth)
+        planes[name] = plane
+    return planes
 
-    The number of pictures in the file is returned too.
-    """
-    with open_like(path, form) as video:
-        if number >= len(video):
-            raise ConfigError(f"{path} {_available(len(video))}, not {number}")
-        count = len(video)
-        picture = pad_to_even(convert(_copied(video[number]), form.bit_depth), video.format.chroma)
+
+def _original(video: Video, path: Path, number: int, form: VideoFormat) -> Picture:
+    """Read an original picture at the bit depth of the decoded one, padded to the even size that encoders need."""
+    picture = pad_to_even(convert(_copied(video[number]), form.bit_depth), video.format.chroma)
     height, width = picture.y.shape
     if (width, height) != (form.width, form.height):
         raise ConfigError(
@@ -244,7 +412,13 @@ def _original(path: Path, number: int, form: VideoFormat) -> tuple[Picture, int]
         )
     if tuple(plane.shape for plane in picture.planes) != form.plane_shapes:
         picture = Picture(picture.planes[:1], picture.bit_depth)
-    return picture, count
+    return picture
+
+
+def _numbers(name: Path | str, available: int, first: int, count: int | None) -> range:
+    if not 0 <= first < available:
+        raise ConfigError(f"{name} {_available(available)}, not {first}")
+    return range(first, available if count is None else min(available, first + count))
 
 
 def _available(count: int) -> str:
@@ -252,42 +426,22 @@ def _available(count: int) -> str:
     return f"has {count} picture{'s' * (count != 1)}; use --picture 0{f' to {count - 1}' if count > 1 else ''}"
 
 
-def _single_qp(path: Path, qps: tuple[int, ...]) -> int:
-    if len(set(qps)) > 1:
-        raise ConfigError(
-            f"{path}: the slices of the picture have different QPs ({', '.join(map(str, qps))}), "
-            "but a network takes one: leave out --model"
-        )
-    return qps[0]
+def _bits(path: Path, count: int) -> tuple[list[int], tuple[str, ...]]:
+    """Return the bits of the pictures; if they cannot be read, none and a note."""
+    try:
+        bits = picture_bits(path)
+    except CodecnnError as error:
+        return [], (f"The bits of the pictures are missing: {error}.",)
+    if len(bits) != count:
+        return [], (f"The bits of the pictures are missing: the stream has {len(bits)} access units.",)
+    return bits, ()
 
 
-def _auxiliary_planes(
-    names: tuple[str, ...], path: Path, coded: _Coded, form: VideoFormat, table: BlockTable, number: int
-) -> dict[str, Plane]:
-    """Collect the auxiliary planes of a network from the stream and its coding tree."""
-    from codecnn.filtering import auxiliary_planes, temporal_source
-
-    planes = {name: coded.planes[name] for name in names if name in coded.planes}
-    temporal = [name for name in names if name in TEMPORAL_PLANES]
-    if temporal:
-        references = first_references(path, coded.count)
-        with open_video(path, frames=max(number + 1, *references[number]) + 1) as video:
-            planes |= {
-                name: np.array(plane) for name, plane in temporal_source(temporal, video, references)(number).items()
-            }
-    rest = tuple(name for name in names if name not in planes)
-    return planes | dict(auxiliary_planes(rest, form, {}, table, slice_types=[coded.slice_type])(number))
-
-
-def _filtered(
-    decoded: Picture, qp: int, auxiliary: Callable[[tuple[str, ...]], dict[str, Plane]], model: Path | str, device: str
-) -> Picture:
-    """Filter a decoded picture."""
-    from codecnn.filtering import load_filter
-    from codecnn.models import pick_device
-
-    network = load_filter(model, device=pick_device(device))
-    return network(decoded, qp, auxiliary(network.planes))
+def _cropped(picture: Picture, form: VideoFormat) -> Picture:
+    if picture.y.shape == (form.height, form.width):
+        return picture
+    parts = zip(picture.planes, form.plane_shapes, strict=True)
+    return Picture(tuple(plane[:height, :width] for plane, (height, width) in parts), picture.bit_depth)
 
 
 def _copied(picture: Picture) -> Picture:

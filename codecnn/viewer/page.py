@@ -1,9 +1,10 @@
-"""The HTML page of a view: samples and CUs packed into one file that works offline."""
+"""The HTML page of a view: pictures, CUs and facts packed into one file that works offline."""
 
 import base64
 import hashlib
 import json
-import zlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,9 +16,27 @@ import numpy.typing as npt
 
 from codecnn.dataset import Unit, open_store
 from codecnn.errors import ConfigError
-from codecnn.runs import write_text
-from codecnn.video import Picture
-from codecnn.viewer.layers import Shown, shown_stream, shown_unit
+from codecnn.runs import atomic_path
+from codecnn.viewer.filters import CtuValues
+from codecnn.viewer.layers import (
+    DECODED,
+    DEFAULT_PICTURES,
+    ORIGINAL,
+    PREDICTION,
+    UNFILTERED,
+    Shown,
+    stream_pictures,
+    unit_pictures,
+)
+from codecnn.viewer.packing import deflate, pack_integers, pack_plane, pack_similar, thumbnail
+
+_SCRIPTS = ("samples.js", "painting.js", "overlays.js", "values.js", "timeline.js", "controls.js")
+"""Parts of the script of the page, in their order."""
+
+_REFERENCE_LAYERS = {PREDICTION: UNFILTERED, UNFILTERED: DECODED, ORIGINAL: DECODED}
+"""Layer from which a layer may be predicted; that of the others is the decoded picture."""
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -27,14 +46,16 @@ class Viewed:
     Attributes:
         page: The HTML file.
         title: Title of the page.
+        pictures: Number of pictures.
         layers: Names of the layers.
-        units: Number of CUs.
+        units: Number of CUs of all pictures.
         bytes: Size of the file.
         notes: Sentences on what is missing and why.
     """
 
     page: Path
     title: str
+    pictures: int
     layers: tuple[str, ...]
     units: int
     bytes: int
@@ -45,26 +66,30 @@ def view(
     source: Path | str,
     output: Path | str,
     *,
-    model: Path | str | None = None,
+    model: Path | str | Sequence[Path | str] | None = None,
     original: Path | str | None = None,
-    picture: int = 0,
+    picture: int | None = None,
+    frames: int | None = None,
     sequence: str | None = None,
     qp: int | None = None,
     device: str = "auto",
+    progress: Progress | None = None,
 ) -> Viewed:
-    """Write an HTML page that shows one picture of a VVC stream or of a store.
+    """Write an HTML page that shows pictures of a coded stream or of a store.
 
-    The page shows the layers of the picture, the CUs over them, and the values of the samples. It needs no other file.
+    The page shows the layers of the pictures, the CUs over them, and the values of the samples. It needs no other file.
 
     Args:
-        source: VVC stream, also in a container, or folder of a store.
+        source: Stream of VVC, HEVC, AVC or AV1, also in a container, or folder of a store.
         output: Page to write, .html.
-        model: Weights for a layer with the filtered picture.
+        model: Weights for a layer with the filtered picture, or several.
         original: Original pictures of a stream, for layers with the coding error; a store holds its originals.
-        picture: Number of the picture in output order, from 0.
+        picture: Number of the first picture in output order, from 0.
+        frames: Largest number of pictures. None takes one picture if `picture` is given, else `DEFAULT_PICTURES`.
         sequence: Sequence of a store; None takes the first unit that fits.
         qp: QP of a store's unit; None takes the first unit that fits.
         device: "auto", "cpu", "cuda" or "cuda:N".
+        progress: Called with the number of finished pictures and the largest number of pictures.
 
     Returns:
         A summary of the page.
@@ -78,17 +103,27 @@ def view(
     source, output = Path(source), Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
+    first = picture or 0
+    count = frames or (DEFAULT_PICTURES if picture is None else 1)
     if not source.is_dir():
         if sequence is not None or qp is not None:
             raise ConfigError(f"{source} is a stream: leave out --sequence and -q, which choose a unit of a store")
-        shown = shown_stream(source, picture, original=original, model=model, device=device)
+        name = source.name
+        shown = stream_pictures(source, first, count, original=original, model=model, device=device)
     else:
         if original is not None:
             raise ConfigError(f"{source} is a store, which holds the originals of its pictures: leave out --original")
         unit = _find_unit(source, sequence, qp)
-        shown = shown_unit(unit, picture, model=model, device=device)
-    write_page(output, shown)
-    return Viewed(output, shown.title, tuple(shown.layers), len(shown.blocks), output.stat().st_size, shown.notes)
+        name = f"{unit.name} at QP {unit.qp}"
+        shown = unit_pictures(unit, first, count, model=model, device=device)
+    return write_page(output, name, _counted(shown, count, progress))
+
+
+def _counted(pictures: Iterable[Shown], count: int, progress: Progress | None) -> Iterable[Shown]:
+    for done, shown in enumerate(pictures, 1):
+        yield shown
+        if progress is not None:
+            progress(done, max(done, count))
 
 
 def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> Unit:
@@ -105,75 +140,181 @@ def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> Unit:
     raise ConfigError(f"store {folder} has no unit at QP {qp}: it has {', '.join(map(str, qps))}")
 
 
-def write_page(path: Path | str, shown: Shown) -> None:
-    """Write the HTML page of a view; its security policy allows no script but that of the page."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    script = _resource("view.js")
-    page = environment.from_string(_resource("view.html.j2")).render(
-        shown=shown,
+def write_page(path: Path | str, title: str, pictures: Iterable[Shown]) -> Viewed:
+    """Write the HTML page of a view; its security policy allows no script but that of the page.
+
+    Args:
+        path: Page to write.
+        title: Title of the page; the page of a single picture adds its number.
+        pictures: Views of the pictures; one at a time is in memory without compression.
+
+    Returns:
+        A summary of the page.
+    """
+    path, chunks = Path(path), _Chunks()
+    summaries: list[dict[str, Any]] = []
+    notes: list[str] = []
+    layers: dict[str, str] = {}
+    limits: dict[str, list[float]] = {}
+    units = 0
+    for shown in pictures:
+        summaries.append(_summary(shown, chunks))
+        layers |= {name: shown.titles.get(name, name) for name in shown.layers}
+        notes += [note for note in shown.notes if note not in notes]
+        units += len(shown.blocks)
+        _widen(limits, shown)
+    numbers = [summary["number"] for summary in summaries]
+    title += f", picture {numbers[0]}" if len(numbers) == 1 else f", pictures {numbers[0]} to {numbers[-1]}"
+    script = "\n".join(_resource(name) for name in _SCRIPTS)
+    ordered = _ordered(layers)
+    data = {"title": title, "layers": ordered, "pictures": summaries, "limits": limits}
+    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(
+        _resource("view.html.j2")
+    )
+    parts = page.generate(
+        title=title,
         style=_resource("view.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         # The text "</script>" in a file name would end the element.
-        data=json.dumps(_data(shown), separators=(",", ":")).replace("<", "\\u003c"),
+        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+        chunks=enumerate(chunks.texts),
     )
-    write_text(path, page)
+    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(parts)
+    return Viewed(path, title, len(summaries), tuple(ordered), units, path.stat().st_size, tuple(notes))
 
 
-def _data(shown: Shown) -> dict[str, Any]:
-    """Return the data for the script; equal planes are stored once."""
-    planes: dict[str, str] = {}
-    names: dict[bytes, str] = {}
+class _Chunks:
+    """Compressed data of the page, each in an element of its own that is read when it is needed."""
 
-    def plane_name(layer: str, component: str, plane: npt.NDArray[Any]) -> str:
-        digest = hashlib.sha256(component.encode() + plane.tobytes()).digest()
-        if digest not in names:
-            names[digest] = f"{layer}_{component}"
-            planes[names[digest]] = pack_plane(plane)
-        return names[digest]
+    def __init__(self) -> None:
+        self.texts: list[str] = []
 
-    def components(layer: str, picture: Picture) -> list[str]:
-        return [plane_name(layer, letter, plane) for letter, plane in zip("yuv", picture.planes, strict=False)]
+    def add(self, text: str) -> int:
+        """Append a chunk and return its number."""
+        self.texts.append(text)
+        return len(self.texts) - 1
 
-    layers = {name: components(name, picture) for name, picture in shown.layers.items()}
+
+def _ordered(layers: Mapping[str, str]) -> dict[str, str]:
+    order = dict.fromkeys((ORIGINAL, PREDICTION, UNFILTERED, DECODED, *layers))
+    return {name: layers[name] for name in order if name in layers}
+
+
+def _summary(shown: Shown, chunks: _Chunks) -> dict[str, Any]:
+    """Return the facts of a picture for the page, and add its data to `chunks`."""
+    header, form = shown.header, shown.form
+    height, width = shown.layers[DECODED].y.shape
     return {
-        "width": shown.form.width,
-        "height": shown.form.height,
-        "bitDepth": shown.form.bit_depth,
-        "sizes": [[width, height] for height, width in shown.form.plane_shapes],
-        "ctu": shown.ctu_size,
-        "layers": layers,
-        "planes": planes,
-        "modes": [astuple(mode) for mode in shown.blocks.modes],
-        "tools": shown.blocks.tools,
-        "blocks": _packed(shown.blocks.rows.astype("<i2").tobytes()),
+        "number": header.number,
+        "poc": header.poc,
+        "type": header.slice_type,
+        "qps": sorted(set(header.slice_qps)),
+        "temporal": header.temporal_id,
+        "bits": header.bits,
+        "hash": header.hash,
+        "width": width,
+        "height": height,
+        "bitDepth": form.bit_depth,
+        "format": str(form),
+        "sizes": [plane.shape[::-1] for plane in shown.layers[DECODED].planes],
+        "cus": len(shown.blocks),
+        "ctu": shown.coding.ctu_size,
+        "offset": shown.coding.offset,
+        # JSON has no infinity: null is the PSNR of a picture without error.
+        "psnr": {
+            name: [None if math.isinf(value) else round(value, 4) for value in values]
+            for name, values in shown.psnr.items()
+        },
+        "notes": shown.notes,
+        "layers": _planes(shown, chunks),
+        "detail": _detail(shown, chunks),
+        "thumbnail": thumbnail(shown.layers[DECODED]),
     }
 
 
-def pack_plane(plane: npt.NDArray[Any]) -> str:
-    """Compress a plane without loss; view.js decompresses it.
+def _planes(shown: Shown, chunks: _Chunks) -> dict[str, list[dict[str, Any]]]:
+    """Compress the planes; a layer whose plane is that of another one refers to it."""
+    # A layer follows the one it may be predicted from.
+    order = [DECODED, *(name for name in (UNFILTERED, PREDICTION, ORIGINAL) if name in shown.layers)]
+    order += [name for name in shown.layers if name not in order]
+    layers: dict[str, list[dict[str, Any]]] = {}
+    for name in order:
+        base = shown.layers.get(_REFERENCE_LAYERS.get(name, DECODED), shown.layers[DECODED])
+        base_name = next(key for key, picture in shown.layers.items() if picture is base)
+        layers[name] = []
+        for component, plane in enumerate(shown.layers[name].planes):
+            if name == DECODED:
+                layers[name].append({"chunk": chunks.add(pack_plane(plane)), "shift": 0})
+                continue
+            like = base.planes[component]
+            if np.array_equal(plane, like):
+                layers[name].append({"like": base_name})
+                continue
+            text, uses_like, shift = pack_similar(plane, like)
+            source = {"chunk": chunks.add(text), "shift": shift}
+            layers[name].append(source | {"like": base_name} if uses_like else source)
+    return layers
 
-    The samples are predicted by the median predictor of JPEG-LS (ITU-T T.87, A.3) with zeros outside of the plane. The
-    prediction errors are mapped to unsigned numbers with the sign in the lowest bit, and all low bytes are stored
-    before the high ones.
 
-    Args:
-        plane: Samples, shape (h, w), unsigned integers of at most 16 bits.
+def _detail(shown: Shown, chunks: _Chunks) -> dict[str, Any]:
+    """Compress the coding of the blocks: numbers of chunks by their content, with the shapes of the arrays."""
+    coding, blocks = shown.coding, shown.blocks
+    texts = {
+        "modes": [astuple(mode) for mode in blocks.modes],
+        "tools": blocks.tools,
+        "bits": None if coding.ctu_bits is None else coding.ctu_bits.ravel().tolist(),
+        "networks": {name: _ctu_values(values) for name, values in shown.ctus.items()},
+    }
+    arrays: dict[str, npt.NDArray[Any] | None] = {
+        "blocks": blocks.rows.T,
+        "transforms": None if coding.transforms is None else coding.transforms.T,
+        "vectors": None if coding.vectors is None else np.moveaxis(coding.vectors, -1, 1),
+        "references": coding.references,
+        "strengths": coding.strengths,
+    }
+    detail: dict[str, Any] = {
+        "text": chunks.add(deflate(json.dumps(texts, separators=(",", ":")).encode())),
+        "arrays": {
+            name: {"chunk": chunks.add(pack_integers(array)), "shape": array.shape}
+            for name, array in arrays.items()
+            if array is not None
+        },
+    }
+    return detail
 
-    Returns:
-        Base64 of the deflated bytes.
-    """
-    samples = np.pad(plane.astype(np.int32), ((1, 0), (1, 0)))
-    left, above, corner = samples[1:, :-1], samples[:-1, 1:], samples[:-1, :-1]
-    guess = np.clip(left + above - corner, np.minimum(left, above), np.maximum(left, above))
-    error = samples[1:, 1:] - guess
-    folded = np.where(error < 0, -2 * error - 1, 2 * error).astype("<u4")
-    return _packed((folded & 255).astype(np.uint8).tobytes() + (folded >> 8).astype("<u2").tobytes())
+
+def _ctu_values(values: CtuValues) -> dict[str, Any]:
+    return {
+        "gain": {
+            name: [None if math.isnan(value) else round(value, 3) for value in gain.ravel().tolist()]
+            for name, gain in values.gain.items()
+        },
+        "on": {name: on.ravel().astype(int).tolist() for name, on in values.on.items()},
+        "scale": dict(values.scale),
+    }
 
 
-def _packed(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content, 6)).decode()
+_LARGEST_GAIN = 2.0
+"""Largest gain of a CTU in dB that colours tell apart; a CTU without much error can gain far more."""
+
+
+def _widen(limits: dict[str, list[float]], shown: Shown) -> None:
+    """Extend the ranges of values, which give the colours of all pictures, by those of a picture."""
+    rows = shown.blocks.rows
+    values: dict[str, npt.NDArray[Any]] = {"QP": rows[:, 7], "depth": rows[:, 5] + rows[:, 6]}
+    if shown.coding.ctu_bits is not None:
+        values["bits"] = shown.coding.ctu_bits
+    gains = [np.abs(gain).ravel() for network in shown.ctus.values() for gain in network.gain.values()]
+    if gains:
+        known = np.concatenate(gains)
+        values["gain"] = np.minimum(known[np.isfinite(known)], _LARGEST_GAIN)
+    for name, each in values.items():
+        if each.size:
+            low, high = limits.get(name, [math.inf, -math.inf])
+            limits[name] = [min(low, round(float(each.min()), 2)), max(high, round(float(each.max()), 2))]
 
 
 def _resource(name: str) -> str:
-    return resources.files("codecnn.viewer").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("codecnn.viewer").joinpath("web", name).read_text(encoding="utf-8")

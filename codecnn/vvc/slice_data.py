@@ -24,6 +24,7 @@ from codecnn.vvc.log import CTU_LOG_SIZE
 from codecnn.vvc.loop_filters import alf, sao
 from codecnn.vvc.picture_header import AlfSelection
 from codecnn.vvc.pictures import Picture, Slice
+from codecnn.vvc.sps import SequenceParameterSet
 from codecnn.vvc.state import CtbMaps, Ints, Work
 from codecnn.vvc.tiles import ADDRESS, END_OF_NOTHING, END_OF_SLICE, ENDS, FIRST_IN_ROW, MAX_TILES, TILE, slice_ctus
 
@@ -54,6 +55,8 @@ class ParsedCtus(NamedTuple):
         cus: Coding units, shape (n, columns), int32.
         log: Log of the CTUs (`codecnn.vvc.log`).
         ctbs: Maps of the picture in CTUs (`state.CTB_REGION`), complete with the last batch.
+        addresses: Addresses of the CTUs in raster order of the picture, shape (n,).
+        bits: Size of the CTUs in the slice data, in bits. The sizes of all CTUs of a slice add up to its data.
     """
 
     number: int
@@ -61,6 +64,8 @@ class ParsedCtus(NamedTuple):
     cus: npt.NDArray[np.int32]
     log: st.Ints
     ctbs: CtbMaps
+    addresses: st.Ints
+    bits: int
 
 
 def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
@@ -94,18 +99,14 @@ def transform_blocks(picture: Picture) -> npt.NDArray[np.int32]:
     Raises:
         FormatError: The slice data is damaged.
     """
-    sps = picture.sps
-    least = 4, 4 << sps.log2_sub_width_c, 4 << sps.log2_sub_height_c
-    rows = [row for ctus in parsed_ctus(picture, _LOG_SIZE) for row in _logged_blocks(ctus.log, least)]
+    rows = [row for ctus in parsed_ctus(picture, _LOG_SIZE) for row in logged_blocks(ctus.log, picture.sps)]
     return np.array(rows, np.int32).reshape(-1, len(BLOCK_COLUMNS))
 
 
-def _logged_blocks(log: st.Ints, least: tuple[int, int, int]) -> Iterator[tuple[int, ...]]:
-    """Yield the rows of the transform blocks of a log.
-
-    `least` are the sizes of the smallest block that may have LFNST: width and height of luma, then the width and the
-    height of chroma, all in luma samples.
-    """
+def logged_blocks(log: st.Ints, sps: SequenceParameterSet) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of the transform blocks of a log, columns `BLOCK_COLUMNS`."""
+    # Sizes of the smallest block that may have LFNST: of luma, then width and height of chroma, all in luma samples.
+    least = 4, 4 << sps.log2_sub_width_c, 4 << sps.log2_sub_height_c
     at = 0
     while at < len(log):
         unit = log[at : at + lg.UNIT_HEADER].tolist()
@@ -174,14 +175,26 @@ def parsed_ctus(picture: Picture, log_size: int = 0) -> Iterator[ParsedCtus]:
         work = st.Work(n, data, maps)
         while n[st.CTU] < len(ctus):
             n[st.CU_COUNT], n[st.LOG] = 0, st.NUMBERS
+            first, before = int(n[st.CTU]), _bits_read(n, len(ctus))
             with compiled_once(parse_ctus, "the reader of VVC slices", "a minute"):
                 parse_ctus(work, ctbs, ctus, cus)
             if n[st.FAULT]:
                 raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
-            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], n[st.NUMBERS : n[st.LOG]], ctbs)
+            addresses = ctus[first : n[st.CTU], ADDRESS]
+            bits = _bits_read(n, len(ctus)) - before
+            log = n[st.NUMBERS : n[st.LOG]]
+            yield ParsedCtus(index, part, cus[: n[st.CU_COUNT]], log, ctbs, addresses, bits)
     missing = int(np.count_nonzero(regions == 0))
     if missing:
         raise FormatError(f"{missing} of {regions.size} CTUs are in no slice")
+
+
+def _bits_read(n: st.Ints, count: int) -> int:
+    """Return the number of bits of the slice data that the arithmetic decoder has read after CTU n[CTU] of `count`."""
+    if n[st.CTU] == count:
+        return 8 * int(n[st.END])
+    # VALUE holds up to seven bits more than the standard's ivlOffset: NEEDED rises from -8 to 0 as they are used up.
+    return 8 * int(n[st.POSITION]) + int(n[st.NEEDED]) + 1 if n[st.POSITION] else 0
 
 
 def _numbers(part: Slice, log_size: int) -> st.Ints:
