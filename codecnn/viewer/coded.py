@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from codecnn.video import Picture, VideoFormat, open_video
 from codecnn.viewer.blocks import Blocks, blocks_of_units
 from codecnn.vvc import BLOCK_COLUMNS, CHROMA_FORMATS, CU_COLUMNS, picture_syntax
 from codecnn.vvc import Picture as ParsedPicture
+
+if TYPE_CHECKING:
+    from codecnn.reconstruct import PictureHook
 
 Plane = npt.NDArray[Any]
 Ints = npt.NDArray[np.int32]
@@ -92,7 +95,9 @@ class CodedPicture:
         return Picture(parts, self.form.bit_depth) if parts else None
 
 
-def read_coded(path: Path, numbers: Sequence[int]) -> Iterator[CodedPicture]:
+def read_coded(
+    path: Path, numbers: Sequence[int], loop_weights: Path | str | None = None, device: str = "auto"
+) -> Iterator[CodedPicture]:
     """Decode pictures of a VVC stream.
 
     A stream of intra pictures is decoded at these pictures only, another one from its start.
@@ -100,6 +105,8 @@ def read_coded(path: Path, numbers: Sequence[int]) -> Iterator[CodedPicture]:
     Args:
         path: VVC byte stream, or a container with a VVC stream.
         numbers: Positions in output order, rising.
+        loop_weights: Weights of the CNN filter in the coding loop; None finds them among those of the package.
+        device: Device of that filter: "auto", "cpu", "cuda" or "cuda:N".
 
     Yields:
         The pictures.
@@ -107,10 +114,11 @@ def read_coded(path: Path, numbers: Sequence[int]) -> Iterator[CodedPicture]:
     Raises:
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged.
+        UnsupportedError: The stream has a CNN filter in the loop that codecnn cannot apply.
     """
     pictures = read_output_pictures(path)
     names = _plane_names(pictures[0])
-    decoded = _decoded(path, pictures, numbers, names)
+    decoded = _decoded(path, pictures, numbers, names, _hook(pictures, loop_weights, device))
     for number in numbers:
         planes, state, notes = next(decoded)
         try:
@@ -128,16 +136,34 @@ def _plane_names(picture: ParsedPicture) -> tuple[str, ...]:
     return (*(f"{kind}_{letter}" for kind in _KINDS for letter in letters), "bs_v", "bs_h")
 
 
+def _hook(pictures: Sequence[ParsedPicture], weights: Path | str | None, device: str) -> "PictureHook | None":
+    """Return the CNN filter in the coding loop; None if the stream has none."""
+    if all(picture.loop_filter is None for picture in pictures):
+        return None
+    # Imported here because torch takes seconds to import.
+    from codecnn.filtering import LoopFilter
+    from codecnn.models import pick_device
+
+    return LoopFilter(weights, device=pick_device(device))
+
+
 def _decoded(
-    path: Path, pictures: Sequence[ParsedPicture], numbers: Sequence[int], names: tuple[str, ...]
+    path: Path,
+    pictures: Sequence[ParsedPicture],
+    numbers: Sequence[int],
+    names: tuple[str, ...],
+    hook: "PictureHook | None",
 ) -> Iterator[_Decoded]:
     """Yield planes of the pictures; those that codecnn cannot decode are decoded by ffmpeg, without other planes."""
     done = 0
     try:
-        for result in _reconstructed(path, pictures, numbers, names):
+        for result in _reconstructed(path, pictures, numbers, names, hook):
             yield result
             done += 1
     except UnsupportedError as error:
+        if hook is not None:
+            # ffmpeg does not know the filter, and its pictures would differ.
+            raise
         note = f"Prediction, residual and motion are missing: {error}."
         with open_video(path, frames=numbers[-1] + 1) as video:
             for number in numbers[done:]:
@@ -146,17 +172,21 @@ def _decoded(
 
 
 def _reconstructed(
-    path: Path, pictures: Sequence[ParsedPicture], numbers: Sequence[int], names: tuple[str, ...]
+    path: Path,
+    pictures: Sequence[ParsedPicture],
+    numbers: Sequence[int],
+    names: tuple[str, ...],
+    hook: "PictureHook | None",
 ) -> Iterator[_Decoded]:
     # Imported here because numba takes half a second to import.
     from codecnn.reconstruct import MOTION_PLANES, decode_stream, reconstruct
 
-    if numbers[0] > 0 and all(picture.is_intra for picture in pictures):
+    if hook is None and numbers[0] > 0 and all(picture.is_intra for picture in pictures):
         for number in numbers:
             yield reconstruct(pictures[number], names), "", ()
         return
     last, wanted = numbers[-1], set(numbers)
-    for number, picture in enumerate(decode_stream(path, (*names, *MOTION_PLANES))):
+    for number, picture in enumerate(decode_stream(path, (*names, *MOTION_PLANES), hook)):
         if number in wanted:
             missing = ", ".join(map(str, picture.missing))
             notes = [f"The reference pictures with POC {missing} are missing in the stream."] if missing else []

@@ -13,6 +13,7 @@ from codecnn.codec import (
     HEVC_SUFFIXES,
     VVC_SUFFIXES,
     StreamPicture,
+    has_loop_filter,
     output_pictures,
     picture_bits,
     read_blocks,
@@ -110,7 +111,8 @@ def shown_stream(
         path: The stream, also in a container.
         number: Number of the picture in output order, from 0.
         original: Original pictures; None shows no original.
-        model: Weights for a filtered layer, or several; None shows none.
+        model: Weights for a filtered layer, or several; None shows none. Of a stream with a CNN filter in the coding
+            loop the weights of that filter; None finds them among those of the package.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Returns:
@@ -140,7 +142,8 @@ def stream_pictures(
         first: Number of the first picture in output order, from 0.
         count: Largest number of pictures; None for all that follow.
         original: Original pictures; None shows no original.
-        model: Weights for a filtered layer, or several; None shows none.
+        model: Weights for a filtered layer, or several; None shows none. Of a stream with a CNN filter in the coding
+            loop the weights of that filter; None finds them among those of the package.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Yields:
@@ -155,7 +158,7 @@ def stream_pictures(
     info = read_headers(path)
     headers = output_pictures(info)
     numbers = _numbers(path, len(headers), first, count)
-    models = as_models(model)
+    models, loop_weights = _split_models(path, as_models(model))
     sizes, notes = _bits(path, len(headers))
     with contextlib.ExitStack() as stack:
         networks = Networks(models, device)
@@ -168,8 +171,12 @@ def stream_pictures(
             if len(source) != len(headers):
                 counts = f"The original has {len(source)} pictures and the stream {len(headers)}"
                 notes = (*notes, f"{counts}: pictures of the same number are compared.")
-        read = _vvc_pictures if stream_codec(path) == "vvc" else _other_pictures
-        for part in read(path, numbers, headers, info.ctu_size):
+        parts = (
+            (_vvc_part(coded, coded.form) for coded in read_coded(path, numbers, loop_weights, device))
+            if stream_codec(path) == "vvc"
+            else _other_pictures(path, numbers, headers, info.ctu_size)
+        )
+        for part in parts:
             shown = replace(part.shown, title=f"{path.name}, picture {part.shown.header.number}")
             number = shown.header.number
             layers = dict(shown.layers)
@@ -190,7 +197,8 @@ def shown_unit(
     Args:
         unit: The unit.
         number: Number of the picture in output order, from 0.
-        model: Weights for a filtered layer, or several; None shows none.
+        model: Weights for a filtered layer, or several; None shows none. Of a stream with a CNN filter in the coding
+            loop the weights of that filter; None finds them among those of the package.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Returns:
@@ -218,7 +226,8 @@ def unit_pictures(
         unit: The unit.
         first: Number of the first picture in output order, from 0.
         count: Largest number of pictures; None for all that follow.
-        model: Weights for a filtered layer, or several; None shows none.
+        model: Weights for a filtered layer, or several; None shows none. Of a stream with a CNN filter in the coding
+            loop the weights of that filter; None finds them among those of the package.
         device: "auto", "cpu", "cuda" or "cuda:N".
 
     Yields:
@@ -230,7 +239,9 @@ def unit_pictures(
         StoreError: The unit lacks a plane of the network.
     """
     numbers = _numbers(unit.name, len(unit.pictures), first, count)
-    models = as_models(model)
+    models, loop_weights = as_models(model), None
+    if _is_vvc(unit):
+        models, loop_weights = _split_models(unit.path("bitstream"), models)
     networks = Networks(models, device)
     records = sorted(unit.pictures, key=lambda picture: picture.poc)
     with contextlib.ExitStack() as stack:
@@ -238,7 +249,7 @@ def unit_pictures(
         for name in (ORIGINAL, DECODED, UNFILTERED, PREDICTION):
             if (video := unit.pictures_of(name)) is not None:
                 videos[name] = stack.enter_context(video)
-        for part in _unit_parts(unit, numbers):
+        for part in _unit_parts(unit, numbers, loop_weights, device):
             shown, number = part.shown, part.shown.header.number
             stored = {name: _copied(video[number]) for name, video in videos.items() if name not in shown.layers}
             header = replace(shown.header, bits=records[number].bits)
@@ -254,6 +265,15 @@ def as_models(model: Path | str | Sequence[Path | str] | None) -> tuple[Path | s
     return (model,) if isinstance(model, (str, Path)) else tuple(model)
 
 
+def _split_models(path: Path, models: tuple[Path | str, ...]) -> tuple[tuple[Path | str, ...], Path | str | None]:
+    """Return the weights for layers, and those of the CNN filter in the coding loop of the stream, if it has one."""
+    if stream_codec(path) != "vvc" or not has_loop_filter(path):
+        return models, None
+    if len(models) > 1:
+        raise ConfigError(f"{path} was coded with a CNN filter in the loop: give only its weights as -m")
+    return (), models[0] if models else None
+
+
 # --- sources of pictures ---------------------------------------------------------------------------------------------
 
 
@@ -263,13 +283,6 @@ class _Part:
 
     shown: Shown
     auxiliary: Any
-
-
-def _vvc_pictures(
-    path: Path, numbers: Sequence[int], headers: Sequence[StreamPicture], ctu_size: int
-) -> Iterator[_Part]:
-    for coded in read_coded(path, numbers):
-        yield _vvc_part(coded, coded.form)
 
 
 def _vvc_part(coded: CodedPicture, form: VideoFormat) -> _Part:
@@ -326,12 +339,17 @@ class _StreamPlanes:
         return dict(auxiliary_planes(names, self.form, {}, None, slice_types=[self.slice_type])(0))
 
 
-def _unit_parts(unit: Unit, numbers: Sequence[int]) -> Iterator[_Part]:
+def _is_vvc(unit: Unit) -> bool:
+    return unit.bitstream_file is not None and unit.bitstream_file.endswith(VVC_SUFFIXES)
+
+
+def _unit_parts(unit: Unit, numbers: Sequence[int], loop_weights: Path | str | None, device: str) -> Iterator[_Part]:
     from codecnn.filtering import unit_planes
 
     records = sorted(unit.pictures, key=lambda picture: picture.poc)
-    is_vvc = unit.bitstream_file is not None and unit.bitstream_file.endswith(VVC_SUFFIXES)
-    coded_pictures = read_coded(unit.path("bitstream"), numbers) if is_vvc else None
+    coded_pictures = None
+    if _is_vvc(unit):
+        coded_pictures = read_coded(unit.path("bitstream"), numbers, loop_weights, device)
     is_hevc = unit.bitstream_file is not None and unit.bitstream_file.endswith(HEVC_SUFFIXES)
     table = read_blocks(unit.path("blocks")) if coded_pictures is None and unit.has("blocks") else None
     for number in numbers:

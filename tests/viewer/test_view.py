@@ -1,6 +1,7 @@
 """The page of the viewer: its samples, CUs and motion equal those of decoder, parser and network."""
 
 import base64
+import itertools
 import zlib
 
 import numpy as np
@@ -16,9 +17,9 @@ from codecnn.codec import (
     stream_transform_blocks,
 )
 from codecnn.errors import ConfigError, MissingFileError
-from codecnn.filtering import decide_picture, load_filter
+from codecnn.filtering import LoopFilter, decide_picture, load_filter
 from codecnn.quality import psnr
-from codecnn.reconstruct import MOTION_PLANES, read_pictures
+from codecnn.reconstruct import MOTION_PLANES, decode_stream, read_pictures
 from codecnn.video import Picture, VideoFormat, create_video, open_video
 from codecnn.viewer import mode_of, pack_integers, pack_plane, shown_stream, view
 from tests.helpers.commands import result_of
@@ -210,6 +211,21 @@ def test_cropped_picture_keeps_its_place_among_the_blocks(golden_file, tmp_path)
     rows = page.rows()
     assert (rows[:, 1] + rows[:, 3]).max() == 184
     assert page.array("strengths").shape == (2, 33, 45)
+
+
+def test_stream_with_a_filter_in_the_loop_is_decoded_with_it(golden_file, tmp_path):
+    stream, weights = golden_file("loop/loop.266"), golden_file("loop/small.int8.safetensors")
+    with pytest.raises(MissingFileError):
+        view(stream, tmp_path / "v.html")
+    with pytest.raises(ConfigError, match="only its weights as -m"):
+        view(stream, tmp_path / "v.html", model=[weights, "low_cost_5"])
+    assert not (tmp_path / "v.html").exists()
+    viewed = view(stream, tmp_path / "v.html", model=weights, picture=3)
+    page = Page(tmp_path / "v.html")
+    assert viewed.layers == ("prediction", "unfiltered", "decoded")
+    pictures = [planes["rec_y"] for _, planes in read_pictures(stream, ["rec_y"], hook=LoopFilter(weights))]
+    np.testing.assert_array_equal(page.plane(0, "decoded", 0), pictures[3])
+    assert page.pictures[0]["hash"] == next(itertools.islice(decode_stream(stream, (), LoopFilter(weights)), 3, 4)).hash
 
 
 def test_hevc_stream_has_its_headers_and_pictures(golden_file, tmp_path):
