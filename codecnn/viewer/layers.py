@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from codecnn.codec import (
     HEVC_SUFFIXES,
     VVC_SUFFIXES,
     StreamPicture,
+    first_references,
     has_loop_filter,
     output_pictures,
     picture_bits,
@@ -22,7 +24,7 @@ from codecnn.codec import (
 )
 from codecnn.dataset import Unit
 from codecnn.errors import CodecnnError, ConfigError, FormatError
-from codecnn.planes import CELL_PLANES, REBUILT_PLANES
+from codecnn.planes import CELL_PLANES, REBUILT_PLANES, TEMPORAL_PLANES
 from codecnn.quality import psnr
 from codecnn.video import Picture, Video, VideoFormat, convert, open_like, open_video, pad_to_even, stream_codec
 from codecnn.viewer.blocks import Blocks, blocks_of_table
@@ -176,6 +178,7 @@ def stream_pictures(
             if stream_codec(path) == "vvc"
             else _other_pictures(path, numbers, headers, info.ctu_size)
         )
+        temporal = _TemporalPlanes(path, len(headers), numbers, stack)
         for part in parts:
             shown = replace(part.shown, title=f"{path.name}, picture {part.shown.header.number}")
             number = shown.header.number
@@ -184,7 +187,7 @@ def stream_pictures(
                 layers[ORIGINAL] = _original(source, Path(str(original)), number, shown.form)
             header = replace(shown.header, bits=sizes[number] if sizes else None)
             shown = replace(shown, layers=layers, header=header, notes=(*notes, *shown.notes))
-            yield _finished(shown, networks, models, part.auxiliary)
+            yield _finished(shown, networks, models, partial(temporal.add, number, part.auxiliary))
 
 
 def shown_unit(
@@ -275,6 +278,34 @@ def _split_models(path: Path, models: tuple[Path | str, ...]) -> tuple[tuple[Pat
 
 
 # --- sources of pictures ---------------------------------------------------------------------------------------------
+
+
+class _TemporalPlanes:
+    """Planes of neighbouring and reference pictures of a stream; its pictures are decoded once a network takes any."""
+
+    def __init__(self, path: Path, count: int, numbers: Sequence[int], stack: contextlib.ExitStack) -> None:
+        self._path, self._count, self._numbers, self._stack = path, count, numbers, stack
+        self._opened: tuple[Video, Any] | None = None
+
+    def add(self, number: int, auxiliary: Any, names: tuple[str, ...]) -> dict[str, Plane]:
+        """Return the auxiliary planes of a picture, with `auxiliary` as the source of the others."""
+        temporal = tuple(name for name in names if name in TEMPORAL_PLANES)
+        planes: dict[str, Plane] = {}
+        if temporal:
+            from codecnn.filtering import temporal_source
+
+            video, references = self._open()
+            planes = {
+                name: np.array(plane) for name, plane in temporal_source(temporal, video, references)(number).items()
+            }
+        return planes | dict(auxiliary(tuple(name for name in names if name not in planes)))
+
+    def _open(self) -> tuple[Video, Any]:
+        if self._opened is None:
+            references = first_references(self._path, self._count)
+            last = max(max(number + 1, *references[number]) for number in self._numbers)
+            self._opened = self._stack.enter_context(open_video(self._path, frames=last + 1)), references
+        return self._opened
 
 
 @dataclass(frozen=True, eq=False)
