@@ -302,8 +302,9 @@ class _TemporalPlanes:
 
     def _open(self) -> tuple[Video, Any]:
         if self._opened is None:
-            references = first_references(self._path, self._count)
-            last = max(max(number + 1, *references[number]) for number in self._numbers)
+            references = first_references(self._path, self._count) if stream_codec(self._path) == "vvc" else []
+            used = (position for number in self._numbers for position in references[number : number + 1])
+            last = max(self._numbers[-1] + 1, *(max(pair) for pair in used), 0)
             self._opened = self._stack.enter_context(open_video(self._path, frames=last + 1)), references
         return self._opened
 
