@@ -37,7 +37,7 @@ COARSE = 4
 COARSE_BLOCK, COARSE_MARGIN = 4, 2
 """Width of a block, and margin around it, in samples of the coarse search."""
 
-SMOOTHNESS = 64
+SMOOTHNESS = 32
 """Cost of a quarter sample of difference to the neighbouring block's vector, in squared steps of 8 bits."""
 
 UNRELIABLE_SHARE = 4

@@ -106,10 +106,10 @@ def test_error_is_near_that_of_a_full_search(content, photo, request):
         name = {"water": "water_176x96_25.yuv", "people": "CiscoVT2people_320x192_12fps.yuv"}[content]
         with open_video(clips / name) as video:
             reference, current = (video[number].y[:96, :128].astype(np.uint16) * 4 for number in (4, 5))
-    found = error_of(current, reference, search_motion(current, reference, 10))
-    assert found < 1.1 * least_error(current, reference, 6)
+    error = error_of(current, reference, search_motion(current, reference, 10))
+    assert error < 1.1 * least_error(current, reference, 6)
     # Without motion the error is larger, so that a search that finds nothing does not pass.
-    assert content != "zoom" or error_of(current, reference, np.zeros((12, 16, 2), int)) > 3 * found
+    assert content != "zoom" or error_of(current, reference, np.zeros((12, 16, 2), int)) > 3 * error
 
 
 @pytest.mark.parametrize(("down", "right"), [(0, 0), (1, -2), (-7, 3), (50, -99)])

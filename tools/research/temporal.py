@@ -34,24 +34,26 @@ TAPS = {0: [64], 1: [-1, 4, -10, 58, 17, -5, 1], 2: [-1, 4, -11, 40, 40, -11, 4,
 FIRST = {0: 0, 1: -3, 2: -3, 3: -2}
 
 
-def combination_gain(original: Plane, decoded: Plane, others: list[Plane], classes: int) -> float:
+def combination_gain(original: Plane, decoded: Plane, neighbours: list[Plane], classes: int) -> float:
     """Return the PSNR gain in dB of the best combination of a decoded picture and other pictures.
 
     Args:
         original: Luma of the original, shape (h, w).
         decoded: Luma of the decoded picture.
-        others: Luma of further pictures; their differences from the decoded one are the terms of the combination.
+        neighbours: Luma of further pictures; their differences from the decoded one are the terms of the combination.
         classes: Number of classes of equal size, by the least squared difference of 8x8 blocks, with weights each.
     """
-    errors = np.min([ctu_means((other - decoded) ** 2, BLOCK) for other in others], axis=0)
+    errors = np.min([ctu_means((other - decoded) ** 2, BLOCK) for other in neighbours], axis=0)
     limits = np.quantile(errors, np.arange(1, classes) / classes)
     blocks = np.searchsorted(limits, errors).reshape(-(-decoded.shape[0] // BLOCK), -1)
     member = blocks.repeat(BLOCK, 0).repeat(BLOCK, 1)[: decoded.shape[0], : decoded.shape[1]]
     combined = decoded.copy()
     for number in range(classes):
         inside = member == number
-        terms = np.stack([other[inside] - decoded[inside] for other in others], axis=1)
-        weights = np.linalg.lstsq(terms, original[inside] - decoded[inside], rcond=None)[0]
+        terms = np.stack([other[inside] - decoded[inside] for other in neighbours], axis=1)
+        # By the normal equations: the terms can be 0 everywhere, and their number is small.
+        target = original[inside] - decoded[inside]
+        weights = np.linalg.lstsq(terms.T @ terms, terms.T @ target, rcond=None)[0]
         combined[inside] += terms @ weights
     return float(10 * np.log10(mse(original, decoded) / mse(original, combined)))
 
@@ -84,9 +86,9 @@ def search_error(unit: Unit) -> float:
         current, reference = (np.array(decoded[i].y[window]) for i in (number, number - 1))
     phases = quarter_positions(reference.astype(np.int64), REACH + 64, (1 << unit.format.bit_depth) - 1)
     vectors = search_motion(current, reference, unit.format.bit_depth)
-    found, least = window_errors(current.astype(np.int64), phases, vectors.astype(np.int64), REACH, REACH + 64)
+    searched, least = window_errors(current.astype(np.int64), phases, vectors.astype(np.int64), REACH, REACH + 64)
     # One is added because both are 0 in a picture that repeats the one before.
-    return float((found + 1) / (least + 1))
+    return float((searched + 1) / (least + 1))
 
 
 def quarter_positions(plane: npt.NDArray[np.int64], margin: int, peak: int) -> npt.NDArray[np.int64]:
@@ -106,7 +108,7 @@ def quarter_positions(plane: npt.NDArray[np.int64], margin: int, peak: int) -> n
 def window_errors(current, phases, vectors, reach, margin):  # type: ignore[no-untyped-def]
     """Return the sums over all blocks of the error of given vectors, and of the least error of all vectors."""
     height, width = current.shape
-    found = least = 0
+    searched = least = 0
     for row in range(vectors.shape[0]):
         for column in range(vectors.shape[1]):
             y0, x0 = max(row * BLOCK - MARGIN, 0), max(column * BLOCK - MARGIN, 0)
@@ -127,10 +129,10 @@ def window_errors(current, phases, vectors, reach, margin):  # type: ignore[no-u
                     if total >= best:
                         break
                 if k < 0:
-                    found += total
+                    searched += total
                 best = min(best, total)
             least += best
-    return found, least
+    return searched, least
 
 
 def main() -> None:
