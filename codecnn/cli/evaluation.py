@@ -82,6 +82,14 @@ def evaluate(
             "--in-loop", help="With ldb, code with the filter in the coding loop; needs libvvenc as a shared library."
         ),
     ] = False,
+    choose: Annotated[
+        bool,
+        typer.Option(
+            "--choose",
+            help="With --in-loop, code in more passes with the filter in or behind the loop, and choose for each sequence "
+            "and QP.",
+        ),
+    ] = False,
     vvenc_library: Annotated[
         Path | None,
         typer.Option(
@@ -132,6 +140,7 @@ def evaluate(
                 qps=verbs.QPS if qp is None else shared.parse_qps(qp),
                 preset=preset,
                 decisions=decisions or "ctu",
+                choose=choose,
                 exact=exact,
                 precision=precision,
                 device=device,
@@ -145,8 +154,9 @@ def evaluate(
             print_loop(loop)
             out.print(f"Streams and pictures: {output / 'coded'}", soft_wrap=True)
         return
-    if vvenc_library is not None:
-        raise ConfigError("--vvenc-library is used with --in-loop only: add --in-loop or leave it out")
+    if vvenc_library is not None or choose:
+        option = "--choose" if vvenc_library is None else "--vvenc-library"
+        raise ConfigError(f"{option} is used with --in-loop only: add --in-loop or leave it out")
     part, address = shared.read_spread(shard, backend, scheduler)
     shared.limit_threads(device)
     with progress("coding", "unit") as coding, progress("filtering", "cell") as filtering:

@@ -1,6 +1,7 @@
 from .decisions import CTU_SIZES as CTU_SIZES
 from .decisions import Decision as Decision
 from .decisions import LoopParameters as LoopParameters
+from .decisions import Placement as Placement
 from .decisions import count_decisions as count_decisions
 from .decisions import decide_picture as decide_picture
 from .decisions import sequence_pays as sequence_pays

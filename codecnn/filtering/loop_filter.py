@@ -4,16 +4,19 @@
 SHA-256, and filters the picture as the encoder did, in integers.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from codecnn.errors import FormatError, MissingFileError, ModelError, UnsupportedError
 from codecnn.filtering.decisions import (
     Arithmetic,
     LoopParameters,
+    Placement,
     SignalledDecision,
     apply_decision,
     read_message,
@@ -24,6 +27,7 @@ from codecnn.filtering.planes import Array, PictureFilter, round_samples, slice_
 from codecnn.filtering.sequence import QP_OFFSETS, Decisions, Filtered
 from codecnn.models import card_path, path_of_sha256, weights_path
 from codecnn.planes import SLICE_TYPES
+from codecnn.reconstruct import HookedPicture
 from codecnn.runs import sha256_file
 from codecnn.video import Picture, VideoFormat
 from codecnn.vvc import (
@@ -61,7 +65,7 @@ class LoopFilter:
         self._parameters: LoopParameters | None = None
         self._filters: dict[str, ExactFilter] = {}
 
-    def __call__(self, picture: CodedPicture, planes: list[Array]) -> list[Array]:
+    def __call__(self, picture: CodedPicture, planes: list[Array]) -> HookedPicture:
         """Filter a picture as the encoder did; see `codecnn.reconstruct.PictureHook`.
 
         Args:
@@ -69,7 +73,7 @@ class LoopFilter:
             planes: Its components after the in-loop filters, each (h, w).
 
         Returns:
-            The components after the filter.
+            The components that later pictures refer to, and those that are output.
 
         Raises:
             FormatError: The message is damaged or missing, or it does not fit the picture.
@@ -83,16 +87,21 @@ class LoopFilter:
         if message is None:
             if self._parameters is not None:
                 raise FormatError("the picture has no message of the filter in the loop, but the pictures before have")
-            return planes
+            return HookedPicture(planes, planes)
         height, width = planes[0].shape
-        parameters, decision = read_message(message, (height, width), self._parameters)
+        signalled = read_message(message, (height, width), self._parameters)
+        parameters = signalled.parameters
         if parameters != self._parameters:
             self._check(parameters, picture, len(planes))
         self._parameters = parameters
         depth = parameters.bit_depth
         form = VideoFormat(width, height, CHROMA_FORMATS[picture.sps.sps_chroma_format_idc], depth)
         decoded = Picture(tuple(plane.astype(form.dtype) for plane in planes), depth)
-        return list(self._filtered(picture, decoded, form, parameters, decision).planes)
+        filtered = self._filtered(picture, decoded, form, parameters, signalled.decision)
+        if signalled.output_md5 is None:
+            return HookedPicture(list(filtered.planes), list(filtered.planes))
+        proven = output_md5(filtered) == signalled.output_md5
+        return HookedPicture(list(decoded.planes), list(filtered.planes), proven)
 
     def _filtered(
         self,
@@ -168,8 +177,21 @@ class LoopFilter:
         )
 
 
+def output_md5(picture: Picture) -> bytes:
+    """Compute the MD5 of all components of a picture, row by row; samples of more than 8 bit are little-endian."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for plane in picture.planes:
+        digest.update(plane.astype(np.uint8 if picture.bit_depth == 8 else "<u2").tobytes())
+    return digest.digest()
+
+
 def loop_parameters(
-    filter_: PictureFilter, sha256: str | None, bit_depth: int, decisions: Decisions, ctu_size: int
+    filter_: PictureFilter,
+    sha256: str | None,
+    bit_depth: int,
+    decisions: Decisions,
+    ctu_size: int,
+    placement: Placement = "in_loop",
 ) -> LoopParameters:
     """Describe a filter in the coding loop for the messages of its stream.
 
@@ -179,13 +201,14 @@ def loop_parameters(
         bit_depth: Bit depth of the samples.
         decisions: Kind of decisions.
         ctu_size: Width of a CTU of the decisions in luma samples.
+        placement: Place of the filter.
     """
     arithmetic: Arithmetic = "float"
     if isinstance(filter_, ExactFilter):
         arithmetic = "int8" if filter_.network.bits == 8 else "int16"
     known = sha256 if sha256 is not None and re.fullmatch("[0-9a-f]{64}", sha256) else "0" * 64
     offsets = () if decisions == "none" else QP_OFFSETS[decisions] if "qp" in filter_.planes else (0,)
-    return LoopParameters(arithmetic, known, bit_depth, ctu_size, filter_.outputs, offsets)
+    return LoopParameters(arithmetic, known, bit_depth, ctu_size, filter_.outputs, offsets, placement)
 
 
 @dataclass(frozen=True)
@@ -194,33 +217,41 @@ class PictureMessages:
 
     Attributes:
         message: User data with the decision; of an intra picture with the parameters, too.
-        picture_hash: MD5 of the filtered picture.
+        picture_hash: MD5 of the picture that later pictures refer to.
+        decision_bits: Bits of the decision within the message.
     """
 
     message: SeiMessage
     picture_hash: SeiMessage
+    decision_bits: int
 
     @property
-    def message_bits(self) -> int:
-        """Bits of the NAL unit with the message."""
-        return 8 * len(sei_unit(PREFIX_SEI, 0, [self.message]))
+    def bits(self) -> dict[str, int]:
+        """Bits of the decision (`flag_bits`), of the NAL unit with the message, and of that with the hash."""
+        return {
+            "flag_bits": self.decision_bits,
+            "message_bits": 8 * len(sei_unit(PREFIX_SEI, 0, [self.message])),
+            "hash_bits": 8 * len(sei_unit(SUFFIX_SEI, 0, [self.picture_hash])),
+        }
 
-    @property
-    def hash_bits(self) -> int:
-        """Bits of the NAL unit with the hash."""
-        return 8 * len(sei_unit(SUFFIX_SEI, 0, [self.picture_hash]))
 
-
-def picture_messages(parameters: LoopParameters, filtered: Filtered, slice_type: str) -> PictureMessages:
+def picture_messages(
+    parameters: LoopParameters, filtered: Filtered, slice_type: str, behind: Picture | None = None
+) -> PictureMessages:
     """Write the messages of a picture.
 
     Args:
         parameters: Parameters of the filter.
         filtered: The filtered picture and its decision.
         slice_type: Most general type of its slices; an intra picture may begin a coded video sequence.
+        behind: The decoded picture, if the picture is filtered behind the loop.
     """
-    payload = write_message(parameters, filtered.decision, activate=slice_type == "I").payload
+    is_on = filtered.decision is None or filtered.decision.mode != "off"
+    md5 = output_md5(filtered.picture) if behind is not None and is_on else None
+    message = write_message(parameters, filtered.decision, activate=slice_type == "I", output_md5=md5)
+    reference = filtered.picture if behind is None else behind
     return PictureMessages(
-        SeiMessage(USER_DATA_UNREGISTERED, LOOP_FILTER_UUID + payload),
-        md5_message(filtered.picture.planes, filtered.picture.bit_depth),
+        SeiMessage(USER_DATA_UNREGISTERED, LOOP_FILTER_UUID + message.payload),
+        md5_message(reference.planes, reference.bit_depth),
+        message.decision_bits,
     )

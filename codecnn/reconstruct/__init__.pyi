@@ -4,6 +4,7 @@ from .decoder import HashState as HashState
 from .picture import MOTION_PLANES as MOTION_PLANES
 from .picture import NO_REFERENCE as NO_REFERENCE
 from .picture import PLANES as PLANES
+from .picture import HookedPicture as HookedPicture
 from .picture import PictureHook as PictureHook
 from .picture import reconstruct as reconstruct
 from .pictures import decode_stream as decode_stream

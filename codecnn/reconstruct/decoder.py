@@ -103,7 +103,7 @@ class Decoder:
         while self._waiting and self._fullness() >= dpb.size:
             finished.append(self._next())
         decoded = reconstruct_picture(picture, self._buffer, True, hook=self.hook)
-        self._buffer.store(picture, decoded.frame, decoded.images["rec"], decoded.lists)
+        self._buffer.store(picture, decoded.frame, decoded.reference, decoded.lists)
         if picture.output:
             for waiting in self._waiting:
                 waiting.latency += 1
@@ -151,9 +151,11 @@ class Decoder:
 
 def hash_state(decoded: Reconstruction) -> HashState:
     """Compare a filtered picture with the hashes in the stream."""
+    if not decoded.proven:
+        return "differs"
     hashes = decoded.picture.hashes
     if not hashes:
         return "none"
     depth = decoded.picture.sps.bit_depth
-    planes = [plane.astype("<u2") for plane in decoded.images["rec"]]
+    planes = [plane.astype("<u2") for plane in decoded.reference]
     return "ok" if all(each.equals(planes, depth) for each in hashes) else "differs"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,26 @@ from codecnn.vvc import state as st
 
 Plane = npt.NDArray[Any]
 
-PictureHook = Callable[[Picture, list[Plane]], list[Plane]]
-"""A function that filters each picture inside the coding loop, after the in-loop filters of VVC.
 
-It takes the parsed picture and its components, each (h, w), not cropped to the conformance window, and returns
-components of the same shapes, with samples of the same bit depth. They become the decoded picture: they are output,
-compared with the hash in the stream, and referred to by later pictures. The function must not change its input.
+class HookedPicture(NamedTuple):
+    """Result of a `PictureHook`.
+
+    Attributes:
+        reference: Components that later pictures refer to, and that are compared with the hash in the stream.
+        output: Components that are output.
+        proven: False if the hook found that the output is not that of the encoder.
+    """
+
+    reference: list[Plane]
+    output: list[Plane]
+    proven: bool = True
+
+
+PictureHook = Callable[[Picture, list[Plane]], HookedPicture]
+"""A function that filters each picture in or behind the coding loop, after the in-loop filters of VVC.
+
+It takes the parsed picture and its components, each (h, w), not cropped to the conformance window. It returns
+components of the same shapes, with samples of the same bit depth, and must not change its input.
 """
 
 PLANES = (
@@ -87,6 +101,8 @@ class Reconstruction:
         edges: Edges for deblocking, None if neither filters nor strengths are needed.
         lists: For each slice its p[LISTS_OF_REFERENCES :].
         mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
+        reference: Components that later pictures refer to; `images["rec"]` unless a hook filters behind the loop.
+        proven: False if a hook found that the output is not that of the encoder.
     """
 
     picture: Picture
@@ -95,6 +111,8 @@ class Reconstruction:
     edges: Plane | None
     lists: list[npt.NDArray[np.int64]]
     mappings: dict[int, LumaMapping]
+    reference: list[Plane]
+    proven: bool = True
 
     def planes(self, names: Sequence[str]) -> dict[str, Plane]:
         """Return planes by name, cropped to the conformance window.
@@ -249,16 +267,20 @@ def reconstruct_picture(
     if filtered and edges is not None:
         images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
         if hook is not None:
-            images["rec"] = _hooked(hook, picture, images["rec"])
-    return Reconstruction(picture, frame, images, edges, lists, mappings)
+            hooked = _hooked(hook, picture, images["rec"])
+            images["rec"] = hooked.output
+            return Reconstruction(picture, frame, images, edges, lists, mappings, hooked.reference, hooked.proven)
+    return Reconstruction(picture, frame, images, edges, lists, mappings, images.get("rec", []))
 
 
-def _hooked(hook: PictureHook, picture: Picture, planes: list[Plane]) -> list[Plane]:
+def _hooked(hook: PictureHook, picture: Picture, planes: list[Plane]) -> HookedPicture:
     """Apply a hook and check the shapes that it returns."""
     result = hook(picture, planes)
-    shapes, expected = [plane.shape for plane in result], [plane.shape for plane in planes]
-    if shapes != expected:
-        raise ConfigError(f"the hook of the decoder returns components of {shapes}, not {expected}")
+    expected = [plane.shape for plane in planes]
+    for name, components in (("reference", result.reference), ("output", result.output)):
+        shapes = [plane.shape for plane in components]
+        if shapes != expected:
+            raise ConfigError(f"the hook of the decoder returns a {name} of {shapes}, not {expected}")
     return result
 
 

@@ -29,7 +29,7 @@ def read_pictures(
         pictures: "all": every picture that a decoder outputs, in output order; all pictures are decoded and each is
             compared with its hash in the stream. "intra": pictures whose slices are all I slices, in
             decoding order; no other picture is decoded, and none is compared with its hash.
-        hook: Filter of each picture after the in-loop filters, before it is output and used as a reference; see
+        hook: Filter of each picture after the in-loop filters, before it is output or used as a reference; see
             `PictureHook`. `codecnn.filtering.LoopFilter()` is that of streams coded with a CNN filter in the loop.
 
     Yields:
@@ -75,7 +75,7 @@ def decode_stream(
     Args:
         path: VVC byte stream (Annex B), or a container with a VVC stream.
         planes: Names of `PLANES` and `MOTION_PLANES`.
-        hook: Filter of each picture after the in-loop filters, before it is output and used as a reference; see
+        hook: Filter of each picture after the in-loop filters, before it is output or used as a reference; see
             `PictureHook`. `codecnn.filtering.LoopFilter()` is that of streams coded with a CNN filter in the loop.
 
     Yields:

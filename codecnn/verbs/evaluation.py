@@ -234,6 +234,7 @@ def evaluate_in_loop(
     qps: Sequence[int] = QPS,
     preset: str = "medium",
     decisions: "Decisions" = "ctu",
+    choose: bool = False,
     exact: bool | None = None,
     precision: "Precision" = "float32",
     device: str = "auto",
@@ -252,6 +253,8 @@ def evaluate_in_loop(
         qps: QPs to code at; a BD-rate needs four.
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
         decisions: "none", "ctu" or "full".
+        choose: Also code with some pictures filtered in the loop and the others behind it, and choose the best place
+            for each sequence and QP.
         exact: As for `evaluate`.
         precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
         device: "auto", "cpu", "cuda" or "cuda:N".
@@ -286,7 +289,15 @@ def evaluate_in_loop(
     with ExitStack() as stack:
         videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}
         return run_evaluation(
-            entries, videos, qps, loaded, Path(output), preset=preset, decisions=decisions, progress=progress
+            entries,
+            videos,
+            qps,
+            loaded,
+            Path(output),
+            preset=preset,
+            decisions=decisions,
+            choose=choose,
+            progress=progress,
         )
 
 

@@ -27,6 +27,7 @@ from .scans import SCAN as SCAN
 from .sei import LOOP_FILTER_UUID as LOOP_FILTER_UUID
 from .sei import USER_DATA_UNREGISTERED as USER_DATA_UNREGISTERED
 from .sei import SeiMessage as SeiMessage
+from .sei import access_units as access_units
 from .sei import add_sei as add_sei
 from .sei import read_sei as read_sei
 from .sei import sei_rbsp as sei_rbsp

@@ -15,6 +15,8 @@ LOOP_FILTER_UUID = uuid.UUID("4fa58e53-9017-4b12-b4a9-d21830aa3db4").bytes
 """uuid_iso_iec_11578 of the message of a filter in the coding loop; docs/reference/loop_filter.md has its syntax."""
 
 _START = b"\x00\x00\x00\x01"
+_BEGIN = (*range(12, 18), PH, 20, PREFIX_SEI)
+"""Types of NAL units that begin an access unit if they follow a slice: OPI to prefix APS, PH, AUD, prefix SEI."""
 
 
 class SeiMessage(NamedTuple):
@@ -107,6 +109,32 @@ def add_sei(access_unit: bytes, prefix: Sequence[SeiMessage], suffix: Sequence[S
     before = sei_unit(PREFIX_SEI, temporal_id, prefix) if prefix else b""
     after = sei_unit(SUFFIX_SEI, temporal_id, suffix) if suffix else b""
     return access_unit[:at] + before + access_unit[at:] + after
+
+
+def access_units(stream: bytes) -> list[bytes]:
+    """Split a byte stream into the access units of its pictures (clause 7.4.2.4.3, one layer).
+
+    A picture begins with the first of these NAL units after the slices of the picture before: access unit delimiter,
+    parameter set, prefix SEI, picture header, or a slice with a picture header.
+
+    Args:
+        stream: The whole byte stream.
+
+    Returns:
+        The access units, which together are the stream.
+    """
+    starts, has_slice = [0], False
+    for match in re.finditer(rb"\x00?\x00\x00\x01", stream):
+        header = stream[match.end() : match.end() + 3]
+        if len(header) < 3:
+            continue
+        kind = header[1] >> 3
+        begins = kind in _BEGIN or (kind in SLICES and header[2] & 0x80)
+        if has_slice and begins:
+            starts.append(match.start())
+            has_slice = False
+        has_slice |= kind in SLICES
+    return [stream[first:last] for first, last in zip(starts, [*starts[1:], len(stream)], strict=True)]
 
 
 def _picture_start(access_unit: bytes) -> tuple[int, int]:

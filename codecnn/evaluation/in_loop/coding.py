@@ -39,6 +39,8 @@ from codecnn.filtering import (
     Decisions,
     Filtered,
     LoopParameters,
+    PictureMessages,
+    Placement,
     check_in_loop,
     filter_and_decide,
     loop_parameters,
@@ -46,12 +48,11 @@ from codecnn.filtering import (
     sequence_pays,
     slice_type_plane,
     write_decisions,
-    write_message,
 )
 from codecnn.quality import mse
 from codecnn.runs import atomic_path, provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, VideoFormat, convert, create_video, open_raw
-from codecnn.vvc import SeiMessage
+from codecnn.vvc import SeiMessage, access_units, add_sei
 
 CTU_SIZE = 128
 """CTU size in luma samples of the encoder and of the decisions, as in the evaluation in all intra."""
@@ -61,6 +62,18 @@ SCHEMA = 3
 
 STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.json"
 """Files in the folder of a stream."""
+
+BEHIND = "behind.266"
+"""The stream without the filter and the messages of the filter behind the loop, in the folder of the stream with it."""
+
+KEY_QP_OFFSET = 3
+"""Largest offset of a key picture's slice QP to that of the sequence; the other inter pictures have 5 or more."""
+
+PLACES: dict[str, Callable[[CodedPicture, int], bool]] = {
+    "key": lambda coded, qp: coded.slice_type == "I" or coded.qp - qp <= KEY_QP_OFFSET,
+    "intra": lambda coded, qp: coded.slice_type == "I",
+}
+"""Which pictures are filtered in the loop, by their record and the QP of the sequence; the others are behind it."""
 
 PLAIN_NOTE = "A VVC stream without MD5: any decoder outputs the pictures in pictures.yuv."
 """Note in the card of a stream without a filter."""
@@ -85,6 +98,7 @@ def evaluate_in_loop(
     *,
     preset: str = "medium",
     decisions: Decisions = "ctu",
+    choose: bool = False,
     progress: Progress | None = None,
 ) -> LoopResults:
     """Code videos in low delay without a filter and with each filter in the loop, and compute BD-rates.
@@ -101,6 +115,8 @@ def evaluate_in_loop(
         output: Folder to write to.
         preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
         decisions: "none", "ctu" or "full".
+        choose: Also code with only the pictures of `PLACES` filtered in the loop and the others behind it, and choose
+            for each sequence and QP the place of least RD cost: the chain "chosen".
         progress: Called with (pictures done, all pictures).
 
     Returns:
@@ -114,7 +130,7 @@ def evaluate_in_loop(
     for name, video in videos.items():
         if len(video) < 2:
             raise ConfigError(f"{name} has one picture: a coding loop needs two or more")
-    done, total = 0, sum(map(len, videos.values())) * len(qps) * (1 + 2 * len(entries))
+    done, total = 0, sum(map(len, videos.values())) * len(qps) * (1 + (4 if choose else 2) * len(entries))
 
     def step(pictures: int = 1) -> None:
         nonlocal done
@@ -134,15 +150,17 @@ def evaluate_in_loop(
                 post_filtered, looped = coder.looped(sequence, settings, entry, plain)
                 timings[entry.name].append((looped.device, looped.threads))
                 streams = plain, post_filtered, looped
+                placed = [coder.placed(sequence, settings, entry, place) for place in PLACES] if choose else []
                 form = coded_format(video.format, settings)
-                rows += make_rows(name, entry.name, qp, streams, form, decisions, output)
+                rows += make_rows(name, entry.name, qp, streams, form, decisions, output, placed)
     notes = [f"{entry.name}: {note}" for entry in entries for note in untrained_loop(entry.card)]
     notes += [f"{name}: {note}" for name, pairs in timings.items() for note in timing_of(pairs)[2]]
+    chains = [chain for chain in CHAINS[1:] if chain != "chosen" or choose]
     per_sequence = {
         entry.name: {
             name: {
                 chain: rates_of([row for row in rows if (row.name, row.model) == (name, entry.name)], chain, notes)
-                for chain in CHAINS[1:]
+                for chain in chains
             }
             for name in videos
         }
@@ -155,8 +173,8 @@ def evaluate_in_loop(
         models={entry.name: _loop_model(entry, timings[entry.name]) for entry in entries},
         rows=tuple(rows),
         bd_rate={
-            model: {chain: mean_rates([rates[chain] for rates in chains.values()]) for chain in CHAINS[1:]}
-            for model, chains in per_sequence.items()
+            model: {chain: mean_rates([rates[chain] for rates in by_name.values()]) for chain in chains}
+            for model, by_name in per_sequence.items()
         },
         bd_rate_per_sequence=per_sequence,
         notes=tuple(dict.fromkeys(notes)),
@@ -233,31 +251,88 @@ class Coder:
         Raises:
             ModelError: The network needs planes that the callback of the encoder does not provide.
         """
-        check_in_loop(entry.name, entry.filter)
-        ctu = settings.ctu_size
-        assert ctu is not None
-        key = self._key(sequence, settings) | entry.cache_key
-        key |= {"decisions": self.decisions, "ctu": ctu}
         form = coded_format(sequence.video.format, settings)
-        decide = _decider(entry, form, self.decisions, ctu)
-        parameters = loop_parameters(entry.filter, entry.card.sha256, form.bit_depth, self.decisions, ctu)
+        behind = self._parameters(sequence, settings, entry, "behind")
+        decide = self._decider(sequence, settings, entry)
 
         def fill(folder: Path) -> dict[str, Any]:
             with open_raw(plain.folder / PICTURES, form) as decoded:
-                pictures = _post_filtered(sequence.video, decoded, plain.pictures, decide, parameters, self.progress)
-            card, all_decisions = self._code(sequence, settings, folder, decide, parameters)
+                pictures, messages = _post_filtered(
+                    sequence.video, decoded, plain.pictures, decide, behind, self.progress
+                )
+            if messages:
+                _write_behind(plain.folder / STREAM, folder / BEHIND, messages)
+            return {"post_filter": [picture.model_dump() for picture in pictures]}
+
+        folder = self._filtered_folder(sequence, settings, entry, "in_loop", fill)
+        pictures = tuple(LoopPicture.model_validate(picture) for picture in read_json(folder / CARD)["post_filter"])
+        stream = folder / BEHIND if (folder / BEHIND).is_file() else plain.stream
+        return replace(plain, pictures=pictures, stream=stream), _read_stream(folder)
+
+    def placed(self, sequence: HashedVideo, settings: CodecSettings, entry: Entry, place: str) -> LoopStream:
+        """Code the video with some pictures filtered in the loop and the others behind it.
+
+        Args:
+            sequence: The video.
+            settings: Settings of the encoder.
+            entry: The filter.
+            place: Name from `PLACES`.
+        """
+        return _read_stream(self._filtered_folder(sequence, settings, entry, place, lambda _: {}))
+
+    def _parameters(
+        self, sequence: HashedVideo, settings: CodecSettings, entry: Entry, placement: Placement
+    ) -> LoopParameters:
+        assert settings.ctu_size is not None
+        depth = coded_format(sequence.video.format, settings).bit_depth
+        return loop_parameters(entry.filter, entry.card.sha256, depth, self.decisions, settings.ctu_size, placement)
+
+    def _decider(self, sequence: HashedVideo, settings: CodecSettings, entry: Entry) -> Decide:
+        assert settings.ctu_size is not None
+        form = coded_format(sequence.video.format, settings)
+        return _decider(entry, form, self.decisions, settings.ctu_size)
+
+    def _filtered_folder(
+        self,
+        sequence: HashedVideo,
+        settings: CodecSettings,
+        entry: Entry,
+        place: str,
+        further: Callable[[Path], dict[str, Any]],
+    ) -> Path:
+        """Return the folder of a stream with a filter; `further` writes more files and returns more of the card.
+
+        Args:
+            sequence: The video.
+            settings: Settings of the encoder.
+            entry: The filter.
+            place: Name from `PLACES`, or "in_loop" for all pictures.
+            further: Called with the folder before the video is coded.
+        """
+        check_in_loop(entry.name, entry.filter)
+        form, ctu = coded_format(sequence.video.format, settings), settings.ctu_size
+        assert ctu is not None
+        key = self._key(sequence, settings) | entry.cache_key | {"decisions": self.decisions, "ctu": ctu}
+        in_loop = PLACES.get(place)
+        placement: Placement = "in_loop" if in_loop is None else "by_picture"
+        if in_loop is not None:
+            key |= {"place": place}
+        parameters = self._parameters(sequence, settings, entry, placement)
+        decide = self._decider(sequence, settings, entry)
+
+        def fill(folder: Path) -> dict[str, Any]:
+            facts = further(folder)
+            card, all_decisions = self._code(sequence, settings, folder, decide, parameters, in_loop)
             if all_decisions:
                 write_decisions(folder / DECISIONS_FILE, all_decisions, form.width, form.height, ctu)
             weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
             weights["arithmetic"] = parameters.arithmetic
             timing: dict[str, Any] = {"device": entry.device, "threads": cpu_threads()}
             timing |= {} if entry.runtime is None else {"runtime": entry.runtime.as_json()}
-            post_filter = [picture.model_dump() for picture in pictures]
-            return {"note": LOOPED_NOTE, "weights": weights, "post_filter": post_filter} | card | timing
+            return {"note": LOOPED_NOTE, "weights": weights, "place": place} | facts | card | timing
 
-        folder = self._complete_folder(sequence, settings, entry.name, key, fill, entry.may_reuse)
-        pictures = tuple(LoopPicture.model_validate(picture) for picture in read_json(folder / CARD)["post_filter"])
-        return replace(plain, pictures=pictures), _read_stream(folder)
+        label = entry.name if in_loop is None else f"{entry.name}_{place}"
+        return self._complete_folder(sequence, settings, label, key, fill, entry.may_reuse)
 
     def _key(self, sequence: HashedVideo, settings: CodecSettings) -> dict[str, Any]:
         form = sequence.video.format
@@ -306,8 +381,17 @@ class Coder:
         folder: Path,
         decide: Callable[[Picture, Picture, CodedPicture], Filtered],
         parameters: LoopParameters | None,
+        in_loop: Callable[[CodedPicture, int], bool] | None = None,
     ) -> tuple[dict[str, Any], list[Decision]]:
-        """Code with `decide` in the loop, and with messages if there are parameters.
+        """Code with `decide`, and with messages if there are parameters.
+
+        Args:
+            sequence: The video.
+            settings: Settings of the encoder.
+            folder: Folder for stream, pictures and log.
+            decide: Filter of each picture.
+            parameters: Parameters of the messages.
+            in_loop: Function of `PLACES`; None filters all pictures in the loop.
 
         Returns:
             Facts for the card, and the decisions of each picture.
@@ -321,17 +405,17 @@ class Coder:
             def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
                 original = video[len(pictures)]
                 filtered = decide(original, decoded, coded)
-                picture = _loop_picture(coded, original, filtered, parameters)
+                behind = None if in_loop is None or in_loop(coded, settings.qp) else decoded
+                picture = _loop_picture(coded, original, filtered)
                 if parameters is not None:
-                    added = picture_messages(parameters, filtered, coded.slice_type)
+                    added = picture_messages(parameters, filtered, coded.slice_type, behind)
                     messages.append(([added.message], [added.picture_hash]))
-                    bits = {"message_bits": added.message_bits, "hash_bits": added.hash_bits}
-                    picture = picture.model_copy(update=bits)
+                    picture = picture.model_copy(update=added.bits)
                 pictures.append(picture)
                 all_decisions.extend([filtered.decision] if filtered.decision else [])
                 out.write(filtered.picture)
                 self.progress()
-                return filtered.picture
+                return filtered.picture if behind is None else behind
 
             _, seconds = code_in_loop(
                 self.library,
@@ -363,26 +447,33 @@ def _post_filtered(
     decide: Decide,
     parameters: LoopParameters,
     progress: Callable[[], None],
-) -> list[LoopPicture]:
-    """Filter the pictures of a stream behind the decoder, unless the decisions do not lower the RD cost."""
+) -> tuple[list[LoopPicture], list[PictureMessages]]:
+    """Filter the pictures of a stream behind the decoder, unless the decisions do not lower the RD cost.
+
+    Returns:
+        Records of the pictures, and their messages; no messages if the filter is not used.
+    """
     plain, pictures, all_decisions = list(records), [], []
+    messages: list[PictureMessages] = []
     for original, output, coded in zip(originals, decoded, plain, strict=True):
         filtered = decide(original, output, coded)
-        pictures.append(_loop_picture(coded, original, filtered, parameters))
+        messages.append(picture_messages(parameters, filtered, coded.slice_type, output))
+        pictures.append(_loop_picture(coded, original, filtered).model_copy(update=messages[-1].bits))
         all_decisions += [filtered.decision] if filtered.decision else []
         progress()
     if all_decisions and not sequence_pays(all_decisions):
-        return [picture.model_copy(update={"mode": "off"}) for picture in plain]
-    return pictures
+        return [picture.model_copy(update={"mode": "off"}) for picture in plain], []
+    return pictures, messages
 
 
-def _loop_picture(
-    coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered, parameters: LoopParameters | None
-) -> LoopPicture:
-    """Record a picture; the bits of its decision are those of its message."""
-    bits = 0
-    if parameters is not None:
-        bits = write_message(parameters, filtered.decision, activate=False).decision_bits
+def _write_behind(plain: Path, output: Path, messages: Sequence[PictureMessages]) -> None:
+    """Write the stream without the filter with the messages of the filter behind the loop."""
+    units = access_units(plain.read_bytes())
+    added = [add_sei(unit, [each.message], [each.picture_hash]) for unit, each in zip(units, messages, strict=True)]
+    output.write_bytes(b"".join(added))
+
+
+def _loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered) -> LoopPicture:
     reference = convert(original, filtered.picture.bit_depth)
     assert coded.bits is not None
     return LoopPicture(
@@ -391,7 +482,6 @@ def _loop_picture(
         qp=coded.qp,
         bits=coded.bits,
         mse=tuple(mse(a, b) for a, b in zip(reference.planes, filtered.picture.planes, strict=True)),
-        flag_bits=bits,
         mode=None if filtered.decision is None else filtered.decision.mode,
         seconds=filtered.seconds,
     )
@@ -404,7 +494,8 @@ def _read_stream(folder: Path) -> LoopStream:
     added = sum(picture.message_bits + picture.hash_bits for picture in pictures)
     bits = 8 * (folder / STREAM).stat().st_size - added
     device = card.get("device") or UNKNOWN_DEVICE
-    return LoopStream(pictures, bits, folder, card.get("encoder_seconds"), device, card.get("threads"))
+    seconds = card.get("encoder_seconds")
+    return LoopStream(pictures, bits, folder, seconds, device, card.get("threads"), folder / STREAM)
 
 
 @dataclass(frozen=True)
@@ -461,18 +552,23 @@ def closed_loop(
         return Filtered(decoded, decoded, 0.0)
 
     plain, inputs, plain_psnr = _code_closed_loop(video, settings, unfiltered, None, progress)
-    post_filtered = _post_filtered(video, inputs, plain, decide, parameters, lambda: None)
+    post_filtered, _ = _post_filtered(video, inputs, plain, decide, parameters, lambda: None)
     looped, inputs, looped_psnr = _code_closed_loop(video, settings, decide, parameters, progress)
     if before is not None:
         with atomic_path(before) as part, create_video(part, form) as out:
             for picture in inputs:
                 out.write(picture)
     first, second, third = (
-        LoopStream(tuple(pictures), sum(picture.bits for picture in pictures), Path())
+        LoopStream(_without_messages(pictures), sum(picture.bits for picture in pictures), Path())
         for pictures in (plain, post_filtered, looped)
     )
     rows = make_rows(name, entry.name, settings.qp, (first, second, third), form, decisions, Path())
     return ClosedLoop(tuple(rows), min(plain_psnr, looped_psnr))
+
+
+def _without_messages(pictures: Iterable[LoopPicture]) -> tuple[LoopPicture, ...]:
+    """Return pictures of an approximated loop, which no stream carries, without bits of messages and hashes."""
+    return tuple(picture.model_copy(update={"message_bits": 0, "hash_bits": 0}) for picture in pictures)
 
 
 def _code_closed_loop(
@@ -488,7 +584,11 @@ def _code_closed_loop(
 
     def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
         filtered = decide(video[coded.poc], decoded, coded)
-        pictures.append(_loop_picture(coded, video[coded.poc], filtered, parameters))
+        picture = _loop_picture(coded, video[coded.poc], filtered)
+        if parameters is not None:
+            added = picture_messages(parameters, filtered, coded.slice_type)
+            picture = picture.model_copy(update={"flag_bits": added.decision_bits})
+        pictures.append(picture)
         inputs.append(decoded)
         progress()
         return filtered.picture

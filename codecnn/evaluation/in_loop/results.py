@@ -17,11 +17,14 @@ from codecnn.quality import MIN_POINTS, bd_rate, mean_psnr
 from codecnn.runs import write_csv, write_json, write_text
 from codecnn.video import VideoFormat
 
-CHAINS = ("without", "post_filter", "in_loop", "in_loop_throughout", "in_loop_messages")
+CHAINS = ("without", "post_filter", "in_loop", "in_loop_throughout", "in_loop_messages", "chosen")
 """Names of the chains: encoder without the filter; filter behind the decoder; filter in the loop; the same always on.
 
 "in_loop_messages" is "in_loop" with all bits of the messages that carry the decisions: start codes, NAL unit headers,
 UUIDs, weights and padding, which a codec with the filter in its syntax would not have.
+
+"chosen" is the stream of least RD cost for each sequence and QP: without the filter, behind the loop, in the loop, or
+with some pictures in the loop and the others behind it.
 
 With decisions, a sequence whose RD cost the filter in the loop does not lower is coded without it: its "in_loop" row is
 then a copy of "without". "in_loop_throughout" always shows the stream with the filter in the loop.
@@ -74,6 +77,7 @@ class LoopStream:
         encoder_seconds: CPU time of the encoder in seconds; None for streams of earlier versions.
         device: Device on which the filter was timed; "unknown" for streams of earlier versions.
         threads: Number of CPU threads of PyTorch during the timing; None if unknown.
+        stream: The bitstream file; None if there is none.
     """
 
     pictures: tuple[LoopPicture, ...]
@@ -82,6 +86,7 @@ class LoopStream:
     encoder_seconds: float | None = None
     device: str = UNKNOWN_DEVICE
     threads: int | None = None
+    stream: Path | None = None
 
 
 class LoopRow(_Record):
@@ -105,6 +110,7 @@ class LoopRow(_Record):
         folder: Folder with the stream and its pictures, relative to that of the results.
         message_bits: Bits of the SEI NAL units with the decisions.
         hash_bits: Bits of the SEI NAL units with the hashes of the pictures, which no chain counts.
+        stream: The bitstream file, relative to the folder of the results; None if there is none.
     """
 
     name: str
@@ -124,6 +130,7 @@ class LoopRow(_Record):
     folder: str
     message_bits: int = 0
     hash_bits: int = 0
+    stream: str | None = None
 
 
 class LoopModel(_Record):
@@ -173,6 +180,7 @@ def make_rows(
     form: VideoFormat,
     decisions: Decisions,
     output: Path,
+    placed: Sequence[LoopStream] = (),
 ) -> list[LoopRow]:
     """Build the rows of all chains for one sequence, filter and QP.
 
@@ -185,9 +193,11 @@ def make_rows(
         form: Format of the coded pictures.
         decisions: "none", "ctu" or "full".
         output: Folder of the results.
+        placed: Streams with some pictures filtered in the loop and the others behind it.
 
     Returns:
-        One row for each of `CHAINS`, without "in_loop_messages" if the stream has no messages.
+        One row for each of `CHAINS`, without "in_loop_messages" if the stream has no messages, and without "chosen" if
+        there are no `placed` streams.
     """
     plain, post_filtered, looped = streams
     depth = form.bit_depth
@@ -198,6 +208,9 @@ def make_rows(
     chains += [("in_loop", chosen, pays), ("in_loop_throughout", looped, True)]
     if any(picture.message_bits for picture in looped.pictures):
         chains.append(("in_loop_messages", chosen, pays))
+    if placed:
+        best = min((plain, post_filtered, looped, *placed), key=lambda stream: rd_cost(stream, form))
+        chains.append(("chosen", best, best is not plain and not (best is post_filtered and off)))
     rows = []
     for chain, stream, used in chains:
         message_bits = sum(picture.message_bits for picture in stream.pictures)
@@ -221,6 +234,7 @@ def make_rows(
                 folder=stream.folder.relative_to(output).as_posix(),
                 message_bits=message_bits,
                 hash_bits=sum(picture.hash_bits for picture in stream.pictures),
+                stream=None if stream.stream is None else stream.stream.relative_to(output).as_posix(),
                 **psnrs,
             )
         )

@@ -2,7 +2,9 @@ from .message import Arithmetic as Arithmetic
 from .message import LoopMessage as LoopMessage
 from .message import LoopParameters as LoopParameters
 from .message import PictureDecision as PictureDecision
+from .message import Placement as Placement
 from .message import SignalledDecision as SignalledDecision
+from .message import SignalledPicture as SignalledPicture
 from .message import read_message as read_message
 from .message import write_message as write_message
 from .picture import CTU_SIZES as CTU_SIZES

@@ -29,10 +29,18 @@ Arithmetic = Literal["float", "int8", "int16"]
 
 ARITHMETICS: tuple[Arithmetic, ...] = ("float", "int8", "int16")
 
+Placement = Literal["in_loop", "behind", "by_picture"]
+"""Place of the filter: in the coding loop, behind it (of the output only), or as each picture says."""
+
+PLACEMENTS: tuple[Placement, ...] = ("in_loop", "behind", "by_picture")
+
+MD5_BYTES = 16
+"""Size of the MD5 of the output of a picture that is filtered behind the loop, at the end of its message."""
+
 _COMPONENTS = "yuv"
 _OFFSET_ZERO = 64
 """Value of a qp_offset element that stands for no offset."""
-_WIDTHS = {"version": 4, "arithmetic": 2, "bit_depth": 4, "ctu_size": 3, "offsets": 3, "offset": 7}
+_WIDTHS = {"version": 4, "arithmetic": 2, "placement": 2, "bit_depth": 4, "ctu_size": 3, "offsets": 3, "offset": 7}
 """Bits of the elements of fixed length."""
 
 
@@ -48,6 +56,7 @@ class LoopParameters:
         components: Filtered components, e.g. ("y",) or ("y", "u", "v").
         qp_offsets: Offsets to the slice QP that a picture can choose from; empty if every picture is filtered as a
             whole, at scale 1 and with its slice QP.
+        placement: Place of the filter.
     """
 
     arithmetic: Arithmetic
@@ -56,6 +65,7 @@ class LoopParameters:
     ctu_size: int
     components: tuple[str, ...]
     qp_offsets: tuple[int, ...]
+    placement: Placement = "in_loop"
 
 
 class PictureDecision(Protocol):
@@ -101,13 +111,35 @@ class LoopMessage:
     decision_bits: int
 
 
-def write_message(parameters: LoopParameters, decision: PictureDecision | None, *, activate: bool) -> LoopMessage:
+@dataclass(frozen=True)
+class SignalledPicture:
+    """The content of a message that was read.
+
+    Attributes:
+        parameters: Parameters of the coded video sequence.
+        decision: Decision on the picture; None if the whole picture is filtered.
+        output_md5: MD5 of the output if the picture is filtered behind the loop, else None.
+    """
+
+    parameters: LoopParameters
+    decision: SignalledDecision | None
+    output_md5: bytes | None
+
+
+def write_message(
+    parameters: LoopParameters,
+    decision: PictureDecision | None,
+    *,
+    activate: bool,
+    output_md5: bytes | None = None,
+) -> LoopMessage:
     """Write the message of a picture.
 
     Args:
         parameters: Parameters of the coded video sequence.
         decision: Decision on the picture; None if the parameters have no QP offsets.
         activate: Write the parameters, for the first picture of a coded video sequence.
+        output_md5: MD5 of the output if the filter is not off and is behind the loop, which the placement must allow.
 
     Returns:
         The message.
@@ -116,21 +148,23 @@ def write_message(parameters: LoopParameters, decision: PictureDecision | None, 
     if activate:
         present = "".join(str(int(name in parameters.components)) for name in _COMPONENTS)
         offsets = "".join(f"{_OFFSET_ZERO + offset:07b}" for offset in parameters.qp_offsets)
-        bits += f"{ARITHMETICS.index(parameters.arithmetic):02b}{int(parameters.sha256, 16):0256b}"
+        bits += f"{ARITHMETICS.index(parameters.arithmetic):02b}{PLACEMENTS.index(parameters.placement):02b}"
+        bits += f"{int(parameters.sha256, 16):0256b}"
         bits += f"{parameters.bit_depth - 8:04b}{parameters.ctu_size.bit_length() - 5:03b}{present}"
         bits += f"{len(parameters.qp_offsets):03b}{offsets}"
-    coded = _decision_bits(parameters, decision) if decision is not None else ""
+    behind = str(int(output_md5 is not None)) if parameters.placement == "by_picture" else ""
+    coded = behind if decision is None else _decision_bits(parameters, decision, behind)
     bits += coded
     bits += "0" * (-len(bits) % 8)
-    return LoopMessage(int(bits, 2).to_bytes(len(bits) // 8, "big"), len(coded))
+    return LoopMessage(int(bits, 2).to_bytes(len(bits) // 8, "big") + (output_md5 or b""), len(coded))
 
 
-def _decision_bits(parameters: LoopParameters, decision: PictureDecision) -> str:
-    """Write the decision on a picture as zeros and ones."""
+def _decision_bits(parameters: LoopParameters, decision: PictureDecision, behind: str) -> str:
+    """Write the decision on a picture as zeros and ones; `behind` is its behind_flag, if it has one."""
     if all(mode == "off" for mode in decision.modes.values()):
         return "0"
     width = (len(parameters.qp_offsets) - 1).bit_length()
-    bits = "1" + (f"{parameters.qp_offsets.index(decision.qp_offset):0{width}b}" if width else "")
+    bits = f"1{behind}" + (f"{parameters.qp_offsets.index(decision.qp_offset):0{width}b}" if width else "")
     encoder = FlagEncoder()
     several = len(parameters.components) > 1
     for name in parameters.components:
@@ -154,9 +188,7 @@ def _put_flags(encoder: FlagEncoder, flags: BoolArray) -> None:
         encoder.put(context_of(values, index, flags.shape[1]), value)
 
 
-def read_message(
-    payload: bytes, size: tuple[int, int], active: LoopParameters | None
-) -> tuple[LoopParameters, SignalledDecision | None]:
+def read_message(payload: bytes, size: tuple[int, int], active: LoopParameters | None) -> SignalledPicture:
     """Read the message of a picture.
 
     Args:
@@ -165,7 +197,7 @@ def read_message(
         active: Parameters of the picture before in the coded video sequence; None for its first picture.
 
     Returns:
-        The parameters, and the decision; None if the whole picture is filtered.
+        The content of the message.
 
     Raises:
         FormatError: The message is damaged, or has no parameters although none are active.
@@ -180,15 +212,22 @@ def read_message(
     parameters = _read_parameters(reader) if reader.u(1) else active
     if parameters is None:
         raise FormatError("the first picture has no parameters of the filter in the loop")
-    decision = _read_decision(reader, parameters, size) if parameters.qp_offsets else None
+    is_on = not parameters.qp_offsets or reader.u(1) == 1
+    output_md5 = None
+    if is_on and parameters.placement != "in_loop" and (parameters.placement == "behind" or reader.u(1)):
+        output_md5 = reader.last_bytes(MD5_BYTES)
+    decision = _read_decision(reader, parameters, size, is_on) if parameters.qp_offsets else None
     reader.finish()
-    return parameters, decision
+    return SignalledPicture(parameters, decision, output_md5)
 
 
 def _read_parameters(reader: "_Reader") -> LoopParameters:
     arithmetic = reader.u(_WIDTHS["arithmetic"])
     if arithmetic >= len(ARITHMETICS):
         raise FormatError(f"the arithmetic of the filter in the loop is {arithmetic}, which is reserved")
+    placement = reader.u(_WIDTHS["placement"])
+    if placement >= len(PLACEMENTS):
+        raise FormatError(f"the place of the filter in the loop is {placement}, which is reserved")
     sha256 = f"{reader.u(256):064x}"
     bit_depth = 8 + reader.u(_WIDTHS["bit_depth"])
     ctu_size = 16 << reader.u(_WIDTHS["ctu_size"])
@@ -199,16 +238,19 @@ def _read_parameters(reader: "_Reader") -> LoopParameters:
             f"the filter in the loop filters {', '.join(components) or 'no component'} of {bit_depth} bit by CTUs of "
             f"{ctu_size} samples, which is not possible"
         )
-    return LoopParameters(ARITHMETICS[arithmetic], sha256, bit_depth, ctu_size, components, offsets)
+    place = PLACEMENTS[placement]
+    return LoopParameters(ARITHMETICS[arithmetic], sha256, bit_depth, ctu_size, components, offsets, place)
 
 
-def _read_decision(reader: "_Reader", parameters: LoopParameters, size: tuple[int, int]) -> SignalledDecision:
+def _read_decision(
+    reader: "_Reader", parameters: LoopParameters, size: tuple[int, int], is_on: bool
+) -> SignalledDecision:
     names = parameters.components
     rows, columns = (-(-length // parameters.ctu_size) for length in size)
     modes: dict[str, Mode] = dict.fromkeys(names, "off")
     flags = {name: np.zeros((rows, columns), np.bool_) for name in names}
     scales = dict.fromkeys(names, 1.0)
-    if not reader.u(1):
+    if not is_on:
         return SignalledDecision(modes, flags, scales, 0)
     number = reader.u((len(parameters.qp_offsets) - 1).bit_length())
     if number >= len(parameters.qp_offsets):
@@ -257,6 +299,14 @@ class _Reader:
         value = int(self.bits[self.position : end] or "0", 2)
         self.position = end
         return value
+
+    def last_bytes(self, count: int) -> bytes:
+        """Take the last `count` bytes off the message."""
+        bits = self.bits[-8 * count :]
+        if len(self.bits) - self.position < 8 * count:
+            raise FormatError("the message of the filter in the loop ends early")
+        self.bits = self.bits[: -8 * count]
+        return int(bits, 2).to_bytes(count, "big")
 
     def rest(self) -> str:
         """Read all bits that are left."""
