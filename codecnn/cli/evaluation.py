@@ -86,7 +86,7 @@ def evaluate(
         bool,
         typer.Option(
             "--choose",
-            help="With --in-loop, code in more passes with the filter in or behind the loop, and choose for each sequence "
+            help="With --in-loop, code in more passes with the filter in or behind the loop, and choose by sequence "
             "and QP.",
         ),
     ] = False,
