@@ -246,7 +246,7 @@ def picture_messages(
         slice_type: Most general type of its slices; an intra picture may begin a coded video sequence.
         behind: The decoded picture, if the picture is filtered behind the loop.
     """
-    is_on = filtered.decision is None or filtered.decision.mode != "off"
+    is_on = filtered.decision is None or any(mode != "off" for mode in filtered.decision.modes.values())
     md5 = output_md5(filtered.picture) if behind is not None and is_on else None
     message = write_message(parameters, filtered.decision, activate=slice_type == "I", output_md5=md5)
     reference = filtered.picture if behind is None else behind

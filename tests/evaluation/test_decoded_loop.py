@@ -23,7 +23,7 @@ from tests.helpers.clips import write_clip
 from tests.helpers.commands import result_of
 from tests.helpers.cut_streams import units_of, vvc_type
 from tests.helpers.filters import toward_entry
-from tests.helpers.loop_stream import FORMAT, code_loop_stream, loop_clip, loop_decisions, write_loop_network
+from tests.helpers.loop_stream import BEHIND, FORMAT, code_loop_stream, loop_clip, loop_decisions, write_loop_network
 
 STREAM, WEIGHTS = "loop/loop.266", "loop/small.int8.safetensors"
 PLANES = ("rec_y", "rec_u", "rec_v")
@@ -69,11 +69,14 @@ def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
 def test_the_stream_has_the_decisions_and_the_network_that_were_coded(stream, weights, tmp_path):
     parameters = None
     for picture, coded in zip(parsed_pictures(stream.read_bytes()), loop_decisions(), strict=True):
-        parameters, decision = read_message(picture.loop_filter, SIZE, parameters)
+        signalled = read_message(picture.loop_filter, SIZE, parameters)
+        parameters, decision = signalled.parameters, signalled.decision
+        assert (signalled.output_md5 is not None) == (picture.poc in BEHIND)
         assert (decision.modes, decision.scales) == (coded.modes, coded.scales)
         assert decision.qp_offset == coded.qp_offset
         assert all(np.array_equal(decision.flags[name], flags) for name, flags in coded.flags.items())
     assert (parameters.arithmetic, parameters.components, parameters.ctu_size) == ("int8", ("y", "u", "v"), 64)
+    assert parameters.placement == "by_picture"
     assert write_loop_network(tmp_path).read_bytes() == weights.read_bytes()
 
 
@@ -126,17 +129,25 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
 
     def changed(number, payload):
         nonlocal parameters
-        parameters, decision = read_message(payload, SIZE, parameters)
+        signalled = read_message(payload, SIZE, parameters)
+        parameters, decision = signalled.parameters, signalled.decision
         if number == 2:
             modes = dict.fromkeys("yuv", "on")
             flags = {name: np.ones_like(each) for name, each in decision.flags.items()}
             decision = dataclasses.replace(decision, modes=modes, flags=flags, scales=dict.fromkeys("yuv", 320 / 256))
-        return write_message(parameters, decision, activate=number == 0).payload
+        return write_message(parameters, decision, activate=number == 0, output_md5=signalled.output_md5).payload
 
     path = with_messages(stream, tmp_path / "changed.266", changed)
     states = [picture.hash for picture in decode_stream(path, (), LoopFilter(weights))]
     assert states[:3] == ["ok", "ok", "differs"]
     assert "ok" not in states[2:]
+
+
+def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights, tmp_path):
+    """Its reference equals the hash in the stream, and the pictures predicted from it stay right."""
+    wrong = with_messages(stream, tmp_path / "wrong.266", lambda n, payload: payload[:-1] + b"x" if n == 1 else payload)
+    pictures = list(decode_stream(wrong, PLANES, LoopFilter(weights)))
+    assert [picture.hash for picture in pictures] == ["ok", "differs", "ok", "ok", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -163,9 +174,9 @@ def test_missing_and_damaged_messages_are_errors(stream, weights, tmp_path, chan
     ],
 )
 def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, words):
-    parameters, decision = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, SIZE, None)
-    other = dataclasses.replace(parameters, **changes)
-    first = write_message(other, decision, activate=True).payload
+    signalled = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, SIZE, None)
+    other = dataclasses.replace(signalled.parameters, **changes)
+    first = write_message(other, signalled.decision, activate=True).payload
     path = with_messages(stream, tmp_path / "other.266", lambda n, payload: first if n == 0 else payload)
     with pytest.raises(FormatError, match=words):
         list(decode_stream(path, (), LoopFilter(weights)))
@@ -187,19 +198,40 @@ def samples_that_differ(folder, form, hook):
     return differing, set(states)
 
 
+def planes_before_the_filter(stream):
+    """Decode a stream; return the components of each picture that the filter receives."""
+    seen, filter_ = [], LoopFilter()
+
+    def hook(picture, planes):
+        seen.append([plane.copy() for plane in planes])
+        return filter_(picture, planes)
+
+    assert {picture.hash for picture in decode_stream(stream, (), hook)} == {"ok"}
+    return seen
+
+
 @pytest.mark.parametrize("decisions", ["none", "ctu"])
 @pytest.mark.parametrize("name", ["low_cost_5.int8", "low_cost_yuv_17.int8"])
 def test_streams_of_shipped_weights_decode_to_the_pictures_of_the_encoder(vvenc_library, tmp_path, name, decisions):
-    """The decoder finds the weights by their SHA-256."""
+    """In the loop, behind it and both; the decoder finds the weights by their SHA-256."""
     clip = loop_clip(tmp_path)
     filter_ = load_filter(name)
     with open_video(clip) as video:
         entry = Entry.of(filter_, "own", card=filter_.card, device="cpu")
-        options = {"preset": "faster", "decisions": decisions}
+        options = {"preset": "faster", "decisions": decisions, "choose": True}
         results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
-    (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
+    rows = {row.chain: row for row in results.rows}
     coded = VideoFormat(FORMAT.width, FORMAT.height, "420", 10)
-    assert samples_that_differ(tmp_path / row.folder, coded, LoopFilter()) == (0, {"ok"})
+    places = [*tmp_path.glob("coded/*_key_*"), *tmp_path.glob("coded/*_intra_*")]
+    folders = {tmp_path / rows["in_loop_throughout"].folder, *places}
+    assert len(folders) == 3
+    for folder in folders:
+        assert samples_that_differ(folder, coded, LoopFilter()) == (0, {"ok"})
+    behind = tmp_path / rows["in_loop_throughout"].folder / "behind.266"
+    # Behind the loop, the pictures before the filter are those of the stream without it.
+    with open_raw(tmp_path / rows["without"].folder / "pictures.yuv", coded) as plain:
+        for picture, planes in zip(plain, planes_before_the_filter(behind), strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(picture.planes, planes, strict=True))
 
 
 def test_a_float_filter_is_refused(vvenc_library, tmp_path):
@@ -207,7 +239,7 @@ def test_a_float_filter_is_refused(vvenc_library, tmp_path):
     with open_video(clip) as video:
         entry = toward_entry([4.0 * picture.y for picture in video], "toward", left=0.5, right=0.5)
         results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
-    row = results.rows[-1]
+    (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
     assert json.loads((tmp_path / row.folder / "card.json").read_text())["weights"]["arithmetic"] == "float"
     with pytest.raises(UnsupportedError, match="computed in float"):
         list(decode_stream(tmp_path / row.folder / "stream.266", (), LoopFilter()))

@@ -7,7 +7,7 @@ import pytest
 
 from codecnn.errors import FormatError, UnsupportedError
 from codecnn.filtering import LoopParameters, decide_picture, write_message
-from codecnn.filtering.decisions import SignalledDecision, apply_decision, flag_bits, read_message
+from codecnn.filtering.decisions import SignalledDecision, SignalledPicture, apply_decision, flag_bits, read_message
 from codecnn.video import Picture
 
 LUMA = LoopParameters("int8", "ab" * 32, 10, 128, ("y",), (0,))
@@ -28,7 +28,7 @@ def decision(parameters, rng, size=SIZE):
     }
     scales = {name: 1.0 if mode == "off" else rng.choice([16, 100, 256, 320]) / 256 for name, mode in modes.items()}
     off = set(modes.values()) == {"off"}
-    return SignalledDecision(modes, flags, scales, 0 if off else int(rng.choice(parameters.qp_offsets)))
+    return SignalledDecision(modes, flags, scales, 0 if off else int(rng.choice(parameters.qp_offsets or (0,))))
 
 
 @pytest.mark.parametrize("parameters", [LUMA, COLOUR], ids=["luma", "colour"])
@@ -39,11 +39,12 @@ def test_decisions_are_read_as_they_were_written(parameters):
         written = decision(parameters, rng)
         active = parameters if number % 3 else None
         message = write_message(parameters, written, activate=active is None)
-        read, again = read_message(message.payload, SIZE, active)
-        assert read == parameters
+        read = read_message(message.payload, SIZE, active)
+        again = read.decision
+        assert (read.parameters, read.output_md5) == (parameters, None)
         assert (again.modes, again.scales, again.qp_offset) == (written.modes, written.scales, written.qp_offset)
         assert all(np.array_equal(again.flags[name], written.flags[name]) for name in parameters.components)
-        parameter_bits = 0 if active else 271 + 7 * len(parameters.qp_offsets)
+        parameter_bits = 0 if active else 273 + 7 * len(parameters.qp_offsets)
         assert len(message.payload) == -(-(5 + parameter_bits + message.decision_bits) // 8)
         seen |= set(written.modes.values())
     assert seen == {"off", "on", "ctu"}
@@ -63,10 +64,34 @@ def test_flags_take_the_bits_of_their_estimate():
 def test_a_message_without_decisions_has_no_decision_bits():
     parameters = dataclasses.replace(LUMA, qp_offsets=())
     first = write_message(parameters, None, activate=True)
-    assert read_message(first.payload, SIZE, None) == (parameters, None)
+    assert read_message(first.payload, SIZE, None) == SignalledPicture(parameters, None, None)
     later = write_message(parameters, None, activate=False)
     assert (later.decision_bits, len(later.payload)) == (0, 1)
-    assert read_message(later.payload, SIZE, parameters) == (parameters, None)
+    assert read_message(later.payload, SIZE, parameters) == SignalledPicture(parameters, None, None)
+
+
+@pytest.mark.parametrize("offsets", [(), (0, -5, 5)])
+@pytest.mark.parametrize("placement", ["behind", "by_picture"])
+def test_pictures_behind_the_loop_carry_their_md5(placement, offsets):
+    """The MD5 follows the flags, of which the last zeros are left out."""
+    rng = np.random.default_rng(5)
+    parameters = dataclasses.replace(COLOUR, placement=placement, qp_offsets=offsets)
+    for number in range(100):
+        written = decision(parameters, rng) if offsets else None
+        is_on = written is None or set(written.modes.values()) != {"off"}
+        is_behind = is_on and (placement == "behind" or number % 2 == 0)
+        md5 = rng.bytes(16) if is_behind else None
+        message = write_message(parameters, written, activate=False, output_md5=md5)
+        read = read_message(message.payload, SIZE, parameters)
+        assert read.output_md5 == md5
+        if written is None:
+            assert message.decision_bits == (placement == "by_picture")
+        else:
+            assert read.decision.modes == written.modes
+            assert all(np.array_equal(read.decision.flags[name], written.flags[name]) for name in "yuv")
+        if is_behind:
+            with pytest.raises(FormatError):
+                read_message(message.payload[:10], SIZE, parameters)
 
 
 @pytest.mark.parametrize("names", ["y", "yuv"])
@@ -88,7 +113,7 @@ def test_the_decided_picture_follows_from_the_message(names):
     assert taken.mode == "ctu"
     parameters = LoopParameters("int8", "0" * 64, 10, 64, tuple(names), (0, -5))
     message = write_message(parameters, taken, activate=True)
-    _, read = read_message(message.payload, SIZE, None)
+    read = read_message(message.payload, SIZE, None).decision
     again = apply_decision(picture, candidates[read.qp_offset], read, 64)
     for a, b in zip(again.planes, decided.planes, strict=True):
         assert a.dtype == b.dtype

@@ -19,6 +19,8 @@ from tests.helpers.integer_zoo import formula_eight
 FORMAT = VideoFormat(200, 136, "420", 8, 30)
 PICTURES, CTU_SIZE, QP = 5, 64, 37
 PLANES = ["rec_y", "rec_u", "rec_v", "qp", "slice_type"]
+BEHIND = (1, 4)
+"""Pictures that are filtered behind the loop."""
 
 
 def loop_clip(folder: Path) -> Path:
@@ -74,9 +76,9 @@ def write_loop_network(folder: Path) -> Path:
 
 
 def code_loop_stream(library, weights: Path, folder: Path) -> None:
-    """Code loop.266, and write the MD5 of the filtered pictures into loop.md5."""
+    """Code loop.266, and write the MD5 of the pictures that the encoder outputs into loop.md5."""
     filter_ = load_filter(weights)
-    parameters = loop_parameters(filter_, filter_.card.sha256, 10, "full", CTU_SIZE)
+    parameters = loop_parameters(filter_, filter_.card.sha256, 10, "full", CTU_SIZE, "by_picture")
     decisions, messages, digest = loop_decisions(), [], hashlib.md5()
 
     def filter_picture(coded, decoded: Picture) -> Picture:
@@ -84,11 +86,13 @@ def code_loop_stream(library, weights: Path, folder: Path) -> None:
         planes = slice_type_plane(filter_.planes, coded.slice_type, FORMAT)
         samples = filter_.samples(decoded, coded.qp + decision.qp_offset, planes)
         picture = apply_decision(decoded, samples, decision, CTU_SIZE)
-        added = picture_messages(parameters, Filtered(picture, picture, 0.0, decision), coded.slice_type)
+        behind = decoded if coded.poc in BEHIND else None
+        filtered = Filtered(picture, picture, 0.0, decision)
+        added = picture_messages(parameters, filtered, coded.slice_type, behind)
         messages.append(([added.message], [added.picture_hash]))
         for plane in picture.planes:
             digest.update(plane.astype("<u2").tobytes())
-        return picture
+        return picture if behind is None else behind
 
     settings = CodecSettings(qp=QP, preset="faster", configuration="ldb", ctu_size=128)
     with open_raw(loop_clip(folder), FORMAT) as video:

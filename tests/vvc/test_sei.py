@@ -5,22 +5,20 @@ import pytest
 
 from codecnn.errors import FormatError
 from codecnn.reconstruct import read_pictures as decoded_pictures
-from codecnn.vvc import LOOP_FILTER_UUID, USER_DATA_UNREGISTERED, SeiMessage, add_sei, md5_message, read_pictures
+from codecnn.vvc import (
+    LOOP_FILTER_UUID,
+    USER_DATA_UNREGISTERED,
+    SeiMessage,
+    access_units,
+    add_sei,
+    md5_message,
+    read_pictures,
+)
 from codecnn.vvc.picture_hash import read_picture_hash
 from codecnn.vvc.sei import read_sei
 from tests.helpers.cut_streams import units_of, vvc_type
 
 LOW_DELAY = "vvc/tinyclip128x64_ld_qp37.266"
-
-
-def access_units(stream):
-    """Split a stream with one slice and one suffix SEI a picture into access units."""
-    units, access = units_of(stream), [b""]
-    for unit in units:
-        access[-1] += unit
-        if vvc_type(unit) == 24:
-            access.append(b"")
-    return access[:-1]
 
 
 @pytest.mark.parametrize("size", [1, 40, 255, 700])
@@ -60,6 +58,18 @@ def test_damaged_units_give_the_messages_before_the_damage():
     assert list(read_sei(good + b"\xff\xff")) == [(5, b"abc")]
     assert list(read_sei(b"\xff\x01\x00\x80")) == [(256, b"")]
     assert read_picture_hash(b"\x84\x02\x00\x00\x80") is None
+
+
+@pytest.mark.parametrize("name", ["tinyclip128x64_ra_qp37", "tinyclip128x64_ld_qp37", "tiny64x64_ai_qp32"])
+def test_streams_are_split_into_access_units(golden_file, name):
+    stream = golden_file(f"vvc/{name}.266").read_bytes()
+    units = access_units(stream)
+    assert b"".join(units) == stream
+    assert len(units) == len(list(read_pictures(stream)))
+    for unit in units:
+        kinds = [vvc_type(each) for each in units_of(unit)]
+        assert sum(kind <= 10 for kind in kinds) == 1
+        assert kinds.count(24) == 1
 
 
 def test_access_units_without_slices_are_refused():
