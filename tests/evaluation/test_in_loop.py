@@ -195,6 +195,7 @@ def test_one_picture_is_refused(video, tmp_path):
         (("--in-loop",), "--in-loop needs --configuration ldb"),
         (("--in-loop", "--configuration", "ldb", "--metrics", "ssim"), "--in-loop needs"),
         (("--vvenc-library", "a.so"), "--vvenc-library is used with --in-loop only"),
+        (("--choose",), "--choose is used with --in-loop only"),
         (("--in-loop", "--configuration", "ldb"), "name the file by --vvenc-library"),
         (("--in-loop", "--configuration", "ldb", "--vvenc-library", "none.so"), "none.so does not exist"),
     ],
@@ -240,6 +241,21 @@ def test_rates_and_use_of_the_filter():
         assert chains["in_loop_throughout"].bits == 990
 
 
+def test_the_stream_of_least_cost_is_chosen():
+    """Among the plain stream, behind the loop, in the loop and partly in the loop."""
+    plain, better, best = stream(10.0, 1000), stream(10.0, 900), stream(10.0, 800)
+    for streams, placed, bits in (
+        ((plain, plain, better), [best], 800),
+        ((plain, plain, best), [better], 800),
+        ((plain, better, plain), [plain], 900),
+        ((better, plain, plain), [plain], 900),
+    ):
+        rows = make_rows("clip", "model", 37, streams, CODED, "ctu", Path(), placed)
+        (row,) = (row for row in rows if row.chain == "chosen")
+        assert (row.bits, row.used) == (bits, streams[0] is plain)
+    assert not [row for row in make_rows("clip", "model", 37, streams, CODED, "ctu", Path()) if row.chain == "chosen"]
+
+
 def test_network_receives_the_slice_type_in_the_loop(vvenc_library, video, tmp_path):
     """The first picture is intra and the others are inter, behind the decoder as well as in the loop."""
     entry = toward(video, 0.4)
@@ -269,7 +285,8 @@ def stand_in_library(tmp_path, monkeypatch):
             planes = [(plane // 8 * 8).astype(np.uint16) for plane in convert(original, 10).planes]
             filter_(coded, Picture(tuple(planes), 10))
             pictures.append(coded)
-        bitstream.write_bytes(bytes(3000))
+        # Each access unit is one slice with a picture header.
+        bitstream.write_bytes((b"\0\0\1\0\1\x80" + b"\1" * 1000) * len(pictures))
         return tuple(pictures), 1.0
 
     monkeypatch.setattr(coding, "code_in_loop", encode)
