@@ -1,5 +1,6 @@
 """Commands on single files: geometry, coding trees and planes of bitstreams, and the viewer."""
 
+import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +30,7 @@ from codecnn.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
     from codecnn.codec import StreamInfo
+    from codecnn.viewer import Page
 
 
 @app.command()
@@ -262,31 +264,34 @@ def view(
         str | None, typer.Option("--sequence", help="Sequence of a store (default: the first).")
     ] = None,
     qp: Annotated[int | None, typer.Option("-q", "--qp", help="QP of a store's unit, e.g. 37 (default: any).")] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show the page on http://127.0.0.1 until Ctrl+C instead of writing it.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of --serve; 0 takes a free one.")] = 0,
     device: Device = "auto",
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
-    """Write pictures as an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
+    """Show pictures in an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
 
-    The page needs no other file and no network. The first run compiles code for about five minutes.
+    The page needs no other file and no network. The first run compiles code for about five minutes. --serve keeps the
+    pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are too large for a
+    file.
     """
+    from codecnn.viewer import build_page
     from codecnn.viewer import view as write_view
 
+    options: dict[str, Any] = {"model": model, "original": original, "picture": picture, "frames": frames}
+    options |= {"sequence": sequence, "qp": qp, "device": device}
+    if serve:
+        with progress("packing", "picture") as report:
+            page = build_page(source, **options, progress=report)
+        _print_notes(page.notes)
+        _serve(page, port, as_json)
+        return
     with progress("packing", "picture") as report:
-        viewed = write_view(
-            source,
-            output,
-            model=model,
-            original=original,
-            picture=picture,
-            frames=frames,
-            sequence=sequence,
-            qp=qp,
-            device=device,
-            progress=report,
-        )
-    for note in viewed.notes:
-        err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
+        viewed = write_view(source, output, **options, progress=report)
+    _print_notes(viewed.notes)
     print_facts(
         {
             "page": str(viewed.page),
@@ -298,3 +303,18 @@ def view(
         },
         as_json,
     )
+
+
+def _print_notes(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _serve(page: "Page", port: int, as_json: bool) -> None:
+    """Serve a page until the user presses Ctrl+C."""
+    from codecnn.viewer import PageServer
+
+    with PageServer(page, port) as server, suppress(KeyboardInterrupt):
+        print_facts({"url": server.url, "title": page.title, "pictures": len(page.data["pictures"])}, as_json)
+        sys.stdout.flush()
+        server.serve_forever()

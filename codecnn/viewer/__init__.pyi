@@ -14,6 +14,9 @@ from .layers import stream_pictures as stream_pictures
 from .layers import unit_pictures as unit_pictures
 from .packing import pack_integers as pack_integers
 from .packing import pack_plane as pack_plane
+from .page import Page as Page
 from .page import Viewed as Viewed
+from .page import build_page as build_page
 from .page import view as view
 from .page import write_page as write_page
+from .server import PageServer as PageServer

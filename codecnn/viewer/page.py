@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from importlib import resources
 from pathlib import Path
@@ -100,9 +100,37 @@ def view(
         FormatError: A file does not have the expected format.
         ModelError: The network cannot be loaded.
     """
-    source, output = Path(source), Path(output)
+    output = Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
+    page = build_page(
+        source,
+        model=model,
+        original=original,
+        picture=picture,
+        frames=frames,
+        sequence=sequence,
+        qp=qp,
+        device=device,
+        progress=progress,
+    )
+    return page.write(output)
+
+
+def build_page(
+    source: Path | str,
+    *,
+    model: Path | str | Sequence[Path | str] | None = None,
+    original: Path | str | None = None,
+    picture: int | None = None,
+    frames: int | None = None,
+    sequence: str | None = None,
+    qp: int | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> "Page":
+    """Collect the page of a stream or a store; arguments and errors are those of `view`."""
+    source = Path(source)
     first = picture or 0
     count = frames or (DEFAULT_PICTURES if picture is None else 1)
     if not source.is_dir():
@@ -116,7 +144,7 @@ def view(
         unit = _find_unit(source, sequence, qp)
         name = f"{unit.name} at QP {unit.qp}"
         shown = unit_pictures(unit, first, count, model=model, device=device)
-    return write_page(output, name, _counted(shown, count, progress))
+    return Page.of(name, _counted(shown, count, progress))
 
 
 def _counted(pictures: Iterable[Shown], count: int, progress: Progress | None) -> Iterable[Shown]:
@@ -145,48 +173,17 @@ def write_page(path: Path | str, title: str, pictures: Iterable[Shown]) -> Viewe
 
     Args:
         path: Page to write.
-        title: Title of the page; the page of a single picture adds its number.
+        title: Title of the page; the numbers of the pictures are added.
         pictures: Views of the pictures; one at a time is in memory without compression.
 
     Returns:
         A summary of the page.
     """
-    path, chunks = Path(path), _Chunks()
-    summaries: list[dict[str, Any]] = []
-    notes: list[str] = []
-    layers: dict[str, str] = {}
-    limits: dict[str, list[float]] = {}
-    units = 0
-    for shown in pictures:
-        summaries.append(_summary(shown, chunks))
-        layers |= {name: shown.titles.get(name, name) for name in shown.layers}
-        notes += [note for note in shown.notes if note not in notes]
-        units += len(shown.blocks)
-        _widen(limits, shown)
-    numbers = [summary["number"] for summary in summaries]
-    title += f", picture {numbers[0]}" if len(numbers) == 1 else f", pictures {numbers[0]} to {numbers[-1]}"
-    script = "\n".join(_resource(name) for name in _SCRIPTS)
-    ordered = _ordered(layers)
-    data = {"title": title, "layers": ordered, "pictures": summaries, "limits": limits}
-    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(
-        _resource("view.html.j2")
-    )
-    parts = page.generate(
-        title=title,
-        style=_resource("view.css"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        # The text "</script>" in a file name would end the element.
-        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
-        chunks=enumerate(chunks.texts),
-    )
-    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(parts)
-    return Viewed(path, title, len(summaries), tuple(ordered), units, path.stat().st_size, tuple(notes))
+    return Page.of(title, pictures).write(Path(path))
 
 
 class _Chunks:
-    """Compressed data of the page, each in an element of its own that is read when it is needed."""
+    """Compressed data of the page, base64, which the browser reads piece by piece."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -195,6 +192,67 @@ class _Chunks:
         """Append a chunk and return its number."""
         self.texts.append(text)
         return len(self.texts) - 1
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page in memory.
+
+    Attributes:
+        title: Title with the numbers of the pictures.
+        data: Facts of the pictures for the script.
+        chunks: Compressed samples and arrays, base64.
+        units: Number of CUs of all pictures.
+        notes: Sentences on what is missing and why.
+    """
+
+    title: str
+    data: Mapping[str, Any]
+    chunks: Sequence[str]
+    units: int
+    notes: tuple[str, ...]
+
+    @staticmethod
+    def of(title: str, pictures: Iterable[Shown]) -> "Page":
+        """Collect a page; one picture at a time is in memory without compression."""
+        chunks = _Chunks()
+        summaries: list[dict[str, Any]] = []
+        notes: list[str] = []
+        layers: dict[str, str] = {}
+        limits: dict[str, list[float]] = {}
+        units = 0
+        for shown in pictures:
+            summaries.append(_summary(shown, chunks))
+            layers |= {name: shown.titles.get(name, name) for name in shown.layers}
+            notes += [note for note in shown.notes if note not in notes]
+            units += len(shown.blocks)
+            _widen(limits, shown)
+        numbers = [summary["number"] for summary in summaries]
+        title += f", picture {numbers[0]}" if len(numbers) == 1 else f", pictures {numbers[0]} to {numbers[-1]}"
+        data = {"title": title, "layers": _ordered(layers), "pictures": summaries, "limits": limits}
+        return Page(title, data, chunks.texts, units, tuple(notes))
+
+    def html(self, served: bool) -> Iterator[str]:
+        """Return the text of the page in parts; a served page fetches its chunks from chunk/NUMBER."""
+        script = "\n".join(_resource(name) for name in _SCRIPTS)
+        environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+        return environment.from_string(_resource("view.html.j2")).generate(
+            title=self.title,
+            style=_resource("view.css"),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            # The text "</script>" in a file name would end the element.
+            data=json.dumps(self.data, separators=(",", ":")).replace("<", "\\u003c"),
+            chunks=() if served else enumerate(self.chunks),
+            served=served,
+        )
+
+    def write(self, path: Path) -> Viewed:
+        """Write the page with its chunks into a file."""
+        with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(self.html(served=False))
+        count, layers = len(self.data["pictures"]), tuple(self.data["layers"])
+        return Viewed(path, self.title, count, layers, self.units, path.stat().st_size, self.notes)
 
 
 def _ordered(layers: Mapping[str, str]) -> dict[str, str]:

@@ -73,12 +73,15 @@ class Browser:
         return json.loads(message)
 
     def open(self, path):
+        self.open_url(path.as_uri())
+
+    def open_url(self, url):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Log", "Runtime", "Network"):
             self.call(f"{domain}.enable")
         self.size(1200, 900)
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self.receive())
 

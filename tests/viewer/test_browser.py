@@ -4,13 +4,16 @@ import base64
 import io
 import itertools
 import json
+import threading
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from codecnn.video import VideoFormat, create_video, open_video
-from codecnn.viewer import view
+from codecnn.viewer import PageServer, build_page, view
 from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.pages import Page
 
@@ -85,6 +88,36 @@ def opened(folder):
         yield browser, Page(folder / "v.html")
     finally:
         browser.close()
+
+
+def test_served_page_fetches_its_pictures(golden_file, tmp_path):
+    stream = golden_file("hevc/clip_rab_amp_qp32.265")
+    page = build_page(stream, frames=3)
+    with PageServer(page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for path, host, status in (("", "example.org", 403), ("chunk/9999", None, 404), ("../x", None, 404)):
+            request = urllib.request.Request(server.url + path, headers={"Host": host} if host else {})
+            with pytest.raises(urllib.error.HTTPError) as error:
+                urllib.request.urlopen(request)
+            assert error.value.code == status
+        browser = Browser(tmp_path / "profile")
+        try:
+            browser.open_url(server.url)
+            wait_for(browser, "document.body.dataset.ready === 'all'")
+            browser.value("step(2); setComponent(1); zoom(1 / state.scale)")
+            wait_for(browser, "document.body.dataset.shown === '2'")
+            shown = pixels(browser)
+            left, top = browser.value("[Math.round(state.left), Math.round(state.top)]")
+            with open_video(stream, frames=3) as video:
+                luma = np.array(video[2].y)
+            corner = shown[max(top, 0) : max(top, 0) + 100, max(left, 0) : max(left, 0) + 100, 0]
+            y, x = max(-top, 0), max(-left, 0)
+            np.testing.assert_array_equal(corner, luma[y : y + 100, x : x + 100])
+            assert browser.requests() == {"http", "data"}
+            assert browser.problems() == []
+        finally:
+            browser.close()
+            server.shutdown()
 
 
 @pytest.fixture
