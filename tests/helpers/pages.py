@@ -46,7 +46,7 @@ class Page:
 
     def __init__(self, path):
         text = path.read_text("utf-8")
-        self.data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+        self.data = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', text, re.S)[1])
         self.chunks = dict(re.findall(r'id="c(\d+)">(.*?)</script>', text))
         self.pictures = self.data["pictures"]
 
