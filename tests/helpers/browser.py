@@ -81,8 +81,9 @@ class Browser:
         for domain in ("Page", "Log", "Runtime", "Network"):
             self.call(f"{domain}.enable")
         self.size(1200, 900)
+        before = len(self.events)
         self.call("Page.navigate", url=url)
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events[before:]):
             self.events.append(self.receive())
 
     def size(self, width, height):
