@@ -240,7 +240,7 @@ def test_damaged_messages_are_refused_or_ignored(streams, yuv_weights, tmp_path)
                 if uri not in loaded:
                     loaded[uri] = load_carried(each.characteristics, "stream")
 
-    fuzz("post filters", case, both=2)
+    fuzz("post filters", case, both=1)
 
 
 def _filter(weights: Path):
