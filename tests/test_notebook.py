@@ -1,4 +1,4 @@
-"""What notebooks show of pictures, results, cards, stores and CU tables, and their conversion to data frames."""
+"""Displays of pictures, results, cards, stores and CU tables in notebooks, and their conversion to data frames."""
 
 import html
 import io

@@ -76,11 +76,11 @@ def test_messages_follow_parameter_sets_and_precede_their_picture(all_streams, t
         out.write_bytes(insert_messages(stream, BASE, unfiltered=(1,)))
         units = units_of(out.read_bytes())
         kinds = [types_of(unit, codec) for unit in units]
-        found = 0
+        filter_units = 0
         for n, unit in enumerate(units):
             if not is_filter_unit(unit, codec):
                 continue
-            found += 1
+            filter_units += 1
             following = next(m for m in range(n, len(units)) if not is_filter_unit(units[m], codec))
             kind, layer, temporal = kinds[following]
             assert kind in ({19, 0, 1, 2, 3, 7, 8, 9, 10} if codec == "vvc" else set(range(22))), path
@@ -91,7 +91,7 @@ def test_messages_follow_parameter_sets_and_precede_their_picture(all_streams, t
             assert kinds[n][1:] == (layer, temporal) == (0, temporal)
             if unit.lstrip(b"\0")[3] == 210:
                 assert picture in ({7, 8, 9, 10} if codec == "vvc" else set(range(16, 22)))
-        assert found >= 2
+        assert filter_units >= 2
         written = read_messages(out)
         active = active_filters(written)
         assert [bool(each) for each in active] == [n != 1 for n in range(len(active))]

@@ -14,7 +14,6 @@ from codecnn.codec import (
     CodecSettings,
     CodedPicture,
     VvencLibrary,
-    code_closed_loop,
     code_in_loop,
     coded_format,
 )
@@ -50,7 +49,7 @@ from codecnn.filtering import (
     write_decisions,
 )
 from codecnn.quality import mse
-from codecnn.runs import atomic_path, provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
+from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.vvc import SeiMessage, access_units, add_sei
 
@@ -73,7 +72,7 @@ PLACES: dict[str, Callable[[CodedPicture, int], bool]] = {
     "key": lambda coded, qp: coded.slice_type == "I" or coded.qp - qp <= KEY_QP_OFFSET,
     "intra": lambda coded, qp: coded.slice_type == "I",
 }
-"""Which pictures are filtered in the loop, by their record and the QP of the sequence; the others are behind it."""
+"""Rules that choose the pictures filtered in the loop by their record and the QP of the sequence."""
 
 PLAIN_NOTE = "A VVC stream without MD5: any decoder outputs the pictures in pictures.yuv."
 """Note in the card of a stream without a filter."""
@@ -257,7 +256,7 @@ class Coder:
 
         def fill(folder: Path) -> dict[str, Any]:
             with open_raw(plain.folder / PICTURES, form) as decoded:
-                pictures, messages = _post_filtered(
+                pictures, messages = filter_behind(
                     sequence.video, decoded, plain.pictures, decide, behind, self.progress
                 )
             if messages:
@@ -290,7 +289,7 @@ class Coder:
     def _decider(self, sequence: HashedVideo, settings: CodecSettings, entry: Entry) -> Decide:
         assert settings.ctu_size is not None
         form = coded_format(sequence.video.format, settings)
-        return _decider(entry, form, self.decisions, settings.ctu_size)
+        return decider(entry, form, self.decisions, settings.ctu_size)
 
     def _filtered_folder(
         self,
@@ -406,7 +405,7 @@ class Coder:
                 original = video[len(pictures)]
                 filtered = decide(original, decoded, coded)
                 behind = None if in_loop is None or in_loop(coded, settings.qp) else decoded
-                picture = _loop_picture(coded, original, filtered)
+                picture = loop_picture(coded, original, filtered)
                 if parameters is not None:
                     added = picture_messages(parameters, filtered, coded.slice_type, behind)
                     messages.append(([added.message], [added.picture_hash]))
@@ -430,7 +429,7 @@ class Coder:
         return {"pictures": [picture.model_dump() for picture in pictures], "encoder_seconds": seconds}, all_decisions
 
 
-def _decider(entry: Entry, form: VideoFormat, decisions: Decisions, ctu: int) -> Decide:
+def decider(entry: Entry, form: VideoFormat, decisions: Decisions, ctu: int) -> Decide:
     """Return the function that filters a picture as an encoder with these decisions would."""
 
     def decide(original: Picture, decoded: Picture, coded: CodedPicture | LoopPicture) -> Filtered:
@@ -440,7 +439,7 @@ def _decider(entry: Entry, form: VideoFormat, decisions: Decisions, ctu: int) ->
     return decide
 
 
-def _post_filtered(
+def filter_behind(
     originals: Iterable[Picture],
     decoded: Iterable[Picture],
     records: Iterable[LoopPicture],
@@ -458,7 +457,7 @@ def _post_filtered(
     for original, output, coded in zip(originals, decoded, plain, strict=True):
         filtered = decide(original, output, coded)
         messages.append(picture_messages(parameters, filtered, coded.slice_type, output))
-        pictures.append(_loop_picture(coded, original, filtered).model_copy(update=messages[-1].bits))
+        pictures.append(loop_picture(coded, original, filtered).model_copy(update=messages[-1].bits))
         all_decisions += [filtered.decision] if filtered.decision else []
         progress()
     if all_decisions and not sequence_pays(all_decisions):
@@ -473,7 +472,8 @@ def _write_behind(plain: Path, output: Path, messages: Sequence[PictureMessages]
     output.write_bytes(b"".join(added))
 
 
-def _loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered) -> LoopPicture:
+def loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered) -> LoopPicture:
+    """Return the record of a coded and filtered picture, with its error against the original."""
     reference = convert(original, filtered.picture.bit_depth)
     assert coded.bits is not None
     return LoopPicture(
@@ -496,102 +496,3 @@ def _read_stream(folder: Path) -> LoopStream:
     device = card.get("device") or UNKNOWN_DEVICE
     seconds = card.get("encoder_seconds")
     return LoopStream(pictures, bits, folder, seconds, device, card.get("threads"), folder / STREAM)
-
-
-@dataclass(frozen=True)
-class ClosedLoop:
-    """One sequence through all chains of the approximated loop, with all slices at the same QP.
-
-    Attributes:
-        rows: One row for each of `CHAINS`.
-        reference_psnr: Lowest luma PSNR in dB of a reference picture against the filtered picture it stands for.
-    """
-
-    rows: tuple[LoopRow, ...]
-    reference_psnr: float
-
-
-def closed_loop(
-    entry: Entry,
-    name: str,
-    video: Video,
-    settings: CodecSettings,
-    *,
-    decisions: Decisions = "ctu",
-    before: Path | None = None,
-    progress: Callable[[], None] = lambda: None,
-) -> ClosedLoop:
-    """Approximate coding with the filter in the loop by `codecnn.codec.code_closed_loop`.
-
-    Args:
-        entry: The filter.
-        name: Name of the sequence.
-        video: Original video.
-        settings: Encoder settings; every slice is coded at their QP.
-        decisions: "none", "ctu" or "full".
-        before: Raw YUV file that receives the input pictures of the filter in the loop; None writes none.
-        progress: Called once a coded picture.
-
-    Returns:
-        The rows, whose bits are those of the pictures alone, and the quality of the references.
-
-    Raises:
-        ConfigError: The video has fewer than two pictures.
-        ModelError: The network needs more than decoded pictures.
-        EncoderError: The encoder fails or does not keep to the settings.
-    """
-    if len(video) < 2:
-        raise ConfigError(f"a closed loop needs at least two pictures, not {len(video)}")
-    check_in_loop(entry.name, entry.filter)
-    form, ctu = coded_format(video.format, settings), settings.ctu_size
-    assert ctu is not None
-    decide = _decider(entry, form, decisions, ctu)
-    parameters = loop_parameters(entry.filter, entry.card.sha256, form.bit_depth, decisions, ctu)
-
-    def unfiltered(_: Picture, decoded: Picture, __: CodedPicture) -> Filtered:
-        return Filtered(decoded, decoded, 0.0)
-
-    plain, inputs, plain_psnr = _code_closed_loop(video, settings, unfiltered, None, progress)
-    post_filtered, _ = _post_filtered(video, inputs, plain, decide, parameters, lambda: None)
-    looped, inputs, looped_psnr = _code_closed_loop(video, settings, decide, parameters, progress)
-    if before is not None:
-        with atomic_path(before) as part, create_video(part, form) as out:
-            for picture in inputs:
-                out.write(picture)
-    first, second, third = (
-        LoopStream(_without_messages(pictures), sum(picture.bits for picture in pictures), Path())
-        for pictures in (plain, post_filtered, looped)
-    )
-    rows = make_rows(name, entry.name, settings.qp, (first, second, third), form, decisions, Path())
-    return ClosedLoop(tuple(rows), min(plain_psnr, looped_psnr))
-
-
-def _without_messages(pictures: Iterable[LoopPicture]) -> tuple[LoopPicture, ...]:
-    """Return pictures of an approximated loop, which no stream carries, without bits of messages and hashes."""
-    return tuple(picture.model_copy(update={"message_bits": 0, "hash_bits": 0}) for picture in pictures)
-
-
-def _code_closed_loop(
-    video: Video,
-    settings: CodecSettings,
-    decide: Callable[[Picture, Picture, CodedPicture], Filtered],
-    parameters: LoopParameters | None,
-    progress: Callable[[], None],
-) -> tuple[list[LoopPicture], list[Picture], float]:
-    """Code with `decide` in the loop; returns picture records, inputs of the filter, and the PSNR of the references."""
-    pictures: list[LoopPicture] = []
-    inputs: list[Picture] = []
-
-    def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
-        filtered = decide(video[coded.poc], decoded, coded)
-        picture = _loop_picture(coded, video[coded.poc], filtered)
-        if parameters is not None:
-            added = picture_messages(parameters, filtered, coded.slice_type)
-            picture = picture.model_copy(update={"flag_bits": added.decision_bits})
-        pictures.append(picture)
-        inputs.append(decoded)
-        progress()
-        return filtered.picture
-
-    _, reference_psnr = code_closed_loop(video, video.format, settings, filter_)
-    return pictures, inputs, reference_psnr
