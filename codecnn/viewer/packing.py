@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import zlib
 from typing import Any
 
@@ -14,11 +15,15 @@ from codecnn.video import Picture, ycbcr_to_rgb
 Plane = npt.NDArray[Any]
 
 _LEVEL = 6
+_STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_RLE)
+"""Strategies of deflate: repeated text, prediction errors, runs."""
 _THUMBNAIL = 112
 """Width of a thumbnail."""
+_RESERVED = re.compile(b"[\x00\r<=]")
+"""Bytes that HTML changes inside of a script element (0, carriage return), that could end it, and the escape sign."""
 
 
-def pack_plane(plane: Plane, like: Plane | None = None) -> str:
+def pack_plane(plane: Plane, like: Plane | None = None) -> bytes:
     """Compress a plane of samples without loss.
 
     The samples are predicted from `like`, or by the median predictor of JPEG-LS (ITU-T T.87, A.3) with zeros outside of
@@ -30,12 +35,12 @@ def pack_plane(plane: Plane, like: Plane | None = None) -> str:
         like: Samples of a similar plane of the same shape that the reader has already.
 
     Returns:
-        Base64 of the deflated bytes.
+        Deflated bytes.
     """
     return _packed(_folded(plane, like))
 
 
-def pack_similar(plane: Plane, like: Plane) -> tuple[str, bool, int]:
+def pack_similar(plane: Plane, like: Plane) -> tuple[bytes, bool, int]:
     """Compress a plane as `pack_plane` does, from `like` if that takes fewer bits, and without bits that are always 0.
 
     The originals of a 10-bit stream are often pictures of 8 bit, whose samples are multiples of 4.
@@ -66,7 +71,7 @@ def _unsigned(values: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
     return ((values << 1) ^ (values >> 31)).view(np.uint32)
 
 
-def _packed(folded: npt.NDArray[np.uint32]) -> str:
+def _packed(folded: npt.NDArray[np.uint32]) -> bytes:
     return deflate((folded & 255).astype(np.uint8).tobytes() + (folded >> 8).astype("<u2").tobytes())
 
 
@@ -77,23 +82,37 @@ def _entropy(folded: npt.NDArray[np.uint32]) -> float:
     return float(-(shares * np.log2(shares)).sum())
 
 
-def pack_integers(values: npt.NDArray[Any]) -> str:
+def pack_integers(values: npt.NDArray[Any]) -> bytes:
     """Compress an array of 32-bit integers: differences of neighbours, modulo 2^32, lowest bytes first.
 
     Args:
         values: Integers of any shape; those of the last axis are neighbours.
 
     Returns:
-        Base64 of the deflated bytes.
+        Deflated bytes.
     """
     flat = values.astype(np.int32).ravel()
     folded = _unsigned(np.diff(flat, prepend=np.int32(0)))
     return deflate(np.ascontiguousarray(folded.astype("<u4").view(np.uint8).reshape(-1, 4).T).tobytes())
 
 
-def deflate(content: bytes) -> str:
-    """Return base64 of deflated bytes."""
-    return base64.b64encode(zlib.compress(content, _LEVEL)).decode()
+def deflate(content: bytes) -> bytes:
+    """Return deflated bytes, by the strategy that gives the fewest."""
+    return min((_deflated(content, strategy) for strategy in _STRATEGIES), key=len)
+
+
+def _deflated(content: bytes, strategy: int) -> bytes:
+    compressor = zlib.compressobj(_LEVEL, strategy=strategy)
+    return compressor.compress(content) + compressor.flush()
+
+
+def as_text(content: bytes) -> bytes:
+    """Return bytes as the text of a script element of a page in windows-1252, in which each byte is a character.
+
+    The four bytes that cannot stand there are written as "=" and the byte plus 64, modulo 256, as in yEnc. Deflated
+    bytes grow by 1.6 %, those of base64 by 33 %.
+    """
+    return _RESERVED.sub(lambda found: bytes((ord("="), (found[0][0] + 64) & 255)), content)
 
 
 def thumbnail(picture: Picture) -> str:

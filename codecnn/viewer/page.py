@@ -28,13 +28,16 @@ from codecnn.viewer.layers import (
     stream_pictures,
     unit_pictures,
 )
-from codecnn.viewer.packing import deflate, pack_integers, pack_plane, pack_similar, thumbnail
+from codecnn.viewer.packing import as_text, deflate, pack_integers, pack_plane, pack_similar, thumbnail
 
 _SCRIPTS = ("samples.js", "painting.js", "overlays.js", "values.js", "timeline.js", "controls.js")
 """Parts of the script of the page, in their order."""
 
 _REFERENCE_LAYERS = {PREDICTION: UNFILTERED, UNFILTERED: DECODED, ORIGINAL: DECODED}
 """Layer from which a layer may be predicted; that of the others is the decoded picture."""
+
+LARGE_PAGE = 60_000_000
+"""Size of a page in bytes above which a note names the ways to a smaller one."""
 
 Progress = Callable[[int, int], None]
 
@@ -183,15 +186,15 @@ def write_page(path: Path | str, title: str, pictures: Iterable[Shown]) -> Viewe
 
 
 class _Chunks:
-    """Compressed data of the page, base64, which the browser reads piece by piece."""
+    """Compressed data of the page, which the browser reads piece by piece."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.contents: list[bytes] = []
 
-    def add(self, text: str) -> int:
+    def add(self, content: bytes) -> int:
         """Append a chunk and return its number."""
-        self.texts.append(text)
-        return len(self.texts) - 1
+        self.contents.append(content)
+        return len(self.contents) - 1
 
 
 @dataclass(frozen=True)
@@ -201,14 +204,14 @@ class Page:
     Attributes:
         title: Title with the numbers of the pictures.
         data: Facts of the pictures for the script.
-        chunks: Compressed samples and arrays, base64.
+        chunks: Compressed samples and arrays.
         units: Number of CUs of all pictures.
         notes: Sentences on what is missing and why.
     """
 
     title: str
     data: Mapping[str, Any]
-    chunks: Sequence[str]
+    chunks: Sequence[bytes]
     units: int
     notes: tuple[str, ...]
 
@@ -230,29 +233,37 @@ class Page:
         numbers = [summary["number"] for summary in summaries]
         title += f", picture {numbers[0]}" if len(numbers) == 1 else f", pictures {numbers[0]} to {numbers[-1]}"
         data = {"title": title, "layers": _ordered(layers), "pictures": summaries, "limits": limits}
-        return Page(title, data, chunks.texts, units, tuple(notes))
+        return Page(title, data, chunks.contents, units, tuple(notes))
 
-    def html(self, served: bool) -> Iterator[str]:
-        """Return the text of the page in parts; a served page fetches its chunks from chunk/NUMBER."""
-        script = "\n".join(_resource(name) for name in _SCRIPTS)
+    def html(self, served: bool) -> Iterator[bytes]:
+        """Return the page in parts, in windows-1252; a served page fetches its chunks from chunk/NUMBER."""
+        # What this encoding lacks is escaped: by JavaScript in the script, by references in the text.
+        script = "\n".join(_resource(name) for name in _SCRIPTS).encode("ascii", "backslashreplace").decode()
         environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-        return environment.from_string(_resource("view.html.j2")).generate(
+        parts = environment.from_string(_resource("view.html.j2")).generate(
             title=self.title,
             style=_resource("view.css"),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             # The text "</script>" in a file name would end the element.
             data=json.dumps(self.data, separators=(",", ":")).replace("<", "\\u003c"),
-            chunks=() if served else enumerate(self.chunks),
+            chunks=() if served else (as_text(chunk).decode("latin-1") for chunk in self.chunks),
             served=served,
         )
+        for part in parts:
+            yield part.encode("latin-1", "xmlcharrefreplace")
 
     def write(self, path: Path) -> Viewed:
         """Write the page with its chunks into a file."""
-        with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        with atomic_path(path) as part, part.open("wb") as file:
             file.writelines(self.html(served=False))
-        count, layers = len(self.data["pictures"]), tuple(self.data["layers"])
-        return Viewed(path, self.title, count, layers, self.units, path.stat().st_size, self.notes)
+        count, layers, size = len(self.data["pictures"]), tuple(self.data["layers"]), path.stat().st_size
+        notes = self.notes
+        if size > LARGE_PAGE:
+            notes += (
+                f"{path} has {size / 1e6:.0f} MB: take fewer pictures with -f, or let --serve show them one by one",
+            )
+        return Viewed(path, self.title, count, layers, self.units, size, notes)
 
 
 def _ordered(layers: Mapping[str, str]) -> dict[str, str]:
@@ -310,8 +321,8 @@ def _planes(shown: Shown, chunks: _Chunks) -> dict[str, list[dict[str, Any]]]:
             if np.array_equal(plane, like):
                 layers[name].append({"like": base_name})
                 continue
-            text, uses_like, shift = pack_similar(plane, like)
-            source = {"chunk": chunks.add(text), "shift": shift}
+            content, uses_like, shift = pack_similar(plane, like)
+            source = {"chunk": chunks.add(content), "shift": shift}
             layers[name].append(source | {"like": base_name} if uses_like else source)
     return layers
 

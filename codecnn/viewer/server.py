@@ -1,6 +1,5 @@
 """A server on the loopback interface for pages that are too large for a file."""
 
-import base64
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -55,9 +54,9 @@ class _Handler(BaseHTTPRequestHandler):
         chunks = self.server.page.chunks
         number = self.path.removeprefix("/chunk/")
         if self.path == "/":
-            self._send("".join(self.server.page.html(served=True)).encode(), "text/html; charset=utf-8")
+            self._send(b"".join(self.server.page.html(served=True)), "text/html; charset=windows-1252")
         elif number != self.path and number.isascii() and number.isdigit() and int(number) < len(chunks):
-            self._send(base64.b64decode(chunks[int(number)]), "application/octet-stream")
+            self._send(chunks[int(number)], "application/octet-stream")
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 

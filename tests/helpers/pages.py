@@ -1,6 +1,5 @@
 """Decompression of the pages of the viewer, independent of its script."""
 
-import base64
 import json
 import re
 import zlib
@@ -45,13 +44,14 @@ class Page:
     """Data of a page, decompressed by this test."""
 
     def __init__(self, path):
-        text = path.read_text("utf-8")
-        self.data = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', text, re.S)[1])
-        self.chunks = dict(re.findall(r'id="c(\d+)">(.*?)</script>', text))
+        page = path.read_bytes()
+        self.data = json.loads(re.search(rb'id="data"[^>]*>(.*?)</script>', page, re.S)[1])
+        self.chunks = dict(re.findall(rb'id="c(\d+)">(.*?)</script>', page, re.S))
         self.pictures = self.data["pictures"]
 
     def chunk(self, number):
-        return zlib.decompress(base64.b64decode(self.chunks[str(number)]))
+        text = self.chunks[b"%d" % number]
+        return zlib.decompress(re.sub(b"=(.)", lambda found: bytes([(found[1][0] - 64) % 256]), text, flags=re.S))
 
     def plane(self, picture, layer, component):
         source = self.pictures[picture]["layers"][layer][component]

@@ -1,6 +1,5 @@
 """The page of the viewer: its samples, CUs and motion equal those of decoder, parser and network."""
 
-import base64
 import itertools
 import zlib
 
@@ -36,14 +35,26 @@ def test_planes_are_compressed_without_loss(shape):
     for plane in (rng.integers(0, 65536, shape), rng.integers(0, 1024, shape), np.full(shape, 65535)):
         for base in (None, like):
             packed = pack_plane(plane.astype(np.uint16), None if base is None else base.astype(np.uint16))
-            content = zlib.decompress(base64.b64decode(packed))
+            content = zlib.decompress(packed)
             np.testing.assert_array_equal(samples_of(content, shape, base), plane)
 
 
 def test_integers_are_compressed_without_loss():
     limits = np.iinfo(np.int32)
     values = np.array([0, limits.max, limits.min, limits.max, -1, 5, 5, 5, limits.min], np.int32)
-    np.testing.assert_array_equal(integers_of(zlib.decompress(base64.b64decode(pack_integers(values)))), values)
+    np.testing.assert_array_equal(integers_of(zlib.decompress(pack_integers(values))), values)
+
+
+def test_page_holds_compressed_bytes_as_characters(golden_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("codecnn.viewer.page.LARGE_PAGE", 10_000)
+    viewed = view(golden_file(STREAM), tmp_path / "v.html")
+    content = (tmp_path / "v.html").read_bytes()
+    assert not {0, ord("\r")} & set(content)  # HTML replaces both
+    page = Page(tmp_path / "v.html")
+    texts = sum(map(len, page.chunks.values()))
+    deflated = sum(len(zlib.compress(page.chunk(int(number)))) for number in page.chunks)
+    assert texts < 1.06 * deflated
+    assert viewed.notes[-1].endswith("MB: take fewer pictures with -f, or let --serve show them one by one")
 
 
 def test_modes_have_names_and_directions_of_the_standard():

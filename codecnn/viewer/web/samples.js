@@ -28,12 +28,19 @@ const info = () => pictures[state.index];
 
 // ---- decompression
 
+// Inverse of as_text: a character of windows-1252 is a byte, and "=" stands before a byte to which 64 was added.
+const CHARACTERS = new TextDecoder("windows-1252").decode(Uint8Array.from({ length: 256 }, (_, byte) => byte));
+const BYTES = new Uint8Array(1 << 16);
+for (let byte = 0; byte < 256; byte++) BYTES[CHARACTERS.charCodeAt(byte)] = byte;
+const ESCAPE = 61;
 const bytesOf = (text) => {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
+  const bytes = new Uint8Array(text.length);
+  let count = 0;
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i);
+    bytes[count++] = code === ESCAPE ? BYTES[text.charCodeAt(++i)] - 64 : BYTES[code];
+  }
+  return bytes.subarray(0, count);
 };
 // The chunks follow the script, so that the first picture is shown while the others are still being read. An element is
 // complete once another one follows it.
