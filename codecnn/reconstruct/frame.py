@@ -320,6 +320,15 @@ LIST_OF_SIZE = np.array(
 
 
 @compiled
+def residual_limit(f: Frame) -> int:
+    """Return the limit of residuals, which are from -limit to limit - 1.
+
+    Decoders store residuals in 16 bits; the standard has no limit. VTM for more than 12 bit stores 32 bits.
+    """
+    return 32768 if f.p[BIT_DEPTH] <= 12 else 1 << 30
+
+
+@compiled
 def clip(value: int, low: int, high: int) -> int:
     """Clip `value` to the range from `low` to `high` (Clip3)."""
     return low if value < low else high if value > high else value

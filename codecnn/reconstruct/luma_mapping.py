@@ -1,7 +1,7 @@
 """Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19, 8.7.5.2 and 8.7.5.3)."""
 
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct.frame import Frame, clip
+from codecnn.reconstruct.frame import Frame, clip, residual_limit
 from codecnn.vvc import compiled
 
 
@@ -54,11 +54,11 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
 def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
     """Scale `count` chroma residuals at `at` of `Frame.s` ((1237) and (1238))."""
     s = f.s
-    peak = (1 << f.p[fr.BIT_DEPTH]) - 1
+    peak, limit = (1 << f.p[fr.BIT_DEPTH]) - 1, residual_limit(f)
     for i in range(at, at + count):
         value = clip(s[i], -peak - 1, peak)
         magnitude = (abs(value) * scale + 1024) >> 11
-        s[i] = clip(-magnitude if value < 0 else magnitude, -32768, 32767)
+        s[i] = clip(-magnitude if value < 0 else magnitude, -limit, limit - 1)
 
 
 @compiled

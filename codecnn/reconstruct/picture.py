@@ -74,12 +74,6 @@ crop to the conformance window.
 NO_REFERENCE = -(2**31)
 """Value of `ref_idx_l0` and `ref_idx_l1` of a block that does not use the list; a POC is never that small."""
 
-WIDEST_RANGE = 18
-"""Largest log2 of the range of coefficients.
-
-The sum of 64 products of coefficients of 19 bits, which 12-bit pictures with extended precision have, and transMatrix
-fits into 32 bits; that of wider coefficients does not.
-"""
 _KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
 _LOG_SIZE = 4 * CTU_LOG_SIZE
 
@@ -121,7 +115,7 @@ class Reconstruction:
             names: Names of `PLANES` and `MOTION_PLANES`.
 
         Returns:
-            Planes by name; samples are uint16, residuals int16, strengths uint16, motion int32.
+            Planes by name; samples are uint16, residuals int16 (int32 above 12 bit), strengths uint16, motion int32.
         """
         return {name: self._plane(*name.rsplit("_", 1)) for name in names}
 
@@ -140,7 +134,9 @@ class Reconstruction:
             depth = self.picture.sps.bit_depth
             plane = _mapped_back(plane, self.frame.known[fr.LUMA_REGION], self.mappings, depth)
         plane = plane[self._inside(component)]
-        return plane.astype(np.int16 if kind == "resid" else np.uint16)
+        if kind == "resid":
+            return plane.astype(np.int16 if self.picture.sps.bit_depth <= 12 else np.int32)
+        return plane.astype(np.uint16)
 
     def _inside(self, component: int) -> tuple[slice, slice]:
         """Return the rows and columns of a component inside the conformance window."""
@@ -239,8 +235,6 @@ def reconstruct_picture(
             "the stream was coded with a CNN filter in the loop: decode it with `codecnn decode`, or pass "
             "hook=codecnn.filtering.LoopFilter()"
         )
-    if sps.log2_transform_range > WIDEST_RANGE:
-        raise UnsupportedError(f"extended precision at {sps.bit_depth} bit is not supported, only up to 12 bit")
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}
     lists: list[npt.NDArray[np.int64]] = []

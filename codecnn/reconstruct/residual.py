@@ -1,7 +1,7 @@
 """Residuals of transform blocks: QPs, scaling of levels, and addition (H.266 clauses 8.7.1 to 8.7.3 and 8.7.5)."""
 
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, clip
+from codecnn.reconstruct.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, clip, residual_limit
 from codecnn.reconstruct.intra_prediction import wide_angle
 from codecnn.reconstruct.transforms import clear_coefficients, inverse_lfnst, inverse_transform
 from codecnn.vvc import compiled, log2
@@ -81,13 +81,14 @@ def joint_residual(f: Frame, joint: int, count: int) -> None:
     s = f.s
     cb, cr = fr.RESIDUALS + fr.BLOCK, fr.RESIDUALS + 2 * fr.BLOCK
     sign = -1 if f.p[fr.JOINT_SIGN] else 1
+    limit = residual_limit(f)
     for i in range(count):
         if joint == 1:
             s[cb + i] = (sign * s[cr + i]) >> 1
         elif joint == 2:
             s[cr + i] = (sign * s[cb + i]) >> 1
         else:
-            s[cr + i] = clip(sign * s[cb + i], -32768, 32767)
+            s[cr + i] = clip(sign * s[cb + i], -limit, limit - 1)
 
 
 @compiled

@@ -3,9 +3,16 @@
 import numpy as np
 
 from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct.frame import Frame, clip
+from codecnn.reconstruct.frame import Frame, clip, residual_limit
 from codecnn.vvc import SCAN, compiled
 from codecnn.vvc import state as st
+
+RANGE_OF_32_BITS = 18
+"""Largest log2 of the range of coefficients for which sums of 32 bits are enough.
+
+The sum of 64 products of coefficients of 19 bits, which 12-bit pictures with extended precision have, and transMatrix
+fits into 32 bits; that of wider coefficients does not.
+"""
 
 
 @compiled
@@ -34,6 +41,9 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
         out: Position of the residual in `Frame.s`.
     """
     p, s = f.p, f.s
+    if p[fr.TRANSFORM_RANGE] > RANGE_OF_32_BITS:
+        inverse_transform_wide(f, log2_w, log2_h, kernel_h, kernel_v, out)
+        return
     width, height = 1 << log2_w, 1 << log2_h
     across, down = p[fr.LAST_X] + 1, p[fr.LAST_Y] + 1
     shift = 5 + p[fr.TRANSFORM_RANGE] - p[fr.BIT_DEPTH]
@@ -74,12 +84,54 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
 
 
 @compiled
+def inverse_transform_wide(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
+    """Do what `inverse_transform` does, with sums of 64 bits for coefficients of more than 19 bits.
+
+    Args:
+        f: State of the picture, as in `inverse_transform`.
+        log2_w: log2 of the block's width.
+        log2_h: log2 of the block's height.
+        kernel_h: Horizontal kernel.
+        kernel_v: Vertical kernel.
+        out: Position of the residual in `Frame.s`.
+    """
+    p, s = f.p, f.s
+    width, height = 1 << log2_w, 1 << log2_h
+    across, down = p[fr.LAST_X] + 1, p[fr.LAST_Y] + 1
+    shift = 5 + p[fr.TRANSFORM_RANGE] - p[fr.BIT_DEPTH]
+    if width == 1 or height == 1:
+        shift += 1
+    least = -(1 << p[fr.TRANSFORM_RANGE])
+    source = fr.COEFFICIENTS
+    if height > 1:
+        first, step = kernel_at(kernel_v, log2_h)
+        source = fr.HALF if width > 1 else out
+        for y in range(height):
+            for x in range(across):
+                total = 0
+                for k in range(down):
+                    total += s[first + k * step + y] * s[fr.COEFFICIENTS + k * width + x]
+                if width > 1:
+                    s[source + y * width + x] = clip((total + 64) >> 7, least, -least - 1)
+                else:
+                    s[source + y] = (total + (1 << (shift - 1))) >> shift
+    if width > 1:
+        first, step = kernel_at(kernel_h, log2_w)
+        for y in range(height):
+            for x in range(width):
+                total = 0
+                for k in range(across):
+                    total += s[source + y * width + k] * s[first + k * step + x]
+                s[out + y * width + x] = (total + (1 << (shift - 1))) >> shift
+
+
+@compiled
 def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
-    """Shift right with rounding and clip to 16 bits, the range in which decoders store residuals."""
-    s = f.s
+    """Shift right with rounding and clip to the range in which decoders store residuals."""
+    s, limit = f.s, residual_limit(f)
     half = 1 << (shift - 1)
     for i in range(count):
-        s[out + i] = clip((s[source + i] + half) >> shift, -32768, 32767)
+        s[out + i] = clip((s[source + i] + half) >> shift, -limit, limit - 1)
 
 
 @compiled
@@ -105,21 +157,20 @@ def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> 
         kind = 3
     first = fr.LFNST_48_AT if large else fr.LFNST_16_AT
     first += (2 * kind + index - 1) * 16 * results
+    least = -(1 << p[fr.TRANSFORM_RANGE])
     for i in range(results):
-        s[fr.HALF + i] = 0
-    for k in range(frequencies):
-        value = s[fr.COEFFICIENTS + SCAN[2, 2, k, 1] * width + SCAN[2, 2, k, 0]]
-        if value:
-            for i in range(results):
-                s[fr.HALF + i] += value * s[first + k * results + i]
+        total = 0
+        for k in range(frequencies):
+            value = s[fr.COEFFICIENTS + SCAN[2, 2, k, 1] * width + SCAN[2, 2, k, 0]]
+            total += value * s[first + k * results + i]
+        s[fr.HALF + i] = clip((total + 64) >> 7, least, -least - 1)
     # The matrix of 8x8 blocks has 48 results; the last quarter of the block stays zero.
     side = 8 if large else 4
-    least = -(1 << p[fr.TRANSFORM_RANGE])
     for i in range(results):
         y, x = (i // side, i % side) if i < 32 or not large else (4 + (i - 32) // 4, (i - 32) % 4)
         if mode > 34:
             x, y = y, x
-        s[fr.COEFFICIENTS + y * width + x] = clip((s[fr.HALF + i] + 64) >> 7, least, -least - 1)
+        s[fr.COEFFICIENTS + y * width + x] = s[fr.HALF + i]
     p[fr.LAST_X] = p[fr.LAST_Y] = side - 1
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.intra import inverse_transform as plain_inverse_transform
-from codecnn.intra import predict_modes_reference
+from codecnn.intra import kernel_matrix, predict_modes_reference
 from codecnn.reconstruct import (
     coding_units,
     cross_component,
@@ -77,6 +77,33 @@ def check_transforms(rng: np.random.Generator) -> None:
                 np.testing.assert_array_equal(
                     actual, expected.clip(-(1 << 15), (1 << 15) - 1), f"{horizontal} {vertical}"
                 )
+
+
+def check_wide_transforms(rng: np.random.Generator) -> None:
+    """Check transforms of 16 bit with extended precision, whose coefficients have 21 bits, by products of 64 bits."""
+    least, shift = -(1 << 20), 5 + 20 - 16
+    for width, height in ((4, 4), (16, 8), (32, 32), (1, 16), (32, 1)):
+        for horizontal, kernel_h in KERNELS.items():
+            for vertical, kernel_v in KERNELS.items():
+                f = empty_frame(16)
+                f.p[fr.TRANSFORM_RANGE] = 20
+                coefficients = rng.integers(least, -least, (height, width))
+                f.s[fr.COEFFICIENTS : fr.COEFFICIENTS + width * height] = coefficients.ravel()
+                f.p[fr.LAST_X], f.p[fr.LAST_Y] = width - 1, height - 1
+                logs = width.bit_length() - 1, height.bit_length() - 1
+                transforms.inverse_transform(f, *logs, kernel_h, kernel_v, fr.RESIDUALS)
+                actual = f.s[fr.RESIDUALS : fr.RESIDUALS + width * height].reshape(height, width)
+                expected, last = coefficients, shift
+                if height > 1:
+                    expected = kernel_matrix(vertical, height).astype(np.int64).T @ expected  # type: ignore[arg-type]
+                if min(width, height) > 1:
+                    expected = ((expected + 64) >> 7).clip(least, -least - 1)
+                else:
+                    last += 1
+                if width > 1:
+                    expected = expected @ kernel_matrix(horizontal, width).astype(np.int64)  # type: ignore[arg-type]
+                expected = (expected + (1 << last >> 1)) >> last
+                np.testing.assert_array_equal(actual, expected, f"{horizontal} {vertical} {width}x{height}")
 
 
 def packed(levels: npt.NDArray[np.int64], odd: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -307,6 +334,7 @@ def check_luma_mapping(rng: np.random.Generator) -> None:
 CHECKS = (
     check_prediction,
     check_transforms,
+    check_wide_transforms,
     check_scaling,
     check_lfnst,
     check_matrix,
