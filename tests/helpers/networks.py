@@ -24,13 +24,30 @@ SHORT |= {name: {"blocks": 2} for name in list_models() if name.startswith(DEEP)
 SHORT |= {name: {"groups": (1, 1)} for name in list_models() if name.startswith("lop")}
 """Options that keep the tests short; the tested properties do not depend on the depth."""
 
-WITH_GRAPH = [name for name in list_models() if type(create_model(name)).draw is not FilterNetwork.draw]
-"""Networks that have a graph, which exports and integer networks need."""
-
 
 def zoo_model(name):
     torch.manual_seed(7)
     return create_model(name, **SHORT.get(name, {}))
+
+
+_MODELS = {name: zoo_model(name) for name in list_models()}
+
+WITH_GRAPH = [name for name, model in _MODELS.items() if type(model).draw is not FilterNetwork.draw]
+"""Networks that have a graph, which exports and integer networks need."""
+
+
+def _distinct():
+    chosen = {}
+    for name, model in _MODELS.items():
+        layers = frozenset(type(module) for module in model.modules())
+        rank = (-len(model.planes), sum(parameter.numel() for parameter in model.parameters()), name)
+        chosen[layers] = min(chosen.get(layers, rank), rank)
+    return sorted(name for *_, name in chosen.values())
+
+
+DISTINCT = _distinct()
+"""A network for each set of kinds of layers, that with the most planes: for tests whose result does not depend on the
+number and width of the layers."""
 
 
 def awaken(model, seed=0, std=0.2):

@@ -16,7 +16,6 @@ from codecnn.models import (
     create_mode_network,
     create_model,
     fold,
-    list_models,
     mode_loss,
     named_outputs,
     peak_memory,
@@ -24,7 +23,7 @@ from codecnn.models import (
     save_weights,
 )
 from codecnn.video import Picture
-from tests.helpers.networks import SMALL, awaken, random_planes, zoo_model
+from tests.helpers.networks import DISTINCT, SMALL, awaken, random_planes, zoo_model
 from tests.helpers.rehearsal import operations
 
 OPTIONS = SMALL | {"conditioning": "film", "shuffle": 2}
@@ -39,7 +38,7 @@ def on(device, planes):
     return {name: plane.to(device) for name, plane in planes.items()}
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", DISTINCT)
 def test_a_network_forward_backward_and_folded(name, device):
     model = awaken(zoo_model(name), std=0.1)
     there = copy.deepcopy(model).to(device)
