@@ -81,6 +81,17 @@ class EncoderSpec(BaseModel):
         default=None, description="bit depth to which the original is rounded before coding"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_store_keys(cls, value: Any) -> Any:
+        """Refuse settings that all units of a store share."""
+        if isinstance(value, dict) and (wrong := [key for key in _STORE_KEYS if key in value]):
+            raise ValueError(
+                f"all units of a store have the same {wrong[0]}: build a store for each, and list them with their "
+                "shares under stores in the training configuration"
+            )
+        return value
+
 
 class InLoopSpec(BaseModel):
     """A CNN filter in the encoder's prediction loop; relative paths start at the recipe's folder.
@@ -251,6 +262,8 @@ _ENCODER_KEYS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "varia
 _CTC_CODECS = ("vvc", "vvencapp", "vtm")
 _OVERRIDABLE_KEYS = {"preset", "ctu_size", "params"}
 """Settings of the codec that each of a recipe's `encoders` can override."""
+_STORE_KEYS = ("codec", *sorted((_CODING_KEYS | {"qp"}) - _OVERRIDABLE_KEYS))
+"""Settings that are the same in a whole store."""
 
 
 class Recipe(_Spec):

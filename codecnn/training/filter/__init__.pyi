@@ -5,6 +5,7 @@ from .task import FilterTask as FilterTask
 from .task import Mix as Mix
 from .task import data_key as data_key
 from .task import filter_task as filter_task
+from .task import gains_by_store as gains_by_store
 from .task import trained_on as trained_on
 from .task import validation_units as validation_units
 from .teacher import Teacher as Teacher

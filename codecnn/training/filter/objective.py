@@ -192,19 +192,38 @@ def psnr_gains(model: FilterNetwork, units: Sequence[Unit], device: str | torch.
     Returns:
         Gain in dB by component and QP.
     """
+    return mean_gains(units, gains_of_units(model, units, device))
+
+
+def gains_of_units(
+    model: FilterNetwork, units: Sequence[Unit], device: str | torch.device
+) -> list[dict[str, list[float]]]:
+    """Measure the gains of `psnr_gains` before the mean over pictures.
+
+    Returns:
+        For each unit, the gains in dB by component, one for each picture that has a coding error there.
+    """
     filter_: NetworkFilter = (
         ExactFilter(model.integers(), device=device)
         if isinstance(model, EightBitNetwork)
         else FloatFilter(model, device=device)
     )
-    gains_of_share = [_unit_gains(filter_, unit) for unit in share(units)]
-    gains: dict[str, dict[int, list[float]]] = {name: defaultdict(list) for name in model.outputs}
-    for unit, unit_gains in zip(units, gather(gains_of_share), strict=True):
+    return gather([_unit_gains(filter_, unit) for unit in share(units)])
+
+
+def mean_gains(units: Sequence[Unit], gains: Sequence[dict[str, list[float]]]) -> dict[str, dict[int, float]]:
+    """Average the gains of `gains_of_units` over the pictures of each QP.
+
+    Returns:
+        Gain in dB by component and QP.
+    """
+    by_component: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for unit, unit_gains in zip(units, gains, strict=True):
         for name, values in unit_gains.items():
-            gains[name][unit.qp] += values
+            by_component[name][unit.qp] += values
     return {
         name: {qp: float(np.mean(values)) for qp, values in sorted(by_qp.items()) if values}
-        for name, by_qp in gains.items()
+        for name, by_qp in by_component.items()
     }
 
 

@@ -44,9 +44,10 @@ from codecnn.training.filter.objective import (
     feature_pictures,
     filter_loss,
     filtering_picture,
+    gains_of_units,
     import_loss,
     limit_pictures,
-    psnr_gains,
+    mean_gains,
     user_loss,
 )
 from codecnn.training.filter.teacher import Teacher, original_share
@@ -144,15 +145,18 @@ class FilterTask:
         return filter_loss(model, batch, settings.weighting, settings.loss, settings.components.model_dump())
 
     def validate(self, model: nn.Module, device: torch.device) -> ValidationResult:
-        """Measure PSNR gains: luma in dB by QP, each component in the mean of the QPs.
+        """Measure PSNR gains: luma in dB by QP, each component in the mean of the QPs; of several stores luma by store.
 
         The score is the mean over the components with the weights of the loss.
         """
         assert isinstance(model, FilterNetwork)
-        gains = psnr_gains(model, self.validation, device)
+        unit_gains = gains_of_units(model, self.validation, device)
+        gains = mean_gains(self.validation, unit_gains)
         means = {name: float(np.mean(list(by_qp.values()))) for name, by_qp in gains.items() if by_qp}
         figures: dict[str, Any] = {"gain_db": {str(qp): value for qp, value in gains["y"].items()}}
         figures |= {"gain_mean_db" if name == "y" else f"gain_{name}_mean_db": mean for name, mean in means.items()}
+        if by_store := gains_by_store(self.validation, unit_gains):
+            figures["gain_by_store_db"] = by_store
         score = float(
             np.average([*means.values()], weights=[getattr(self.settings.components, name) for name in means])
         )
@@ -310,6 +314,30 @@ def validation_units(mix: Mix, pictures: int | None = None) -> tuple[Unit, ...]:
         folders = ", ".join(str(store.folder) for store, _ in mix)
         raise StoreError(f"no pictures in the split 'val' of {folders}: put some into it in the recipe")
     return units
+
+
+def gains_by_store(units: Sequence[Unit], gains: Sequence[dict[str, list[float]]]) -> dict[str, float]:
+    """Return the mean luma gain of each of several stores.
+
+    Args:
+        units: Validation units.
+        gains: Gains of each unit, from `gains_of_units`.
+
+    Returns:
+        Gain in dB, mean over the QPs of a store, by the name of its folder; if two folders have the same name, their
+        numbers in the list precede the names. Empty for one store.
+    """
+    folders = list(dict.fromkeys(unit.folder for unit in units))
+    if len(folders) == 1:
+        return {}
+    unique = len({folder.name for folder in folders}) == len(folders)
+    result = {}
+    for number, folder in enumerate(folders, 1):
+        inside = [index for index, unit in enumerate(units) if unit.folder == folder]
+        luma = mean_gains([units[index] for index in inside], [gains[index] for index in inside])["y"]
+        if luma:
+            result[folder.name if unique else f"{number}_{folder.name}"] = float(np.mean(list(luma.values())))
+    return result
 
 
 def trained_on(mix: Mix) -> list[TrainedOn]:
