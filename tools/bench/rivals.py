@@ -7,7 +7,8 @@ The files of the filters are theirs and are not part of codecnn: fetch the repos
   --nnpf DIR     nokia/fraunhoferhhi-vvdec: the base filter of its neural post-filters, for VVC, luma and chroma
 
 A filter whose folder is not given, or without a file, is skipped with the reason. Sequences are those of the split
-`test` of a store, or some of them (--pictures); luma, mean of the BD-rates of the sequences.
+`test` of a store, or some of them (--pictures). Everything runs in float32. The table has luma, as the mean of the
+BD-rates of the sequences. With -o an interrupted run continues.
 
 Examples:
   python tools/benchmark.py rivals stores/hevc_test --nrs ../NRS --inloop ../cnn_In-loop_filter -m low_cost_17.hevc
@@ -27,7 +28,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import codecnn
+from codecnn.console import progress
 from codecnn.dataset import Store, open_store
+from codecnn.models import read_card, weights_path
 from codecnn.video import Picture
 from tools.bench._common import Row, make_parser
 from tools.bench._foreign import Tensors, read_caffe, read_tensorflow
@@ -185,15 +188,12 @@ def nnpf_filters(folder: Path) -> dict[str, Any]:
     return {"nokia_base": BaseFilter(folder / "nnpf/models/model3.onnx")}
 
 
-RIVALS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, str]]] = {
-    "nrs": (nrs_filters, {"EnhNet": "400 kMAC/pixel, made for HEVC"}),
-    "inloop": (
-        inloop_filters,
-        {"VRCNN": "54 kMAC/pixel, made for HEVC", "SEFCNN": "370 to 641 kMAC/pixel, made for HEVC"},
-    ),
-    "nnpf": (nnpf_filters, {"nokia_base": "26 kMAC/pixel, made for VVC, as a base to be adapted to the content"}),
+RIVALS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, tuple[str, str]]]] = {
+    "nrs": (nrs_filters, {"EnhNet": ("400", "HEVC")}),
+    "inloop": (inloop_filters, {"VRCNN": ("54", "HEVC"), "SEFCNN": ("370 to 641", "HEVC")}),
+    "nnpf": (nnpf_filters, {"nokia_base": ("26", "VVC, as a base to be adapted to the content")}),
 }
-"""Loader, and cost and purpose of each of its filters, by option."""
+"""Loader by option, and kMAC/pixel and purpose of each of its filters."""
 
 
 def main(argv: Sequence[str]) -> list[Row]:
@@ -208,7 +208,7 @@ def main(argv: Sequence[str]) -> list[Row]:
     parser.add_argument("-o", "--output", type=Path, help="folder that keeps the measured cells")
     options = parser.parse_args(argv)
     filters: dict[str, Any] = {}
-    notes: dict[str, str] = {}
+    facts: dict[str, tuple[str, str]] = {}
     for option, (load, described) in RIVALS.items():
         folder = getattr(options, option)
         if folder is None:
@@ -216,26 +216,34 @@ def main(argv: Sequence[str]) -> list[Row]:
             continue
         try:
             filters |= load(folder)
-            notes |= described
+            facts |= described
         except (OSError, ImportError, KeyError) as error:
             print(f"skipped: {', '.join(described)}: {error}")
     store = open_store(options.store)
     if options.pictures is not None:
         store = some_sequences(store, options.pictures)
     qps = [int(text) for text in options.qp.split(",")]
-    with tempfile.TemporaryDirectory() as temporary:
+    for name in options.model:
+        codecs = {codec for trained in read_card(weights_path(name)).trained_on or () for codec in trained.codecs}
+        facts[name] = "", " and ".join(sorted(codecs)).upper()
+    with tempfile.TemporaryDirectory() as temporary, progress("filtering", "cell") as report:
         output = options.output or Path(temporary)
         models = [*filters.values(), *options.model]
-        results = codecnn.evaluate(store, models, output, qps=qps)
-    print("| filter | BD-rate Y | gain Y, dB | cells that lose | note |\n|---|---:|---:|---:|---|")
+        results = codecnn.evaluate(store, models, output, qps=qps, exact=False, filtering=report)
+    print("| filter | kMAC/pixel | made for | BD-rate Y | gain Y, dB | cells that lose |")
+    print("|---|---:|---|---:|---:|---:|")
     for result in results:
         gains = [row.psnr_y_filtered - row.psnr_y for row in result.sequences]
-        losing = sum(gain < 0 for gain in gains)
-        note = notes.get(result.title, f"{result.kmac_per_pixel} kMAC/pixel")
-        print(
-            f"| {result.title} | {result.bd_rate['y']:+.2f} % | {sum(gains) / len(gains):+.3f} "
-            f"| {losing} of {len(gains)} | {note} |"
+        cost, purpose = facts.get(result.title, ("", ""))
+        columns = (
+            result.title,
+            cost or str(result.kmac_per_pixel),
+            purpose,
+            f"{result.bd_rate['y']:+.2f} %",
+            f"{sum(gains) / len(gains):+.3f}",
+            f"{sum(gain < 0 for gain in gains)} of {len(gains)}",
         )
+        print(f"| {' | '.join(columns)} |")
     return []
 
 
