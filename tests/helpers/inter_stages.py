@@ -547,7 +547,7 @@ def check_random_units(rng: np.random.Generator) -> None:
         far = rng.integers(-(1 << 17), 1 << 17, 4).tolist()
         scene.f.motion[:4] = rng.integers(-(1 << 17), 1 << 17, scene.f.motion[:4].shape)
         scene.f.motion[fr.REF_0 : fr.REF_1 + 1] = rng.integers(-1, 17, scene.f.motion[:2].shape)
-        place = (64, 64, int(2 ** rng.integers(3, 7)), int(2 ** rng.integers(3, 7)))
+        place = (64, 64, int(2 ** rng.integers(3, 6)), int(2 ** rng.integers(3, 6)))
         facts = {"UNIT_KIND": kinds[number % 4], "UNIT_PARTITION": int(rng.integers(0, 64))}
         scene.unit(place, ((far[0], far[1]), (far[2], far[3])), UNIT_MERGE=1, UNIT_BCW=number % 7, **facts)
         scene.p[fr.MOTION_OF_UNIT + fr.UNIT_POINTS] = rng.integers(0, 4)
