@@ -1,4 +1,4 @@
-"""Tiles against the picture in one piece, for every network; threads, memory, and preparation of a filter."""
+"""Tiles against the picture in one piece, for every kind of layers; threads, memory, and preparation of a filter."""
 
 import subprocess
 import sys
@@ -11,9 +11,9 @@ import torch
 import codecnn.filtering.network_filter as network_filter
 from codecnn.errors import ConfigError
 from codecnn.filtering import LARGEST_TILE, BFloat16Filter, FloatFilter, fast_tile, fit_tile, load_filter
-from codecnn.models import create_model, list_models, peak_bytes, save_weights
+from codecnn.models import create_model, peak_bytes, save_weights
 from codecnn.video import Picture, VideoFormat, create_video, open_video
-from tests.helpers.networks import SHORT, SMALL, awaken
+from tests.helpers.networks import DISTINCT, SHORT, SMALL, awaken
 
 
 def trained(name, **options):
@@ -48,7 +48,7 @@ def auxiliary_planes(model, picture):
     return {name: plane for name, plane in planes.items() if name in model.planes}
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", DISTINCT)
 def test_tiles_and_threads_give_the_whole_picture(name):
     """Samples agree within 1e-5 of full scale before rounding, and hardly any rounds to another integer."""
     model = trained(name, **SHORT.get(name, {}))
