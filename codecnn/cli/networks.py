@@ -7,7 +7,7 @@ import typer
 from rich.table import Column, Table
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Device, Json, Model, Trust, parse_patch
+from codecnn.cli.options import Device, Json, Model, Trust
 from codecnn.console import out, print_facts, print_json, progress
 from codecnn.errors import ConfigError
 
@@ -157,6 +157,15 @@ def export(
     overlap: Annotated[
         int | None, typer.Option("--overlap", help="Luma samples around a patch of nnpfc (default: the halo).")
     ] = None,
+    picture: Annotated[
+        str | None,
+        typer.Option(
+            "--picture",
+            metavar="WxH",
+            help="Pictures of nnpfc that are one patch each, e.g. 1920x1080; the network repeats the samples of their "
+            "edges itself.",
+        ),
+    ] = None,
     max_qp: Annotated[int, typer.Option("--max-qp", help="QP of strength 1 of nnpfc: 63 for VVC, 51 for HEVC.")] = 63,
     store: Annotated[
         list[Path] | None, typer.Option("--store", help="Store to calibrate integers on; may be repeated.")
@@ -188,6 +197,7 @@ def export(
 ) -> None:
     """Write a trained network in another format, and check that the file computes the same samples."""
     from codecnn import verbs
+    from codecnn.video import parse_size
 
     with progress("calibrating", "picture") as report:
         facts = verbs.export(
@@ -202,8 +212,9 @@ def export(
             loss=loss,
             device=device,
             bit_depth=bit_depth,
-            patch=None if patch is None else parse_patch(patch),
+            patch=None if patch is None else parse_size(patch),
             overlap=overlap,
+            picture=None if picture is None else parse_size(picture),
             max_qp=max_qp,
             progress=report,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from codecnn.cli.application import nnpf_app
-from codecnn.cli.options import Exact, Json, Model, parse_patch
+from codecnn.cli.options import Exact, Json, Model
 from codecnn.console import err, out, print_facts, print_json
 from codecnn.errors import ConfigError
 
@@ -46,6 +46,10 @@ def write(
             "--patch", metavar="WxH", help="Patches of decoders in luma samples, e.g. 256x256 (default: the picture)."
         ),
     ] = None,
+    overlap: Annotated[
+        int | None,
+        typer.Option("--overlap", help="Luma samples around a patch, as in the file of --onnx (default: as needed)."),
+    ] = None,
     onnx: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +71,7 @@ def write(
     that decoders without post-filters decode the same pictures.
     """
     from codecnn import verbs
+    from codecnn.video import parse_size
 
     result = verbs.write_filter(
         stream,
@@ -78,7 +83,8 @@ def write(
         unfiltered=_numbers(off),
         every_irap=repeat,
         onnx_uri=onnx,
-        patch=None if patch is None else parse_patch(patch),
+        patch=None if patch is None else parse_size(patch),
+        overlap=overlap,
         replace=replace,
     )
     facts: dict[str, Any] = {

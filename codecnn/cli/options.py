@@ -201,14 +201,6 @@ def limit_threads(device: str = "cpu") -> None:
     )
 
 
-def parse_patch(text: str) -> tuple[int, int]:
-    """Parse the width and height of --patch; anything else raises ConfigError."""
-    width, x, height = text.partition("x")
-    if not (x and width.isdecimal() and height.isdecimal()):
-        raise ConfigError(f"--patch {text!r} is not WIDTHxHEIGHT, e.g. 256x256")
-    return int(width), int(height)
-
-
 def parse_qps(text: str) -> list[int]:
     """Parse a QP or a comma-separated list of QPs; anything else raises ConfigError."""
     try:

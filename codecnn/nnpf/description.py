@@ -40,6 +40,7 @@ def describe_weights(
     mode: str = "uri",
     onnx_uri: str | None = None,
     patch: tuple[int, int] | None = None,
+    overlap: int | None = None,
 ) -> Characteristics:
     """Describe weights as a filter for the pictures of a stream.
 
@@ -56,13 +57,15 @@ def describe_weights(
         mode: "uri" names the weights by their SHA-256, "payload" embeds them.
         onnx_uri: URI of an ONNX file that is named instead of the weights.
         patch: Width and height of the patches in luma samples.
+        overlap: Luma samples around a patch, if other than those above: that of the ONNX file.
 
     Returns:
         The message.
 
     Raises:
         ModelError: The network takes planes that decoders do not have after decoding, or does not fit the stream.
-        ConfigError: The patch is not a multiple of the network's stride, or too large.
+        ConfigError: The patch is not a multiple of the network's stride, or too large; or the overlap is smaller than
+            the network's halo.
     """
     planes = set(filter_.planes)
     if foreign := sorted(planes - POST_FILTER_PLANES):
@@ -76,7 +79,13 @@ def describe_weights(
     if inp_order and info.chroma != "420":
         raise ModelError(f"{weights} filters 4:2:0 pictures, and those of the stream are {info.chroma}")
     unit = 2 if inp_order else 1
-    size, overlap = _patch_and_overlap(filter_, (info.width, info.height), patch)
+    size, needed = _patch_and_overlap(filter_, (info.width, info.height), patch)
+    overlap = needed if overlap is None else overlap
+    if overlap < filter_.geometry.halo or overlap % unit:
+        raise ConfigError(
+            f"an overlap of {overlap} luma samples does not fit the network: at least its halo, "
+            f"{filter_.geometry.halo}, and a multiple of {unit}"
+        )
     if onnx_uri is not None:
         tag, uri = ONNX_TAG, onnx_uri
     else:

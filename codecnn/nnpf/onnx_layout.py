@@ -31,6 +31,7 @@ def export_post_filter(
     bit_depth: int = 10,
     patch: tuple[int, int] | None = None,
     overlap: int | None = None,
+    picture: tuple[int, int] | None = None,
     qp: int | None = None,
     max_qp: int = MAX_QP,
 ) -> dict[str, Any]:
@@ -38,7 +39,9 @@ def export_post_filter(
 
     The input is a tensor (1, channels, h, w): luma, or with nnpfc_inp_order_idc 3 its four phases in raster order, Cb
     and Cr at half size, divided by 2^bit_depth - 1, and a plane of StrengthControlVal if the network takes the QP. The
-    output has the same order without strength, and `overlap` fewer luma samples on each side.
+    output has the same order without strength, and `overlap` fewer luma samples on each side. Its values are a quarter
+    of a sample step above the steps of `bit_depth`, so that decoders that round and decoders that drop the fraction
+    give the same samples.
 
     Args:
         path: File to write, .onnx.
@@ -47,6 +50,8 @@ def export_post_filter(
         bit_depth: Bit depth of the samples.
         patch: Width and height of the patches in luma samples; with None, tensors have any size.
         overlap: Luma samples around a patch in the input; the network's halo by default.
+        picture: Width and height of the pictures, each of which is one patch. The network then replaces all samples
+            outside of the picture by its nearest sample, for decoders that fill them with other values.
         qp: Slice QP for all pictures, for decoders that do not pass the strength; the plane remains as an unused input.
         max_qp: QP of strength 1: 63 for VVC, 51 for HEVC.
 
@@ -55,7 +60,7 @@ def export_post_filter(
 
     Raises:
         ModelError: The network takes planes that decoders do not have, or the file computes other samples.
-        ConfigError: Patch, overlap or QP are out of range.
+        ConfigError: Patch, picture, overlap or QP are out of range, or patch and picture are both given.
     """
     from codecnn.filtering import FloatFilter
     from codecnn.models import onnx_content
@@ -76,14 +81,19 @@ def export_post_filter(
             f"an overlap of {overlap} luma samples does not fit the network: its halo, {model.halo}, and a multiple of "
             f"{model.stride} more"
         )
+    if patch is not None and picture is not None:
+        raise ConfigError("a picture is one patch: give the size of a patch or that of the picture, not both")
+    patch, whole = patch or picture, picture is not None
     if patch is not None and any(side < 1 or side % model.stride for side in patch):
         raise ConfigError(f"a patch of {patch[0]}x{patch[1]} is not of sides that are multiples of {model.stride}")
     plain = onnx_content(model)
     layout = _Layout(
         interleaved=inp_order == 3,
         takes_qp=bool(auxiliary),
-        crop=overlap - model.halo,
-        peak=(2**bit_depth - 1) / 2**bit_depth,
+        outside=overlap if whole else 0,
+        repeated=model.halo if whole else 0,
+        crop=0 if whole else overlap - model.halo,
+        bit_depth=bit_depth,
         qps=(min(card.qps), max(card.qps)) if card.qps else (0, MAX_QP),
         fixed_qp=qp,
         max_qp=max_qp,
@@ -91,15 +101,15 @@ def export_post_filter(
     )
     content = _wrapped(plain, layout)
     # Where the overlap exceeds the halo, the network sees repeated samples outside of the picture instead of zeros.
-    margin = model.radius if overlap > model.halo else 0
+    margin = model.radius if overlap > model.halo and not whole else 0
     height, width = (-(-(2 * margin + side) // model.stride) * model.stride for side in _CHECKED_SIZE)
     message = _message(inp_order, auxiliary, overlap // unit, (width // unit, height // unit))
     filter_ = FloatFilter(model, card=card)
     largest = 0
     for checked in _CHECKED_QPS if qp is None else (qp,):
-        picture = _random_picture((height, width), bit_depth, inp_order == 3)
-        filtered = filter_in_patches(picture, message, checked / max_qp, lambda tensor: _run(content, tensor))
-        for a, b in zip(filter_(picture, checked).planes, filtered.planes, strict=True):
+        decoded = _random_picture((height, width), bit_depth, inp_order == 3)
+        filtered = filter_in_patches(decoded, message, checked / max_qp, lambda tensor: _run(content, tensor))
+        for a, b in zip(filter_(decoded, checked).planes, filtered.planes, strict=True):
             side = -(-margin * len(a) // height)
             inner = slice(side, len(a) - side), slice(side, a.shape[1] - side)
             largest = max(largest, int(np.abs(a.astype(int) - b)[inner].max()))
@@ -129,8 +139,10 @@ class _Layout:
     Attributes:
         interleaved: The tensors have four luma phases and chroma.
         takes_qp: The network takes the QP.
+        outside: Luma samples to remove on each side of the input.
+        repeated: Luma samples to add then on each side, by repeating those of the edge.
         crop: Luma samples to remove on each side of the output.
-        peak: Largest sample as the network takes it, which is 1 in the tensors.
+        bit_depth: Bit depth of the samples.
         qps: Lowest and highest QP that the network was trained for.
         fixed_qp: QP to use instead of the strength.
         max_qp: QP of strength 1.
@@ -139,8 +151,10 @@ class _Layout:
 
     interleaved: bool
     takes_qp: bool
+    outside: int
+    repeated: int
     crop: int
-    peak: float
+    bit_depth: int
     qps: tuple[int, int]
     fixed_qp: int | None
     max_qp: int
@@ -150,6 +164,11 @@ class _Layout:
     def channels(self) -> int:
         """Channels of the input tensor."""
         return (6 if self.interleaved else 1) + self.takes_qp
+
+    @property
+    def peak(self) -> float:
+        """Largest sample as the network takes it, which is 1 in the tensors."""
+        return float(1 - 0.5**self.bit_depth)
 
 
 def _run(content: bytes, tensor: Tensor) -> Tensor:
@@ -229,13 +248,22 @@ def _wrapped(content: bytes, layout: _Layout, size: tuple[int, int] | None = Non
         channel = sliced(before, f"{name}.channel", _INPUT, [first], [last], [1])
         return node(before, "Mul", [channel, constant(f"{name}.peak", layout.peak)], f"nnpf.{name}.scaled")
 
+    def within(name: str, x: str, step: int) -> None:
+        """Take the picture out of its surroundings, and repeat its edges as far as the network needs."""
+        outside, repeated = layout.outside // step, layout.repeated // step
+        if outside:
+            x = sliced(before, f"{name}.inside", x, [outside] * 2, [-outside] * 2, [2, 3])
+            pads = constant(f"{name}.pads", [0, 0, repeated, repeated] * 2, np.int64)
+            x = node(before, "Pad", [x, pads], f"nnpf.{name}.repeated", mode="edge")
+        node(before, "Identity", [x], f"rec_{name}")
+
     luma = samples("y", 0, 4 if layout.interleaved else 1)
     if layout.interleaved:
-        node(before, "DepthToSpace", [luma], "rec_y", blocksize=2)
+        within("y", node(before, "DepthToSpace", [luma], "nnpf.y.full", blocksize=2), 1)
         for number, name in ((4, "u"), (5, "v")):
-            node(before, "Identity", [samples(name, number, number + 1)], f"rec_{name}")
+            within(name, samples(name, number, number + 1), 2)
     else:
-        node(before, "Identity", [luma], "rec_y")
+        within("y", luma, 1)
     if layout.takes_qp:
         number = layout.channels - 1
         corner = sliced(before, "strength", _INPUT, [number, 0, 0], [number + 1, 1, 1], [1, 2, 3])
@@ -252,11 +280,19 @@ def _wrapped(content: bytes, layout: _Layout, size: tuple[int, int] | None = Non
     for name in outputs:
         side = layout.crop // (1 if name == "y" else 2)
         inner = sliced(after, f"{name}.inner", name, [side] * 2, [-side or np.iinfo(np.int32).max] * 2, [2, 3])
-        full = node(after, "Mul", [inner, constant(f"{name}.full", 1 / layout.peak)], f"nnpf.{name}.full.scale")
         if layout.interleaved and name == "y":
-            full = node(after, "SpaceToDepth", [full], "nnpf.y.phases", blocksize=2)
-        parts.append(full)
-    node(after, "Concat", parts, _OUTPUT, axis=1)
+            inner = node(after, "SpaceToDepth", [inner], "nnpf.y.phases", blocksize=2)
+        parts.append(inner)
+    top = 2**layout.bit_depth - 1
+    steps = node(
+        after,
+        "Mul",
+        [node(after, "Concat", parts, "nnpf.parts", axis=1), constant("steps", 2.0**layout.bit_depth)],
+        "nnpf.fractions",
+    )
+    nearest = node(after, "Floor", [node(after, "Add", [steps, constant("half", 0.5)], "nnpf.raised")], "nnpf.nearest")
+    above = node(after, "Add", [nearest, constant("quarter", 0.25)], "nnpf.above")
+    node(after, "Mul", [above, constant("unit", 1 / top)], _OUTPUT)
     taken = {name for each in graph.node for name in each.input}
     kept = [each for each in before if each.output[0] not in ("rec_u", "rec_v", "qp") or each.output[0] in taken]
     sides: tuple[Any, Any] = size or ("height", "width")

@@ -288,9 +288,10 @@ def insert_messages(
     """Insert a filter into a stream: characteristics and activations as prefix SEI NAL units.
 
     The characteristics precede the first picture of every coded video sequence. A persistent activation at that picture
-    covers all pictures that follow it in output order. RADL pictures precede it in output order and have separate
-    activations, which are not persistent. If some pictures of a coded video sequence are not filtered, each of the
-    others has a separate activation, which holds whatever pictures a decoder drops. All other NAL units do not change.
+    covers all pictures that follow it in output order. RADL pictures precede it in output order and have activations of
+    their own, also persistent, because some decoders keep only the last value of nnpfa_persistence_flag. If some
+    pictures of a coded video sequence are not filtered, each of the others has a separate activation, which holds
+    whatever pictures a decoder drops. All other NAL units do not change.
 
     Args:
         stream: The stream.
@@ -335,7 +336,6 @@ def _messages_by_picture(
 ) -> Mapping[int, list[Message]]:
     """Return the messages of each picture by its number in decoding order."""
     types = NAL_TYPES[stream.codec]
-    persistent, single = (activation(characteristics.nnpfc_id, persistent=each) for each in (True, False))
     messages: dict[int, list[Message]] = {}
     for cvs in sorted({picture.cvs for picture in stream.pictures}):
         pictures = {n: picture for n, picture in enumerate(stream.pictures) if picture.cvs == cvs}
@@ -345,19 +345,16 @@ def _messages_by_picture(
         iraps = [n for n, picture in pictures.items() if n == first or (every_irap and picture.type in types.irap)]
         filtered = [n for n, picture in output.items() if picture.position not in unfiltered]
         messages |= {n: [characteristics] for n in iraps}
-        if len(filtered) < len(output):
-            persistently, singly = [], filtered
-        else:
-            persistently = iraps
+        all_filtered = len(filtered) == len(output)
+        if all_filtered:
             first_poc = pictures[first].poc or 0
-            singly = [
+            filtered = iraps + [
                 n
                 for n, picture in output.items()
                 if n not in iraps and ((picture.poc or 0) < first_poc or (every_irap and picture.type in types.radl))
             ]
-        for numbers, message in ((persistently, persistent), (singly, single)):
-            for n in numbers:
-                messages.setdefault(n, []).append(message)
+        for n in filtered:
+            messages.setdefault(n, []).append(activation(characteristics.nnpfc_id, persistent=all_filtered))
     return messages
 
 

@@ -60,6 +60,7 @@ def export(
     bit_depth: int = 10,
     patch: tuple[int, int] | None = None,
     overlap: int | None = None,
+    picture: tuple[int, int] | None = None,
     max_qp: int = 63,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -82,6 +83,8 @@ def export(
         bit_depth: Bit depth of the samples, for "nnpfc".
         patch: Width and height of the patches in luma samples, for "nnpfc"; None allows any size.
         overlap: Luma samples around a patch, for "nnpfc"; None is the halo of the network.
+        picture: Width and height of pictures that are one patch each, for "nnpfc"; the network repeats the samples of
+            their edges itself.
         max_qp: QP of strength 1, for "nnpfc": 63 for VVC, 51 for HEVC.
         progress: Called with (pictures done, all pictures) of the calibration.
 
@@ -109,10 +112,10 @@ def export(
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
     if form == "nnpfc":
         return _export_post_filter(
-            model, output, qp=qp, bit_depth=bit_depth, patch=patch, overlap=overlap, max_qp=max_qp
+            model, output, qp=qp, bit_depth=bit_depth, patch=patch, overlap=overlap, picture=picture, max_qp=max_qp
         )
-    if (bit_depth, patch, overlap, max_qp) != (10, None, None, 63):
-        raise ConfigError("bit depth, patch, overlap and largest QP are options of the format nnpfc")
+    if (bit_depth, patch, overlap, picture, max_qp) != (10, None, None, None, 63):
+        raise ConfigError("bit depth, patch, picture, overlap and largest QP are options of the format nnpfc")
     if not stores:
         return _export_onnx(model, output, form, qp)
     from codecnn.filtering.integer import DEFAULT_LOSS_DB, integer_network, load_integer, save_integer

@@ -54,6 +54,7 @@ def write_filter(
     every_irap: bool | None = None,
     onnx_uri: str | None = None,
     patch: tuple[int, int] | None = None,
+    overlap: int | None = None,
     replace: bool = False,
 ) -> WrittenFilter:
     """Write a filter into a stream of VVC or HEVC without coding it again.
@@ -72,6 +73,8 @@ def write_filter(
         every_irap: Repeat the messages at IRAP pictures within a coded video sequence; None does so for "uri".
         onnx_uri: URI of an ONNX file for other decoders, which is named instead of the weights.
         patch: Width and height of the patches in luma samples; None is the picture.
+        overlap: Luma samples around a patch; None is the halo of the network for pictures that are one patch, else its
+            radius.
         replace: Remove post-filter messages that the stream has.
 
     Raises:
@@ -103,7 +106,7 @@ def write_filter(
         weights = find_integers(weights)
     filter_ = load_filter(weights)
     characteristics = describe_weights(
-        weights, filter_, parsed.info, number=number, mode=mode, onnx_uri=onnx_uri, patch=patch
+        weights, filter_, parsed.info, number=number, mode=mode, onnx_uri=onnx_uri, patch=patch, overlap=overlap
     )
     repeated = mode == "uri" if every_irap is None else every_irap
     content = insert_messages(parsed, characteristics, unfiltered=unfiltered, every_irap=repeated, replace=replace)

@@ -138,7 +138,7 @@ def test_leading_pictures_have_activations_of_their_own(streams, tmp_path):
     out = tmp_path / "out.265"
     out.write_bytes(insert_messages(stream, BASE, every_irap=False))
     written = read_messages(out)
-    assert activations(written) == {start: [True] for start in starts} | {position: [False] for position in radl}
+    assert activations(written) == {position: [True] for position in (*starts, *radl)}
     assert all(len(filters) == 1 for filters in active_filters(written))
     # Without their own messages they precede the persistent activation in output order.
     for picture in written.pictures:

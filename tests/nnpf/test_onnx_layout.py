@@ -14,6 +14,9 @@ from tests.helpers.networks import SMALL, awaken
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
+BOTH = {"patch": (32, 32), "picture": (32, 32)}
+
+
 def picture(height: int, width: int, bit_depth: int) -> Picture:
     rng = np.random.default_rng(8)
     y, x = np.mgrid[:height, :width]
@@ -71,6 +74,26 @@ def test_patches_with_overlap_differ_at_the_edge_of_the_picture_only(streams, yu
     assert largest(filter_(decoded, 37), filtered, filter_.geometry.radius + 1) <= 1
 
 
+def test_a_picture_does_not_depend_on_the_rounding_and_the_surroundings_of_a_decoder(yuv_weights, tmp_path):
+    path = tmp_path / "n.onnx"
+    facts = verbs.export(yuv_weights, path, "nnpfc", picture=(64, 48), overlap=8, qp=32)
+    assert facts["input"] == "1x7x32x40"
+    decoded, content = picture(48, 64, 10), path.read_bytes()
+    expected = load_filter(yuv_weights)(decoded, 32)
+    phases = [decoded.y[row::2, column::2] for row in (0, 1) for column in (0, 1)]
+    inner = np.stack([*phases, *decoded.planes[1:]]) / 1023
+    for outside, strength in ((0.0, 1.0), (0.5, 0.1)):
+        tensor = np.full((1, 7, 32, 40), outside, np.float32)
+        tensor[0, :6, 4:-4, 4:-4], tensor[0, 6] = inner, strength
+        steps = run(content, tensor)[0] * 1023
+        for samples in (np.floor(steps + 0.5), np.floor(steps)):
+            samples = samples.clip(0, 1023)
+            luma = np.empty((48, 64))
+            luma[::2, ::2], luma[::2, 1::2], luma[1::2, ::2], luma[1::2, 1::2] = samples[:4]
+            assert largest(expected, Picture((luma, samples[4], samples[5]), 10)) <= 1
+            assert np.mean(luma != expected.y) < 0.001, "only samples halfway between two steps may differ"
+
+
 def test_luma_network_and_fixed_qp(tmp_path):
     weights = tmp_path / "w.safetensors"
     save_weights(weights, awaken(create_model("low_cost_5", features=8, blocks=2), std=0.1), "low_cost_5", {})
@@ -87,7 +110,7 @@ def test_luma_network_and_fixed_qp(tmp_path):
 
 def test_refusals(yuv_weights, tmp_path):
     model, card = load_model(yuv_weights)
-    for options in ({"overlap": 0}, {"overlap": 3}, {"patch": (33, 32)}, {"qp": 64}, {"max_qp": 0}):
+    for options in ({"overlap": 0}, {"overlap": 3}, {"patch": (33, 32)}, {"qp": 64}, {"max_qp": 0}, BOTH):
         with pytest.raises(ConfigError):
             export_post_filter(tmp_path / "n.onnx", model, card, **options)
     other = awaken(create_model("rdn", planes=["rec_y", "unf_y"], **SMALL))
