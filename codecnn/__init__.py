@@ -10,7 +10,7 @@ Networks     create_model, list_models, load_model, load_filter, train, filter_f
 
 import lazy_loader
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 # The public names are listed in __init__.pyi, which type checkers read as well.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
