@@ -59,7 +59,14 @@ def test_it_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capfd):
 
 
 def test_each_has_figures_and_is_python():
-    assert {page.stem for page in TUTORIALS} == {"filter", "stream", "correlation", "codec", "own_network"}
+    assert {page.stem for page in TUTORIALS} == {
+        "filter",
+        "stream",
+        "correlation",
+        "codec",
+        "own_network",
+        "carried_filter",
+    }
     for page in TUTORIALS:
         blocks = [(kind, text) for own, kind, text in BLOCKS if own == page]
         assert any(kind == "text" for kind, _ in blocks)
