@@ -200,8 +200,8 @@ def main(argv: Sequence[str]) -> list[Row]:
     """Run the benchmark and return no rows, because it measures quality and not time."""
     parser = make_parser("rivals", __doc__)
     parser.add_argument("store", type=Path)
-    for option in RIVALS:
-        parser.add_argument(f"--{option}", type=Path)
+    for option in ("--nrs", "--inloop", "--nnpf"):
+        parser.add_argument(option, type=Path, help="folder of the repository")
     parser.add_argument("-m", "--model", action="append", default=[])
     parser.add_argument("-q", "--qp", default="22,27,32,37")
     parser.add_argument("--pictures", type=int, help="number of sequences, spread evenly over the names")
@@ -235,11 +235,12 @@ def main(argv: Sequence[str]) -> list[Row]:
     for result in results:
         gains = [row.psnr_y_filtered - row.psnr_y for row in result.sequences]
         cost, purpose = facts.get(result.title, ("", ""))
+        rate = result.bd_rate["y"]  # of four QPs and more
         columns = (
             result.title,
             cost or str(result.kmac_per_pixel),
             purpose,
-            f"{result.bd_rate['y']:+.2f} %",
+            "-" if rate is None else f"{rate:+.2f} %",
             f"{sum(gains) / len(gains):+.3f}",
             f"{sum(gain < 0 for gain in gains)} of {len(gains)}",
         )
