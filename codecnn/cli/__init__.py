@@ -21,7 +21,7 @@ from codecnn.console import err
 from codecnn.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
 
 # The order of the modules is the order of the commands in --help.
-_MODULES = "general pictures decode dataset modes training filter nnpf evaluation networks"
+_MODULES = "general pictures decode dataset modes training filter adapt nnpf evaluation networks"
 for _name in _MODULES.split():
     importlib.import_module(f"codecnn.cli.{_name}")
 for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes "), (nnpf_app, "nnpf ")):
@@ -30,7 +30,7 @@ for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes
         _command.epilog = f"Example: {EXAMPLES[_prefix + _command_name]}"
 
 _INTERRUPTED = 130
-_RESUMABLE = ("dataset build", "evaluate", "demo")
+_RESUMABLE = ("dataset build", "evaluate", "demo", "adapt")
 """Commands that continue when they are run again; a training states this itself."""
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]

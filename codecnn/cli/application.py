@@ -25,6 +25,7 @@ EXAMPLES = {
     "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
     "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
     "filter": "codecnn filter -m low_cost_17 -i stream.266 -o filtered.y4m",
+    "adapt": "codecnn adapt -m low_cost_yuv_17.video --original clip.y4m --stream clip.266 -o update.json",
     "nnpf write": "codecnn nnpf write stream.266 -m low_cost_yuv_17 -o filtered.266",
     "nnpf read": "codecnn nnpf read filtered.266",
     "correlate": "codecnn correlate stores/demo -o correlation",

@@ -95,6 +95,9 @@ def filter_command(
     memory: Annotated[str, typer.Option("--memory", help="Memory limit for the tensors of the network.")] = "2GiB",
     tile: Tile = None,
     device: Device = "auto",
+    update: Annotated[
+        Path | None, typer.Option("--update", help="Update of the weights for this sequence, from codecnn adapt.")
+    ] = None,
     exact: Exact = None,
     precision: Precision = "float32",
     trust: Trust = None,
@@ -128,6 +131,7 @@ def filter_command(
             decisions_file=decisions,
             qp_offsets=parse_qps(offsets),
             ctu_size=ctu,
+            update=update,
             exact=exact,
             precision=precision,
             device=device,

@@ -58,6 +58,10 @@ def write(
             help="Name an ONNX file (codecnn export --format nnpfc) for other decoders instead of the weights.",
         ),
     ] = None,
+    adapt: Annotated[
+        Path | None,
+        typer.Option("--adapt", metavar="UPDATE", help="Update of the weights for this stream, from codecnn adapt."),
+    ] = None,
     number: Annotated[int, typer.Option("--id", help="nnpfc_id of the filter: 0 to 255, or from 512 on.")] = 0,
     replace: Annotated[
         bool, typer.Option("--replace", help="Remove post-filter messages that the stream has.")
@@ -86,6 +90,7 @@ def write(
         patch=None if patch is None else parse_size(patch),
         overlap=overlap,
         replace=replace,
+        update=adapt,
     )
     facts: dict[str, Any] = {
         "stream": str(output),
@@ -109,7 +114,7 @@ def read(
     Pictures are listed in decoding order with their POC and their number in output order. The last lines say which
     pictures are filtered.
     """
-    from codecnn.nnpf import read_messages
+    from codecnn.nnpf import active_filters, read_messages
 
     parsed = read_messages(stream)
     pictures = [
@@ -144,7 +149,8 @@ def read(
         err.print(f"codecnn: {active}", markup=False, highlight=False, soft_wrap=True)
     else:
         filtered = sum(bool(each) for each in active)
-        _print(f"filtered: {filtered} of {len(active)} pictures")
+        updated = sum(any(filter_.update is not None for filter_ in each) for each in active_filters(parsed))
+        _print(f"filtered: {filtered} of {len(active)} pictures" + (f", {updated} with an update" * (updated > 0)))
         if 0 < filtered < len(active):
             _print(f"unfiltered: {', '.join(str(n) for n, each in enumerate(active) if not each)}")
 
@@ -168,7 +174,8 @@ def _kind(message: "Message") -> str:
     from codecnn.nnpf import Characteristics
 
     if isinstance(message, Characteristics):
-        return f"NNPFC ({', '.join(message.purposes)}; {_network(message)})"
+        kind = "" if message.nnpfc_base_flag else f"update of filter {message.nnpfc_id}; "
+        return f"NNPFC ({kind}{', '.join(message.purposes)}; {_network(message)})"
     return "NNPFA"
 
 

@@ -1,10 +1,13 @@
 from .carriage import MAX_WEIGHTS_BYTES as MAX_WEIGHTS_BYTES
 from .carriage import ONNX_TAG as ONNX_TAG
+from .carriage import POST_FILTER_PLANES as POST_FILTER_PLANES
+from .carriage import UPDATE_TAG as UPDATE_TAG
 from .carriage import WEIGHTS_TAG as WEIGHTS_TAG
 from .carriage import describe_network as describe_network
 from .carriage import embedding_uri as embedding_uri
 from .carriage import hash_uri as hash_uri
 from .carriage import load_carried as load_carried
+from .carriage import update_characteristics as update_characteristics
 from .description import describe_weights as describe_weights
 from .messages import NNPFA as NNPFA
 from .messages import NNPFC as NNPFC

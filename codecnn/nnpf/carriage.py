@@ -6,6 +6,9 @@ ISO/IEC 15938-17. nnpfc_tag_uri (RFC 4151) is `WEIGHTS_TAG`, and nnpfc_uri is on
 - "ni:///sha-256;HASH" (RFC 6920): weights that the decoder has, by the SHA-256 of their .safetensors file.
 - "data:application/zip;base64,DATA" (RFC 2397): a ZIP archive of weights.safetensors and card.json.
 
+An update of weights has nnpfc_base_flag 0, the tag `UPDATE_TAG`, and the URI "data:,TEXT" with the text of
+`codecnn.adaptation.write_update`.
+
 `ONNX_TAG` with any URI names an ONNX file for other decoders. Nothing that a message names is ever fetched or opened,
 and embedded weights are tensors and a card that names an architecture of codecnn: no code is run, nothing is unpickled.
 """
@@ -24,12 +27,16 @@ from typing import TYPE_CHECKING, Any
 
 from codecnn.errors import CodecnnError, ModelError, UnsupportedError
 from codecnn.nnpf.messages import MODE_URI, Characteristics
+from codecnn.planes import SLICE_TYPE_PLANE
 
 if TYPE_CHECKING:
     from codecnn.filtering import NetworkFilter
 
 WEIGHTS_TAG = "tag:codecnn,2026:weights"
 """nnpfc_tag_uri of weights of codecnn; the authority is the name of the project."""
+
+UPDATE_TAG = "tag:codecnn,2026:u"
+"""nnpfc_tag_uri of updates of weights of codecnn; short, because it is a large part of an update."""
 
 ONNX_TAG = "tag:onnx.ai,2017:onnx"
 """nnpfc_tag_uri of ONNX files, as the NNPF branch of vvdec expects it."""
@@ -45,11 +52,15 @@ MAX_LAYERS = 1024
 MAX_KMAC = 2000.0
 """Largest cost of embedded weights in kMAC per pixel; the largest shipped network has 400."""
 
-POST_FILTER_PLANES = frozenset(("rec_y", "rec_u", "rec_v", "qp"))
-"""Planes that a decoder has for a post-filter; the messages can describe no others."""
+DESCRIBED_PLANES = frozenset(("rec_y", "rec_u", "rec_v", "qp"))
+"""Planes that the messages can describe."""
+
+POST_FILTER_PLANES = DESCRIBED_PLANES | {SLICE_TYPE_PLANE}
+"""Planes that codecnn has for a post-filter: also the slice type, from the headers, which no element describes."""
 
 _HASH = re.compile(r"ni://[^/]*/sha-256;([A-Za-z0-9_-]{43})(?:\?.*)?")
 _DATA = "data:application/zip;base64,"
+_TEXT_DATA = "data:,"
 _WEIGHTS_NAME, _CARD_NAME = "weights.safetensors", "card.json"
 _CARD_LEFT_OUT = ("data_key", "trained_on", "training", "validation", "test", "calibration", "provenance")
 """Entries of a card about training and test, which filtering does not need."""
@@ -100,16 +111,36 @@ def describe_network(characteristics: Characteristics) -> str:
         return f"codecnn weights, SHA-256 {_hexadecimal(hashed[1])}"
     if tag == WEIGHTS_TAG and uri.startswith(_DATA):
         return f"codecnn weights, embedded ({(len(uri) - len(_DATA)) * 3 // 4} bytes)"
-    kind = {WEIGHTS_TAG: "codecnn weights", ONNX_TAG: "ONNX"}.get(tag, f"unknown kind {tag[:80]!r}")
+    if tag == UPDATE_TAG and uri.startswith(_TEXT_DATA):
+        return f"update of codecnn weights ({(len(uri) - len(_TEXT_DATA)) * 3 // 4} bytes)"
+    kind = {WEIGHTS_TAG: "codecnn weights", ONNX_TAG: "ONNX", UPDATE_TAG: "update"}.get(
+        tag, f"unknown kind {tag[:80]!r}"
+    )
     return f"{kind} at {uri[:80]!r}"
 
 
-def load_carried(characteristics: Characteristics, name: str, **options: Any) -> "NetworkFilter":
+def update_characteristics(text: str, number: int) -> Characteristics:
+    """Return the message that updates the filter `number` by the text of an update."""
+    return Characteristics(
+        nnpfc_purpose=1,
+        nnpfc_id=number,
+        nnpfc_base_flag=False,
+        nnpfc_mode_idc=MODE_URI,
+        nnpfc_tag_uri=UPDATE_TAG,
+        nnpfc_uri=_TEXT_DATA + text,
+        nnpfc_property_present_flag=False,
+    )
+
+
+def load_carried(
+    characteristics: Characteristics, name: str, *, update: Characteristics | None = None, **options: Any
+) -> "NetworkFilter":
     """Load the filter that a message names or embeds.
 
     Args:
         characteristics: The message.
         name: The stream, for error messages.
+        update: The message that updates the filter.
         **options: Options of `codecnn.filtering.load_filter`: precision, device, tile, memory.
 
     Returns:
@@ -142,7 +173,24 @@ def load_carried(characteristics: Characteristics, name: str, **options: Any) ->
             "others: name weights with -m"
         )
     _check_layout(characteristics, filter_, what)
-    return filter_
+    return filter_ if update is None else _updated(filter_, update, what)
+
+
+def _updated(filter_: "NetworkFilter", update: Characteristics, what: str) -> "NetworkFilter":
+    """Apply the update of a message to a filter."""
+    from codecnn.adaptation import apply_text
+
+    uri = update.nnpfc_uri or ""
+    known = update.nnpfc_mode_idc == MODE_URI and update.nnpfc_tag_uri == UPDATE_TAG and uri.startswith(_TEXT_DATA)
+    if not known or update.nnpfc_property_present_flag:
+        raise UnsupportedError(
+            f"{what} has an update of a kind that codecnn does not apply ({describe_network(update)[:120]}): name "
+            "weights with -m"
+        )
+    try:
+        return apply_text(filter_, uri[len(_TEXT_DATA) :], "the filter")
+    except CodecnnError as error:
+        raise ModelError(f"{what}: its update is refused: {error}") from error
 
 
 def _check_supported(characteristics: Characteristics, what: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from codecnn.codec import StreamInfo
 from codecnn.errors import ConfigError, ModelError
 from codecnn.nnpf.carriage import (
+    DESCRIBED_PLANES,
     ONNX_TAG,
     POST_FILTER_PLANES,
     WEIGHTS_TAG,
@@ -68,10 +69,11 @@ def describe_weights(
             the network's halo.
     """
     planes = set(filter_.planes)
-    if foreign := sorted(planes - POST_FILTER_PLANES):
+    allowed = POST_FILTER_PLANES if onnx_uri is None else DESCRIBED_PLANES
+    if foreign := sorted(planes - allowed):
         raise ModelError(
             f"{weights} takes the plane {foreign[0]}, which a decoder does not have after decoding: a post-filter "
-            f"takes only {', '.join(sorted(POST_FILTER_PLANES))}"
+            f"takes only {', '.join(sorted(allowed))}"
         )
     if ":" in str(filter_.card.network):
         raise ModelError(f"{weights} is of the network {filter_.card.network}, whose code decoders do not have")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codecnn.errors import ConfigError, ModelError
-from codecnn.nnpf.carriage import POST_FILTER_PLANES, tensor_layout
+from codecnn.nnpf.carriage import DESCRIBED_PLANES, tensor_layout
 from codecnn.nnpf.messages import Characteristics
 from codecnn.nnpf.patches import Tensor, filter_in_patches
 from codecnn.planes import MAX_QP, QP_SCALE
@@ -67,7 +67,7 @@ def export_post_filter(
     from codecnn.runs import atomic_path
 
     planes = set(model.planes)
-    if foreign := sorted(planes - POST_FILTER_PLANES):
+    if foreign := sorted(planes - DESCRIBED_PLANES):
         raise ModelError(f"the network takes the plane {foreign[0]}, which a post-filter does not have")
     inp_order, out_order, auxiliary = tensor_layout(planes, model.outputs)
     if (inp_order, out_order) not in ((0, 0), (3, 3)):

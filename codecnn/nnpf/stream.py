@@ -198,18 +198,20 @@ class ActiveFilter:
     Attributes:
         characteristics: Description of the filter.
         activation: The message that activates it.
+        update: Description of the update that is applied to it; None for the base filter.
     """
 
     characteristics: Characteristics
     activation: Activation
+    update: Characteristics | None = None
 
 
 def active_filters(stream: FilterStream) -> list[list[ActiveFilter]]:
     """Find the filters that are active for each picture that is output (H.274 clauses 8.28.1.2 and 8.28.2.2).
 
     A persistent activation holds in output order until the end of its coded video sequence or a cancelling one; others
-    hold for their picture alone. Characteristics hold from their picture on, in decoding order, within their coded
-    video sequence.
+    hold for their picture alone. Characteristics, of base filters and of updates, hold from their picture on, in
+    decoding order, within their coded video sequence. An activation is of the base filter or of its update.
 
     Returns:
         Filters by position in output order.
@@ -217,7 +219,6 @@ def active_filters(stream: FilterStream) -> list[list[ActiveFilter]]:
     Raises:
         FormatError: An activation names a filter that the coded video sequence has not described, and none of its
             messages is ignored.
-        UnsupportedError: An update of a filter is activated.
     """
     by_position: dict[int, list[ActiveFilter]] = {}
     for cvs in sorted({picture.cvs for picture in stream.pictures}):
@@ -246,7 +247,7 @@ def active_filters(stream: FilterStream) -> list[list[ActiveFilter]]:
 def _resolved(pictures: Sequence[PictureUnits], name: str) -> dict[tuple[int, int], ActiveFilter]:
     """Return the filter of every activation of a coded video sequence, by picture and nnpfa_target_id."""
     known: dict[int, Characteristics] = {}
-    updated: set[int] = set()
+    updates: dict[int, Characteristics] = {}
     resolved = {}
     for picture in pictures:
         for message in picture.messages:
@@ -254,23 +255,19 @@ def _resolved(pictures: Sequence[PictureUnits], name: str) -> dict[tuple[int, in
                 if message.nnpfc_base_flag:
                     known[message.nnpfc_id] = message
                 else:
-                    updated.add(message.nnpfc_id)
+                    updates[message.nnpfc_id] = message
         for message in picture.messages:
             if not isinstance(message, Activation) or message.nnpfa_cancel_flag:
                 continue
             number = message.nnpfa_target_id
-            if number in updated and not message.nnpfa_target_base_flag:
-                raise UnsupportedError(
-                    f"{name} activates an update of its filter {number}, and codecnn applies base filters only: "
-                    "name weights with -m"
-                )
             if number not in known and any(picture.skipped for picture in pictures):
                 continue  # its description is among the messages that are ignored
             if number not in known:
                 raise FormatError(
                     f"{name} activates its filter {number} at POC {picture.poc}, but does not describe it"
                 )
-            resolved[id(picture), number] = ActiveFilter(known[number], message)
+            update = None if message.nnpfa_target_base_flag else updates.get(number)
+            resolved[id(picture), number] = ActiveFilter(known[number], message, update)
     return resolved
 
 
@@ -281,6 +278,7 @@ def insert_messages(
     stream: FilterStream,
     characteristics: Characteristics,
     *,
+    update: Characteristics | None = None,
     unfiltered: Collection[int] = (),
     every_irap: bool = True,
     replace: bool = False,
@@ -296,6 +294,8 @@ def insert_messages(
     Args:
         stream: The stream.
         characteristics: Description of the filter.
+        update: Description of an update of it, which follows each description in the same NAL unit and is activated
+            instead of the base filter.
         unfiltered: Positions in output order of the pictures that are not filtered.
         every_irap: Repeat both messages at IRAP pictures that do not begin a coded video sequence, for decoders that
             start there.
@@ -318,11 +318,12 @@ def insert_messages(
     count = sum(picture.position is not None for picture in stream.pictures)
     if wrong := sorted(position for position in unfiltered if not 0 <= position < count):
         raise ConfigError(f"{stream.path} has no picture {wrong[0]}: its {count} pictures are 0 to {count - 1}")
-    inserted = _messages_by_picture(stream, characteristics, frozenset(unfiltered), every_irap)
+    described = [characteristics] if update is None else [characteristics, update]
+    inserted = _messages_by_picture(stream, described, frozenset(unfiltered), every_irap)
     edits = [(start, end, b"") for start, end in stream.removable] if replace else []
     for number, messages in inserted.items():
         picture = stream.pictures[number]
-        content = b"".join(message_unit(message, stream.codec, 0, picture.temporal_id) for message in messages)
+        content = b"".join(message_unit(each, stream.codec, 0, picture.temporal_id) for each in messages)
         edits.append((picture.insert_at, picture.insert_at, content))
     parts, at = [], 0
     for start, end, content in sorted(edits):
@@ -332,11 +333,12 @@ def insert_messages(
 
 
 def _messages_by_picture(
-    stream: FilterStream, characteristics: Characteristics, unfiltered: frozenset[int], every_irap: bool
-) -> Mapping[int, list[Message]]:
-    """Return the messages of each picture by its number in decoding order."""
+    stream: FilterStream, described: Sequence[Characteristics], unfiltered: frozenset[int], every_irap: bool
+) -> Mapping[int, list[Sequence[Message]]]:
+    """Return the messages of each picture by its number in decoding order, a list for each SEI NAL unit."""
     types = NAL_TYPES[stream.codec]
-    messages: dict[int, list[Message]] = {}
+    number, base = described[0].nnpfc_id, len(described) == 1
+    messages: dict[int, list[Sequence[Message]]] = {}
     for cvs in sorted({picture.cvs for picture in stream.pictures}):
         pictures = {n: picture for n, picture in enumerate(stream.pictures) if picture.cvs == cvs}
         # RASL pictures of the first picture of the sequence are never output, so that they need no activation.
@@ -344,7 +346,7 @@ def _messages_by_picture(
         first, *_ = pictures
         iraps = [n for n, picture in pictures.items() if n == first or (every_irap and picture.type in types.irap)]
         filtered = [n for n, picture in output.items() if picture.position not in unfiltered]
-        messages |= {n: [characteristics] for n in iraps}
+        messages |= {n: [described] for n in iraps}
         all_filtered = len(filtered) == len(output)
         if all_filtered:
             first_poc = pictures[first].poc or 0
@@ -354,12 +356,12 @@ def _messages_by_picture(
                 if n not in iraps and ((picture.poc or 0) < first_poc or (every_irap and picture.type in types.radl))
             ]
         for n in filtered:
-            messages.setdefault(n, []).append(activation(characteristics.nnpfc_id, persistent=all_filtered))
+            messages.setdefault(n, []).append([activation(number, persistent=all_filtered, base=base)])
     return messages
 
 
-def activation(number: int, *, persistent: bool) -> Activation:
-    """Create an activation of a base filter.
+def activation(number: int, *, persistent: bool, base: bool = True) -> Activation:
+    """Create an activation of a base filter, or of its update.
 
     It states the output of the one picture, and has the elements that came after the edition of 2023-09, with no
     effect: VTM 23.13 refuses activations of base filters without the former, and takes the last bits of a message
@@ -368,12 +370,13 @@ def activation(number: int, *, persistent: bool) -> Activation:
     Args:
         number: nnpfa_target_id.
         persistent: The activation holds for the pictures that follow in output order.
+        base: The activation is of the base filter, not of its update.
     """
     return Activation(
         nnpfa_target_id=number,
         nnpfa_cancel_flag=False,
         nnpfa_persistence_flag=persistent,
-        nnpfa_target_base_flag=True,
+        nnpfa_target_base_flag=base,
         nnpfa_no_prev_clvs_flag=False,
         nnpfa_no_foll_clvs_flag=False if persistent else None,
         nnpfa_num_output_entries=1,

@@ -117,20 +117,23 @@ def raw_units(stream: bytes, codec: str) -> Iterator[RawUnit]:
         yield RawUnit(start, first + _HEADER_BYTES, end, kind, layer, (header[1] & 7) - 1)
 
 
-def message_unit(message: Message, codec: str, layer: int, temporal_id: int) -> bytes:
-    """Write a message as a prefix SEI NAL unit with a start code of four bytes.
+def message_unit(messages: Sequence[Message], codec: str, layer: int, temporal_id: int) -> bytes:
+    """Write messages as a prefix SEI NAL unit with a start code of four bytes.
 
     Args:
-        message: The message.
+        messages: The messages.
         codec: "vvc" or "hevc".
         layer: nuh_layer_id of the picture.
         temporal_id: TemporalId of the picture.
 
     Raises:
-        ConfigError: The message is invalid.
+        ConfigError: A message is invalid.
     """
-    kind = NNPFC if isinstance(message, Characteristics) else NNPFA
-    rbsp = sei_rbsp([SeiMessage(kind, write_message(message))])
+    payloads = [
+        SeiMessage(NNPFC if isinstance(message, Characteristics) else NNPFA, write_message(message))
+        for message in messages
+    ]
+    rbsp = sei_rbsp(payloads)
     nal_type = NAL_TYPES[codec].prefix_sei
     if codec == "vvc":
         header = bytes((layer, nal_type << 3 | temporal_id + 1))

@@ -1,3 +1,5 @@
+from .adaptation import Adaptation as Adaptation
+from .adaptation import adapt as adapt
 from .evaluation import QPS as QPS
 from .evaluation import Model as Model
 from .evaluation import evaluate as evaluate

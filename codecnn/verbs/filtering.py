@@ -62,6 +62,7 @@ def filter_file(
     decisions_file: Path | str | None = None,
     qp_offsets: Sequence[int] = (0,),
     ctu_size: int = 128,
+    update: Path | str | None = None,
     exact: bool | None = None,
     precision: "Precision" = "float32",
     device: str = "auto",
@@ -90,6 +91,7 @@ def filter_file(
         decisions_file: File for the decisions as block statistics (.vtmbmsstats); needs `original`.
         qp_offsets: QP offsets that the decisions try.
         ctu_size: CTU width and height in luma samples for the decisions.
+        update: Update of the weights that `adapt` wrote; needs integers.
         exact: True computes in integers, False in float, None in integers if 8-bit weights exist.
         precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
         device: "auto", "cpu", "cuda" or "cuda:N".
@@ -107,6 +109,7 @@ def filter_file(
         FormatError: A file does not have the stated format.
         ModelError: The weights do not fit.
     """
+    from codecnn.adaptation import apply_text, read_update_file
     from codecnn.codec import read_headers
     from codecnn.evaluation import untrained_qp
     from codecnn.filtering import count_decisions, decide_video, filter_video, load_filter, write_decisions
@@ -127,6 +130,7 @@ def filter_file(
             "--plane": planes,
             "--blocks": blocks,
             "--slice-type": slice_type,
+            "--update": update,
             "--exact or --float": exact,
         }
         if given := [name for name, value in unfit.items() if value not in (None, {})]:
@@ -134,6 +138,8 @@ def filter_file(
         settings = {"precision": precision, "device": pick_device(device), "tile": tile, "memory": memory}
         return _filter_carried(source, output, qp, settings, progress, options)
     filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)
+    if update is not None:
+        filter_ = apply_text(filter_, read_update_file(update).update, str(model))
     if qp is not None and stream_codec(source) is not None:
         # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
         with suppress(FormatError):
@@ -174,7 +180,7 @@ def _filter_carried(
 ) -> FilteredFile:
     """Filter a stream with the filters that it carries; see `filter_file`."""
     from codecnn.evaluation import untrained_qp
-    from codecnn.filtering import NetworkFilter, filter_video
+    from codecnn.filtering import NetworkFilter, auxiliary_planes, filter_video, stream_slice_types
     from codecnn.nnpf import active_filters, describe_network, load_carried, read_messages
     from codecnn.video import open_video, stream_codec
 
@@ -200,10 +206,13 @@ def _filter_carried(
             chosen.append(None)
             continue
         characteristics = filters[0].characteristics
-        key = f"{characteristics.nnpfc_tag_uri} {characteristics.nnpfc_uri} {characteristics.nnpfc_mode_idc}"
+        update = filters[0].update
+        key = f"{characteristics.nnpfc_tag_uri} {characteristics.nnpfc_uri} {characteristics.nnpfc_mode_idc} {update}"
         if key not in loaded:
-            loaded[key] = load_carried(characteristics, str(source), **settings)
-            notes.append(f"{source} carries filter {characteristics.nnpfc_id}: {describe_network(characteristics)}")
+            loaded[key] = load_carried(characteristics, str(source), update=update, **settings)
+            changes = "" if update is None else f", with an {describe_network(update)}"
+            network = describe_network(characteristics)
+            notes.append(f"{source} carries filter {characteristics.nnpfc_id}: {network}{changes}")
         chosen.append(loaded[key])
     with open_video(source, **options) as video:
         complete = options.get("frames") is None
@@ -225,7 +234,10 @@ def _filter_carried(
             if progress is not None:
                 progress(done, len(video))
 
-        filter_video(chosen, video, qps, output, progress=report)
+        planes = sorted({name for filter_ in loaded.values() for name in filter_.planes})
+        types = stream_slice_types(source, len(video), all_pictures=complete) if SLICE_TYPE_PLANE in planes else []
+        beside = auxiliary_planes(planes, video.format, {}, None, slice_types=types)
+        filter_video(chosen, video, qps, output, beside=beside, progress=report)
         runtime = next(iter(loaded.values())).runtime if loaded else None
         return FilteredFile(output, len(video), None, tuple(notes), runtime)
 

@@ -56,6 +56,7 @@ def write_filter(
     patch: tuple[int, int] | None = None,
     overlap: int | None = None,
     replace: bool = False,
+    update: Path | str | None = None,
 ) -> WrittenFilter:
     """Write a filter into a stream of VVC or HEVC without coding it again.
 
@@ -76,23 +77,27 @@ def write_filter(
         overlap: Luma samples around a patch; None is the halo of the network for pictures that are one patch, else its
             radius.
         replace: Remove post-filter messages that the stream has.
+        update: Update of the weights that `adapt` wrote; needs integers.
 
     Raises:
         ConfigError: The output has another suffix or is the input, the stream has post-filter messages, or an option is
             out of range.
         MissingFileError: A file does not exist.
         FormatError: The stream is damaged.
-        ModelError: The weights cannot be described by the messages.
+        ModelError: The weights cannot be described by the messages, or the update does not fit them.
     """
+    from codecnn.adaptation import apply_text, read_update_file
     from codecnn.filtering import load_filter, prefers_integers
     from codecnn.filtering.integer import find_integers, is_integer
     from codecnn.models import weights_path
-    from codecnn.nnpf import describe_weights, insert_messages, read_messages
+    from codecnn.nnpf import describe_weights, insert_messages, read_messages, update_characteristics
     from codecnn.runs import atomic_path
 
     stream, output = Path(stream), Path(output)
     if output.resolve() == stream.resolve():
         raise ConfigError(f"input and output are the same file, {output}: name another output")
+    if update is not None and onnx_uri is not None:
+        raise ConfigError("an update is of codecnn's weights, not of an ONNX file: leave out --onnx or --adapt")
     if mode == "payload" and onnx_uri is not None:
         raise ConfigError("a URI of an ONNX file names the network, which is then not embedded: use --mode uri")
     parsed = read_messages(stream)
@@ -109,7 +114,14 @@ def write_filter(
         weights, filter_, parsed.info, number=number, mode=mode, onnx_uri=onnx_uri, patch=patch, overlap=overlap
     )
     repeated = mode == "uri" if every_irap is None else every_irap
-    content = insert_messages(parsed, characteristics, unfiltered=unfiltered, every_irap=repeated, replace=replace)
+    message = None
+    if update is not None:
+        text = read_update_file(update).update
+        apply_text(filter_, text, str(weights))
+        message = update_characteristics(text, number)
+    content = insert_messages(
+        parsed, characteristics, update=message, unfiltered=unfiltered, every_irap=repeated, replace=replace
+    )
     with atomic_path(output) as part:
         part.write_bytes(content)
     written = read_messages(output)

@@ -1,3 +1,5 @@
+from .arithmetic import FlagDecoder as FlagDecoder
+from .arithmetic import FlagEncoder as FlagEncoder
 from .message import Arithmetic as Arithmetic
 from .message import LoopMessage as LoopMessage
 from .message import LoopParameters as LoopParameters

@@ -1,5 +1,6 @@
 """Arithmetic coding of CTU flags with adaptive contexts: the engine of H.266 clause 9.3.4.3 for a few bins."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from codecnn.filtering.decisions.rate_distortion import START, State, adapt
@@ -67,13 +68,14 @@ class FlagDecoder:
 
     Args:
         bits: The code word as zeros and ones; zeros follow it without end.
+        states: Initial state of each context; by default three with a probability of one half.
     """
 
-    def __init__(self, bits: str) -> None:
+    def __init__(self, bits: str, states: Sequence[State] = (START,) * 3) -> None:
         self._bits, self._position = bits, OFFSET_BITS
         self._offset = int(bits[:OFFSET_BITS].ljust(OFFSET_BITS, "0"), 2)
         self._interval = FIRST_RANGE
-        self.restart()
+        self.states = list(states)
 
     def restart(self) -> None:
         """Set all contexts to a probability of one half, for the next component."""

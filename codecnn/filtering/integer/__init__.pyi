@@ -30,7 +30,9 @@ from .grid import tensor_bounds as tensor_bounds
 from .mixed_precision import DEFAULT_LOSS_DB as DEFAULT_LOSS_DB
 from .mixed_precision import choose_precision as choose_precision
 from .network import FLOAT32_EXACT as FLOAT32_EXACT
+from .network import WIDEST as WIDEST
 from .network import IntegerNetwork as IntegerNetwork
+from .network import node_range as node_range
 from .onnx_file import export_integers as export_integers
 from .onnx_file import onnx_integers as onnx_integers
 from .reference import filter_reference as filter_reference

@@ -9,7 +9,7 @@ computes for a fixed picture.
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Unpack
@@ -103,6 +103,7 @@ class ExactFilter(NetworkFilter):
     Args:
         network: The network.
         engine: One of `engines`, or "float64"; None chooses the fastest.
+        observe: Called with name and tensor of each node that "float32" or "float64" computes by itself, for each tile.
         options: Options of `NetworkFilter`.
 
     Raises:
@@ -113,9 +114,15 @@ class ExactFilter(NetworkFilter):
     precision = "integer"
 
     def __init__(
-        self, network: IntegerNetwork, *, engine: Engine | None = None, **options: Unpack[FilterOptions]
+        self,
+        network: IntegerNetwork,
+        *,
+        engine: Engine | None = None,
+        observe: Callable[[str, Tensor], None] | None = None,
+        **options: Unpack[FilterOptions],
     ) -> None:
         self.network = network
+        self.observe = observe
         device = options.get("device", "cpu")
         self.fast = _fastest(network, device) if engine is None else build_engine(network, engine, device)
         super().__init__(network.graph, **options)
@@ -135,7 +142,8 @@ class ExactFilter(NetworkFilter):
     ) -> dict[str, Tensor]:
         # These settings hold for all threads. They are made and restored here, not by each of several tiles.
         with exact_arithmetic(self.device.type):
-            return in_tiles(partial(self.fast, qp=qp, bit_depth=bit_depth), self.geometry, planes, tile, threads)
+            compute = partial(self.fast, qp=qp, bit_depth=bit_depth, observe=self.observe)
+            return in_tiles(compute, self.geometry, planes, tile, threads)
 
     def _tile_memory(self) -> TileMemory:
         weights = [tensor for tensors in self.fast.tensors.values() for tensor in tensors.values()]

@@ -76,13 +76,20 @@ class FastNetwork:
         in_float32 = self.types[node.name] == torch.float32
         return in_float32 and node.values["groups"] == 1 and bool(node.values["pad"])
 
-    def __call__(self, planes: Mapping[str, Tensor], qp: int, bit_depth: int) -> dict[str, Tensor]:
+    def __call__(
+        self,
+        planes: Mapping[str, Tensor],
+        qp: int,
+        bit_depth: int,
+        observe: Callable[[str, Tensor], None] | None = None,
+    ) -> dict[str, Tensor]:
         """Filter planes that include the halo.
 
         Args:
             planes: Planes by name, float32, shape (n, 1, h, w): samples as integers, others as the loader scales them.
             qp: Slice QP.
             bit_depth: Bit depth of the samples.
+            observe: Called with name and result of every node that is computed by itself.
 
         Returns:
             Samples by component, float32, shape (n, 1, h, w).
@@ -91,8 +98,15 @@ class FastNetwork:
             ModelError: The samples have more bits than the network takes.
         """
         check_bit_depth(self.network, bit_depth)
+
+        def compute(node: Node, inputs: list[Tensor]) -> Tensor:
+            result = self._compute(node, inputs, planes, qp, bit_depth)
+            if observe is not None:
+                observe(node.name, result)
+            return result
+
         with torch.inference_mode(), exact_arithmetic(self.device.type):
-            return self._run(lambda node, inputs: self._compute(node, inputs, planes, qp, bit_depth), qp)
+            return self._run(compute, qp)
 
     def _run(self, compute: Callable[[Node, list[Tensor]], Tensor], qp: int) -> dict[str, Tensor]:
         """Compute the outputs with a function that computes a node."""

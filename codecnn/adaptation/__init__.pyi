@@ -1,0 +1,15 @@
+from .files import UpdateFile as UpdateFile
+from .files import read_update_file as read_update_file
+from .files import write_update_file as write_update_file
+from .fitting import Collector as Collector
+from .fitting import Fit as Fit
+from .fitting import FitSums as FitSums
+from .fitting import fit_update as fit_update
+from .last_layer import LastLayer as LastLayer
+from .last_layer import adapted as adapted
+from .last_layer import apply_text as apply_text
+from .last_layer import last_layers as last_layers
+from .update import Part as Part
+from .update import Update as Update
+from .update import read_update as read_update
+from .update import write_update as write_update

@@ -1,0 +1,289 @@
+"""The update of the last layer that lowers the rate-distortion cost of a sequence most.
+
+The residual is linear in the last layer's weights, up to rounding and clipping. The squared error that an update leaves
+is therefore a quadratic function of it, whose coefficients `FitSums` collects in one pass over the pictures. The
+values of the update are then chosen one after the other, each the one that lowers the cost most, until the bits of a
+further value cost more than it gains.
+
+The cost is the squared error plus λ times the bits. λ is the mean of `rd_lambda` over the slice QPs of all pictures:
+that is the slope of rate and distortion of a hierarchy of B pictures, of which λ at the QP of its first picture is a
+quarter or less. A relative change of the squared error counts 6:1:1 for Y, U and V, as in YUV-PSNR.
+"""
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from codecnn.adaptation.last_layer import LastLayer
+from codecnn.adaptation.update import MAX_VALUE, Part, Update, write_update
+from codecnn.errors import ModelError
+from codecnn.filtering import NetworkFilter
+from codecnn.filtering.decisions import rd_lambda
+from codecnn.filtering.integer import ExactFilter
+from codecnn.models.graph import same_padding
+from codecnn.runs import atomic_path
+from codecnn.video import Picture
+
+Floats = npt.NDArray[np.float64]
+
+WEIGHTS = {"y": 6.0, "u": 1.0, "v": 1.0}
+"""Weights of the components."""
+
+_THINNING = 2
+"""Every n-th row and column of the features enters the products of features; the others add nothing but time."""
+
+_ROWS = 2**15
+"""Positions whose features are gathered at a time."""
+
+_SETTINGS = tuple((step, bits) for step in (8, 16, 32) for bits in (7.0, 9.0, 12.0))
+"""Settings that are tried: steps from 0 to the largest weight, and estimated bits of a value that is not zero.
+
+Six bits of an update are a character of eight bits in the message.
+"""
+
+
+@dataclass
+class FitSums:
+    """Sums over pictures that determine the squared error of every update.
+
+    Attributes:
+        products: Sum over positions of products of two columns for each output, shape (size, size). A column is the
+            change of the output's residual by one unit of a value, in samples, summed over its channels.
+        errors: Sum of products of a column and the remaining error for each output, shape (size,).
+        sse: Squared error of each component without update.
+        lambdas: λ of each picture.
+    """
+
+    products: dict[str, Floats]
+    errors: dict[str, Floats]
+    sse: dict[str, float]
+    lambdas: list[float] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, layers: Sequence[LastLayer]) -> "FitSums":
+        """Create sums over no pictures."""
+        return cls(
+            {layer.output: np.zeros((layer.size, layer.size)) for layer in layers},
+            {layer.output: np.zeros(layer.size) for layer in layers},
+            {layer.output: 0.0 for layer in layers},
+        )
+
+    def save(self, path: Path | str, key: str) -> None:
+        """Save the sums.
+
+        Args:
+            path: File to write, .npz.
+            key: Hash of what decides the sums, which `load` compares.
+        """
+        arrays: dict[str, Any] = {"key": np.array(key), "lambdas": np.array(self.lambdas)}
+        for name, sse in self.sse.items():
+            arrays |= {f"sse_{name}": sse, f"products_{name}": self.products[name], f"errors_{name}": self.errors[name]}
+        with atomic_path(path) as part, part.open("wb") as file:
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path | str, layers: Sequence[LastLayer], key: str) -> "FitSums | None":
+        """Load sums; None if there are none in the file for this key."""
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                if str(arrays["key"]) != key:
+                    return None
+                names = [layer.output for layer in layers]
+                products = {name: np.array(arrays[f"products_{name}"]) for name in names}
+                errors = {name: np.array(arrays[f"errors_{name}"]) for name in names}
+                sse = {name: float(arrays[f"sse_{name}"]) for name in names}
+                return cls(products, errors, sse, [float(value) for value in arrays["lambdas"]])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+
+    @property
+    def cost_weights(self) -> dict[str, float]:
+        """Factor of the squared error of each component, relative to that of the first."""
+        first = next(iter(self.sse))
+        return {
+            name: WEIGHTS[name] / WEIGHTS[first] * self.sse[first] / max(sse, 1.0) for name, sse in self.sse.items()
+        }
+
+    @property
+    def slope(self) -> float:
+        """Cost of a bit, in units of the first component's squared error.
+
+        A bit for the encoder lowers the squared error of the first component by λ, and is taken to lower those of the
+        others by the same part.
+        """
+        first = next(iter(self.sse))
+        return float(np.mean(self.lambdas)) * sum(WEIGHTS[name] for name in self.sse) / WEIGHTS[first]
+
+
+class Collector:
+    """Adds pictures to `FitSums`.
+
+    Args:
+        filter_: The filter in integers.
+        layers: Its last layers.
+        sums: Sums to add to.
+    """
+
+    def __init__(self, filter_: NetworkFilter, layers: Sequence[LastLayer], sums: FitSums) -> None:
+        assert isinstance(filter_, ExactFilter)
+        self.sums = sums
+        self._layers = layers
+        self._features: dict[str, Tensor] = {}
+        self._inputs = {layer.conv.inputs[0] for layer in layers}
+        self._filter = ExactFilter(
+            filter_.network,
+            engine="float32",
+            observe=self._observe,
+            device=filter_.device,
+            tile=None,
+            card=filter_.card,
+        )
+
+    def _observe(self, name: str, tensor: Tensor) -> None:
+        if name in self._inputs:
+            self._features[name] = tensor
+
+    @torch.inference_mode()
+    def add(self, decoded: Picture, original: Picture, qp: int, beside: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Add a picture.
+
+        Args:
+            decoded: The decoded picture.
+            original: The original picture at the same bit depth.
+            qp: Slice QP.
+            beside: Auxiliary planes of the network.
+
+        Raises:
+            ModelError: The network does not compute the input of its last layer by itself.
+        """
+        samples = self._filter.samples(decoded, qp, beside)
+        if missing := self._inputs - self._features.keys():
+            raise ModelError(f"the network cannot be adapted: {min(missing)} is part of another tensor")
+        trained_qp = self._filter.card.nearest_qp(qp)
+        for layer in self._layers:
+            name = layer.output
+            target = original.planes["yuv".index(name)].astype(np.float32)
+            error = torch.from_numpy(target - samples[name].astype(np.float32))
+            self.sums.sse[name] += float(error.double().square().sum())
+            gain = layer.gain.tensors["gain"]
+            shift = layer.gain.values["fraction"] - decoded.bit_depth
+            scale = float(gain[trained_qp if len(gain) > 1 else 0]) * 2.0**-shift
+            self._add_layer(layer, self._features[layer.conv.inputs[0]][0].float().cpu(), error, scale)
+        self.sums.lambdas.append(rd_lambda(qp, decoded.bit_depth))
+        self._features.clear()
+
+    def _add_layer(self, layer: LastLayer, features: Tensor, error: Tensor, scale: float) -> None:
+        """Add the sums of one output of a picture; `scale` converts the convolution's results to samples."""
+        rows, columns = features.shape[1:]
+        factor = layer.shuffle
+        error = F.pad(error, (0, columns * factor - error.shape[1], 0, rows * factor - error.shape[0]))
+        total = F.pixel_unshuffle(error[None], factor).sum(0) if factor > 1 else error
+        kernel = tuple(layer.conv.tensors["weight"].shape[2:])
+        above, left = same_padding(layer.conv.tensors["weight"])
+        padded = F.pad(features, (left, left, above, above))
+        channels = len(layer.conv.tensors["weight"])
+        band = max(_ROWS // columns, 1)
+        for start in range(0, rows, band):
+            stop = min(start + band, rows)
+            window = padded[:, start : stop + kernel[0] - 1]
+            x = F.unfold(window[None], kernel)[0]
+            x = torch.cat([x, torch.full((1, x.shape[1]), float(1 << layer.bias_bits))])
+            self.sums.errors[layer.output] += (x @ total[start:stop].reshape(-1)).double().numpy() * scale
+            thin = x.reshape(len(x), stop - start, columns)[:, ::_THINNING, ::_THINNING].reshape(len(x), -1)
+            share = x.shape[1] / max(thin.shape[1], 1)
+            self.sums.products[layer.output] += (thin @ thin.T).double().numpy() * (share * channels * scale**2)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best update by the quadratic function.
+
+    Attributes:
+        update: The update; None if no value pays.
+        text: Its text form.
+        sse: Squared error of each component that the quadratic function predicts.
+    """
+
+    update: Update | None
+    text: str
+    sse: dict[str, float]
+
+
+def fit_update(sums: FitSums, layers: Sequence[LastLayer], weights_sha256: str) -> Fit:
+    """Choose the values of an update.
+
+    Args:
+        sums: Sums over all pictures.
+        layers: The last layers of the network.
+        weights_sha256: SHA-256 of its weights.
+    """
+    parts: list[Part | None] = []
+    sse = dict(sums.sse)
+    for layer in layers:
+        part, gain = _best_part(sums, layer, weights_sha256)
+        parts.append(part)
+        sse[layer.output] -= gain
+    if not any(parts):
+        return Fit(None, "", sse)
+    update = Update(tuple(parts))
+    return Fit(update, write_update(update, weights_sha256), sse)
+
+
+def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str) -> tuple[Part | None, float]:
+    """Return the best part of one output and the squared error that it removes."""
+    weight, name = sums.cost_weights[layer.output], layer.output
+    real = layer.conv.tensors["weight"] * 2.0 ** -np.array(layer.shifts).reshape(-1, 1, 1, 1)
+    best: tuple[Part | None, float] = (None, 0.0)
+    empty_bits = 8 * len(write_update(Update((None,)), weights_sha256))
+    lowest = 0.0
+    for steps, value_bits in _SETTINGS:
+        fraction = min(round(-np.log2(np.abs(real).max() / steps)), min(layer.shifts))
+        step = 2.0**-fraction
+        products, errors = sums.products[name] * step**2, sums.errors[name] * step
+        values = _descend(products * weight, errors * weight, sums.slope, value_bits)
+        if not values.any():
+            continue
+        part = Part(fraction, tuple(int(value) for value in values))
+        gain = float(2 * values @ errors - values @ products @ values)
+        bits = 8 * len(write_update(Update((part,)), weights_sha256)) - empty_bits
+        cost = sums.slope * bits - weight * gain
+        if cost < lowest:
+            lowest, best = cost, (part, gain)
+    return best
+
+
+def _descend(products: Floats, errors: Floats, slope: float, value_bits: float) -> npt.NDArray[np.int64]:
+    """Choose integers that lower 'error plus slope times bits', one after the other.
+
+    Args:
+        products: Quadratic part of the squared error.
+        errors: Half of its linear part, with the sign changed.
+        slope: Cost of a bit.
+        value_bits: Bits of a value of magnitude 1; each larger magnitude costs a further bit.
+    """
+    values = np.zeros(len(errors))
+    remaining = errors.copy()
+    curvature = np.maximum(np.diag(products), 1e-12)
+
+    def bits(numbers: Floats) -> Floats:
+        return np.where(numbers == 0, 0.0, value_bits - 1 + np.abs(numbers))
+
+    for _ in range(4 * len(errors)):
+        best = values + remaining / curvature
+        candidates = np.clip([np.floor(best), np.ceil(best), np.zeros(len(best))], -MAX_VALUE, MAX_VALUE)
+        change = candidates - values
+        lower = change * (2 * remaining - change * curvature) - slope * (bits(candidates) - bits(values))
+        row, index = np.unravel_index(int(lower.argmax()), lower.shape)
+        if lower[row, index] <= 1e-9 * slope:
+            break
+        remaining -= products[:, index] * change[row, index]
+        values[index] = candidates[row, index]
+    return values.astype(np.int64)

@@ -1,0 +1,74 @@
+"""The command that adapts a network to a stream."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from codecnn.cli.application import app
+from codecnn.cli.options import Device, Frames, Json, Model, limit_threads, parse_bytes
+from codecnn.console import err, print_facts, progress
+
+NOTHING_PAYS = 3
+"""Exit status if no update pays."""
+
+
+@app.command("adapt")
+def adapt_command(
+    model: Model,
+    original: Annotated[Path, typer.Option("--original", help="Original pictures of the stream (YUV, Y4M, video).")],
+    stream: Annotated[Path, typer.Option("--stream", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File with the update to write, e.g. update.json.")],
+    frames: Frames = None,
+    repeat: Annotated[
+        bool,
+        typer.Option(
+            "--repeat/--no-repeat",
+            help="Count the bits of an update that is repeated at every picture at which decoding can start, or only "
+            "at the first of each coded video sequence, as nnpf write with the same option writes it.",
+        ),
+    ] = True,
+    memory: Annotated[str, typer.Option("--memory", help="Memory limit for the tensors of the network.")] = "2GiB",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Adapt a network in integers to one sequence: a small change of its last layer, which the stream can carry.
+
+    The change is chosen by least squares in one pass over the pictures and tried in a second one. It is written only if
+    it pays: if it lowers squared error plus lambda times bits, with all bits of its message. Otherwise the command says
+    so, writes nothing, and ends with status 3. If it is interrupted, run the same command again to continue.
+
+    Use the update with codecnn filter --update, or put it into the stream with codecnn nnpf write --adapt.
+    """
+    from codecnn import verbs
+
+    limit_threads(device)
+    with progress("adapting", "picture") as report:
+        result = verbs.adapt(
+            model,
+            original,
+            stream,
+            output,
+            frames=frames,
+            every_irap=repeat,
+            device=device,
+            memory=parse_bytes(memory),
+            progress=report,
+        )
+    facts: dict[str, Any] = {
+        "output": None if result.output is None else str(result.output),
+        "pictures": result.pictures,
+        "changed values": result.changed,
+        "bits": result.bits,
+        "gain": result.gain_db if as_json else ", ".join(f"{n.upper()} {g:+.4f} dB" for n, g in result.gain_db.items()),
+        "RD cost": result.rd_cost if as_json else f"{result.rd_cost:+.3%}",
+    }
+    print_facts(facts, as_json)
+    if result.output is None:
+        err.print(
+            f"codecnn: no update of this network pays for {stream}: {output} is not written, use the network as it is",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(NOTHING_PAYS)

@@ -1,0 +1,258 @@
+"""Function that adapts a network to a stream.
+
+PyTorch takes seconds to import, so packages that need it are imported inside the functions.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codecnn.cluster import Progress
+from codecnn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codecnn.adaptation import FitSums, LastLayer, Update
+    from codecnn.filtering import NetworkFilter, PlaneSource
+    from codecnn.video import Picture, Video
+
+_SAVE_SECONDS = 20.0
+"""Time after which the sums so far are saved again."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """Result of `adapt`.
+
+    Attributes:
+        output: The file with the update; None if no update pays.
+        pictures: Number of pictures.
+        changed: Number of values of the best update.
+        bits: Bits that it adds to the stream.
+        gain_db: Gain over the filter without update in dB by component, mean over the pictures.
+        rd_cost: Relative change of the rate-distortion cost of the sequence, with these bits.
+    """
+
+    output: Path | None
+    pictures: int
+    changed: int
+    bits: int
+    gain_db: dict[str, float]
+    rd_cost: float
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """A decoded sequence with its originals, and what the filter needs of each picture."""
+
+    filter_: "NetworkFilter"
+    decoded: "Video"
+    originals: "Video"
+    qps: list[int]
+    beside: "PlaneSource"
+
+    def __len__(self) -> int:
+        return len(self.decoded)
+
+    def picture(self, number: int) -> "tuple[Picture, Picture, int, Mapping[str, Any]]":
+        """Return a decoded picture, its original at the same bit depth, its QP and its auxiliary planes."""
+        from codecnn.video import convert
+
+        decoded = self.decoded[number]
+        original = convert(self.originals[number], decoded.bit_depth)
+        return decoded, original, self.qps[number], self.beside(number)
+
+
+def adapt(
+    model: Path | str,
+    original: Path | str,
+    stream: Path | str,
+    output: Path | str,
+    *,
+    frames: int | None = None,
+    every_irap: bool | None = None,
+    device: str = "auto",
+    memory: int | None = None,
+    progress: Progress | None = None,
+) -> Adaptation:
+    """Adapt the last layer of a network to a stream, and write the update if it pays.
+
+    The update is chosen by least squares in one pass over the pictures, and tried in a second one. It is written if it
+    lowers the rate-distortion cost of the sequence with all bits that `write_filter` would add for it. The sums of the
+    first pass are saved beside the output now and then, and a further call continues from there.
+
+    Args:
+        model: Weights with integers of 8 or 16 bits: a file, or a name from `codecnn models`.
+        original: Original pictures.
+        stream: Stream of VVC or HEVC, also in a container.
+        output: File to write, e.g. update.json.
+        frames: Number of pictures, from the start, that the update is fitted to; None is all.
+        every_irap: Count the update at every picture at which decoding can start, as `write_filter` with this value
+            writes it; None is True.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        memory: Limit in bytes for the tensors of the network in the second pass.
+        progress: Called with (pictures done, all pictures), over both passes.
+
+    Raises:
+        ConfigError: The pictures do not fit each other, or the stream is of another codec.
+        MissingFileError: A file does not exist.
+        FormatError: The stream is damaged.
+        ModelError: The network cannot be adapted, or is not one for post-filters.
+    """
+    from codecnn.adaptation import UpdateFile, adapted, fit_update, last_layers, write_update_file
+    from codecnn.filtering import load_filter
+    from codecnn.filtering.integer import find_integers, is_integer
+    from codecnn.models import pick_device, weights_path
+    from codecnn.runs import sha256_file
+
+    weights, stream, original, output = weights_path(model), Path(stream), Path(original), Path(output)
+    if not is_integer(weights):
+        weights = find_integers(weights)
+    filter_ = load_filter(weights, device=pick_device(device), memory=memory)
+    layers = last_layers(filter_, str(weights))
+    sha256 = sha256_file(weights)
+    with ExitStack() as stack:
+        sequence = _open(filter_, weights, stream, original, frames, stack)
+        count = len(sequence)
+        sums = _sums(sequence, layers, f"{output}.sums.npz", _key(sha256, stream, original, count), progress)
+        fit = fit_update(sums, layers, sha256)
+        names = [layer.output for layer in layers]
+        update, text = fit.update, fit.text
+        bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
+        if update is not None:
+            changed_filter = adapted(filter_, update, str(weights))
+            errors = np.zeros((2, count, len(names)))
+            for number in range(count):
+                errors[:, number] = _errors(sequence, changed_filter, number, names)
+                if progress is not None:
+                    progress(count + number + 1, 2 * count)
+            costs = errors.sum(1) * np.array([sums.cost_weights[name] for name in names])
+            update, text = _paying_parts(update, (costs[0] - costs[1]) / sums.slope, sha256)
+            unchanged = np.array([part is None for part in update.parts])
+            errors[1][:, unchanged], costs[1][unchanged] = errors[0][:, unchanged], costs[0][unchanged]
+            bits = _bits(weights, filter_, stream, text, every_irap is not False)
+            gain = dict(zip(names, (10 * np.log10(errors[0] / errors[1])).mean(0).round(4).tolist(), strict=True))
+            change = float((costs[1].sum() + sums.slope * bits - costs[0].sum()) / costs[0].sum())
+        elif progress is not None:
+            progress(2 * count, 2 * count)
+    pays = change < 0
+    number_changed = 0 if update is None else update.changed
+    if pays:
+        content = UpdateFile(
+            weights=weights.name.removesuffix(".safetensors"),
+            weights_sha256=sha256,
+            update=text,
+            stream=stream.name,
+            pictures=count,
+            changed=number_changed,
+            bits=bits,
+            gain_db=gain,
+            rd_cost=round(change, 6),
+        )
+        write_update_file(output, content)
+    Path(f"{output}.sums.npz").unlink(missing_ok=True)
+    return Adaptation(output if pays else None, count, number_changed, bits, gain, change)
+
+
+def _open(
+    filter_: "NetworkFilter", weights: Path, stream: Path, original: Path, frames: int | None, stack: ExitStack
+) -> _Sequence:
+    """Open the pictures and check that they fit each other."""
+    from codecnn.errors import ModelError
+    from codecnn.filtering import auxiliary_planes, stream_qps, stream_slice_types
+    from codecnn.nnpf import POST_FILTER_PLANES
+    from codecnn.planes import SLICE_TYPE_PLANE
+    from codecnn.video import open_like, open_video, stream_codec
+
+    if foreign := sorted(set(filter_.planes) - POST_FILTER_PLANES):
+        raise ModelError(f"{weights} takes the plane {foreign[0]}, which a post-filter does not have")
+    if stream_codec(stream) not in ("vvc", "hevc"):
+        raise ConfigError(f"{stream} is no stream of VVC or HEVC, which could carry the update")
+    decoded = stack.enter_context(open_video(stream, frames=frames))
+    originals = stack.enter_context(open_like(original, decoded.format))
+    sizes = [(form.width, form.height, form.chroma) for form in (decoded.format, originals.format)]
+    if sizes[0] != sizes[1] or len(originals) < len(decoded):
+        raise ConfigError(
+            f"{original} has {len(originals)} pictures of {originals.format}, and {stream} {len(decoded)} of "
+            f"{decoded.format}: name the original of the stream"
+        )
+    count = len(decoded)
+    qps = stream_qps(stream, count, all_pictures=frames is None)
+    types = stream_slice_types(stream, count, all_pictures=frames is None) if SLICE_TYPE_PLANE in filter_.planes else []
+    beside = auxiliary_planes(filter_.planes, decoded.format, {}, None, slice_types=types)
+    return _Sequence(filter_, decoded, originals, qps, beside)
+
+
+def _key(sha256: str, stream: Path, original: Path, count: int) -> str:
+    """Return a hash of what decides the sums."""
+    from codecnn.runs import sha256_file, sha256_json
+
+    return sha256_json([1, sha256, sha256_file(stream), sha256_file(original), count])
+
+
+def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, progress: Progress | None) -> "FitSums":
+    """Collect the sums of all pictures, from where an earlier call was interrupted."""
+    from codecnn.adaptation import Collector, FitSums
+
+    sums = FitSums.load(saved, layers, key) or FitSums.empty(layers)
+    collector = Collector(sequence.filter_, layers, sums)
+    last = time.monotonic()
+    for number in range(len(sums.lambdas), len(sequence)):
+        collector.add(*sequence.picture(number))
+        if progress is not None:
+            progress(number + 1, 2 * len(sequence))
+        if time.monotonic() - last > _SAVE_SECONDS:
+            sums.save(saved, key)
+            last = time.monotonic()
+    sums.save(saved, key)
+    return sums
+
+
+def _paying_parts(update: "Update", saved_bits: Any, sha256: str) -> "tuple[Update, str]":
+    """Leave out the parts of an update that save fewer bits than they cost; return it with its text form.
+
+    Rounding and clipping, which the least squares ignore, can make a part worse than they predict.
+
+    Args:
+        update: The update.
+        saved_bits: Change of the squared error of each part, in bits; positive is better.
+        sha256: SHA-256 of the weights.
+    """
+    from codecnn.adaptation import write_update
+
+    for index, saved in enumerate(saved_bits):
+        parts = (*update.parts[:index], None, *update.parts[index + 1 :])
+        without = replace(update, parts=parts)
+        if saved <= 8 * (len(write_update(update, sha256)) - len(write_update(without, sha256))):
+            update = without
+    return update, write_update(update, sha256)
+
+
+def _errors(sequence: _Sequence, changed: "NetworkFilter", number: int, names: list[str]) -> Any:
+    """Return the squared errors of a picture by the filter and by the adapted one, shape (2, components)."""
+    decoded, original, qp, beside = sequence.picture(number)
+    pictures = [filter_(decoded, qp, beside) for filter_ in (sequence.filter_, changed)]
+    return [
+        [
+            float(np.square(picture.planes[i].astype(np.int64) - original.planes[i].astype(np.int64)).sum()) or 1.0
+            for i in ("yuv".index(name) for name in names)
+        ]
+        for picture in pictures
+    ]
+
+
+def _bits(weights: Path, filter_: "NetworkFilter", stream: Path, text: str, every_irap: bool) -> int:
+    """Return the bits that an update adds to a stream that carries its filter."""
+    from codecnn.nnpf import describe_weights, insert_messages, read_messages, update_characteristics
+
+    parsed = read_messages(stream)
+    described = describe_weights(weights, filter_, parsed.info)
+    sizes = [
+        len(insert_messages(parsed, described, update=update, every_irap=every_irap, replace=parsed.has_messages))
+        for update in (None, update_characteristics(text, described.nnpfc_id))
+    ]
+    return 8 * (sizes[1] - sizes[0])

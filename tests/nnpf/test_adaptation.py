@@ -1,0 +1,275 @@
+"""Adaptation of a small network in integers to a stream: the fit, the command, carriage in the stream, and damage."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from codecnn import verbs
+from codecnn.adaptation import (
+    Collector,
+    FitSums,
+    Part,
+    Update,
+    adapted,
+    apply_text,
+    fit_update,
+    last_layers,
+    read_update,
+    read_update_file,
+    write_update,
+)
+from codecnn.errors import CodecnnError, FormatError, ModelError
+from codecnn.filtering import load_filter
+from codecnn.filtering.integer import WIDEST, IntegerNetwork, filter_reference, save_integer
+from codecnn.models.graph import Graph
+from codecnn.nnpf import (
+    WEIGHTS_TAG,
+    active_filters,
+    describe_weights,
+    embedding_uri,
+    insert_messages,
+    load_carried,
+    read_messages,
+    update_characteristics,
+)
+from codecnn.video import Picture, open_video
+from tests.helpers.fuzzing import fuzz, mutate
+from tests.helpers.integer_zoo import formula_eight
+from tests.helpers.nnpf_messages import BASE
+from tests.helpers.video_files import assert_same
+
+OPTIONS = {"features": 8, "blocks": 1, "expansion": 2, "planes": ["rec_y", "rec_u", "rec_v", "qp", "slice_type"]}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """An integer network whose residual is noise, so that an update of its last layer gains."""
+    path = tmp_path_factory.mktemp("adaptation") / "small.int8.safetensors"
+    network = formula_eight("low_cost_yuv_17", OPTIONS)
+    nodes = [
+        replace(node, tensors={"gain": node.tensors["gain"] // 4}) if node.op == "output" else node
+        for node in network.graph.nodes
+    ]
+    network = IntegerNetwork(Graph(tuple(nodes)), network.bit_depth, network.bits)
+    save_integer(path, network, {"network": "low_cost_yuv_17", "qps": [22, 42]})
+    return path
+
+
+@pytest.fixture(scope="module")
+def original(streams):
+    return streams["vvc_cra"].parent / "source_64x64_25.y4m"
+
+
+@pytest.fixture(scope="module")
+def update(weights, original, streams, tmp_path_factory):
+    path = tmp_path_factory.mktemp("update") / "update.json"
+    result = verbs.adapt(weights, original, streams["vvc_cra"], path)
+    assert result.output == path
+    return path
+
+
+def pictures_of(path):
+    with open_video(path) as video:
+        return list(video)
+
+
+def psnr_gain(before, after, originals):
+    def mse(pictures):
+        return np.mean([np.square(p.y - 4.0 * o.y).mean() for p, o in zip(pictures, originals, strict=True)])
+
+    return 10 * np.log10(mse(before) / mse(after))
+
+
+def test_the_file_says_what_the_filter_gains(update, weights, original, streams, tmp_path):
+    content = read_update_file(update)
+    assert (content.pictures, content.stream) == (35, "vvc_cra.266")
+    assert content.rd_cost < 0 < content.bits
+    before, after = tmp_path / "before.y4m", tmp_path / "after.y4m"
+    verbs.filter_file(streams["vvc_cra"], weights, before)
+    verbs.filter_file(streams["vvc_cra"], weights, after, update=update)
+    originals = pictures_of(original)
+    gain = psnr_gain(pictures_of(before), pictures_of(after), originals)
+    assert gain == pytest.approx(content.gain_db["y"], abs=0.02)
+    assert gain > 0.1
+
+
+def test_the_stream_carries_the_update(update, weights, streams, run, tmp_path):
+    carrying, plain = tmp_path / "carrying.266", tmp_path / "plain.266"
+    argv = ("nnpf", "write", streams["vvc_cra"], "-m", weights, "--mode", "payload", "--repeat", "-o")
+    status, text, _ = run(*argv, carrying, "--adapt", update, "--json")
+    assert status == 0
+    assert run(*argv, plain)[0] == 0
+    # The bits that the file states are those of the update in the stream.
+    assert 8 * (carrying.stat().st_size - plain.stat().st_size) == read_update_file(update).bits
+    named, own = tmp_path / "named.y4m", tmp_path / "own.y4m"
+    verbs.filter_file(streams["vvc_cra"], weights, named, frames=5, update=update)
+    result = verbs.filter_file(carrying, None, own, frames=5)
+    assert any("with an update of codecnn weights" in note for note in result.notes)
+    for filtered, expected in zip(pictures_of(own), pictures_of(named), strict=True):
+        assert_same(filtered, expected)
+    status, text, _ = run("nnpf", "read", carrying)
+    assert status == 0
+    assert "update of filter 0; visual quality improvement; update of codecnn weights" in text
+    assert "filtered: 35 of 35 pictures, 35 with an update" in text
+
+
+def test_base_activations_leave_the_update_out(update, weights, streams, tmp_path):
+    parsed = read_messages(streams["vvc_cra"])
+    base = describe_weights(weights, load_filter(weights), parsed.info)
+    message = update_characteristics(read_update_file(update).update, 0)
+    carrying = tmp_path / "carrying.266"
+    carrying.write_bytes(insert_messages(parsed, base, update=message))
+    assert all(each[0].update == message for each in active_filters(read_messages(carrying)))
+    carrying.write_bytes(insert_messages(parsed, base))
+    assert all(each[0].update is None for each in active_filters(read_messages(carrying)))
+
+
+def test_an_update_changes_the_reference_engine_too(update, weights, monkeypatch):
+    """The adapted network computes what its plain reference computes, also where its weights had to become coarser."""
+    filter_ = load_filter(weights)
+    layers = last_layers(filter_, "weights")
+    rng = np.random.default_rng(1)
+    planes = [rng.integers(0, 1024, (24, 40)), *rng.integers(0, 1024, (2, 12, 20))]
+    picture = Picture(tuple(plane.astype(np.uint16) for plane in planes), 10)
+    beside = {"slice_type": np.ones((24, 40), np.float32)}
+    large = Update(tuple(Part(0, (255,) * layer.size) for layer in layers))
+    monkeypatch.setitem(WIDEST, 8, 2**23)
+    text = read_update_file(update).update
+    coarser = 0
+    for changed in (apply_text(filter_, text, "weights"), adapted(filter_, large, "weights")):
+        result = changed(picture, 30, beside)
+        inputs = {"rec_y": picture.y, "rec_u": picture.planes[1], "rec_v": picture.planes[2], **beside}
+        expected = filter_reference(changed.network, inputs, 30, 10)
+        for plane, name in zip(result.planes, "yuv", strict=True):
+            np.testing.assert_array_equal(plane, expected[name])
+        assert not np.array_equal(result.y, filter_(picture, 30, beside).y)
+        coarser += sum(a.shifts != b.shifts for a, b in zip(last_layers(changed, "w"), layers, strict=True))
+    assert coarser, "no network was made coarser"
+
+
+def test_sums_predict_the_squared_error(weights, original, streams):
+    """The quadratic function agrees with pictures that the adapted network filters."""
+    filter_ = load_filter(weights)
+    layers = last_layers(filter_, "weights")
+    sums = FitSums.empty(layers)
+    collector = Collector(filter_, layers, sums)
+    rng = np.random.default_rng(2)
+    beside = {"slice_type": np.zeros((64, 64), np.float32)}
+    pairs = []
+    for picture in pictures_of(original)[:3]:
+        truth = Picture(tuple(4 * plane.astype(np.uint16) for plane in picture.planes), 10)
+        noisy = tuple(np.clip(p + rng.normal(0, 20, p.shape), 0, 1023).astype(np.uint16) for p in truth.planes)
+        pairs.append((Picture(noisy, 10), truth))
+        collector.add(*pairs[-1], 22, beside)
+    fit = fit_update(sums, layers, "00")
+    changed = adapted(filter_, fit.update, "weights")
+    largest = 0.0
+    for name in "yuv":
+        actual = {
+            kind: sum(
+                np.square(
+                    each(noisy, 22, beside).planes["yuv".index(name)].astype(float) - truth.planes["yuv".index(name)]
+                ).sum()
+                for noisy, truth in pairs
+            )
+            for kind, each in (("before", filter_), ("after", changed))
+        }
+        assert actual["before"] == pytest.approx(sums.sse[name])
+        predicted, measured = (1 - value / sums.sse[name] for value in (fit.sse[name], actual["after"]))
+        assert measured == pytest.approx(predicted, rel=0.25, abs=0.005)
+        largest = max(largest, predicted)
+    assert largest > 0.005
+
+
+def test_interrupted_work_continues(weights, original, streams, tmp_path, monkeypatch):
+    """Saved sums are used: the pictures before them are not filtered again, and the update is the same."""
+    output, whole = tmp_path / "update.json", tmp_path / "whole.json"
+    verbs.adapt(weights, original, streams["vvc_cra"], whole)
+    monkeypatch.setattr("codecnn.verbs.adaptation._SAVE_SECONDS", -1.0)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done, total):
+        if done == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        verbs.adapt(weights, original, streams["vvc_cra"], output, progress=stop)
+    assert not output.exists()
+    assert (tmp_path / "update.json.sums.npz").exists()
+    seen = []
+    verbs.adapt(weights, original, streams["vvc_cra"], output, progress=lambda done, total: seen.append(done))
+    assert seen[0] == 3
+    assert output.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / "update.json.sums.npz").exists()
+
+
+def test_what_does_not_pay_is_not_written(weights, streams, run, tmp_path):
+    """A network that leaves the pictures as they are, against these pictures as original: there is nothing to gain."""
+    filtered, output = tmp_path / "filtered.y4m", tmp_path / "update.json"
+    argv = ("-m", weights, "-i", streams["vvc_cra"], "-f", "3", "-o", filtered)
+    assert run("filter", *argv)[0] == 0
+    status, _, text = run(
+        "adapt", "-m", weights, "--original", filtered, "--stream", streams["vvc_cra"], "-f", "3", "-o", output
+    )
+    assert status == 3
+    assert "no update of this network pays" in text
+    assert "update.json is not written" in text
+    assert not output.exists()
+
+
+def test_errors_are_sentences(update, weights, original, yuv_weights, streams, run, tmp_path):
+    output, card = tmp_path / "update.json", weights.with_suffix(".json")
+    rest = ("--original", original, "--stream", streams["vvc_cra"], "-o", output)
+    for argv, expected in (
+        (("adapt", "-m", weights, *rest[:3], original, *rest[4:]), "no stream of VVC or HEVC"),
+        (("adapt", "-m", "low_cost_17_unf", *rest), "takes the plane unf_y, which a post-filter does not have"),
+        (("filter", "-m", yuv_weights, "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "in float"),
+        (("filter", "-m", "low_cost_5", "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "other weights"),
+        (
+            ("filter", "-m", weights, "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", card),
+            "is no update of schema",
+        ),
+        (("filter", "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "--update needs weights"),
+    ):
+        status, _, text = run(*argv)
+        assert status == 1, text
+        assert expected in text
+        assert "Traceback" not in text
+    content = json.loads(update.read_text())
+    for changes in ({"schema": 2}, {"bits": "many"}, {"more": 1}):
+        output.write_text(json.dumps(content | changes))
+        with pytest.raises(FormatError, match="update"):
+            read_update_file(output)
+
+
+@pytest.fixture(scope="module")
+def embedded(weights):
+    return replace(
+        BASE, nnpfc_tag_uri=WEIGHTS_TAG, nnpfc_uri=embedding_uri(weights), nnpfc_inp_order_idc=3, nnpfc_out_order_idc=3
+    )
+
+
+def test_damaged_updates_are_refused_in_a_sentence(update, weights, embedded):
+    text = read_update_file(update).update
+    whole = load_carried(embedded, "stream", update=update_characteristics(text, 0))
+    sizes = [layer.size for layer in last_layers(whole, "weights")]
+    sha256 = load_filter(weights).card.sha256
+    assert read_update(text, sizes, sha256).changed > 0
+
+    def case(rng):
+        damaged = mutate(text.encode(), rng).decode("latin-1").replace("\0", "")
+        load_carried(embedded, "stream", update=update_characteristics(damaged, 0))
+        assert damaged == text
+
+    outcomes = fuzz("updates", case, 60)
+    assert outcomes["error"] >= 55
+    fine = write_update(Update((Part(31, (255,) * sizes[0]), None, None)), sha256)
+    with pytest.raises(ModelError, match="its update is refused: the update does not fit"):
+        load_carried(embedded, "stream", update=update_characteristics(fine, 0))
+    foreign = replace(update_characteristics(text, 0), nnpfc_tag_uri="tag:example.org,2026:other")
+    with pytest.raises(CodecnnError, match="an update of a kind that codecnn does not apply"):
+        load_carried(embedded, "stream", update=foreign)
