@@ -44,7 +44,7 @@ class UpdateFile:
 
 def write_update_file(path: Path | str, content: UpdateFile) -> None:
     """Write a file with an update."""
-    write_json(path, asdict(content))  # type: ignore[call-overload]
+    write_json(path, asdict(content))
 
 
 def read_update_file(path: Path | str) -> UpdateFile:

@@ -162,9 +162,7 @@ def _updated_conv(layer: LastLayer, part: Part) -> Node:
     steps = np.array([1 << (shift - part.fraction) for shift in layer.shifts], np.int64)
     weight = node.tensors["weight"].astype(np.int64) + change * steps.reshape(-1, *[1] * len(shape))
     bias = node.tensors["bias"].astype(np.int64) + (part.values[-1] << layer.bias_bits) * steps
-    kinds = {"weight": np.int16, "bias": np.int32}
-    for name, tensor in (("weight", weight), ("bias", bias)):
-        limits = np.iinfo(kinds[name])
+    for name, tensor, limits in (("weight", weight, np.iinfo(np.int16)), ("bias", bias, np.iinfo(np.int32))):
         if tensor.min() < limits.min or tensor.max() > limits.max:
             raise ModelError(f"a {name} for {layer.output} reaches {np.abs(tensor).max()}")
     kind = node.tensors["weight"].dtype
