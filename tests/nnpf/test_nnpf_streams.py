@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.errors import ConfigError, FormatError
 from codecnn.nnpf import (
     Activation,
     Characteristics,
@@ -212,9 +212,10 @@ def test_activation_holds_in_output_order():
     )
     from dataclasses import replace
 
-    with pytest.raises(UnsupportedError, match="update"):
-        active_positions(picture(0, BASE, update, replace(on, nnpfa_target_base_flag=False)))
-    assert active_positions(picture(0, BASE, update, on)) == [0]
+    for activated, expected in ((on, None), (replace(on, nnpfa_target_base_flag=False), update)):
+        pictures = (picture(0, BASE, update, activated),)
+        (filters,) = active_filters(FilterStream(Path("stream.266"), "vvc", b"", pictures, (), False, None))
+        assert [(each.characteristics, each.update) for each in filters] == [(BASE, expected)]
 
 
 def test_refusals_of_insertion(streams, tmp_path):
