@@ -103,7 +103,6 @@ class LowCost(Trunk):
             assert isinstance(block, Block)
             block.silence()
 
-
 def _register(
     name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float, planes: Sequence[str] = ()
 ) -> None:
@@ -122,3 +121,4 @@ _register("low_cost_17_unf", 5, "separable", 32, 3, 16.2, ["unf_y"])
 _register("low_cost_75_unf", 6, "separable", 64, 3, 75.5, ["unf_y"])
 _register("low_cost_400_unf", 8, "separable", 128, 3, 396.7, ["unf_y"])
 _register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, ["slice_type", "unf_y", "pred_y", "bs_v", "bs_h"])
+_register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", "prev_mc_y", "next_mc_y"])
