@@ -103,6 +103,7 @@ class LowCost(Trunk):
             assert isinstance(block, Block)
             block.silence()
 
+
 def _register(
     name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float, planes: Sequence[str] = ()
 ) -> None:
