@@ -15,7 +15,12 @@ _STILLS = {"png": 100, "jpeg": 50, "tiff": 100, "other stills": 40, "deep png": 
 _VIDEOS = {"y4m header": 120, "y4m bytes": 100, "raw": 120, "streams": 32, "mp4": 8, "names": 80, "options": 60}
 _VIDEOS |= {"containers": 20, "pixel formats": 120}
 _TABLES = {"parquet": 50, "csv": 50, "vtm trace": 100, "x265 analysis": 100}
-CASES = _STILLS | _VIDEOS | _TABLES | {"store": 120, "yaml": 140, "weights": 50, "cards": 60, "post filters": 60}
+CASES = (
+    _STILLS
+    | _VIDEOS
+    | _TABLES
+    | {"store": 120, "yaml": 140, "weights": 50, "cards": 60, "post filters": 60, "updates": 60}
+)
 SECONDS = 20
 """Time limit of a case in seconds."""
 

@@ -265,7 +265,7 @@ def test_damaged_updates_are_refused_in_a_sentence(update, weights, embedded):
         load_carried(embedded, "stream", update=update_characteristics(damaged, 0))
         assert damaged == text
 
-    outcomes = fuzz("updates", case, 60)
+    outcomes = fuzz("updates", case)
     assert outcomes["error"] >= 55
     fine = write_update(Update((Part(31, (255,) * sizes[0]), None, None)), sha256)
     with pytest.raises(ModelError, match="its update is refused: the update does not fit"):

@@ -165,6 +165,7 @@ def auxiliary_planes(planes: Sequence[str], picture: Picture) -> dict[str, np.nd
     """Create the planes other than decoded samples and QP for a network; time does not depend on their values."""
     strengths = np.zeros(picture.y.shape, np.int8)
     available = {"unf_y": picture.y ^ 1, "pred_y": picture.y ^ 2, "bs_v": strengths, "bs_h": strengths}
+    available |= {"prev_mc_y": picture.y ^ 4, "next_mc_y": picture.y ^ 8}
     available["slice_type"] = np.zeros(picture.y.shape, np.float32)
     return {name: plane for name, plane in available.items() if name in planes}
 
