@@ -208,12 +208,10 @@ class Fit:
 
     Attributes:
         update: The update; None if no value pays.
-        text: Its text form.
         sse: Squared error of each component that the quadratic function predicts.
     """
 
     update: Update | None
-    text: str
     sse: dict[str, float]
 
 
@@ -231,10 +229,7 @@ def fit_update(sums: FitSums, layers: Sequence[LastLayer], weights_sha256: str) 
         part, gain = _best_part(sums, layer, weights_sha256)
         parts.append(part)
         sse[layer.output] -= gain
-    if not any(parts):
-        return Fit(None, "", sse)
-    update = Update(tuple(parts))
-    return Fit(update, write_update(update, weights_sha256), sse)
+    return Fit(Update(tuple(parts)) if any(parts) else None, sse)
 
 
 def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str) -> tuple[Part | None, float]:

@@ -18,13 +18,13 @@ from .results import Results as Results
 from .results import ResultsList as ResultsList
 from .results import gain_label as gain_label
 from .results import summarise_rows as summarise_rows
-from .results import untrained_coding as untrained_coding
-from .results import untrained_loop as untrained_loop
-from .results import untrained_qp as untrained_qp
 from .rows import Gains as Gains
 from .rows import ResultRow as ResultRow
 from .rows import make_row as make_row
 from .sweep import evaluate as evaluate
 from .sweep import results_json as results_json
 from .sweep import write_markdown as write_markdown
+from .training_range import untrained_coding as untrained_coding
+from .training_range import untrained_loop as untrained_loop
+from .training_range import untrained_qp as untrained_qp
 from .workbook import write_workbook as write_workbook

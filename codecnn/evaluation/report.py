@@ -23,8 +23,9 @@ from codecnn.evaluation.figures import (
     shade,
 )
 from codecnn.evaluation.measure import Cell, Crop, shown_units
-from codecnn.evaluation.results import CONFIGURATION_NAMES, Results
+from codecnn.evaluation.results import Results
 from codecnn.evaluation.rows import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow
+from codecnn.evaluation.training_range import CONFIGURATION_NAMES
 from codecnn.runs import write_text
 
 MAX_MAPS = 6

@@ -121,7 +121,7 @@ def adapt(
         sums = _sums(sequence, layers, f"{output}.sums.npz", _key(sha256, stream, original, count), progress)
         fit = fit_update(sums, layers, sha256)
         names = [layer.output for layer in layers]
-        update, text = fit.update, fit.text
+        update, text = fit.update, ""
         bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
         if update is not None:
             changed_filter = adapted(filter_, update, str(weights))

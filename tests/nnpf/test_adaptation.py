@@ -103,11 +103,11 @@ def test_the_stream_carries_the_update(update, weights, streams, run, tmp_path):
     assert run(*argv, plain)[0] == 0
     # The bits that the file states are those of the update in the stream.
     assert 8 * (carrying.stat().st_size - plain.stat().st_size) == read_update_file(update).bits
-    named, own = tmp_path / "named.y4m", tmp_path / "own.y4m"
-    verbs.filter_file(streams["vvc_cra"], weights, named, frames=5, update=update)
-    result = verbs.filter_file(carrying, None, own, frames=5)
+    by_update, by_message = tmp_path / "by_update.y4m", tmp_path / "by_message.y4m"
+    verbs.filter_file(streams["vvc_cra"], weights, by_update, frames=5, update=update)
+    result = verbs.filter_file(carrying, None, by_message, frames=5)
     assert any("with an update of codecnn weights" in note for note in result.notes)
-    for filtered, expected in zip(pictures_of(own), pictures_of(named), strict=True):
+    for filtered, expected in zip(pictures_of(by_message), pictures_of(by_update), strict=True):
         assert_same(filtered, expected)
     status, text, _ = run("nnpf", "read", carrying)
     assert status == 0

@@ -31,8 +31,9 @@ from codecnn.evaluation.in_loop.results import (
     write_loop,
 )
 from codecnn.evaluation.measure import UNKNOWN_DEVICE, Entry
-from codecnn.evaluation.results import timing_of, untrained_loop
+from codecnn.evaluation.results import timing_of
 from codecnn.evaluation.rows import mean_rates
+from codecnn.evaluation.training_range import untrained_loop
 from codecnn.filtering import (
     Decision,
     Decisions,
