@@ -1,6 +1,8 @@
 # Each target does all it needs on a fresh machine with Python 3.11+ and make. Python compiles what it imports; compiling all
 # that is installed would take nearly as long as installing it.
 PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3.12),$(shell command -v python3.13),python3.11)
+# Without its bytecode caches Python compiles every module again at every start, which doubles the time of the tests.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
