@@ -9,7 +9,16 @@ import torch
 from codecnn.errors import FormatError
 from codecnn.video import Picture
 from tools.bench._foreign import read_caffe, read_tensorflow
-from tools.bench.rivals import LumaFilter, enhnet, inloop_filters, main, nrs_filters, sefcnn, vrcnn
+from tools.bench.rivals import (
+    InsteadOfLoopFilters,
+    LumaFilter,
+    enhnet,
+    inloop_filters,
+    main,
+    nrs_filters,
+    sefcnn,
+    vrcnn,
+)
 
 
 def varint(value):
@@ -176,6 +185,16 @@ def test_a_picture_is_filtered_by_the_network_of_the_nearest_qp():
     assert (shifted(picture, 24).y == 201).all()
     assert (shifted(picture, 32).y == 255).all()
     assert (shifted(picture, 32).planes[1] == 90).all()
+
+
+def test_a_filter_before_the_in_loop_filters_gets_the_unfiltered_luma():
+    """The filtered picture has the chroma of the decoded one."""
+    added = InsteadOfLoopFilters(LumaFilter("added", {22: lambda x: x + 3 / 255}))
+    picture = Picture((np.full((4, 6), 200, np.uint8), *[np.full((2, 3), 90, np.uint8)] * 2), 8)
+    filtered = added(picture, 24, {"unf_y": np.full((4, 6), 70, np.uint8)})
+    assert (filtered.y == 73).all()
+    assert (filtered.planes[1] == 90).all()
+    assert added.__name__ == "added, before the in-loop filters"
 
 
 def test_the_loaders_take_the_layout_of_the_repositories(folders):

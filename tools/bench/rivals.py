@@ -8,10 +8,12 @@ The files of the filters are theirs and are not part of codecnn: fetch the repos
 
 A filter whose folder is not given, or without a file, is skipped with the reason. Sequences are those of the split
 `test` of a store, or some of them (--pictures). Everything runs in float32. The table has luma, as the mean of the
-BD-rates of the sequences. With -o an interrupted run continues.
+BD-rates of the sequences. With -o an interrupted run continues. With --unfiltered each filter of luma also runs on the
+reconstruction before the codec's in-loop filters, which the store must hold: what it would gain in their place.
 
 Examples:
   python tools/benchmark.py rivals stores/hevc_test --nrs ../NRS --inloop ../cnn_In-loop_filter -m low_cost_17.hevc
+  python tools/benchmark.py rivals stores/hevc_unf --unfiltered --inloop ../cnn_In-loop_filter -m low_cost_17_unf.hevc
   python tools/benchmark.py rivals stores/diverse_test --nnpf ../fraunhoferhhi-vvdec -m low_cost_17
 """
 
@@ -30,6 +32,7 @@ from torch.nn import functional as F
 import codecnn
 from codecnn.console import progress
 from codecnn.dataset import Store, open_store
+from codecnn.filtering.planes import NO_PLANES, Planes, round_samples
 from codecnn.models import read_card, weights_path
 from codecnn.video import Picture
 from tools.bench._common import Row, make_parser
@@ -129,6 +132,30 @@ class LumaFilter:
         return Picture((np.rint(y).astype(picture.y.dtype), *picture.planes[1:]), picture.bit_depth)
 
 
+class InsteadOfLoopFilters:
+    """A filter of luma that gets the reconstruction before the in-loop filters instead of the decoded picture.
+
+    Args:
+        luma: The filter.
+    """
+
+    planes = ("rec_y", "qp", "unf_y")
+    outputs = ("y",)
+
+    def __init__(self, luma: LumaFilter) -> None:
+        self.luma = luma
+        self.__name__ = f"{luma.__name__}, before the in-loop filters"
+
+    def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, npt.NDArray[Any]]:
+        """Filter the plane `unf_y`; see `PictureFilter.samples`."""
+        unfiltered = Picture((beside["unf_y"], *picture.planes[1:]), picture.bit_depth)
+        return {"y": self.luma(unfiltered, qp).y}
+
+    def __call__(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> Picture:
+        """Filter a picture; see `PictureFilter`."""
+        return round_samples(picture, self.samples(picture, qp, beside))
+
+
 class BaseFilter:
     """Nokia's base filter: an ONNX network of blocks of 64x64 chroma samples with a margin of 4.
 
@@ -202,6 +229,7 @@ def main(argv: Sequence[str]) -> list[Row]:
     parser.add_argument("store", type=Path)
     for option in ("--nrs", "--inloop", "--nnpf"):
         parser.add_argument(option, type=Path, help="folder of the repository")
+    parser.add_argument("--unfiltered", action="store_true", help="also run filters of luma before the in-loop filters")
     parser.add_argument("-m", "--model", action="append", default=[])
     parser.add_argument("-q", "--qp", default="22,27,32,37")
     parser.add_argument("--pictures", type=int, help="number of sequences, spread evenly over the names")
@@ -219,6 +247,11 @@ def main(argv: Sequence[str]) -> list[Row]:
             facts |= described
         except (OSError, ImportError, KeyError) as error:
             print(f"skipped: {', '.join(described)}: {error}")
+    if options.unfiltered:
+        for name, luma in list(filters.items()):
+            if isinstance(luma, LumaFilter):
+                other = InsteadOfLoopFilters(luma)
+                filters[other.__name__], facts[other.__name__] = other, facts[name]
     store = open_store(options.store)
     if options.pictures is not None:
         store = some_sequences(store, options.pictures)

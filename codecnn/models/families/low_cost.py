@@ -121,5 +121,8 @@ _register("low_cost_5", 6, "depthwise", 24, 2, 4.2)
 _register("low_cost_17_unf", 5, "separable", 32, 3, 16.2, ["unf_y"])
 _register("low_cost_75_unf", 6, "separable", 64, 3, 75.5, ["unf_y"])
 _register("low_cost_400_unf", 8, "separable", 128, 3, 396.7, ["unf_y"])
-_register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, ["slice_type", "unf_y", "pred_y", "bs_v", "bs_h"])
-_register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", "prev_mc_y", "next_mc_y"])
+_DECODER = ["slice_type", "unf_y", "pred_y", "bs_v", "bs_h"]
+_NEIGHBOURS = ["prev_mc_y", "next_mc_y"]
+_register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, _DECODER)
+_register("low_cost_17_dec_mc", 5, "separable", 32, 3, 18.0, [*_DECODER, *_NEIGHBOURS])
+_register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", *_NEIGHBOURS])
