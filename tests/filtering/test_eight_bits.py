@@ -71,6 +71,7 @@ GOLDEN = {
     "low_cost_400_unf": "ed5327cc5e49e15cab089dfb76813223",
     "low_cost_5": "f524db0cdc425be8fcac56cfcdc440b7",
     "low_cost_75": "3b31a3c66bfbf582203fd30aec98fe3c",
+    "low_cost_75_dec_mc": "01b30ff681a19e951077c658d6fdcb20",
     "low_cost_75_unf": "8282688e4bd5e34430a16a8a7bc0c1f8",
     "low_cost_yuv_17": "11f607638c412bbf8d4ae47496135163",
     "low_cost_yuv_17_unf": "af9b37662b0bf571383800a8e607951b",

@@ -48,6 +48,7 @@ GOLDEN = {
     "low_cost_400_unf": "98e1761596fbf86b6c7e9571306dd226",
     "low_cost_5": "9c7b20307015ee386551bbdd6da37cbe",
     "low_cost_75": "f3bc18eae2d4176734300f61241b808b",
+    "low_cost_75_dec_mc": "d134c99b267eb52c503fe8e3aa9b46c7",
     "low_cost_75_unf": "deb67098bcf092d59feb9f2faf4e700f",
     "low_cost_yuv_17": "aade6563ad49380818cfa4bb2d4e08ad",
     "low_cost_yuv_17_unf": "a5938d5c38afdae534a8503ecbf99f45",

@@ -83,6 +83,7 @@ MACS = {
     "low_cost_17_dec": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=6),
     "low_cost_17_dec_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=8),
     "low_cost_17_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=4),
+    "low_cost_75_dec_mc": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=8),
     "low_cost_75_unf": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=2),
     "low_cost_400_unf": low_cost_macs(128, 8, 2 * 3 * 128**2 + 2 * 3 * 128**2, planes=2),
     "low_cost_5": low_cost_macs(24, 6, 9 * 24 + 2 * 2 * 24**2),

@@ -125,4 +125,5 @@ _DECODER = ["slice_type", "unf_y", "pred_y", "bs_v", "bs_h"]
 _NEIGHBOURS = ["prev_mc_y", "next_mc_y"]
 _register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, _DECODER)
 _register("low_cost_17_dec_mc", 5, "separable", 32, 3, 18.0, [*_DECODER, *_NEIGHBOURS])
+_register("low_cost_75_dec_mc", 6, "separable", 64, 3, 78.9, [*_DECODER, *_NEIGHBOURS])
 _register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", *_NEIGHBOURS])
