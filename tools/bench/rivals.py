@@ -267,11 +267,12 @@ def main(argv: Sequence[str]) -> list[Row]:
     print("|---|---:|---|---:|---:|---:|")
     for result in results:
         gains = [row.psnr_y_filtered - row.psnr_y for row in result.sequences]
-        cost, purpose = facts.get(result.title, ("", ""))
+        title = result.title.removeprefix("zoo/")  # shipped weights, beside filters that are no files
+        cost, purpose = facts.get(title, ("", ""))
         rate = result.bd_rate["y"]  # of four QPs and more
         columns = (
-            result.title,
-            cost or str(result.kmac_per_pixel),
+            title,
+            cost or f"{result.kmac_per_pixel:.1f}",
             purpose,
             "-" if rate is None else f"{rate:+.2f} %",
             f"{sum(gains) / len(gains):+.3f}",
