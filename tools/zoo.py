@@ -98,6 +98,7 @@ def ship(run: Path, name: str, stores: list[Path]) -> None:
     save_integer(integer_path(target, 8), *integer_network(model, card, opened, **EIGHT_BITS))
     if card.kmac_per_pixel <= LARGEST_16_BIT_COST:
         save_integer(integer_path(target), *integer_network(model, card, opened))
+    print(f"{name} has no test figures yet: evaluate it on test pictures, then run `python tools/zoo.py figures`.")
 
 
 def write_figures(results: Path) -> str:

@@ -74,6 +74,7 @@ GOLDEN = {
     "low_cost_75_dec_mc": "01b30ff681a19e951077c658d6fdcb20",
     "low_cost_75_unf": "8282688e4bd5e34430a16a8a7bc0c1f8",
     "low_cost_yuv_17": "11f607638c412bbf8d4ae47496135163",
+    "low_cost_yuv_17_dec_mc": "e99f5e3a4dc47b181078d8cc850bf6a1",
     "low_cost_yuv_17_unf": "af9b37662b0bf571383800a8e607951b",
     "low_cost_yuv_75": "13a9adc9ea866794170cf39f431354be",
     "quarter_haar": "0cd48ab77fcb744d27e835d8e789ae83",

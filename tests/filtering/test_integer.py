@@ -51,6 +51,7 @@ GOLDEN = {
     "low_cost_75_dec_mc": "d134c99b267eb52c503fe8e3aa9b46c7",
     "low_cost_75_unf": "deb67098bcf092d59feb9f2faf4e700f",
     "low_cost_yuv_17": "aade6563ad49380818cfa4bb2d4e08ad",
+    "low_cost_yuv_17_dec_mc": "7f38c4174ef6e78308c7b2abeb51fadc",
     "low_cost_yuv_17_unf": "a5938d5c38afdae534a8503ecbf99f45",
     "low_cost_yuv_75": "c070eb407179344db250581d7e7c618c",
     "quarter_haar": "a9c38c5e850e0fd4e5c2add6ef05d01b",

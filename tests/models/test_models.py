@@ -90,6 +90,7 @@ MACS = {
     "low_cost_yuv_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3),
     "low_cost_yuv_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, 3),
     "low_cost_yuv_17_unf": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=2),
+    "low_cost_yuv_17_dec_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=8),
     "vrcnn": 25 * 64 + 64 * (25 * 16 + 9 * 32) + 48 * (9 * 16 + 32) + 9 * 48,
     "arcnn": 81 * 64 + 49 * 64 * 32 + 32 * 16 + 25 * 16,
     "dncnn": 9 * 64 + 15 * 9 * 64**2 + 9 * 64,

@@ -104,6 +104,12 @@ class LowCost(Trunk):
             block.silence()
 
 
+DECODER_PLANES = ("slice_type", "unf_y", "pred_y", "bs_v", "bs_h")
+"""Input planes that a VVC decoder has beside the decoded picture, for luma."""
+NEIGHBOUR_PLANES = ("prev_mc_y", "next_mc_y")
+"""Luma of the decoded pictures before and after in output order, motion-compensated."""
+
+
 def _register(
     name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float, planes: Sequence[str] = ()
 ) -> None:
@@ -121,9 +127,7 @@ _register("low_cost_5", 6, "depthwise", 24, 2, 4.2)
 _register("low_cost_17_unf", 5, "separable", 32, 3, 16.2, ["unf_y"])
 _register("low_cost_75_unf", 6, "separable", 64, 3, 75.5, ["unf_y"])
 _register("low_cost_400_unf", 8, "separable", 128, 3, 396.7, ["unf_y"])
-_DECODER = ["slice_type", "unf_y", "pred_y", "bs_v", "bs_h"]
-_NEIGHBOURS = ["prev_mc_y", "next_mc_y"]
-_register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, _DECODER)
-_register("low_cost_17_dec_mc", 5, "separable", 32, 3, 18.0, [*_DECODER, *_NEIGHBOURS])
-_register("low_cost_75_dec_mc", 6, "separable", 64, 3, 78.9, [*_DECODER, *_NEIGHBOURS])
-_register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", *_NEIGHBOURS])
+_register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, DECODER_PLANES)
+_register("low_cost_17_dec_mc", 5, "separable", 32, 3, 18.0, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
+_register("low_cost_75_dec_mc", 6, "separable", 64, 3, 78.9, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
+_register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", *NEIGHBOUR_PLANES])
