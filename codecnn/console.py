@@ -58,6 +58,8 @@ def print_gains(all_results: "Sequence[Results]") -> None:
     Args:
         all_results: Results of each filter; a table of several has a row for each sequence and filter.
     """
+    from codecnn.evaluation import joint_notes
+
     qps = sorted({qp for results in all_results for qp in results.qps})
     columns = [*map(str, qps), "mean"]
     several = len(all_results) > 1
@@ -94,7 +96,7 @@ def print_gains(all_results: "Sequence[Results]") -> None:
     out.print(table)
     for results in all_results:
         _print_facts_of(results)
-    for note in dict.fromkeys(note for results in all_results for note in results.notes):
+    for note in joint_notes(all_results):
         out.print(note, markup=False, soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ from .report import write_report as write_report
 from .results import Results as Results
 from .results import ResultsList as ResultsList
 from .results import gain_label as gain_label
+from .results import joint_notes as joint_notes
 from .results import summarise_rows as summarise_rows
 from .rows import Gains as Gains
 from .rows import ResultRow as ResultRow

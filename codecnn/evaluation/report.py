@@ -23,7 +23,7 @@ from codecnn.evaluation.figures import (
     shade,
 )
 from codecnn.evaluation.measure import Cell, Crop, shown_units
-from codecnn.evaluation.results import Results
+from codecnn.evaluation.results import Results, joint_notes
 from codecnn.evaluation.rows import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES
 from codecnn.runs import write_text
@@ -86,7 +86,7 @@ def write_report(
         error_gain=ERROR_GAIN,
         change_gain=CHANGE_GAIN,
         map_range=MAP_RANGE,
-        notes=list(dict.fromkeys(note for results in all_results for note in results.notes)),
+        notes=joint_notes(all_results),
         footer=_footer(all_results),
     )
     write_text(path, page)

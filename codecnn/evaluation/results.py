@@ -414,6 +414,18 @@ def _with_loss(results: Results, plain: Results) -> Results:
     return results.model_copy(update=update)
 
 
+def joint_notes(all_results: Sequence[Results]) -> list[str]:
+    """Return the notes of several filters, each once; one that does not concern all of them names those it concerns."""
+    concerned: dict[str, list[str]] = {}
+    for results in all_results:
+        for note in results.notes:
+            concerned.setdefault(note, []).append(results.title)
+    return [
+        note if len(titles) == len(all_results) else f"{', '.join(titles)}: {note}"
+        for note, titles in concerned.items()
+    ]
+
+
 def gain_label(recipe: StoredRecipe) -> str:
     """Describe what the gain of a filter means for pictures coded by a recipe.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from codecnn.evaluation import summarise_rows, untrained_coding, untrained_loop
+from codecnn.evaluation import joint_notes, summarise_rows, untrained_coding, untrained_loop
 from codecnn.models import as_card
 from tests.helpers.filters import rate_rows
 
@@ -46,3 +46,14 @@ def test_results_contain_the_notes(tiny_store):
     card = as_card({"trained_on": [TRAINED_ON | {"codec": "hevc"}]})
     results = summarise_rows(rate_rows("a", 0.1), card, tiny_store, "test")
     assert any("pictures of hevc, not of vvc" in note for note in results.notes)
+
+
+def test_a_note_on_one_of_several_filters_names_it(tiny_store):
+    rows = rate_rows("a", 0.1)
+    other_codec = as_card({"trained_on": [TRAINED_ON | {"codec": "hevc"}]})
+    first, second = (summarise_rows(rows, card, tiny_store, "test") for card in (other_codec, as_card({})))
+    first = first.model_copy(update={"name": "first", "notes": (*first.notes, "of both")})
+    second = second.model_copy(update={"name": "second", "notes": (*second.notes, "of both")})
+    (note,) = (note for note in first.notes if "not of vvc" in note)
+    assert {f"first: {note}", "of both"} <= set(joint_notes([first, second]))
+    assert {note, "of both"} <= set(joint_notes([first]))
