@@ -199,7 +199,8 @@ def test_a_stopped_command_reports_it(config, tmp_path, monkeypatch, capsys, num
 
 def test_a_signal_to_the_process_group_stops_cleanly(config, tmp_path):
     argv = [sys.executable, "-m", "codecnn", "train", str(config), "training.workers=2", "-o", "run"]
-    process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    env = os.environ | {"PYTHONWARNINGS": "ignore:This DataLoader will create"}  # of PyTorch, with one processor
+    process = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_for_checkpoint(tmp_path / "run", process)
     os.killpg(process.pid, signal.SIGTERM)  # as a terminal or a scheduler does
     _, err = process.communicate(timeout=60)
