@@ -5,11 +5,14 @@ one with `if x.mean() > 0`, cannot be recorded and is refused.
 """
 
 import contextlib
+import ctypes
 import io
+import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -98,14 +101,19 @@ def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], out
 def _without_graphs_on_stdout() -> Iterator[None]:
     """Keep the exporter from printing the whole graph to standard output when it fails.
 
-    Its own switch has no effect: PyTorch tests a function instead of calling it, so that printing is always on.
+    Its own switch has no effect, and C++ prints, so the file descriptor is redirected.
     """
-    printing = getattr(torch._C, "_jit_onnx_log", None)
-    if printing is None:
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
         yield
-        return
-    with mock.patch.object(torch._C, "_jit_onnx_log"):
-        yield
+    finally:
+        # What C has buffered would be printed later.
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _sides(name: str) -> dict[int, str]:
