@@ -1,10 +1,14 @@
 from .files import UpdateFile as UpdateFile
 from .files import read_update_file as read_update_file
 from .files import write_update_file as write_update_file
+from .fitting import ELASTICITY as ELASTICITY
+from .fitting import WEIGHTS as WEIGHTS
 from .fitting import Collector as Collector
 from .fitting import Fit as Fit
 from .fitting import FitSums as FitSums
+from .fitting import bit_cost as bit_cost
 from .fitting import fit_update as fit_update
+from .fitting import smallest_error as smallest_error
 from .last_layer import LastLayer as LastLayer
 from .last_layer import adapted as adapted
 from .last_layer import apply_text as apply_text

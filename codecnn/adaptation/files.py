@@ -26,7 +26,7 @@ class UpdateFile:
         changed: Number of values that it changes.
         bits: Bits that it adds to the stream.
         gain_db: Gain over the filter without update in dB by component, mean over the pictures.
-        rd_cost: Relative change of the rate-distortion cost, with these bits; negative is better.
+        rate_change: Estimated relative change of the bit rate at equal PSNR, with these bits; negative is better.
     """
 
     weights: str
@@ -37,7 +37,7 @@ class UpdateFile:
     changed: int
     bits: int
     gain_db: dict[str, float]
-    rd_cost: float
+    rate_change: float
     schema: int = SCHEMA
     task: str = TASK
 

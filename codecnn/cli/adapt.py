@@ -19,6 +19,14 @@ def adapt_command(
     original: Annotated[Path, typer.Option("--original", help="Original pictures of the stream (YUV, Y4M, video).")],
     stream: Annotated[Path, typer.Option("--stream", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="File with the update to write, e.g. update.json.")],
+    components: Annotated[
+        str | None,
+        typer.Option(
+            "--components",
+            help="Components that the update may change and that count, e.g. y or y,u,v (default: all of the network). "
+            "With y an update is written only if luma alone pays for it.",
+        ),
+    ] = None,
     frames: Frames = None,
     repeat: Annotated[
         bool,
@@ -35,8 +43,8 @@ def adapt_command(
     """Adapt a network in integers to one sequence: a small change of its last layer, which the stream can carry.
 
     The change is chosen by least squares in one pass over the pictures and tried in a second one. It is written only if
-    it pays: if it lowers squared error plus lambda times bits, with all bits of its message. Otherwise the command says
-    so, writes nothing, and ends with status 3. If it is interrupted, run the same command again to continue.
+    it pays: if the mean PSNR (Y, U and V 6:1:1) that it gains is worth more than all bits of its message. Otherwise the
+    command says so, writes nothing, and ends with status 3. If it is interrupted, run it again to continue.
 
     Use the update with codecnn filter --update, or put it into the stream with codecnn nnpf write --adapt.
     """
@@ -49,6 +57,7 @@ def adapt_command(
             original,
             stream,
             output,
+            components=None if components is None else [name.strip() for name in components.split(",")],
             frames=frames,
             every_irap=repeat,
             device=device,
@@ -61,7 +70,7 @@ def adapt_command(
         "changed values": result.changed,
         "bits": result.bits,
         "gain": result.gain_db if as_json else ", ".join(f"{n.upper()} {g:+.4f} dB" for n, g in result.gain_db.items()),
-        "RD cost": result.rd_cost if as_json else f"{result.rd_cost:+.3%}",
+        "rate at equal PSNR": result.rate_change if as_json else f"{result.rate_change:+.3%} (estimate)",
     }
     print_facts(facts, as_json)
     if result.output is None:

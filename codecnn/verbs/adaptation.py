@@ -4,7 +4,7 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from codecnn.errors import ConfigError
 if TYPE_CHECKING:
     from codecnn.adaptation import FitSums, LastLayer, Update
     from codecnn.filtering import NetworkFilter, PlaneSource
+    from codecnn.nnpf import Characteristics, FilterStream
     from codecnn.video import Picture, Video
 
 _SAVE_SECONDS = 20.0
@@ -34,7 +35,7 @@ class Adaptation:
         changed: Number of values of the best update.
         bits: Bits that it adds to the stream.
         gain_db: Gain over the filter without update in dB by component, mean over the pictures.
-        rd_cost: Relative change of the rate-distortion cost of the sequence, with these bits.
+        rate_change: Estimated relative change of the bit rate at equal PSNR, with these bits; negative is better.
     """
 
     output: Path | None
@@ -42,7 +43,7 @@ class Adaptation:
     changed: int
     bits: int
     gain_db: dict[str, float]
-    rd_cost: float
+    rate_change: float
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def adapt(
     stream: Path | str,
     output: Path | str,
     *,
+    components: Sequence[str] | None = None,
     frames: int | None = None,
     every_irap: bool | None = None,
     device: str = "auto",
@@ -82,14 +84,17 @@ def adapt(
     """Adapt the last layer of a network to a stream, and write the update if it pays.
 
     The update is chosen by least squares in one pass over the pictures, and tried in a second one. It is written if it
-    lowers the rate-distortion cost of the sequence with all bits that `write_filter` would add for it. The sums of the
-    first pass are saved beside the output now and then, and a further call continues from there.
+    lowers the rate at equal PSNR, by estimate, with all bits that `write_filter` would add for it. PSNR is the mean
+    over pictures and weights Y, U and V 6:1:1. The sums of the first pass are saved beside the output now and then, and
+    a further call continues from there.
 
     Args:
         model: Weights with integers of 8 or 16 bits: a file, or a name from `codecnn models`.
         original: Original pictures.
         stream: Stream of VVC or HEVC, also in a container.
         output: File to write, e.g. update.json.
+        components: Components that the update may change and that count, of "y", "u" and "v"; None is all of the
+            network.
         frames: Number of pictures, from the start, that the update is fitted to; None is all.
         every_irap: Count the update at every picture at which decoding can start, as `write_filter` with this value
             writes it; None is True.
@@ -98,12 +103,21 @@ def adapt(
         progress: Called with (pictures done, all pictures), over both passes.
 
     Raises:
-        ConfigError: The pictures do not fit each other, or the stream is of another codec.
+        ConfigError: The pictures do not fit each other, the stream is of another codec, or the network has no such
+            component.
         MissingFileError: A file does not exist.
         FormatError: The stream is damaged.
         ModelError: The network cannot be adapted, or is not one for post-filters.
     """
-    from codecnn.adaptation import UpdateFile, adapted, fit_update, last_layers, write_update_file
+    from codecnn.adaptation import (
+        WEIGHTS,
+        UpdateFile,
+        adapted,
+        bit_cost,
+        fit_update,
+        last_layers,
+        write_update_file,
+    )
     from codecnn.filtering import load_filter
     from codecnn.filtering.integer import find_integers, is_integer
     from codecnn.models import pick_device, weights_path
@@ -115,12 +129,15 @@ def adapt(
     filter_ = load_filter(weights, device=pick_device(device), memory=memory)
     layers = last_layers(filter_, str(weights))
     sha256 = sha256_file(weights)
+    names = _components(components, [layer.output for layer in layers], str(weights))
     with ExitStack() as stack:
         sequence = _open(filter_, weights, stream, original, frames, stack)
         count = len(sequence)
-        sums = _sums(sequence, layers, f"{output}.sums.npz", _key(sha256, stream, original, count), progress)
-        fit = fit_update(sums, layers, sha256)
-        names = [layer.output for layer in layers]
+        carrier = _Carrier.open(weights, filter_, stream, every_irap is not False)
+        price = bit_cost(names, carrier.bits)
+        used = [layer for layer in layers if layer.output in names]
+        sums = _sums(sequence, used, f"{output}.sums.npz", _key(sha256, stream, original, count, names), progress)
+        fit = fit_update(sums, layers, sha256, carrier.bits)
         update, text = fit.update, ""
         bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
         if update is not None:
@@ -130,13 +147,15 @@ def adapt(
                 errors[:, number] = _errors(sequence, changed_filter, number, names)
                 if progress is not None:
                     progress(count + number + 1, 2 * count)
-            costs = errors.sum(1) * np.array([sums.cost_weights[name] for name in names])
-            update, text = _paying_parts(update, (costs[0] - costs[1]) / sums.slope, sha256)
-            unchanged = np.array([part is None for part in update.parts])
-            errors[1][:, unchanged], costs[1][unchanged] = errors[0][:, unchanged], costs[0][unchanged]
-            bits = _bits(weights, filter_, stream, text, every_irap is not False)
-            gain = dict(zip(names, (10 * np.log10(errors[0] / errors[1])).mean(0).round(4).tolist(), strict=True))
-            change = float((costs[1].sum() + sums.slope * bits - costs[0].sum()) / costs[0].sum())
+            logarithms = np.log(errors[0] / errors[1]).mean(0)
+            gains = dict(zip(names, logarithms * [WEIGHTS[name] for name in names], strict=True))
+            saved = [gains.get(layer.output, 0.0) / price for layer in layers]
+            update, text = _paying_parts(update, saved, sha256)
+            kept = [layer.output for layer, part in zip(layers, update.parts, strict=True) if part is not None]
+            bits = carrier.added_bits(text)
+            logarithms = np.where([name in kept for name in names], logarithms, 0.0)
+            gain = dict(zip(names, (10 / np.log(10) * logarithms).round(4).tolist(), strict=True))
+            change = float(bits - sum(gains[name] for name in kept) / price) / carrier.bits
         elif progress is not None:
             progress(2 * count, 2 * count)
     pays = change < 0
@@ -151,7 +170,7 @@ def adapt(
             changed=number_changed,
             bits=bits,
             gain_db=gain,
-            rd_cost=round(change, 6),
+            rate_change=round(change, 6),
         )
         write_update_file(output, content)
     Path(f"{output}.sums.npz").unlink(missing_ok=True)
@@ -187,11 +206,22 @@ def _open(
     return _Sequence(filter_, decoded, originals, qps, beside)
 
 
-def _key(sha256: str, stream: Path, original: Path, count: int) -> str:
+def _components(wanted: "Sequence[str] | None", names: list[str], model: str) -> list[str]:
+    """Return the components that the update may change, in the order of the network."""
+    if wanted is None:
+        return names
+    if foreign := sorted(set(wanted) - set(names)):
+        raise ConfigError(f"{model} does not filter {foreign[0]!r}: choose components of {', '.join(names)}")
+    if not wanted:
+        raise ConfigError(f"no components are given: choose some of {', '.join(names)}")
+    return [name for name in names if name in wanted]
+
+
+def _key(sha256: str, stream: Path, original: Path, count: int, names: list[str]) -> str:
     """Return a hash of what decides the sums."""
     from codecnn.runs import sha256_file, sha256_json
 
-    return sha256_json([1, sha256, sha256_file(stream), sha256_file(original), count])
+    return sha256_json([2, sha256, sha256_file(stream), sha256_file(original), count, names])
 
 
 def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, progress: Progress | None) -> "FitSums":
@@ -201,7 +231,7 @@ def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, 
     sums = FitSums.load(saved, layers, key) or FitSums.empty(layers)
     collector = Collector(sequence.filter_, layers, sums)
     last = time.monotonic()
-    for number in range(len(sums.lambdas), len(sequence)):
+    for number in range(sums.pictures, len(sequence)):
         collector.add(*sequence.picture(number))
         if progress is not None:
             progress(number + 1, 2 * len(sequence))
@@ -212,14 +242,14 @@ def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, 
     return sums
 
 
-def _paying_parts(update: "Update", saved_bits: Any, sha256: str) -> "tuple[Update, str]":
+def _paying_parts(update: "Update", saved_bits: Sequence[float], sha256: str) -> "tuple[Update, str]":
     """Leave out the parts of an update that save fewer bits than they cost; return it with its text form.
 
     Rounding and clipping, which the least squares ignore, can make a part worse than they predict.
 
     Args:
         update: The update.
-        saved_bits: Change of the squared error of each part, in bits; positive is better.
+        saved_bits: Gain of each part, in bits.
         sha256: SHA-256 of the weights.
     """
     from codecnn.adaptation import write_update
@@ -234,25 +264,54 @@ def _paying_parts(update: "Update", saved_bits: Any, sha256: str) -> "tuple[Upda
 
 def _errors(sequence: _Sequence, changed: "NetworkFilter", number: int, names: list[str]) -> Any:
     """Return the squared errors of a picture by the filter and by the adapted one, shape (2, components)."""
+    from codecnn.adaptation import smallest_error
+
     decoded, original, qp, beside = sequence.picture(number)
-    pictures = [filter_(decoded, qp, beside) for filter_ in (sequence.filter_, changed)]
+    targets = {name: original.planes["yuv".index(name)].astype(np.int64) for name in names}
     return [
         [
-            float(np.square(picture.planes[i].astype(np.int64) - original.planes[i].astype(np.int64)).sum()) or 1.0
-            for i in ("yuv".index(name) for name in names)
+            max(
+                float(np.square(picture.planes["yuv".index(name)].astype(np.int64) - target).sum()),
+                smallest_error(target.size),
+            )
+            for name, target in targets.items()
         ]
-        for picture in pictures
+        for picture in (filter_(decoded, qp, beside) for filter_ in (sequence.filter_, changed))
     ]
 
 
-def _bits(weights: Path, filter_: "NetworkFilter", stream: Path, text: str, every_irap: bool) -> int:
-    """Return the bits that an update adds to a stream that carries its filter."""
-    from codecnn.nnpf import describe_weights, insert_messages, read_messages, update_characteristics
+@dataclass(frozen=True)
+class _Carrier:
+    """A stream that carries the filter, without an update of it.
 
-    parsed = read_messages(stream)
-    described = describe_weights(weights, filter_, parsed.info)
-    sizes = [
-        len(insert_messages(parsed, described, update=update, every_irap=every_irap, replace=parsed.has_messages))
-        for update in (None, update_characteristics(text, described.nnpfc_id))
-    ]
-    return 8 * (sizes[1] - sizes[0])
+    Attributes:
+        bits: Bits of the stream.
+    """
+
+    parsed: "FilterStream"
+    described: "Characteristics"
+    every_irap: bool
+    bits: int
+
+    @classmethod
+    def open(cls, weights: Path, filter_: "NetworkFilter", stream: Path, every_irap: bool) -> "_Carrier":
+        """Read the stream and describe the filter."""
+        from codecnn.nnpf import describe_weights, read_messages
+
+        parsed = read_messages(stream)
+        carrier = cls(parsed, describe_weights(weights, filter_, parsed.info), every_irap, 0)
+        return replace(carrier, bits=8 * len(carrier._write(None)))
+
+    def _write(self, update: "Characteristics | None") -> bytes:
+        from codecnn.nnpf import insert_messages
+
+        stream = self.parsed
+        return insert_messages(
+            stream, self.described, update=update, every_irap=self.every_irap, replace=stream.has_messages
+        )
+
+    def added_bits(self, text: str) -> int:
+        """Return the bits that an update adds."""
+        from codecnn.nnpf import update_characteristics
+
+        return 8 * len(self._write(update_characteristics(text, self.described.nnpfc_id))) - self.bits
