@@ -33,7 +33,6 @@ from .sources import expand as expand
 from .store import MANIFEST as MANIFEST
 from .store import UNITS as UNITS
 from .store import Store as Store
-from .store import Unit as Unit
 from .store import codecs as codecs
 from .store import doubtful_sources as doubtful_sources
 from .store import encoder_settings as encoder_settings
@@ -41,6 +40,7 @@ from .store import is_store as is_store
 from .store import open_store as open_store
 from .store import store_stats as store_stats
 from .store import verify_store as verify_store
+from .unit import Unit as Unit
 from .variants import VariantsSpec as VariantsSpec
 from .variants import vary_picture as vary_picture
 from .variants import vary_rgb as vary_rgb

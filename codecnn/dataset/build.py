@@ -51,7 +51,8 @@ from codecnn.dataset.planning import (
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit, EncoderTime
 from codecnn.dataset.sources import Source, check_stated_qps, expand
-from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, SECONDS, UNITS, Store, open_store
+from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, open_store
+from codecnn.dataset.unit import SECONDS
 from codecnn.dataset.unit_files import (
     copy_coded_unit,
     measure_ctus,

@@ -25,7 +25,8 @@ from torch.utils.data import DataLoader, Dataset
 from codecnn.dataset.loader import Batch, TrainingBatches, as_floats, as_tensors
 from codecnn.dataset.patches import Patch, PatchReader, copy_window
 from codecnn.dataset.sampling import ALIGNMENT
-from codecnn.dataset.store import Store, Unit, open_store
+from codecnn.dataset.store import Store, open_store
+from codecnn.dataset.unit import Unit
 from codecnn.errors import ConfigError
 from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE
 

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from codecnn.dataset.patches import FILE_PLANES, IntArray, Patch, PatchReader, PlaneCut
 from codecnn.dataset.sampling import ALIGNMENT, Positions, Sampler, UnitsShare
-from codecnn.dataset.store import Unit
+from codecnn.dataset.unit import Unit
 from codecnn.errors import ConfigError, StoreError
 from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
 from codecnn.quality import ctu_grid

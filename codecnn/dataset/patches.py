@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.dataset.store import Unit, map_cells
+from codecnn.dataset.unit import Unit, map_cells
 from codecnn.errors import ConfigError, StoreError
 from codecnn.planes import (
     BLOCK_SIZE,

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from codecnn.dataset.patches import Patch
-from codecnn.dataset.store import CTUS, Unit
+from codecnn.dataset.store import CTUS
+from codecnn.dataset.unit import Unit
 from codecnn.errors import ConfigError, StoreError
 
 ALIGNMENT = 8

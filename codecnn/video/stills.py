@@ -13,6 +13,7 @@ from codecnn.errors import FormatError, MissingFileError
 from codecnn.video.colour import neutral_chroma, quantise_luma, rgb_to_ycbcr
 from codecnn.video.formats import VideoFormat
 from codecnn.video.pictures import Picture, Plane, Video
+from codecnn.video.png import open_png
 from codecnn.video.raw import is_raw_name
 from codecnn.video.rgb import coefficients
 from codecnn.video.still_files import Samples, StillFile, open_still_file, still_kind
@@ -91,6 +92,8 @@ def _open(path: Path) -> StillFile:
     suffix = path.suffix.lower()
     if kind is None or (kind == "BMP" and suffix not in STILL_SUFFIXES):
         raise FormatError(f"{path} is not a {suffix.lstrip('.').upper()} picture, despite its name")
+    if kind == "PNG":
+        return open_png(path)
     if kind != "TIFF":
         return open_still_file(path, kind)
     if suffix not in STILL_SUFFIXES:

@@ -5,9 +5,6 @@ from .blocks import mode_of as mode_of
 from .coded import Coding as Coding
 from .filters import CtuValues as CtuValues
 from .layers import DEFAULT_PICTURES as DEFAULT_PICTURES
-from .layers import FILTERED as FILTERED
-from .layers import Header as Header
-from .layers import Shown as Shown
 from .layers import shown_stream as shown_stream
 from .layers import shown_unit as shown_unit
 from .layers import stream_pictures as stream_pictures
@@ -20,3 +17,6 @@ from .page import build_page as build_page
 from .page import view as view
 from .page import write_page as write_page
 from .server import PageServer as PageServer
+from .shown import FILTERED as FILTERED
+from .shown import Header as Header
+from .shown import Shown as Shown

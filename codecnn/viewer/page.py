@@ -18,17 +18,9 @@ from codecnn.dataset import Unit, open_store
 from codecnn.errors import ConfigError
 from codecnn.runs import atomic_path
 from codecnn.viewer.filters import CtuValues
-from codecnn.viewer.layers import (
-    DECODED,
-    DEFAULT_PICTURES,
-    ORIGINAL,
-    PREDICTION,
-    UNFILTERED,
-    Shown,
-    stream_pictures,
-    unit_pictures,
-)
+from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures
 from codecnn.viewer.packing import as_text, deflate, pack_integers, pack_plane, pack_similar, thumbnail
+from codecnn.viewer.shown import DECODED, ORIGINAL, PREDICTION, UNFILTERED, Shown
 
 _SCRIPTS = ("samples.js", "painting.js", "overlays.js", "values.js", "timeline.js", "controls.js")
 """Parts of the script of the page, in their order."""

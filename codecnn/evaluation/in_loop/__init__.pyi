@@ -2,7 +2,7 @@ from .approximation import ClosedLoop as ClosedLoop
 from .approximation import closed_loop as closed_loop
 from .coding import LOOPED_NOTE as LOOPED_NOTE
 from .coding import PLAIN_NOTE as PLAIN_NOTE
-from .coding import evaluate_in_loop as evaluate_in_loop
+from .evaluate import evaluate_in_loop as evaluate_in_loop
 from .results import CHAINS as CHAINS
 from .results import LoopModel as LoopModel
 from .results import LoopPicture as LoopPicture

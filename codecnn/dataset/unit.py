@@ -1,0 +1,178 @@
+"""A coded unit of a store: a sequence at a QP, with its pictures and planes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from codecnn.dataset.records import CodedUnit, Coding, EncoderTime
+from codecnn.errors import StoreError
+from codecnn.motion import temporal_number
+from codecnn.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
+from codecnn.runs import read_json
+from codecnn.video import Video, open_raw
+
+SECONDS = "seconds.json"
+"""File of a unit with the encoder's time."""
+
+
+class Unit(CodedUnit):
+    """A line of units.jsonl: a coded unit, the recipe's metadata of its sequence, and its store.
+
+    Attributes:
+        split: "train", "val" or "test".
+        group: Sequences of one group show the same scene.
+        class_: JVET class of the sequence, or None.
+        coding: Encoder settings, if the recipe has several.
+        folder: Folder of the store.
+        teacher_file: File of pictures that a teacher network filtered, or None.
+        all_intra: The recipe's configuration is all-intra.
+    """
+
+    split: str
+    group: str
+    class_: str | None = Field(default=None, alias="class")
+    coding: Coding | None = None
+    folder: Path = Field(exclude=True)
+    teacher_file: str | None = Field(default=None, alias="teacher", exclude=True)
+    all_intra: bool = Field(default=False, exclude=True)
+
+    def slice_type_value(self, picture: int) -> float:
+        """Return the value of the plane `slice_type`: 0 for an intra picture, 1 for an inter picture.
+
+        Args:
+            picture: Index of the picture in output order.
+
+        Raises:
+            StoreError: The slice type is not known, because the picture was supplied without a stream.
+        """
+        known = "I" if self.all_intra else self.pictures[picture].slice_type
+        if known not in SLICE_TYPES:
+            raise StoreError(
+                f"{self.name} at QP {self.qp} has no plane 'slice_type': slice types are known from streams only"
+            )
+        return SLICE_TYPES[known]
+
+    def has(self, file: str) -> bool:
+        """Return whether the unit has a file.
+
+        Args:
+            file: "original", "decoded", "unfiltered", "prediction", "residual" or "teacher" for pictures;
+                "block_planes", "transforms" or "strengths" for planes of 4x4 cells; "neighbours" or "references" for
+                temporal planes.
+        """
+        return getattr(self, f"{file}_file") is not None
+
+    def path(self, file: str) -> Path:
+        """Return the path of a file, named as in `has`.
+
+        Raises:
+            StoreError: The unit has no such file.
+        """
+        name: str | None = getattr(self, f"{file}_file")
+        if name is None:
+            raise StoreError(f"sequence {self.name!r} of store {self.folder} has no file {file}")
+        return self.folder / name
+
+    @property
+    def original_path(self) -> Path:
+        """Raw YUV file of the original pictures."""
+        return self.folder / self.original_file
+
+    @property
+    def decoded_path(self) -> Path:
+        """Raw YUV file of the decoded pictures."""
+        return self.folder / self.decoded_file
+
+    @property
+    def encoder_seconds(self) -> float | None:
+        """Processor time of the encoder in seconds, or None if the recipe does not set `times`."""
+        path = self.decoded_path.with_name(SECONDS)
+        return EncoderTime.from_json(path, read_json(path)).encoder_cpu if path.is_file() else None
+
+    def originals(self) -> Video:
+        """Open the original pictures by memory map."""
+        return open_raw(self.original_path, self.format)
+
+    def decoded(self) -> Video:
+        """Open the decoded pictures by memory map."""
+        return open_raw(self.decoded_path, self.format)
+
+    def unfiltered(self) -> Video | None:
+        """Open the reconstruction before the in-loop filters; None if the unit has none."""
+        return self.pictures_of("unfiltered")
+
+    def prediction(self) -> Video | None:
+        """Open the prediction signal; None if the unit has none."""
+        return self.pictures_of("prediction")
+
+    def residual(self) -> Video | None:
+        """Open the residual plus 2^(bit_depth - 1), clipped to the sample range; None if the unit has none."""
+        return self.pictures_of("residual")
+
+    def pictures_of(self, file: str) -> Video | None:
+        """Open one of the unit's files of pictures by memory map; None if the unit has no such file."""
+        return open_raw(self.path(file), self.format) if self.has(file) else None
+
+    def temporal_plane(self, name: str, picture: int) -> npt.NDArray[Any]:
+        """Read a temporal plane of a picture.
+
+        Args:
+            name: Name of the plane, of `codecnn.planes.TEMPORAL_PLANES`.
+            picture: Number of the picture in output order.
+
+        Returns:
+            Luma samples, shape (h, w).
+
+        Raises:
+            StoreError: The unit does not hold the plane.
+        """
+        file = SAMPLE_PLANES[name].file
+        if file not in LUMA_FILES:
+            with self.decoded() as decoded:
+                return np.array(decoded[temporal_number(name, picture, len(decoded))].y)
+        if not self.has(file):
+            raise StoreError(f"{self.name} at QP {self.qp} has no plane {name!r}{how_to_have(name)}")
+        names = LUMA_FILES[file]
+        with open_raw(self.path(file), replace(self.format, chroma="400")) as planes:
+            return np.array(planes[picture * len(names) + names.index(name)].y)
+
+    def block_planes(self) -> npt.NDArray[np.int8] | None:
+        """Map the planes of the coding tree, shape (pictures, planes, ceil(h/4), ceil(w/4)).
+
+        The planes are `codecnn.planes.BLOCK_PLANES`, -1 where a value is not known.
+
+        Returns:
+            The planes, or None if the unit's CU table is not known.
+
+        Raises:
+            StoreError: The file is damaged.
+        """
+        return self.cells("block_planes")
+
+    def cells(self, file: str) -> npt.NDArray[np.int8] | None:
+        """Map the planes of 4x4 cells of one of `codecnn.planes.CELL_FILES`, with the shape of `block_planes`.
+
+        Returns:
+            The planes, or None if the unit has no such file.
+
+        Raises:
+            StoreError: The file is damaged.
+        """
+        return map_cells(self.path(file)) if self.has(file) else None
+
+
+def map_cells(path: Path) -> npt.NDArray[np.int8]:
+    """Map a file of planes of 4x4 cells.
+
+    Raises:
+        StoreError: The file is not a readable array.
+    """
+    try:
+        planes: npt.NDArray[np.int8] = np.load(path, mmap_mode="r")
+    except Exception as error:  # NumPy evaluates a damaged header as Python text, which can raise anything
+        raise StoreError(f"{path} is not a readable array: build the store again") from error
+    return planes
