@@ -1,7 +1,6 @@
 from .files import UpdateFile as UpdateFile
 from .files import read_update_file as read_update_file
 from .files import write_update_file as write_update_file
-from .fitting import ELASTICITY as ELASTICITY
 from .fitting import WEIGHTS as WEIGHTS
 from .fitting import Collector as Collector
 from .fitting import Fit as Fit

@@ -224,26 +224,26 @@ class Fit:
     change: dict[str, float]
 
 
-def fit_update(sums: FitSums, layers: Sequence[LastLayer], weights_sha256: str, stream_bits: int) -> Fit:
+def fit_update(sums: FitSums, layers: Sequence[LastLayer], weights_sha256: str, price: float) -> Fit:
     """Choose the values of an update.
 
     Args:
         sums: Sums over all pictures, of the components that the update may change.
         layers: The last layers of the network.
         weights_sha256: SHA-256 of its weights.
-        stream_bits: Bits of the stream without update.
+        price: Price of a bit, from `bit_cost`.
     """
     parts: list[Part | None] = []
     change = dict.fromkeys(sums.errors, 0.0)
     for layer in layers:
         part = None
         if layer.output in sums.errors:
-            part, change[layer.output] = _best_part(sums, layer, weights_sha256, bit_cost(sums.errors, stream_bits))
+            part, change[layer.output] = _best_part(sums, layer, weights_sha256, price)
         parts.append(part)
     return Fit(Update(tuple(parts)) if any(parts) else None, change)
 
 
-def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str, slope: float) -> tuple[Part | None, float]:
+def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str, price: float) -> tuple[Part | None, float]:
     """Return the best part of one output and the relative change of the squared error."""
     weight, name = WEIGHTS[layer.output], layer.output
     real = layer.conv.tensors["weight"] * 2.0 ** -np.array(layer.shifts).reshape(-1, 1, 1, 1)
@@ -254,25 +254,25 @@ def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str, slope: floa
         fraction = min(round(-np.log2(np.abs(real).max() / steps)), min(layer.shifts))
         step = 2.0**-fraction
         products, errors = sums.products[name] * (step**2 / sums.pictures), sums.errors[name] * (step / sums.pictures)
-        values = _descend(products * weight, errors * weight, slope, value_bits)
+        values = _descend(products * weight, errors * weight, price, value_bits)
         if not values.any():
             continue
         part = Part(fraction, tuple(int(value) for value in values))
         change = float(values @ products @ values - 2 * values @ errors)
         bits = 8 * len(write_update(Update((part,)), weights_sha256)) - empty_bits
-        cost = slope * bits + weight * change
+        cost = price * bits + weight * change
         if cost < lowest:
             lowest, best = cost, (part, change)
     return best
 
 
-def _descend(products: Floats, errors: Floats, slope: float, value_bits: float) -> npt.NDArray[np.int64]:
-    """Choose integers that lower 'relative error plus slope times bits', one after the other.
+def _descend(products: Floats, errors: Floats, price: float, value_bits: float) -> npt.NDArray[np.int64]:
+    """Choose integers that lower 'relative error plus price times bits', one after the other.
 
     Args:
         products: Quadratic part of the squared error.
         errors: Half of its linear part, with the sign changed.
-        slope: Cost of a bit.
+        price: Price of a bit.
         value_bits: Bits of a value of magnitude 1; each larger magnitude costs a further bit.
     """
     values = np.zeros(len(errors))
@@ -287,9 +287,9 @@ def _descend(products: Floats, errors: Floats, slope: float, value_bits: float) 
         best = values + remaining / curvature
         candidates = np.clip([np.floor(best), np.ceil(best), np.zeros(len(best))], -MAX_VALUE, MAX_VALUE)
         change = candidates - values
-        lower = change * (2 * remaining - change * curvature) - slope * (bits(candidates) - bits(values))
+        lower = change * (2 * remaining - change * curvature) - price * (bits(candidates) - bits(values))
         row, index = np.unravel_index(int(lower.argmax()), lower.shape)
-        if lower[row, index] <= 1e-9 * slope:
+        if lower[row, index] <= 1e-9 * price:
             break
         remaining -= np.where(seen, products[:, index], 0.0) * change[row, index]
         values[index] = candidates[row, index]

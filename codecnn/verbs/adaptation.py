@@ -137,7 +137,7 @@ def adapt(
         price = bit_cost(names, carrier.bits)
         used = [layer for layer in layers if layer.output in names]
         sums = _sums(sequence, used, f"{output}.sums.npz", _key(sha256, stream, original, count, names), progress)
-        fit = fit_update(sums, layers, sha256, carrier.bits)
+        fit = fit_update(sums, layers, sha256, price)
         update, text = fit.update, ""
         bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
         if update is not None:
@@ -147,15 +147,13 @@ def adapt(
                 errors[:, number] = _errors(sequence, changed_filter, number, names)
                 if progress is not None:
                     progress(count + number + 1, 2 * count)
-            logarithms = np.log(errors[0] / errors[1]).mean(0)
-            gains = dict(zip(names, logarithms * [WEIGHTS[name] for name in names], strict=True))
-            saved = [gains.get(layer.output, 0.0) / price for layer in layers]
-            update, text = _paying_parts(update, saved, sha256)
+            logarithms = dict(zip(names, np.log(errors[0] / errors[1]).mean(0).tolist(), strict=True))
+            saved = {name: WEIGHTS[name] * value / price for name, value in logarithms.items()}
+            update, text = _paying_parts(update, [saved.get(layer.output, 0.0) for layer in layers], sha256)
             kept = [layer.output for layer, part in zip(layers, update.parts, strict=True) if part is not None]
             bits = carrier.added_bits(text)
-            logarithms = np.where([name in kept for name in names], logarithms, 0.0)
-            gain = dict(zip(names, (10 / np.log(10) * logarithms).round(4).tolist(), strict=True))
-            change = float(bits - sum(gains[name] for name in kept) / price) / carrier.bits
+            gain |= {name: round(10 / np.log(10) * logarithms[name], 4) for name in kept}
+            change = (bits - sum(saved[name] for name in kept)) / carrier.bits
         elif progress is not None:
             progress(2 * count, 2 * count)
     pays = change < 0

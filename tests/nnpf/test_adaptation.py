@@ -14,6 +14,7 @@ from codecnn.adaptation import (
     Update,
     adapted,
     apply_text,
+    bit_cost,
     fit_update,
     last_layers,
     read_update,
@@ -86,6 +87,13 @@ def test_the_file_says_what_the_filter_gains(update, weights, original, streams,
     content = read_update_file(update)
     assert (content.pictures, content.stream) == (35, "vvc_cra.266")
     assert content.rate_change < 0 < content.bits
+    # A relative change of the rate moves the squared error by 1.3 of itself; 6 + 1 + 1 weights, dB by 10 log10.
+    gain_db = sum(weight * content.gain_db[name] for name, weight in (("y", 6), ("u", 1), ("v", 1))) / 8
+    carrying = insert_messages(
+        (stream := read_messages(streams["vvc_cra"])), describe_weights(weights, load_filter(weights), stream.info)
+    )
+    expected = content.bits / (8 * len(carrying)) - gain_db * np.log(10) / 10 / 1.3
+    assert content.rate_change == pytest.approx(expected, abs=1e-4)
     before, after = tmp_path / "before.y4m", tmp_path / "after.y4m"
     verbs.filter_file(streams["vvc_cra"], weights, before)
     verbs.filter_file(streams["vvc_cra"], weights, after, update=update)
@@ -158,12 +166,12 @@ def test_sums_predict_the_squared_error(weights, original, streams):
     rng = np.random.default_rng(2)
     beside = {"slice_type": np.zeros((64, 64), np.float32)}
     pairs = []
-    for picture in pictures_of(original)[:3]:
+    for picture, noise in zip(pictures_of(original)[:3], (8, 20, 50), strict=True):
         truth = Picture(tuple(4 * plane.astype(np.uint16) for plane in picture.planes), 10)
-        noisy = tuple(np.clip(p + rng.normal(0, 20, p.shape), 0, 1023).astype(np.uint16) for p in truth.planes)
+        noisy = tuple(np.clip(p + rng.normal(0, noise, p.shape), 0, 1023).astype(np.uint16) for p in truth.planes)
         pairs.append((Picture(noisy, 10), truth))
         collector.add(*pairs[-1], 22, beside)
-    fit = fit_update(sums, layers, "00", 50_000)
+    fit = fit_update(sums, layers, "00", bit_cost("yuv", 50_000))
     changed = adapted(filter_, fit.update, "weights")
     largest = 0.0
     for index, name in enumerate("yuv"):
@@ -177,6 +185,9 @@ def test_sums_predict_the_squared_error(weights, original, streams):
         assert np.mean(ratios) == pytest.approx(fit.change[name], rel=0.25, abs=0.005)
         largest = max(largest, -fit.change[name])
     assert largest > 0.005
+    # Every bit is dearer in a smaller stream.
+    smaller = fit_update(sums, layers, "00", bit_cost("yuv", 5_000)).update
+    assert (0 if smaller is None else smaller.changed) < fit.update.changed
 
 
 def test_an_update_of_luma_alone(weights, original, streams, run, tmp_path):

@@ -39,7 +39,7 @@ def measure(unit: Unit, model: str, components: list[str] | None) -> tuple[float
     """Return the bits of an update of a stream, and the PSNRs without and with it."""
     with tempfile.TemporaryDirectory() as folder:
         update, output = Path(folder) / "update.json", Path(folder) / "filtered.y4m"
-        stream = next(unit.decoded_path.parent.glob("bitstream.*"))
+        stream = unit.path("bitstream")
         verbs.filter_file(stream, model, output)
         plain = psnrs(output, unit)
         result = verbs.adapt(model, unit.original_path, stream, update, components=components, every_irap=False)
@@ -65,9 +65,9 @@ def main() -> None:
             continue
         if arguments.sequences and unit.name not in arguments.sequences.split(","):
             continue
-        bits, plain, updated = measure(unit, arguments.model, components)
         if unit.bits is None:
             parser.error(f"{arguments.store} has no bitstreams")
+        bits, plain, updated = measure(unit, arguments.model, components)
         curves[unit.name].append((unit.bits, bits, plain, updated))
         gains = ", ".join(f"{name} {updated[name] - plain[name]:+.4f} dB" for name in plain)
         print(f"{unit.name}, QP {unit.qp}: {unit.bits} bits, update {bits:.0f} bits, {gains}", flush=True)
