@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import PictureMeasure
-from codecnn.quality import bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
+from codecnn.quality import MIN_POINTS, bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
 PLANES = ("y", "u", "v")
 """Names of the colour planes."""
@@ -236,13 +236,15 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
     bits = [row.bits for row in rows if row.bits is not None]
     if len(bits) < len(rows):
         notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown: state bits or bitstream in the recipe")
+    elif len(rows) < MIN_POINTS:
+        notes.append(f"no BD-rate for {rows[0].name}: it needs {MIN_POINTS} QPs, not {len(rows)}")
     for name, key in QUALITIES.items():
         if name not in PLANES and not any(f"{key}{suffix}" in row.model_fields_set for row in rows):
             continue
         rates[name] = None
         before = [row.quality(name) for row in rows]
         after = [row.quality(name, suffix) for row in rows]
-        if None in before or None in after or len(bits) < len(rows):
+        if None in before or None in after or len(bits) < max(len(rows), MIN_POINTS):
             continue
         decision_bits = [0 if suffix == NETWORK else row.flag_bits for row in rows]
         anchor = [(rate, value) for rate, value in zip(bits, before, strict=True) if value is not None]

@@ -62,7 +62,7 @@ def test_results_and_report(tiny_store, entry, tmp_path):
     assert results.gain_db["y"] == gains | {"mean": pytest.approx(np.mean(list(gains.values())))}
     assert results.gain_db["u"]["mean"] == 0
     assert results.bd_rate["y"] is None
-    assert any("no BD-rate Y for small" in note for note in results.notes)
+    assert any("no BD-rate for small" in note for note in results.notes)
     assert results.label.startswith("in-loop")
     assert not results.trained_on_this_data
     page = (tmp_path / "report.html").read_text()

@@ -251,7 +251,7 @@ def test_bd_rates_by_class_and_over_all(store):
     assert short.bd_rate["y"] is None
     assert short.over_classes is None
     assert short.bd_rate_by_class["C"]["y"] is not None
-    assert any("no BD-rate Y for s" in note and "4 points" in note for note in short.notes)
+    assert any("no BD-rate for s" in note and "it needs 4 QPs" in note for note in short.notes)
 
 
 def test_invalid_arguments_are_refused(store, originals, tmp_path):
