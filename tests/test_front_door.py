@@ -89,9 +89,18 @@ def test_filter_file_decides_with_an_original(decoded, tmp_path):
     )
     assert result.decisions["pays"]
     assert result.decisions["rd_cost_after"] < result.decisions["rd_cost_before"]
+    with (
+        codecnn.open_video(decoded) as before,
+        codecnn.open_video(filtered) as original,
+        codecnn.open_video(output) as out,
+    ):
+        expected = [codecnn.psnr(original[0].y, each[0].y, 10) for each in (before, out)]
+    psnrs = [result.decisions[key]["y"] for key in ("psnr_before", "psnr_after")]
+    assert [psnr or np.inf for psnr in psnrs] == pytest.approx(expected)
     assert statistics.read_text().startswith("# VTMBMS Block Statistics")
     unchanged = codecnn.filter_file(decoded, "low_cost_5", output, original=decoded)
     assert unchanged.decisions["pictures"] == {"off": 1, "on": 0, "ctu": 0}
+    assert unchanged.decisions["psnr_after"] == {"y": None}
     with codecnn.open_video(decoded) as before, codecnn.open_video(output) as after:
         assert np.array_equal(after[0].y, before[0].y)
 

@@ -36,7 +36,7 @@ EXAMPLES = {
 """Example of each command by its full name; the help of the command and messages about wrong usage show it."""
 
 app = typer.Typer(
-    help="Train CNN in-loop filters and post-filters for VVC, HEVC and AV1 on the coding error of real encoders, and evaluate their gain.",
+    help="Train CNN filters for VVC, HEVC and AV1 on the coding error of real encoders, and evaluate their gain.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

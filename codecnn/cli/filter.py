@@ -166,11 +166,17 @@ def _summary(counts: dict[str, Any]) -> dict[str, Any]:
     """Format the counts of the decisions as facts for the terminal."""
     pictures = counts["pictures"]
     change = counts["rd_cost_after"] / counts["rd_cost_before"] - 1 if counts["rd_cost_before"] else 0.0
+    psnrs = {
+        f"PSNR {name.upper()}": f"{before:.2f} to {after:.2f} dB ({after - before:+.3f})"
+        for name, before in counts["psnr_before"].items()
+        if before is not None and (after := counts["psnr_after"][name]) is not None
+    }
     return {
         "pictures": f"{pictures['off']} off, {pictures['on']} on, {pictures['ctu']} by CTU",
         "CTUs on": ", ".join(f"{name.upper()} {share:.1%}" for name, share in counts["ctus_on"].items()),
         "QP offsets": ", ".join(f"{offset}: {count}" for offset, count in counts["qp_offsets"].items()) or "none",
-        "bits": counts["bits"],
+        "bits": f"{counts['bits']:.0f}",
+        **psnrs,
         "RD cost": f"{change:+.3%}",
         "lowers the RD cost": "yes" if counts["pays"] else "no: an encoder would disable the filter for this sequence",
     }

@@ -30,7 +30,7 @@ from codecnn.filtering.decisions.rate_distortion import (
     scale_residual,
 )
 from codecnn.filtering.planes import Planes, check_finite, components
-from codecnn.quality import ctu_grid
+from codecnn.quality import ctu_grid, psnr_of_mse
 from codecnn.video import Picture, convert
 
 CTU_SIZES = (16, 32, 64, 128, 256)
@@ -52,6 +52,8 @@ class Decision:
         distortion_before: Squared error of the decoded components that can be filtered, in sample², chroma weighted.
         distortion_after: The same error after the decision.
         rd_lambda: λ, the squared error that equals the cost of one bit, in sample².
+        psnr_before: PSNR of the decoded picture in dB; infinite if it equals the original.
+        psnr_after: PSNR after the decision in dB.
     """
 
     modes: dict[str, Mode]
@@ -62,6 +64,8 @@ class Decision:
     distortion_before: float
     distortion_after: float
     rd_lambda: float
+    psnr_before: dict[str, float]
+    psnr_after: dict[str, float]
 
     @property
     def mode(self) -> Mode:
@@ -132,6 +136,12 @@ def decide_picture(
     off = {name: component.off() for name, component in parts.items()}
     distortion_before = sum(choice.distortion for choice in off.values())
 
+    def psnrs(choices: Mapping[str, Choice]) -> dict[str, float]:
+        return {
+            name: float(psnr_of_mse(choice.distortion / parts[name].weight / choice.plane.size, decoded.bit_depth))
+            for name, choice in choices.items()
+        }
+
     def decision_of(choices: Mapping[str, Choice], offset: int, bits: float) -> Decision:
         return Decision(
             modes={name: choice.mode for name, choice in choices.items()},
@@ -142,6 +152,8 @@ def decide_picture(
             distortion_before=distortion_before,
             distortion_after=sum(choice.distortion for choice in choices.values()),
             rd_lambda=lambda_,
+            psnr_before=psnrs(off),
+            psnr_after=psnrs(choices),
         )
 
     best, best_choices = decision_of(off, 0, OFF_BITS), off
@@ -268,7 +280,8 @@ def count_decisions(decisions: Sequence[Decision]) -> dict[str, Any]:
 
     Returns:
         `pictures` by mode, `ctus_on`, the share of filtered CTUs by component, `qp_offsets`, the number of filtered
-        pictures by offset, `bits`, `rd_cost_before`, `rd_cost_after`, and `pays`, the result of `sequence_pays`.
+        pictures by offset, `bits`, `rd_cost_before`, `rd_cost_after`, `pays`, the result of `sequence_pays`, and
+        `psnr_before` and `psnr_after`, the mean over pictures in dB by component, None if one equals its original.
     """
     modes = [decision.mode for decision in decisions]
     offsets = [decision.qp_offset for decision in decisions if decision.mode != "off"]
@@ -282,4 +295,11 @@ def count_decisions(decisions: Sequence[Decision]) -> dict[str, Any]:
         "rd_cost_before": sum(decision.cost_before for decision in decisions),
         "rd_cost_after": sum(decision.cost_after for decision in decisions),
         "pays": sequence_pays(decisions),
+        "psnr_before": _mean_psnrs([decision.psnr_before for decision in decisions]),
+        "psnr_after": _mean_psnrs([decision.psnr_after for decision in decisions]),
     }
+
+
+def _mean_psnrs(pictures: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    means = {name: float(np.mean([psnrs[name] for psnrs in pictures])) for name in pictures[0]}
+    return {name: mean if np.isfinite(mean) else None for name, mean in means.items()}
