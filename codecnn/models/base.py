@@ -255,9 +255,9 @@ class Trunk(FilterNetwork):
         x = draft.conv("tail", x, self.tail)
         return {"y": draft.shuffled("tail.shuffled", "shuffle", x, self.factor)}
 
-    def modulate(self, conditioning: str, features: int) -> None:
+    def modulate(self, conditioning: str, features: int, qp_range: Sequence[int] | None = None) -> None:
         """Create the modulations of all blocks; there are none if the QP is an input plane."""
-        modulations = (QpModulation(features, conditioning) for _ in self.blocks)
+        modulations = (QpModulation(features, conditioning, qp_range) for _ in self.blocks)
         self.modulations = None if conditioning == "plane" else nn.ModuleList(modulations)
 
     def draw_blocks(self, draft: Draft, x: str) -> list[str]:
@@ -275,7 +275,8 @@ class Trunk(FilterNetwork):
 
     def stacked(self, name: str) -> int:
         """Return 2 for the rows of FiLM, which are factors and then offsets, else 1."""
-        return 2 if self.options["conditioning"] == "film" and ".out." in name else 1
+        rows = ".out." in name or ".beyond." in name
+        return 2 if self.options["conditioning"] == "film" and rows else 1
 
 
 def named_outputs(filtered: Filtered) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ training, `in_place` for inference on the CPU, and `draw` for export.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,17 +242,27 @@ class QpModulation(Block):
 
     Only the QP is squeezed. A squeeze by global pooling would make every sample depend on the whole picture, so that a
     picture cut into tiles would be filtered differently. The cost is that of two small matrices per picture.
+
+    Args:
+        features: Number of features.
+        kind: "film" or "se".
+        qp_range: Lowest and highest QP of the network's first training. Beyond them a and b are those of the nearest QP
+            inside, plus the distance to it times a learned vector for either side, which starts at zero. A training of
+            these vectors (`beyond`) alone adds QPs and leaves the network as it is inside the range.
     """
 
     HIDDEN = 16
 
-    def __init__(self, features: int, kind: str) -> None:
+    def __init__(self, features: int, kind: str, qp_range: Sequence[int] | None = None) -> None:
         super().__init__()
         self.kind = kind
+        self.qp_range = qp_range
         self.hidden = nn.Linear(1, self.HIDDEN)
         self.out = nn.Linear(self.HIDDEN, 2 * features if kind == "film" else features)
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
+        self.beyond = None if qp_range is None else nn.Linear(2, self.out.out_features, bias=False)
+        for layer in (self.out, self.beyond):
+            for parameter in () if layer is None else layer.parameters():
+                nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor, qp: Tensor) -> Tensor:
         """Modulate features.
@@ -293,12 +303,22 @@ class QpModulation(Block):
             raise ModelError(
                 f"conditioning {self.kind!r} takes one QP a picture, (n, 1, 1, 1), not a plane {tuple(qp.shape)}"
             )
+        inside = _inside(qp.flatten(1), self.qp_range)
         # From QP 0 to 63 the input goes from -2 to 2, like a centred plane.
-        out: Tensor = self.out(F.relu(self.hidden((qp.flatten(1) - 0.5) * 4.0)))[:, :, None, None]
+        out: Tensor = self.out(F.relu(self.hidden((inside - 0.5) * 4.0)))
+        if self.beyond is not None:
+            distance = (inside - qp.flatten(1)) * 4.0
+            out = out + self.beyond(F.relu(torch.cat([distance, -distance], dim=1)))
+        out = out[:, :, None, None]
         if self.kind == "se":
             return 2 * torch.sigmoid(out), None
         scale, offset = out.chunk(2, dim=1)
         return 1 + scale, offset
+
+
+def _inside(qp: Tensor, qp_range: Sequence[int] | None) -> Tensor:
+    """Return the nearest QP / 64 inside the range; without a range all are inside."""
+    return qp if qp_range is None else qp.clamp(qp_range[0] / QP_SCALE, qp_range[1] / QP_SCALE)
 
 
 class QpGain(nn.Module):
@@ -312,19 +332,21 @@ class QpGain(nn.Module):
     Args:
         unity: QP at which the initial factor is 1.
         doubling: QP steps in which the initial factor doubles.
+        qp_range: Lowest and highest QP beyond which the factor is constant; see `QpModulation`.
     """
 
     SPACING = 4
 
-    def __init__(self, unity: int = 37, doubling: int = 9) -> None:
+    def __init__(self, unity: int = 37, doubling: int = 9, qp_range: Sequence[int] | None = None) -> None:
         super().__init__()
+        self.qp_range = qp_range
         knots = torch.arange(int(QP_SCALE) // self.SPACING + 1) * self.SPACING
         self.log_gain = nn.Parameter((knots - unity) / doubling * math.log(2))
 
     def forward(self, qp: Tensor) -> Tensor:
         """Return the factor for a tensor of QP / 64 of any shape."""
         last = self.log_gain.numel() - 1
-        position = (qp * (QP_SCALE / self.SPACING)).clamp(0, last)
+        position = (_inside(qp, self.qp_range) * (QP_SCALE / self.SPACING)).clamp(0, last)
         below = position.detach().floor().clamp(max=last - 1)
         weight = position - below
         index = below.long()

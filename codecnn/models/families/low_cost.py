@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from codecnn.errors import ModelError
 from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
 from codecnn.models.blocks import (
     CONDITIONING,
@@ -22,6 +23,7 @@ from codecnn.models.blocks import (
     initialise,
 )
 from codecnn.models.graph.nodes import Draft
+from codecnn.planes import MAX_QP
 
 _BLOCKS = {"separable": SeparableBlock, "depthwise": DepthwiseBlock}
 
@@ -41,6 +43,7 @@ class LowCost(Trunk):
         shuffle: Factor of PixelUnshuffle and PixelShuffle.
         planes: Names of the input planes.
         conditioning: "plane", "film" or "se" as in `RDN`; the modulation follows every block.
+        qp_range: Lowest and highest QP of an earlier training, to add QPs beyond them (`QpModulation`).
     """
 
     GROWS = ("features", "blocks", "expansion")
@@ -55,6 +58,7 @@ class LowCost(Trunk):
         shuffle: int = 2,
         planes: Sequence[str] = ("rec_y", "qp"),
         conditioning: str = "film",
+        qp_range: Sequence[int] | None = None,
     ) -> None:
         options: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         check_counts("low-cost", features=features, blocks=blocks, expansion=expansion, shuffle=shuffle)
@@ -69,15 +73,19 @@ class LowCost(Trunk):
             conditions=() if conditioning == "plane" else ("qp",),
         )
         self.options = {**options, "planes": list(planes)}
+        if qp_range is None:
+            del self.options["qp_range"]
+        elif conditioning == "plane" or len(qp_range) != 2 or not 0 <= qp_range[0] <= qp_range[1] <= MAX_QP:
+            raise ModelError(f"qp_range takes two QPs from 0 to {MAX_QP} and conditioning film or se, not {qp_range}")
         self.factor = shuffle
         self.unshuffle = nn.PixelUnshuffle(shuffle)
         self.head = nn.Conv2d(self.head_inputs(), features, 3)
         self.blocks = nn.ModuleList(_BLOCKS[kind](features, expansion) for _ in range(blocks))
         self.tail = nn.Conv2d(features, self.tail_outputs(), 3, padding=1)
         self.shuffle = nn.PixelShuffle(shuffle)
-        self.gain = QpGain() if "qp" in self.planes else None
+        self.gain = QpGain(qp_range=qp_range) if "qp" in self.planes else None
         initialise(self, self.head, self.head_spans(), self.tail)
-        self.modulate(conditioning, features)
+        self.modulate(conditioning, features, qp_range)
 
     def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
         """Filter the planes.

@@ -195,7 +195,7 @@ class YuvLowCost(Yuv, LowCost):
     def __init__(self, planes: Sequence[str] = PLANES, **options: Any) -> None:
         super().__init__(planes, **options)
         if self.gain is not None:
-            self.chroma_gain = QpGain(unity=52, doubling=15)
+            self.chroma_gain = QpGain(unity=52, doubling=15, qp_range=self.options.get("qp_range"))
 
 
 register(
