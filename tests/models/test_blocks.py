@@ -206,3 +206,21 @@ def test_a_whole_rdn_equals_numpy(options):
         )
     result = model({"rec_y": luma, "qp": qp})[0].detach().numpy()
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", ["film", "se"])
+def test_a_modulation_beyond_a_range_of_qps_changes_nothing_inside(kind):
+    """Beyond the range it starts as at the nearest QP, and grows with the distance to it; inside nothing changes."""
+    plain, ranged = alive(QpModulation(3, kind)), QpModulation(3, kind, (22, 42)).double()
+    ranged.load_state_dict(plain.state_dict(), strict=False)
+    qps = torch.arange(64, dtype=torch.float64)[:, None, None, None] / 64
+    x = torch.ones(64, 3, 1, 1, dtype=torch.float64)
+    assert torch.equal(ranged(x, qps), plain(x, qps.clamp(22 / 64, 42 / 64)))
+    torch.nn.init.constant_(ranged.beyond.weight, 0.25)
+    changed = (ranged(x, qps) != plain(x, qps.clamp(22 / 64, 42 / 64))).flatten(1).all(1)
+    assert changed.nonzero().flatten().tolist() == [*range(22), *range(43, 64)]
+    if kind == "film":
+        moved = ranged.factors(qps)[1] - plain.factors(qps.clamp(22 / 64, 42 / 64))[1]
+        assert moved[[17, 12, 47], 0, 0, 0].tolist() == pytest.approx([0.25 * 5 / 16, 0.25 * 10 / 16, 0.25 * 5 / 16])
+    gain, bounded = QpGain().double(), QpGain(qp_range=(22, 42)).double()
+    assert torch.equal(bounded(qps), gain(qps.clamp(22 / 64, 42 / 64)))
