@@ -26,6 +26,9 @@ STATUSES = ("loaded", "renamed", "adapted", "skipped", "missing", "unexpected")
 SHOWN = 4
 """Number of differences that an error message lists."""
 
+_BEYOND = ".beyond.weight"
+"""End of the name of the vectors of `QpModulation` beyond a range of QPs."""
+
 GROUP_OPTIONS = ("lr", "weight_decay", "betas", "eps")
 """Options of a parameter group; PyTorch's optimisers silently ignore other keys."""
 
@@ -101,8 +104,9 @@ def load_partial(
         planes: Input planes of the source's first convolution; by default those of the network on the file's card.
         adapt_first: Adapt the first convolution if the planes differ: weights follow their planes, those of added
             planes are zero, and a `QpGain` that the source does not have becomes a factor of 1, so that the network
-            computes the same as the source. True selects the first 2-D convolution of the network; a sequence gives
-            the module names of other ones.
+            computes the same as the source. Vectors beyond a range of QPs (`QpModulation`) become zero if the source
+            has none, and are left out if the network has none; inside the range nothing changes. True selects the first
+            2-D convolution of the network; a sequence gives the module names of other ones.
         partial: Load the tensors that fit. By default, every tensor of network and file must have a counterpart.
 
     Returns:
@@ -137,6 +141,9 @@ def load_partial(
             if adapt_first and name in {f"{gain}.log_gain" for gain in _names_of(model, QpGain)}:
                 copies[name] = torch.zeros_like(parameter)
                 reports.append(TensorReport(name, "adapted", "a factor of 1 at every QP"))
+            elif adapt_first and name.endswith(_BEYOND):
+                copies[name] = torch.zeros_like(parameter)
+                reports.append(TensorReport(name, "adapted", "other QPs start as the nearest one of the range"))
             else:
                 reports.append(TensorReport(name, "missing", _shape_text(parameter)))
             continue
@@ -158,7 +165,13 @@ def load_partial(
             continue
         copies[name] = tensor
         reports.append(TensorReport(name, status, detail))
-    reports += [TensorReport(name, "unexpected", _shape_text(given[name][1])) for name in given if name not in target]
+    for name in given:
+        if name in target:
+            continue
+        if adapt_first and name.endswith(_BEYOND):
+            reports.append(TensorReport(name, "adapted", "left out, since the network has no qp_range"))
+        else:
+            reports.append(TensorReport(name, "unexpected", _shape_text(given[name][1])))
 
     report = TransferReport(label, tuple(reports))
     _require_fit(report, partial)

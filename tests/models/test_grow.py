@@ -19,6 +19,7 @@ KINDS = [
     ("low_cost_17", LOW_COST | {"kind": "separable", "conditioning": "se", "planes": ["rec_y", "qp", "unf_y"]}),
     ("low_cost_17", LOW_COST | {"kind": "depthwise", "conditioning": "film"}),
     ("low_cost_17", LOW_COST | {"kind": "depthwise", "conditioning": "plane"}),
+    ("low_cost_17", LOW_COST | {"kind": "separable", "conditioning": "film", "qp_range": [27, 32]}),
     ("rdn", RDN),
     ("rdn", RDN | {"conditioning": "film", "local_residual": False}),
     ("rdn", RDN | {"shuffle": 2, "upsampling": "transposed"}),

@@ -375,3 +375,17 @@ def test_a_plane_of_one_value_is_added_to_networks_of_luma_and_of_all_components
         typed = given | {"slice_type": torch.full((1, 1, 1, 1), value)}
         for plane, same in zip(named_outputs(new(typed)).values(), named_outputs(old(given)).values(), strict=True):
             torch.testing.assert_close(plane, same)
+
+
+def test_vectors_beyond_a_range_of_qps_start_at_zero_and_are_left_out():
+    plain = create_model("low_cost_5")
+    ranged = create_model("low_cost_5", qp_range=[22, 42])
+    nn.init.ones_(ranged.modulations[0].beyond.weight)
+    names = [f"modulations.{index}.beyond.weight" for index in range(6)]
+    report = load_partial(ranged, plain.state_dict(), adapt_first=True)
+    assert [tensor.name for tensor in report.tensors if tensor.status == "adapted"] == names
+    assert not any(modulation.beyond.weight.any() for modulation in ranged.modulations)
+    report = load_partial(plain, ranged.state_dict(), adapt_first=True)
+    assert [tensor.name for tensor in report.tensors if tensor.status == "adapted"] == names
+    with pytest.raises(ModelError, match=r"beyond\.weight unexpected"):
+        load_partial(plain, ranged.state_dict())
