@@ -26,15 +26,19 @@ from codecnn.filtering.integer import integer_network, integer_path, save_intege
 from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines
 from codecnn.labels import likeliest_modes, read_inputs, store_inputs
 from codecnn.models import (
+    CHROMA_PLANES,
+    FilterNetwork,
     ModeClassifier,
     card_path,
     load_mode_network,
     load_model,
+    named_outputs,
     read_card,
     save_weights,
     weights_path,
 )
 from codecnn.models.zoo import FOLDER
+from codecnn.planes import QP_SCALE
 from codecnn.runs import read_json, read_jsonl, write_json
 
 RUN_KEYS = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
@@ -88,17 +92,46 @@ def main(argv: list[str]) -> None:
 
 
 def ship(run: Path, name: str, stores: list[Path]) -> None:
-    """Copy the best weights of a run into the package as `name`, with integers calibrated on `stores`."""
+    """Copy the best weights of a run into the package as `name`, with integers calibrated on `stores`.
+
+    The test figures of earlier weights are kept if the new ones compute the same at all QPs of the test.
+    """
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
-    save_weights(target, model, str(card.network), {key: card[key] for key in RUN_KEYS if key in card})
+    facts = {key: card[key] for key in RUN_KEYS if key in card}
+    if target.exists() and (test := read_card(target).get("test")) and computes_the_same(model, target, test):
+        facts["test"] = {key: value for key, value in test.items() if key != "integers_lose"}
+    save_weights(target, model, str(card.network), facts)
     model, card = load_model(target)
     opened = [open_store(store) for store in stores]
     save_integer(integer_path(target, 8), *integer_network(model, card, opened, **EIGHT_BITS))
     if card.kmac_per_pixel <= LARGEST_16_BIT_COST:
         save_integer(integer_path(target), *integer_network(model, card, opened))
-    print(f"{name} has no test figures yet: evaluate it on test pictures, then run `python tools/zoo.py figures`.")
+    if "test" in facts:
+        print(f"{name} computes the same as before at the QPs of its test figures, which are kept.")
+    else:
+        print(f"{name} has no test figures yet: evaluate it on test pictures, then run `python tools/zoo.py figures`.")
+
+
+def computes_the_same(model: FilterNetwork, earlier: Path, test: dict[str, Any]) -> bool:
+    """Return whether a network and earlier weights have equal outputs at all QPs of a test, for random samples."""
+    before, _ = load_model(earlier)
+    generator = torch.Generator().manual_seed(1)
+
+    def plane(name: str, qp: int) -> torch.Tensor:
+        if name == "qp":
+            return torch.full((1, 1, 1, 1), qp / QP_SCALE)
+        size = 64 if name in CHROMA_PLANES else 128
+        return torch.rand((1, 1, size, size), generator=generator)
+
+    for qp in test["settings"]["qp"]:
+        planes = {name: plane(name, qp) for name in model.planes}
+        with torch.inference_mode():
+            outputs = [named_outputs(network.eval()(planes)) for network in (before, model)]
+        if not all(torch.equal(outputs[0][name], outputs[1][name]) for name in outputs[0]):
+            return False
+    return True
 
 
 def write_figures(results: Path) -> str:

@@ -5,10 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from codecnn.intra import block_costs_reference, block_positions, blocks_at, reference_lines
 from codecnn.labels import likeliest_modes, read_inputs, store_inputs
-from codecnn.models import load_mode_network, weights_path
+from codecnn.models import create_model, load_mode_network, load_partial, weights_path
 from tools import zoo
 
 
@@ -41,6 +42,17 @@ def test_lost_cost_is_written_into_the_card(tiny_store, tmp_path, capsys):
     assert after["lost_percent"].keys() == before["lost_percent"].keys()
     assert after["lost_percent"] != before["lost_percent"]
     assert f"{after['lost_percent']['1']:.2f} % with 1 modes" in capsys.readouterr().out
+
+
+def test_figures_are_kept_by_weights_that_compute_the_same():
+    model = create_model("low_cost_5", qp_range=[22, 42])
+    load_partial(model, "low_cost_5", adapt_first=True)
+    torch.nn.init.ones_(model.modulations[0].beyond.weight)
+    same = [
+        zoo.computes_the_same(model, weights_path("low_cost_5"), {"settings": {"qp": qp}})
+        for qp in ([22, 42], [32, 17])
+    ]
+    assert same == [True, False]
 
 
 def test_figures_of_other_weights_are_refused(tmp_path):
