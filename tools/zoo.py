@@ -94,14 +94,17 @@ def main(argv: list[str]) -> None:
 def ship(run: Path, name: str, stores: list[Path]) -> None:
     """Copy the best weights of a run into the package as `name`, with integers calibrated on `stores`.
 
-    The test figures of earlier weights are kept if the new ones compute the same at all QPs of the test.
+    Where new weights compute the same as earlier ones at all QPs of their test, these QPs were not trained anew: the card
+    keeps the test figures, and lists the stores of both trainings.
     """
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)
     facts = {key: card[key] for key in RUN_KEYS if key in card}
-    if target.exists() and (test := read_card(target).get("test")) and computes_the_same(model, target, test):
-        facts["test"] = {key: value for key, value in test.items() if key != "integers_lose"}
+    earlier = read_card(target) if target.exists() else None
+    if earlier is not None and "test" in earlier and computes_the_same(model, target, earlier["test"]):
+        facts["test"] = {key: value for key, value in earlier["test"].items() if key != "integers_lose"}
+        facts["trained_on"] = [*earlier["trained_on"], *card["trained_on"]]
     save_weights(target, model, str(card.network), facts)
     model, card = load_model(target)
     opened = [open_store(store) for store in stores]

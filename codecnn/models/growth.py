@@ -116,6 +116,8 @@ def _require_larger(model: FilterNetwork, small: FilterNetwork, source: str, lar
     if type(model) is not type(small):
         raise ModelError(f"{type(model).__name__} does not grow from {type(small).__name__}, which {source} is")
     for key, value in small.options.items():
+        if key == "qp_range" and key not in model.options:
+            continue  # the vectors beyond the range are left out
         option = model.options.get(key)
         grows = larger and key in model.GROWS
         if option < value if grows else option != value:
