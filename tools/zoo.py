@@ -94,8 +94,8 @@ def main(argv: list[str]) -> None:
 def ship(run: Path, name: str, stores: list[Path]) -> None:
     """Copy the best weights of a run into the package as `name`, with integers calibrated on `stores`.
 
-    Where new weights compute the same as earlier ones at all QPs of their test, these QPs were not trained anew: the card
-    keeps the test figures, and lists the stores of both trainings.
+    Where new weights compute the same as earlier ones at all QPs of their test, these QPs were not trained anew: the
+    card keeps the test figures, and lists the stores of both trainings.
     """
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
