@@ -23,6 +23,7 @@ from codecnn.runtime import Runtime, applied, seed
 from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run
 from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
 from codecnn.training.execution import fastest, in_precision, training_runtime, try_compile, with_form
+from codecnn.training.finite import check_finite
 from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, write_board, write_row
 from codecnn.training.optimiser import MovingAverage, make_optimiser, warmup_cosine
 from codecnn.training.settings import LoopSettings
@@ -340,49 +341,15 @@ class Trainer:
             CodecnnError: A loss or gradient is not finite.
         """
         state = self.state
-        self._check_finite(state.losses(), state.take_gradient_norms())
+        check_finite(state.losses(), state.take_gradient_norms(), state.step, self.settings, self._batch_of)
         lap = self.stopwatch.lap()
         state.training += lap
         state.seconds += lap
         state.waiting += self.batches.take()  # the device has completed all steps, so its events can be read
 
-    def _check_finite(self, losses: Tensor, norms: Tensor) -> None:
-        """Raise an error that names the first step at which loss or gradient is not finite, and what to try.
-
-        Args:
-            losses: Losses of the steps since the last validation.
-            norms: Gradient norms of the last steps.
-        """
-        first_loss = self.state.step - len(losses) + 1
-        wrong_losses = [first_loss + int(index) for index in (~losses.isfinite()).nonzero()[:1]]
-        first_norm = self.state.step - len(norms) + 1
-        wrong_norms = [first_norm + int(index) for index in (~norms.isfinite()).nonzero()[:1]]
-        if not wrong_losses and not wrong_norms:
-            return
-        step = min(wrong_losses + wrong_norms)
-        if inputs := self._wrong_inputs(step):
-            raise CodecnnError(
-                f"the input of step {step} is not finite ({', '.join(inputs)}): run `codecnn dataset verify` on the "
-                "store and `codecnn check` on the configuration"
-            )
-        rate = "muon_rate or training.learning_rate" if self.settings.optimiser == "muon" else "learning_rate"
-        advice = f"lower training.{rate}"
-        advice += ", or set training.precision to float32" if self.settings.precision == "bfloat16" else ""
-        if step in wrong_losses:
-            raise CodecnnError(
-                f"the loss is no longer finite at step {step}, while its input is: {advice}; if that does not help, "
-                "run `codecnn check` on the configuration"
-            )
-        raise CodecnnError(
-            f"the gradient is no longer finite at step {step}, while loss and input are: run `codecnn check` on the "
-            f"configuration, which names the parameters of such gradients, or {advice}"
-        )
-
-    def _wrong_inputs(self, step: int) -> list[str]:
-        """Return the names of the tensors in the batch of a step that are not finite."""
-        # The batch is a function of the task and the step, so it can be drawn again.
-        batch = next(self._draw_batches(range(step - 1, step)), {})
-        return [name for name, tensor in batch.items() if not bool(tensor.isfinite().all())]
+    def _batch_of(self, step: int) -> Batch:
+        """Draw the batch of a step again: it is a function of the task and the step."""
+        return next(self._draw_batches(range(step - 1, step)), {})
 
     def save(self) -> None:
         """Write the checkpoint, after `settle`; waits for the device, from which the weights are copied."""

@@ -13,6 +13,7 @@ from codecnn.codec import read_blocks
 from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import FloatFilter, auxiliary_planes, decide_video, filter_candidates, filter_video, stream_qps
 from codecnn.models import create_model, save_weights
+from codecnn.quality import psnr
 from codecnn.video import VideoFormat, create_video, forget_pages, open_video
 from tests.helpers.networks import SMALL, awaken
 
@@ -127,6 +128,26 @@ def test_the_output_has_the_inputs_format(filtering, tmp_path, suffix, bit_depth
     assert same([p[1:] for p in before], [p[1:] for p in after])
 
 
+def test_the_summary_states_the_mean_psnr_before_and_after(filtering, decoded, tmp_path):
+    original = tmp_path / "original_48x32_10bit.yuv"
+    filter_ = FloatFilter(network())
+    with open_video(decoded) as video, create_video(original, FORM) as out:
+        for picture in video:
+            y = filter_(picture, 37).y.astype(np.int64)
+            y[::2, ::2] += 3
+            out.write([np.clip(y, 0, 1023).astype(np.uint16), *picture.planes[1:]])
+    text, _, pictures = filtering(decoded, "-q", 37, "--original", original)
+    originals = planes_of(original)[1]
+    before, after = (
+        np.mean([psnr(one[0], other[0], 10) for one, other in zip(originals, each, strict=True)])
+        for each in (planes_of(decoded)[1], pictures)
+    )
+    assert after > before
+    assert f"{before:.2f} to {after:.2f} dB ({after - before:+.3f})" in text
+    assert "PSNR Y" in text
+    assert "PSNR U" not in text, "the network filters luma alone"
+
+
 def test_decisions_of_a_sequence(filtering, decoded, tmp_path):
     """The filter is right in the left CTU of the first picture, nowhere in the second, everywhere in the third."""
     filter_ = FloatFilter(network())
@@ -143,6 +164,7 @@ def test_decisions_of_a_sequence(filtering, decoded, tmp_path):
     assert same(pictures, planes_of(original)[1])
     decisions = json.loads(text)["decisions"]
     assert decisions["pictures"] == {"off": 1, "on": 1, "ctu": 1}
+    assert decisions["psnr_after"] == {"y": None}, "the pictures are equal to the originals"
     assert decisions["qp_offsets"] == {"0": 2}
     assert decisions["ctus_on"] == {"y": 0.5}
     assert decisions["pays"]
