@@ -5,6 +5,8 @@ The files of the filters are theirs and are not part of codecnn: fetch the repos
   --nrs DIR      IVC-Projects/NRS: EnhNet, for HEVC (Ding et al.)
   --inloop DIR   IVC-Projects/cnn_In-loop_filter: VRCNN, VDSR and SEFCNN, for HEVC (Dai et al. 2017; Ding et al. 2019)
   --nnpf DIR     nokia/fraunhoferhhi-vvdec: the base filter of its neural post-filters, for VVC, luma and chroma
+  --aom DIR      m-ab-s/aom, commit 391490a7: the networks for luma of intra pictures, for AV1 and experiments after it;
+                 they run in LiteRT (pip install ai-edge-litert)
 
 A filter whose folder is not given, or without a file, is skipped with the reason. Sequences are those of the split
 `test` of a store, or some of them (--pictures). Everything runs in float32. The table has luma, as the mean of the
@@ -15,9 +17,11 @@ Examples:
   python tools/benchmark.py rivals stores/hevc_test --nrs ../NRS --inloop ../cnn_In-loop_filter -m low_cost_17.hevc
   python tools/benchmark.py rivals stores/hevc_unf --unfiltered --inloop ../cnn_In-loop_filter -m low_cost_17_unf.hevc
   python tools/benchmark.py rivals stores/diverse_test --nnpf ../fraunhoferhhi-vvdec -m low_cost_17
+  python tools/benchmark.py rivals stores/diverse_test_av1 --aom ../aom -m low_cost_17.av1
 """
 
 import dataclasses
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,8 +34,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import codecnn
+from codecnn.codec import av1_qp
+from codecnn.codec.encoders.av1 import LEVELS
 from codecnn.console import progress
 from codecnn.dataset import Store, open_store
+from codecnn.errors import FormatError
 from codecnn.filtering.planes import NO_PLANES, Planes, round_samples
 from codecnn.models import read_card, weights_path
 from codecnn.video import Picture
@@ -192,6 +199,31 @@ class BaseFilter:
         return Picture((luma, samples[4], samples[5]), picture.bit_depth)
 
 
+def litert(path: Path) -> Network:
+    """Load a network in TensorFlow Lite's format, which a C++ file holds as an array of bytes, to run in LiteRT.
+
+    It takes samples from 0 to 1, shape (1, h, w, 1), and returns the residual.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    array = re.search(r"\[\] = \{([^}]*)\}", path.read_text())
+    if array is None:
+        raise FormatError(f"{path} holds no array of bytes")
+    interpreter = Interpreter(model_content=bytes(int(text, 16) for text in re.findall(r"0x(..)", array[1])))
+    entry = interpreter.get_input_details()[0]["index"]
+    exit_ = interpreter.get_output_details()[0]["index"]
+
+    def run(x: Tensor) -> Tensor:
+        samples = x[0, 0, :, :, None][None].contiguous().numpy()
+        interpreter.resize_tensor_input(entry, samples.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(entry, samples)
+        interpreter.invoke()
+        return x + torch.from_numpy(interpreter.get_tensor(exit_))[None, ..., 0]
+
+    return run
+
+
 def nrs_filters(folder: Path) -> dict[str, Any]:
     """Load EnhNet of intra pictures for QP 22 to 42."""
     prefixes = {qp: folder / f"EnhNet/checkpoints/qp{qp}/CNN0/HEVC_RWARN_V2.ckpt" for qp in (22, 27, 32, 37, 42)}
@@ -215,9 +247,22 @@ def nnpf_filters(folder: Path) -> dict[str, Any]:
     return {"nokia_base": BaseFilter(folder / "nnpf/models/model3.onnx")}
 
 
+def aom_filters(folder: Path) -> dict[str, Any]:
+    """Load the networks for luma of intra pictures; each serves a range of quantiser indices (`cnn_tflite.cc`)."""
+    starts = {"qp0_90": 0, "qp91_120": 91, "qp121_145": 121, "qp146_175": 146, "qp176_205": 176, "qp206_255": 206}
+    loaded = {
+        start: litert(folder / f"av1/tflite_models/intra_frame_model/{name}.cc") for name, start in starts.items()
+    }
+    networks: dict[int, Network] = {}
+    for level in LEVELS[1:]:
+        networks[av1_qp(level)] = loaded[max(start for start in loaded if start <= level)]
+    return {"aom_intra": LumaFilter("aom_intra", networks)}
+
+
 RIVALS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, tuple[str, str]]]] = {
     "nrs": (nrs_filters, {"EnhNet": ("400", "HEVC")}),
     "inloop": (inloop_filters, {"VRCNN": ("54", "HEVC"), "SEFCNN": ("370 to 641", "HEVC")}),
+    "aom": (aom_filters, {"aom_intra": ("14.3", "AV1 and experiments after it, between CDEF and loop restoration")}),
     "nnpf": (nnpf_filters, {"nokia_base": ("26", "VVC, as a base to be adapted to the content")}),
 }
 """Loader by option, and kMAC/pixel and purpose of each of its filters."""
@@ -227,8 +272,8 @@ def main(argv: Sequence[str]) -> list[Row]:
     """Run the benchmark and return no rows, because it measures quality and not time."""
     parser = make_parser("rivals", __doc__)
     parser.add_argument("store", type=Path)
-    for option in ("--nrs", "--inloop", "--nnpf"):
-        parser.add_argument(option, type=Path, help="folder of the repository")
+    for option in RIVALS:
+        parser.add_argument(f"--{option}", type=Path, help="folder of the repository")
     parser.add_argument("--unfiltered", action="store_true", help="also run filters of luma before the in-loop filters")
     parser.add_argument("-m", "--model", action="append", default=[])
     parser.add_argument("-q", "--qp", default="22,27,32,37")
