@@ -1,6 +1,8 @@
 """Public filters in `benchmark.py rivals`: readers of foreign weights, networks, and the table."""
 
 import struct
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from tools.bench._foreign import read_caffe, read_tensorflow
 from tools.bench.rivals import (
     InsteadOfLoopFilters,
     LumaFilter,
+    aom_filters,
     enhnet,
     inloop_filters,
     main,
@@ -204,6 +207,58 @@ def test_the_loaders_take_the_layout_of_the_repositories(folders):
         "VRCNN": [22, 27, 32, 37],
         "SEFCNN": [22, 27, 32, 37],
     }
+
+
+class FakeInterpreter:
+    """Stands for LiteRT: the residual of a model of two bytes is its second byte / 255, at every sample."""
+
+    def __init__(self, model_content):
+        assert model_content[0] == 0x1C
+        self.residual = model_content[1] / 255
+
+    def get_input_details(self):
+        return [{"index": 3}]
+
+    def get_output_details(self):
+        return [{"index": 7}]
+
+    def resize_tensor_input(self, index, shape):
+        assert index == 3
+        self.shape = tuple(shape)
+
+    def allocate_tensors(self):
+        pass
+
+    def set_tensor(self, index, samples):
+        assert index == 3
+        assert samples.shape == self.shape
+
+    def invoke(self):
+        pass
+
+    def get_tensor(self, index):
+        assert index == 7
+        return np.full(self.shape, self.residual, np.float32)
+
+
+def test_networks_of_aom_serve_their_ranges_of_quantiser_indices(tmp_path, monkeypatch):
+    """QP 25 is quantiser index 88, QP 26 is 96; QP 51 is 255. Files hold the networks as arrays of bytes."""
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", types.ModuleType("ai_edge_litert"))
+    module = types.ModuleType("ai_edge_litert.interpreter")
+    module.Interpreter = FakeInterpreter
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", module)
+    folder = tmp_path / "av1/tflite_models/intra_frame_model"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(("0_90", "91_120", "121_145", "146_175", "176_205", "206_255"), 1):
+        text = f"/* 2020 */\nconst unsigned char qp{name}_model_tflite_data[] = {{\n  0x1c, 0x{number:02x},\n}};\n"
+        (folder / f"qp{name}.cc").write_text(text)
+    rival = aom_filters(tmp_path)["aom_intra"]
+    picture = Picture((np.full((4, 6), 200, np.uint8), *[np.full((2, 3), 90, np.uint8)] * 2), 8)
+    added = {qp: int(rival(picture, qp).y[1, 2]) - 200 for qp in (22, 25, 26, 27, 32, 37, 42, 51)}
+    assert added == {22: 1, 25: 1, 26: 2, 27: 2, 32: 3, 37: 4, 42: 5, 51: 6}
+    (folder / "qp0_90.cc").write_text("no array")
+    with pytest.raises(FormatError, match="holds no array of bytes"):
+        aom_filters(tmp_path)
 
 
 def test_a_rival_without_its_files_is_skipped_with_the_reason(tmp_path, capsys):
