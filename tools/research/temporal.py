@@ -1,17 +1,21 @@
 """Measure what neighbouring pictures can add to decoded ones, before any network is trained.
 
     python tools/research/temporal.py stores/video_ra stores/video_ldb --qp 27,37 --step 3
+    python tools/research/temporal.py stores/video_ra --qp 27,37 --step 3 --model low_cost_17_dec_mc.video
 
 For every chosen picture, the least-squares combination of the decoded picture and its motion-compensated neighbours is
 fitted to the original, in four classes of matching error: an oracle, since the weights are fitted to the original of
 each picture. The search error is the sum of the squared differences of all blocks with their margins, relative to that
 of a full search over quarter-sample vectors of up to 12 samples in the middle of one picture of each unit.
+
+With --model, the combination starts from the picture that a filter returns: what is left in the neighbours after it.
 """
 
 import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -20,7 +24,8 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codecnn.dataset import Unit, open_store
-from codecnn.motion import BLOCK, MARGIN, search_motion, temporal_planes
+from codecnn.filtering import PictureFilter, load_filter, unit_planes
+from codecnn.motion import BLOCK, MARGIN, compensate_motion, search_motion, temporal_planes
 from codecnn.quality import ctu_means, mse
 
 Plane = npt.NDArray[np.float64]
@@ -73,6 +78,37 @@ def unit_gains(unit: Unit, step: int) -> dict[str, list[float]]:
             gains["previous"].append(combination_gain(*pair, [moved_previous], CLASSES))
             gains["one class"].append(combination_gain(*pair, [moved_previous, moved_following], 1))
             gains["not moved"].append(combination_gain(*pair, [previous, following], CLASSES))
+    return gains
+
+
+def gains_after(unit: Unit, step: int, filter_: PictureFilter) -> dict[str, list[float]]:
+    """Return the gain of a filter, and what neighbours add to it, of every `step`-th picture with two on each side."""
+    gains: dict[str, list[float]] = defaultdict(list)
+    peak = (1 << unit.format.bit_depth) - 1
+    with unit.originals() as originals, unit.decoded() as decoded:
+        pictures = [np.array(picture.y) for picture in decoded]
+        filtered = []
+        for number, coded in enumerate(unit.pictures):
+            samples = filter_.samples(decoded[number], coded.qp, unit_planes(unit, number, filter_.planes))["y"]
+            filtered.append(np.clip(np.rint(samples), 0, peak).astype(pictures[number].dtype))
+        for number in range(2, len(pictures) - 2, step):
+
+            def moved(source: list[npt.NDArray[Any]], distance: int, number: int = number) -> list[Plane]:
+                return [
+                    compensate_motion(source[number], source[other], unit.format.bit_depth).astype(np.float64)
+                    for other in (number - distance, number + distance)
+                ]
+
+            original, start = originals[number].y.astype(np.float64), filtered[number].astype(np.float64)
+            gains["filter"].append(
+                float(10 * np.log10(mse(original, pictures[number].astype(np.float64)) / mse(original, start)))
+            )
+            near, far = moved(pictures, 1), moved(pictures, 2)
+            gains["decoded, 1"].append(combination_gain(original, start, near, CLASSES))
+            gains["decoded, 1 and 2"].append(combination_gain(original, start, [*near, *far], CLASSES))
+            near, far = moved(filtered, 1), moved(filtered, 2)
+            gains["filtered, 1"].append(combination_gain(original, start, near, CLASSES))
+            gains["filtered, 1 and 2"].append(combination_gain(original, start, [*near, *far], CLASSES))
     return gains
 
 
@@ -141,18 +177,23 @@ def main() -> None:
     parser.add_argument("stores", nargs="+", type=Path)
     parser.add_argument("--qp", default="27,37", help="QPs of the units, e.g. 27,37")
     parser.add_argument("--sequences", default="", help="names of sequences; default: all")
+    parser.add_argument("--model", "-m", help="weights of a filter whose pictures the neighbours are added to")
     parser.add_argument("--step", type=int, default=1, help="use every n-th picture")
     arguments = parser.parse_args()
     qps = [int(qp) for qp in arguments.qp.split(",")]
+    filter_ = load_filter(arguments.model) if arguments.model else None
     for folder in arguments.stores:
-        units = [unit for unit in open_store(folder).units if unit.qp in qps and len(unit.pictures) > 2]
+        least = 4 if filter_ else 2
+        units = [unit for unit in open_store(folder).units if unit.qp in qps and len(unit.pictures) > least]
         if arguments.sequences:
             units = [unit for unit in units if unit.name in arguments.sequences.split(",")]
         for qp in qps:
             means: dict[str, list[float]] = defaultdict(list)
             for unit in (unit for unit in units if unit.qp == qp):
-                row = {name: float(np.mean(values)) for name, values in unit_gains(unit, arguments.step).items()}
-                row["search error"] = search_error(unit)
+                gains = gains_after(unit, arguments.step, filter_) if filter_ else unit_gains(unit, arguments.step)
+                row = {name: float(np.mean(values)) for name, values in gains.items()}
+                if filter_ is None:
+                    row["search error"] = search_error(unit)
                 for name, value in row.items():
                     means[name].append(value)
                 report(f"{folder.name} QP {qp} {unit.name}", row)
