@@ -42,9 +42,10 @@ CELL_FILES: dict[str, tuple[str, ...]] = {
 }
 """Files of a unit that hold planes of 4x4 cells, with their planes in file order. All other files hold pictures."""
 
-NEIGHBOUR_FILE, REFERENCE_FILE = "neighbours", "references"
+NEIGHBOUR_FILE, SECOND_FILE, REFERENCE_FILE = "neighbours", "second_neighbours", "references"
 LUMA_FILES: dict[str, tuple[str, ...]] = {
     NEIGHBOUR_FILE: ("prev_mc_y", "next_mc_y"),
+    SECOND_FILE: ("prev2_mc_y", "next2_mc_y"),
     REFERENCE_FILE: ("ref0_y", "ref1_y", "ref0_mc_y", "ref1_mc_y"),
 }
 """Files of a unit that hold several luma planes of each picture, with their planes in file order."""
@@ -129,6 +130,10 @@ _PREVIOUS, _NEXT = (
     "the decoded picture before this one in output order",
     "the decoded picture after this one in output order",
 )
+_SECOND_PREVIOUS, _SECOND_NEXT = (
+    "the decoded picture two before this one in output order",
+    "the decoded picture two after this one in output order",
+)
 _REFERENCE = "the first picture of reference list {}, which is known from VVC bitstreams"
 _MOVED = ", motion-compensated by block matching"
 
@@ -146,6 +151,8 @@ SAMPLE_PLANES: dict[str, Samples] = {
     "next_y": Samples("decoded", beside=_NEXT, offset=1),
     "prev_mc_y": Samples(NEIGHBOUR_FILE, beside=_PREVIOUS + _MOVED),
     "next_mc_y": Samples(NEIGHBOUR_FILE, beside=_NEXT + _MOVED),
+    "prev2_mc_y": Samples(SECOND_FILE, beside=_SECOND_PREVIOUS + _MOVED),
+    "next2_mc_y": Samples(SECOND_FILE, beside=_SECOND_NEXT + _MOVED),
     "ref0_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(0)),
     "ref1_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(1)),
     "ref0_mc_y": Samples(REFERENCE_FILE, beside=_REFERENCE.format(0) + _MOVED),
@@ -158,6 +165,8 @@ TEMPORAL_PLANES: dict[str, Temporal] = {
     "next_y": Temporal(offset=1),
     "prev_mc_y": Temporal(offset=-1, compensated=True),
     "next_mc_y": Temporal(offset=1, compensated=True),
+    "prev2_mc_y": Temporal(offset=-2, compensated=True),
+    "next2_mc_y": Temporal(offset=2, compensated=True),
     "ref0_y": Temporal(list=0),
     "ref1_y": Temporal(list=1),
     "ref0_mc_y": Temporal(list=0, compensated=True),
@@ -214,7 +223,8 @@ REBUILT_PLANES = ("unf_y", "pred_y", "resid_y", "bs_v", "bs_h")
 TREE_PLANES = tuple(name for name in CELL_PLANES if name not in REBUILT_PLANES)
 """Planes that are drawn from a CU table."""
 
-NEIGHBOUR_PLANES, REFERENCE_PLANES = LUMA_FILES[NEIGHBOUR_FILE], LUMA_FILES[REFERENCE_FILE]
+NEIGHBOUR_PLANES = (*LUMA_FILES[NEIGHBOUR_FILE], *LUMA_FILES[SECOND_FILE])
+REFERENCE_PLANES = LUMA_FILES[REFERENCE_FILE]
 """Planes computed from the decoded pictures of any codec, and planes that also need the reference lists of VVC."""
 
 STREAM_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES, *REFERENCE_PLANES)

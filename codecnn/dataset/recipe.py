@@ -249,6 +249,8 @@ _Plane = Literal[
     "bdpcm",
     "prev_mc_y",
     "next_mc_y",
+    "prev2_mc_y",
+    "next2_mc_y",
     "ref0_y",
     "ref1_y",
     "ref0_mc_y",

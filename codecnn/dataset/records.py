@@ -162,6 +162,7 @@ class CodedUnit(Record):
     residual_file: _FileName | None = Field(default=None, alias="residual")
     strengths_file: _FileName | None = Field(default=None, alias="strengths")
     neighbours_file: _FileName | None = Field(default=None, alias="neighbours")
+    second_neighbours_file: _FileName | None = Field(default=None, alias="second_neighbours")
     references_file: _FileName | None = Field(default=None, alias="references")
     blocks_file: _FileName | None = Field(default=None, alias="blocks")
     block_planes_file: _FileName | None = Field(default=None, alias="block_planes")

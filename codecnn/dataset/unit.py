@@ -61,8 +61,8 @@ class Unit(CodedUnit):
 
         Args:
             file: "original", "decoded", "unfiltered", "prediction", "residual" or "teacher" for pictures;
-                "block_planes", "transforms" or "strengths" for planes of 4x4 cells; "neighbours" or "references" for
-                temporal planes.
+                "block_planes", "transforms" or "strengths" for planes of 4x4 cells; "neighbours",
+                "second_neighbours" or "references" for temporal planes.
         """
         return getattr(self, f"{file}_file") is not None
 

@@ -56,7 +56,7 @@ def vvc(clip):
 @pytest.fixture(scope="module")
 def hevc(clip):
     """The unit of HEVC in low delay, with the planes of the neighbours."""
-    keys = {"preset": "veryfast", "configuration": "ldb", "planes": ["next_mc_y"]}
+    keys = {"preset": "veryfast", "configuration": "ldb", "planes": ["next_mc_y", "next2_mc_y"]}
     return build(clip, "hevc", codec="hevc", **keys).units[0]
 
 
@@ -74,11 +74,12 @@ def expected_plane(unit, number, name, lists):
         pictures = [np.array(picture.y) for picture in decoded]
     current = pictures[number]
     if name[:4] in ("prev", "next"):
-        other = number + (1 if name.startswith("next") else -1)
+        other = number + (2 if "2" in name else 1) * (1 if name.startswith("next") else -1)
+        other = min(max(other, 0), PICTURES - 1)  # the nearest picture beyond the ends
     else:
         entries = lists[number][int(name[3])]
         other = entries[0] if entries else -1
-    if not 0 <= other < PICTURES:
+    if other in (-1, number):
         return current
     return compensate_motion(current, pictures[other], 10) if "_mc_" in name else pictures[other]
 

@@ -66,6 +66,7 @@ GOLDEN = {
     "low_cost_17": "de5110ebe0cc0b2fa9cbd5d3b4b5e170",
     "low_cost_17_dec": "821d490ad11e6e942b3ab4a0f105b0a1",
     "low_cost_17_dec_mc": "d6a161a5a0088b385cd9ef8e26ac5223",
+    "low_cost_17_dec_mc4": "2256091f45e9377e0c8c52772c79cf94",
     "low_cost_17_mc": "ad654d4108712e3fa399992a80d5c7fb",
     "low_cost_17_unf": "c7b5d00f6e89389eb9733a32639bdd98",
     "low_cost_400_unf": "ed5327cc5e49e15cab089dfb76813223",

@@ -43,6 +43,7 @@ GOLDEN = {
     "low_cost_17": "03f8281e92b614e4f1aaf297e816add3",
     "low_cost_17_dec": "0f5cdb996d237c80d1daaf52e5f2ca07",
     "low_cost_17_dec_mc": "c226c03aafffc8e1700a12752c3b3055",
+    "low_cost_17_dec_mc4": "b83a4baa118382acefd59efb90e94d4b",
     "low_cost_17_mc": "0bb3eafb6daffe86ee52b06d5e0616d8",
     "low_cost_17_unf": "8b90eb032c727a61e1b3754173410d49",
     "low_cost_400_unf": "98e1761596fbf86b6c7e9571306dd226",

@@ -45,6 +45,7 @@ def auxiliary_planes(model, picture):
     strengths = (picture.y % 3).astype(np.int8)
     planes = {"unf_y": picture.y ^ 1, "pred_y": picture.y ^ 2, "bs_v": strengths, "bs_h": 2 - strengths}
     planes |= {"prev_mc_y": picture.y ^ 4, "next_mc_y": picture.y ^ 8}
+    planes |= {"prev2_mc_y": picture.y ^ 5, "next2_mc_y": picture.y ^ 9}
     planes["slice_type"] = np.ones(picture.y.shape, np.float32)
     return {name: plane for name, plane in planes.items() if name in model.planes}
 

@@ -82,6 +82,7 @@ MACS = {
     "low_cost_17_unf": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=2),
     "low_cost_17_dec": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=6),
     "low_cost_17_dec_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=8),
+    "low_cost_17_dec_mc4": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=10),
     "low_cost_17_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=4),
     "low_cost_75_dec_mc": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=8),
     "low_cost_75_unf": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=2),

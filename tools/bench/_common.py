@@ -166,6 +166,7 @@ def auxiliary_planes(planes: Sequence[str], picture: Picture) -> dict[str, np.nd
     strengths = np.zeros(picture.y.shape, np.int8)
     available = {"unf_y": picture.y ^ 1, "pred_y": picture.y ^ 2, "bs_v": strengths, "bs_h": strengths}
     available |= {"prev_mc_y": picture.y ^ 4, "next_mc_y": picture.y ^ 8}
+    available |= {"prev2_mc_y": picture.y ^ 5, "next2_mc_y": picture.y ^ 9}
     available["slice_type"] = np.zeros(picture.y.shape, np.float32)
     return {name: plane for name, plane in available.items() if name in planes}
 

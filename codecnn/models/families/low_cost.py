@@ -116,6 +116,8 @@ DECODER_PLANES = ("slice_type", "unf_y", "pred_y", "bs_v", "bs_h")
 """Input planes that a VVC decoder has beside the decoded picture, for luma."""
 NEIGHBOUR_PLANES = ("prev_mc_y", "next_mc_y")
 """Luma of the decoded pictures before and after in output order, motion-compensated."""
+SECOND_NEIGHBOURS = ("prev2_mc_y", "next2_mc_y")
+"""The same of the pictures two before and two after."""
 
 
 def _register(
@@ -137,5 +139,6 @@ _register("low_cost_75_unf", 6, "separable", 64, 3, 75.5, ["unf_y"])
 _register("low_cost_400_unf", 8, "separable", 128, 3, 396.7, ["unf_y"])
 _register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, DECODER_PLANES)
 _register("low_cost_17_dec_mc", 5, "separable", 32, 3, 18.0, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
+_register("low_cost_17_dec_mc4", 5, "separable", 32, 3, 18.5, [*DECODER_PLANES, *NEIGHBOUR_PLANES, *SECOND_NEIGHBOURS])
 _register("low_cost_75_dec_mc", 6, "separable", 64, 3, 78.9, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
 _register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", *NEIGHBOUR_PLANES])
