@@ -95,7 +95,7 @@ def ship(run: Path, name: str, stores: list[Path]) -> None:
     """Copy the best weights of a run into the package as `name`, with integers calibrated on `stores`.
 
     Where new weights compute the same as earlier ones at all QPs of their test, these QPs were not trained anew: the
-    card keeps the test figures, and lists the stores of both trainings.
+    card keeps the test figures, and lists the stores and QPs of both trainings.
     """
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
@@ -105,6 +105,7 @@ def ship(run: Path, name: str, stores: list[Path]) -> None:
     if earlier is not None and "test" in earlier and computes_the_same(model, target, earlier["test"]):
         facts["test"] = {key: value for key, value in earlier["test"].items() if key != "integers_lose"}
         facts["trained_on"] = [*earlier["trained_on"], *card["trained_on"]]
+        facts["qps"] = sorted({*earlier["qps"], *card["qps"]})
     save_weights(target, model, str(card.network), facts)
     model, card = load_model(target)
     opened = [open_store(store) for store in stores]

@@ -287,6 +287,14 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     assert card["sha256"] == load_model(tmp_path / "runs/tiny/best.safetensors")[1]["sha256"]
     assert table.count("\n") == 3
     assert f"{results['zoo/tiny']['gain_db']['y']['mean']:+.3f}" in table.splitlines()[2]
+    # Weights that compute the same as before keep the test figures, and name the QPs and stores of both trainings.
+    again = tmp_path / "runs/tiny/best.json"
+    again.write_text(json.dumps(read_json(again) | {"qps": [17, 22]}))
+    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store)])
+    kept = load_model("tiny")[1]
+    assert kept.qps == (17, 22, 27, 32, 37)
+    assert kept["trained_on"] == card["trained_on"] * 2
+    assert kept["test"] == {key: value for key, value in card["test"].items() if key != "integers_lose"}
     status, _, error = run("evaluate", store, "-m", "small", "-o", tmp_path / "results")
     assert status == 1
     assert "small is neither a file nor the name of weights that come with codecnn: tiny" in error
