@@ -272,8 +272,8 @@ def main(argv: Sequence[str]) -> list[Row]:
     """Run the benchmark and return no rows, because it measures quality and not time."""
     parser = make_parser("rivals", __doc__)
     parser.add_argument("store", type=Path)
-    for option in RIVALS:
-        parser.add_argument(f"--{option}", type=Path, help="folder of the repository")
+    for option in ("--nrs", "--inloop", "--nnpf", "--aom"):
+        parser.add_argument(option, type=Path, help="folder of the repository")
     parser.add_argument("--unfiltered", action="store_true", help="also run filters of luma before the in-loop filters")
     parser.add_argument("-m", "--model", action="append", default=[])
     parser.add_argument("-q", "--qp", default="22,27,32,37")
