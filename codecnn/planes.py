@@ -224,8 +224,10 @@ TREE_PLANES = tuple(name for name in CELL_PLANES if name not in REBUILT_PLANES)
 """Planes that are drawn from a CU table."""
 
 NEIGHBOUR_PLANES = (*LUMA_FILES[NEIGHBOUR_FILE], *LUMA_FILES[SECOND_FILE])
+"""Planes computed from the decoded pictures of any codec."""
+
 REFERENCE_PLANES = LUMA_FILES[REFERENCE_FILE]
-"""Planes computed from the decoded pictures of any codec, and planes that also need the reference lists of VVC."""
+"""Planes that also need the reference lists of VVC."""
 
 STREAM_PLANES: tuple[str, ...] = (*REBUILT_PLANES, *TRANSFORM_PLANES, *REFERENCE_PLANES)
 """Planes that a store provides from VVC bitstreams only."""
