@@ -181,7 +181,7 @@ def test_added_planes_keep_the_bitstream(clip, vvc, monkeypatch):
 
     monkeypatch.setattr("codecnn.codec.VvcCodec.encode", refuse)
     fewer = build(clip, "vvc", **keys, planes=["prev_mc_y"]).units[0]
-    assert (fewer.has("neighbours"), fewer.has("references")) == (True, False)
+    assert [fewer.has(file) for file in ("neighbours", "second_neighbours", "references")] == [True, False, False]
     both = build(clip, "vvc", **keys, planes=[*NEIGHBOUR_PLANES, *REFERENCE_PLANES]).units[0]
     assert both == vvc
 
@@ -213,4 +213,6 @@ def test_a_scene_cut_does_not_hurt(codec, request):
     for number, name in ((CUT, "prev"), (CUT - 1, "next")):
         assert gains[number, f"{name}_mc_y"] == 0
         assert gains[number, f"{name}_y"] < -1
+    for number, name in ((CUT, "prev2"), (CUT + 1, "prev2"), (CUT - 1, "next2"), (CUT - 2, "next2")):
+        assert gains[number, f"{name}_mc_y"] == 0
     assert max(changed) > 0.5

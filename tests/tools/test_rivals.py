@@ -242,7 +242,7 @@ class FakeInterpreter:
 
 
 def test_networks_of_aom_serve_their_ranges_of_quantiser_indices(tmp_path, monkeypatch):
-    """QP 25 is quantiser index 88, QP 26 is 96; QP 51 is 255. Files hold the networks as arrays of bytes."""
+    """QP 25 is coded at quantiser index 84, QP 26 at 96, QP 51 at 255. Files hold the networks as arrays of bytes."""
     monkeypatch.setitem(sys.modules, "ai_edge_litert", types.ModuleType("ai_edge_litert"))
     module = types.ModuleType("ai_edge_litert.interpreter")
     module.Interpreter = FakeInterpreter

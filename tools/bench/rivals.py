@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 import codecnn
 from codecnn.codec import av1_qp
-from codecnn.codec.encoders.av1 import LEVELS
+from codecnn.codec.encoders.av1 import LEVELS, quantiser_level
 from codecnn.console import progress
 from codecnn.dataset import Store, open_store
 from codecnn.errors import FormatError
@@ -253,9 +253,10 @@ def aom_filters(folder: Path) -> dict[str, Any]:
     loaded = {
         start: litert(folder / f"av1/tflite_models/intra_frame_model/{name}.cc") for name, start in starts.items()
     }
-    networks: dict[int, Network] = {}
-    for level in LEVELS[1:]:
-        networks[av1_qp(level)] = loaded[max(start for start in loaded if start <= level)]
+    networks = {
+        qp: loaded[max(start for start in loaded if start <= LEVELS[quantiser_level(qp)])]
+        for qp in {av1_qp(index) for index in LEVELS[1:]}
+    }
     return {"aom_intra": LumaFilter("aom_intra", networks)}
 
 

@@ -1,4 +1,4 @@
-"""Measure what neighbouring pictures can add to decoded ones, before any network is trained.
+"""Measure what neighbouring pictures can add to decoded or filtered ones.
 
     python tools/research/temporal.py stores/video_ra stores/video_ldb --qp 27,37 --step 3
     python tools/research/temporal.py stores/video_ra --qp 27,37 --step 3 --model low_cost_17_dec_mc.video
@@ -15,7 +15,6 @@ import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -25,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering import PictureFilter, load_filter, unit_planes
-from codecnn.motion import BLOCK, MARGIN, compensate_motion, search_motion, temporal_planes
-from codecnn.quality import ctu_means, mse
+from codecnn.motion import BLOCK, MARGIN, search_motion, temporal_planes
+from codecnn.planes import NEIGHBOUR_PLANES
+from codecnn.quality import ctu_means, mse, psnr
 
 Plane = npt.NDArray[np.float64]
 
@@ -84,31 +84,25 @@ def unit_gains(unit: Unit, step: int) -> dict[str, list[float]]:
 def gains_after(unit: Unit, step: int, filter_: PictureFilter) -> dict[str, list[float]]:
     """Return the gain of a filter, and what neighbours add to it, of every `step`-th picture with two on each side."""
     gains: dict[str, list[float]] = defaultdict(list)
-    peak = (1 << unit.format.bit_depth) - 1
+    depth = unit.format.bit_depth
     with unit.originals() as originals, unit.decoded() as decoded:
-        pictures = [np.array(picture.y) for picture in decoded]
-        filtered = []
-        for number, coded in enumerate(unit.pictures):
-            samples = filter_.samples(decoded[number], coded.qp, unit_planes(unit, number, filter_.planes))["y"]
-            filtered.append(np.clip(np.rint(samples), 0, peak).astype(pictures[number].dtype))
-        for number in range(2, len(pictures) - 2, step):
-
-            def moved(source: list[npt.NDArray[Any]], distance: int, number: int = number) -> list[Plane]:
-                return [
-                    compensate_motion(source[number], source[other], unit.format.bit_depth).astype(np.float64)
-                    for other in (number - distance, number + distance)
-                ]
-
-            original, start = originals[number].y.astype(np.float64), filtered[number].astype(np.float64)
-            gains["filter"].append(
-                float(10 * np.log10(mse(original, pictures[number].astype(np.float64)) / mse(original, start)))
-            )
-            near, far = moved(pictures, 1), moved(pictures, 2)
-            gains["decoded, 1"].append(combination_gain(original, start, near, CLASSES))
-            gains["decoded, 1 and 2"].append(combination_gain(original, start, [*near, *far], CLASSES))
-            near, far = moved(filtered, 1), moved(filtered, 2)
-            gains["filtered, 1"].append(combination_gain(original, start, near, CLASSES))
-            gains["filtered, 1 and 2"].append(combination_gain(original, start, [*near, *far], CLASSES))
+        count = len(decoded)
+        sources = {
+            "decoded": [np.array(picture.y) for picture in decoded],
+            "filtered": [
+                filter_(picture, coded.qp, unit_planes(unit, number, filter_.planes)).y
+                for number, (picture, coded) in enumerate(zip(decoded, unit.pictures, strict=True))
+            ],
+        }
+        for number in range(2, count - 2, step):
+            original, start = originals[number].y.astype(np.float64), sources["filtered"][number].astype(np.float64)
+            before = psnr(originals[number].y, sources["decoded"][number], depth)
+            gains["filter"].append(psnr(originals[number].y, sources["filtered"][number], depth) - before)
+            for name, pictures in sources.items():
+                planes = temporal_planes(NEIGHBOUR_PLANES, pictures.__getitem__, number, count, depth)
+                moved = [plane.astype(np.float64) for plane in planes.values()]
+                gains[f"{name}, 1"].append(combination_gain(original, start, moved[:2], CLASSES))
+                gains[f"{name}, 1 and 2"].append(combination_gain(original, start, moved, CLASSES))
     return gains
 
 
