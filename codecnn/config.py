@@ -1,5 +1,6 @@
 """Recipes and training configurations: YAML files that are read, overridden and checked."""
 
+import contextlib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -156,7 +157,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe.
 
     Args:
-        path: YAML file.
+        path: YAML file; a missing one in `datasets/` or `configs/` is that of codecnn.
         overrides: Texts "key.sub=value" that replace values of the file.
 
     Returns:
@@ -176,7 +177,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig
     """Read and check a training configuration; without the key `task` it trains a filter.
 
     Args:
-        path: YAML file.
+        path: YAML file; a missing one in `datasets/` or `configs/` is that of codecnn.
         overrides: Texts "key.sub=value" that replace values of the file.
 
     Returns:
@@ -217,6 +218,9 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    if path.parts[:1] in (("datasets",), ("configs",)) and not path.exists():
+        with contextlib.suppress(MissingFileError):
+            path = bundled(str(path))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

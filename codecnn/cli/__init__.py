@@ -92,8 +92,10 @@ def _check_pipes(arguments: list[str]) -> None:
     """Raise ConfigError if a command that reads or writes no pictures through a pipe gets - as a file."""
     outputs = [after for before, after in pairwise(arguments) if before in ("-o", "--output")]
     outputs += [argument.removeprefix("--output=") for argument in arguments if argument.startswith("--output=")]
-    if "-" in outputs and "filter" not in arguments:
-        raise ConfigError("only codecnn filter writes to standard output (-o -): name a file or folder")
+    if "-" in outputs and {"filter", "decode"}.isdisjoint(arguments):
+        raise ConfigError(
+            "only codecnn filter and codecnn decode write to standard output (-o -): name a file or folder"
+        )
     if arguments.count("-") > outputs.count("-") and {"filter", "info"}.isdisjoint(arguments):
         raise ConfigError(
             "only codecnn filter and codecnn info read standard input (-): write the pictures into a file first"

@@ -1,16 +1,14 @@
 """codecnn decode: pictures and planes in files and pipes, and the comparison with hashes."""
 
 import hashlib
-import io
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from codecnn.reconstruct import NO_REFERENCE, read_pictures
 from codecnn.video import open_video
-from tests.helpers.commands import result_of
+from tests.helpers.commands import codecnn, result_of
 from tests.helpers.cut_streams import units_of, vvc_type
 
 LOW_DELAY, RANDOM_ACCESS = "vvc/tinyclip128x64_ld_qp37.266", "vvc/tinyclip128x64_ra_qp37.266"
@@ -42,16 +40,13 @@ def test_decoded_pictures_have_the_md5_of_the_reference_decoder(run, golden_file
     assert digest.hexdigest() == stream.with_suffix(".md5").read_text().split()[0]
 
 
-def test_pipe_holds_what_the_file_holds(run, golden_file, tmp_path, monkeypatch):
+def test_pipe_holds_what_the_file_holds(run, golden_file, tmp_path):
     stream, output = golden_file(LOW_DELAY), tmp_path / "out.y4m"
     assert run("decode", stream, "-o", output, "-f", 3)[0] == 0
-    buffer = io.BytesIO()
-    standard_output = io.TextIOWrapper(buffer, write_through=True)
-    monkeypatch.setattr(sys, "stdout", standard_output)
-    from codecnn.codec import decode_file
-
-    decode_file(stream, "-", frames=3)
-    assert buffer.getvalue() == output.read_bytes()
+    piped = codecnn("decode", stream, "-o", "-", "-f", 3, "--check", cwd=tmp_path)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout == output.read_bytes()
+    assert piped.stderr.count(b"POC") == 3
     assert len(open_video(output)) == 3
 
 

@@ -11,7 +11,7 @@ import pytest
 from codecnn.codec import read_blocks, stream_table
 from codecnn.reconstruct import read_pictures
 from codecnn.video import files, open_video
-from tests.helpers.commands import result_of
+from tests.helpers.commands import codecnn, result_of
 from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 from tests.helpers.video_files import FFMPEG
 
@@ -168,10 +168,6 @@ def test_info_describes_avc_whose_headers_are_not_read(run, tmp_path, caplog):
     assert (facts["codec"], "coded_pictures" in facts) == ("avc", False)
 
 
-def codecnn(*arguments, **options) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "codecnn", *map(str, arguments)], capture_output=True, **options)
-
-
 @pytest.fixture(scope="module")
 def y4m(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("pipe") / "in.y4m"
@@ -213,9 +209,9 @@ def test_pipes(run, standard_input, weights, y4m, tmp_path):
         ("info -", "standard input does not begin with YUV4MPEG2: only Y4M is read from it"),
         ("filter -m {weights} -q 37 -i - -s 48x32 -o {tmp}/o.yuv", "standard input does not begin with YUV4MPEG2"),
         ("filter -m {weights} -q 37 -i {y4m} -o - --json", "standard output (-o -) holds the pictures"),
-        ("labels -i {y4m} -o -", "only codecnn filter writes to standard output (-o -)"),
-        ("partition {y4m} --output=-", "only codecnn filter writes to standard output (-o -)"),
-        ("dataset build {y4m} -o -", "only codecnn filter writes to standard output (-o -)"),
+        ("labels -i {y4m} -o -", "only codecnn filter and codecnn decode write to standard output (-o -)"),
+        ("partition {y4m} --output=-", "only codecnn filter and codecnn decode write to standard output (-o -)"),
+        ("dataset build {y4m} -o -", "only codecnn filter and codecnn decode write to standard output (-o -)"),
         ("labels -i - -o {tmp}/l.parquet", "only codecnn filter and codecnn info read standard input (-)"),
         ("evaluate - -m {weights} -o {tmp}/results", "only codecnn filter and codecnn info read standard input (-)"),
         ("partition - -o {tmp}/o.csv", "only codecnn filter and codecnn info read standard input (-)"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.config import load_recipe
+from codecnn.config import load_config, load_recipe
 from codecnn.dataset import expand
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.video import guess_format
@@ -117,3 +117,14 @@ def test_exclusion_of_all_files_is_refused(collections):
     )
     with pytest.raises(ConfigError, match="excluded"):
         expand(recipe, DATASETS)
+
+
+def test_recipes_and_configurations_of_codecnn_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("datasets/demo.yaml", ["qp=[37]"]).name == "demo"
+    assert load_config("configs/demo.yaml").model.name == "rdn"
+    with pytest.raises(MissingFileError, match="^datasets/none.yaml does not exist$"):
+        load_recipe("datasets/none.yaml")
+    Path("datasets").mkdir()
+    Path("datasets/demo.yaml").write_text((DATASETS / "demo.yaml").read_text().replace("name: demo", "name: own"))
+    assert load_recipe("datasets/demo.yaml").name == "own", "a file of the user comes first"

@@ -1,6 +1,8 @@
 """Helpers that run and parse commands."""
 
 import json
+import subprocess
+import sys
 
 import typer
 
@@ -12,6 +14,11 @@ def result_of(run, *argv):
     status, text, err = run(*argv, "--json")
     assert status == 0, text + err
     return json.loads(text)
+
+
+def codecnn(*arguments, **options) -> subprocess.CompletedProcess[bytes]:
+    """Run codecnn in a process of its own, with its output as bytes."""
+    return subprocess.run([sys.executable, "-m", "codecnn", *map(str, arguments)], capture_output=True, **options)
 
 
 def read_command(words):
