@@ -60,7 +60,7 @@ def decode(
     unf_y_416x240_10bit_400.yuv (residuals with an offset of 32768 in 16 bits), and motion_00000.npz and so on for
     motion, one for each picture.
 
-    The first run compiles code for some minutes.
+    The first run on a machine compiles code for two to four minutes.
     """
     from codecnn.codec import CheckedPicture, decode_file, has_loop_filter, summary_of, unproven
     from codecnn.video import STANDARD_STREAM

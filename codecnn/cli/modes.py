@@ -63,7 +63,7 @@ def labels(
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
-    """Label every block of pictures with its best intra mode by SATD or true DCT cost.
+    """Label every block of pictures with its best intra mode by the cost of its residual (--cost).
 
     In a store, every picture is labelled at every QP with references from the decoded pictures. docs/howto/labels.md
     describes the columns and which neighbours count as available.

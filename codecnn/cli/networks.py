@@ -188,7 +188,7 @@ def export(
             "--loss",
             min=0.0,
             help="Largest loss of int8 in dB on the calibration pictures, e.g. 0.002; inf uses 8 bits everywhere "
-            "(default: that of codecnn.filtering.integer).",
+            "(default: 0.004).",
         ),
     ] = None,
     device: Device = "auto",

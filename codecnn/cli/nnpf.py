@@ -25,7 +25,9 @@ def write(
     mode: Annotated[
         Literal["uri", "payload"],
         typer.Option(
-            "--mode", help="uri names the weights by their SHA-256 (about 200 bytes); payload embeds the weights."
+            "--mode",
+            help="uri names the weights by their SHA-256 (about 120 bytes at each picture where decoding can start); "
+            "payload embeds the weights.",
         ),
     ] = "uri",
     exact: Exact = None,

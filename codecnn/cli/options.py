@@ -62,11 +62,11 @@ Scheduler = Annotated[
     str | None,
     typer.Option("--scheduler", help="Address of the scheduler for --backend dask, e.g. tcp://host:8786."),
 ]
-Device = Annotated[str, typer.Option("--device", help="Device of the network: auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option("--device", help="Device of the computation: auto, cpu, cuda or cuda:N.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY.SUB=VALUE]...", help="Values that replace those of the file, e.g. training.steps=2000."
+        metavar="[KEY.SUB=VALUE]...", help="Values that replace those of the file, e.g. qp=[27,37] or training.steps=2000."
     ),
 ]
 Tile = Annotated[

@@ -161,7 +161,7 @@ def partition(
     with --shard 1/N to --shard N/N. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do the
     work; they must see streams and folder under the same paths.
 
-    The first run compiles code for about a minute, with --planes or --motion for some minutes.
+    The first run on a machine compiles code for about a minute, with --planes or --motion for two to four.
     """
     part, address = read_spread(shard, backend, scheduler)
     if (planes is not None) + tus + motion > 1:
@@ -274,7 +274,7 @@ def view(
 ) -> None:
     """Show pictures in an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
 
-    The page needs no other file and no network. The first run compiles code for about five minutes. --serve keeps the
+    The page needs no other file and no network. The first run on a machine compiles code for two to four minutes. --serve keeps the
     pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are too large for a
     file.
     """
