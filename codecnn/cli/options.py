@@ -66,7 +66,8 @@ Device = Annotated[str, typer.Option("--device", help="Device of the computation
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY.SUB=VALUE]...", help="Values that replace those of the file, e.g. qp=[27,37] or training.steps=2000."
+        metavar="[KEY.SUB=VALUE]...",
+        help="Values that replace those of the file, e.g. qp=[27,37] or training.steps=2000.",
     ),
 ]
 Tile = Annotated[

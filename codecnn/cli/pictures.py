@@ -274,9 +274,9 @@ def view(
 ) -> None:
     """Show pictures in an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
 
-    The page needs no other file and no network. The first run on a machine compiles code for two to four minutes. --serve keeps the
-    pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are too large for a
-    file.
+    The page needs no other file and no network. The first run on a machine compiles code for two to four minutes.
+    --serve keeps the pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are
+    too large for a file.
     """
     from codecnn.viewer import build_page
     from codecnn.viewer import view as write_view

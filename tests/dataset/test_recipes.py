@@ -123,7 +123,7 @@ def test_recipes_and_configurations_of_codecnn_are_found_from_any_folder(tmp_pat
     monkeypatch.chdir(tmp_path)
     assert load_recipe("datasets/demo.yaml", ["qp=[37]"]).name == "demo"
     assert load_config("configs/demo.yaml").model.name == "rdn"
-    with pytest.raises(MissingFileError, match="^datasets/none.yaml does not exist$"):
+    with pytest.raises(MissingFileError, match=r"^datasets/none\.yaml does not exist$"):
         load_recipe("datasets/none.yaml")
     Path("datasets").mkdir()
     Path("datasets/demo.yaml").write_text((DATASETS / "demo.yaml").read_text().replace("name: demo", "name: own"))

@@ -10,7 +10,7 @@ from torch import Tensor
 from codecnn.errors import ModelError
 from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
 from codecnn.models.blocks import QpGain
-from codecnn.models.families.low_cost import DECODER_PLANES, NEIGHBOUR_PLANES, LowCost
+from codecnn.models.families.low_cost import DECODER_PLANES, NEIGHBOUR_PLANES, SECOND_NEIGHBOURS, LowCost
 from codecnn.models.families.rdn import RDN
 from codecnn.models.graph.nodes import Draft, arrays
 from codecnn.models.planes import CHROMA_PLANES, DECODED_PLANES, RESIDUAL_SCALE, centred
@@ -219,3 +219,4 @@ _register("low_cost_yuv_17", 32, 5, 16.2)
 _register("low_cost_yuv_75", 64, 6, 75.5)
 _register("low_cost_yuv_17_unf", 32, 5, 16.5, ["unf_y"])
 _register("low_cost_yuv_17_dec_mc", 32, 5, 18.2, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
+_register("low_cost_yuv_17_dec_mc4", 32, 5, 18.8, [*DECODER_PLANES, *NEIGHBOUR_PLANES, *SECOND_NEIGHBOURS])
