@@ -9,7 +9,7 @@ import typer
 from codecnn.cli.application import app
 from codecnn.cli.options import Device, Frames, Json
 from codecnn.console import err, out, print_facts, print_json, progress
-from codecnn.errors import ConfigError, FormatError
+from codecnn.errors import ConfigError, FormatError, MissingFileError
 
 
 @app.command()
@@ -65,6 +65,8 @@ def decode(
     from codecnn.codec import CheckedPicture, decode_file, has_loop_filter, summary_of, unproven
     from codecnn.video import STANDARD_STREAM
 
+    if not stream.exists():
+        raise MissingFileError(f"{stream} does not exist")
     if output is None and not check:
         raise typer.BadParameter("give -o FILE to write the pictures, or --check to compare them with their hashes")
     if planes is not None and output is None:

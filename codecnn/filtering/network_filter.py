@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, TypedDict, Unpack
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from codecnn.errors import ConfigError
 from codecnn.filtering.planes import NO_PLANES, Array, Planes, PlaneSource, decoded_planes, round_samples
@@ -30,7 +30,7 @@ from codecnn.filtering.tiles import (
     measure_tile_memory,
     plane_tensors,
 )
-from codecnn.models import Card, Filtered, FilterNetwork, as_card, has_user_code, prepare
+from codecnn.models import Card, Filtered, FilterNetwork, adapt, as_card, has_user_code, prepare
 from codecnn.planes import MAX_QP, QP_SCALE, lowest_qp
 from codecnn.runtime import Runtime, applied
 from codecnn.video import Picture, Video
@@ -197,13 +197,14 @@ class FloatFilter(NetworkFilter):
         source: The network as it was passed, if it has code outside of codecnn, else None.
 
     Args:
-        model: The network; it is copied.
+        model: The network, perhaps a plain module (`codecnn.models.adapt`); it is copied.
         options: Options of `NetworkFilter`.
     """
 
     precision = "float32"
 
-    def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+    def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
+        model = adapt(model)
         self.source = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
         super().__init__(self.model, **options)
@@ -237,7 +238,8 @@ class BFloat16Filter(FloatFilter):
 
     precision = "bfloat16"
 
-    def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+    def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
+        model = adapt(model)
         if getattr(model, "predicts_picture", False):
             raise ConfigError("a network with output: picture needs 10 bits for its samples, and bfloat16 has 8")
         super().__init__(model, **options)
@@ -256,7 +258,7 @@ class TF32Filter(FloatFilter):
 
     precision = "tf32"
 
-    def __init__(self, model: FilterNetwork, **options: Unpack[FilterOptions]) -> None:
+    def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
         super().__init__(model, **options)
         if self.device.type == "cpu":
             raise ConfigError("TF32 exists on GPUs only: choose the precision float32 for the CPU")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from codecnn.errors import CodecnnError, ModelError, UserCodeWarning
 from codecnn.models.base import Filtered, FilterNetwork, named_outputs
@@ -195,7 +196,15 @@ class _Probe:
             if value is not None and not (isinstance(value, int) and value >= (key == "stride")):
                 raise ModelError(f"{name}: {key} must be a whole number of luma samples, not {value!r}")
         self.names = _planes_of(network, name)
-        self.network = copy.deepcopy(network).cpu().eval()
+        if any(isinstance(parameter, UninitializedParameter) for parameter in network.parameters()):
+            raise ModelError(f"{name} has lazy layers, whose sizes are not known yet: state the numbers of channels")
+        try:
+            self.network = copy.deepcopy(network).cpu().eval()
+        except Exception as error:  # e.g. torch.nn.utils.weight_norm, whose weights are no leaves
+            raise ModelError(
+                f"{name} cannot be copied, as filtering needs ({_reason(error)}): a reparametrised layer is copied if "
+                "it is of torch.nn.utils.parametrizations"
+            ) from error
         # Positive weights keep units active and let no contribution cancel, so that all that an output depends on has
         # a gradient; a last layer that starts at zero would hide everything.
         self.awake = copy.deepcopy(self.network).double()
@@ -386,6 +395,13 @@ def _check_output(model: AdaptedNetwork, name: str) -> None:
     planes = _probe_planes(model)
     plain = copy.deepcopy(model).cpu().eval()
     outputs = named_outputs(plain(planes))
+    plain(_probe_planes(model))
+    for component, plane in named_outputs(plain(planes)).items():
+        if not torch.equal(plane, outputs[component]):
+            raise ModelError(
+                f"{name} returns other values for the same planes after it has filtered others: a network may keep "
+                "nothing from one call to the next"
+            )
     for component, plane in outputs.items():
         decoded = planes[f"rec_{component}"]
         halo = model.halo // (1 if component == "y" else 2)

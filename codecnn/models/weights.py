@@ -143,7 +143,9 @@ def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork,
     tensors, card = _read_with_card(Path(path), "filter")
     check_permitted(card, path, trust=trust)
     network = str(card.network) if is_reference(str(card.network)) else str(card.network)[:80]
-    model = _load_into(lambda: create_model(network, **card.options), tensors, path)
+    # Code of the user may share, replace and discard parameters, and whoever permits it trusts it with the memory.
+    bounded = not is_reference(network)
+    model = _load_into(lambda: create_model(network, **card.options), tensors, path, bounded=bounded)
     if card.code_sha256 not in (None, code_sha256(model)):
         warnings.warn(
             f"the source of {network} has changed since {path} was written: the network may compute something else",
@@ -248,7 +250,14 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     if path.suffix != ".safetensors":
         raise ModelError(f"{path}: weights are written as .safetensors")
     with atomic_path(path) as part:
-        part.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+        part.write_bytes(
+            save(
+                {
+                    name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+                    for name, tensor in tensors.items()
+                }
+            )
+        )
 
 
 def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], Card]:
@@ -260,10 +269,12 @@ def _read_with_card(path: Path, task: str) -> tuple[dict[str, Tensor], Card]:
     return tensors, card
 
 
-def _load_into(build: Callable[[], Network], tensors: dict[str, Tensor], path: Path | str) -> Network:
-    """Build a network that is not larger than the file, and load the file's tensors into it."""
+def _load_into(
+    build: Callable[[], Network], tensors: dict[str, Tensor], path: Path | str, *, bounded: bool = True
+) -> Network:
+    """Build a network, if `bounded` one that is not larger than the file, and load the file's tensors into it."""
     try:
-        with _no_larger_than(tensors, Path(path)):
+        with _no_larger_than(tensors, Path(path)) if bounded else contextlib.nullcontext():
             model = build()
         model.load_state_dict(tensors)
     except ModelError:

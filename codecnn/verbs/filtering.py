@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import Progress
-from codecnn.errors import ConfigError, FormatError
+from codecnn.errors import ConfigError, FormatError, MissingFileError
 from codecnn.planes import (
     MAX_QP,
     REBUILT_PLANES,
@@ -124,6 +124,8 @@ def filter_file(
             raise ConfigError(f"{decisions_file} needs --original: decisions are made against the original pictures")
         if not str(decisions_file).endswith(STATISTICS_SUFFIXES):
             raise ConfigError(f"{decisions_file} is written as block statistics: end its name in .vtmbmsstats")
+    if original is None and tuple(qp_offsets) != (0,):
+        raise ConfigError("--qp-offsets needs --original: decisions are made against the original pictures")
     if model is None:
         unfit = {
             "--original": original,
@@ -150,6 +152,8 @@ def filter_file(
         complete = options.get("frames") is None
         qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
+        if not complete and len(video) < options["frames"]:
+            notes.append(f"{source} has {len(video)} pictures, fewer than the {options['frames']} asked for")
         auxiliary = _auxiliary_planes(filter_, source, video, complete, planes or {}, blocks, slice_type, stack)
 
         def report(done: int) -> None:
@@ -184,6 +188,8 @@ def _filter_carried(
     from codecnn.nnpf import active_filters, describe_network, load_carried, read_messages
     from codecnn.video import open_video, stream_codec
 
+    if not source.exists():
+        raise MissingFileError(f"{source} does not exist")
     if stream_codec(source) not in ("vvc", "hevc"):
         raise ConfigError(f"{source} is no stream of VVC or HEVC, which could carry a filter: name weights with -m")
     stream = read_messages(source)

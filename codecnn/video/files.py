@@ -17,7 +17,7 @@ from codecnn.video.formats import VideoFormat, frame_rate, parse_size
 from codecnn.video.names import parse_name, stated_sizes
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.pipes import STANDARD_STREAM, standard_input, standard_output
-from codecnn.video.raw import is_raw_name, open_packed, raw_interpretation
+from codecnn.video.raw import depth_beside, is_raw_name, open_packed, raw_interpretation
 from codecnn.video.stills import (
     STILL_SUFFIXES,
     Change,
@@ -226,7 +226,8 @@ def open_like(path: Path | str, form: VideoFormat) -> Video:
 
     Args:
         path: File of any kind that `open_video` opens.
-        form: Geometry of a raw file, as far as its name does not state it. Other kinds of file do not use it.
+        form: Geometry of a raw file, as far as its name does not state it; its bit depth, or 8 if that does not fit
+            the samples. Other kinds of file do not use it.
 
     Raises:
         CodecnnError: As `open_video`.
@@ -235,13 +236,14 @@ def open_like(path: Path | str, form: VideoFormat) -> Video:
     if not is_raw_name(path):
         return open_video(path)
     named = parse_name(path)
+    depth = None if named.bit_depths else named.bit_depth or depth_beside(path, form.bit_depth)
     # A name can state several sizes, such as those before and after a crop.
     size = (form.width, form.height)
     return open_video(
         path,
         size=size if named.width is None or size in stated_sizes(path) else None,
-        bit_depth=named.bit_depth or form.bit_depth,
-        chroma=named.chroma or form.chroma,
+        bit_depth=depth,
+        chroma=None if named.chromas else named.chroma or form.chroma,
     )
 
 
@@ -368,12 +370,13 @@ def _check_name(path: Path, video_format: VideoFormat) -> None:
     named, form = parse_name(path), video_format
     fits = named.width is None or (form.width, form.height) in stated_sizes(path)
     size = None if fits else f"{named.width}x{named.height}"
-    depth = None if named.bit_depth is None else f"{named.bit_depth} bit"
+    depths = named.bit_depths or (() if named.bit_depth is None else (named.bit_depth,))
+    depth = " and ".join(f"{each} bit" for each in depths) or None
     stated = (
         (named.packing, "planar"),
         (size, f"{form.width}x{form.height}"),
         (depth, f"{form.bit_depth} bit"),
-        (named.chroma, form.chroma),
+        (" and ".join(named.chromas) or named.chroma, form.chroma),
     )
     if wrong := [text for text, actual in stated if text not in (None, actual)]:
         raise ConfigError(

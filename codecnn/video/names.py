@@ -23,6 +23,8 @@ class NameFields(NamedTuple):
         fps: Frame rate in Hz.
         frames: Number of pictures.
         packing: Sample layout as `parse_pixel_format` takes it, if it is not planar, or a layout that is not read.
+        bit_depths: All bit depths of a name that states several.
+        chromas: All chroma formats of a name that states several.
     """
 
     width: int | None = None
@@ -32,11 +34,16 @@ class NameFields(NamedTuple):
     fps: Fraction | None = None
     frames: int | None = None
     packing: str | None = None
+    bit_depths: tuple[int, ...] = ()
+    chromas: tuple[str, ...] = ()
 
 
 _SIZE = re.compile(r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?!\d)", re.ASCII)
-_SIZE_ALONE = re.compile(r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?=[-_. )\]]|[pi](?![a-z])|$)", re.ASCII)
-"""Size that is a token of its own."""
+"""Size as reader version 1 found it, also in front of a letter."""
+_SIZE_ALONE = re.compile(
+    r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?=[-_. )\]]|[pi](?![a-z])|x\d{1,9}(?:[-_ .]|$)|$)", re.ASCII
+)
+"""Size that is a token of its own, perhaps with the number of pictures."""
 _THIRD_NUMBER = re.compile(r"x(\d{1,9})(?=[-_ .]|$)", re.ASCII)
 """Number of pictures directly behind the size, as in `64x48x30`."""
 _CHROMA_IN_PARTS = re.compile(r"(?<![0-9A-Za-z])4[-_:. ]?(?:0[-_:. ]0|2[-_:. ][02]|4[-_:. ]4)(?![0-9A-Za-z])", re.ASCII)
@@ -71,8 +78,9 @@ def parse_name(path: Path | str) -> NameFields:
     """Parse the geometry in a JVET-style file name, e.g. Tango2_3840x2160_60fps_10bit_420.yuv.
 
     The stem is parsed, and the extension if it is a pixel format; folders are not. Tokens are separated by `-`, `_`,
-    spaces and dots. Those without a known meaning are ignored; of two tokens for the same field the first counts, and
-    those behind the size count before those in front of it. The tokens behind the size WxH are:
+    spaces and dots. Those without a known meaning are ignored; of two frame rates or numbers of pictures the first
+    counts, and those behind the size count before those in front of it. Two bit depths or chroma formats are refused by
+    readers. The tokens behind the size WxH are:
 
     - frame rate: a bare number up to 240 directly after the size (`416x240_50`), `60fps`, `30Hz`, `80x44p15`;
     - number of pictures: `17f`, `f15`, `100frames`, `64x48x30`;
@@ -89,7 +97,7 @@ def parse_name(path: Path | str) -> NameFields:
         The fields that the name states.
     """
     stem, suffix = _divide(path)
-    size = _SIZE.search(stem)
+    size = _SIZE_ALONE.search(stem)
     front, behind = (stem, "") if size is None else (stem[: size.start()], _behind(stem, size))
     tokens = _tokens(_normalised(behind), _SEPARATOR)
     parts = [_parse_token(token, after_size=place == 0) for place, token in enumerate(tokens)]
@@ -174,6 +182,10 @@ def _join(size: re.Match[str] | None, parts: list[_Part]) -> NameFields:
             fields["packing"] = names[0]
     if size is not None:
         fields |= {"width": int(size[1]), "height": int(size[2])}
+    for several, one in (("bit_depths", "bit_depth"), ("chromas", "chroma")):
+        stated = tuple(dict.fromkeys(part.fields[one] for part in parts if one in part.fields))
+        if len(stated) > 1:
+            fields[several] = stated
     return NameFields(**fields)
 
 
@@ -252,10 +264,18 @@ def guess_format(
         named: Fields to use instead of those of `parse_name`.
 
     Raises:
-        FormatError: Neither the option nor the name states the size, the name states several, or a value cannot be
-            used.
+        FormatError: Neither the option nor the name states the size, the name states several values, or a value cannot
+            be used.
     """
     named = parse_name(path) if named is None else named
+    for option, what, values, given in (
+        ("--bit-depth", "bit depths", named.bit_depths, bit_depth),
+        ("--chroma", "chroma formats", named.chromas, chroma),
+    ):
+        # A layout in the name is compared with its other fields by the reader.
+        if values and given is None and named.packing is None:
+            stated = " and ".join(map(str, values))
+            raise FormatError(f"the name of {path} states the {what} {stated}: give that of its pictures as {option}")
     if size is not None:
         width, height = parse_size(size) if isinstance(size, str) else size
     elif named.width is not None and named.height is not None:

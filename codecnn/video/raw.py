@@ -132,10 +132,42 @@ def open_packed(
     )
     if layout is not None:
         return _open_layout(path, layout, video_format)
+    if bit_depth is None and named.bit_depth is None and packing in (None, PLANAR):
+        _check_default_depth(path)
     video = open_raw(path, video_format)
     if named.frames not in (None, len(video)):
         _check_count(path, video, named, chroma is None, bit_depth is None)
     return video
+
+
+def depth_beside(path: Path, bit_depth: int) -> int | None:
+    """Guess the bit depth of a raw file whose name states none and which belongs to pictures of a known depth.
+
+    Args:
+        path: The raw file.
+        bit_depth: Bit depth of the other pictures.
+
+    Returns:
+        `bit_depth`, or None, i.e. the default, if it is 8 or the file holds larger samples.
+
+    Raises:
+        CodecnnError: As `map_file`.
+    """
+    samples = map_file(path)[: 1 << 20]
+    words = samples[: samples.size // 2 * 2].view("<u2")
+    return bit_depth if bit_depth > 8 and words.size and int(words.max()) < 1 << bit_depth else None
+
+
+def _check_default_depth(path: Path) -> None:
+    """Raise FormatError if a file that is assumed to have 8 bits looks like one of words of more bits."""
+    data = map_file(path)[: 1 << 20]
+    first, second = data[: data.size // 2 * 2 : 2], data[1::2]
+    for low, high, hint in ((first, second, "--bit-depth 10"), (second, first, "--packing yuv420p10be")):
+        if high.size and int(high.max()) < 16 and float(np.mean(low >= 16)) > 0.25:
+            raise FormatError(
+                f"{path} looks like samples of more than 8 bits, because every second byte is at most {high.max()}: "
+                f"give its bit depth, e.g. {hint}, or --bit-depth 8 if it has 8"
+            )
 
 
 def raw_interpretation(path: Path, **options: Any) -> dict[str, Any]:

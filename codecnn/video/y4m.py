@@ -181,9 +181,10 @@ def _walk_frames(
         first = start + len(line) + 1
         start = first + picture_bytes
         if start > data.size:
+            keep = f", or keep the whole ones with ffmpeg -i IN.y4m -frames:v {len(offsets)} OUT.y4m" if offsets else ""
             raise FormatError(
                 f"{path} is cut off: {whole} and {data.size - first} of {picture_bytes} bytes of another: write it "
-                f"again, or keep the whole ones with ffmpeg -i IN.y4m -frames:v {len(offsets)} OUT.y4m"
+                f"again{keep}"
             )
         text = line[len(FRAME) :].rstrip(b"\r").decode("latin-1").strip()
         if text:

@@ -184,6 +184,47 @@ def loss(filtered, batch):
     return (error / batch["picture_mse"] * batch["weight"]).mean()
 
 
+class Stateful(Net):
+    """Averages with its previous output."""
+
+    def forward(self, planes):
+        now = super().forward(planes)
+        before = getattr(self, "before", now)
+        self.before = now.detach()
+        return (now + before) / 2 if before.shape == now.shape else now
+
+
+class Lazy(Net):
+    """The number of its input channels is not known before the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers[0] = nn.LazyConv2d(4, 3)
+
+
+class NoLeaf(Net):
+    """Its scale is no leaf of the graph of gradients, so that it cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1)) * 2
+
+
+class Idioms(Net):
+    """Replaces, shares, reparametrises and discards parameters while it is created."""
+
+    def __init__(self):
+        super().__init__()
+        nn.Conv2d(1, 1, 7)
+        self.layers[0].weight = nn.Parameter(torch.full((4, 2, 3, 3), 0.1))
+        self.before, self.after = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
+        self.after.weight = self.before.weight
+        self.layers[2] = torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 1, 3))
+
+    def residual(self, planes):
+        return self.after(self.before(super().residual(planes)))
+
+
 class HuberLoss(nn.Module):
     def forward(self, filtered, batch):
         return F.huber_loss(filtered["y"], batch["orig_y"]) * 1e4

@@ -89,6 +89,9 @@ REFUSED = {
     "TwoChannels": r"returns y of shape \(2, 2, 128, 128\) for rec_y \(2, 1, 128, 128\)",
     "Rounded": r"give its class the attribute radius",
     "nothing": r"gives an object of the class int",
+    "Stateful": r"returns other values for the same planes after it has filtered others",
+    "Lazy": r"has lazy layers",
+    "NoLeaf": r"cannot be copied, .* torch.nn.utils.parametrizations",
 }
 
 
@@ -96,6 +99,21 @@ REFUSED = {
 def test_what_does_not_keep_to_the_contract_is_refused(name):
     with pytest.raises(ModelError, match=REFUSED[name]):
         create_model(reference(name))
+
+
+def test_weights_of_a_network_that_shares_and_replaces_parameters_are_loaded(tmp_path):
+    model = awaken(create_model(reference("Idioms")))
+    save_weights(tmp_path / "own.safetensors", model, reference("Idioms"), {})
+    loaded, _ = load_model(tmp_path / "own.safetensors")
+    planes = {"rec_y": torch.rand(1, 1, 24, 24), "qp": torch.full((1, 1, 1, 1), 0.5)}
+    torch.testing.assert_close(loaded(planes), model.eval()(planes), rtol=0, atol=0)
+
+
+def test_a_plain_module_is_filtered_without_adapting_it_first():
+    picture = Picture((torch.randint(0, 1024, (40, 48)).numpy().astype("uint16"),), 10)
+    module = own_networks.Net()
+    plain, adapted = (FloatFilter(model).samples(picture, 37)["y"] for model in (module, adapt(module)))
+    assert (plain == adapted).all()
 
 
 def test_prediction_of_the_picture_is_allowed_with_a_warning():

@@ -65,7 +65,11 @@ NAMES: dict[str, dict[str, Any]] = {
     "x_64x64_i420.yuv": {"size": (64, 64), "chroma": "420"},
     "x_65x33_444p.yuv": {"size": (65, 33), "chroma": "444"},
     "seq_8bit_416x240_100frames.yuv": {"size": (416, 240), "frames": 100, "depth": 8},
-    "twice_416x240_25_10bit_8bit_30fps.yuv": {"size": (416, 240), "fps": 25, "depth": 10},
+    "twice_416x240_25_30fps.yuv": {"size": (416, 240), "fps": 25},
+    # a size is a token of its own
+    "water_2x2binning_176x96_25.yuv": {"size": (176, 96), "fps": 25},
+    "a_32x32block_64x48.yuv": {"size": (64, 48)},
+    "foo_4x4blocks.yuv": {},
     # numbers that are not a frame rate, and names without a size
     "PartyScene_832x480_500.yuv": {"size": (832, 480)},
     "PartyScene_832x480_0.yuv": {"size": (832, 480)},
@@ -105,6 +109,21 @@ def test_options_override_names_and_defaults() -> None:
     assert guess_format("x.yuv", size=(34, 18)) == VideoFormat(34, 18, "420", 8, None)
     with pytest.raises(FormatError, match=r"akiyo_cif\.yuv.*-s WxH"):
         guess_format("akiyo_cif.yuv")
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "option"),
+    [
+        ("twice_416x240_25_10bit_8bit.yuv", "the bit depths 10 and 8", {"bit_depth": 8}),
+        ("hdr_10bit_416x240_8bit.yuv", "the bit depths 8 and 10", {"bit_depth": 10}),
+        ("a_64x48_420_422.yuv", "the chroma formats 420 and 422", {"chroma": "422"}),
+    ],
+)
+def test_contradictory_names_need_an_option(name: str, stated: str, option: dict[str, Any]) -> None:
+    with pytest.raises(FormatError, match=stated):
+        guess_format(name)
+    form = guess_format(name, **option)
+    assert {key: getattr(form, key) for key in option} == option
 
 
 @pytest.mark.parametrize(

@@ -173,14 +173,14 @@ FIELDS = {
     "clip_64x48_59.94.yuv": NameFields(64, 48, None, None, Fraction(60000, 1001)),
     "clip_64x48_12.5fps.10bit.yuv": NameFields(64, 48, None, 10, Fraction(25, 2)),
     "clip_10bit_64x48.yuv": NameFields(64, 48, None, 10),
-    "clip_10-bit_64x48_8bit.yuv": NameFields(64, 48, None, 8),
+    "clip_10-bit_64x48_8bit.yuv": NameFields(64, 48, None, 8, bit_depths=(8, 10)),
     "clip_yuv422p10le_64x48_30.yuv": NameFields(64, 48, "422", 10, Fraction(30)),
     "clip_yuv420p_64x48_10bit.yuv": NameFields(64, 48, "420", 10),
     "clip_yuv420p10le.yuv": NameFields(chroma="420", bit_depth=10),
     "nv12.yuv": NameFields(chroma="420", bit_depth=8, packing="nv12"),
     "foreman_444_64x48.yuv": NameFields(64, 48),
     "clip_64x48_mono10.yuv": NameFields(64, 48, "400", 10),
-    "clip_64x48_8bit_yuv420p10le.yuv": NameFields(64, 48, "420", 8, packing="yuv420p10le"),
+    "clip_64x48_8bit_yuv420p10le.yuv": NameFields(64, 48, "420", 8, packing="yuv420p10le", bit_depths=(8, 10)),
 }
 
 
@@ -305,3 +305,26 @@ def test_files_of_users(shared_data: Path) -> None:
     assert guess_format("a_64x48.yuv420p10le.yuv").bit_depth == 10
     with pytest.raises(CodecnnError):
         open_video(folder / "clip_64x48_nv12.yuv", packing="p010")
+
+
+@pytest.mark.parametrize(("order", "option"), [("<u2", "--bit-depth 10"), (">u2", "--packing yuv420p10be")])
+def test_words_under_a_name_without_bit_depth_are_refused(tmp_path: Path, order: str, option: str) -> None:
+    samples = np.random.default_rng(1).integers(64, 940, 2 * 64 * 48 * 3 // 2)
+    path = tmp_path / "a_64x48.yuv"
+    path.write_bytes(samples.astype(order).tobytes())
+    with pytest.raises(FormatError, match=f"looks like samples of more than 8 bits.*{option}"):
+        open_video(path)
+    assert len(open_video(path, bit_depth=8)) == 4, "the option decides"
+    assert len(open_video(path, bit_depth=10)) == 2 or order == ">u2"
+    dark = tmp_path / "dark_64x48.yuv"
+    dark.write_bytes(np.full(64 * 48 * 3, 15, np.uint8).tobytes())
+    assert len(open_video(dark)) == 2, "a nearly black file of 8 bits is read"
+
+
+@pytest.mark.parametrize("depth", [8, 10])
+def test_an_original_without_bit_depth_in_its_name_has_that_of_its_samples(tmp_path: Path, depth: int) -> None:
+    samples = np.random.default_rng(1).integers(0, 1 << depth, 4 * 64 * 48 * 3 // 2)
+    path = tmp_path / "a_64x48_25.yuv"
+    path.write_bytes(samples.astype("u1" if depth == 8 else "<u2").tobytes())
+    with open_like(path, VideoFormat(64, 48, "420", 10)) as video:
+        assert (video.format.bit_depth, len(video)) == (depth, 4)
