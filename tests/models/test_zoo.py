@@ -72,7 +72,7 @@ def test_weights_cover_all_sizes_in_few_bytes():
     assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24", "rdn_64_4_6_24_shuffle"} < zoo_cards().keys()
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 55e6
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 60e6  # PyPI takes wheels of 100 MB
 
 
 def test_cards_contain_no_absolute_paths():
