@@ -188,7 +188,7 @@ def _filter_carried(
     from codecnn.nnpf import active_filters, describe_network, load_carried, read_messages
     from codecnn.video import open_video, stream_codec
 
-    if not source.exists():
+    if str(source) != "-" and not source.exists():
         raise MissingFileError(f"{source} does not exist")
     if stream_codec(source) not in ("vvc", "hevc"):
         raise ConfigError(f"{source} is no stream of VVC or HEVC, which could carry a filter: name weights with -m")
