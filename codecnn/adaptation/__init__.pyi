@@ -12,6 +12,8 @@ from .last_layer import LastLayer as LastLayer
 from .last_layer import adapted as adapted
 from .last_layer import apply_text as apply_text
 from .last_layer import last_layers as last_layers
+from .last_layer import observed as observed
+from .last_layer import real_change as real_change
 from .update import Part as Part
 from .update import Update as Update
 from .update import read_update as read_update

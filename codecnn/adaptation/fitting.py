@@ -22,11 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from codecnn.adaptation.last_layer import LastLayer
+from codecnn.adaptation.last_layer import LastLayer, observed
 from codecnn.adaptation.update import MAX_VALUE, Part, Update, write_update
 from codecnn.errors import ModelError
 from codecnn.filtering import NetworkFilter
-from codecnn.filtering.integer import ExactFilter
 from codecnn.models.graph import same_padding
 from codecnn.runs import atomic_path
 from codecnn.video import Picture
@@ -125,25 +124,17 @@ class Collector:
     """Adds pictures to `FitSums`.
 
     Args:
-        filter_: The filter in integers.
+        filter_: The filter, in integers or in float32.
         layers: Its last layers.
         sums: Sums to add to.
     """
 
     def __init__(self, filter_: NetworkFilter, layers: Sequence[LastLayer], sums: FitSums) -> None:
-        assert isinstance(filter_, ExactFilter)
         self.sums = sums
         self._layers = layers
         self._features: dict[str, Tensor] = {}
         self._inputs = {layer.conv.inputs[0] for layer in layers}
-        self._filter = ExactFilter(
-            filter_.network,
-            engine="float32",
-            observe=self._observe,
-            device=filter_.device,
-            tile=None,
-            card=filter_.card,
-        )
+        self._filter = observed(filter_, self._observe, "the network")
 
     def _observe(self, name: str, tensor: Tensor) -> None:
         if name in self._inputs:
@@ -171,9 +162,7 @@ class Collector:
             target = original.planes["yuv".index(name)].astype(np.float32)
             error = torch.from_numpy(target - samples[name].astype(np.float32))
             sse = max(float(error.double().square().sum()), smallest_error(error.numel()))
-            gain = layer.gain.tensors["gain"]
-            shift = layer.gain.values["fraction"] - decoded.bit_depth
-            scale = float(gain[trained_qp if len(gain) > 1 else 0]) * 2.0**-shift
+            scale = layer.sample_scale(trained_qp, decoded.bit_depth)
             self._add_layer(layer, self._features[layer.conv.inputs[0]][0].float().cpu(), error, scale, 1 / sse)
         self.sums.pictures += 1
         self._features.clear()
@@ -246,12 +235,12 @@ def fit_update(sums: FitSums, layers: Sequence[LastLayer], weights_sha256: str, 
 def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str, price: float) -> tuple[Part | None, float]:
     """Return the best part of one output and the relative change of the squared error."""
     weight, name = WEIGHTS[layer.output], layer.output
-    real = layer.conv.tensors["weight"] * 2.0 ** -np.array(layer.shifts).reshape(-1, 1, 1, 1)
+    largest = np.abs(layer.real_weights).max()
     best: tuple[Part | None, float] = (None, 0.0)
     empty_bits = 8 * len(write_update(Update((None,)), weights_sha256))
     lowest = 0.0
     for steps, value_bits in _SETTINGS:
-        fraction = min(round(-np.log2(np.abs(real).max() / steps)), min(layer.shifts))
+        fraction = max(min(round(-np.log2(largest / steps)), layer.finest), 0)
         step = 2.0**-fraction
         products, errors = sums.products[name] * (step**2 / sums.pictures), sums.errors[name] * (step / sums.pictures)
         values = _descend(products * weight, errors * weight, price, value_bits)

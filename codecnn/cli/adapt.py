@@ -36,11 +36,27 @@ def adapt_command(
             "at the first of each coded video sequence, as nnpf write with the same option writes it.",
         ),
     ] = True,
+    in_float: Annotated[
+        bool, typer.Option("--float", help="Adapt float weights instead of their integers, which are the default.")
+    ] = False,
+    onnx: Annotated[
+        str | None,
+        typer.Option(
+            "--onnx",
+            metavar="URI",
+            help="Adapt float weights for decoders that read an ONNX file (codecnn export --format nnpfc --adaptable), "
+            "as nnpf write with the same option names it; needs nncodec.",
+        ),
+    ] = None,
+    qp: Annotated[
+        int | None,
+        typer.Option("-q", "--qp", help="QP for all pictures instead of the slice QPs, as that of the ONNX file."),
+    ] = None,
     memory: Annotated[str, typer.Option("--memory", help="Memory limit for the tensors of the network.")] = "2GiB",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Adapt a network in integers to one sequence: a small change of its last layer, which the stream can carry.
+    """Adapt a network to one sequence: a small change of its last layer, which the stream can carry.
 
     The change is chosen by least squares in one pass over the pictures and tried in a second one. It is written only if
     it pays: if the mean PSNR (Y, U and V 6:1:1) that it gains is worth more than all bits of its message. Otherwise the
@@ -60,6 +76,9 @@ def adapt_command(
             components=None if components is None else [name.strip() for name in components.split(",")],
             frames=frames,
             every_irap=repeat,
+            exact=not in_float,
+            onnx_uri=onnx,
+            qp=qp,
             device=device,
             memory=parse_bytes(memory),
             progress=report,

@@ -167,6 +167,14 @@ def export(
         ),
     ] = None,
     max_qp: Annotated[int, typer.Option("--max-qp", help="QP of strength 1 of nnpfc: 63 for VVC, 51 for HEVC.")] = 63,
+    adaptable: Annotated[
+        bool,
+        typer.Option(
+            "--adaptable",
+            help="Add tensors to a graph for nnpfc that an update in the stream changes (codecnn nnpf write --onnx URI "
+            "--adapt UPDATE).",
+        ),
+    ] = False,
     store: Annotated[
         list[Path] | None, typer.Option("--store", help="Store to calibrate integers on; may be repeated.")
     ] = None,
@@ -216,6 +224,7 @@ def export(
             overlap=overlap,
             picture=None if picture is None else parse_size(picture),
             max_qp=max_qp,
+            adaptable=adaptable,
             progress=report,
         )
     if not as_json and "largest_difference_to_pytorch" in facts:

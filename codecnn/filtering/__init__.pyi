@@ -9,6 +9,7 @@ from .decisions import write_decisions as write_decisions
 from .decisions import write_message as write_message
 from .function_filter import FunctionFilter as FunctionFilter
 from .function_filter import function_name as function_name
+from .graph_filter import GraphFilter as GraphFilter
 from .in_loop import InLoopCodec as InLoopCodec
 from .in_loop import check_in_loop as check_in_loop
 from .in_loop import in_loop_codec as in_loop_codec

@@ -194,7 +194,8 @@ class FloatFilter(NetworkFilter):
     """A float network as a filter: a copy in float32, with layers folded and weights laid out for the device.
 
     Attributes:
-        source: The network as it was passed, if it has code outside of codecnn, else None.
+        network: The network as it was passed.
+        source: The same if it has code outside of codecnn, else None.
 
     Args:
         model: The network, perhaps a plain module (`codecnn.models.adapt`); it is copied.
@@ -205,6 +206,7 @@ class FloatFilter(NetworkFilter):
 
     def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
         model = adapt(model)
+        self.network = model
         self.source = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
         super().__init__(self.model, **options)

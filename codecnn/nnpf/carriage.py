@@ -1,7 +1,7 @@
 """Weights of codecnn in post-filter messages: named or embedded, and loaded from there.
 
-nnpfc_mode_idc is 1 (a URI) in every message that codecnn writes; mode 0 would require the payload to be a bitstream of
-ISO/IEC 15938-17. nnpfc_tag_uri (RFC 4151) is `WEIGHTS_TAG`, and nnpfc_uri is one of:
+nnpfc_mode_idc is 1 (a URI) in messages for codecnn; mode 0 requires the payload to be a bitstream of ISO/IEC 15938-17.
+nnpfc_tag_uri (RFC 4151) is `WEIGHTS_TAG`, and nnpfc_uri is one of:
 
 - "ni:///sha-256;HASH" (RFC 6920): weights that the decoder has, by the SHA-256 of their .safetensors file.
 - "data:application/zip;base64,DATA" (RFC 2397): a ZIP archive of weights.safetensors and card.json.
@@ -9,8 +9,9 @@ ISO/IEC 15938-17. nnpfc_tag_uri (RFC 4151) is `WEIGHTS_TAG`, and nnpfc_uri is on
 An update of weights has nnpfc_base_flag 0, the tag `UPDATE_TAG`, and the URI "data:,TEXT" with the text of
 `codecnn.adaptation.write_update`.
 
-`ONNX_TAG` with any URI names an ONNX file for other decoders. Nothing that a message names is ever fetched or opened,
-and embedded weights are tensors and a card that names an architecture of codecnn: no code is run, nothing is unpickled.
+`ONNX_TAG` with any URI names an ONNX file for other decoders, and an update of it has mode 0. Nothing that a message
+names is ever fetched or opened, and embedded weights are tensors and a card that names an architecture of codecnn: no
+code is run, nothing is unpickled.
 """
 
 import base64
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.errors import CodecnnError, ModelError, UnsupportedError
-from codecnn.nnpf.messages import MODE_URI, Characteristics
+from codecnn.nnpf.messages import MODE_NNC, MODE_URI, Characteristics
 from codecnn.planes import SLICE_TYPE_PLANE
 
 if TYPE_CHECKING:
@@ -129,6 +130,18 @@ def update_characteristics(text: str, number: int) -> Characteristics:
         nnpfc_tag_uri=UPDATE_TAG,
         nnpfc_uri=_TEXT_DATA + text,
         nnpfc_property_present_flag=False,
+    )
+
+
+def coded_update_characteristics(bitstream: bytes, number: int) -> Characteristics:
+    """Return the message that updates the filter `number` by a bitstream of ISO/IEC 15938-17."""
+    return Characteristics(
+        nnpfc_purpose=1,
+        nnpfc_id=number,
+        nnpfc_base_flag=False,
+        nnpfc_mode_idc=MODE_NNC,
+        nnpfc_property_present_flag=False,
+        nnpfc_payload_byte=bitstream,
     )
 
 

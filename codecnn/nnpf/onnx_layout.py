@@ -15,7 +15,14 @@ from codecnn.planes import MAX_QP, QP_SCALE
 from codecnn.video import Picture
 
 if TYPE_CHECKING:
+    from codecnn.adaptation import LastLayer
     from codecnn.models import Card, FilterNetwork
+
+UPDATE_TENSORS = {"y": "Y", "u": "U", "v": "V"}
+"""Names of the tensors (1, size) of an adaptable file, all zero, to which an update adds the change of a last layer.
+
+The names are short because an update repeats them.
+"""
 
 _INPUT, _OUTPUT = "input", "output"
 _CHECKED_QPS = (22, 37)
@@ -34,6 +41,7 @@ def export_post_filter(
     picture: tuple[int, int] | None = None,
     qp: int | None = None,
     max_qp: int = MAX_QP,
+    adaptable: bool = False,
 ) -> dict[str, Any]:
     """Write a network as ONNX for decoders that apply post-filter messages, and check it on a random picture.
 
@@ -54,6 +62,7 @@ def export_post_filter(
             outside of the picture by its nearest sample, for decoders that fill them with other values.
         qp: Slice QP for all pictures, for decoders that do not pass the strength; the plane remains as an unused input.
         max_qp: QP of strength 1: 63 for VVC, 51 for HEVC.
+        adaptable: Add the tensors of `UPDATE_TENSORS`, which updates change (`codecnn nnpf write --onnx URI --adapt`).
 
     Returns:
         Sizes of the tensors, and "largest_difference" in sample steps to `codecnn filter` on the random picture.
@@ -62,6 +71,7 @@ def export_post_filter(
         ModelError: The network takes planes that decoders do not have, or the file computes other samples.
         ConfigError: Patch, picture, overlap or QP are out of range, or patch and picture are both given.
     """
+    from codecnn.adaptation import last_layers
     from codecnn.filtering import FloatFilter
     from codecnn.models import onnx_content
     from codecnn.runs import atomic_path
@@ -86,7 +96,10 @@ def export_post_filter(
     patch, whole = patch or picture, picture is not None
     if patch is not None and any(side < 1 or side % model.stride for side in patch):
         raise ConfigError(f"a patch of {patch[0]}x{patch[1]} is not of sides that are multiples of {model.stride}")
+    filter_ = FloatFilter(model, card=card)
     plain = onnx_content(model)
+    if adaptable:
+        plain = _adaptable(plain, last_layers(filter_, "the network"))
     layout = _Layout(
         interleaved=inp_order == 3,
         takes_qp=bool(auxiliary),
@@ -104,7 +117,6 @@ def export_post_filter(
     margin = model.radius if overlap > model.halo and not whole else 0
     height, width = (-(-(2 * margin + side) // model.stride) * model.stride for side in _CHECKED_SIZE)
     message = _message(inp_order, auxiliary, overlap // unit, (width // unit, height // unit))
-    filter_ = FloatFilter(model, card=card)
     largest = 0
     for checked in _CHECKED_QPS if qp is None else (qp,):
         decoded = _random_picture((height, width), bit_depth, inp_order == 3)
@@ -209,6 +221,49 @@ def _random_picture(size: tuple[int, int], bit_depth: int, chroma: bool) -> Pict
         for (h, w), step in zip(shapes, (1, 2, 2), strict=False)
     ]
     return Picture(tuple(plane.astype(np.uint16 if bit_depth > 8 else np.uint8) for plane in planes), bit_depth)
+
+
+def _adaptable(content: bytes, layers: "Sequence[LastLayer]") -> bytes:
+    """Add a tensor for each output whose values are added to the weights and the bias of its last layer.
+
+    The change of the weights is the same for all output channels of the layer, as in `codecnn.adaptation.Part`.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    model = onnx.load_from_string(content)
+    nodes, initializers = list(model.graph.node), model.graph.initializer
+    for layer in layers:
+        tensor, at = UPDATE_TENSORS[layer.output], f"nnpf.update.{layer.output}"
+        index, conv = next((i, n) for i, n in enumerate(nodes) if n.op_type == "Conv" and layer.conv.name in n.output)
+        shape = [1, *layer.conv.tensors["weight"].shape[1:]]
+        constants: dict[str, Any] = {
+            tensor: np.zeros((1, layer.size), np.float32),
+            **{f"{at}.{name}": np.array([value], np.int64) for name, value in (("from", 0), ("last", layer.size - 1))},
+            f"{at}.size": np.array([layer.size], np.int64),
+            f"{at}.axis": np.array([1], np.int64),
+            f"{at}.shape": np.array(shape, np.int64),
+            f"{at}.flat": np.array([-1], np.int64),
+        }
+        initializers.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
+        parts = {"weight": ("from", "last", "shape", conv.input[1]), "bias": ("last", "size", "flat", conv.input[2])}
+        added = []
+        for name, (start, stop, form, old) in parts.items():
+            part = f"{at}.{name}"
+            added += [
+                helper.make_node("Slice", [tensor, f"{at}.{start}", f"{at}.{stop}", f"{at}.axis"], [f"{part}.part"]),
+                helper.make_node("Reshape", [f"{part}.part", f"{at}.{form}"], [f"{part}.change"]),
+                helper.make_node("Add", [old, f"{part}.change"], [part]),
+            ]
+        changed = onnx.NodeProto()
+        changed.CopyFrom(conv)
+        changed.input[1], changed.input[2] = f"{at}.weight", f"{at}.bias"
+        nodes[index : index + 1] = [*added, changed]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.checker.check_model(model, full_check=True)
+    adaptable: bytes = model.SerializeToString()
+    return adaptable
 
 
 def _wrapped(content: bytes, layout: _Layout, size: tuple[int, int] | None = None) -> bytes:

@@ -77,6 +77,9 @@ def adapt(
     components: Sequence[str] | None = None,
     frames: int | None = None,
     every_irap: bool | None = None,
+    exact: bool = True,
+    onnx_uri: str | None = None,
+    qp: int | None = None,
     device: str = "auto",
     memory: int | None = None,
     progress: Progress | None = None,
@@ -89,7 +92,7 @@ def adapt(
     a further call continues from there.
 
     Args:
-        model: Weights with integers of 8 or 16 bits: a file, or a name from `codecnn models`.
+        model: Weights: a file, or a name from `codecnn models`.
         original: Original pictures.
         stream: Stream of VVC or HEVC, also in a container.
         output: File to write, e.g. update.json.
@@ -98,6 +101,10 @@ def adapt(
         frames: Number of pictures, from the start, that the update is fitted to; None is all.
         every_irap: Count the update at every picture at which decoding can start, as `write_filter` with this value
             writes it; None is True.
+        exact: Adapt the integer form of the weights, of 8 or else 16 bits; False adapts float weights.
+        onnx_uri: Adapt float weights for decoders that read an ONNX file at this URI, as `write_filter` names it, and
+            count the bits of an update that `nncodec` codes.
+        qp: QP that the network gets for all pictures instead of the slice QPs, as that of the ONNX file.
         device: "auto", "cpu", "cuda" or "cuda:N".
         memory: Limit in bytes for the tensors of the network in the second pass.
         progress: Called with (pictures done, all pictures), over both passes.
@@ -116,6 +123,7 @@ def adapt(
         bit_cost,
         fit_update,
         last_layers,
+        write_update,
         write_update_file,
     )
     from codecnn.filtering import load_filter
@@ -124,21 +132,21 @@ def adapt(
     from codecnn.runs import sha256_file
 
     weights, stream, original, output = weights_path(model), Path(stream), Path(original), Path(output)
-    if not is_integer(weights):
+    if exact and onnx_uri is None and not is_integer(weights):
         weights = find_integers(weights)
     filter_ = load_filter(weights, device=pick_device(device), memory=memory)
     layers = last_layers(filter_, str(weights))
     sha256 = sha256_file(weights)
     names = _components(components, [layer.output for layer in layers], str(weights))
     with ExitStack() as stack:
-        sequence = _open(filter_, weights, stream, original, frames, stack)
+        sequence = _open(filter_, weights, stream, original, frames, qp, stack)
         count = len(sequence)
-        carrier = _Carrier.open(weights, filter_, stream, every_irap is not False)
+        carrier = _Carrier.open(weights, filter_, layers, stream, every_irap is not False, onnx_uri)
         price = bit_cost(names, carrier.bits)
         used = [layer for layer in layers if layer.output in names]
-        sums = _sums(sequence, used, f"{output}.sums.npz", _key(sha256, stream, original, count, names), progress)
+        sums = _sums(sequence, used, f"{output}.sums.npz", _key(sha256, stream, original, count, names, qp), progress)
         fit = fit_update(sums, layers, sha256, price)
-        update, text = fit.update, ""
+        update = fit.update
         bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
         if update is not None:
             changed_filter = adapted(filter_, update, str(weights))
@@ -149,20 +157,19 @@ def adapt(
                     progress(count + number + 1, 2 * count)
             logarithms = dict(zip(names, np.log(errors[0] / errors[1]).mean(0).tolist(), strict=True))
             saved = {name: WEIGHTS[name] * value / price for name, value in logarithms.items()}
-            update, text = _paying_parts(update, [saved.get(layer.output, 0.0) for layer in layers], sha256)
+            update, bits = _paying_parts(update, [saved.get(layer.output, 0.0) for layer in layers], carrier)
             kept = [layer.output for layer, part in zip(layers, update.parts, strict=True) if part is not None]
-            bits = carrier.added_bits(text)
             gain |= {name: round(10 / np.log(10) * logarithms[name], 4) for name in kept}
             change = (bits - sum(saved[name] for name in kept)) / carrier.bits
         elif progress is not None:
             progress(2 * count, 2 * count)
     pays = change < 0
     number_changed = 0 if update is None else update.changed
-    if pays:
+    if pays and update is not None:
         content = UpdateFile(
             weights=weights.name.removesuffix(".safetensors"),
             weights_sha256=sha256,
-            update=text,
+            update=write_update(update, sha256),
             stream=stream.name,
             pictures=count,
             changed=number_changed,
@@ -176,7 +183,13 @@ def adapt(
 
 
 def _open(
-    filter_: "NetworkFilter", weights: Path, stream: Path, original: Path, frames: int | None, stack: ExitStack
+    filter_: "NetworkFilter",
+    weights: Path,
+    stream: Path,
+    original: Path,
+    frames: int | None,
+    qp: int | None,
+    stack: ExitStack,
 ) -> _Sequence:
     """Open the pictures and check that they fit each other."""
     from codecnn.errors import ModelError
@@ -198,7 +211,7 @@ def _open(
             f"{decoded.format}: name the original of the stream"
         )
     count = len(decoded)
-    qps = stream_qps(stream, count, all_pictures=frames is None)
+    qps = stream_qps(stream, count, all_pictures=frames is None) if qp is None else [qp] * count
     types = stream_slice_types(stream, count, all_pictures=frames is None) if SLICE_TYPE_PLANE in filter_.planes else []
     beside = auxiliary_planes(filter_.planes, decoded.format, {}, None, slice_types=types)
     return _Sequence(filter_, decoded, originals, qps, beside)
@@ -215,11 +228,11 @@ def _components(wanted: "Sequence[str] | None", names: list[str], model: str) ->
     return [name for name in names if name in wanted]
 
 
-def _key(sha256: str, stream: Path, original: Path, count: int, names: list[str]) -> str:
+def _key(sha256: str, stream: Path, original: Path, count: int, names: list[str], qp: int | None) -> str:
     """Return a hash of what decides the sums."""
     from codecnn.runs import sha256_file, sha256_json
 
-    return sha256_json([2, sha256, sha256_file(stream), sha256_file(original), count, names])
+    return sha256_json([2, sha256, sha256_file(stream), sha256_file(original), count, names, qp])
 
 
 def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, progress: Progress | None) -> "FitSums":
@@ -240,24 +253,26 @@ def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, 
     return sums
 
 
-def _paying_parts(update: "Update", saved_bits: Sequence[float], sha256: str) -> "tuple[Update, str]":
-    """Leave out the parts of an update that save fewer bits than they cost; return it with its text form.
+def _paying_parts(update: "Update", saved_bits: Sequence[float], carrier: "_Carrier") -> "tuple[Update, int]":
+    """Leave out the parts of an update that save fewer bits than they cost; return it with its bits in the stream.
 
     Rounding and clipping, which the least squares ignore, can make a part worse than they predict.
 
     Args:
         update: The update.
         saved_bits: Gain of each part, in bits.
-        sha256: SHA-256 of the weights.
+        carrier: The stream.
     """
-    from codecnn.adaptation import write_update
-
+    bits = carrier.added_bits(update)
     for index, saved in enumerate(saved_bits):
+        if update.parts[index] is None:
+            continue
         parts = (*update.parts[:index], None, *update.parts[index + 1 :])
         without = replace(update, parts=parts)
-        if saved <= 8 * (len(write_update(update, sha256)) - len(write_update(without, sha256))):
-            update = without
-    return update, write_update(update, sha256)
+        fewer = carrier.added_bits(without) if any(parts) else 0
+        if saved <= bits - fewer:
+            update, bits = without, fewer
+    return update, bits
 
 
 def _errors(sequence: _Sequence, changed: "NetworkFilter", number: int, names: list[str]) -> Any:
@@ -283,21 +298,37 @@ class _Carrier:
     """A stream that carries the filter, without an update of it.
 
     Attributes:
+        layers: The last layers of the filter.
+        sha256: SHA-256 of the weights.
+        for_onnx: The update is for other decoders, which read an ONNX file.
         bits: Bits of the stream.
     """
 
     parsed: "FilterStream"
     described: "Characteristics"
     every_irap: bool
+    layers: "list[LastLayer]"
+    sha256: str
+    for_onnx: bool
     bits: int
 
     @classmethod
-    def open(cls, weights: Path, filter_: "NetworkFilter", stream: Path, every_irap: bool) -> "_Carrier":
+    def open(
+        cls,
+        weights: Path,
+        filter_: "NetworkFilter",
+        layers: "list[LastLayer]",
+        stream: Path,
+        every_irap: bool,
+        onnx_uri: str | None,
+    ) -> "_Carrier":
         """Read the stream and describe the filter."""
         from codecnn.nnpf import describe_weights, read_messages
+        from codecnn.runs import sha256_file
 
         parsed = read_messages(stream)
-        carrier = cls(parsed, describe_weights(weights, filter_, parsed.info), every_irap, 0)
+        described = describe_weights(weights, filter_, parsed.info, onnx_uri=onnx_uri)
+        carrier = cls(parsed, described, every_irap, layers, sha256_file(weights), onnx_uri is not None, 0)
         return replace(carrier, bits=8 * len(carrier._write(None)))
 
     def _write(self, update: "Characteristics | None") -> bytes:
@@ -308,8 +339,14 @@ class _Carrier:
             stream, self.described, update=update, every_irap=self.every_irap, replace=stream.has_messages
         )
 
-    def added_bits(self, text: str) -> int:
+    def added_bits(self, update: "Update") -> int:
         """Return the bits that an update adds."""
-        from codecnn.nnpf import update_characteristics
+        from codecnn.adaptation import write_update
+        from codecnn.nnpf import onnx_update_characteristics, update_characteristics
 
-        return 8 * len(self._write(update_characteristics(text, self.described.nnpfc_id))) - self.bits
+        number = self.described.nnpfc_id
+        if self.for_onnx:
+            message = onnx_update_characteristics(update, self.layers, number)
+        else:
+            message = update_characteristics(write_update(update, self.sha256), number)
+        return 8 * len(self._write(message)) - self.bits

@@ -62,6 +62,7 @@ def export(
     overlap: int | None = None,
     picture: tuple[int, int] | None = None,
     max_qp: int = 63,
+    adaptable: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write a trained network in another format and check that the written file computes the same samples.
@@ -86,6 +87,7 @@ def export(
         picture: Width and height of pictures that are one patch each, for "nnpfc"; the network repeats the samples of
             their edges itself.
         max_qp: QP of strength 1, for "nnpfc": 63 for VVC, 51 for HEVC.
+        adaptable: Add tensors that updates for other decoders change, for "nnpfc"; see `write_filter`.
         progress: Called with (pictures done, all pictures) of the calibration.
 
     Returns:
@@ -112,10 +114,20 @@ def export(
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
     if form == "nnpfc":
         return _export_post_filter(
-            model, output, qp=qp, bit_depth=bit_depth, patch=patch, overlap=overlap, picture=picture, max_qp=max_qp
+            model,
+            output,
+            qp=qp,
+            bit_depth=bit_depth,
+            patch=patch,
+            overlap=overlap,
+            picture=picture,
+            max_qp=max_qp,
+            adaptable=adaptable,
         )
-    if (bit_depth, patch, overlap, picture, max_qp) != (10, None, None, None, 63):
-        raise ConfigError("bit depth, patch, picture, overlap and largest QP are options of the format nnpfc")
+    if (bit_depth, patch, overlap, picture, max_qp, adaptable) != (10, None, None, None, 63, False):
+        raise ConfigError(
+            "bit depth, patch, picture, overlap, largest QP and adaptable are options of the format nnpfc"
+        )
     if not stores:
         return _export_onnx(model, output, form, qp)
     from codecnn.filtering.integer import DEFAULT_LOSS_DB, integer_network, load_integer, save_integer

@@ -77,7 +77,8 @@ def write_filter(
         overlap: Luma samples around a patch; None is the halo of the network for pictures that are one patch, else its
             radius.
         replace: Remove post-filter messages that the stream has.
-        update: Update of the weights that `adapt` wrote; needs integers.
+        update: Update of the weights that `adapt` wrote; with `onnx_uri`, one that `adapt` wrote for it. The file at
+            the URI must then be adaptable, and `nncodec` codes the update (`codecnn.nnpf.encode_tensors`).
 
     Raises:
         ConfigError: The output has another suffix or is the input, the stream has post-filter messages, or an option is
@@ -86,18 +87,22 @@ def write_filter(
         FormatError: The stream is damaged.
         ModelError: The weights cannot be described by the messages, or the update does not fit them.
     """
-    from codecnn.adaptation import apply_text, read_update_file
+    from codecnn.adaptation import adapted, last_layers, read_update, read_update_file
     from codecnn.filtering import load_filter, prefers_integers
     from codecnn.filtering.integer import find_integers, is_integer
     from codecnn.models import weights_path
-    from codecnn.nnpf import describe_weights, insert_messages, read_messages, update_characteristics
+    from codecnn.nnpf import (
+        describe_weights,
+        insert_messages,
+        onnx_update_characteristics,
+        read_messages,
+        update_characteristics,
+    )
     from codecnn.runs import atomic_path
 
     stream, output = Path(stream), Path(output)
     if output.resolve() == stream.resolve():
         raise ConfigError(f"input and output are the same file, {output}: name another output")
-    if update is not None and onnx_uri is not None:
-        raise ConfigError("an update is of codecnn's weights, not of an ONNX file: leave out --onnx or --adapt")
     if mode == "payload" and onnx_uri is not None:
         raise ConfigError("a URI of an ONNX file names the network, which is then not embedded: use --mode uri")
     parsed = read_messages(stream)
@@ -117,8 +122,13 @@ def write_filter(
     message = None
     if update is not None:
         text = read_update_file(update).update
-        apply_text(filter_, text, str(weights))
-        message = update_characteristics(text, number)
+        layers = last_layers(filter_, str(weights))
+        changes = read_update(text, [layer.size for layer in layers], filter_.card.sha256 or "")
+        adapted(filter_, changes, str(weights))
+        if onnx_uri is None:
+            message = update_characteristics(text, number)
+        else:
+            message = onnx_update_characteristics(changes, layers, number)
     content = insert_messages(
         parsed, characteristics, update=message, unfiltered=unfiltered, every_irap=repeated, replace=replace
     )

@@ -1,6 +1,7 @@
-"""Adaptation of a small network in integers to a stream: the fit, the command, carriage in the stream, and damage."""
+"""Adaptation of a small network to a stream: the fit, the command, carriage in the stream, and damage."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,8 @@ from codecnn.filtering import load_filter
 from codecnn.filtering.integer import WIDEST, IntegerNetwork, filter_reference, save_integer
 from codecnn.models.graph import Graph
 from codecnn.nnpf import (
+    CODER_VARIABLE,
+    MODE_NNC,
     WEIGHTS_TAG,
     active_filters,
     describe_weights,
@@ -190,6 +193,109 @@ def test_sums_predict_the_squared_error(weights, original, streams):
     assert (0 if smaller is None else smaller.changed) < fit.update.changed
 
 
+@pytest.fixture(scope="module")
+def float_update(yuv_weights, original, streams, tmp_path_factory):
+    path = tmp_path_factory.mktemp("float_update") / "update.json"
+    assert verbs.adapt(yuv_weights, original, streams["vvc_cra"], path, exact=False, frames=9).output == path
+    return path
+
+
+def test_float_weights_are_adapted_too(float_update, yuv_weights, original, streams, run, tmp_path):
+    """The update gains what its file says, and the graph that computes it is the network."""
+    content = read_update_file(float_update)
+    plain, changed = (tmp_path / name for name in ("plain.y4m", "changed.y4m"))
+    argv = ("filter", "-m", yuv_weights, "-i", streams["vvc_cra"], "-f", "9", "--float")
+    assert run(*argv, "-o", plain)[0] == 0
+    assert run(*argv, "-o", changed, "--update", float_update)[0] == 0
+    gain = psnr_gain(pictures_of(plain), pictures_of(changed), pictures_of(original)[:9])
+    assert gain == pytest.approx(content.gain_db["y"], abs=0.02)
+    assert gain > 0.1
+    filter_ = load_filter(yuv_weights)
+    unchanged = adapted(filter_, Update((None,) * 3), "weights")
+    picture = pictures_of(plain)[0]
+    for a, b in zip(unchanged(picture, 37).planes, filter_(picture, 37).planes, strict=True):
+        assert np.abs(a.astype(int) - b).max() <= 1
+        assert np.mean(a != b) < 0.001
+    with pytest.raises(ModelError, match="computes in bfloat16, and networks are adapted in integers or in float32"):
+        last_layers(load_filter(yuv_weights, precision="bfloat16"), "weights")
+
+
+def test_sums_of_float_networks(yuv_weights, original):
+    """The columns of the sums are the changes of the samples by each value, for several QPs and bit depths."""
+    filter_ = load_filter(yuv_weights)
+    layers = last_layers(filter_, "weights")
+    assert {(layer.bits, layer.bias_bits) for layer in layers} == {(None, 0)}
+    truth = pictures_of(original)[0]
+    for qp, shift, dtype in ((22, 0, np.uint8), (37, 2, np.uint16)):
+        picture = Picture(tuple((plane.astype(dtype) << shift) for plane in truth.planes), 8 + shift)
+        target = Picture(tuple(plane + dtype(1) for plane in picture.planes), 8 + shift)
+        sums = FitSums.empty(layers)
+        Collector(filter_, layers, sums).add(picture, target, qp, {})
+        for index in (0, layers[0].size - 1):
+            values = [0] * layers[0].size
+            values[index] = 1
+            update = Update((Part(6, tuple(values)), None, None))
+            before, after = (each.samples(picture, qp)["y"] for each in (filter_, adapted(filter_, update, "w")))
+            error = target.y - before
+            expected = float(((after - before) * error).sum() * 2**6 / np.square(error).sum())
+            assert sums.errors["y"][index] == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def _stand_in(path, body):
+    """Write a program that is called as `PROGRAM -c SCRIPT TENSORS OUTPUT QP...`."""
+    path.write_text(f"#!{sys.executable}\nimport sys, json, numpy as np\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_updates_for_other_decoders(yuv_weights, original, streams, run, tmp_path, monkeypatch):
+    """Tensors, steps and bits of an update that a program codes; a stand-in for it writes the steps it was given."""
+    body = """
+names = dict(np.load(sys.argv[3]))
+steps = {name: value[0] * 2.0 ** (-int(qp) // 4) for (name, value), qp in zip(names.items(), sys.argv[5:])}
+text = {name: {int(i): int(value[i]) for i in value.nonzero()[0]} for name, value in steps.items()}
+open(sys.argv[4], "w").write(json.dumps(text, separators=(",", ":")).replace('"', ""))
+"""
+    monkeypatch.setenv(CODER_VARIABLE, str(_stand_in(tmp_path / "coder", body)))
+    update, carrying, plain = tmp_path / "update.json", tmp_path / "carrying.266", tmp_path / "plain.266"
+    onnx = ("--onnx", "file://model3.onnx")
+    argv = ("--original", original, "--stream", streams["vvc_cra"], "-f", "9", "-q", "37", "--no-repeat")
+    status, _, text = run("adapt", "-m", yuv_weights, *argv, *onnx, "-o", update)
+    assert status == 0, text
+    argv = ("nnpf", "write", streams["vvc_cra"], "-m", yuv_weights, "--float", *onnx, "--no-repeat", "-o")
+    assert run(*argv, carrying, "--adapt", update)[0] == 0
+    assert run(*argv, plain)[0] == 0
+    assert 8 * (carrying.stat().st_size - plain.stat().st_size) == read_update_file(update).bits
+    message = next(each[0].update for each in active_filters(read_messages(carrying)))
+    assert (message.nnpfc_mode_idc, message.nnpfc_base_flag, message.nnpfc_tag_uri) == (MODE_NNC, False, None)
+    filter_ = load_filter(yuv_weights)
+    layers = last_layers(filter_, "weights")
+    changes = read_update(read_update_file(update).update, [layer.size for layer in layers], filter_.card.sha256)
+    expected = {
+        layer.output.upper(): {index: value for index, value in enumerate(part.values) if value}
+        for layer, part in zip(layers, changes.parts, strict=True)
+        if part is not None
+    }
+    assert message.nnpfc_payload_byte.decode() == str(expected).replace("'", "").replace(" ", "")
+    assert sum(map(len, expected.values())) == read_update_file(update).changed > 0
+
+
+def test_a_missing_coder_is_a_sentence(float_update, yuv_weights, streams, run, tmp_path, monkeypatch):
+    argv = ("nnpf", "write", streams["vvc_cra"], "-m", yuv_weights, "--float", "--onnx", "file://x.onnx")
+    failing = _stand_in(tmp_path / "failing", "sys.exit('No module named nncodec')")
+    for value, expected in (
+        ("", "nnc/bin/pip install nncodec, then set CODECNN_NNCODEC"),
+        (str(tmp_path / "nothing"), "cannot be run"),
+        (str(failing), "nncodec failed in"),
+    ):
+        monkeypatch.setenv(CODER_VARIABLE, value)
+        status, _, text = run(*argv, "-o", tmp_path / "x.266", "--adapt", float_update)
+        assert status == 1
+        assert expected in text
+        assert "Traceback" not in text
+        assert not (tmp_path / "x.266").exists()
+
+
 def test_an_update_of_luma_alone(weights, original, streams, run, tmp_path):
     """Only luma changes, and chroma does not count."""
     output = tmp_path / "update.json"
@@ -251,7 +357,7 @@ def test_errors_are_sentences(update, weights, original, yuv_weights, streams, r
     for argv, expected in (
         (("adapt", "-m", weights, *rest[:3], original, *rest[4:]), "no stream of VVC or HEVC"),
         (("adapt", "-m", "low_cost_17_unf", *rest), "takes the plane unf_y, which a post-filter does not have"),
-        (("filter", "-m", yuv_weights, "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "in float"),
+        (("filter", "-m", yuv_weights, "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "other weights"),
         (("filter", "-m", "low_cost_5", "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "other weights"),
         (
             ("filter", "-m", weights, "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", card),

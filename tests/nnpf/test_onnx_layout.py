@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from codecnn import verbs
+from codecnn.adaptation import Part, Update, adapted, last_layers, real_change
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering import load_filter
 from codecnn.models import create_model, load_model, save_weights
-from codecnn.nnpf import describe_weights, export_post_filter, filter_in_patches, read_messages
+from codecnn.nnpf import UPDATE_TENSORS, describe_weights, export_post_filter, filter_in_patches, read_messages
 from codecnn.video import Picture
 from tests.helpers.networks import SMALL, awaken
 
@@ -92,6 +93,31 @@ def test_a_picture_does_not_depend_on_the_rounding_and_the_surroundings_of_a_dec
             luma[::2, ::2], luma[::2, 1::2], luma[1::2, ::2], luma[1::2, 1::2] = samples[:4]
             assert largest(expected, Picture((luma, samples[4], samples[5]), 10)) <= 1
             assert np.mean(luma != expected.y) < 0.001, "only samples halfway between two steps may differ"
+
+
+def test_an_adaptable_file_with_an_update_is_the_adapted_network(streams, yuv_weights, tmp_path):
+    """Values that are added to the file's tensors change the samples as `codecnn filter --float --update` does."""
+    onnx = pytest.importorskip("onnx")
+    path, filter_ = tmp_path / "n.onnx", load_filter(yuv_weights)
+    verbs.export(yuv_weights, path, "nnpfc", adaptable=True)
+    layers = last_layers(filter_, "weights")
+    rng = np.random.default_rng(5)
+    update = Update(tuple(Part(9, tuple(rng.integers(-60, 61, layer.size).tolist())) for layer in layers))
+    model = onnx.load(path)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for layer, part in zip(layers, update.parts, strict=True):
+        tensor = tensors[UPDATE_TENSORS[layer.output]]
+        assert list(tensor.dims) == [1, layer.size]
+        changed = onnx.numpy_helper.to_array(tensor) + real_change(layer, part).astype(np.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(changed, tensor.name))
+    decoded = picture(64, 64, 10)
+    message = describe_weights(yuv_weights, filter_, read_messages(streams["vvc_cra"]).info)
+    results = {}
+    for content, expected in ((path.read_bytes(), filter_), (model.SerializeToString(), adapted(filter_, update, "w"))):
+        filtered = filter_in_patches(decoded, message, 37 / 63, lambda tensor, content=content: run(content, tensor))
+        assert largest(expected(decoded, 37), filtered) <= 1
+        results[expected] = filtered
+    assert largest(*results.values()) > 8, "the update changes the picture"
 
 
 def test_luma_network_and_fixed_qp(tmp_path):
