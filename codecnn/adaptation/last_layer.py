@@ -9,9 +9,8 @@ from torch import Tensor
 
 from codecnn.adaptation.update import MAX_FRACTION, Part, Update, read_update
 from codecnn.errors import ModelError
-from codecnn.filtering import FloatFilter, GraphFilter, NetworkFilter
+from codecnn.filtering import FilterOptions, FloatFilter, GraphFilter, NetworkFilter
 from codecnn.filtering.integer import WIDEST, ExactFilter, IntegerNetwork, node_range
-from codecnn.filtering.network_filter import FilterOptions
 from codecnn.models import build_graph
 from codecnn.models.graph import Graph, Node
 

@@ -21,6 +21,7 @@ from .loop_filter import PictureMessages as PictureMessages
 from .loop_filter import loop_parameters as loop_parameters
 from .loop_filter import picture_messages as picture_messages
 from .network_filter import BFloat16Filter as BFloat16Filter
+from .network_filter import FilterOptions as FilterOptions
 from .network_filter import FloatFilter as FloatFilter
 from .network_filter import NetworkFilter as NetworkFilter
 from .network_filter import TF32Filter as TF32Filter

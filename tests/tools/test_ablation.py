@@ -46,7 +46,13 @@ def test_every_variant_can_be_trained(variant, training):
 
 
 def test_all_tables_are_read():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == {"notebook", "notebook_small", "planes", "recipe"}
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {
+        "notebook",
+        "notebook_small",
+        "planes",
+        "recipe",
+        "video_planes",
+    }
     assert len(VARIANTS) > 60
 
 
