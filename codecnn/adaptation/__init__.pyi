@@ -6,6 +6,7 @@ from .fitting import Collector as Collector
 from .fitting import Fit as Fit
 from .fitting import FitSums as FitSums
 from .fitting import bit_cost as bit_cost
+from .fitting import choose_values as choose_values
 from .fitting import fit_update as fit_update
 from .fitting import smallest_error as smallest_error
 from .last_layer import LastLayer as LastLayer

@@ -243,7 +243,7 @@ def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str, price: floa
         fraction = max(min(round(-np.log2(largest / steps)), layer.finest), 0)
         step = 2.0**-fraction
         products, errors = sums.products[name] * (step**2 / sums.pictures), sums.errors[name] * (step / sums.pictures)
-        values = _descend(products * weight, errors * weight, price, value_bits)
+        values = choose_values(products * weight, errors * weight, price, value_bits)
         if not values.any():
             continue
         part = Part(fraction, tuple(int(value) for value in values))
@@ -255,7 +255,7 @@ def _best_part(sums: FitSums, layer: LastLayer, weights_sha256: str, price: floa
     return best
 
 
-def _descend(products: Floats, errors: Floats, price: float, value_bits: float) -> npt.NDArray[np.int64]:
+def choose_values(products: Floats, errors: Floats, price: float, value_bits: float) -> npt.NDArray[np.int64]:
     """Choose integers that lower 'relative error plus price times bits', one after the other.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from codecnn.cli.application import app
-from codecnn.cli.options import Device, Frames, Json, Model, limit_threads, parse_bytes
+from codecnn.cli.options import Device, Exact, Frames, Json, Model, limit_threads, parse_bytes
 from codecnn.console import err, print_facts, progress
 
 NOTHING_PAYS = 3
@@ -36,9 +36,7 @@ def adapt_command(
             "at the first of each coded video sequence, as nnpf write with the same option writes it.",
         ),
     ] = True,
-    in_float: Annotated[
-        bool, typer.Option("--float", help="Adapt float weights instead of their integers, which are the default.")
-    ] = False,
+    exact: Exact = None,
     onnx: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +74,7 @@ def adapt_command(
             components=None if components is None else [name.strip() for name in components.split(",")],
             frames=frames,
             every_irap=repeat,
-            exact=not in_float,
+            exact=exact,
             onnx_uri=onnx,
             qp=qp,
             device=device,

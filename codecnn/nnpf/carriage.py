@@ -122,26 +122,18 @@ def describe_network(characteristics: Characteristics) -> str:
 
 def update_characteristics(text: str, number: int) -> Characteristics:
     """Return the message that updates the filter `number` by the text of an update."""
-    return Characteristics(
-        nnpfc_purpose=1,
-        nnpfc_id=number,
-        nnpfc_base_flag=False,
-        nnpfc_mode_idc=MODE_URI,
-        nnpfc_tag_uri=UPDATE_TAG,
-        nnpfc_uri=_TEXT_DATA + text,
-        nnpfc_property_present_flag=False,
-    )
+    uri = {"nnpfc_tag_uri": UPDATE_TAG, "nnpfc_uri": _TEXT_DATA + text}
+    return _update(number, nnpfc_mode_idc=MODE_URI, **uri)
 
 
 def coded_update_characteristics(bitstream: bytes, number: int) -> Characteristics:
     """Return the message that updates the filter `number` by a bitstream of ISO/IEC 15938-17."""
+    return _update(number, nnpfc_mode_idc=MODE_NNC, nnpfc_payload_byte=bitstream)
+
+
+def _update(number: int, **network: Any) -> Characteristics:
     return Characteristics(
-        nnpfc_purpose=1,
-        nnpfc_id=number,
-        nnpfc_base_flag=False,
-        nnpfc_mode_idc=MODE_NNC,
-        nnpfc_property_present_flag=False,
-        nnpfc_payload_byte=bitstream,
+        nnpfc_purpose=1, nnpfc_id=number, nnpfc_base_flag=False, nnpfc_property_present_flag=False, **network
     )
 
 

@@ -64,7 +64,8 @@ def describe_weights(
         The message.
 
     Raises:
-        ModelError: The network takes planes that decoders do not have after decoding, or does not fit the stream.
+        ModelError: The network takes planes that decoders do not have after decoding, or does not fit the stream, or an
+            ONNX file is named for integers.
         ConfigError: The patch is not a multiple of the network's stride, or too large; or the overlap is smaller than
             the network's halo.
     """
@@ -88,11 +89,15 @@ def describe_weights(
             f"an overlap of {overlap} luma samples does not fit the network: at least its halo, "
             f"{filter_.geometry.halo}, and a multiple of {unit}"
         )
+    is_integer, bits, total = _parameters(weights)
+    if onnx_uri is not None and is_integer:
+        raise ModelError(
+            f"{weights} holds integers, and ONNX files for decoders are those of float weights: name these"
+        )
     if onnx_uri is not None:
         tag, uri = ONNX_TAG, onnx_uri
     else:
         tag, uri = WEIGHTS_TAG, hash_uri(sha256_file(weights)) if mode == "uri" else embedding_uri(weights)
-    is_integer, bits, total = _parameters(weights)
     parameters = filter_.card.parameters
     return Characteristics(
         nnpfc_purpose=1,

@@ -235,24 +235,19 @@ def _adaptable(content: bytes, layers: "Sequence[LastLayer]") -> bytes:
     nodes, initializers = list(model.graph.node), model.graph.initializer
     for layer in layers:
         tensor, at = UPDATE_TENSORS[layer.output], f"nnpf.update.{layer.output}"
-        index, conv = next((i, n) for i, n in enumerate(nodes) if n.op_type == "Conv" and layer.conv.name in n.output)
-        shape = [1, *layer.conv.tensors["weight"].shape[1:]]
+        index, conv = next((i, n) for i, n in enumerate(nodes) if f"{layer.conv.name}.weight" in n.input)
         constants: dict[str, Any] = {
             tensor: np.zeros((1, layer.size), np.float32),
-            **{f"{at}.{name}": np.array([value], np.int64) for name, value in (("from", 0), ("last", layer.size - 1))},
-            f"{at}.size": np.array([layer.size], np.int64),
-            f"{at}.axis": np.array([1], np.int64),
-            f"{at}.shape": np.array(shape, np.int64),
-            f"{at}.flat": np.array([-1], np.int64),
+            f"{at}.sizes": np.array([layer.size - 1, 1], np.int64),
+            f"{at}.weight.shape": np.array([1, *layer.conv.tensors["weight"].shape[1:]], np.int64),
+            f"{at}.bias.shape": np.array([1], np.int64),
         }
         initializers.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
-        parts = {"weight": ("from", "last", "shape", conv.input[1]), "bias": ("last", "size", "flat", conv.input[2])}
-        added = []
-        for name, (start, stop, form, old) in parts.items():
-            part = f"{at}.{name}"
+        parts = {f"{at}.weight": conv.input[1], f"{at}.bias": conv.input[2]}
+        added = [helper.make_node("Split", [tensor, f"{at}.sizes"], [f"{part}.flat" for part in parts], axis=1)]
+        for part, old in parts.items():
             added += [
-                helper.make_node("Slice", [tensor, f"{at}.{start}", f"{at}.{stop}", f"{at}.axis"], [f"{part}.part"]),
-                helper.make_node("Reshape", [f"{part}.part", f"{at}.{form}"], [f"{part}.change"]),
+                helper.make_node("Reshape", [f"{part}.flat", f"{part}.shape"], [f"{part}.change"]),
                 helper.make_node("Add", [old, f"{part}.change"], [part]),
             ]
         changed = onnx.NodeProto()

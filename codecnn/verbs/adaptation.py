@@ -77,7 +77,7 @@ def adapt(
     components: Sequence[str] | None = None,
     frames: int | None = None,
     every_irap: bool | None = None,
-    exact: bool = True,
+    exact: bool | None = None,
     onnx_uri: str | None = None,
     qp: int | None = None,
     device: str = "auto",
@@ -101,7 +101,8 @@ def adapt(
         frames: Number of pictures, from the start, that the update is fitted to; None is all.
         every_irap: Count the update at every picture at which decoding can start, as `write_filter` with this value
             writes it; None is True.
-        exact: Adapt the integer form of the weights, of 8 or else 16 bits; False adapts float weights.
+        exact: Adapt the integer form of the weights, of 8 or else 16 bits, or with False the float weights; None adapts
+            integers unless `onnx_uri` is given.
         onnx_uri: Adapt float weights for decoders that read an ONNX file at this URI, as `write_filter` names it, and
             count the bits of an update that `nncodec` codes.
         qp: QP that the network gets for all pictures instead of the slice QPs, as that of the ONNX file.
@@ -132,7 +133,9 @@ def adapt(
     from codecnn.runs import sha256_file
 
     weights, stream, original, output = weights_path(model), Path(stream), Path(original), Path(output)
-    if exact and onnx_uri is None and not is_integer(weights):
+    if exact is None:
+        exact = onnx_uri is None
+    if exact and not is_integer(weights):
         weights = find_integers(weights)
     filter_ = load_filter(weights, device=pick_device(device), memory=memory)
     layers = last_layers(filter_, str(weights))

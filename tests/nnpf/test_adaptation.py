@@ -280,6 +280,18 @@ open(sys.argv[4], "w").write(json.dumps(text, separators=(",", ":")).replace('"'
     assert sum(map(len, expected.values())) == read_update_file(update).changed > 0
 
 
+def test_integers_are_not_adapted_for_an_onnx_file(original, streams, run, tmp_path):
+    """Such a file holds float weights, whose change is another one."""
+    onnx = ("--exact", "--onnx", "file://model3.onnx", "-o", tmp_path / "x.266")
+    for argv in (
+        ("adapt", "-m", "low_cost_yuv_17", "--original", original, "--stream", streams["vvc_cra"], *onnx),
+        ("nnpf", "write", streams["vvc_cra"], "-m", "low_cost_yuv_17", *onnx),
+    ):
+        status, _, text = run(*argv)
+        assert status == 1
+        assert "holds integers, and ONNX files for decoders are those of float weights" in text
+
+
 def test_a_missing_coder_is_a_sentence(float_update, yuv_weights, streams, run, tmp_path, monkeypatch):
     argv = ("nnpf", "write", streams["vvc_cra"], "-m", yuv_weights, "--float", "--onnx", "file://x.onnx")
     failing = _stand_in(tmp_path / "failing", "sys.exit('No module named nncodec')")

@@ -21,8 +21,17 @@ import scipy.linalg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from codecnn.adaptation import WEIGHTS, Collector, FitSums, LastLayer, bit_cost, fit_update, last_layers, write_update
-from codecnn.adaptation.fitting import _descend
+from codecnn.adaptation import (
+    WEIGHTS,
+    Collector,
+    FitSums,
+    LastLayer,
+    bit_cost,
+    choose_values,
+    fit_update,
+    last_layers,
+    write_update,
+)
 from codecnn.console import progress
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering import auxiliary_planes, load_filter, stream_qps, stream_slice_types
@@ -87,7 +96,7 @@ def by_basis(sums: FitSums, bases: dict[str, Floats], stream_bits: int) -> float
         for name, vectors in bases.items():
             products = vectors.T @ sums.products[name] @ vectors * (step**2 / sums.pictures)
             errors = vectors.T @ sums.errors[name] * (step / sums.pictures)
-            values = _descend(products * WEIGHTS[name], errors * WEIGHTS[name], price, VALUE_BITS)
+            values = choose_values(products * WEIGHTS[name], errors * WEIGHTS[name], price, VALUE_BITS)
             change[name] = float(values @ products @ values - 2 * values @ errors)
             bits += float(np.where(values == 0, 0.5, VALUE_BITS - 1 + np.abs(values)).sum()) if values.any() else 1
         best = max(best, saved(stream_bits, change, bits))
