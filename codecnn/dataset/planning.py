@@ -12,7 +12,7 @@ from codecnn.codec import Codec, CodecSettings, CodecTools, SuppliedStream, bloc
 from codecnn.dataset.originals import original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit
-from codecnn.dataset.sources import Source, by_lowest_qp
+from codecnn.dataset.sources import Source, by_lowest_qp, drawn_qps
 from codecnn.dataset.store import SCHEMA
 from codecnn.dataset.unit_files import REBUILT, TEMPORAL, rebuilt_facts, same_stream_keys, temporal_facts
 from codecnn.errors import CodecnnError, ConfigError, StoreError
@@ -70,7 +70,7 @@ def plan_units(sources: list[Source], work: Build, jobs: int) -> list[UnitPlan]:
     plans = []
     for source, original in zip(sources, originals, strict=True):
         given = by_lowest_qp(source.given, source.name)
-        for qp in work.recipe.qp or given:
+        for qp in drawn_qps(work.recipe, source) or given:
             settings = work.recipe.settings(qp, source.encoder)
             facts = _unit_facts(original, settings, given.get(qp), work)
             plans.append(UnitPlan(source, original, settings, sha256_json(facts), facts, given.get(qp)))

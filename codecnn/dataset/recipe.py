@@ -259,7 +259,10 @@ _Plane = Literal[
 
 _CODING_KEYS = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """Keys of a recipe that are settings of the codec, under the names of `CodecSettings`."""
-_ENCODER_KEYS = ("preset", "qp", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc", "in_loop")
+_ENCODER_KEYS = (
+    *("preset", "qp", "qps_per_source", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc"),
+    "in_loop",
+)
 """Keys of a recipe that only apply if codecnn runs the encoder."""
 _CTC_CODECS = ("vvc", "vvencapp", "vtm")
 _OVERRIDABLE_KEYS = {"preset", "ctu_size", "params"}
@@ -280,6 +283,9 @@ class Recipe(_Spec):
     preset: Annotated[str, _NumberAsText] = "medium"
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(default=[], description="QPs to code at; not allowed for codec streams")
+    qps_per_source: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="QPs drawn for each source of the split train; default: all of them"
+    )
     loop_filters: bool = True
     ctu_size: CtuSize = 128
     internal_bit_depth: Literal[8, 10] = 10
@@ -367,6 +373,8 @@ class Recipe(_Spec):
             raise ValueError("qp: give at least one")
         if len(set(self.qp)) != len(self.qp):
             raise ValueError(f"qp lists a value twice: {self.qp}")
+        if self.qps_per_source is not None and self.qps_per_source > len(self.qp):
+            raise ValueError(f"qps_per_source is {self.qps_per_source}, but qp has {len(self.qp)} values")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
             raise ValueError("encoders: give all of them a share, or none")
         self._check_in_loop()

@@ -256,6 +256,20 @@ def _with_encoders(recipe: Recipe, source: Source) -> list[Source]:
     return [source.model_copy(update={"encoder": encoders[index]})]
 
 
+def drawn_qps(recipe: Recipe, source: Source) -> list[int]:
+    """Return the QPs at which a source is coded, in the order of the recipe; none for supplied streams.
+
+    With `qps_per_source`, a source of the split train is coded at that many neighbours in the list of QPs, which is
+    closed to a ring. The draw depends on the seed and the name of the source, not on the other sources.
+    """
+    if recipe.qps_per_source is None or source.spec.split != "train":
+        return recipe.qp
+    count = len(recipe.qp)
+    first = int(uniform(recipe.seed, source.name, "qp") * count)
+    chosen = {(first + step) % count for step in range(recipe.qps_per_source)}
+    return [recipe.qp[index] for index in sorted(chosen)]
+
+
 def _find_files(source: str, root: Path, series: bool) -> list[Path]:
     if source.startswith(_SKIMAGE_PREFIX):
         import skimage

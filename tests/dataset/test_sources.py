@@ -139,3 +139,37 @@ class _no_progress:  # noqa: N801 - a context manager that is called as a functi
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def test_each_training_source_is_coded_at_some_of_the_qps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    for name in "abcdef":
+        imsave(tmp_path / f"{name}.png", rng.integers(0, 255, (32, 32, 3), np.uint8), check_contrast=False)
+    sequences = "".join(
+        f"  - {{source: {name}.png, split: {'val' if name == 'f' else 'train'}}}\n" for name in "fedcba"
+    )
+
+    def qps(count: int, listed: str = sequences, store: str = "all") -> dict[str, list[int]]:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(
+            f"name: mine\npreset: faster\nqp: [27, 32, 37]\nqps_per_source: {count}\nctu_size: 64\nsequences:\n{listed}"
+        )
+        build(path, tmp_path / f"{store}{count}")
+        units = open_store(tmp_path / f"{store}{count}").units
+        return {name: [unit.qp for unit in units if unit.name == name] for name in sorted({u.name for u in units})}
+
+    single, double = qps(1), qps(2)
+    assert double.pop("f") == single.pop("f") == [27, 32, 37]
+    assert {len(values) for values in single.values()} == {1}
+    assert len({values[0] for values in single.values()}) > 1, "the draw depends on the name"
+    following = {27: 32, 32: 37, 37: 27}
+    assert double == {name: sorted([first, following[first]]) for name, (first,) in single.items()}
+    alone = qps(1, "  - {source: b.png, split: train}\n", "alone")
+    assert alone == {"b": single["b"]}, "the draw does not depend on the other sources"
+
+
+def test_more_qps_for_each_source_than_there_are_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("name: mine\nqp: [27, 32]\nqps_per_source: 3\nsequences:\n  - {source: a.png, split: train}\n")
+    with pytest.raises(ConfigError, match="qps_per_source is 3, but qp has 2 values"):
+        load_recipe(path)

@@ -77,6 +77,28 @@ def adapt(unit: Unit, model: str, components: list[str] | None, onnx: bool) -> t
             return result.bits, plain, psnrs(filtered, unit)
 
 
+def report(curves: dict[str, list[Point]]) -> None:
+    """Print the BD-rates of each sequence and their mean, from the points of each sequence."""
+    for title, before, after in (
+        ("update", "filtered", "adapted"),
+        ("filter over decoded", "decoded", "filtered"),
+        ("both over decoded", "decoded", "adapted"),
+    ):
+        rates: dict[str, list[float]] = defaultdict(list)
+        for name, points in curves.items():
+            for component in points[0].decoded:
+                anchor = [(point.bits, getattr(point, before)[component]) for point in points]
+                extra = [point.update * (after == "adapted") for point in points]
+                test = [
+                    (point.bits + more, getattr(point, after)[component])
+                    for point, more in zip(points, extra, strict=True)
+                ]
+                rates[component].append(bd_rate(anchor, test))
+            listed = ", ".join(f"{component} {values[-1]:+.2f} %" for component, values in rates.items())
+            print(f"{title}: {name}: {listed}")
+        print(f"{title}: mean: " + ", ".join(f"{name} {np.mean(values):+.2f} %" for name, values in rates.items()))
+
+
 def main() -> None:
     """Print the streams, the BD-rates of each sequence and their mean."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,24 +124,7 @@ def main() -> None:
         curves[unit.name].append(Point(unit.bits, bits, decoded, plain, updated))
         gains = ", ".join(f"{name} {updated[name] - plain[name]:+.4f} dB" for name in plain)
         print(f"{unit.name}, QP {unit.qp}: {unit.bits} bits, update {bits:.0f} bits, {gains}", flush=True)
-    for title, before, after in (
-        ("update", "filtered", "adapted"),
-        ("filter over decoded", "decoded", "filtered"),
-        ("both over decoded", "decoded", "adapted"),
-    ):
-        rates: dict[str, list[float]] = defaultdict(list)
-        for name, points in curves.items():
-            for component in points[0].decoded:
-                anchor = [(point.bits, getattr(point, before)[component]) for point in points]
-                extra = [point.update * (after == "adapted") for point in points]
-                test = [
-                    (point.bits + more, getattr(point, after)[component])
-                    for point, more in zip(points, extra, strict=True)
-                ]
-                rates[component].append(bd_rate(anchor, test))
-            listed = ", ".join(f"{component} {values[-1]:+.2f} %" for component, values in rates.items())
-            print(f"{title}: {name}: {listed}")
-        print(f"{title}: mean: " + ", ".join(f"{name} {np.mean(values):+.2f} %" for name, values in rates.items()))
+    report(curves)
 
 
 if __name__ == "__main__":
