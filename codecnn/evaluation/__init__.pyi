@@ -28,4 +28,5 @@ from .sweep import write_markdown as write_markdown
 from .training_range import untrained_coding as untrained_coding
 from .training_range import untrained_loop as untrained_loop
 from .training_range import untrained_qp as untrained_qp
+from .training_range import varying_qps as varying_qps
 from .workbook import write_workbook as write_workbook

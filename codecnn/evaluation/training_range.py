@@ -28,6 +28,27 @@ def untrained_qp(card: Card, qp: int) -> str | None:
     return f"the network was trained for QP {min(qps)} to {max(qps)}; QP {qp} is filtered as QP {nearest}"
 
 
+def varying_qps(card: Card, qps: Sequence[int]) -> str | None:
+    """Describe what weights for all intra do with the slice QPs of inter pictures.
+
+    An inter picture is predicted from pictures of lower slice QPs, so it has less error than an intra picture of its
+    own slice QP, and weights for all intra filter it too strongly (measured in VVC: docs/research/video.md).
+
+    Args:
+        card: Card of the weights.
+        qps: Slice QPs of the pictures that are filtered.
+
+    Returns:
+        A sentence; None if all slice QPs are the same, or if some of the training pictures were not all intra.
+    """
+    if len(set(qps)) < 2 or {store.configuration for store in card.trained_on or ()} != {"ai"}:
+        return None
+    return (
+        f"the network was trained on all intra pictures, and the slice QPs here are {min(qps)} to {max(qps)}; on inter "
+        f"pictures such networks gain more with one QP for all pictures (-q {min(qps)}); weights for video exist"
+    )
+
+
 def untrained_coding(card: Card, recipe: StoredRecipe, codec_names: Sequence[str]) -> list[str]:
     """List properties of the coding that none of the training pictures had.
 

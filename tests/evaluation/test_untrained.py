@@ -2,7 +2,7 @@
 
 import pytest
 
-from codecnn.evaluation import joint_notes, summarise_rows, untrained_coding, untrained_loop
+from codecnn.evaluation import joint_notes, summarise_rows, untrained_coding, untrained_loop, varying_qps
 from codecnn.models import as_card
 from tests.helpers.filters import rate_rows
 
@@ -29,6 +29,15 @@ def test_each_property_that_no_training_picture_had_gives_a_note(tiny_store, cha
     assert untrained_coding(as_card({}), recipe, [recipe.codec]) == []
     both = as_card({"trained_on": [TRAINED_ON, TRAINED_ON | changes]})
     assert untrained_coding(both, recipe, [recipe.codec]) == []
+
+
+def test_slice_qps_of_inter_pictures_with_weights_for_all_intra():
+    intra, inter = as_card({"trained_on": [TRAINED_ON]}), TRAINED_ON | {"configuration": "ra"}
+    assert "slice QPs here are 32 to 39" in varying_qps(intra, [32, 39, 36])
+    assert "(-q 32)" in varying_qps(intra, [32, 39, 36])
+    assert varying_qps(intra, [32, 32]) is None
+    assert varying_qps(as_card({"trained_on": [TRAINED_ON, inter]}), [32, 39]) is None
+    assert varying_qps(as_card({}), [32, 39]) is None
 
 
 def test_notes_on_weights_in_the_loop_of_low_delay():

@@ -91,38 +91,41 @@ def write_inputs(unit: Unit, folder: Path) -> list[str]:
     ]
     (folder / "log.txt").write_text("".join(lines))
     files = {"input_yuv": "original.yuv", "recon_yuv": "decoded.yuv", "log_enc": "log.txt"}
-    options = {key: folder / name for key, name in files.items()}
+    options: dict[str, Path | int] = {key: folder / name for key, name in files.items()}
     options |= {"width": unit.format.width, "height": unit.format.height, "bit_depth": DEPTH}
     return [text for key, value in options.items() for text in (f"--{key}", str(value))]
 
 
-def adapt(unit: Unit, scripts: Path, folder: Path, epochs: int) -> int:
-    """Adapt the base filter to a stream; return the bits of the update's payload."""
+def overfit(unit: Unit, scripts: Path, folder: Path, epochs: int) -> Path:
+    """Train the multipliers of the base filter on a stream; return the file of the trained network."""
     folder.mkdir(parents=True, exist_ok=True)
-    program, trained = os.environ[CODER_VARIABLE], folder / "trained.pt"
-    base = scripts / "models/model3.pt"
+    trained = folder / "trained.pt"
+    if trained.is_file():
+        return trained
     environment = os.environ | {"PYTHONPATH": str(scripts / "models")}
-    if not trained.is_file():
-        argv = [
-            program,
-            str(scripts / "overfit.py"),
-            "--model_path",
-            str(base),
-            "--output_path",
-            str(folder / "part.pt"),
-        ]
-        argv += [*write_inputs(unit, folder), "--block_size", "64", "--pad_size", "8", "--epochs", str(epochs)]
-        argv += ["--learning_rate", "0.0003", "--save_interval", "1000"]
-        with (folder / "overfit.log").open("w") as log:
-            subprocess.run(argv, check=True, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        (folder / "part.pt").rename(trained)
-        for name in ("original.yuv", "decoded.yuv"):
-            (folder / name).unlink()
-    payload = folder / "update.nnc"
+    part = folder / "part.pt"
+    models = ["--model_path", str(scripts / "models/model3.pt"), "--output_path", str(part)]
+    settings = ["--block_size", "64", "--pad_size", "8", "--epochs", str(epochs), "--learning_rate", "0.0003"]
+    argv = [os.environ[CODER_VARIABLE], str(scripts / "overfit.py"), *models, *write_inputs(unit, folder), *settings]
+    with (folder / "overfit.log").open("w") as log:
+        subprocess.run(
+            [*argv, "--save_interval", "1000"], check=True, stdout=log, stderr=subprocess.STDOUT, env=environment
+        )
+    part.rename(trained)
+    for name in ("original.yuv", "decoded.yuv"):
+        (folder / name).unlink()
+    return trained
+
+
+def code(trained: Path, scripts: Path, qp: int) -> tuple[int, Path, Path]:
+    """Code the change of a trained network; return the payload's bits, the decoded network and the trained one."""
+    payload, exported = trained.with_name("update.nnc"), trained.with_name("network")
     Path(f"{payload}.folder").mkdir(exist_ok=True)
-    argv = [program, "-c", CODER, str(base), str(trained), str(folder / "network"), str(payload), "-32", "-75"]
+    files = [str(path) for path in (scripts / "models/model3.pt", trained, exported, payload)]
+    argv = [os.environ[CODER_VARIABLE], "-c", CODER, *files, str(qp), "-75"]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
-    return 8 * payload.stat().st_size
+    decoded, exact = (Path(f"{exported}.{kind}.onnx") for kind in ("decoded", "trained"))
+    return 8 * payload.stat().st_size, decoded, exact
 
 
 def filtered(unit: Unit, path: Path) -> Psnrs:
@@ -140,37 +143,42 @@ def main() -> None:
     parser.add_argument("--nnpf", type=Path, required=True, help="folder of nokia/fraunhoferhhi-vvdec")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the trained networks")
     parser.add_argument("--epochs", type=int, default=20, help="default: %(default)s, as in Nokia's guide")
+    parser.add_argument(
+        "--coder-qp", type=int, nargs="+", default=[-32], help="QPs of nncodec; default: -32, as in Nokia's guide"
+    )
     parser.add_argument("--sequences", help="names of sequences; default: all")
     arguments = parser.parse_args()
     if CODER_VARIABLE not in os.environ:
         parser.error(f"{CODER_VARIABLE} must name a Python with torch, click, onnx and nncodec")
     scripts = arguments.nnpf.resolve() / "nnpf"
-    coded, ideal = defaultdict[str, list[Point]](list), defaultdict[str, list[Point]](list)
+    titles = [*(f"coder QP {qp}" for qp in arguments.coder_qp), "without coding, no bits"]
+    curves = {title: defaultdict[str, list[Point]](list) for title in titles}
     units = list(open_store(arguments.store).units)
     names = arguments.sequences.split(",") if arguments.sequences else list(dict.fromkeys(unit.name for unit in units))
     for unit in sorted((unit for unit in units if unit.name in names), key=lambda unit: names.index(unit.name)):
-        folder = arguments.output.resolve() / f"{unit.name}_qp{unit.qp}"
-        bits = adapt(unit, scripts, folder, arguments.epochs)
+        if unit.bits is None:
+            parser.error(f"{arguments.store} has no bitstreams")
         with unit.decoded() as pictures:
             decoded = psnrs(pictures, unit)
         plain = filtered(unit, scripts / "models/model3.onnx")
-        updated, trained = (filtered(unit, folder / f"network.{kind}.onnx") for kind in ("decoded", "trained"))
-        assert unit.bits is not None
-        coded[unit.name].append(Point(unit.bits, bits, decoded, plain, updated))
-        ideal[unit.name].append(Point(unit.bits, 0, decoded, plain, trained))
-        gains = [
-            f"{title} " + ", ".join(f"{name} {after[name] - before[name]:+.4f}" for name in decoded)
-            for title, before, after in (
-                ("filter", decoded, plain),
-                ("update", plain, updated),
-                ("trained", plain, trained),
+        trained = overfit(unit, scripts, arguments.output.resolve() / f"{unit.name}_qp{unit.qp}", arguments.epochs)
+        for qp in arguments.coder_qp:
+            bits, received, exact = code(trained, scripts, qp)
+            curves[f"coder QP {qp}"][unit.name].append(Point(unit.bits, bits, decoded, plain, filtered(unit, received)))
+        curves[titles[-1]][unit.name].append(Point(unit.bits, 0, decoded, plain, filtered(unit, exact)))
+        for title in titles:
+            point = curves[title][unit.name][-1]
+            gains = ", ".join(
+                f"{name} {plain[name] - decoded[name]:+.4f} {point.adapted[name] - plain[name]:+.4f}" for name in plain
             )
-        ]
-        print(f"{unit.name}, QP {unit.qp}: {unit.bits} bits, update {bits} bits, dB: {'; '.join(gains)}", flush=True)
-    print("\nwith the update's bits")
-    report(coded)
-    print("\nwithout coding of the update")
-    report(ideal)
+            print(
+                f"{unit.name}, QP {unit.qp}, {title}: {unit.bits} bits, update {point.update} bits, gain in dB of the "
+                f"filter and of its update: {gains}",
+                flush=True,
+            )
+    for title in titles:
+        print(f"\n{title}")
+        report(curves[title])
 
 
 if __name__ == "__main__":
