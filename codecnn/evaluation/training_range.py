@@ -28,7 +28,7 @@ def untrained_qp(card: Card, qp: int) -> str | None:
     return f"the network was trained for QP {min(qps)} to {max(qps)}; QP {qp} is filtered as QP {nearest}"
 
 
-def varying_qps(card: Card, qps: Sequence[int]) -> str | None:
+def varying_qps(card: Card, qps: Sequence[int], slice_types: Sequence[str]) -> str | None:
     """Describe what weights for all intra do with the slice QPs of inter pictures.
 
     An inter picture is predicted from pictures of lower slice QPs, so it has less error than an intra picture of its
@@ -37,11 +37,13 @@ def varying_qps(card: Card, qps: Sequence[int]) -> str | None:
     Args:
         card: Card of the weights.
         qps: Slice QPs of the pictures that are filtered.
+        slice_types: "I", "P" or "B" for each of them.
 
     Returns:
-        A sentence; None if all slice QPs are the same, or if some of the training pictures were not all intra.
+        A sentence; None if all slice QPs are the same, if no picture is an inter picture, or if some of the training
+        pictures were not all intra.
     """
-    if len(set(qps)) < 2 or {store.configuration for store in card.trained_on or ()} != {"ai"}:
+    if len(set(qps)) < 2 or set(slice_types) <= {"I"} or _configurations(card) != {"ai"}:
         return None
     return (
         f"the network was trained on all intra pictures, and the slice QPs here are {min(qps)} to {max(qps)}; on inter "
@@ -95,6 +97,10 @@ def untrained_loop(card: Card) -> list[str]:
     if all(store.in_loop is None for store in trained_on):
         notes.append("the network was trained on pictures predicted from unfiltered pictures, not from filtered ones")
     return [f"{note}; it may lower the quality of these pictures" for note in notes]
+
+
+def _configurations(card: Card) -> set[str]:
+    return {store.configuration for store in card.trained_on or ()}
 
 
 def _untrained_configuration(trained_on: Sequence[TrainedOn], configuration: str) -> list[str]:

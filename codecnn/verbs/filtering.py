@@ -112,7 +112,14 @@ def filter_file(
     from codecnn.adaptation import apply_text, read_update_file
     from codecnn.codec import read_headers
     from codecnn.evaluation import untrained_qp, varying_qps
-    from codecnn.filtering import count_decisions, decide_video, filter_video, load_filter, write_decisions
+    from codecnn.filtering import (
+        count_decisions,
+        decide_video,
+        filter_video,
+        load_filter,
+        stream_slice_types,
+        write_decisions,
+    )
     from codecnn.models import pick_device
     from codecnn.video import open_like, open_video, stream_codec
 
@@ -152,8 +159,10 @@ def filter_file(
         complete = options.get("frames") is None
         qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
-        if takes_qp and qp is None and (note := varying_qps(filter_.card, qps)):
-            notes.append(note)
+        if takes_qp and qp is None and len(set(qps)) > 1:
+            types = stream_slice_types(source, len(video), all_pictures=complete)
+            if note := varying_qps(filter_.card, qps, types):
+                notes.append(note)
         if not complete and len(video) < options["frames"]:
             notes.append(f"{source} has {len(video)} pictures, fewer than the {options['frames']} asked for")
         auxiliary = _auxiliary_planes(filter_, source, video, complete, planes or {}, blocks, slice_type, stack)

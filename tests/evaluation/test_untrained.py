@@ -33,11 +33,13 @@ def test_each_property_that_no_training_picture_had_gives_a_note(tiny_store, cha
 
 def test_slice_qps_of_inter_pictures_with_weights_for_all_intra():
     intra, inter = as_card({"trained_on": [TRAINED_ON]}), TRAINED_ON | {"configuration": "ra"}
-    assert "slice QPs here are 32 to 39" in varying_qps(intra, [32, 39, 36])
-    assert "(-q 32)" in varying_qps(intra, [32, 39, 36])
-    assert varying_qps(intra, [32, 32]) is None
-    assert varying_qps(as_card({"trained_on": [TRAINED_ON, inter]}), [32, 39]) is None
-    assert varying_qps(as_card({}), [32, 39]) is None
+    note = varying_qps(intra, [32, 39, 36], ["I", "B", "B"])
+    assert "slice QPs here are 32 to 39" in note
+    assert "(-q 32)" in note
+    assert varying_qps(intra, [32, 32], ["I", "B"]) is None
+    assert varying_qps(intra, [32, 35], ["I", "I"]) is None
+    assert varying_qps(as_card({"trained_on": [TRAINED_ON, inter]}), [32, 39], ["I", "B"]) is None
+    assert varying_qps(as_card({}), [32, 39], ["I", "B"]) is None
 
 
 def test_notes_on_weights_in_the_loop_of_low_delay():

@@ -14,6 +14,7 @@ from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, slice_type_plane, stream_qps, stream_slice_types, unit_planes
 from codecnn.filtering.integer import EightBitNetwork, ExactFilter
 from codecnn.models import as_card, create_model, load_model, save_weights
+from codecnn.verbs import filter_file
 from codecnn.video import VideoFormat, open_video
 from codecnn.viewer import FILTERED, shown_stream
 from tests.helpers.clips import write_clip
@@ -161,3 +162,16 @@ def test_the_page_of_a_stream_shows_an_inter_picture_filtered(weights, golden_fi
     assert stream_slice_types(stream, 2) == ["I", "B"]
     shown = shown_stream(stream, 1, model=weights)
     np.testing.assert_array_equal(shown.layers[FILTERED].y, filtered(stream, stream_qps(stream, 2), "IB")[1])
+
+
+def test_weights_for_all_intra_note_the_slice_qps_of_inter_pictures(stores, tmp_path):
+    def notes(configuration, model, **options):
+        source = stores[configuration].units[0].path("bitstream")
+        result = filter_file(source, model, tmp_path / "filtered.y4m", exact=False, **options)
+        return [note for note in result.notes if "on inter pictures such networks gain more" in note]
+
+    assert len(notes("ra", "low_cost_5")) == 1
+    assert "(-q 32)" in notes("ra", "low_cost_5")[0]
+    assert notes("ra", "low_cost_5", qp=32) == []
+    assert notes("ra", "low_cost_17.video") == []
+    assert notes("ai", "low_cost_5") == []
