@@ -9,16 +9,15 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
-    Tag,
     model_serializer,
     model_validator,
 )
 
 from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
 from codecnn.dataset.records import Coding
+from codecnn.dataset.supplied import DecodedSpec, NumberAsText, QpScale, StreamSpec
 from codecnn.dataset.variants import VariantsSpec
 from codecnn.errors import ConfigError
 from codecnn.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
@@ -26,10 +25,7 @@ from codecnn.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANE
 Split = Literal["train", "val", "test"]
 CtuSize = Literal[16, 32, 64, 128]
 
-# YAML reads 420 and IntraPeriod: 1 as numbers.
-_NumberAsText = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
 _Text = Annotated[str, BeforeValidator(str)]
-_NetworkQp = Annotated[float, Field(ge=0, le=MAX_QP)]
 
 
 class ToolsSpec(BaseModel):
@@ -74,7 +70,7 @@ class EncoderSpec(BaseModel):
         allow_inf_nan=False,
         description="share of the sequences, relative to the other settings; without shares each codes all sequences",
     )
-    preset: Annotated[str | None, _NumberAsText] = None
+    preset: Annotated[str | None, NumberAsText] = None
     ctu_size: CtuSize | None = None
     params: dict[_Text, _Text] = Field(default_factory=dict)
     source_bit_depth: Literal[8] | None = Field(
@@ -109,86 +105,14 @@ class InLoopSpec(BaseModel):
     )
 
 
-class QpScale(BaseModel):
-    """A linear map from the quantiser of a codec to the QP that networks receive.
-
-    Networks receive QP / 64 and are trained for QPs of 0 to 63, so the quantisers of another codec are converted.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    source: tuple[float, float] = Field(alias="from", description="two values of the codec, e.g. [0, 255]")
-    target: tuple[_NetworkQp, _NetworkQp] = Field(alias="to", description="the QPs that they become, e.g. [0, 63]")
-
-    @model_validator(mode="after")
-    def _check_range(self) -> "QpScale":
-        if self.source[0] == self.source[1]:
-            raise ValueError(f"qp_scale from {list(self.source)} has no length: give two different values")
-        return self
-
-    def convert(self, value: float) -> int:
-        """Return the QP of a quantiser, rounded to a whole number.
-
-        Raises:
-            ConfigError: The quantiser is not between the ends of the scale.
-        """
-        low, high = sorted(self.source)
-        if not low <= value <= high:
-            raise ConfigError(f"slice_qp {value:g} is outside of qp_scale, which is from {low:g} to {high:g}")
-        share = (value - self.source[0]) / (self.source[1] - self.source[0])
-        return round(self.target[0] + share * (self.target[1] - self.target[0]))
-
-
-class DecodedSpec(BaseModel):
-    """Decoded pictures supplied without a bitstream that states their QPs, such as those of a codec of the user."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    decoded: str = Field(description="raw YUV, Y4M, or any file that ffmpeg decodes")
-    slice_qp: Annotated[
-        list[int | float],
-        BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
-    ] = Field(
-        min_length=1,
-        description="one QP for all pictures, or one per picture in output order: 0 to 63, or as qp_scale converts it",
-    )
-    bits: list[Annotated[int, Field(ge=0)]] | str | None = Field(
-        default=None, description="bits of each picture: a list, or a CSV file with the column bits"
-    )
-    bitstream: str | None = Field(
-        default=None, description="file whose size gives the bits, or a pattern of files, one for each picture"
-    )
-    size: str | None = Field(default=None, description="WxH of a raw YUV file whose name does not state it")
-    bit_depth: int | None = None
-    chroma: Annotated[str | None, _NumberAsText] = None
-
-    @model_validator(mode="after")
-    def _check_bits(self) -> "DecodedSpec":
-        if self.bits is not None and self.bitstream is not None:
-            raise ValueError(f"{self.decoded}: give either bits or bitstream")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_unset_bits(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the keys of bits unless they are set, so that older manifests stay byte-identical."""
-        later = ("bits", "bitstream")
-        return {key: value for key, value in handler(self).items() if value is not None or key not in later}
-
-
-StreamSpec = Annotated[
-    Annotated[str, Tag("stream")] | Annotated[DecodedSpec, Tag("pictures")],
-    Discriminator(lambda value: "stream" if isinstance(value, str) else "pictures"),
-]
-"""A supplied stream by its path, or supplied decoded pictures."""
-
-
 class _Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_serializer(mode="wrap")
     def _without_empty_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit keys added after the first release unless they are set, so that older manifests stay byte-identical."""
-        later = ("seed", "variants", "encoders", "streams", "ctc", "planes", "times", "in_loop", "qp_scale")
+        later = {"seed", "variants", "encoders", "streams", "ctc", "planes", "times", "in_loop", "qp_scale"}
+        later |= {"qps_per_source"}
         content = {key: value for key, value in handler(self).items() if value or key not in later}
         if content.get("check") is True:
             del content["check"]
@@ -211,7 +135,7 @@ class SequenceSpec(_Spec):
     group: str | None = Field(default=None, description="default: the name")
     size: str | None = Field(default=None, description="WxH of a raw YUV file whose name does not state it")
     bit_depth: int | None = None
-    chroma: Annotated[str | None, _NumberAsText] = None
+    chroma: Annotated[str | None, NumberAsText] = None
     fps: float | None = None
     start: int = Field(default=0, ge=0, description="number of pictures to skip at the start")
     frames: int | None = Field(default=None, ge=1, description="largest number of pictures")
@@ -280,7 +204,7 @@ class Recipe(_Spec):
     classes: list[str] | None = Field(default=None, description="use only the sequences of these classes")
     root: str = Field(default=".", description="folder of relative sources; itself relative to the recipe's folder")
     codec: str = "vvc"
-    preset: Annotated[str, _NumberAsText] = "medium"
+    preset: Annotated[str, NumberAsText] = "medium"
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(default=[], description="QPs to code at; not allowed for codec streams")
     qps_per_source: Annotated[int, Field(ge=1)] | None = Field(
@@ -289,7 +213,7 @@ class Recipe(_Spec):
     loop_filters: bool = True
     ctu_size: CtuSize = 128
     internal_bit_depth: Literal[8, 10] = 10
-    chroma: Annotated[Literal["400", "420"], _NumberAsText] = Field(
+    chroma: Annotated[Literal["400", "420"], NumberAsText] = Field(
         default="420", description="chroma format to which stills are converted"
     )
     params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from codecnn.codec import SuppliedStream
-from codecnn.dataset.recipe import DecodedSpec, EncoderSpec, Recipe, SequenceSpec
+from codecnn.dataset.recipe import EncoderSpec, Recipe, SequenceSpec
 from codecnn.dataset.records import CodedUnit, Variant
+from codecnn.dataset.supplied import DecodedSpec
 from codecnn.dataset.variants import uniform
 from codecnn.errors import ConfigError, MissingFileError
 from codecnn.video import is_still, stills_in

@@ -159,7 +159,13 @@ def filter_file(
         complete = options.get("frames") is None
         qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
-        if takes_qp and qp is None and len(set(qps)) > 1:
+        # Measured in VVC only. A network that takes the slice type was trained on inter pictures.
+        if (
+            qp is None
+            and len(set(qps)) > 1
+            and SLICE_TYPE_PLANE not in filter_.planes
+            and stream_codec(source) == "vvc"
+        ):
             types = stream_slice_types(source, len(video), all_pictures=complete)
             if note := varying_qps(filter_.card, qps, types):
                 notes.append(note)

@@ -165,6 +165,7 @@ def test_each_training_source_is_coded_at_some_of_the_qps(tmp_path: Path) -> Non
     following = {27: 32, 32: 37, 37: 27}
     assert double == {name: sorted([first, following[first]]) for name, (first,) in single.items()}
     alone = qps(1, "  - {source: b.png, split: train}\n", "alone")
+    assert json.loads((tmp_path / "alone1/manifest.json").read_text())["recipe"]["qps_per_source"] == 1
     assert alone == {"b": single["b"]}, "the draw does not depend on the other sources"
 
 
@@ -173,3 +174,9 @@ def test_more_qps_for_each_source_than_there_are_is_refused(tmp_path: Path) -> N
     path.write_text("name: mine\nqp: [27, 32]\nqps_per_source: 3\nsequences:\n  - {source: a.png, split: train}\n")
     with pytest.raises(ConfigError, match="qps_per_source is 3, but qp has 2 values"):
         load_recipe(path)
+
+
+def test_manifests_of_recipes_without_the_key_stay_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("name: mine\nqp: [27, 32]\nsequences:\n  - {source: a.png, split: train}\n")
+    assert "qps_per_source" not in load_recipe(path).model_dump(by_alias=True)
