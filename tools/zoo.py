@@ -5,7 +5,7 @@ python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo     # w
 codecnn evaluate stores/diverse_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo    # on test pictures
 python tools/zoo.py figures results/zoo/results.json                         # into the cards; prints the table
 python tools/zoo.py modes modes_8 modes_16 --store stores/diverse_test       # figures of the mode networks
-python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o docs/images/learning.png
+python tools/zoo.py curves runs/low_cost_5 runs/low_cost_17 -o curves.png
 """
 
 import argparse

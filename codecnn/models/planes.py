@@ -16,7 +16,7 @@ DIFFERENCE_PLANES = tuple(name for name, source in SOURCES.items() if source.bes
 """Planes of other pictures, such as the unfiltered picture and the prediction, which enter as difference to `rec_y`.
 
 In-loop filters change samples by a few steps of 1024. Training does not learn such a small difference from two
-full-range pictures (docs/research/learning_planes.md).
+full-range pictures (docs/research/learning.md).
 """
 
 SIGNED_PLANES = tuple(name for name, source in SOURCES.items() if source.signed)
