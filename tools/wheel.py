@@ -4,7 +4,7 @@
 
 The wheel is built from the sdist, and both must contain exactly the tracked files. The environment uses the packages of
 this Python except codecnn itself. In it run `codecnn doctor`, `codecnn models`, `codecnn demo` on three small pictures
-with few training steps, and the Python examples of docs/howto/jobs.md.
+with few training steps, and the Python examples of docs/site/python.md.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-EXAMPLES = REPOSITORY / "docs" / "howto" / "jobs.md"
+EXAMPLES = REPOSITORY / "docs" / "site" / "python.md"
 DEMO = """
 import sys
 import codecnn
@@ -115,7 +115,7 @@ def install(folder: Path, wheel: Path) -> Path:
 
 
 def run_examples(python: Path, folder: Path) -> None:
-    """Run commands and the Python examples of docs/howto/jobs.md in `folder`, with the files that the examples name."""
+    """Run commands and the Python examples of docs/site/python.md in `folder`, with the files that they name."""
     folder.mkdir()
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [str(python.with_name("codecnn"))]
