@@ -111,19 +111,23 @@ def find_start(data: NDArray[np.uint8], codec: str) -> Start:
     """
     whole = Start((slice(0, data.size),), 0)
     kept: list[slice] = []
+    of_picture: list[slice] = []
     skipped, has_header, slices_seen = 0, False, False
     for position, end, kind in _units(data, codec):
         if kind > _LAST_PICTURE_TYPE[codec]:
             has_header = has_header or (codec == "vvc" and kind == _PICTURE_HEADER)
-            if kind not in _AFTER_PICTURE[codec]:
+            if kind in _PARAMETER_SETS[codec]:
                 kept.append(slice(position, end))
+            elif kind not in _AFTER_PICTURE[codec]:
+                of_picture.append(slice(position, end))
             continue
         if kind in _START_TYPES[codec]:
-            return Start((*kept, slice(position, data.size)), max(skipped, 1)) if slices_seen else whole
+            parts = sorted((*kept, *of_picture), key=lambda part: part.start)
+            return Start((*parts, slice(position, data.size)), max(skipped, 1)) if slices_seen else whole
         skipped += has_header or _has_first_flag(data, position)
         has_header, slices_seen = False, True
         # All that stands before a slice belongs to its picture, except parameter sets.
-        kept = [part for part in kept if _kind(data, part.start, codec) in _PARAMETER_SETS[codec]]
+        of_picture.clear()
     return Start((), max(skipped, 1)) if slices_seen else whole
 
 

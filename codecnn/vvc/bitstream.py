@@ -7,6 +7,7 @@ parameter sets and headers.
 import re
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
+from mmap import mmap
 from typing import NamedTuple
 
 from codecnn.errors import FormatError
@@ -37,7 +38,7 @@ class NalUnit(NamedTuple):
     rbsp: bytes
 
 
-def nal_units(stream: bytes) -> Iterator[NalUnit]:
+def nal_units(stream: bytes | mmap) -> Iterator[NalUnit]:
     """Split an Annex B byte stream into NAL units.
 
     Zero bytes after a unit (trailing_zero_8bits and cabac_zero_words) are dropped: an RBSP ends with its stop bit.

@@ -1,6 +1,7 @@
 """Pictures of a byte stream: active parameter sets, headers, picture order counts (H.266 clauses 7.4.2.4, 8.3.1)."""
 
 from collections.abc import Iterator
+from mmap import mmap
 from typing import NamedTuple
 
 from codecnn.errors import FormatError, UnsupportedError
@@ -102,7 +103,7 @@ class _Reader:
         self.cvs = -1
         self.previous_poc = 0
         self.decoded: list[int] = []
-        self.user_data: tuple[bytes, ...] = ()
+        self.user_data: list[bytes] = []
 
     def parameter_sets(self, number: int) -> tuple[SequenceParameterSet, PictureParameterSet]:
         """Return the SPS and PPS for a ph_pic_parameter_set_id; a PPS is parsed at its first use."""
@@ -118,7 +119,7 @@ class _Reader:
         return self.sps[pps.pps_seq_parameter_set_id], pps
 
 
-def read_pictures(stream: bytes) -> Iterator[Picture]:
+def read_pictures(stream: bytes | mmap) -> Iterator[Picture]:
     """Read the headers of all pictures of a byte stream; slice data is not parsed.
 
     Leading pictures that refer to pictures before the stream (RASL after the first CRA) are left out, as in decoders.
@@ -173,8 +174,7 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
     elif unit.type in (bitstream.EOS, bitstream.EOB):
         state.sequence_ended = True
     elif unit.type == bitstream.PREFIX_SEI:
-        messages = (message.payload for message in read_sei(unit.rbsp) if message.type == USER_DATA_UNREGISTERED)
-        state.user_data = (*state.user_data, *messages)
+        state.user_data += [each.payload for each in read_sei(unit.rbsp) if each.type == USER_DATA_UNREGISTERED]
     elif unit.type == bitstream.SUFFIX_SEI:
         picture_hash = read_picture_hash(unit.rbsp)
         if state.picture is not None and picture_hash is not None:
@@ -227,7 +227,7 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
 
 def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> bool:
     """Begin a picture at its first slice (clause 8.3.1); return False if it cannot be decoded."""
-    user_data, state.user_data = state.user_data, ()
+    user_data, state.user_data = tuple(state.user_data), []
     idr = unit.type in (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
     starts = idr or (state.sequence_ended and unit.type in (bitstream.CRA, bitstream.GDR))
     if state.sequence_ended and not starts:

@@ -1,5 +1,7 @@
 """SEI messages: written messages are read again, and insertion leaves all other NAL units as they are."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -75,3 +77,17 @@ def test_streams_are_split_into_access_units(golden_file, name):
 def test_access_units_without_slices_are_refused():
     with pytest.raises(FormatError, match="has no slice, only NAL units of the types 20"):
         add_sei(b"\0\0\0\1\0\xa1\x10", [SeiMessage(5, b"x")], [])
+
+
+def test_time_for_messages_in_front_of_a_picture_is_linear(golden_file):
+    stream = golden_file("vvc/tiny64x64_ai_qp32.266").read_bytes()
+    unit = b"\0\0\1" + bytes([0, 23 << 3 | 1, USER_DATA_UNREGISTERED, 20, *range(1, 21), 0x80])
+
+    def seconds(count):
+        start = time.process_time()
+        picture = next(read_pictures(unit * count + stream))
+        assert [len(picture.user_data), picture.user_data[-1]] == [count, bytes(range(1, 21))]
+        return time.process_time() - start
+
+    # A quadratic reader takes 10 to 16 times as long.
+    assert seconds(40_000) < 8 * min(seconds(10_000) for _ in range(2))

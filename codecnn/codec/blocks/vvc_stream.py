@@ -1,10 +1,11 @@
 """VVC bitstreams as tables: headers of the pictures, CUs with their modes and QPs, and transform blocks."""
 
-from collections.abc import Callable, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,7 @@ class StreamInfo:
 
 
 def stream_info(path: Path | str) -> StreamInfo:
-    """Read the headers of a VVC stream; slice data is not parsed.
+    """Read the headers of a VVC stream; slice data is not parsed, and one picture at a time is in memory.
 
     Args:
         path: Byte stream (H.266 Annex B), or a container with a VVC stream, see `codecnn.video.byte_stream`.
@@ -82,8 +83,13 @@ def stream_info(path: Path | str) -> StreamInfo:
         UnsupportedError: The stream uses a feature that codecnn does not read.
     """
     path = Path(path)
-    pictures = _read(path, str(path))
-    sps, pps = pictures[0].sps, pictures[0].pps
+    first: Picture | None = None
+    headers = []
+    for picture in _pictures(path, str(path)):
+        first = first or picture
+        headers.append(_PictureHeader.of(picture))
+    assert first is not None  # a stream without pictures is an error
+    sps, pps = first.sps, first.pps
     window = pps.conformance_window
     return StreamInfo(
         width=pps.pps_pic_width_in_luma_samples - ((window.left + window.right) << sps.log2_sub_width_c),
@@ -91,7 +97,7 @@ def stream_info(path: Path | str) -> StreamInfo:
         chroma=CHROMA_FORMATS[sps.sps_chroma_format_idc],
         bit_depth=sps.bit_depth,
         ctu_size=1 << sps.ctb_log2_size_y,
-        pictures=_stream_pictures(pictures, str(path)),
+        pictures=_stream_pictures(headers, str(path)),
         fields=sps.sps_field_seq_flag,
     )
 
@@ -128,7 +134,7 @@ def coded_table(sequence: CodedSequence) -> BlockTable:
         raise MissingFileError(f"there is no bitstream for {sequence.decoded}")
     name = sequence.bitstream.name
     pictures = _read(sequence.bitstream, name)
-    listed = _stream_pictures(pictures, name)
+    listed = _stream_pictures([_PictureHeader.of(picture) for picture in pictures], name)
     parsed = sorted((p.position, p.slice_type, p.slice_qps) for p in listed if p.position is not None)
     logged = [(picture.poc, picture.slice_type, picture.qp) for picture in sequence.pictures]
     for in_stream, in_log in zip_longest(parsed, logged):
@@ -280,16 +286,22 @@ def _output_rows(
 
 
 def _read(path: Path, name: str) -> list[Picture]:
+    return list(_pictures(path, name))
+
+
+def _pictures(path: Path, name: str) -> Iterator[Picture]:
+    """Yield the pictures of a stream in decoding order."""
     if not path.is_file():
         raise MissingFileError(f"{name} does not exist")
     stream = byte_stream(path, ("vvc",), name)
     try:
-        pictures = list(read_pictures(stream.path.read_bytes()))
+        with stream.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for number, picture in enumerate(read_pictures(data)):
+                if number == 0 and picture.sps.sps_field_seq_flag:
+                    warn_of_fields(name)
+                yield picture
     except FormatError as error:
         raise type(error)(f"{name}: {error}") from None
-    if pictures[0].sps.sps_field_seq_flag:
-        warn_of_fields(name)
-    return pictures
 
 
 def warn_of_fields(name: str) -> None:
@@ -297,28 +309,46 @@ def warn_of_fields(name: str) -> None:
     warn(f"{name} codes interlaced video: its pictures are single fields of half the height of a frame")
 
 
-def _stream_pictures(pictures: Sequence[Picture], name: str) -> tuple[StreamPicture, ...]:
-    return tuple(
-        StreamPicture(
-            position=position,
+class _PictureHeader(NamedTuple):
+    """What `StreamPicture` and the output order need of a picture."""
+
+    cvs: int
+    poc: int
+    output: bool
+    temporal_id: int
+    slice_type: str
+    slice_qps: tuple[int, ...]
+
+    @staticmethod
+    def of(picture: Picture) -> "_PictureHeader":
+        return _PictureHeader(
+            cvs=picture.cvs,
             poc=picture.poc,
+            output=picture.output,
             temporal_id=picture.temporal_id,
             slice_type=max((part.header.slice_type for part in picture.slices), key=_GENERALITY.__getitem__),
             slice_qps=tuple(part.header.slice_qp_y for part in picture.slices),
         )
-        for picture, position in zip(pictures, _positions(pictures, name), strict=True)
+
+
+def _stream_pictures(headers: Sequence[_PictureHeader], name: str) -> tuple[StreamPicture, ...]:
+    return tuple(
+        StreamPicture(position, header.poc, header.temporal_id, header.slice_type, header.slice_qps)
+        for header, position in zip(headers, _positions(headers, name), strict=True)
     )
 
 
-def _positions(pictures: Sequence[Picture], name: str) -> list[int | None]:
+def _positions(pictures: Sequence[Picture | _PictureHeader], name: str) -> list[int | None]:
     """Return the position of each picture in output order, by sequence, then by POC; None if it is not output.
 
     Output order is that of H.266 clause C.5.2.
     """
     keys = [(picture.cvs, picture.poc) for picture in pictures]
-    if len(set(keys)) < len(keys):
-        repeated = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise FormatError(f"{name}: two pictures have the POC {repeated[1]}")
+    known: set[tuple[int, int]] = set()
+    for key in keys:
+        if key in known:
+            raise FormatError(f"{name}: two pictures have the POC {key[1]}")
+        known.add(key)
     output = sorted(key for key, picture in zip(keys, pictures, strict=True) if picture.output)
     ranks = {key: position for position, key in enumerate(output)}
     return [ranks.get(key) for key in keys]
