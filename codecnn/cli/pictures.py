@@ -276,7 +276,7 @@ def view(
 
     The page needs no other file and no network. The first run on a machine compiles code for two to four minutes.
     --serve keeps the pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are
-    too large for a file.
+    too large for a file. The printed address has a random token; requests without it are refused.
     """
     from codecnn.viewer import build_page
     from codecnn.viewer import view as write_view

