@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement, measure_renderables
 from rich.table import Column, Table
 from tqdm import tqdm
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from codecnn.evaluation import Table as JvetTable
     from codecnn.evaluation.in_loop import LoopResults
 
-out = Console()
+out = Console(soft_wrap=True)
+"""Output of the results. Lines are left whole, because scripts read them and terminals wrap them."""
 err = Console(stderr=True)
 
 
@@ -50,6 +52,47 @@ def progress(description: str, unit: str) -> Iterator[Callable[[int, int], None]
     finally:
         if bar is not None:
             bar.close()
+
+
+_WIDEST = 100_000
+"""Width in characters at which no table wraps."""
+
+
+def print_table(table: Table) -> None:
+    """Print a table without cutting its cells.
+
+    A file or a pipe gets the full width. On a terminal that is narrower, cells wrap; if their words do not fit either,
+    each row becomes a list of its cells.
+    """
+    unlimited = out.options.update(width=_WIDEST)
+    natural = Measurement.get(out, unlimited, table).maximum
+    if not out.is_terminal:
+        Console(file=out.file, width=natural).print(table)
+        return
+    ranges = [measure_renderables(out, unlimited, [column.header, *column.cells]) for column in table.columns]
+    spare = out.width - natural + sum(largest for _, largest in ranges)
+    spare -= sum(
+        largest if column.no_wrap else smallest
+        for column, (smallest, largest) in zip(table.columns, ranges, strict=True)
+    )
+    if spare >= 0:
+        # Rich alone would make a column narrower than its longest word while another one has room.
+        wrapping = [pair for pair in zip(table.columns, ranges, strict=True) if not pair[0].no_wrap]
+        wrapping.sort(key=lambda pair: pair[1].maximum - pair[1].minimum)
+        for number, (column, (smallest, largest)) in enumerate(wrapping):
+            wider = min(largest - smallest, spare // (len(wrapping) - number))
+            column.width, spare = smallest + wider, spare - wider
+        out.print(table, soft_wrap=False)
+        return
+    heads = [str(column.header).replace("-\n", "").replace("/\n", "/").replace("\n", " ") for column in table.columns]
+    if table.title:
+        out.print(table.title)
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        facts = Table.grid(Column(overflow="fold"), Column(overflow="fold"), padding=(0, 2, 0, 0))
+        for head, cell in zip(heads, row, strict=True):
+            facts.add_row(head, cell)
+        out.print(facts, soft_wrap=False)
+        out.print()
 
 
 def print_gains(all_results: "Sequence[Results]") -> None:
@@ -93,7 +136,7 @@ def print_gains(all_results: "Sequence[Results]") -> None:
             table.add_section()
     for number, results in enumerate(all_results):
         add("" if number else "mean", results.title, results.gain_db.get("y", {}), results.bd_rate["y"])
-    out.print(table)
+    print_table(table)
     for results in all_results:
         _print_facts_of(results)
     for note in joint_notes(all_results):
@@ -127,7 +170,7 @@ def print_tables(tables: "Sequence[JvetTable]") -> None:
             )
             rates = (_percent(row.bd_rate.get(key)) for key in ("y", "u", "v", "yuv_611"))
             table.add_row(row.name, *rates, _decibel(row.gain_y), *times, end_section=row.kind == "overall")
-        out.print(table)
+        print_table(table)
         out.print(f"{each.coded}, {each.label}", markup=False)
 
 
@@ -137,7 +180,7 @@ def print_loop(results: "LoopResults") -> None:
         table = Table("BD-rate Y / U / V", *(chain.replace("_", " ") for chain in means))
         for name, chains in [*results.bd_rate_per_sequence[model].items(), ("mean", means)]:
             table.add_row(name, *(" / ".join(map(_percent, rates.values())) for rates in chains.values()))
-        out.print(table)
+        print_table(table)
         out.print(f"{model}: {results.library} {results.settings['preset']} LDB, decisions {results.decisions}")
     out.print(results.label)
     for note in results.notes:

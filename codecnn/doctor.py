@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ def examine() -> list[Finding]:
     import torch
 
     add("torch", torch.__version__)
-    findings += [gpu_finding(_gpu_facts()), cores_finding(torch.get_num_threads(), usable_cores(), os.getloadavg()[0])]
+    findings += [gpu_finding(_gpu_facts()), cores_finding(torch.get_num_threads(), len(usable_cores()), idle_cores())]
     findings.append(instructions_finding(_capabilities()))
     return findings
 
@@ -114,25 +115,74 @@ def gpu_finding(facts: GpuFacts) -> Finding:
     return Finding("GPU", why, False, True, advice)
 
 
-def cores_finding(threads: int, cores: int, load: float) -> Finding:
+@dataclass(frozen=True)
+class IdleCores:
+    """How many of the cores that this process may use are idle.
+
+    Attributes:
+        count: Idle cores; parts of a core add up.
+        measured: What was measured, e.g. "in 0.3 s".
+    """
+
+    count: float
+    measured: str
+
+
+def cores_finding(threads: int, cores: int, idle: IdleCores) -> Finding:
     """Compare the threads of PyTorch with the cores of this process.
 
     Args:
-        threads: Number of CPU threads of PyTorch.
+        threads: Number of CPU threads of PyTorch, which do nothing while the cores are measured.
         cores: Number of cores that this process may use.
-        load: Load average of the last minute.
+        idle: How many of them are idle.
 
     Returns:
         The finding, with advice on the number of threads.
     """
     advice = ""
+    free = min(round(idle.count), cores)
+    found = f"{idle.count:.1f} of {cores} cores are idle ({idle.measured})"
     if threads > cores:
         advice = f"{threads} threads compete for {cores} cores: set OMP_NUM_THREADS={cores}."
-    elif threads < cores:
-        advice = f"{cores - threads} cores are idle: set OMP_NUM_THREADS={cores} to use them."
-    elif load > 0.6 * cores:
-        advice = f"other processes use the processor (load {load:.1f}): fewer threads than cores may be faster."
-    return Finding("CPU", f"{threads} threads on {cores} cores, load {load:.1f}", True, True, advice)
+    elif threads < free:
+        advice = f"{found}: set OMP_NUM_THREADS={free} to use them."
+    elif threads > max(free, 1):
+        advice = f"other processes use the processor, {found}: fewer threads than {threads} may be faster."
+    return Finding("CPU", f"{threads} thread{'s' if threads > 1 else ''}, {found}", True, True, advice)
+
+
+def idle_cores(seconds: float = 0.3, path: Path = Path("/proc/stat")) -> IdleCores:
+    """Measure how many of the cores that this process may use are idle now.
+
+    Args:
+        seconds: Time to measure.
+        path: File of the kernel with the times of the cores (proc(5)). Without it the load average is used.
+    """
+    before = _core_times(path)
+    if not before:
+        load = os.getloadavg()[0]
+        return IdleCores(max(len(usable_cores()) - load, 0.0), f"load {load:.1f} in the last minute")
+    time.sleep(seconds)
+    after = _core_times(path)
+    shares = []
+    for core in usable_cores() & before.keys() & after.keys():
+        spent = [new - old for old, new in zip(before[core], after[core], strict=True)]
+        shares.append((spent[_IDLE] + spent[_IOWAIT]) / sum(spent) if sum(spent) > 0 else 1.0)
+    return IdleCores(sum(shares), f"in {seconds:g} s")
+
+
+_IDLE, _IOWAIT = 3, 4
+"""Columns of /proc/stat behind the name of the core."""
+
+
+def _core_times(path: Path) -> dict[int, list[int]]:
+    """Read the times of each core in user, nice, system, idle, iowait, irq, softirq and steal, in ticks."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return {}
+    rows = re.findall(r"^cpu(\d+)((?: \d+){8})", text, flags=re.MULTILINE | re.ASCII)
+    return {int(core): [int(value) for value in values.split()] for core, values in rows}
 
 
 def instructions_finding(has: Mapping[str, Any]) -> Finding:
@@ -161,11 +211,11 @@ def instructions_finding(has: Mapping[str, Any]) -> Finding:
     return Finding("instructions", text, True, True, advice)
 
 
-def usable_cores() -> int:
-    """Return the number of cores that this process may use, which may be fewer than those of the machine."""
+def usable_cores() -> set[int]:
+    """Return the numbers of the cores that this process may use, which may be fewer than those of the machine."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def _gpu_facts() -> GpuFacts:

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from codecnn.cli.application import dataset_app
 from codecnn.cli.options import Backend, Jobs, Json, Overrides, Scheduler, Shard, read_spread
-from codecnn.console import out, print_facts, print_json, progress
+from codecnn.console import out, print_facts, print_json, print_table, progress
 
 _MISREAD = (
     "TIFF with a palette, WhiteIsZero, or several pages; photographs with a rotation tag; animations; raw files whose "
@@ -116,7 +116,7 @@ def dataset_stats(store: Annotated[Path, typer.Argument(help="Folder of a store.
         rate = "-" if row["bits_per_sample"] is None else f"{row['bits_per_sample']:.3f}"
         counts = (str(row[name]) for name in ("qp", "sequences", "pictures", "ctus"))
         table.add_row(row["split"], *counts, rate, psnr, depth)
-    out.print(table)
+    print_table(table)
     # The preset of supplied streams is unknown.
     preset = "" if "given" in stats else f" {stats['preset']}"
     out.print(f"{stats['encoder']}, {stats['codec']}{preset} {stats['configuration']}")

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from codecnn.cli.application import app
 from codecnn.cli.options import Jobs, Json, limit_threads
-from codecnn.console import err, out, print_gains, print_json, progress
+from codecnn.console import err, out, print_gains, print_json, print_table, progress
 
 
 @app.command()
@@ -52,7 +52,7 @@ def doctor(as_json: Json = False) -> None:
             table.add_row(
                 finding.what, finding.found, "ok" if finding.ok else "not used" if finding.optional else "missing"
             )
-        out.print(table)
+        print_table(table)
         for finding in findings:
             if finding.advice:
                 out.print(f"{finding.what}: {finding.advice}", markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from rich.table import Column, Table
 
 from codecnn.cli.application import app
 from codecnn.cli.options import Device, Json, Model, Trust
-from codecnn.console import out, print_facts, print_json, progress
+from codecnn.console import out, print_facts, print_json, print_table, progress
 from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def models(as_json: Json = False) -> None:
         "planes",
         "trained on",
         Column("inte-\ngers", no_wrap=True),
-        Column("BD-rate\nY, %", justify="right", no_wrap=True),
+        Column("BD-rate\nY, %", justify="right"),
         box=None,
+        # Every word fits into a terminal of 80 characters.
+        padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     for weights in shipped:
@@ -58,7 +60,7 @@ def models(as_json: Json = False) -> None:
             " ".join(suffix.removeprefix("int") for suffix in weights.integers),
             "not tested" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f}",
         )
-    out.print(table)
+    print_table(table)
     untrained = sorted(set(list_models()) - {weights.architecture for weights in shipped})
     out.print("* The architecture alone, e.g. low_cost_17, names these weights.")
     out.print("Integers of 8 or 16 bits are named with the suffix .int8 or .int16, e.g. low_cost_17.int8.")

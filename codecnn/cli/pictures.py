@@ -86,9 +86,9 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
     facts["not_output"] = len(pictures) - facts["pictures"]
     facts["fields"] = "single fields" if info.fields else None
     if codec in ("vvc", "hevc"):
-        facts["filters"] = _carried_filters(file, info)
+        facts["carried_post_filters"] = _carried_filters(file, info)
         if not as_json:
-            facts["filters"] = "; ".join(facts["filters"]) or "none"
+            facts["carried_post_filters"] = "; ".join(facts["carried_post_filters"]) or "none"
     if as_json:
         facts["coded_pictures"] = pictures
     else:

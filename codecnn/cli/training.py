@@ -11,7 +11,7 @@ from rich.text import Text
 
 from codecnn.cli.application import app
 from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust, limit_threads
-from codecnn.console import out, print_json, progress
+from codecnn.console import out, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ def check(config: Config, overrides: Overrides = None, trust: Trust = None, as_j
         table = Table("check", "verdict", "measured")
         for finding in findings:
             table.add_row(finding.name, Text(finding.verdict, _STYLES[finding.verdict]), Text(finding.measured))
-        out.print(table)
+        print_table(table)
         for finding in findings:
             if finding.verdict == "fail":
                 out.print(f"{finding.name}: {finding.hint}", markup=False, highlight=False, soft_wrap=True)
@@ -213,7 +213,7 @@ def _print_rows(rows: "list[LayerDifference]", difference: "LayerDifference | No
             position = "-" if row.first is None else ", ".join(map(str, row.first))
             cells = [shape, f"{row.maximum:.3g}", f"{row.relative:.2g}", position]
         table.add_row(Text(row.name), *cells, style="bold red" if row is difference else None)
-    out.print(table)
+    print_table(table)
 
 
 def _sentence(difference: "LayerDifference | None", tolerance: float) -> str:

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from codecnn.doctor import GpuFacts, cores_finding, gpu_finding, instructions_finding, nvidia_driver
+from codecnn.doctor import (
+    GpuFacts,
+    IdleCores,
+    cores_finding,
+    gpu_finding,
+    idle_cores,
+    instructions_finding,
+    nvidia_driver,
+    usable_cores,
+)
 from tests.helpers.commands import result_of
 
 GPU = GpuFacts("2.13.0+cu130", "CUDA 13.0", "580.65.06", ("NVIDIA H200",), "", None)
@@ -42,16 +51,43 @@ def test_reason_for_an_unused_gpu(changes, text, advice):
 
 
 def test_advice_on_cores_and_instructions():
-    assert "OMP_NUM_THREADS=2" in cores_finding(8, 2, 0.0).advice
-    assert "6 cores are idle" in cores_finding(2, 8, 0.0).advice
-    assert "load 3.0" in cores_finding(2, 2, 3.0).advice
-    assert cores_finding(2, 2, 0.1).advice == ""
+    def advice(threads, cores, idle):
+        return cores_finding(threads, cores, IdleCores(idle, "in 0.3 s")).advice
+
+    assert "OMP_NUM_THREADS=2" in advice(8, 2, 2.0)
+    assert advice(2, 8, 7.8) == "7.8 of 8 cores are idle (in 0.3 s): set OMP_NUM_THREADS=8 to use them."
+    # Cores that other processes use are not advised.
+    assert advice(2, 8, 2.4) == ""
+    assert "OMP_NUM_THREADS=5" in advice(2, 8, 5.2)
+    assert "other processes use the processor, 0.4 of 2 cores are idle (in 0.3 s)" in advice(2, 2, 0.4)
+    assert advice(2, 2, 1.9) == advice(1, 2, 0.2) == ""
     plain = instructions_finding({"avx2": True, "avx512_f": True, "avx512_vnni": True})
     assert plain.found == "AVX2, AVX-512, VNNI; no AMX bf16"
     assert "float32" in plain.advice
     rich = instructions_finding({"avx2": True, "avx512_vnni": True, "amx_bf16": True, "amx_int8": True})
     assert (rich.found, rich.advice) == ("AVX2, VNNI, AMX bf16, AMX int8", "")
     assert instructions_finding({}).found == "none that torch reports"
+
+
+def test_idle_cores_are_those_that_nobody_uses_now(tmp_path, monkeypatch):
+    cores = sorted(usable_cores())
+    path = tmp_path / "stat"
+    # Columns: user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice.
+    first = "cpu  9 9 9 9 9 9 9 9 0 0\n" + "".join(f"cpu{core} 5 0 5 100 10 0 0 0 0 0\n" for core in range(200))
+    busy, idle = "5 0 45 100 10 0 0 0 0 0", "5 0 5 130 20 0 0 0 0 0"
+    path.write_text(first)
+    second = first.splitlines()[0] + "".join(f"\ncpu{core} {busy}" for core in range(200))
+
+    def pass_time(seconds):
+        path.write_text(second.replace(f"cpu{cores[-1]} {busy}", f"cpu{cores[-1]} {idle}"))
+
+    monkeypatch.setattr("time.sleep", pass_time)
+    assert idle_cores(0.5, path) == IdleCores(1.0, "in 0.5 s")
+    monkeypatch.setattr("os.getloadavg", lambda: (len(cores) + 1.0, 0.0, 0.0))
+    fallback = idle_cores(0.5, tmp_path / "none")
+    assert (fallback.count, "load" in fallback.measured) == (0.0, True)
+    monkeypatch.undo()
+    assert 0 <= idle_cores(0.05).count <= len(cores)
 
 
 def test_driver_version_is_read(tmp_path):

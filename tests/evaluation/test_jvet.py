@@ -102,7 +102,11 @@ def test_the_workbook_has_a_summary_and_the_rd_points(tiny_store, tmp_path, run,
     models[0] = models[0].model_copy(update={"sequences": tuple(timed)})
     write_json(tmp_path / "r" / "results.json", results_json(models))
     command = ("jvet", tmp_path / "r", "-o", tmp_path / "o", "--xlsx")
-    assert run(*command, tmp_path / "jvet.xlsx")[0] == 0
+    monkeypatch.setenv("COLUMNS", "40")
+    status, text, _ = run(*command, tmp_path / "jvet.xlsx")
+    assert (status, "…" in text) == (0, False)
+    # The table is wider than the terminal, and this is not one.
+    assert any(all(head in line for head in ("BD-rate", "gain Y, dB", "filter s")) for line in text.splitlines())
     book = openpyxl.load_workbook(tmp_path / "jvet.xlsx")
     assert book.sheetnames == ["Summary", "AI half", "RA half"]
     summary = list(book["Summary"].iter_rows(values_only=True))

@@ -254,8 +254,8 @@ def test_commands_write_and_read(run, streams, yuv_weights, tmp_path):
     )
     assert [bool(each) for each in read["active"]] == [n not in (2, 3) for n in range(35)]
     status, text, _ = run("info", out)
-    assert "SHA-256" in next(line for line in text.splitlines() if line.startswith("filters"))
+    assert "SHA-256" in next(line for line in text.splitlines() if line.startswith("carried post filters"))
     status, text, _ = run("info", streams["hevc_radl"], "--json")
-    assert json.loads(text)["filters"] == []
+    assert json.loads(text)["carried_post_filters"] == []
     assert run("nnpf", "write", streams["hevc_radl"], "-m", yuv_weights, "-o", tmp_path / "out.266")[0] == 1
     assert run("nnpf", "write", streams["hevc_radl"], "-m", yuv_weights, "-o", out, "--off", "x")[0] == 1

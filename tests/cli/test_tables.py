@@ -1,0 +1,56 @@
+"""Tables of the commands are never cut: full width in files, wrapped or stacked on terminals."""
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from codecnn import console
+
+PLANES = "several words and a_long_name_without_spaces"
+CELLS = ["row 1", PLANES, "-3.25 %", "row 2", "short", "+10.00 %"]
+
+
+def printed(monkeypatch, width, *, terminal=True):
+    """Print a table of two rows and return its lines without styles."""
+    file = io.StringIO()
+    monkeypatch.setattr(console, "out", Console(file=file, width=width, force_terminal=terminal, soft_wrap=True))
+    table = Table("name", "planes", Column("BD-\nrate", no_wrap=True), title="a title")
+    table.add_row(*CELLS[:3])
+    table.add_row(*CELLS[3:])
+    console.print_table(table)
+    return [line.rstrip() for line in Text.from_ansi(file.getvalue()).plain.splitlines()]
+
+
+def test_files_get_the_full_width(monkeypatch):
+    lines = printed(monkeypatch, 20, terminal=False)
+    assert any(PLANES in line and "-3.25 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [100, 60, 54, 50])
+def test_columns_wrap_between_words(monkeypatch, width):
+    lines = printed(monkeypatch, width)
+    assert max(map(len, lines)) <= width
+    assert all(any(word in line for line in lines) for cell in CELLS for word in cell.split())
+    assert any("row 1" in line and "-3.25 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [46, 30, 16])
+def test_rows_become_lists_on_narrow_terminals(monkeypatch, width):
+    lines = printed(monkeypatch, width)
+    assert max(map(len, lines)) <= width
+    assert [lines[0], lines[1]] == ["a title", "name    row 1"]
+    # Words that are too long continue in the next line.
+    values = "".join("".join(line[8:].split()) for line in lines[1:])
+    assert values == "".join("".join(cell.split()) for cell in CELLS)
+
+
+def test_models_are_printed_whole_into_a_pipe(run):
+    status, text, _ = run("models")
+    assert (status, "…" in text) == (0, False)
+    assert "prev_mc_y next_mc_y prev2_mc_y next2_mc_y" in text
+    assert any(
+        line.startswith("Architectures without weights") and line.endswith("vrcnn") for line in text.splitlines()
+    )
