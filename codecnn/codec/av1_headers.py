@@ -37,8 +37,9 @@ _SEQUENCE_HEADER, _FRAME_HEADER, _TILE_GROUP, _FRAME = 1, 3, 4, 6
 _KEY_FRAME, _SWITCH_FRAME = 0, 3
 _INTRA_TYPES = (0, 2)
 """frame_type of key frames and intra-only frames (clause 6.8.2)."""
-_FIRST_ELEMENT = "obu_forbidden_bit"
 _ALL_SLOTS = 0xFF
+_KEPT = ("frame_type", "order_hint", "temporal_id")
+"""Elements of a frame header that `av1_info` and later frames use."""
 _VARYING = (
     "delta_q_y_dc.delta_coded",
     "delta_q_u_dc.delta_coded",
@@ -124,18 +125,20 @@ class Av1Stream:
 
 @dataclass
 class _Reader:
+    whole_headers: bool
     sequence: dict[str, int] = field(default_factory=dict)
     frames: list[Av1Frame] = field(default_factory=list)
     slots: dict[int, Av1Frame] = field(default_factory=dict)
     shown: int = 0
 
 
-def read_av1(path: Path, name: str | None = None) -> Av1Stream:
+def read_av1(path: Path, name: str | None = None, *, whole_headers: bool = True) -> Av1Stream:
     """Read the headers of an AV1 byte stream.
 
     Args:
         path: Byte stream of temporal units (.obu).
         name: Name of the stream in error messages; the path by default.
+        whole_headers: Keep all elements of the frame headers, some 30 kB a frame, instead of those in `_KEPT`.
 
     Raises:
         MissingFileError: The file does not exist.
@@ -145,7 +148,7 @@ def read_av1(path: Path, name: str | None = None) -> Av1Stream:
     name = name or str(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    reader, offset = _Reader(), 0
+    reader, offset = _Reader(whole_headers), 0
     try:
         for packet in trace_packets(path, "obu", name):
             _read_packet(reader, packet, offset)
@@ -161,16 +164,11 @@ def read_av1(path: Path, name: str | None = None) -> Av1Stream:
 
 def _read_packet(reader: _Reader, packet: Packet, offset: int) -> None:
     """Read a temporal unit that begins at a byte of the stream."""
-    obus: list[list[Element]] = []
-    for element in packet.elements:
-        if element.name == _FIRST_ELEMENT:
-            obus.append([])
-        if obus:
-            obus[-1].append(element)
     start, first, other_bytes = offset, len(reader.frames), 0
     shown: Av1Frame | None = None
-    for elements in obus:
-        values = {element.name: element.value for element in elements}
+    for unit in packet.units:
+        elements = tuple(unit.values())
+        values = {name: element.value for name, element in unit.items()}
         size = _obu_bytes(elements, offset + packet.size - start)
         part = slice(start, start + size)
         start += size
@@ -180,7 +178,7 @@ def _read_packet(reader: _Reader, packet: Packet, offset: int) -> None:
         if kind == _SEQUENCE_HEADER and not reader.sequence:
             reader.sequence = values
         if kind in (_FRAME_HEADER, _FRAME) and "show_existing_frame" in values:
-            frame = _read_frame(reader, values, tuple(elements), part)
+            frame = _read_frame(reader, values, elements, part)
             if frame.obu == part:
                 frame.bits += 8 * size
             else:
@@ -229,7 +227,7 @@ def _read_frame(reader: _Reader, values: dict[str, int], elements: tuple[Element
         quantiser=values["base_q_idx"],
         bits=0,
         varying=tuple(name for name in _VARYING if values.get(name)),
-        elements=elements,
+        elements=tuple(each for each in elements if reader.whole_headers or each.name in _KEPT),
         obu=part,
     )
     reader.shown += show

@@ -14,7 +14,6 @@ from codecnn.errors import FormatError, UnsupportedError
 MACROBLOCK = 16
 """Width and height of a macroblock in luma samples."""
 
-_FIRST_ELEMENT = "forbidden_zero_bit"
 _SLICE, _IDR, _SPS, _PPS = 1, 5, 7, 8
 """nal_unit_type (H.264 table 7-1)."""
 _TYPES = "PBIPI"
@@ -87,12 +86,7 @@ def read_avc(path: Path, name: str | None = None) -> AvcStream:
     pictures = []
     try:
         for packet in trace_packets(path, "h264", name):
-            units: list[dict[str, int]] = []
-            for element in packet.elements:
-                if element.name == _FIRST_ELEMENT:
-                    units.append({})
-                if units:
-                    units[-1][element.name] = element.value
+            units = [{name: element.value for name, element in unit.items()} for unit in packet.units]
             picture = _picture(state, units)
             if picture is None:
                 raise FormatError("an access unit has no slice, or data partitions, which codecnn does not read")

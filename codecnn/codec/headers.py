@@ -4,7 +4,8 @@ VVC headers are parsed by `codecnn.vvc`; `av1_headers` and `avc_headers` read th
 sizes of access units come from ffmpeg (its bitstream filter trace_headers). Slice data is not parsed.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,9 +19,6 @@ from codecnn.video import byte_stream
 
 Elements = Mapping[str, int]
 """Syntax elements of a NAL unit by their names in the standard; of a repeated element the last value."""
-
-_FIRST_ELEMENT = "forbidden_zero_bit"
-"""First syntax element of every NAL unit (H.265 clause 7.3.1.2, H.266 clause 7.3.1.2)."""
 
 _CHROMA = ("400", "420", "422", "444")
 _RADL_N, _RADL_R, _RASL_N, _RASL_R = 6, 7, 8, 9
@@ -48,7 +46,7 @@ def read_headers(path: Path) -> StreamInfo:
     if stream.codec == "avc":
         return avc_info(read_avc(stream.path, str(path)), str(path))
     if stream.codec == "av1":
-        return av1_info(read_av1(stream.path, str(path)))
+        return av1_info(read_av1(stream.path, str(path), whole_headers=False))
     return hevc_info(path) if stream.codec == "hevc" else stream_info(path)
 
 
@@ -58,11 +56,11 @@ def picture_bits(path: Path) -> list[int]:
     if stream.codec == "avc":
         return [picture.bits for picture in read_avc(stream.path, str(path)).output]
     if stream.codec == "av1":
-        return read_av1(stream.path, str(path)).picture_bits
-    info, units = read_headers(path), access_units(path)
-    if len(units) != len(info.pictures):
-        raise EncoderError(f"{path} has {len(units)} access units and {len(info.pictures)} pictures that decode")
-    bits = {picture.position: 8 * unit.bytes for picture, unit in zip(info.pictures, units, strict=True)}
+        return read_av1(stream.path, str(path), whole_headers=False).picture_bits
+    info, sizes = read_headers(path), [unit.bytes for unit in access_units(path)]
+    if len(sizes) != len(info.pictures):
+        raise EncoderError(f"{path} has {len(sizes)} access units and {len(info.pictures)} pictures that decode")
+    bits = {picture.position: 8 * size for picture, size in zip(info.pictures, sizes, strict=True)}
     return [bits[picture.position] for picture in output_pictures(info)]
 
 
@@ -96,8 +94,11 @@ class AccessUnit:
         return any(0 in (unit.get("hash_type"), unit.get("dph_sei_hash_type")) for unit in self.nal_units)
 
 
-def access_units(path: Path) -> tuple[AccessUnit, ...]:
+def access_units(path: Path) -> Iterator[AccessUnit]:
     """Read the access units of a VVC or HEVC stream in decoding order, see `codecnn.video.byte_stream`.
+
+    Yields:
+        The access units; memory holds one.
 
     Raises:
         MissingFileError: The file does not exist.
@@ -106,16 +107,9 @@ def access_units(path: Path) -> tuple[AccessUnit, ...]:
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
     stream, codec, _ = byte_stream(path, ("vvc", "hevc"))
-    units = []
     for packet in trace_packets(stream, codec, str(path)):
-        nal_units: list[dict[str, int]] = []
-        for element in packet.elements:
-            if element.name == _FIRST_ELEMENT:
-                nal_units.append({})
-            if nal_units:
-                nal_units[-1][element.name] = element.value
-        units.append(AccessUnit(packet.size, tuple(nal_units)))
-    return tuple(units)
+        elements = ({name: element.value for name, element in unit.items()} for unit in packet.units)
+        yield AccessUnit(packet.size, tuple(elements))
 
 
 # --- HEVC ------------------------------------------------------------------------------------------------------------
@@ -153,15 +147,20 @@ def hevc_info(path: Path) -> StreamInfo:
     return hevc_pictures(access_units(path), str(path))
 
 
-def hevc_pictures(units: Sequence[AccessUnit], name: str) -> StreamInfo:
+def hevc_pictures(units: Iterable[AccessUnit], name: str) -> StreamInfo:
     """Interpret the access units of an HEVC stream; `name` is the name of the stream in error messages.
 
     Raises:
         FormatError: The stream has no picture, lacks a parameter set, or is not a valid order of pictures.
     """
     state = _ReaderState()
-    try:
-        decodable = [picture for unit in units if (picture := _picture(state, unit.nal_units)) is not None]
+    decodable = []
+    for unit in units:
+        with _errors_of(name):
+            picture = _picture(state, unit.nal_units)
+        if picture is not None:
+            decodable.append(picture)
+    with _errors_of(name):
         if state.first_sps is None:
             raise FormatError("there are no pictures in it")
         sps = state.first_sps
@@ -177,10 +176,6 @@ def hevc_pictures(units: Sequence[AccessUnit], name: str) -> StreamInfo:
         log2_ctb = 3 + sps["log2_min_luma_coding_block_size_minus3"] + sps["log2_diff_max_min_luma_coding_block_size"]
         depth = 8 + sps["bit_depth_luma_minus8"]
         fields = bool(sps.get("field_seq_flag", 0))
-    except KeyError as error:
-        raise FormatError(f"{name}: there is no {error.args[0]}") from None
-    except FormatError as error:
-        raise FormatError(f"{name}: {error}") from None
     pictures = tuple(
         StreamPicture(
             position=positions[picture.cvs, picture.poc] if picture.output else None,
@@ -194,6 +189,17 @@ def hevc_pictures(units: Sequence[AccessUnit], name: str) -> StreamInfo:
     if fields:
         warn_of_fields(name)
     return StreamInfo(width, height, chroma, depth, 1 << log2_ctb, pictures, fields)
+
+
+@contextlib.contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    """Add the name of the stream to errors of its headers."""
+    try:
+        yield
+    except KeyError as error:
+        raise FormatError(f"{name}: there is no {error.args[0]}") from None
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
 
 
 def _picture(state: _ReaderState, units: Sequence[Elements]) -> _Picture | None:

@@ -2,13 +2,16 @@
 
 import csv
 import gzip
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from codecnn.codec import StreamPicture, output_pictures, read_headers, slice_qp, stream_info, trace
+from codecnn.codec import StreamPicture, output_pictures, read_headers, slice_qp, stream_info
 from codecnn.codec.headers import AccessUnit, access_units, hevc_pictures
 from codecnn.errors import FormatError, MissingFileError
+from codecnn.video import ffmpeg_path
 
 
 def test_slice_qps_of_hevc_equal_those_of_the_cus(golden):
@@ -40,7 +43,7 @@ def test_the_order_types_and_sizes_of_random_access(golden_file):
 
 def test_access_units_match_pictures_and_file_size(golden_file):
     path = golden_file("vvc/tinyclip128x64_ra_qp37.266")
-    units = access_units(path)
+    units = list(access_units(path))
     assert len(units) == len(stream_info(path).pictures) == 17
     assert sum(unit.bytes for unit in units) == path.stat().st_size
     assert all(unit.has_md5 for unit in units)
@@ -49,20 +52,65 @@ def test_access_units_match_pictures_and_file_size(golden_file):
 
 def test_bytes_outside_access_units_are_an_error(golden_file, tmp_path, monkeypatch):
     path = golden_file("vvc/tiny64x64_ai_qp32.266")
-    run = trace.run
-
     copied = tmp_path / "longer.266"
     copied.write_bytes(path.read_bytes())
-
-    def grown(*args, **options):
-        done = run(*args, **options)
-        copied.write_bytes(path.read_bytes() + b"\0\0\1")
-        return done
-
-    monkeypatch.setattr(trace, "run", grown)
+    # The stream grows while it is read.
+    program = tmp_path / "ffmpeg"
+    program.write_text(f"""#!/bin/sh\n"{ffmpeg_path()}" "$@"\nprintf "abc" >> "{copied}"\n""")
+    program.chmod(0o755)
+    monkeypatch.setenv("CODECNN_FFMPEG", str(program))
     size = path.stat().st_size
     with pytest.raises(FormatError, match=rf"longer\.266 has {size + 3} bytes, its access units {size}$"):
-        access_units(copied)
+        list(access_units(copied))
+
+
+def test_ffmpeg_ends_with_its_reader(golden_file, tmp_path, monkeypatch):
+    """A reader that stops early leaves no process behind, and packets come before ffmpeg has ended."""
+    program = tmp_path / "ffmpeg"
+    program.write_text(f"""#!/bin/sh\n"{ffmpeg_path()}" "$@"\nexec sleep 60\n""")
+    program.chmod(0o755)
+    monkeypatch.setenv("CODECNN_FFMPEG", str(program))
+    units = access_units(golden_file("vvc/tinyclip128x64_ra_qp37.266"))
+    start = time.monotonic()
+    assert next(units).has_md5
+    units.close()
+    assert time.monotonic() - start < 30
+
+
+def peak(path):
+    """Return the peak of Python's memory in bytes while the headers of a stream are read."""
+    tracemalloc.start()
+    try:
+        read_headers(path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["hevc/clip_rab_amp_qp32.265", "vvc/tinyclip128x64_ra_qp37.266"])
+def test_memory_for_headers_is_that_of_one_picture(golden_file, tmp_path, name):
+    """A stream of four times as many pictures needs memory for their records alone."""
+    stream = golden_file(name).read_bytes()
+    peaks = []
+    for count in (1, 4):
+        path = tmp_path / f"{count}{Path(name).suffix}"
+        path.write_bytes(stream * count)
+        peaks.append(peak(path))
+        assert len(read_headers(path).pictures) == 17 * count
+    # A record has some hundred bytes, the headers of a picture some thousands.
+    assert peaks[1] - peaks[0] < 51 * 1000
+
+
+def test_bytes_of_a_message_are_skipped(golden_file, tmp_path):
+    stream = golden_file("hevc/clip_rab_amp_qp32.265").read_bytes()
+    peaks = []
+    for size in (2_000, 30_000):
+        payload = b"\xff" * (size // 255) + bytes([size % 255]) + bytes([1] * size)
+        path = tmp_path / f"{size}.265"
+        path.write_bytes(b"\0\0\1" + bytes([39 << 1, 1, 5]) + payload + b"\x80" + stream)
+        peaks.append(peak(path))
+        assert len(read_headers(path).pictures) == 17
+    assert peaks[1] < peaks[0] + 1_500_000
 
 
 @pytest.mark.parametrize("content", [b"", bytes(range(256)) * 4])
@@ -73,7 +121,7 @@ def test_a_file_that_is_no_stream_is_an_error(tmp_path, content, suffix):
     with pytest.raises(FormatError, match=str(path)):
         read_headers(path)
     with pytest.raises(FormatError, match=rf"the headers of {path} cannot be read" if content else rf"{path} is empty"):
-        access_units(path)
+        list(access_units(path))
     with pytest.raises(MissingFileError, match="does not exist"):
         read_headers(tmp_path / f"none{suffix}")
 

@@ -157,7 +157,7 @@ class KvazaarCodec:
         done = run(argv, what=f"coding {name}", cwd=folder)
         if refused := re.search(r"Invalid option: (\S+?)\.?$", done.stderr, re.MULTILINE):
             raise ConfigError(f"libkvazaar does not take the parameter {refused[1]}")
-        verify_access_units(access_units(bitstream), settings, name)
+        verify_access_units(tuple(access_units(bitstream)), settings, name)
         pictures, bits = output_pictures(read_headers(bitstream)), picture_bits(bitstream)
         # The decoder compares every picture with its MD5.
         decode_stream(ffmpeg, bitstream, decoded, output_format)
