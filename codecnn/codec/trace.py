@@ -15,8 +15,8 @@ from codecnn.video import ffmpeg_path, run
 
 _PACKET = re.compile(r"Packet: (\d+) bytes")
 _ELEMENT = re.compile(r"(\d+) +([\w.]+(?:\[\d+\])*) .*?([01]*) = (-?\d+)")
-_BULK = re.compile(r"\[\d{4,}\]")
-"""Index of an element that belongs to the content of a message: arrays of headers are shorter."""
+_BULK = re.compile(r"\d+ +[\w.]+\[\d{4,}\]")
+"""Beginning of an element of the content of a message: arrays of headers have fewer elements."""
 
 _FIRST_ELEMENTS = {"obu": "obu_forbidden_bit"}
 """First element of each unit by demuxer; that of the others is `_FIRST_OF_NAL_UNIT`."""
@@ -74,7 +74,7 @@ def trace_packets(stream: Path, demuxer: str, name: str) -> Iterator[Packet]:
             size, units = int(packet[1]), []
             total += size
         # The headers before the first packet are skipped: the first packet contains them as well.
-        elif total and (match := _ELEMENT.fullmatch(line)) and not _BULK.search(match[2]):
+        elif total and not _BULK.match(line) and (match := _ELEMENT.fullmatch(line)):
             element = Element(int(match[1]), match[2], len(match[3]), int(match[4]))
             if element.name == first:
                 units.append({})

@@ -25,6 +25,7 @@ from codecnn.video.stills import (
     is_still,
     open_still,
     open_still_folder,
+    still_format,
     still_interpretation,
 )
 from codecnn.video.streams import STANDARD_NAMES, count_packets, open_stream
@@ -145,7 +146,9 @@ def summarise_video(path: Path | str, **options: Any) -> VideoSummary:
         CodecnnError: As `open_video`.
     """
     path = Path(path)
-    if _is_uncoded(path) or is_still(path):
+    if is_still(path):
+        return _summarise_stills(path, **options)
+    if _is_uncoded(path):
         with open_video(path, **options) as video:
             return VideoSummary(video.format, len(video), None, "pictures", None)
     info = _probe(path, options)
@@ -156,6 +159,24 @@ def summarise_video(path: Path | str, **options: Any) -> VideoSummary:
     is_picture = info.fields is None and info.codec != "vp8"
     pictures = count_packets(path, info) if is_picture else None
     return VideoSummary(video_format, pictures, codec, "packets", info.fields)
+
+
+def _summarise_stills(
+    path: Path,
+    *,
+    size: tuple[int, int] | str | None = None,
+    bit_depth: int | None = None,
+    chroma: str | None = None,
+    fps: Fraction | float | str | None = None,
+    packing: str | None = None,
+) -> VideoSummary:
+    """Read the headers of still pictures, with the options of `open_video`."""
+    if packing is not None:
+        raise ConfigError(f"{path} is not raw YUV: it cannot be opened with packing {packing}")
+    form, pictures = still_format(path, chroma=chroma, bit_depth=10 if bit_depth is None else bit_depth)
+    _check_options(path, form, size, bit_depth, chroma)
+    form = dataclasses.replace(form, fps=None if fps is None else frame_rate(fps))
+    return VideoSummary(form, pictures, None, "pictures", None)
 
 
 def check_video(path: Path | str, **options: Any) -> None:

@@ -10,7 +10,8 @@ import functools
 import io
 import re
 import struct
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms, UnidentifiedImageError
 
 from codecnn.errors import FormatError
+from codecnn.video.bands import Samples, band_rows, joined_rows, split_rows
 from codecnn.video.notices import warn
 from codecnn.video.raw import map_file
-
-Samples = NDArray[Any]
-"""uint8 or uint16 that use the whole range of their type: shape (h, w) if grey, else (h, w, 3) of R'G'B'."""
 
 SIGNATURES = {
     "PNG": (b"\x89PNG\r\n\x1a\n",),
@@ -53,22 +52,46 @@ _BIT_12 = 1 << 12
 
 @dataclass(frozen=True)
 class StillFile:
-    """A file of one or several still pictures.
+    """A file of one or several still pictures, known by its header.
 
     Attributes:
         path: The file.
         size: Width and height of each picture in samples, upright.
-        count: Number of pictures (pages or frames).
-        read: Function that returns the samples of a picture, given its number.
+        channels: Number of channels as stored, 3 for a palette.
+        grey: The pictures are grey; of an animation this holds for the first frame.
+        orientations: Orientation of each picture, see `upright`.
+        stored_bands: Function that yields the samples of a picture as stored, given its number, in bands of rows from
+            top to bottom. All bands but the last have an even number of rows.
         interpretation: Properties of the file that decide its samples and that reader version 1 did not respect; empty
             if the samples are those that it read.
     """
 
     path: Path
     size: tuple[int, int]
-    count: int
-    read: Callable[[int], Samples]
+    channels: int
+    grey: bool
+    orientations: tuple[int, ...]
+    stored_bands: Callable[[int], Iterator[Samples]]
     interpretation: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Number of pictures (pages or frames)."""
+        return len(self.orientations)
+
+    def bands(self, number: int) -> Iterator[Samples]:
+        """Yield the upright samples of a picture in bands of rows, all but the last of an even number of rows.
+
+        Memory holds a band, or the whole picture if its kind of file or its rotation asks for that.
+        """
+        if self.orientations[number] == 1:
+            yield from self.stored_bands(number)
+        else:
+            yield from split_rows(self.read(number))
+
+    def read(self, number: int) -> Samples:
+        """Return the upright samples of a picture."""
+        return upright(np.concatenate(list(self.stored_bands(number))), self.orientations[number])
 
 
 def still_kind(path: Path) -> str | None:
@@ -101,50 +124,79 @@ def open_still_file(path: Path, kind: str) -> StillFile:
     """
     if kind == "JPEG":
         return _open_jpeg(path)
-    with readable(path), Image.open(path) as image:
-        size, count = image.size, getattr(image, "n_frames", 1)
+    with readable(path), opened(path) as image:
+        size, count, mode = image.size, getattr(image, "n_frames", 1), image.mode
         icc, exif = image.info.get("icc_profile"), image.info.get("exif")
     warn_of_profile(path, icc)
-    return still_file(path, None, size, count, exif_orientation(exif))
+    parts = functools.partial(pillow_parts, path)
+    return still_file(path, size, count, exif_orientation(exif), mode_channels(mode), parts)
 
 
 def still_file(
     path: Path,
-    source: Callable[[], bytes] | None,
     size: tuple[int, int],
     count: int,
     orientation: int,
-    first: int = 0,
-    decode: Callable[[bytes], NDArray[Any]] | None = None,
+    channels: int,
+    parts: Callable[[int], Iterator[NDArray[Any]]],
 ) -> StillFile:
     """Describe the pictures of a file.
 
     Args:
         path: The file.
-        source: Function that returns the bytes to decode; None if they are those of the file.
         size: Width and height as stored.
         count: Number of pictures.
         orientation: Exif orientation.
-        first: Number of the first picture among the frames that Pillow counts.
-        decode: Decoder of the bytes; Pillow by default.
+        channels: Number of channels with alpha.
+        parts: Function that yields the rows of a picture with alpha, given its number, in parts of any height.
     """
 
-    def read(number: int) -> Samples:
+    def stored_bands(number: int) -> Iterator[Samples]:
         with readable(path):
-            if source is not None and decode is not None:
-                samples = decode(source())
-            else:
-                with Image.open(path if source is None else io.BytesIO(source())) as image:
-                    image.seek(first + number)
-                    samples = _pillow_samples(image)
-        samples = without_alpha(samples, path)
-        warn_if_nearly_black(samples, path)
-        return upright(samples, orientation)
+            yield from watched((without_alpha(band, path) for band in joined_rows(parts(number))), path)
 
     interpretation: dict[str, Any] = {"orientation": orientation} if orientation != 1 else {}
     if count > 1:
         interpretation["pictures"] = count
-    return StillFile(path, upright_size(size, orientation), count, read, interpretation)
+    upright = upright_size(size, orientation)
+    return StillFile(path, upright, channels, channels < 3, (orientation,) * count, stored_bands, interpretation)
+
+
+def pillow_parts(source: Path | bytes, number: int = 0) -> Iterator[NDArray[Any]]:
+    """Decode a picture by Pillow, and yield its rows with alpha in bands; `source` is a file or its bytes."""
+    with opened(source) as image:
+        image.seek(number)
+        image.load()
+        rows = band_rows(image.width)
+        for top in range(0, image.height, rows):
+            yield _pillow_samples(image.crop((0, top, image.width, min(top + rows, image.height))))
+
+
+def mode_channels(mode: str) -> int:
+    """Return the number of channels of Pillow's `mode`; those of a palette are its colours."""
+    return {"1": 1, "L": 1, "LA": 2, "P": 3, "PA": 4, "RGB": 3}.get(mode, 4)
+
+
+_pillow_lock = threading.Lock()
+_pillow_limits: list[int | None] = []
+
+
+@contextlib.contextmanager
+def opened(source: Path | bytes) -> Iterator[Image.Image]:
+    """Open a picture by Pillow without Pillow's limit of pixels, which has no override; `check_size` has ours."""
+    with _pillow_lock:
+        _pillow_limits.append(Image.MAX_IMAGE_PIXELS)
+        Image.MAX_IMAGE_PIXELS = None
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            yield image
+    finally:
+        with _pillow_lock:
+            # The first value is that of the user; others were stored while it was changed.
+            limit = _pillow_limits[0]
+            _pillow_limits.pop()
+            if not _pillow_limits:
+                Image.MAX_IMAGE_PIXELS = limit
 
 
 @contextlib.contextmanager
@@ -201,9 +253,14 @@ def without_alpha(samples: NDArray[Any], path: Path) -> Samples:
     return samples[:, :, 0] if channels < 3 else samples[:, :, :3]
 
 
-def warn_if_nearly_black(samples: Samples, path: Path) -> None:
-    """Warn of 16-bit samples that may be samples of 10 or 12 bits, as cameras often store them."""
-    if samples.dtype == np.uint16 and np.iinfo(np.uint8).max < (largest := int(samples.max())) < _BIT_12:
+def watched(bands: Iterable[Samples], path: Path) -> Iterator[Samples]:
+    """Yield bands, and warn of 16-bit samples that may be samples of 10 or 12 bits, as cameras often store them."""
+    largest = 0
+    for band in bands:
+        if band.dtype == np.uint16:
+            largest = max(largest, int(band.max()))
+        yield band
+    if np.iinfo(np.uint8).max < largest < _BIT_12:
         warn(
             f"{path} has 16-bit samples of at most {largest}, which is nearly black: if they are samples of fewer "
             "bits, scale them to 16 bits first"
@@ -269,7 +326,7 @@ def _open_jpeg(path: Path) -> StillFile:
                 done = end
         return b"".join(piece.tobytes() for piece in (*pieces, data[done:]))
 
-    with readable(path), Image.open(io.BytesIO(clean())) as image:
+    with readable(path), opened(clean()) as image:
         size, mode = image.size, image.mode
     if mode == "CMYK":
         raise FormatError(f"{path} is a CMYK picture: convert it to RGB first")
@@ -285,7 +342,8 @@ def _open_jpeg(path: Path) -> StillFile:
         # Exif data state Adobe RGB in the interoperability directory (DCF 2.0).
         if icc is None and exif and _exif(exif).get_ifd(0xA005).get(1) == "R03":
             warn(f"{path} has samples in Adobe RGB by its Exif data, which are read as sRGB: convert it to sRGB first")
-    return still_file(path, clean, size, 1, exif_orientation(exif))
+    channels = mode_channels(mode)
+    return still_file(path, size, 1, exif_orientation(exif), channels, lambda _: pillow_parts(clean()))
 
 
 def _jpeg_segments(data: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:

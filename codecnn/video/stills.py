@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError, MissingFileError
+from codecnn.video.bands import Samples, check_size, split_rows
 from codecnn.video.colour import neutral_chroma, quantise_luma, rgb_to_ycbcr
 from codecnn.video.formats import VideoFormat
 from codecnn.video.pictures import Picture, Plane, Video
 from codecnn.video.png import open_png
 from codecnn.video.raw import is_raw_name
 from codecnn.video.rgb import coefficients
-from codecnn.video.still_files import Samples, StillFile, open_still_file, still_kind
+from codecnn.video.still_files import StillFile, open_still_file, still_kind
 from codecnn.video.tiff import open_tiff
 
 STILL_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"))
@@ -84,10 +85,17 @@ def read_still(
     still = _open(Path(path))
     if still.count > 1:
         raise FormatError(f"{path} holds {still.count} pictures, not one: open it as a video")
-    return _convert(still.read(0), chroma, bit_depth, matrix, full_range, change)
+    return _convert(still, 0, chroma, bit_depth, matrix, full_range, change)
 
 
 def _open(path: Path) -> StillFile:
+    """Read the header of a file of still pictures and check its size."""
+    still = _open_any_size(path)
+    check_size(path, still.size, still.channels)
+    return still
+
+
+def _open_any_size(path: Path) -> StillFile:
     kind = still_kind(path)
     suffix = path.suffix.lower()
     if kind is None or (kind == "BMP" and suffix not in STILL_SUFFIXES):
@@ -104,19 +112,64 @@ def _open(path: Path) -> StillFile:
 
 
 def _convert(
-    samples: Samples, chroma: str | None, bit_depth: int, matrix: str, full_range: bool, change: Change | None
+    still: StillFile,
+    number: int,
+    chroma: str | None,
+    bit_depth: int,
+    matrix: str,
+    full_range: bool,
+    change: Change | None,
 ) -> Picture:
-    """Convert the samples of a still picture to Y'CbCr, see `read_still`."""
+    """Convert a picture of a file to Y'CbCr in bands of rows, see `read_still`."""
     coefficients(matrix)  # checks the matrix of grey pictures too
-    if change is not None:
-        samples = change(samples)
-    if samples.ndim == 3:
-        return rgb_to_ycbcr(samples, chroma=chroma or "420", bit_depth=bit_depth, matrix=matrix, full_range=full_range)
+    if change is None:
+        return _convert_bands(still.bands(number), still.size, chroma, bit_depth, matrix, full_range)
+    samples = change(still.read(number))
+    size = samples.shape[1], samples.shape[0]
+    return _convert_bands(split_rows(samples), size, chroma, bit_depth, matrix, full_range)
+
+
+def _convert_bands(
+    bands: Iterable[Samples], size: tuple[int, int], chroma: str | None, bit_depth: int, matrix: str, full_range: bool
+) -> Picture:
+    """Convert bands of rows, all but the last of an even number of rows, to one picture of `size`."""
+    planes: tuple[Plane, ...] = ()
+    tops: list[int] = []
+    for band in bands:
+        if band.ndim == 3:
+            options: dict[str, Any] = {"bit_depth": bit_depth, "matrix": matrix, "full_range": full_range}
+            converted = rgb_to_ycbcr(band, chroma=chroma or "420", **options).planes
+        else:
+            converted = _convert_grey(band, chroma or "400", bit_depth, full_range)
+        if not planes:
+            form = VideoFormat(*size, chroma or ("400" if band.ndim == 2 else "420"), bit_depth)
+            planes = tuple(np.empty(shape, form.dtype) for shape in form.plane_shapes)
+            tops = [0] * len(planes)
+        for index, (plane, part) in enumerate(zip(planes, converted, strict=True)):
+            plane[tops[index] : tops[index] + len(part)] = part
+            tops[index] += len(part)
+    return Picture(planes, bit_depth)
+
+
+def _convert_grey(samples: Samples, chroma: str, bit_depth: int, full_range: bool) -> tuple[Plane, ...]:
     height, width = samples.shape
-    video_format = VideoFormat(width, height, chroma=chroma or "400", bit_depth=bit_depth)
+    form = VideoFormat(width, height, chroma=chroma, bit_depth=bit_depth)
     luma = quantise_luma(samples.astype(np.float64) / np.iinfo(samples.dtype).max, bit_depth, full_range)
-    planes = (luma.astype(video_format.dtype),)
-    return Picture(planes if video_format.chroma == "400" else planes + neutral_chroma(video_format), bit_depth)
+    planes = (luma.astype(form.dtype),)
+    return planes if chroma == "400" else planes + neutral_chroma(form)
+
+
+def still_format(path: Path, *, chroma: str | None = None, bit_depth: int = 10) -> tuple[VideoFormat, int]:
+    """Return the geometry and the number of pictures of a file or folder, by headers alone; options as `read_still`.
+
+    Raises:
+        CodecnnError: As `check_stills`.
+    """
+    check_stills(path)
+    paths = stills_in(path) if path.is_dir() else [path]
+    still = _open(paths[0])
+    form = VideoFormat(*still.size, chroma or ("400" if still.grey else "420"), bit_depth)
+    return form, len(paths) if path.is_dir() else still.count
 
 
 def count_stills(path: Path | str) -> int:
@@ -169,13 +222,13 @@ def open_still(
     """
     path = Path(path)
     still = _open(path)
-    first = _convert(still.read(0), chroma, bit_depth, matrix, full_range, change)
+    first = _convert(still, 0, chroma, bit_depth, matrix, full_range, change)
     video_format = _format_of(first, chroma)
 
     def read(number: int) -> tuple[Plane, ...]:
         if number == 0:
             return first.planes
-        picture = _convert(still.read(number), chroma, bit_depth, matrix, full_range, change)
+        picture = _convert(still, number, chroma, bit_depth, matrix, full_range, change)
         actual = _format_of(picture, chroma)
         if actual != video_format:
             raise FormatError(f"{path} has a picture {number} of {actual}, but its first picture is {video_format}")

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
+from codecnn.video import bands
+from codecnn.video.bands import Samples, joined_rows
 from codecnn.video.notices import warn
-from codecnn.video.still_files import (
-    Samples,
-    StillFile,
-    readable,
-    upright,
-    upright_size,
-    warn_if_nearly_black,
-    warn_of_profile,
-)
+from codecnn.video.still_files import StillFile, readable, upright_size, warn_of_profile, watched
 
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _YCBCR = 0, 1, 2, 3, 6
 _REFUSED = {
@@ -78,13 +72,15 @@ def open_tiff(path: Path) -> StillFile:
     for icc in dict.fromkeys(profile for profile in profiles if isinstance(profile, bytes)):
         warn_of_profile(path, icc)
 
-    def read(number: int) -> Samples:
+    def stored_bands(number: int) -> Iterator[Samples]:
         with readable(path), TiffFile(path) as file:
             page = file.pages[numbers[number]].aspage()
-            samples = _page_samples(page, path)
-        return upright(samples, orientations[number])
+            yield from watched((_band_samples(band, page, path) for band in joined_rows(_parts(page, path))), path)
 
-    return StillFile(path, sizes[0], len(numbers), read, interpretation)
+    first = pages[numbers[0]]
+    grey = _BASE_CHANNELS[int(first.photometric)] == 1 and int(first.photometric) != _PALETTE
+    channels = max(pages[number].samplesperpixel for number in numbers)
+    return StillFile(path, sizes[0], channels, grey, tuple(orientations), stored_bands, interpretation)
 
 
 def _check_stack(file: Any, pages: Sequence[Any], path: Path) -> None:
@@ -156,13 +152,28 @@ def _interpretation(pages: Sequence[Any], orientations: Sequence[int]) -> dict[s
     return facts
 
 
-def _page_samples(page: Any, path: Path) -> Samples:
-    """Return the samples of a page as stored, shape (h, w) if grey, else (h, w, 3)."""
-    samples: NDArray[Any] = page.asarray()
+def _parts(page: Any, path: Path) -> Iterator[NDArray[Any]]:
+    """Yield the rows of a page as stored, shape (rows, w) or (rows, w, channels), by rows of strips or tiles."""
     if page.axes not in ("YX", "YXS", "SYX"):
         raise FormatError(f"{path} has samples of the dimensions {page.axes}: {_CONVERT}")
-    if page.axes == "SYX":
-        samples = np.moveaxis(samples, 0, 2)
+    height, width = page.imagelength, page.imagewidth
+    if page.axes == "SYX" or len(page.dataoffsets) == 1 or height * width <= bands.BAND_SAMPLES:
+        samples: NDArray[Any] = page.asarray()
+        yield np.moveaxis(samples, 0, 2) if page.axes == "SYX" else samples
+        return
+    row: list[NDArray[Any]] = []
+    # One thread decodes a segment when it is needed; several would decode many in advance.
+    for segment, (_, _, top, left, _), _ in page.segments(maxworkers=1, buffersize=1 << 20):
+        # Tiles extend beyond the edges of the picture.
+        part = segment[0, : height - top, : width - left]
+        row.append(part[:, :, 0] if page.axes == "YX" else part)
+        if left + part.shape[1] == width:
+            yield np.concatenate(row, axis=1)
+            row = []
+
+
+def _band_samples(samples: NDArray[Any], page: Any, path: Path) -> Samples:
+    """Return the samples of rows of a page in the whole range of their type, shape (h, w) if grey, else (h, w, 3)."""
     photometric = int(page.photometric)
     base = _BASE_CHANNELS[photometric]
     if samples.ndim == 3:
@@ -171,10 +182,7 @@ def _page_samples(page: Any, path: Path) -> Samples:
     if photometric == _PALETTE:
         return _colours(page, path)[samples.astype(np.intp)]
     samples = _whole_range(samples, page.bitspersample)
-    if photometric == _WHITE_IS_ZERO:
-        samples = np.iinfo(samples.dtype).max - samples
-    warn_if_nearly_black(samples, path)
-    return samples
+    return np.iinfo(samples.dtype).max - samples if photometric == _WHITE_IS_ZERO else samples
 
 
 def _check_extra_channels(extra: NDArray[Any], page: Any, path: Path) -> None:

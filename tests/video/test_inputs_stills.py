@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codecnn.errors import FormatError
-from codecnn.video import changed_reading, open_video, rgb_to_ycbcr
+from codecnn.video import changed_reading, open_video, rgb_to_ycbcr, summarise_video
 from tests.helpers.still_kinds import KINDS, Kind
 
 
@@ -19,8 +19,14 @@ def luma_of(samples: np.ndarray) -> np.ndarray:
     return samples.astype(np.uint16) * (257 if samples.dtype == np.uint8 else 1)
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "bands"])
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
-def test_still_is_read_right_or_refused(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+def test_still_is_read_right_or_refused(
+    tmp_path: Path, kind: Kind, whole: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not whole:
+        # Bands of 4 rows, or 2 of rotated pictures.
+        monkeypatch.setattr("codecnn.video.bands.BAND_SAMPLES", 160)
     path = tmp_path / kind.name
     kind.write(path)
     if kind.samples is None:
@@ -34,6 +40,9 @@ def test_still_is_read_right_or_refused(tmp_path: Path, kind: Kind, caplog: pyte
     height, width = kind.samples[0].shape[:2]
     assert (video.format.width, video.format.height, len(video)) == (width, height, len(kind.samples))
     assert video.format.chroma == ("400" if kind.samples[0].ndim == 2 else "420")
+    # The header alone gives the same geometry.
+    summary = summarise_video(path, bit_depth=16)
+    assert (summary.format, summary.pictures) == (video.format, len(video))
     for samples, picture in zip(kind.samples, pictures, strict=True):
         difference = np.abs(picture.y.astype(int) - luma_of(samples))
         assert difference.max() <= kind.tolerance * 257
