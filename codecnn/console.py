@@ -172,6 +172,8 @@ def print_tables(tables: "Sequence[JvetTable]") -> None:
             table.add_row(row.name, *rates, _decibel(row.gain_y), *times, end_section=row.kind == "overall")
         print_table(table)
         out.print(f"{each.coded}, {each.label}", markup=False)
+        for note in each.notes:
+            out.print(note, markup=False, soft_wrap=True)
 
 
 def print_loop(results: "LoopResults") -> None:

@@ -99,8 +99,8 @@ def draw(original: Any, decoded: Any, filtered: Any, output: Path) -> None:
     for index, name in enumerate(BARS):
         test = cards[name].test
         over = None if test is None else test.over_classes
-        if over is None:
-            raise SystemExit(f"the card of {name} has no test over classes")
+        if over is None or over.bd_rate_y_ci95 is None:
+            raise SystemExit(f"the card of {name} has no test over classes with an interval")
         low, high = over.bd_rate_y_ci95
         rate = over.bd_rate_y
         chart.bar(index, rate, color="tab:orange" if name.endswith("_unf") else "tab:blue", width=0.7)

@@ -174,11 +174,11 @@ def write_figures(results: Path) -> str:
             raise SystemExit(f"{results} contains pictures of less than two classes: evaluate more classes")
         write_json(card_path(path), {**card, "test": _test(model, losses.get(model["name"]), card.get("test", {}))})
         over = ClassMeans.model_validate(model["over_classes"])
-        low, high = over.bd_rate_y_ci95
+        interval = " ({:+.2f} to {:+.2f})".format(*over.bd_rate_y_ci95) if over.bd_rate_y_ci95 else ""
         chroma = [f"{rate:+.2f} %" if rate else "" for rate in (over.bd_rate_u, over.bd_rate_v)]
         lines.append(
             f"| `{path.stem}` | {', '.join(card.options['planes'])} | {card.kmac_per_pixel:.1f} | {card.parameters:,} "
-            f"| **{over.bd_rate_y:+.2f} %** ({low:+.2f} to {high:+.2f}) | {' | '.join(chroma)} | {over.gain_db:+.3f} "
+            f"| **{over.bd_rate_y:+.2f} %**{interval} | {' | '.join(chroma)} | {over.gain_db:+.3f} "
             f"| {_worst(over.worst_class)} | {_worst(over.worst_sequence)} | {over.losing_cells} of {over.cells} |"
         )
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
 from codecnn.evaluation.rows import (
     AFTER,
+    PLANES,
     Gains,
     Rates,
     Record,
@@ -68,6 +69,7 @@ class Table(Record):
     Attributes:
         rows: Means of classes and sequences.
         points: RD points of the sequences: anchor and filtered pictures at each QP.
+        notes: Notes of the evaluation, and the reason of each figure that is missing.
     """
 
     weights: str | None
@@ -82,6 +84,7 @@ class Table(Record):
     device: str | None
     rows: tuple[TableRow, ...]
     points: tuple[ResultRow, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def csv_rows(self) -> list[dict[str, Any]]:
         """Return the rows as flat records that repeat the facts of the table."""
@@ -172,7 +175,32 @@ def _table(results: Results) -> Table:
         device=results.device,
         rows=tuple(_rows(results, EXCLUDED_CLASSES[configuration])),
         points=results.sequences,
+        notes=(*results.notes, *_missing(results.sequences, bool(results.picture_types))),
     )
+
+
+def _missing(points: Sequence[ResultRow], types: bool = False) -> list[str]:
+    """List the reasons of missing figures that notes of BD-rates do not state: missing planes, and times.
+
+    Args:
+        points: Rows of the results.
+        types: Whether the table has rows of picture types.
+    """
+    reasons = []
+
+    def add(figure: str, rows: Iterable[ResultRow], reason: str) -> None:
+        if names := list(by_sequence(rows)):
+            every = len(names) == len(by_sequence(points))
+            reasons.append(f"no {figure} for {'all sequences' if every else ', '.join(names)}: {reason}")
+
+    grey = (row for row in points if f"psnr_u{AFTER}" not in row.model_fields_set)
+    add("BD-rate U, V and YUV", grey, "no chroma, or none with an error")
+    untimed = (row for row in points if row.encoder_seconds_per_picture is None)
+    add("time of the encoder", untimed, "it was not recorded")
+    add("time of the filter", (row for row in points if row.seconds_per_picture is None), "it was not recorded")
+    if types:
+        reasons.append("times are of whole sequences, so types of pictures have none")
+    return reasons
 
 
 def _rows(results: Results, excluded: Sequence[str]) -> list[TableRow]:
@@ -246,6 +274,8 @@ def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
     unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
     facts = results.models.get(model, unknown)
     points = _loop_points([row for row in results.rows if row.model == model], chain)
+    notes: list[str] = []
+    rows = tuple(_loop_rows(points, notes))
     return Table(
         weights=facts.weights_sha256,
         name=model,
@@ -257,33 +287,40 @@ def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
         kmac_per_pixel=facts.kmac_per_pixel,
         parameters=facts.parameters,
         device=facts.device or None,
-        rows=tuple(_loop_rows(points)),
+        rows=rows,
         points=points,
+        notes=(*notes, *_missing(points)),
     )
 
 
 def _loop_points(rows: Sequence[LoopRow], chain: str) -> tuple[ResultRow, ...]:
     """Return the RD points of a chain against those of the encoder without the filter."""
     without = {(row.name, row.qp): row for row in rows if row.chain == "without"}
-    return tuple(_as_result_row(without[row.name, row.qp], row) for row in rows if row.chain == chain)
+    # A file does not tell a plane that is missing from one that has no error in any picture.
+    known = {(row.name, plane) for row in rows for plane in PLANES if getattr(row, f"psnr_{plane}") is not None}
+    return tuple(
+        _as_result_row(without[row.name, row.qp], row, [plane for plane in PLANES if (row.name, plane) in known])
+        for row in rows
+        if row.chain == chain
+    )
 
 
-def _loop_rows(points: Sequence[ResultRow]) -> list[TableRow]:
+def _loop_rows(points: Sequence[ResultRow], notes: list[str]) -> list[TableRow]:
     groups = by_sequence(points)
-    rates = {name: bd_rates(group, AFTER, "pchip", []) for name, group in groups.items()}
+    rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in groups.items()}
     lines = [table_row("overall", "All sequences", mean_rates(rates.values()), points)]
     return lines + [table_row("sequence", name, rates[name], group) for name, group in groups.items()]
 
 
-def _as_result_row(anchor: LoopRow, test: LoopRow) -> ResultRow:
+def _as_result_row(anchor: LoopRow, test: LoopRow, planes: Sequence[str]) -> ResultRow:
     """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
     figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
     figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
     figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
     for suffix, row in (("", anchor), (AFTER, test)):
-        y, u, v = row.psnr_y, row.psnr_u, row.psnr_v
-        figures |= {f"psnr_y{suffix}": y, f"psnr_u{suffix}": u, f"psnr_v{suffix}": v}
-        if y is not None and u is not None and v is not None:
+        psnrs = {f"psnr_{plane}": getattr(row, f"psnr_{plane}") for plane in planes}
+        figures |= {f"{key}{suffix}": value for key, value in psnrs.items()}
+        if len(psnrs) == len(PLANES):
             # The combination is linear, so that of the mean PSNRs equals the mean over the pictures.
-            figures[f"psnr_yuv_611{suffix}"] = psnr_yuv_611(y, u, v)
+            figures[f"psnr_yuv_611{suffix}"] = None if None in psnrs.values() else psnr_yuv_611(*psnrs.values())
     return ResultRow.model_validate(figures)

@@ -310,19 +310,24 @@ def _switched_off(
     return [a.model_copy(update=b.to_json() | off) for a, b in zip(pictures, decoded, strict=True)], table
 
 
-def make_crops(entries: Sequence[Entry], units: Sequence[Unit], decisions: Decisions, ctu_size: int) -> list[Crop]:
+def make_crops(entries: Sequence[Entry], cells: Sequence[Cell], decisions: Decisions, ctu_size: int) -> list[Crop]:
     """Cut a region out of each of the first sequences, at the QP that reports show.
 
     Args:
         entries: The filters.
-        units: All units of the evaluation.
+        cells: All cells of the evaluation, which tell whether the filter of a sequence is off.
         decisions: "none", "ctu" or "full".
         ctu_size: Width and height of a CTU in luma samples.
 
     Returns:
         Crops of at most `MAX_CROPS` sequences, one a filter, which show the same region.
     """
-    return [crop for unit in shown_units(units)[:MAX_CROPS] for crop in _crops(entries, unit, decisions, ctu_size)]
+    off = {(cell.model, cell.unit.key) for cell in cells if all(picture.mode == "off" for picture in cell.filtered)}
+    crops = []
+    for unit in shown_units(cell.unit for cell in cells)[:MAX_CROPS]:
+        filters = [(entry, (entry.name, unit.key) not in off) for entry in entries]
+        crops += _crops(filters, unit, decisions, ctu_size)
+    return crops
 
 
 def shown_units(units: Iterable[Unit]) -> list[Unit]:
@@ -380,16 +385,28 @@ def _ctu_table(
     return pa.table(columns)
 
 
-def _crops(entries: Sequence[Entry], unit: Unit, decisions: Decisions, ctu_size: int) -> list[Crop]:
+def _crops(filters: Sequence[tuple[Entry, bool]], unit: Unit, decisions: Decisions, ctu_size: int) -> list[Crop]:
     """Cut luma of the first picture of a unit where the filters together change it most.
 
     A change is hardly visible on a whole picture. Choosing the region by its gain would show only gains; choosing it by
     the size of the change shows losses as well. The picture is filtered again because cells hold no pictures.
+
+    Args:
+        filters: Each filter, and whether it is on in the sequence; if not, the decoded picture counts as filtered.
+        unit: The coded unit.
+        decisions: "none", "ctu" or "full".
+        ctu_size: Width and height of a CTU in luma samples.
+
+    Returns:
+        A crop for each filter.
     """
     with unit.originals() as originals, unit.decoded() as decoded:
         original, output, qp = originals[0], decoded[0], unit.pictures[0].qp
         filtered = []
-        for entry in entries:
+        for entry, used in filters:
+            if not used:
+                filtered.append(np.array(output.y))
+                continue
             auxiliary = unit_planes(unit, 0, entry.filter.planes)
             result = filter_and_decide(entry.filter, original, output, qp, auxiliary, decisions, ctu_size)
             filtered.append(np.array(result.picture.y))
@@ -414,7 +431,7 @@ def _crops(entries: Sequence[Entry], unit: Unit, decisions: Decisions, ctu_size:
             psnr_filtered=psnr(cut(first), cut(plane), depth),
             model=entry.name,
         )
-        for entry, plane in zip(entries, filtered, strict=True)
+        for (entry, _), plane in zip(filters, filtered, strict=True)
     ]
 
 

@@ -276,11 +276,13 @@ def summarise(
         if entry.not_kept is not None:
             notes.append(f"{entry.name} was measured anew, and is each time: {entry.not_kept}")
         results = summarise_rows(rows, entry.card, store, split, entry.name, decisions, device, threads)
-        update: dict[str, Any] = {"notes": (*results.notes, *notes)} if notes else {}
+        notes = [*results.notes, *notes]
+        update: dict[str, Any] = {}
         if entry_cells and all(cell.runtime == entry_cells[0].runtime for cell in entry_cells):
             update["runtime"] = entry_cells[0].runtime
-        if type_figures := by_picture_type(entry_cells, types or {}):
+        if type_figures := by_picture_type(entry_cells, types or {}, notes):
             update["picture_types"] = type_figures
+        update["notes"] = tuple(notes)
         all_results.append(results.model_copy(update=update))
     by_weights = {results.weights_sha256: results for results in all_results}
     float_results = [by_weights.get(entry.card.source_sha256 or "") for entry in entries]
@@ -352,7 +354,7 @@ def summarise_rows(
     if all(classes.values()) and counted:
         optional["bd_rate_jvet"] = mean_rates(rates[name] for name in counted)
     per_cell = {name: [gain for row in group if (gain := row.gain()) is not None] for name, group in by_name.items()}
-    if (means := class_means(classes, rates, per_cell)) is not None:
+    if (means := class_means(classes, rates, per_cell, notes)) is not None:
         optional["over_classes"] = means
     if decisions != "none":
         optional["gain_db_network"] = gains_by_plane(rows, NETWORK)

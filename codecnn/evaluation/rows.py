@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from codecnn.dataset import Unit
 from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import PictureMeasure
-from codecnn.quality import MIN_POINTS, bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
+from codecnn.quality import MIN_POINTS, MIN_SIDE, bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
 PLANES = ("y", "u", "v")
 """Names of the colour planes."""
@@ -50,10 +50,11 @@ class Record(BaseModel):
 class ResultRow(Record):
     """One coded unit before and after one filter.
 
-    PSNRs are the means of the pictures' PSNRs in dB with peak 255 * 2^(b - 8). A PSNR is None if the plane is missing
-    or has no error in a picture, e.g. chroma of grey pictures in 4:2:0. `psnr_yuv_mse` is computed from the mean MSE,
-    as in the log of VTM. With decisions, the suffix `_filtered` stands for the decided pictures and `_network` for the
-    network applied everywhere. `seconds_per_picture` is the wall-clock time of the filter,
+    PSNRs are the means of the pictures' PSNRs in dB with peak 255 * 2^(b - 8). A PSNR is None if the plane has no error
+    in a picture, e.g. chroma of grey pictures in 4:2:0; PSNRs of a missing plane are not set. `psnr_yuv_mse` is
+    computed from the mean MSE of all planes, as in the log of VTM, and `psnr_PLANE_of_mean_mse` from that of a plane;
+    they are None if no picture has an error. With decisions, the suffix `_filtered` stands for the decided pictures and
+    `_network` for the network applied everywhere. `seconds_per_picture` is the wall-clock time of the filter,
     `encoder_seconds_per_picture` the CPU time of the encoder; None if it was not recorded. Bits are those of the whole
     bitstream file. `fps` is the frame rate of a video.
     """
@@ -145,7 +146,8 @@ def make_row(
     networks = [picture.mse_network for picture in filtered if picture.mse_network is not None]
     if len(networks) == len(filtered):
         network_figures = psnrs_of(networks, unit)
-        figures |= {f"psnr_{name}{NETWORK}": network_figures[f"psnr_{name}"] for name in PSNRS}
+        keys = [f"psnr_{name}" for name in PSNRS if f"psnr_{name}" in network_figures]
+        figures |= {f"{key}{NETWORK}": network_figures[key] for key in keys}
     for name in (*STRUCTURAL, "vmaf"):
         for suffix, pictures in (("", decoded), (AFTER, filtered)):
             if any(name in picture.model_fields_set for picture in pictures):
@@ -175,21 +177,20 @@ def psnrs_of(mses: Sequence[Sequence[float]], unit: Unit) -> dict[str, float | N
         unit: The unit; its format gives bit depth and plane sizes.
 
     Returns:
-        "psnr_" and each name of `PSNRS` in dB, and "psnr_PLANE_of_mean_mse"; None if a plane is missing or has no
-        error.
+        "psnr_" and each name of `PSNRS` in dB, and "psnr_PLANE_of_mean_mse", without those of missing planes; None if
+        there is no error, see `ResultRow`.
     """
     depth = unit.format.bit_depth
     planes = np.array(mses, np.float64).T
-    figures: dict[str, float | None] = {f"psnr_{plane}": None for plane in PSNRS}
+    figures: dict[str, float | None] = {}
     for plane, values in zip(PLANES, planes, strict=False):
-        if values.all():
-            figures[f"psnr_{plane}"] = mean_psnr(values, depth)
-            figures[f"psnr_{plane}_of_mean_mse"] = psnr_of_mean_mse(values, depth)
-    y, u, v = (figures[f"psnr_{plane}"] for plane in PLANES)
-    if y is not None and u is not None and v is not None:
-        figures["psnr_yuv_611"] = psnr_yuv_611(y, u, v)
+        figures[f"psnr_{plane}"] = mean_psnr(values, depth) if values.all() else None
+        figures[f"psnr_{plane}_of_mean_mse"] = psnr_of_mean_mse(values, depth) if values.any() else None
+    if len(planes) == len(PLANES):
+        y, u, v = (figures[f"psnr_{plane}"] for plane in PLANES)
+        figures["psnr_yuv_611"] = None if y is None or u is None or v is None else psnr_yuv_611(y, u, v)
         samples = [height * width for height, width in unit.format.plane_shapes]
-        figures["psnr_yuv_mse"] = psnr_yuv_mse(list(planes.mean(axis=1)), samples, depth)
+        figures["psnr_yuv_mse"] = psnr_yuv_mse(list(planes.mean(axis=1)), samples, depth) if planes.any() else None
     return figures
 
 
@@ -227,12 +228,13 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
         rows: The rows of the sequence, one a QP.
         suffix: `AFTER` (bits of the decisions are counted) or `NETWORK` (they are not: the network is on everywhere).
         method: Interpolation, "pchip" or "akima".
-        notes: List that receives a sentence for each BD-rate that cannot be computed.
+        notes: List that receives a sentence for each BD-rate that cannot be computed, except for missing planes.
 
     Returns:
         BD-rate in % by quality measure; None if it cannot be computed.
     """
     rates: Rates = {}
+    unknown = []
     bits = [row.bits for row in rows if row.bits is not None]
     if len(bits) < len(rows):
         notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown: state bits or bitstream in the recipe")
@@ -244,7 +246,10 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
         rates[name] = None
         before = [row.quality(name) for row in rows]
         after = [row.quality(name, suffix) for row in rows]
-        if None in before or None in after or len(bits) < max(len(rows), MIN_POINTS):
+        if None in before or None in after:
+            unknown.append(name)
+            continue
+        if len(bits) < max(len(rows), MIN_POINTS):
             continue
         decision_bits = [0 if suffix == NETWORK else row.flag_bits for row in rows]
         anchor = [(rate, value) for rate, value in zip(bits, before, strict=True) if value is not None]
@@ -253,7 +258,25 @@ def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[st
             rates[name] = bd_rate(anchor, test, method)
         except (ConfigError, TableError) as error:
             notes.append(f"no BD-rate {name.upper()} for {rows[0].name}: {error}")
+    if reasons := [reason for name in unknown if (reason := _without_value(rows, name, suffix))]:
+        names = ", ".join(map(str.upper, unknown))
+        notes.append(f"no gain and no BD-rate {names} for {rows[0].name}: {'; '.join(reasons)}")
     return rates
+
+
+def _without_value(rows: Sequence[ResultRow], name: str, suffix: str) -> str | None:
+    """Return why a quality measure has no value in some rows; None if the pictures have no such plane.
+
+    There is none for "yuv_611" either, which has no value where one of its planes has none.
+    """
+    unknown = [row for row in rows if None in (row.quality(name), row.quality(name, suffix))]
+    qps = ", ".join(str(row.qp) for row in unknown if QUALITIES[name] in row.model_fields_set)
+    if not qps or name == "yuv_611":
+        return None
+    if name == "ms_ssim":
+        return f"MS-SSIM has no value for pictures with a side below {MIN_SIDE} or without error (QP {qps})"
+    where = "" if name in (*STRUCTURAL, "yuv_mse") else f" in {name.upper()}"
+    return f"a picture has no error{where} at QP {qps}"
 
 
 def mean_rates(rates: Iterable[Rates]) -> Rates:

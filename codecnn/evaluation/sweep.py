@@ -90,7 +90,7 @@ def evaluate(
             return ResultsList()
         progress = None
     cells = measure_cells(entries, units, output / "cells", metrics, decisions, ctu_size, progress)
-    crops = make_crops(entries, units, decisions, ctu_size)
+    crops = make_crops(entries, cells, decisions, ctu_size)
     types = picture_types(units)
     results = summarise(entries, cells, store, split, decisions, types)
     _write_results(output, results, cells, crops, store, types)

@@ -28,7 +28,7 @@ class MeanOfClasses(BaseModel):
         classes: Number of classes.
         gain_db: PSNR gain in dB.
         bd_rate_y: BD-rate in percent.
-        bd_rate_y_ci95: 95 % confidence interval of the BD-rate.
+        bd_rate_y_ci95: 95 % confidence interval of the BD-rate; None if each class has one picture.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,7 +36,7 @@ class MeanOfClasses(BaseModel):
     classes: int
     gain_db: float
     bd_rate_y: float
-    bd_rate_y_ci95: tuple[float, float]
+    bd_rate_y_ci95: tuple[float, float] | None
 
 
 class TestedOn(BaseModel):

@@ -62,8 +62,9 @@ def zoo() -> str:
             gain, rate = card.test.luma
             where = ""
             if (over := card.test.over_classes) is not None:
-                low, high = over.bd_rate_y_ci95
-                where = f" in the mean over {over.classes} classes, 95 % interval {low:+.2f} to {high:+.2f} %"
+                where = f" in the mean over {over.classes} classes"
+                if over.bd_rate_y_ci95 is not None:
+                    where += ", 95 % interval {:+.2f} to {:+.2f} %".format(*over.bd_rate_y_ci95)
             gains = {qp: value for qp, value in card.test.gain_db["y"].items() if value is not None and qp != "mean"}
             by_qp = ", ".join(f"{value:+.3f} at QP {qp}" for qp, value in gains.items())
             lines += [f"- **test** {gain:+.3f} dB, {rate:+.2f} % BD-rate Y{where}", f"- **gain Y, dB** {by_qp}"]

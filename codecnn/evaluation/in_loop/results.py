@@ -101,7 +101,7 @@ class LoopRow(_Record):
         bits: Size of the bitstream file in bits, without messages and hashes.
         flag_bits: Bits of the decisions; of the chain "in_loop_messages" those of the whole messages.
         psnr_y: Mean over pictures of the luma PSNR in dB; None if a picture has no error.
-        psnr_u: The same for U; None also if there is no such plane.
+        psnr_u: The same for U; not set if there is no such plane.
         psnr_v: The same for V.
         used: Whether the filter is applied.
         pictures_off: Number of pictures that are not filtered.
@@ -282,12 +282,24 @@ def rates_of(rows: Sequence[LoopRow], chain: str, notes: list[str]) -> Rates:
             for each in ("without", chain)
         )
         if any(value is None for _, value in anchor + test):
+            if qps := sorted({row.qp for row in rows if row.chain in ("without", chain) and _has_no_error(row, plane)}):
+                listed = ", ".join(map(str, qps))
+                notes.append(
+                    f"no BD-rate {plane.upper()} of {chain} for {rows[0].name}: a picture has no error in "
+                    f"{plane.upper()} at QP {listed}"
+                )
             continue
         try:
             rates[plane] = bd_rate(anchor, test)
         except (ConfigError, TableError) as error:
             notes.append(f"no BD-rate {plane.upper()} of {chain} for {rows[0].name}: {error}")
     return rates
+
+
+def _has_no_error(row: LoopRow, plane: str) -> bool:
+    """Return whether a plane has no error in a picture of the row; False if the pictures have no such plane."""
+    key = f"psnr_{plane}"
+    return key in row.model_fields_set and getattr(row, key) is None
 
 
 def write_loop(output: Path, results: LoopResults) -> None:
