@@ -29,6 +29,10 @@ _MAX_VALUES = 100_000
 """Largest number of values in a YAML file after the expansion of aliases; recipes have a few dozen."""
 
 
+_RECIPE_PATHS = {"": {"root"}, "tools": {"encoder", "decoder", "cfg"}, "in_loop": {"weights", "library"}}
+"""Keys of a recipe that hold paths, at its top and in its tables."""
+
+
 class NetworkConfig(Schema):
     """Name and options of a network."""
 
@@ -66,6 +70,18 @@ class FilterConfig(Schema):
                 "training.weighting"
             )
         return self
+
+    @property
+    def data(self) -> list[str]:
+        """The stores that the training reads."""
+        return [part.store for part in self.stores or ()] or [str(self.store)]
+
+    @property
+    def weights(self) -> list[str]:
+        """The weights that the training starts from and those of its teachers."""
+        start, teacher = self.training.start, self.training.teacher
+        names = [] if start is None or start.weights is None else [start.weights]
+        return names if teacher is None else [*names, *teacher.weights, *teacher.chroma]
 
     def mix(self) -> list[tuple[Store, float]]:
         """Open the stores and return them with their shares."""
@@ -108,6 +124,16 @@ class IntraModesConfig(Schema):
     network: Literal["modes", "mode_sketch"] = Field(default="modes", description="kind of network")
     model: dict[str, int] = Field(default={}, description="options of the network, e.g. features, blocks, hidden")
     training: LoopSettings = LoopSettings()
+
+    @property
+    def data(self) -> list[Path]:
+        """The tables that the training reads."""
+        return [*self.labels, *self.validation]
+
+    @property
+    def weights(self) -> list[str]:
+        """The weights that the training starts from: none."""
+        return []
 
     def make_task(self, settings: LoopSettings | None = None, *, resume: bool = False) -> "IntraModesTask":
         """Create the task to train, with other settings if given."""
@@ -158,7 +184,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
     Args:
         path: YAML file; a missing one in `datasets/` or `configs/` is that of codecnn.
-        overrides: Texts "key.sub=value" that replace values of the file.
+        overrides: Texts "key.sub=value" that replace values of the file. Relative paths in them start at the current
+            folder, those in the file at the folder of the recipe.
 
     Returns:
         The recipe.
@@ -168,6 +195,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         ConfigError: A value is invalid; the message names the file and the key.
     """
     value = _read(Path(path), overrides)
+    _locate(value, parse_overrides(overrides))
     if value.keys() & {"model", "training"}:
         raise ConfigError(f"{path} is a training configuration, not a recipe: use it with `codecnn train`")
     return checked(Recipe, value, str(path))
@@ -237,6 +265,24 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         _apply(value, override)
     return value
+
+
+def _locate(value: dict[str, Any], overrides: dict[str, Any]) -> None:
+    """Make relative paths of a recipe absolute, from the current folder, where they come from overrides."""
+    for key, names in _RECIPE_PATHS.items():
+        table, given = (each.get(key) if key else each for each in (value, overrides))
+        if isinstance(table, dict) and isinstance(given, dict):
+            for name in given.keys() & names:
+                paths = table[name]
+                located = [_located(path) for path in paths] if isinstance(paths, list) else _located(paths)
+                # A name without folder is a program in PATH, or shipped weights.
+                is_name = isinstance(paths, str) and Path(paths).name == paths
+                if not (is_name and (key == "tools" or (name == "weights" and not Path(paths).is_file()))):
+                    table[name] = located
+
+
+def _located(path: Any) -> Any:
+    return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
 
 
 def checked(schema: type[Value], value: dict[str, Any], where: str, *, skip: int = 0) -> Value:

@@ -25,6 +25,10 @@ class MissingFileError(CodecnnError, FileNotFoundError):
     """A file that the user named does not exist or cannot be read."""
 
 
+class OutputError(CodecnnError, OSError):
+    """An output cannot be written, or writing it would destroy a file that codecnn did not write."""
+
+
 class ToolMissingError(CodecnnError, FileNotFoundError):
     """A required program, encoder library or Python package is not installed."""
 

@@ -9,18 +9,22 @@ import json
 import os
 import platform
 import shutil
+import stat
 import sys
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from codecnn import __version__
-from codecnn.errors import CodecnnError, ConfigError, DiskFullError, MissingFileError, TableError
+from codecnn.errors import CodecnnError, ConfigError, DiskFullError, MissingFileError, OutputError, TableError
+from codecnn.leftovers import part_path, remove_leftovers
 
 _NOT_JSON = (ValueError, RecursionError)
 """Errors of the json module: malformed text, undecodable bytes or numbers with thousands of digits; deep nesting."""
+
+_PROTECTED = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Numbers of the operating system's errors for files, folders and disks that may not be written."""
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the operating system's errors for a full disk and an exceeded quota."""
@@ -48,18 +52,20 @@ def disk_errors(path: Path) -> Iterator[None]:
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Provide a temporary path that replaces `path` on success and is removed on any error.
 
-    The temporary file lies in the same folder. Its name is random, so that simultaneous writers on any machine, and
-    files left by a killed process, do not collide. A device or a pipe such as /dev/stdout cannot be replaced and is
+    The temporary file lies in the same folder. Its name is unique, so that simultaneous writers on any machine do not
+    collide; those of killed processes are removed (`codecnn.leftovers`). A symbolic link stays and its target is
+    written; an existing file keeps its permissions. A device or a pipe such as /dev/stdout cannot be replaced and is
     written to directly.
 
     Args:
         path: File to write.
 
     Yields:
-        The path to write to.
+        The path to write to; an empty file is there.
 
     Raises:
         ConfigError: `path` is a folder, or "-", which names standard output.
+        OutputError: The file or its folder is write-protected.
         DiskFullError: The disk is full.
     """
     path = Path(path)
@@ -71,16 +77,45 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         with disk_errors(path):
             yield path
         return
-    part = path.with_name(f"{path.name}.part-{uuid.uuid4().hex[:12]}")
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    part = part_path(target)
     try:
         with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _create(part, target, path)
             yield part
             _sync(part)
-            part.replace(path)
+            _keep_permissions(part, target)
+            part.replace(target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
+
+
+def _create(part: Path, target: Path, path: Path) -> None:
+    """Create an empty temporary file beside `target`; errors name `path`, by which the user knows it."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, "it is write-protected", str(path))
+        remove_leftovers(target.parent, once=True)
+        part.open("xb").close()
+    except OSError as error:
+        if error.errno in _PROTECTED:
+            raise OutputError(f"{path} cannot be written ({error.strerror}): name another output") from error
+        if error.filename == str(part):
+            error.filename = str(path)
+        raise
+
+
+def _keep_permissions(part: Path, target: Path) -> None:
+    """Give the new file the owner and the permissions of the one that it replaces, as far as the system allows."""
+    with contextlib.suppress(OSError):
+        before, after = target.stat(), part.stat()
+        if (before.st_uid, before.st_gid) != (after.st_uid, after.st_gid):
+            with contextlib.suppress(OSError):
+                os.chown(part, before.st_uid, before.st_gid)
+        part.chmod(stat.S_IMODE(before.st_mode))
 
 
 def _sync(path: Path) -> None:

@@ -109,6 +109,15 @@ class FitSums:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
+    @staticmethod
+    def is_saved(path: Path | str) -> bool:
+        """Return whether `save` wrote a file, with any key."""
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {"key", "pictures"} <= set(arrays.files)
+        except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile):
+            return False
+
 
 def smallest_error(samples: int) -> float:
     """Return the squared error that a picture of so many samples has at least in the cost."""

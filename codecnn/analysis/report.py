@@ -41,6 +41,13 @@ class Row(NamedTuple):
     by_ctu: Interval = None
 
 
+RESULT_FILES = (
+    *("correlation.json", "correlation.md", "correlation.csv", "coefficients.csv", "worth.csv", "depth_mse.png"),
+    *("combination.png", "search.png"),
+)
+"""Files that `write_correlation` writes."""
+
+
 def write_correlation(
     out_dir: Path | str, result: Correlation, table: CtuTable | pa.Table | Mapping[str, Any]
 ) -> list[Path]:
@@ -62,9 +69,8 @@ def write_correlation(
     origin = provenance()
     ctus = check_table(table)
     rows = main_figures(result)
-    plots = ["depth_mse.png", *(["combination.png", "search.png"] if result.combinations else [])]
-    tables = ["correlation.csv", "coefficients.csv", "worth.csv"]
-    files = [out / name for name in ("correlation.json", "correlation.md", *tables, *plots)]
+    files = [out / name for name in (RESULT_FILES if result.combinations else RESULT_FILES[:6])]
+    plots = [file.name for file in files[5:]]
     write_json(files[0], {**result.as_json(), "provenance": origin})
     write_text(files[1], markdown(result, rows, origin, plots))
     write_text(files[2], _csv(("quantity", *_INTERVALS), _figure_rows(rows)))

@@ -58,7 +58,8 @@ def adapt_command(
 
     The change is chosen by least squares in one pass over the pictures and tried in a second one. It is written only if
     it pays: if the mean PSNR (Y, U and V 6:1:1) that it gains is worth more than all bits of its message. Otherwise the
-    command says so, writes nothing, and ends with status 3. If it is interrupted, run it again to continue.
+    command says so, removes the update that an earlier run wrote to the same file, and ends with status 3. If it is
+    interrupted, run it again to continue.
 
     Use the update with codecnn filter --update, or put it into the stream with codecnn nnpf write --adapt.
     """

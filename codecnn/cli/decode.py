@@ -10,6 +10,7 @@ from codecnn.cli.application import app
 from codecnn.cli.options import Device, Frames, Json
 from codecnn.console import err, out, print_facts, print_json, progress
 from codecnn.errors import ConfigError, FormatError, MissingFileError
+from codecnn.outputs import check_outputs
 
 
 @app.command()
@@ -74,6 +75,8 @@ def decode(
     to_pipe = str(output) == STANDARD_STREAM
     if to_pipe and as_json:
         raise ConfigError("standard output (-o -) holds the pictures: leave out --json, or name a file")
+    if planes is None:
+        check_outputs([output], [stream, model])
     names = [name.strip() for name in planes.split(",")] if planes is not None else []
 
     def show(picture: CheckedPicture) -> None:

@@ -211,8 +211,9 @@ def jvet(
     For each configuration the table lists classes, overall figures, sequences and picture types with the BD-rates of Y,
     U, V and YUV, gain, complexity and times.
     """
-    from codecnn.evaluation import merge_results, write_workbook
+    from codecnn.evaluation import check_merged_outputs, merge_results, write_workbook
 
+    check_merged_outputs(results, output, xlsx)
     tables = merge_results(results, output)
     if xlsx is not None:
         write_workbook(xlsx, tables)
@@ -237,8 +238,11 @@ def correlate(
 ) -> None:
     """Correlate QP and CU depth with the coding error, and find the best combination a·QP + b·depth."""
     from codecnn import analysis
-    from codecnn.dataset import UNITS, open_store
+    from codecnn.dataset import UNITS, input_files, open_store
+    from codecnn.outputs import check_outputs
 
+    inputs = [source / "ctus.parquet", *input_files(source)] if source.is_dir() else [source]
+    check_outputs([output / name for name in analysis.RESULT_FILES], inputs)
     if (source / UNITS).exists() or (source / "coded").exists():
         open_store(source)  # raises an error for an incomplete store
     table = analysis.check_table(analysis.load_table(source))

@@ -27,6 +27,7 @@ from codecnn.cli.options import (
 )
 from codecnn.console import err, print_facts, print_json, progress
 from codecnn.errors import ConfigError
+from codecnn.outputs import check_outputs
 
 
 @app.command("filter")
@@ -117,6 +118,7 @@ def filter_command(
     to_pipe = str(output) == STANDARD_STREAM
     if to_pipe and as_json:
         raise ConfigError("standard output (-o -) holds the pictures: leave out --json, or name a file")
+    check_outputs([output, decisions], [qp])  # which can name a file
     limit_threads(device)
     with progress("filtering", "picture") as report:
         result = verbs.filter_file(

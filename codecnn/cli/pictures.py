@@ -27,6 +27,7 @@ from codecnn.cli.options import (
 )
 from codecnn.console import err, print_facts, print_json, progress
 from codecnn.errors import ConfigError, FormatError
+from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.codec import StreamInfo
@@ -182,6 +183,7 @@ def partition(
         return
     from codecnn.codec import LUMA, stream_table, write_blocks
 
+    check_outputs([output], [stream])
     if tus:
         _write_transform_blocks(stream, output, as_json)
         return

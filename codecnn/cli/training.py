@@ -69,6 +69,7 @@ def train(
     Trains an in-loop filter on a store, or with `task: intra_modes` an intra mode classifier on tables of `codecnn
     labels`. On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
     """
+    from codecnn import verbs
     from codecnn.config import load_config
     from codecnn.runs import read_jsonl
     from codecnn.training import LOG, is_first
@@ -76,6 +77,7 @@ def train(
 
     loaded = load_config(config, overrides or ())
     run = output or Path("runs") / config.stem
+    verbs.check_run(config, loaded, run)
     if loaded.training.threads is None and not (resume and _threads_of_run(run)):
         limit_threads(loaded.training.device)
     result = run_training(loaded, run, resume=resume, progress=True)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from codecnn.codec.blocks.stream_planes import as_samples
 from codecnn.codec.blocks.vvc_stream import read_output_pictures
 from codecnn.errors import ConfigError, FormatError
+from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path
 from codecnn.video import STANDARD_STREAM, VideoFormat, VideoWriter, create_video, probe_stream
 
@@ -88,6 +89,8 @@ def decode_file(
     from codecnn.reconstruct import decode_stream
 
     target = None if output is None else Path(output)
+    if target is not None and _is_video(target):
+        check_outputs([target], [stream])
     expected = len(read_output_pictures(stream))
     expected = min(expected, frames or expected)
     names = _names(stream, target, planes)
@@ -182,6 +185,7 @@ class _Files:
     def _append(self, key: str, path: Path, parts: list[Plane], chroma: str, bit_depth: int, poc: int) -> None:
         height, width = parts[0].shape
         if key not in self._writers:
+            check_outputs([path], [self._stream])
             form = VideoFormat(width, height, chroma, bit_depth, _rate(self._stream) if not key else None)
             self._writers[key] = self._stack.enter_context(create_video(path, form))
         form = self._writers[key].format
@@ -194,6 +198,7 @@ class _Files:
 
     def _write_motion(self, motion: dict[str, Plane]) -> None:
         path = self._target / f"motion_{self._count:05}.npz"
+        check_outputs([path], [self._stream])
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as part, part.open("wb") as file:
             np.savez_compressed(file, **motion)  # type: ignore[arg-type]

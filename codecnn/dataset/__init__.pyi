@@ -36,6 +36,7 @@ from .store import Store as Store
 from .store import codecs as codecs
 from .store import doubtful_sources as doubtful_sources
 from .store import encoder_settings as encoder_settings
+from .store import input_files as input_files
 from .store import is_store as is_store
 from .store import open_store as open_store
 from .store import store_stats as store_stats

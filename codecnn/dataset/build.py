@@ -9,9 +9,11 @@ The content of a store does not depend on the time, the paths of the machine or 
 recipe are equal file by file. The only exception is seconds.json, which a recipe with `times` adds to each unit.
 """
 
+import contextlib
 import functools
+import re
 import shutil
-import tempfile
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,11 @@ from codecnn.codec import (
 )
 from codecnn.dataset.originals import (
     HASHES,
+    ORIGINAL_STEM,
     ORIGINALS,
     check_sources,
     convert_original,
+    written_originals,
 )
 from codecnn.dataset.planning import (
     CODED,
@@ -61,21 +65,31 @@ from codecnn.dataset.unit_files import (
     write_blocks,
     write_temporal_planes,
 )
-from codecnn.errors import ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
+from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
+from codecnn.leftovers import remove_leftovers
+from codecnn.outputs import check_outputs
 from codecnn.planes import TRANSFORM_FILE
 from codecnn.runs import (
     atomic_path,
     disk_errors,
+    read_json,
     remove_tree,
     sha256_file,
     sha256_json,
     write_json,
     write_jsonl,
+    write_text,
 )
 from codecnn.video import READER_VERSION
 
 PRUNE_ADVICE = "build into another folder to keep them, or remove them with --prune (prune=True in Python)"
 """Advice of the message about units that do not belong to the recipe."""
+
+MARK = ".codecnn-store"
+"""File that marks a folder as a store; it is written before anything else, so that an interrupted build has it."""
+
+_LOCK = re.compile(r"\.lock-(finish|\d+of\d+)")
+_HASH = re.compile(r"[0-9a-f]{64}\.json")
 
 LOCK_SECONDS = 3
 """Seconds to wait for the lock of a shard: after a kill, child processes can hold it until they end."""
@@ -111,8 +125,9 @@ def build_store(
         The complete store.
 
     Raises:
-        StoreError: The store holds units that do not belong to the recipe, or another build works on it.
-        ConfigError: The recipe and its pictures do not fit.
+        StoreError: The folder holds files and is not a store, the store holds units that do not belong to the recipe,
+            or another build works on it.
+        ConfigError: The recipe and its pictures do not fit, or a source lies in the store.
         CodecnnError: Any error of the pictures, the encoder or the disk. Finished units remain, and another build
             continues from them.
     """
@@ -180,8 +195,11 @@ def build_shard(
     else:
         identity = streams_identity() if recipe.codec == STREAMS else get_codec(recipe.codec, tools).identity()
     work = Build(recipe, tools, store, identity, f"{index}of{shards}", codec)
+    files = {source.path for source in sources} | {given.path for source in sources for given in source.given}
+    check_outputs([store / name for name in (MANIFEST, UNITS, CTUS, CODED, ORIGINALS)], files)
     with disk_errors(store):
-        (store / CODED).mkdir(parents=True, exist_ok=True)
+        _claim(store)
+        (store / CODED).mkdir(exist_ok=True)
     try:
         with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
             _remove_working_folders(store, work.label)
@@ -211,10 +229,35 @@ def build_shard(
             with FileLock(store / ".lock-finish"):
                 if not prune:
                     check_nothing_is_lost(plans, work, advice)
-                _finish(plans, units, work)
+                _finish(plans, units, work, prune=prune)
     except Timeout:
         raise StoreError(f"another build is working on store {store}: wait until it ends") from None
     return True
+
+
+def _claim(store: Path) -> None:
+    """Mark a new or empty folder as a store.
+
+    Raises:
+        StoreError: The folder holds files and is not a store.
+    """
+    names = sorted(path.name for path in store.iterdir()) if store.is_dir() else []
+    if MARK in names:
+        return
+    # Another shard can be writing the mark at this moment.
+    foreign = [name for name in names if not name.startswith(MARK)]
+    if foreign and not _has_manifest(store):
+        raise StoreError(
+            f"{store} is not a store and holds other files, e.g. {foreign[0]}: name a new or empty folder for the store"
+        )
+    write_text(store / MARK, "This folder is a store of codecnn. `codecnn dataset build` replaces files in it.\n")
+
+
+def _has_manifest(store: Path) -> bool:
+    with contextlib.suppress(CodecnnError):
+        manifest = read_json(store / MANIFEST)
+        return isinstance(manifest, dict) and {"schema", "data_key", "units_sha256"} <= manifest.keys()
+    return False
 
 
 def _working_prefix(label: str) -> str:
@@ -235,7 +278,8 @@ def _code(plan: UnitPlan, work: Build) -> None:
     store = work.store
     with disk_errors(store):
         original = convert_original(work.recipe, plan.source, plan.original, store)
-        folder = Path(tempfile.mkdtemp(prefix=_working_prefix(work.label), dir=store / CODED))
+        folder = store / CODED / f"{_working_prefix(work.label)}{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
         try:
             sequence = _reuse_coded_unit(plan, work, folder)
             if sequence is None:
@@ -254,7 +298,6 @@ def _code(plan: UnitPlan, work: Build) -> None:
             write_json(folder / UNIT, unit.to_json())
             if work.recipe.times and sequence.encoder_seconds is not None:
                 write_json(folder / SECONDS, EncoderTime(encoder_cpu=sequence.encoder_seconds).to_json())
-            folder.chmod(0o755)
             _move_into_place(folder, plan, store)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -326,16 +369,15 @@ def _recipe_facts(source: Source, recipe: Recipe) -> dict[str, Any]:
     return facts
 
 
-def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build) -> None:
+def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune: bool) -> None:
     """Write units.jsonl, the table and last the manifest in the recipe's order, and remove what they do not name.
 
-    The caller holds the store's lock for this: temporary files at the top of the store then belong to killed builds.
+    Only files that codecnn wrote into this store are removed: units, with `prune` also originals, and temporary files.
+    The caller holds the store's lock for this.
     """
     store = work.store
     if work.recipe.codec == STREAMS and work.recipe.check:
         check_stated_qps(units)
-    for path in store.glob("*.part-*"):
-        path.unlink(missing_ok=True)
     lines = [unit.to_json() | _recipe_facts(plan.source, work.recipe) for plan, unit in zip(plans, units, strict=True)]
     write_jsonl(store / UNITS, lines)
     with atomic_path(store / CTUS) as part, pq.ParquetWriter(part, CTU_SCHEMA) as writer:
@@ -346,14 +388,11 @@ def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build) -> None:
             writer.write_table(rows.cast(CTU_SCHEMA))
     for path in other_units(plans, store):
         remove_tree(path)
-    originals = {Path(plan.original).stem for plan in plans}
-    for path in (store / ORIGINALS).iterdir():
-        if path.stem not in originals or path.suffix not in (".yuv", ".json"):
-            path.unlink(missing_ok=True)
     # A worker of a cluster that died has left its folder.
     _remove_working_folders(store, work.label)
-    # Another shard that begins now may write into this folder.
-    shutil.rmtree(store / HASHES, ignore_errors=True)
+    _clean_originals(store, {plan.original for plan in plans}, prune)
+    _remove_hashes(store)
+    remove_leftovers(store)
     manifest = {
         "schema": SCHEMA,
         "recipe": work.recipe.model_dump(by_alias=True, exclude={"root": True, "tools": True, "in_loop": {"library"}})
@@ -369,4 +408,29 @@ def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build) -> None:
     write_json(store / MANIFEST, manifest)
     # Last, since the lock of this function is among them.
     for lock in store.glob(".lock-*"):
-        lock.unlink(missing_ok=True)
+        if _LOCK.fullmatch(lock.name):
+            lock.unlink(missing_ok=True)
+
+
+def _clean_originals(store: Path, planned: set[str], prune: bool) -> None:
+    """Remove the locks and temporary files of the conversion, and with `prune` the originals that no unit needs."""
+    remove_leftovers(store / ORIGINALS)
+    for lock in (store / ORIGINALS).glob("*.lock"):
+        if ORIGINAL_STEM.fullmatch(lock.stem) and lock.stat().st_size == 0:
+            lock.unlink(missing_ok=True)
+    for name, path in written_originals(store).items():
+        if prune and name not in planned:
+            # The description is the record that codecnn wrote the file, so it goes last.
+            path.unlink(missing_ok=True)
+            path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def _remove_hashes(store: Path) -> None:
+    """Remove the cached hashes of the sources; another shard that begins now may write further ones."""
+    folder = store / HASHES
+    remove_leftovers(folder)
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if _HASH.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        folder.rmdir()

@@ -1,6 +1,7 @@
 """Originals of a store: each sequence of a recipe, converted once to the raw YUV that the encoder reads."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +36,9 @@ ORIGINALS = "originals"
 
 HASHES = ".hashes"
 """Folder in the store that caches the sha256 of source files during a build."""
+
+ORIGINAL_STEM = re.compile(r".+_[0-9a-f]{16}", re.DOTALL)
+"""Form of the names that `original_name` gives, without their suffix."""
 
 _LISTED_FILES = 8
 """Number of files that an error message lists."""
@@ -159,6 +163,19 @@ def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> 
             original = Original(name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form, **optional)
             write_json(description, original.to_json())
     return original
+
+
+def written_originals(store: Path) -> dict[str, Path]:
+    """Return the originals that codecnn wrote into a store, by name relative to the store.
+
+    A file counts if its name is of the form of `original_name` and a valid description lies beside it.
+    """
+    originals = {}
+    for path in sorted((store / ORIGINALS).glob("*.yuv")):
+        name = f"{ORIGINALS}/{path.name}"
+        if ORIGINAL_STEM.fullmatch(path.stem) and _read_description(name, path, path.with_suffix(".json")) is not None:
+            originals[name] = path
+    return originals
 
 
 def source_sha256(path: Path, store: Path) -> str:

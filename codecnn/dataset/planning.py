@@ -145,7 +145,11 @@ def other_units(plans: Sequence[UnitPlan], store: Path) -> list[Path]:
     """Return the folders of units that no plan names, sorted; working folders and other files are not included."""
     planned = {Path(plan.folder).name for plan in plans}
     folders = sorted((store / CODED).iterdir())
-    return [path for path in folders if path.name not in planned and _UNIT_FOLDER.fullmatch(path.name)]
+    return [
+        path
+        for path in folders
+        if path.name not in planned and _UNIT_FOLDER.fullmatch(path.name) and (path / UNIT).is_file()
+    ]
 
 
 def finished_unit(plan: UnitPlan, store: Path) -> CodedUnit | None:

@@ -100,6 +100,28 @@ class Store:
             raise StoreError(f"{path} is not a readable table: build the store again") from error
 
 
+def input_files(*sources: Path | str | None) -> list[Path]:
+    """List what is read of sources, for `codecnn.outputs.check_outputs`.
+
+    Args:
+        sources: Files, folders of still pictures, and stores; None is skipped.
+
+    Returns:
+        Of a folder the still pictures, of a store the files and folders that make it up; other files that lie in them
+        are not included.
+    """
+    files: list[Path] = []
+    for source in sources:
+        path = Path("" if source is None else source)
+        if source is None or not path.is_dir():
+            files += [] if source is None else [path]
+        elif (path / "coded").exists() or (path / MANIFEST).exists():
+            files += [path / name for name in (MANIFEST, UNITS, CTUS, "coded", "originals")]
+        else:
+            files += [file for file in path.iterdir() if file.suffix.lower() in STILL_SUFFIXES]
+    return files
+
+
 def is_store(folder: Path) -> bool:
     """Return whether `folder` is a store, complete or not.
 

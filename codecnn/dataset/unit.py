@@ -94,11 +94,11 @@ class Unit(CodedUnit):
         return EncoderTime.from_json(path, read_json(path)).encoder_cpu if path.is_file() else None
 
     def originals(self) -> Video:
-        """Open the original pictures by memory map."""
+        """Open the original pictures."""
         return open_raw(self.original_path, self.format)
 
     def decoded(self) -> Video:
-        """Open the decoded pictures by memory map."""
+        """Open the decoded pictures."""
         return open_raw(self.decoded_path, self.format)
 
     def unfiltered(self) -> Video | None:
@@ -114,7 +114,7 @@ class Unit(CodedUnit):
         return self.pictures_of("residual")
 
     def pictures_of(self, file: str) -> Video | None:
-        """Open one of the unit's files of pictures by memory map; None if the unit has no such file."""
+        """Open one of the unit's files of pictures; None if the unit has no such file."""
         return open_raw(self.path(file), self.format) if self.has(file) else None
 
     def temporal_plane(self, name: str, picture: int) -> npt.NDArray[Any]:

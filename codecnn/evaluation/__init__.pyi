@@ -4,6 +4,7 @@ from .groups import by_picture_type as by_picture_type
 from .groups import class_means as class_means
 from .groups import picture_types as picture_types
 from .jvet import Table as Table
+from .jvet import check_merged_outputs as check_merged_outputs
 from .jvet import merge_results as merge_results
 from .jvet import tables_of as tables_of
 from .measure import Cell as Cell
@@ -22,6 +23,7 @@ from .results import summarise_rows as summarise_rows
 from .rows import Gains as Gains
 from .rows import ResultRow as ResultRow
 from .rows import make_row as make_row
+from .sweep import RESULT_FILES as RESULT_FILES
 from .sweep import evaluate as evaluate
 from .sweep import results_json as results_json
 from .sweep import write_markdown as write_markdown

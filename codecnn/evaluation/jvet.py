@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from codecnn.errors import ConfigError, MissingFileError, TableError
+from codecnn.errors import MissingFileError, TableError
 from codecnn.evaluation.in_loop import LoopModel, LoopResults, LoopRow
 from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
@@ -24,6 +24,7 @@ from codecnn.evaluation.rows import (
     mean_gains,
     mean_rates,
 )
+from codecnn.outputs import check_outputs
 from codecnn.quality import psnr_yuv_611
 from codecnn.runs import provenance, read_json, write_csv, write_text
 
@@ -115,10 +116,9 @@ def merge_results(folders: Sequence[Path], output: Path) -> tuple[Table, ...]:
     Raises:
         MissingFileError: A folder contains neither file.
         TableError: A file is damaged, or two results are of the same filter, configuration and coding.
-        ConfigError: `output` is one of the folders, whose report would be overwritten.
+        ConfigError: `output` is one of the folders, whose report would be replaced.
     """
-    if any(folder.resolve() == output.resolve() for folder in folders):
-        raise ConfigError(f"{output} contains one of the evaluations, and its report would be replaced: name another")
+    check_merged_outputs(folders, output)
     tables = sorted_tables(table for folder in folders for table in _read(folder))
     seen: set[tuple[str | None, ...]] = set()
     for table in tables:
@@ -131,6 +131,12 @@ def merge_results(folders: Sequence[Path], output: Path) -> tuple[Table, ...]:
     write_csv(output / "jvet.csv", [row for table in tables for row in table.csv_rows()])
     _write_page(output / "report.html", tables)
     return tables
+
+
+def check_merged_outputs(folders: Sequence[Path], output: Path, workbook: Path | None = None) -> None:
+    """Raise ConfigError if the tables, the report or a workbook would replace a file of an evaluation."""
+    files = [file for folder in folders if folder.is_dir() for file in folder.iterdir() if file.is_file()]
+    check_outputs([output / "jvet.csv", output / "report.html", workbook], files)
 
 
 def tables_of(all_results: Iterable[Results]) -> tuple[Table, ...]:

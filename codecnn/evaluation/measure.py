@@ -4,7 +4,6 @@ This is the only module of the evaluation that reads pictures; the modules that 
 returns.
 """
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from codecnn.dataset import PictureRecord, Unit
 from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
 from codecnn.fingerprint import fingerprint
+from codecnn.leftovers import temporary_folder
 from codecnn.models import Card, as_card
 from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
 from codecnn.runtime import Runtime
@@ -273,7 +273,7 @@ def measure_filtered(
     pictures, tables, all_decisions = [], [], []
     # VMAF reads its pictures from a file; the other metrics take arrays.
     needs_file = "vmaf" in metrics
-    with tempfile.TemporaryDirectory(prefix="codecnn-evaluate-") if needs_file else nullcontext("") as folder:
+    with temporary_folder("evaluate") if needs_file else nullcontext("") as folder:
         path = Path(folder) / "filtered.yuv"
         writing = create_video(path, unit.format) if needs_file else nullcontext()
         with unit.originals() as originals, unit.decoded() as decoded, writing as writer:

@@ -24,7 +24,13 @@ from codecnn.evaluation.report import write_report
 from codecnn.evaluation.results import Results, ResultsList, summarise
 from codecnn.evaluation.rows import AFTER, PLANES
 from codecnn.filtering import Decisions
-from codecnn.runs import atomic_path, write_csv, write_json, write_text
+from codecnn.runs import atomic_path, sha256_json, write_csv, write_json, write_text
+
+RESULT_FILES = (
+    *("results.json", "results.csv", "results.md", "pictures.csv", "jvet.csv", "ctus.parquet", "report.html"),
+    *("statistics", "cells"),
+)
+"""Files and folders that an evaluation writes into its folder."""
 
 STATISTICS_RANGES = {"Filtered": (0, 1), "GainCentiDB": (-50, 50)}
 """Block statistics of the decisions and the ranges of their colour scales; gains are in 0.01 dB."""
@@ -166,8 +172,8 @@ def _write_ctus(path: Path, cells: Sequence[Cell], store: Store) -> None:
 def _write_statistics(folder: Path, cells: Sequence[Cell]) -> None:
     """Write the decisions of each cell as block statistics, which YUView overlays on the video.
 
-    The file name is MODEL_SEQUENCE_qpQP.vtmbmsstats. `Filtered` is 1 where luma is filtered, `GainCentiDB` is the luma
-    gain of the CTU in 0.01 dB.
+    The file name is MODEL_SEQUENCE_HASH_qpQP.vtmbmsstats. `Filtered` is 1 where luma is filtered, `GainCentiDB` is the
+    luma gain of the CTU in 0.01 dB.
     """
     for cell in cells:
         table = pq.read_table(cell.ctus)
@@ -178,9 +184,14 @@ def _write_statistics(folder: Path, cells: Sequence[Cell]) -> None:
         flags = np.asarray(table["flag"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False))
         columns |= {"Filtered": flags.astype(np.int32), "GainCentiDB": gain}
         form = cell.unit.format
-        name = re.sub(r"[^0-9A-Za-z_-]", "_", f"{cell.model}_{cell.unit.name}")[:120]
-        path = folder / f"{name}_qp{cell.unit.qp}.vtmbmsstats"
+        path = folder / f"{_statistics_name(cell.model, cell.unit.name)}_qp{cell.unit.qp}.vtmbmsstats"
         write_block_values(path, columns, STATISTICS_RANGES, width=form.width, height=form.height)
+
+
+def _statistics_name(model: str, sequence: str) -> str:
+    """Return a file name for a filter and a sequence; its hash tells apart names that differ in other characters."""
+    readable = re.sub(r"[^0-9A-Za-z_-]", "_", f"{model}_{sequence}")[:120]
+    return f"{readable}_{sha256_json([model, sequence])[:8]}"
 
 
 def write_markdown(path: Path, all_results: Sequence[Results]) -> None:

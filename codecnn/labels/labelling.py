@@ -7,8 +7,7 @@ table of all parts.
 import contextlib
 import functools
 import json
-import tempfile
-import uuid
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
-from codecnn.dataset import Store, is_store, open_store
+from codecnn.dataset import Store, input_files, is_store, open_store
 from codecnn.errors import ConfigError, FormatError, MissingFileError, TableError
 from codecnn.labels.table import (
     LabelSettings,
@@ -32,9 +31,13 @@ from codecnn.labels.table import (
     write_batches,
     write_labels,
 )
+from codecnn.leftovers import companion_path, part_path, remove_leftovers, temporary_folder
 from codecnn.models import pick_device
+from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path, remove_tree, sha256_file, sha256_json
 from codecnn.video import Video, convert, count_stills, is_still, open_video, stills_in
+
+_PART_NAME = re.compile(r"\d{6}_[0-9a-f]{16}\.arrow")
 
 SPLITS = ("train", "val")
 """Default splits of a store to label."""
@@ -102,6 +105,8 @@ def label_blocks(
         StoreError: The store cannot be read.
         CodecnnError: As `codecnn.cluster.work_through`.
     """
+    if output is not None:
+        check_table_output(output, source, decoded)
     inputs = list_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
     pictures = sum(entry.count for entry in inputs)
     settings = settings or label_settings()
@@ -119,7 +124,7 @@ def label_blocks(
             progress=progress,
         )
         return Labels(pictures, rows or 0, complete=rows is not None)
-    with tempfile.TemporaryDirectory(prefix="codecnn-") as folder:
+    with temporary_folder("labels") as folder:
         path = Path(folder) / "labels.parquet" if output is None else output
         blocks = write_labels(
             path,
@@ -132,6 +137,13 @@ def label_blocks(
             progress=progress,
         )
         return Labels(pictures, blocks, pq.read_table(path) if output is None else None)
+
+
+def check_table_output(
+    output: Path | str, source: Path | str, decoded: Path | str | None, weights: Iterable[Path] = ()
+) -> None:
+    """Raise ConfigError if a table would replace pictures or weights."""
+    check_outputs([output, companion_path(Path(output), ".parts")], [*input_files(source, decoded), *weights])
 
 
 @dataclass(frozen=True)
@@ -345,11 +357,16 @@ def _write_labels_by_parts(
     check_output(output)
     # Workers may run in other working folders.
     output = output.absolute()
-    folder = output.with_name(f"{output.name}.parts")
+    folder = companion_path(output, ".parts")
     input_facts = [entry.facts() for entry in inputs]
     facts = label_facts(settings, input_facts)
     if (rows := _rows_of_table(output, facts)) is not None:
         return rows
+    if foreign := _foreign_names(folder):
+        raise ConfigError(
+            f"{folder}, the folder of the parts of {output.name}, holds other files, e.g. {foreign[0]}: move it away, "
+            "or name another output"
+        )
     parts = []
     for number, (entry, entry_facts) in enumerate(zip(inputs, input_facts, strict=True)):
         key = sha256_json([number, label_facts(settings, [entry_facts])])
@@ -378,9 +395,18 @@ def _write_labels_by_parts(
             raise
         return rows
     # All parts disappear at once, so that no process sees a subset and labels the rest again.
-    with contextlib.suppress(FileNotFoundError):
-        remove_tree(folder.rename(folder.with_name(f"{folder.name}-{uuid.uuid4().hex[:12]}")))
+    if not _foreign_names(folder):
+        with contextlib.suppress(FileNotFoundError):
+            remove_tree(folder.rename(part_path(folder)))
+    remove_leftovers(output.parent)
     return rows
+
+
+def _foreign_names(folder: Path) -> list[str]:
+    """Return the names of files in the folder of parts that are neither parts nor temporary files of parts."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(path.name for path in folder.iterdir() if not _PART_NAME.match(path.name))
+    return []
 
 
 def _label_part(part: _Part, *, settings: LabelSettings, jobs: int, device: str) -> None:

@@ -1,7 +1,6 @@
 """Intra modes predicted by networks: the likeliest modes of every block with margins, and optionally their costs."""
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from codecnn.intra import (
     reference_lines,
     selected_costs,
 )
-from codecnn.labels.labelling import Labels, list_inputs, read_inputs
+from codecnn.labels.labelling import Labels, check_table_output, list_inputs, read_inputs
 from codecnn.labels.table import Source
+from codecnn.leftovers import temporary_folder
 from codecnn.models import (
     Card,
     IntegerSketch,
@@ -34,6 +34,7 @@ from codecnn.models import (
     read_card,
     sketch_logits,
     top_modes,
+    weights_files,
     weights_path,
 )
 from codecnn.runs import atomic_path, provenance, sha256_file
@@ -88,6 +89,8 @@ def predict_block_modes(
         ModelError: Weights are not those of a mode network for blocks of one size.
         CodecnnError: As `label_blocks`.
     """
+    if output is not None:
+        check_table_output(output, source, decoded, weights_files(*map(weights_path, models)))
     if output is not None and Path(output).suffix not in ("", ".parquet"):
         raise ConfigError(f"{output}: modes are a Parquet table: end its name in .parquet")
     networks = [_Network(weights, exact) for weights in (models or list_mode_weights())]
@@ -105,7 +108,7 @@ def predict_block_modes(
     }
     schema = _schema(top, cost).with_metadata({"codecnn": json.dumps(provenance(facts))})
     done, rows, total = 0, 0, sum(entry.count for entry in inputs)
-    with tempfile.TemporaryDirectory(prefix="codecnn-") as folder:
+    with temporary_folder("modes") as folder:
         path = Path(folder) / "modes.parquet" if output is None else Path(output)
         with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
             for picture in read_inputs(inputs):

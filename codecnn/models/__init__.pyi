@@ -16,6 +16,7 @@ from .card import as_card as as_card
 from .card import card_path as card_path
 from .card import check_sha256 as check_sha256
 from .card import read_card as read_card
+from .card import weights_files as weights_files
 from .cost import Complexity as Complexity
 from .cost import complexity as complexity
 from .cost import complexity_table as complexity_table

@@ -21,6 +21,18 @@ def card_path(weights: Path | str) -> Path:
     return Path(weights).with_suffix(".json")
 
 
+def weights_files(*weights: Path) -> list[Path]:
+    """List the files of weights, for `codecnn.outputs.check_outputs`: tensors and cards, also of the integer forms."""
+    files = []
+    for path in weights:
+        stem = path.name.removesuffix(path.suffix)
+        for form in (".int8", ".int16"):
+            stem = stem.removesuffix(form)
+        names = [f"{stem}{form}{suffix}" for form in ("", ".int8", ".int16") for suffix in (".safetensors", ".json")]
+        files += [path, *(path.with_name(name) for name in names)]
+    return files
+
+
 class MeanOfClasses(BaseModel):
     """Luma gain and BD-rate of a test, averaged over classes of test pictures with equal weight.
 

@@ -20,13 +20,13 @@ import hashlib
 import io
 import json
 import re
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.errors import CodecnnError, ModelError, UnsupportedError
+from codecnn.leftovers import temporary_folder
 from codecnn.nnpf.messages import MODE_NNC, MODE_URI, Characteristics
 from codecnn.planes import SLICE_TYPE_PLANE
 
@@ -170,7 +170,7 @@ def load_carried(
             )
         filter_ = load_filter(path, **options)
     elif uri.startswith(_DATA):
-        with tempfile.TemporaryDirectory(prefix="codecnn-nnpf-") as folder:
+        with temporary_folder("nnpf") as folder:
             filter_ = _load_embedded(uri, what, Path(folder), options)
     else:
         raise UnsupportedError(

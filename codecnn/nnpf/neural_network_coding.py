@@ -5,7 +5,6 @@
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.errors import CodecnnError, ConfigError
+from codecnn.leftovers import temporary_folder
 from codecnn.nnpf.carriage import coded_update_characteristics
 from codecnn.nnpf.messages import Characteristics
 from codecnn.nnpf.onnx_layout import UPDATE_TENSORS
@@ -85,7 +85,7 @@ def encode_tensors(tensors: Mapping[str, npt.NDArray[np.float32]], fractions: Ma
             "an update for other decoders is coded by nncodec, which needs a Python environment of its own: run "
             f"python3 -m venv nnc and nnc/bin/pip install nncodec, then set {CODER_VARIABLE}=nnc/bin/python"
         )
-    with tempfile.TemporaryDirectory(prefix="codecnn-nnc-") as folder:
+    with temporary_folder("nnc") as folder:
         entry, output = Path(folder) / "tensors.npz", Path(folder) / "update.nnc"
         Path(f"{output}.folder").mkdir()
         arrays: dict[str, Any] = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}

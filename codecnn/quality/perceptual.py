@@ -8,7 +8,6 @@ filter of a wavelet.
 """
 
 import re
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import correlate1d
 
 from codecnn.errors import CodecnnError, EncoderError, FormatError
+from codecnn.leftovers import temporary_folder
 from codecnn.runs import read_json
 from codecnn.video import VideoFormat, ffmpeg_path, run
 
@@ -141,7 +141,7 @@ def vmaf(reference: Path, distorted: Path, form: VideoFormat, *, model: str = VM
     if len(set(sizes.values())) > 1:
         raise FormatError(f"{distorted} has {sizes[distorted]} bytes and {reference} has {sizes[reference]}")
     raw = ["-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}", "-r", "25"]
-    with tempfile.TemporaryDirectory(prefix="codecnn-vmaf-") as folder:
+    with temporary_folder("vmaf") as folder:
         # ffmpeg takes grey pictures for full range, and would scale them to the limited range of libvmaf's formats.
         colour = replace(form, chroma="444").ffmpeg_pix_fmt
         planes = f"split=3,mergeplanes=0x001020:{colour}" if form.chroma == "400" else "null"

@@ -1,6 +1,7 @@
 from .checkpoint import CHECKPOINT as CHECKPOINT
 from .checkpoint import LOG as LOG
 from .checkpoint import METRICS as METRICS
+from .checkpoint import RUN_FILES as RUN_FILES
 from .compare import LayerDifference as LayerDifference
 from .compare import compare_networks as compare_networks
 from .compare import default_tolerance as default_tolerance

@@ -21,6 +21,11 @@ from codecnn.training.settings import FREE, LoopSettings
 from codecnn.training.task import CODE, Task
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
+RUN_FILES = (
+    *(CHECKPOINT, METRICS, CONFIG, LOG, "summary.csv", "transfer.json"),
+    *(f"{name}{suffix}" for name in ("best", "last") for suffix in (".safetensors", ".json")),
+)
+"""Files that a training writes into the folder of its run."""
 _NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
 """Fields of State that a checkpoint stores as plain numbers."""
 

@@ -7,6 +7,7 @@ from .evaluation import evaluate_in_loop as evaluate_in_loop
 from .filtering import FilteredFile as FilteredFile
 from .filtering import filter_file as filter_file
 from .networks import ExportFormat as ExportFormat
+from .networks import check_run as check_run
 from .networks import export as export
 from .networks import train as train
 from .post_filters import CarriedAs as CarriedAs

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codecnn.cluster import Progress
-from codecnn.errors import ConfigError
+from codecnn.errors import CodecnnError, ConfigError, OutputError
+from codecnn.leftovers import companion_path
+from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.adaptation import FitSums, LastLayer, Update
@@ -88,8 +90,9 @@ def adapt(
 
     The update is chosen by least squares in one pass over the pictures, and tried in a second one. It is written if it
     lowers the rate at equal PSNR, by estimate, with all bits that `write_filter` would add for it. PSNR is the mean
-    over pictures and weights Y, U and V 6:1:1. The sums of the first pass are saved beside the output now and then, and
-    a further call continues from there.
+    over pictures and weights Y, U and V 6:1:1. If no update pays, an update that an earlier call wrote to the output is
+    removed. The sums of the first pass are saved beside the output now and then, and a further call continues from
+    there.
 
     Args:
         model: Weights: a file, or a name from `codecnn models`.
@@ -111,8 +114,9 @@ def adapt(
         progress: Called with (pictures done, all pictures), over both passes.
 
     Raises:
-        ConfigError: The pictures do not fit each other, the stream is of another codec, or the network has no such
-            component.
+        ConfigError: The pictures do not fit each other, the stream is of another codec, the network has no such
+            component, or the output is an input.
+        OutputError: The output exists and is no update.
         MissingFileError: A file does not exist.
         FormatError: The stream is damaged.
         ModelError: The network cannot be adapted, or is not one for post-filters.
@@ -127,12 +131,16 @@ def adapt(
         write_update,
         write_update_file,
     )
+    from codecnn.dataset import input_files
     from codecnn.filtering import load_filter
     from codecnn.filtering.integer import find_integers, is_integer
-    from codecnn.models import pick_device, weights_path
+    from codecnn.models import pick_device, weights_files, weights_path
     from codecnn.runs import sha256_file
 
     weights, stream, original, output = weights_path(model), Path(stream), Path(original), Path(output)
+    sums_file = companion_path(output, ".sums.npz")
+    check_outputs([output, sums_file], [*input_files(stream, original), *weights_files(weights)])
+    _check_replaceable(output, sums_file)
     if exact is None:
         exact = onnx_uri is None
     if exact and not is_integer(weights):
@@ -147,7 +155,7 @@ def adapt(
         carrier = _Carrier.open(weights, filter_, layers, stream, every_irap is not False, onnx_uri)
         price = bit_cost(names, carrier.bits)
         used = [layer for layer in layers if layer.output in names]
-        sums = _sums(sequence, used, f"{output}.sums.npz", _key(sha256, stream, original, count, names, qp), progress)
+        sums = _sums(sequence, used, sums_file, _key(sha256, stream, original, count, names, qp), progress)
         fit = fit_update(sums, layers, sha256, price)
         update = fit.update
         bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
@@ -181,8 +189,26 @@ def adapt(
             rate_change=round(change, 6),
         )
         write_update_file(output, content)
-    Path(f"{output}.sums.npz").unlink(missing_ok=True)
+    else:
+        # That of an earlier call must not be taken for the result of this one.
+        output.unlink(missing_ok=True)
+    sums_file.unlink(missing_ok=True)
     return Adaptation(output if pays else None, count, number_changed, bits, gain, change)
+
+
+def _check_replaceable(output: Path, sums_file: Path) -> None:
+    """Raise OutputError if the output exists and is no update, or the file of the sums exists and holds no sums."""
+    from codecnn.adaptation import FitSums, read_update_file
+
+    if output.is_file():
+        try:
+            read_update_file(output)
+        except CodecnnError:
+            raise OutputError(
+                f"{output} exists and is no update that codecnn adapt wrote: name another output, or remove it"
+            ) from None
+    if sums_file.exists() and not FitSums.is_saved(sums_file):
+        raise OutputError(f"{sums_file}, where the sums are kept during the work, is another file: move it away")
 
 
 def _open(
@@ -238,7 +264,9 @@ def _key(sha256: str, stream: Path, original: Path, count: int, names: list[str]
     return sha256_json([2, sha256, sha256_file(stream), sha256_file(original), count, names, qp])
 
 
-def _sums(sequence: _Sequence, layers: "list[LastLayer]", saved: str, key: str, progress: Progress | None) -> "FitSums":
+def _sums(
+    sequence: _Sequence, layers: "list[LastLayer]", saved: Path, key: str, progress: Progress | None
+) -> "FitSums":
     """Collect the sums of all pictures, from where an earlier call was interrupted."""
     from codecnn.adaptation import Collector, FitSums
 

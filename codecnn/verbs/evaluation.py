@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.codec import STREAMS, coded_configuration, codes_vvc, read_headers
 from codecnn.config import checked
-from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, is_store, open_store
+from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, input_files, is_store, open_store
 from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.outputs import check_outputs
 from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
 from codecnn.video import STANDARD_NAMES, is_byte_stream, stream_codec, warn
 
@@ -89,12 +90,13 @@ def evaluate(
         tuple, and of each result, return the rows as a table.
 
     Raises:
-        ConfigError: The options do not fit together, or a source is a coded stream and there is no `original`.
+        ConfigError: The options do not fit together, an output is an input, or a source is a coded stream and there is
+            no `original`.
         StoreError: The store has no unit at a QP.
         EncoderError: An encoder fails.
         ModelError: A network cannot be loaded or needs other planes.
     """
-    from codecnn.evaluation import ResultsList
+    from codecnn.evaluation import RESULT_FILES, ResultsList
     from codecnn.evaluation import evaluate as run_evaluation
     from codecnn.models import weights_path
 
@@ -111,10 +113,13 @@ def evaluate(
         _check_store_alone(stored[0], names, encoding)
     given = list(models) if isinstance(models, list | tuple) else [models]
     weights = [weights_path(model) for model in given if isinstance(model, Path | str)]
+    output = Path(output)
+    uses_store = given_store is not None or (len(names) == 1 and is_store(Path(names[0])))
+    written = [*RESULT_FILES, *(() if uses_store else ("store",))]
+    _check_outputs([output / name for name in written], [*names, original], weights)
     entries = _entries(weights, exact, precision, device, tile)
     entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile)
-    output = Path(output)
-    if given_store is not None or (len(names) == 1 and is_store(Path(names[0]))):
+    if uses_store:
         if original is not None:
             raise ConfigError(f"{names[0]} is a store, which contains its originals: leave out --original")
         store = _at_qps(given_store or open_store(names[0]), qps)
@@ -177,6 +182,13 @@ def evaluate(
         scheduler=scheduler,
         progress=filtering,
     )
+
+
+def _check_outputs(outputs: Sequence[Path], sources: Sequence[Path | str | None], weights: Sequence[Path]) -> None:
+    """Raise ConfigError if an evaluation would replace its sources or weights."""
+    from codecnn.models import weights_files
+
+    check_outputs(outputs, [*input_files(*sources), *weights_files(*weights)])
 
 
 def _check_originals(names: Sequence[Path | str]) -> None:
@@ -273,11 +285,12 @@ def evaluate_in_loop(
         EncoderError: The encoder fails.
     """
     from codecnn.codec import find_library
+    from codecnn.evaluation.in_loop import LOOP_FILES
     from codecnn.evaluation.in_loop import evaluate_in_loop as run_evaluation
     from codecnn.models import weights_path
     from codecnn.video import open_video
 
-    loaded = find_library(library)
+    output = Path(output)
     paths = [Path(source) for source in ([sources] if isinstance(sources, Path | str) else sources)]
     for path in paths:
         if is_store(path):
@@ -285,6 +298,8 @@ def evaluate_in_loop(
         if [other.stem for other in paths].count(path.stem) > 1:
             raise ConfigError(f"two sequences have the same name {path.stem}: rename a file")
     weights = [weights_path(model) for model in ([models] if isinstance(models, Path | str) else models)]
+    _check_outputs([output / name for name in LOOP_FILES], [*paths, library], weights)
+    loaded = find_library(library)
     entries = _entries(weights, exact, precision, device, tile)
     with ExitStack() as stack:
         videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}
@@ -293,7 +308,7 @@ def evaluate_in_loop(
             videos,
             qps,
             loaded,
-            Path(output),
+            output,
             preset=preset,
             decisions=decisions,
             choose=choose,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import Progress
 from codecnn.errors import ConfigError, FormatError, MissingFileError
+from codecnn.outputs import check_outputs
 from codecnn.planes import (
     MAX_QP,
     REBUILT_PLANES,
@@ -104,13 +105,14 @@ def filter_file(
         The number of pictures, the decisions, and notes.
 
     Raises:
-        ConfigError: The options do not fit together, or a QP is missing or out of range.
+        ConfigError: The options do not fit together, an output is an input, or a QP is missing or out of range.
         MissingFileError: A file does not exist.
         FormatError: A file does not have the stated format.
         ModelError: The weights do not fit.
     """
     from codecnn.adaptation import apply_text, read_update_file
     from codecnn.codec import read_headers
+    from codecnn.dataset import input_files
     from codecnn.evaluation import untrained_qp, varying_qps
     from codecnn.filtering import (
         count_decisions,
@@ -120,12 +122,13 @@ def filter_file(
         stream_slice_types,
         write_decisions,
     )
-    from codecnn.models import pick_device
+    from codecnn.models import pick_device, weights_files, weights_path
     from codecnn.video import open_like, open_video, stream_codec
 
     source, output = Path(source), Path(output)
-    if output.resolve() == source.resolve() and str(output) != "-":
-        raise ConfigError(f"input and output are the same file, {output}: name another output")
+    inputs = input_files(source, original, blocks, update, *(planes or {}).values())
+    weights = [] if model is None else weights_files(weights_path(model))
+    check_outputs([output, decisions_file], [*inputs, *weights])
     if decisions_file is not None:
         if original is None:
             raise ConfigError(f"{decisions_file} needs --original: decisions are made against the original pictures")

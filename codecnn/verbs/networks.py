@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from codecnn.cluster import Progress
 from codecnn.config import load_config
-from codecnn.dataset import open_store
+from codecnn.dataset import input_files, open_store
 from codecnn.errors import ConfigError, ToolMissingError
+from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
+    from codecnn.config import FilterConfig, IntraModesConfig
     from codecnn.training import TrainingResult
 
 ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
@@ -37,12 +39,25 @@ def train(
 
     Raises:
         MissingFileError: The configuration or a store does not exist.
-        ConfigError: The configuration is invalid.
+        ConfigError: The configuration is invalid, or the run would replace a file that it reads.
         ModelError: The network and its options or planes do not fit.
     """
     from codecnn.training import train as run_training
 
-    return run_training(load_config(config, overrides), Path(run), resume=resume, progress=progress)
+    loaded = load_config(config, overrides)
+    check_run(config, loaded, Path(run))
+    return run_training(loaded, Path(run), resume=resume, progress=progress)
+
+
+def check_run(config: Path | str, loaded: "FilterConfig | IntraModesConfig", run: Path) -> None:
+    """Raise ConfigError if a training would replace its configuration, its data or the weights that it starts from."""
+    from codecnn.models import weights_files, weights_path
+    from codecnn.training import RUN_FILES
+
+    check_outputs(
+        [run / name for name in RUN_FILES],
+        [config, *input_files(*loaded.data), *weights_files(*map(weights_path, loaded.weights))],
+    )
 
 
 def export(
@@ -101,15 +116,17 @@ def export(
 
     model, output = weights_path(model), Path(output)
     integer = form in ("int8", "int16")
+    stores = [store] if isinstance(store, Path | str) else store or []
+    check_outputs(
+        [output, card_path(output)] if integer else [output],
+        [model, card_path(model), *input_files(*stores)],
+    )
     suffix = ".safetensors" if integer else ".onnx"
     if output.suffix != suffix:
         hint = "; for integers use --format int16 or int8" if output.suffix == ".safetensors" else ""
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{hint}")
-    if output.resolve() == model.resolve():
-        raise ConfigError(f"the output would overwrite the weights {model}: name another file")
     if form == "int16" and card_path(model).is_file() and read_card(model).task == "modes":
         return _export_modes(model, output)
-    stores = [store] if isinstance(store, Path | str) else store or []
     if integer != bool(stores):
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
     if form == "nnpfc":

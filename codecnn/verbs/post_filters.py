@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from codecnn.errors import ConfigError
+from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.nnpf import Characteristics
@@ -90,7 +91,7 @@ def write_filter(
     from codecnn.adaptation import adapted, last_layers, read_update, read_update_file
     from codecnn.filtering import load_filter, prefers_integers
     from codecnn.filtering.integer import find_integers, is_integer
-    from codecnn.models import weights_path
+    from codecnn.models import weights_files, weights_path
     from codecnn.nnpf import (
         describe_weights,
         insert_messages,
@@ -101,15 +102,14 @@ def write_filter(
     from codecnn.runs import atomic_path
 
     stream, output = Path(stream), Path(output)
-    if output.resolve() == stream.resolve():
-        raise ConfigError(f"input and output are the same file, {output}: name another output")
+    weights = weights_path(model)
+    check_outputs([output], [stream, update, *weights_files(weights)])
     if mode == "payload" and onnx_uri is not None:
         raise ConfigError("a URI of an ONNX file names the network, which is then not embedded: use --mode uri")
     parsed = read_messages(stream)
     if output.suffix not in _SUFFIXES[parsed.codec]:
         suffix = _SUFFIXES[parsed.codec][0]
         raise ConfigError(f"{output}: the output is a byte stream of the same codec: end its name in {suffix}")
-    weights = weights_path(model)
     if exact is None:
         exact = onnx_uri is None and prefers_integers(weights)
     if exact and not is_integer(weights):

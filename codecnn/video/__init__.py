@@ -1,4 +1,4 @@
-"""Read and write pictures: raw YUV and Y4M by memory map, still pictures, and any stream that ffmpeg decodes.
+"""Read and write pictures: raw YUV and Y4M, still pictures, and any stream that ffmpeg decodes.
 
 - `open_video` opens any of these as a `Video`, a sequence of `Picture`s; `open_raw`, `open_y4m` and `open_stream` open
   one kind each, and `open_like` opens a file with the geometry of another. `create_video` writes raw YUV or Y4M.

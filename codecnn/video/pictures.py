@@ -180,8 +180,7 @@ def downscale(picture: Picture, chroma: str, scale: float) -> Picture:
 class Video(Sequence[Picture]):
     """Sequence of the pictures of a file or folder, each read when it is accessed.
 
-    An index returns a picture with read-only planes (views of the file if it is memory-mapped); a slice returns a list
-    of pictures.
+    An index reads a picture, whose planes are read-only; a slice returns a list of pictures.
 
     Attributes:
         path: File or folder.

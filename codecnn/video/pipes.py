@@ -4,14 +4,17 @@ import contextlib
 import functools
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from codecnn.errors import ConfigError, FormatError
+from codecnn.leftovers import temporary_folder
 from codecnn.runs import disk_errors
 from codecnn.video.y4m import MAGIC
+
+if TYPE_CHECKING:
+    import tempfile
 
 STANDARD_STREAM = "-"
 """Name of standard input for `open_video` and of standard output for `create_video`; both hold Y4M."""
@@ -43,7 +46,7 @@ def standard_input() -> Path:
 @functools.cache
 def _folder() -> "tempfile.TemporaryDirectory[str]":
     """Return the folder of the copy, which is removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True)
+    return temporary_folder("pipe")
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
-"""Raw YUV files by memory map, in planar and other sample layouts."""
+"""Raw YUV files, in planar and other sample layouts."""
 
 import contextlib
 import dataclasses
 import mmap
+import os
+import weakref
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from numpy.typing import NDArray
 from codecnn.errors import ConfigError, FormatError, MissingFileError
 from codecnn.video.formats import CHROMA_SUBSAMPLING, VideoFormat
 from codecnn.video.names import NameFields, guess_format, is_pixel_format, parse_name, parse_name_before
-from codecnn.video.pictures import Plane, Video, planes_at
+from codecnn.video.pictures import Plane, ReadPlanes, Video, planes_at
 from codecnn.video.pixel_formats import PLANAR, PixelFormat, parse_pixel_format
 
 _RAW_SUFFIXES = (".yuv", ".raw")
@@ -51,6 +54,13 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         MissingFileError: The file does not exist or cannot be read.
         FormatError: The file is empty or not a regular file.
     """
+    with _readable(path):
+        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Check that a path is a regular file with content, and convert errors of the enclosed reads."""
     try:
         if path.is_fifo() or str(path) == "-":
             raise FormatError(f"{path} is a pipe, and pictures are not read in one pass: write them into a file first")
@@ -60,11 +70,60 @@ def map_file(path: Path) -> NDArray[np.uint8]:
             raise FormatError(f"{path} is a directory or a device, not a file of pictures")
         if path.stat().st_size == 0:
             raise FormatError(f"{path} is empty")
-        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        yield
     except MissingFileError:
         raise
     except OSError as error:
         raise MissingFileError(f"{path} cannot be read: {error.strerror}") from error
+
+
+class FileBytes:
+    """The bytes of a file, read by position.
+
+    Reading a memory map of a file that another program cuts short kills the process; this raises an error instead.
+
+    Attributes:
+        path: The file.
+        size: Its size in bytes when it was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file; errors as in `map_file`."""
+        self.path = path
+        with _readable(path):
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, start: int, count: int) -> NDArray[np.uint8]:
+        """Return `count` bytes from the offset `start`, or those up to the end of the file as it was opened.
+
+        Raises:
+            FormatError: The file is shorter than it was.
+            MissingFileError: The file cannot be read.
+        """
+        data = np.empty(max(min(count, self.size - start), 0), np.uint8)
+        rest = memoryview(data)
+        while rest:
+            try:
+                done = os.preadv(self._descriptor, [rest], start + len(data) - len(rest))
+            except OSError as error:
+                raise MissingFileError(f"{self.path} cannot be read: {error.strerror}") from error
+            if done == 0:
+                raise FormatError(
+                    f"{self.path} had {self.size} bytes, and {os.fstat(self._descriptor).st_size} while it was read: "
+                    "another program cut it short: write it again"
+                )
+            rest = rest[done:]
+        return data
+
+    def planes_at(self, starts: Sequence[int], video_format: VideoFormat) -> ReadPlanes:
+        """Return a reader of planar pictures that begin at the offsets `starts`."""
+
+        def read(number: int) -> tuple[Plane, ...]:
+            return planes_at(self.read(starts[number], video_format.picture_bytes), (0,), video_format)(0)
+
+        return read
 
 
 def forget_pages(plane: NDArray[np.generic]) -> None:
@@ -93,8 +152,8 @@ def open_raw(path: Path | str, video_format: VideoFormat) -> Video:
             sample layouts that divide its size.
     """
     path = Path(path)
-    data, starts = _map_pictures(path, video_format)
-    return Video(path, video_format, planes_at(data, starts, video_format), len(starts))
+    file, starts = _open_pictures(path, video_format)
+    return Video(path, video_format, file.planes_at(starts, video_format), len(starts))
 
 
 def open_packed(
@@ -125,7 +184,7 @@ def open_packed(
             number of pictures in the name fits another chroma format or bit depth. Reading a picture raises it where
             the lower bits of a word are not zero, because such a file has another layout.
     """
-    map_file(path)  # reports a missing file before a missing size
+    FileBytes(path)  # reports a missing file before a missing size
     named = parse_name(path)
     video_format, layout = _resolve(
         path, named, packing=packing, size=size, bit_depth=bit_depth, chroma=chroma, fps=fps
@@ -153,14 +212,14 @@ def depth_beside(path: Path, bit_depth: int) -> int | None:
     Raises:
         CodecnnError: As `map_file`.
     """
-    samples = map_file(path)[: 1 << 20]
+    samples = FileBytes(path).read(0, 1 << 20)
     words = samples[: samples.size // 2 * 2].view("<u2")
     return bit_depth if bit_depth > 8 and words.size and int(words.max()) < 1 << bit_depth else None
 
 
 def _check_default_depth(path: Path) -> None:
     """Raise FormatError if a file that is assumed to have 8 bits looks like one of words of more bits."""
-    data = map_file(path)[: 1 << 20]
+    data = FileBytes(path).read(0, 1 << 20)
     first, second = data[: data.size // 2 * 2 : 2], data[1::2]
     for low, high, hint in ((first, second, "--bit-depth 10"), (second, first, "--packing yuv420p10be")):
         if high.size and int(high.max()) < 16 and float(np.mean(low >= 16)) > 0.25:
@@ -240,11 +299,11 @@ def _layout(path: Path, packing: str | None, named: NameFields) -> PixelFormat |
 def _open_layout(path: Path, layout: PixelFormat, video_format: VideoFormat) -> Video:
     """Open a raw file whose pictures are converted when they are read."""
     size = layout.picture_bytes(video_format)
-    data, starts = _map_pictures(path, video_format, layout)
+    file, starts = _open_pictures(path, video_format, layout)
 
     def read(number: int) -> tuple[Plane, ...]:
         try:
-            return layout.read(data[starts[number] : starts[number] + size], video_format)
+            return layout.read(file.read(starts[number], size), video_format)
         except FormatError as error:
             raise FormatError(f"{path}: picture {number} {error}: give its true packing or size") from error
 
@@ -272,15 +331,13 @@ def _check_count(path: Path, video: Video, named: NameFields, any_chroma: bool, 
         )
 
 
-def _map_pictures(
-    path: Path, video_format: VideoFormat, layout: PixelFormat | None = None
-) -> tuple[NDArray[np.uint8], range]:
-    """Map a raw file; return its bytes, shape (n,), and the offsets of its pictures. Raises as `open_raw`."""
-    data = map_file(path)
+def _open_pictures(path: Path, video_format: VideoFormat, layout: PixelFormat | None = None) -> tuple[FileBytes, range]:
+    """Open a raw file; return it with the offsets of its pictures. Raises as `open_raw`."""
+    file = FileBytes(path)
     size = video_format.picture_bytes if layout is None else layout.picture_bytes(video_format)
-    if data.size % size:
-        raise FormatError(_size_message(path, data.size, video_format, layout))
-    return data, range(0, data.size, size)
+    if file.size % size:
+        raise FormatError(_size_message(path, file.size, video_format, layout))
+    return file, range(0, file.size, size)
 
 
 def _size_message(path: Path, size: int, video_format: VideoFormat, layout: PixelFormat | None) -> str:

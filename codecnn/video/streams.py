@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codecnn.errors import EncoderError, FormatError
+from codecnn.leftovers import temporary_folder
 from codecnn.video.annexb import annexb_codec, find_start
 from codecnn.video.ffmpeg import (
     DEMUXERS,
@@ -165,7 +166,7 @@ def _is_container(head: bytes) -> bool:
 @functools.cache
 def _folder() -> "tempfile.TemporaryDirectory[str]":
     """Return the folder of the process's temporary byte streams, which is removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="codecnn-streams-", ignore_cleanup_errors=True)
+    return temporary_folder("streams")
 
 
 @functools.cache
@@ -249,7 +250,7 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
         container = demuxer
     elif has_edit_lists(container):
         _warn_of_edit_list(path, container, str(path))
-    with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder("decoded") as folder:
         decoded = Path(folder) / "decoded.yuv"
         count = decode(source, pix_fmt, decoded, limit, demuxer=demuxer, container=container, info=info, name=path)
         if count == 0:

@@ -1,4 +1,4 @@
-"""Y4M (YUV4MPEG2) files: header tags, and reading by memory map.
+"""Y4M (YUV4MPEG2) files: header tags, and reading.
 
 Tags are those of the yuv4mpeg(5) manual of mjpegtools, with the additional `C` values for higher bit depths that
 ffmpeg, libvvenc and x265 write.
@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from codecnn.errors import FormatError
 from codecnn.video.formats import VideoFormat, frame_rate
-from codecnn.video.pictures import Video, VideoTags, planes_at
-from codecnn.video.raw import map_file
+from codecnn.video.pictures import Video, VideoTags
+from codecnn.video.raw import FileBytes
 
 MAGIC = b"YUV4MPEG2"
 FRAME = b"FRAME"
@@ -37,15 +34,15 @@ def open_y4m(path: Path | str, name: str | None = None) -> Video:
         MissingFileError: The file does not exist or cannot be read.
         FormatError: The header or a FRAME line is malformed, or the file ends inside a picture.
     """
-    data = map_file(Path(path))
+    file = FileBytes(Path(path))
     path = Path(name or path)
-    line = _line(data, 0)
+    line = _line(file, 0)
     if line is None or not line.startswith(MAGIC):
         raise FormatError(f"{path} is not a Y4M file: it does not start with a {MAGIC.decode()} line")
     video_format, tags = parse_header(line, path)
-    starts, frames = _frame_offsets(path, data, len(line) + 1, video_format.picture_bytes)
+    starts, frames = _frame_offsets(path, file, len(line) + 1, video_format.picture_bytes)
     tags = dataclasses.replace(tags, frames=frames)
-    return Video(path, video_format, planes_at(data, starts, video_format), len(starts), tags)
+    return Video(path, video_format, file.planes_at(starts, video_format), len(starts), tags)
 
 
 def parse_header(line: bytes, path: Path | str) -> tuple[VideoFormat, VideoTags]:
@@ -150,40 +147,36 @@ def _default_colour(video_format: VideoFormat) -> str:
     return {"420": "420mpeg2"}.get(video_format.chroma, video_format.chroma)
 
 
-def _frame_offsets(
-    path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int
-) -> tuple[Sequence[int], dict[int, str]]:
+def _frame_offsets(path: Path, file: FileBytes, start: int, picture_bytes: int) -> tuple[Sequence[int], dict[int, str]]:
     """Return the byte offset of the samples of each picture, and the parameters of FRAME lines that have some.
 
     The first FRAME line is at offset `start`.
     """
     step = len(FRAME_LINE) + picture_bytes
-    if start < data.size and (data.size - start) % step == 0:
-        lines = data[start:].reshape(-1, step)[:, : len(FRAME_LINE)]
-        if np.array_equal(lines, np.broadcast_to(np.frombuffer(FRAME_LINE, np.uint8), lines.shape)):
-            return range(start + len(FRAME_LINE), data.size, step), {}
-    return _walk_frames(path, data, start, picture_bytes)
+    if start < file.size and (file.size - start) % step == 0:
+        lines = range(start, file.size, step)
+        if all(file.read(line, len(FRAME_LINE)).tobytes() == FRAME_LINE for line in lines):
+            return range(start + len(FRAME_LINE), file.size, step), {}
+    return _walk_frames(path, file, start, picture_bytes)
 
 
-def _walk_frames(
-    path: Path, data: NDArray[np.uint8], start: int, picture_bytes: int
-) -> tuple[list[int], dict[int, str]]:
+def _walk_frames(path: Path, file: FileBytes, start: int, picture_bytes: int) -> tuple[list[int], dict[int, str]]:
     """Return what `_frame_offsets` returns where FRAME lines have parameters, or carriage returns at their end."""
     offsets: list[int] = []
     parameters: dict[int, str] = {}
-    while start < data.size:
-        line = _line(data, start)
+    while start < file.size:
+        line = _line(file, start)
         whole = f"it holds {len(offsets)} whole frames"
-        if line is None and FRAME.startswith(data[start : start + len(FRAME)].tobytes()):
+        if line is None and FRAME.startswith(file.read(start, len(FRAME)).tobytes()):
             raise FormatError(f"{path} is cut off inside a FRAME line at byte {start}: {whole}")
         if line is None or (line.rstrip(b"\r") != FRAME and not line.startswith(FRAME + b" ")):
             raise FormatError(f"{path} has no FRAME line at byte {start}: {whole} before")
         first = start + len(line) + 1
         start = first + picture_bytes
-        if start > data.size:
+        if start > file.size:
             keep = f", or keep the whole ones with ffmpeg -i IN.y4m -frames:v {len(offsets)} OUT.y4m" if offsets else ""
             raise FormatError(
-                f"{path} is cut off: {whole} and {data.size - first} of {picture_bytes} bytes of another: write it "
+                f"{path} is cut off: {whole} and {file.size - first} of {picture_bytes} bytes of another: write it "
                 f"again{keep}"
             )
         text = line[len(FRAME) :].rstrip(b"\r").decode("latin-1").strip()
@@ -195,7 +188,7 @@ def _walk_frames(
     return offsets, parameters
 
 
-def _line(data: NDArray[np.uint8], start: int) -> bytes | None:
+def _line(file: FileBytes, start: int) -> bytes | None:
     """Return the bytes from `start` to the next newline, None if there is none within `_MAX_LINE` bytes."""
-    head, newline, _ = data[start : start + _MAX_LINE].tobytes().partition(b"\n")
+    head, newline, _ = file.read(start, _MAX_LINE).tobytes().partition(b"\n")
     return head if newline else None

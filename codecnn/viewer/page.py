@@ -14,8 +14,10 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.dataset import Unit, open_store
+from codecnn.dataset import Unit, input_files, open_store
 from codecnn.errors import ConfigError
+from codecnn.models import weights_files, weights_path
+from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path
 from codecnn.viewer.filters import CtuValues
 from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures
@@ -96,6 +98,8 @@ def view(
         ModelError: The network cannot be loaded.
     """
     output = Path(output)
+    models = [] if model is None else [model] if isinstance(model, Path | str) else list(model)
+    check_outputs([output], [*input_files(source, original), *weights_files(*map(weights_path, models))])
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
     page = build_page(

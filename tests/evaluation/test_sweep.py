@@ -181,7 +181,7 @@ def test_decisions_as_block_statistics(store, originals, tmp_path):
     files = sorted((tmp_path / "statistics").iterdir())
     assert len(files) == len(store.units)
     table = pq.read_table(tmp_path / "ctus.parquet").to_pylist()
-    text = (tmp_path / "statistics" / "half_a_qp42.vtmbmsstats").read_text()
+    text = (tmp_path / "statistics" / "half_a_*_qp42.vtmbmsstats").read_text()
     assert text.startswith("# VTMBMS Block Statistics\n# Sequence size: [208x 144]\n")
     assert "# Block Statistic Type: Filtered; Integer; [0, 1]" in text
     for row in (row for row in table if row["sequence"] == "a" and row["qp"] == 42):

@@ -70,11 +70,9 @@ def test_indexing(clip: tuple[Path, list[Picture]]) -> None:
                 video[beyond]
 
 
-def test_pictures_are_read_only_views(clip: tuple[Path, list[Picture]]) -> None:
+def test_pictures_are_read_only_and_stay_valid(clip: tuple[Path, list[Picture]]) -> None:
     video = open_video(clip[0])
     picture = video[0]
-    assert np.shares_memory(picture.y, video[0].y)
-    assert not picture.y.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
         picture.y[0, 0] = 1
     video.close()

@@ -14,6 +14,7 @@ from codecnn.codec.blocks.motion_table import stream_motion
 from codecnn.codec.blocks.stream_planes import REBUILDER_VERSION, check_planes, write_planes
 from codecnn.codec.blocks.vvc_stream import READER_VERSION, stream_table, stream_transform_blocks
 from codecnn.errors import CodecnnError, ConfigError, MissingFileError
+from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path, read_json, sha256_file, write_json
 
 VERSION = 2
@@ -103,6 +104,7 @@ def write_partitions(
             raise ConfigError(f"two streams have the same name: {path.stem}")
         if not path.is_file():
             raise MissingFileError(f"{path} does not exist")
+    check_outputs([_output(path, folder, bool(planes)) for path in paths], paths)
     tasks = [_task(path, folder, tuple(dict.fromkeys(planes)), rows) for path in of_shard(paths, shard)]
     missing = [task for task in tasks if not _is_complete(task)]
     work_through(
@@ -116,6 +118,11 @@ def write_partitions(
     return [task.file for task in tasks]
 
 
+def _output(stream: Path, folder: Path, planes: bool) -> Path:
+    """Return the file that is written last for a stream."""
+    return folder / stream.stem / PLANES_FILE if planes else folder / f"{stream.stem}.parquet"
+
+
 def _task(stream: Path, folder: Path, planes: tuple[str, ...], rows: str) -> _Task:
     key: dict[str, Any] = {
         "stream": stream.name,
@@ -127,9 +134,9 @@ def _task(stream: Path, folder: Path, planes: tuple[str, ...], rows: str) -> _Ta
         key["table"] = rows
         if rows == "CUs and their motion":
             key["rebuilder"] = REBUILDER_VERSION
-        return _Task(stream, planes, rows, folder / f"{stream.stem}.parquet", key)
-    key |= {"planes": list(planes), "rebuilder": REBUILDER_VERSION}
-    return _Task(stream, planes, rows, folder / stream.stem / PLANES_FILE, key)
+    else:
+        key |= {"planes": list(planes), "rebuilder": REBUILDER_VERSION}
+    return _Task(stream, planes, rows, _output(stream, folder, bool(planes)), key)
 
 
 def _is_complete(task: _Task) -> bool:

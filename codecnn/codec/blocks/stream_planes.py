@@ -17,6 +17,7 @@ from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import draw_cells
 from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, read_output_pictures, read_rows, table_of_units
 from codecnn.errors import ConfigError, FormatError
+from codecnn.outputs import check_outputs
 from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
 from codecnn.runs import atomic_path
 from codecnn.video import VideoFormat, create_video
@@ -97,6 +98,7 @@ def write_planes(
                 if name not in writers:
                     height, width = samples.shape
                     files[name] = folder / f"{name}_{width}x{height}_{bit_depth}bit_400.yuv"
+                    check_outputs([files[name]], [stream])
                     video_format = VideoFormat(width, height, "400", bit_depth)
                     writers[name] = stack.enter_context(create_video(files[name], video_format))
                 writers[name].write([samples])

@@ -14,7 +14,6 @@ picture. `ReferencePlane` verifies their layout and content, and writes them aga
 
 import ctypes
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -40,6 +39,7 @@ from codecnn.codec.encoders.vvenc_library import (
 )
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.errors import ConfigError, EncoderError, FormatError
+from codecnn.leftovers import temporary_folder
 from codecnn.quality import psnr
 from codecnn.runs import atomic_path, write_text
 from codecnn.video import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
@@ -390,7 +390,7 @@ def _code_after(
 ) -> tuple[CodedPicture, Picture, float]:
     """Code `source` after `reference` or as intra; return log entry, decoded picture and PSNR of the reference."""
     ffmpeg, qp = ffmpeg_path(), settings.qp
-    with tempfile.TemporaryDirectory(prefix="codecnn-loop-") as name:
+    with temporary_folder("loop") as name:
         path, stream, output = (Path(name) / file for file in ("source.yuv", "stream.266", "decoded.yuv"))
         with create_video(path, video_format) as writer:
             for picture in (source,) if reference is None else (reference, source):

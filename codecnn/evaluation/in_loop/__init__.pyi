@@ -4,6 +4,7 @@ from .coding import LOOPED_NOTE as LOOPED_NOTE
 from .coding import PLAIN_NOTE as PLAIN_NOTE
 from .evaluate import evaluate_in_loop as evaluate_in_loop
 from .results import CHAINS as CHAINS
+from .results import LOOP_FILES as LOOP_FILES
 from .results import LoopModel as LoopModel
 from .results import LoopPicture as LoopPicture
 from .results import LoopResults as LoopResults

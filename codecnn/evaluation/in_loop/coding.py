@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from codecnn.filtering import (
     slice_type_plane,
     write_decisions,
 )
+from codecnn.leftovers import part_path, remove_leftovers
 from codecnn.quality import mse
 from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
 from codecnn.video import Picture, Video, VideoFormat, convert, create_video, open_raw
@@ -245,7 +245,8 @@ class Coder:
             if may_reuse(card.get("device") or UNKNOWN_DEVICE, card.get("runtime")):
                 return folder
             remove_tree(folder)
-        part = folder.with_name(f"{folder.name}.part-{uuid.uuid4().hex[:12]}")
+        remove_leftovers(folder.parent, once=True)
+        part = part_path(folder)
         part.mkdir(parents=True)
         try:
             card = fill(part)

@@ -302,6 +302,10 @@ def _has_no_error(row: LoopRow, plane: str) -> bool:
     return key in row.model_fields_set and getattr(row, key) is None
 
 
+LOOP_FILES = ("in_loop.csv", "in_loop.md", "in_loop.json", "coded")
+"""Files and the folder that an evaluation in the loop writes into its folder."""
+
+
 def write_loop(output: Path, results: LoopResults) -> None:
     """Write in_loop.csv, in_loop.md and, last, in_loop.json; if the latter exists, all files are complete."""
     write_csv(output / "in_loop.csv", [row.model_dump() for row in results.rows])

@@ -27,6 +27,7 @@ from filelock import FileLock
 from codecnn.errors import MissingFileError, TableError
 from codecnn.intra import MODE_COUNT, reference_positions
 from codecnn.labels import SCHEMA_VERSION, Input, Source, input_from_facts, read_inputs
+from codecnn.leftovers import part_path, remove_leftovers
 from codecnn.runs import disk_errors, read_json, remove_tree, sha256_file, write_json
 
 Array = npt.NDArray[Any]
@@ -137,8 +138,10 @@ def _table_facts(table: Path, cost: str) -> dict[str, Any]:
 
 
 def _build(table: Path, folder: Path, cost: str, inputs: list[Input], facts: dict[str, Any]) -> dict[str, Any]:
-    part = folder.with_name(f"{folder.name}.part")
-    remove_tree(part)
+    if folder.exists() and not (folder / FACTS).is_file():
+        raise TableError(f"{folder} is in the way: codecnn keeps the labels of {table.name} there: move it away")
+    remove_leftovers(folder.parent)
+    part, old = part_path(folder), part_path(folder)
     try:
         with disk_errors(folder):
             part.mkdir()
@@ -152,10 +155,12 @@ def _build(table: Path, folder: Path, cost: str, inputs: list[Input], facts: dic
             rows = _write_rows(part, _pieces(table, cost, facts, pictures, first), splits, first)
             facts = facts | {"splits": list(dict.fromkeys(splits)), "rows": rows}
             write_json(part / FACTS, facts)
-            remove_tree(folder)
+            if folder.exists():
+                folder.rename(old)
             part.rename(folder)
     finally:
         remove_tree(part)
+        remove_tree(old)
     return facts
 
 
