@@ -43,16 +43,19 @@ def part_path(path: Path) -> Path:
     """
     suffix = f".part-{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     kept = max(len(os.fsencode(path.name)), _SHORTEST) - len(suffix)
-    return path.with_name(_shortened(path.name, kept) + suffix)
+    return path.with_name(_cut(path.name, kept) + suffix)
 
 
 def companion_path(path: Path, suffix: str) -> Path:
     """Return the path of a file beside another one: its name with a suffix, shortened to 255 bytes by a hash."""
-    name = path.name + suffix
-    if len(os.fsencode(name)) > 255:
-        digest = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
-        name = f"{_shortened(path.name, 255 - len(suffix) - 13)}-{digest}{suffix}"
-    return path.with_name(name)
+    return path.with_name(shortened(path.name, 255 - len(suffix)) + suffix)
+
+
+def shortened(name: str, length: int) -> str:
+    """Shorten a name of a file to a number of bytes; a hash tells apart names with the same beginning."""
+    if len(os.fsencode(name)) <= length:
+        return name
+    return f"{_cut(name, length - 13)}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}"
 
 
 def temporary_folder(kind: str) -> "tempfile.TemporaryDirectory[str]":
@@ -110,7 +113,7 @@ def _machine() -> str:
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:8]
 
 
-def _shortened(name: str, length: int) -> str:
+def _cut(name: str, length: int) -> str:
     """Cut a name to a number of bytes, at the boundary of a character."""
     while len(os.fsencode(name)) > length:
         name = name[:-1]

@@ -262,6 +262,16 @@ def test_shards_of_labels(run, labelled, tiny_store, tmp_path):
     assert output.read_bytes() == alone.read_bytes()
 
 
+def test_labels_keep_foreign_files_beside_their_parts(run, tiny_store, tmp_path):
+    notes = tmp_path / "labels.parquet.parts" / "notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    argv = ("labels", "-i", tiny_store.folder, "-o", tmp_path / "labels.parquet", "--shard", "1/2")
+    status, _, text = run(*argv)
+    assert (status, notes.read_text()) == (1, "mine")
+    assert "holds other files, e.g. notes.txt" in text
+
+
 def test_shards_of_partitions(run, streams, tmp_path):
     assert result_of(run, "partition", *streams, "-o", tmp_path, "--shard", "2/2")["streams"] == 2
     damaged, intact = (tmp_path / f"{name}.parquet" for name in STREAMS[1::2])

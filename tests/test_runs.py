@@ -14,13 +14,7 @@ from codecnn.errors import ConfigError, OutputError
 from codecnn.leftovers import ABANDONED_DAYS, companion_path, part_path, remove_leftovers, temporary_folder
 from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path, write_text
-
-
-def name_of_a_dead_process(path):
-    """Return the name that a process, which has ended, gave to a temporary file of `path`."""
-    code = "import sys, pathlib, codecnn.leftovers as names; print(names.part_path(pathlib.Path(sys.argv[1])))"
-    done = subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True, text=True)
-    return Path(done.stdout.rstrip("\n"))
+from tests.helpers.leftovers import name_of_a_dead_process
 
 
 def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path):

@@ -15,6 +15,7 @@ from codecnn.dataset.records import Format, Record, Variant
 from codecnn.dataset.sources import Source
 from codecnn.dataset.variants import fit_scale, vary_picture, vary_rgb
 from codecnn.errors import CodecnnError, FormatError
+from codecnn.leftovers import shortened
 from codecnn.runs import read_json, sha256_file, sha256_json, write_json
 from codecnn.video import (
     Picture,
@@ -36,6 +37,9 @@ ORIGINALS = "originals"
 
 HASHES = ".hashes"
 """Folder in the store that caches the sha256 of source files during a build."""
+
+LONGEST_NAME = 200
+"""Bytes of the name of a sequence in names of files and folders, which have 255 bytes at most."""
 
 ORIGINAL_STEM = re.compile(r".+_[0-9a-f]{16}", re.DOTALL)
 """Form of the names that `original_name` gives, without their suffix."""
@@ -100,7 +104,7 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
         facts["source_bit_depth"] = source.source_bit_depth
     if recipe.in_loop is not None:
         facts["multiple"] = _size_multiple(recipe)
-    return f"{ORIGINALS}/{source.name}_{sha256_json(facts)[:16]}.yuv"
+    return f"{ORIGINALS}/{shortened(source.name, LONGEST_NAME)}_{sha256_json(facts)[:16]}.yuv"
 
 
 def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:

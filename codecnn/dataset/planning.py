@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from codecnn.codec import Codec, CodecSettings, CodecTools, SuppliedStream, block_reader_version
-from codecnn.dataset.originals import original_name, source_sha256
+from codecnn.dataset.originals import LONGEST_NAME, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.sources import Source, by_lowest_qp, drawn_qps
 from codecnn.dataset.store import SCHEMA
 from codecnn.dataset.unit_files import REBUILT, TEMPORAL, rebuilt_facts, same_stream_keys, temporal_facts
 from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.leftovers import shortened
 from codecnn.runs import read_json, sha256_json
 
 CODED, UNIT = "coded", "unit.json"
@@ -163,4 +164,4 @@ def finished_unit(plan: UnitPlan, store: Path) -> CodedUnit | None:
 
 
 def _unit_folder(name: str, qp: int, key: str) -> str:
-    return f"{CODED}/{name}_qp{qp}_{key[:12]}"
+    return f"{CODED}/{shortened(name, LONGEST_NAME)}_qp{qp}_{key[:12]}"

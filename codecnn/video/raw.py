@@ -302,8 +302,9 @@ def _open_layout(path: Path, layout: PixelFormat, video_format: VideoFormat) -> 
     file, starts = _open_pictures(path, video_format, layout)
 
     def read(number: int) -> tuple[Plane, ...]:
+        data = file.read(starts[number], size)
         try:
-            return layout.read(file.read(starts[number], size), video_format)
+            return layout.read(data, video_format)
         except FormatError as error:
             raise FormatError(f"{path}: picture {number} {error}: give its true packing or size") from error
 

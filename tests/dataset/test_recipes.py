@@ -128,3 +128,24 @@ def test_recipes_and_configurations_of_codecnn_are_found_from_any_folder(tmp_pat
     Path("datasets").mkdir()
     Path("datasets/demo.yaml").write_text((DATASETS / "demo.yaml").read_text().replace("name: demo", "name: own"))
     assert load_recipe("datasets/demo.yaml").name == "own", "a file of the user comes first"
+
+
+def test_paths_of_overrides_start_at_the_current_folder(tmp_path, monkeypatch):
+    """Like store=; those in the file start at the recipe's folder."""
+    recipe = tmp_path / "recipes" / "r.yaml"
+    recipe.parent.mkdir()
+    recipe.write_text(
+        "name: x\ncodec: vtm\nroot: pictures\nqp: [32]\ntools: {encoder: bin/enc, decoder: bin/dec, cfg: [a.cfg]}\n"
+        "sequences: [{source: a.png}]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    plain = load_recipe(recipe)
+    assert (plain.root, plain.tools.encoder, plain.tools.cfg) == ("pictures", "bin/enc", ["a.cfg"])
+    overrides = ["root=mine", "tools.encoder=build/enc", "tools.cfg=[b.cfg, c.cfg]"]
+    changed = load_recipe(Path("recipes/r.yaml"), overrides)
+    assert changed.root == str(tmp_path / "mine")
+    assert changed.tools.encoder == str(tmp_path / "build" / "enc")
+    assert changed.tools.cfg == [str(tmp_path / name) for name in ("b.cfg", "c.cfg")]
+    assert changed.tools.decoder == "bin/dec"
+    names = load_recipe(recipe, ["tools={encoder: vvencapp, decoder: ./dec}"])
+    assert (names.tools.encoder, names.tools.decoder) == ("vvencapp", str(tmp_path / "dec"))

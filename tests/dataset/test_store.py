@@ -31,7 +31,9 @@ from codecnn.dataset import (
     verify_store,
 )
 from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
+from codecnn.leftovers import part_path
 from codecnn.runs import sha256_file
+from tests.helpers.leftovers import name_of_a_dead_process
 from tests.helpers.store_units import hashes
 
 
@@ -89,7 +91,7 @@ def test_killed_build_is_continued_to_the_same_store(tiny_recipe, tiny_store, tm
     process.wait()
     # A kill can leave a working folder and a temporary file; a damaged unit.json is coded again.
     (store / "coded" / ".work-1of1-orphan").mkdir()
-    (store / "originals" / "b.yuv.part-1").write_bytes(b"half")
+    name_of_a_dead_process(store / "originals" / "b.yuv").write_bytes(b"half")
     next(store.glob("coded/*/unit.json")).write_bytes(b'{"key": "cut of')
     with pytest.raises(StoreError, match="not finished"):
         open_store(store)
@@ -135,7 +137,7 @@ def test_units_of_another_recipe_are_kept(tiny_recipe, tiny_store, tmp_path, mon
     for shard in ((1, 1), (2, 2)):
         with pytest.raises(StoreError, match=f"{units}.*build into another folder .* with --prune"):
             build_shard(load_recipe(tiny_recipe, [override]), tiny_recipe.parent, store, shard)
-    kept = {name: sha256 for name, sha256 in hashes(store).items() if not name.startswith(".")}
+    kept = {name: sha256 for name, sha256 in hashes(store).items() if not name.startswith((".lock", ".hashes"))}
     assert kept == hashes(tiny_store.folder)
     assert open_store(store).units
 
@@ -167,6 +169,7 @@ def test_store_of_units_that_belong_to_no_recipe_is_not_finished(tiny_recipe, ti
 
     def encode_beside_another_build(*args):
         (store / "coded" / "other_qp22_0123456789ab").mkdir()
+        (store / "coded" / "other_qp22_0123456789ab" / "unit.json").touch()
         return encode(*args)
 
     monkeypatch.setattr(VvcCodec, "encode", encode_beside_another_build)
@@ -288,6 +291,7 @@ def test_full_disk_is_reported_and_leaves_no_unit(tiny_recipe, tmp_path, monkeyp
 
 def test_second_build_of_a_shard_is_refused(tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
+    (tmp_path / build.MARK).touch()
     with build.FileLock(tmp_path / ".lock-1of1"), pytest.raises(StoreError, match="another build"):
         build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
 
@@ -358,16 +362,72 @@ def test_shards_make_the_same_store(tiny_recipe, tiny_store, tmp_path):
 
 
 def test_shards_keep_temporary_files_of_each_other(tiny_recipe, tiny_store, tmp_path):
-    """A shard that begins does not remove the table that another shard is writing."""
+    """The table that another process is writing stays, that of a killed one goes when the store is complete."""
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     shutil.rmtree(next(store.glob("coded/a_qp32_*")))
-    part = store / "ctus.parquet.part-0123456789ab"
-    part.write_bytes(b"half")
+    living, dead = part_path(store / "ctus.parquet"), name_of_a_dead_process(store / "ctus.parquet")
     assert not build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, store, (2, 2))
-    assert part.read_bytes() == b"half"
-    # The shard that completes the store removes it: then no other shard can be writing.
+    for part in (living, dead):
+        part.write_bytes(b"half")
     assert build_shard(load_recipe(tiny_recipe), tiny_recipe.parent, store, (1, 2))
+    assert (living.read_bytes(), dead.exists()) == (b"half", False)
+    living.unlink()
     assert hashes(store) == hashes(tiny_store.folder)
+
+
+def test_a_folder_with_other_files_is_no_store(tiny_recipe, tmp_path, monkeypatch):
+    """A project folder keeps its originals, its temporary files and its manifest, and nothing is coded."""
+    monkeypatch.setattr(VvcCodec, "encode", None)
+    project = tmp_path / "project"
+    for name in ("originals/a.png", "song.part-1", "manifest.json", "coded/x_qp32_0123456789ab/unit.json"):
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+        before = hashes(project)
+        with pytest.raises(StoreError, match="is not a store and holds other files"):
+            build_store(load_recipe(tiny_recipe), tiny_recipe.parent, project, prune=True)
+        assert hashes(project) == before
+
+
+def test_names_near_255_bytes_are_built(tiny_recipe, tmp_path):
+    """Two names that differ at their end only."""
+    names = [f"{'é' * 124}{letter}.png" for letter in "ab"]
+    for name, source in zip(names, ("a.png", "b.png"), strict=True):
+        shutil.copy(tiny_recipe.parent / source, tmp_path / name)
+    sequences = ", ".join(f"{{source: {name}}}" for name in names)
+    store = build_store(load_recipe(tiny_recipe, [f"sequences=[{sequences}]", "qp=[42]"]), tmp_path, tmp_path / "s")
+    assert [unit.name for unit in store.units] == [Path(name).stem for name in names]
+
+
+def test_sources_in_the_folder_of_the_store_are_refused(tiny_recipe, tmp_path):
+    store = tmp_path / "project"
+    shutil.copytree(tiny_recipe.parent, store / "originals")
+    before = hashes(store)
+    with pytest.raises(ConfigError, match="lies in the output folder"):
+        build_store(load_recipe(tiny_recipe), store / "originals", store)
+    assert hashes(store) == before
+
+
+def test_a_build_removes_only_what_codecnn_wrote(tiny_recipe, tiny_store, tmp_path):
+    """Files of the user in a store stay, with --prune too; originals go with --prune only."""
+    store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
+    names = (
+        "originals/notes.txt",
+        "originals/mine.yuv",
+        "originals/mine_0123456789abcdef.yuv",
+        "x.part-1",
+        ".hashes/x",
+    )
+    names = (*names, ".lock-mine", "coded/mine/unit.json", "originals/b.lock", "coded/b_qp42_0123456789ab/notes.txt")
+    for name in names:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_text("mine")
+    originals = set(store.glob("originals/*.yuv"))
+    recipe = load_recipe(tiny_recipe, ["sequences=[{source: a.png}, {source: b.png, split: val}]"])
+    build_store(recipe, tiny_recipe.parent, store, prune=True)
+    assert [name for name in names if (store / name).read_text() != "mine"] == []
+    (removed,) = originals - set(store.glob("originals/*.yuv"))
+    assert removed.name.startswith("small_")
 
 
 def test_shards_complete_a_store_at_the_same_time(tiny_recipe, tiny_store, tmp_path, monkeypatch):

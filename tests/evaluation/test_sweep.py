@@ -181,7 +181,7 @@ def test_decisions_as_block_statistics(store, originals, tmp_path):
     files = sorted((tmp_path / "statistics").iterdir())
     assert len(files) == len(store.units)
     table = pq.read_table(tmp_path / "ctus.parquet").to_pylist()
-    text = (tmp_path / "statistics" / "half_a_*_qp42.vtmbmsstats").read_text()
+    text = next((tmp_path / "statistics").glob("half_a_*_qp42.vtmbmsstats")).read_text()
     assert text.startswith("# VTMBMS Block Statistics\n# Sequence size: [208x 144]\n")
     assert "# Block Statistic Type: Filtered; Integer; [0, 1]" in text
     for row in (row for row in table if row["sequence"] == "a" and row["qp"] == 42):
@@ -190,6 +190,14 @@ def test_decisions_as_block_statistics(store, originals, tmp_path):
         gain = min(round(1000 * np.log10(row["mse_y"] / after)), 1000) if after else 1000
         assert f"{block} Filtered={int(row['flag'])}\n" in text
         assert f"{block} GainCentiDB={gain}\n" in text
+
+
+def test_block_statistics_of_similar_names(store, originals, tmp_path):
+    """Names that differ outside ASCII, in / against _, or late, have files of their own."""
+    names = ("ä/x", "ö/x", "ö_x", f"{'n' * 130}1", f"{'n' * 130}2")
+    entries = [toward_entry(originals, name=name) for name in names]
+    evaluate(entries, store, "test", tmp_path, decisions="ctu")
+    assert len(list((tmp_path / "statistics").iterdir())) == len(names) * len(store.units)
 
 
 def test_several_filters(store, originals, tmp_path):

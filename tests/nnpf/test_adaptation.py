@@ -349,18 +349,34 @@ def test_interrupted_work_continues(weights, original, streams, tmp_path, monkey
     assert not (tmp_path / "update.json.sums.npz").exists()
 
 
-def test_what_does_not_pay_is_not_written(weights, streams, run, tmp_path):
-    """A network that leaves the pictures as they are, against these pictures as original: there is nothing to gain."""
+def test_what_does_not_pay_is_not_written(update, weights, streams, run, tmp_path):
+    """A network that leaves the pictures as they are, against these pictures as original: there is nothing to gain.
+
+    The update of an earlier run is removed.
+    """
     filtered, output = tmp_path / "filtered.y4m", tmp_path / "update.json"
     argv = ("-m", weights, "-i", streams["vvc_cra"], "-f", "3", "-o", filtered)
     assert run("filter", *argv)[0] == 0
-    status, _, text = run(
-        "adapt", "-m", weights, "--original", filtered, "--stream", streams["vvc_cra"], "-f", "3", "-o", output
-    )
-    assert status == 3
-    assert "no update of this network pays" in text
-    assert "update.json is not written" in text
-    assert not output.exists()
+    rest = ("adapt", "-m", weights, "--original", filtered, "--stream", streams["vvc_cra"], "-f", "3", "-o", output)
+    for older in (None, update.read_bytes()):
+        if older is not None:
+            output.write_bytes(older)
+        status, _, text = run(*rest)
+        assert status == 3
+        assert "no update of this network pays" in text
+        assert "update.json is not written" in text
+        assert not output.exists()
+
+
+def test_adapt_replaces_nothing_but_updates(weights, original, streams, run, tmp_path):
+    output = tmp_path / "update.json"
+    argv = ("adapt", "-m", weights, "--original", original, "--stream", streams["vvc_cra"], "-o", output)
+    for path, expected in ((output, "is no update"), (tmp_path / "update.json.sums.npz", "is another file")):
+        path.write_text('{"mine": 1}')
+        status, _, text = run(*argv)
+        assert (status, path.read_text()) == (1, '{"mine": 1}')
+        assert expected in text
+        path.unlink()
 
 
 def test_errors_are_sentences(update, weights, original, yuv_weights, streams, run, tmp_path):

@@ -1,5 +1,6 @@
 """Raw files: pixel formats in names and options are read right, or refused."""
 
+import os
 import re
 import subprocess
 from fractions import Fraction
@@ -328,3 +329,18 @@ def test_an_original_without_bit_depth_in_its_name_has_that_of_its_samples(tmp_p
     path.write_bytes(samples.astype("u1" if depth == 8 else "<u2").tobytes())
     with open_like(path, VideoFormat(64, 48, "420", 10)) as video:
         assert (video.format.bit_depth, len(video)) == (depth, 4)
+
+
+@pytest.mark.parametrize("name", ["clip_64x48_8bit.yuv", "clip_64x48_nv12.yuv", "clip.y4m"])
+def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(tmp_path, name):
+    """A memory map of such a file would kill the process (SIGBUS)."""
+    path = tmp_path / name
+    picture = bytes(64 * 48 * 3 // 2)
+    frames = b"YUV4MPEG2 W64 H48 F25:1 C420\n" + 3 * (b"FRAME\n" + picture)
+    path.write_bytes(frames if path.suffix == ".y4m" else 3 * picture)
+    with open_video(path) as video:
+        assert len(video) == 3
+        os.truncate(path, 6000)
+        assert not video[0].y.any()
+        with pytest.raises(FormatError, match=f"{name} had .* bytes, and 6000 while it was read"):
+            video[2]

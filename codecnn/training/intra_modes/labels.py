@@ -27,7 +27,7 @@ from filelock import FileLock
 from codecnn.errors import MissingFileError, TableError
 from codecnn.intra import MODE_COUNT, reference_positions
 from codecnn.labels import SCHEMA_VERSION, Input, Source, input_from_facts, read_inputs
-from codecnn.leftovers import part_path, remove_leftovers
+from codecnn.leftovers import companion_path, part_path, remove_leftovers
 from codecnn.runs import disk_errors, read_json, remove_tree, sha256_file, write_json
 
 Array = npt.NDArray[Any]
@@ -104,9 +104,9 @@ def open_labels(table: Path, cost: str) -> LabelCache:
         if entry.decoded is not None and entry.qps is None:
             raise TableError(f"{table} does not say at which QP {entry.decoded} was coded: label it again with -q")
     facts = {"schema": CACHE_SCHEMA, "table_sha256": sha256_file(table)} | facts
-    folder = table.with_name(f"{table.name}.{cost}.cache")
+    folder = companion_path(table, f".{cost}.cache")
     # The processes of one training open the table at the same time.
-    with FileLock(folder.with_name(f"{folder.name}.lock")):
+    with FileLock(companion_path(folder, ".lock")):
         cached = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
         if any(cached.get(name) != value for name, value in facts.items()):
             cached = _build(table, folder, cost, inputs, facts)
