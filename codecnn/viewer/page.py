@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from codecnn.dataset import Unit, input_files, open_store
 from codecnn.errors import ConfigError
-from codecnn.models import weights_files, weights_path
 from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path
 from codecnn.viewer.filters import CtuValues
@@ -99,7 +98,12 @@ def view(
     """
     output = Path(output)
     models = [] if model is None else [model] if isinstance(model, Path | str) else list(model)
-    check_outputs([output], [*input_files(source, original), *weights_files(*map(weights_path, models))])
+    inputs = input_files(source, original)
+    if models:
+        from codecnn.models import weights_files, weights_path  # imports torch
+
+        inputs += weights_files(*map(weights_path, models))
+    check_outputs([output], inputs)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
     page = build_page(
