@@ -36,6 +36,11 @@ _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 reproducibility")."""
 
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables by which a user sets the number of CPU threads of PyTorch."""
+MOST_DEFAULT_THREADS = 8
+"""Largest number of CPU threads of a training that names none."""
+
 _PROBE_SECONDS = 0.1
 """Time for which each number of threads is timed by `fastest_threads`."""
 _PROBE_GAIN = 1.2
@@ -105,6 +110,17 @@ def device_name(device: torch.device) -> str:
     if device.type == "cpu":
         return f"cpu, {torch.get_num_threads()} threads"
     return str(torch.get_device_module(device).get_device_name(device))
+
+
+def default_threads() -> int:
+    """Return the number of CPU threads of a training that names none.
+
+    It is that of PyTorch, one for each physical core that the process may use, but at most 8; the number of an
+    environment variable of `THREAD_VARIABLES` is taken as it is. It does not depend on the load of the machine, because
+    the sums of float32, and with them the trained weights, depend on it in their last bits.
+    """
+    threads = torch.get_num_threads()
+    return threads if any(os.environ.get(name) for name in THREAD_VARIABLES) else min(threads, MOST_DEFAULT_THREADS)
 
 
 def fastest_threads(threads: int, speed: Callable[[int], float] | None = None) -> int:

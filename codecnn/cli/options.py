@@ -177,25 +177,44 @@ Trust = Annotated[
 
 
 def limit_threads(device: str = "cpu") -> None:
-    """Let PyTorch use fewer CPU threads, and say so, if other processes slow down all of them.
+    """Let PyTorch use fewer CPU threads, and say so, if other processes slow down all of them."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if fastest := _fewer_threads(device, threads):
+        torch.set_num_threads(fastest)
+        _say_busy(
+            fastest,
+            threads,
+            f"{fastest} of {threads} {'is' if fastest == 1 else 'are'} used; set OMP_NUM_THREADS to choose the number",
+        )
+
+
+def advise_threads(device: str, threads: int) -> None:
+    """Say that other processes slow down the CPU threads of a training; their number decides its bits and stays."""
+    if fastest := _fewer_threads(device, threads):
+        _say_busy(fastest, threads, f"training.threads={fastest} takes as many; {threads} are used")
+
+
+def _fewer_threads(device: str, threads: int) -> int | None:
+    """Return a smaller number of CPU threads that is faster at the moment, or None.
 
     The environment variables OMP_NUM_THREADS and MKL_NUM_THREADS, and several processes of torchrun, are left alone.
     """
-    import torch
-
     from codecnn.models import pick_device
-    from codecnn.runtime import fastest_threads
+    from codecnn.runtime import THREAD_VARIABLES, fastest_threads
 
-    threads = torch.get_num_threads()
-    if threads == 1 or not {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "WORLD_SIZE"}.isdisjoint(os.environ):
-        return
+    if threads == 1 or not {*THREAD_VARIABLES, "WORLD_SIZE"}.isdisjoint(os.environ):
+        return None
     if pick_device(device).type != "cpu" or (fastest := fastest_threads(threads)) == threads:
-        return
-    torch.set_num_threads(fastest)
+        return None
+    return fastest
+
+
+def _say_busy(fastest: int, threads: int, consequence: str) -> None:
     number = "1 CPU thread is" if fastest == 1 else f"{fastest} CPU threads are"
     err.print(
-        f"codecnn: other processes use the processor, and {number} faster than {threads} at the moment: "
-        f"{fastest} of {threads} {'is' if fastest == 1 else 'are'} used; set OMP_NUM_THREADS to choose the number",
+        f"codecnn: other processes use the processor, and {number} faster than {threads} at the moment: {consequence}",
         markup=False,
         highlight=False,
         soft_wrap=True,

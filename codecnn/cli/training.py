@@ -1,6 +1,5 @@
 """Commands of training: check a set-up, train, and compare two networks."""
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codecnn.cli.application import app
-from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust, limit_threads
+from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust, advise_threads
 from codecnn.console import out, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -33,10 +32,11 @@ def check(config: Config, overrides: Overrides = None, trust: Trust = None, as_j
     arithmetic and data are valid, and that the machine is free. docs/howto/check.md lists all checks.
     """
     from codecnn.config import load_config
+    from codecnn.runtime import default_threads
 
     loaded = load_config(config, overrides or ())
     if loaded.training.threads is None:
-        limit_threads(loaded.training.device)
+        advise_threads(loaded.training.device, default_threads())
     with progress("checking", "check") as report:
         findings = loaded.check(report)
     if as_json:
@@ -72,14 +72,15 @@ def train(
     from codecnn import verbs
     from codecnn.config import load_config
     from codecnn.runs import read_jsonl
+    from codecnn.runtime import default_threads
     from codecnn.training import LOG, is_first
     from codecnn.training import train as run_training
 
     loaded = load_config(config, overrides or ())
     run = output or Path("runs") / config.stem
     verbs.check_run(config, loaded, run)
-    if loaded.training.threads is None and not (resume and _threads_of_run(run)):
-        limit_threads(loaded.training.device)
+    if loaded.training.threads is None and not resume:
+        advise_threads(loaded.training.device, default_threads())
     result = run_training(loaded, run, resume=resume, progress=True)
     if not is_first():
         return
@@ -98,25 +99,6 @@ def train(
     else:
         out.print(f"Lowest excess cost on the validation pictures: {-result.best_score:.2f} %")
     out.print(f"Weights: {result.weights}", soft_wrap=True)
-
-
-def _threads_of_run(run: Path) -> bool:
-    """Let PyTorch use as many CPU threads as the run had before, since sums depend on their number.
-
-    Returns:
-        False if the log does not state a number, or the environment variable OMP_NUM_THREADS does.
-    """
-    import torch
-
-    from codecnn.runs import read_jsonl
-    from codecnn.training import LOG
-
-    if "OMP_NUM_THREADS" in os.environ or not (run / LOG).is_file():
-        return False
-    known = [event["threads"] for event in read_jsonl(run / LOG) if event.get("threads")]
-    if known:
-        torch.set_num_threads(known[-1])
-    return bool(known)
 
 
 @app.command()

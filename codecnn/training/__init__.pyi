@@ -1,7 +1,3 @@
-from .checkpoint import CHECKPOINT as CHECKPOINT
-from .checkpoint import LOG as LOG
-from .checkpoint import METRICS as METRICS
-from .checkpoint import RUN_FILES as RUN_FILES
 from .compare import LayerDifference as LayerDifference
 from .compare import compare_networks as compare_networks
 from .compare import default_tolerance as default_tolerance
@@ -22,6 +18,10 @@ from .loop import train as train
 from .loop import train_task as train_task
 from .optimiser import make_optimiser as make_optimiser
 from .optimiser import warmup_cosine as warmup_cosine
+from .run_folder import CHECKPOINT as CHECKPOINT
+from .run_folder import LOG as LOG
+from .run_folder import METRICS as METRICS
+from .run_folder import RUN_FILES as RUN_FILES
 from .settings import LOSSES as LOSSES
 from .settings import ComponentSettings as ComponentSettings
 from .settings import FilterSettings as FilterSettings

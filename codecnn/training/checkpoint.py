@@ -17,15 +17,10 @@ from codecnn.errors import ConfigError, StoreError, UserCodeWarning
 from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
 from codecnn.training.distributed import Process, mean_over_processes
 from codecnn.training.execution import Form
+from codecnn.training.run_folder import CHECKPOINT, CONFIG, LOG, METRICS, SCHEMA
 from codecnn.training.settings import FREE, LoopSettings
 from codecnn.training.task import CODE, Task
 
-CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
-RUN_FILES = (
-    *(CHECKPOINT, METRICS, CONFIG, LOG, "summary.csv", "transfer.json"),
-    *(f"{name}{suffix}" for name in ("best", "last") for suffix in (".safetensors", ".json")),
-)
-"""Files that a training writes into the folder of its run."""
 _NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
 """Fields of State that a checkpoint stores as plain numbers."""
 
@@ -142,12 +137,12 @@ class State:
 
 
 def open_run(run: Path, task: Task, settings: LoopSettings, state: State, process: Process, resume: bool) -> None:
-    """Create the folder of a run, or load the state of the run to resume into `state`.
+    """Write the first files of a run, or load the state of the run to resume into `state`.
 
     The first process writes; the others only need to see the checkpoint.
 
     Args:
-        run: Folder of the run.
+        run: Folder of the run, which `held_run_folder` holds.
         task: The task.
         settings: Settings of the run.
         state: State of the run; receives the checkpoint if the run is resumed.
@@ -155,23 +150,18 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
         resume: Whether to resume the run in the folder.
 
     Raises:
-        ConfigError: The folder already holds a run, or a run of another configuration.
-        StoreError: There is no checkpoint to resume from.
+        ConfigError: The run to resume has another configuration.
+        StoreError: The checkpoint is damaged.
     """
     config = task.config() | {"training": settings.model_dump(mode="json")}
     if not resume:
-        if (run / CHECKPOINT).exists():
-            raise ConfigError(f"{run} already holds a run: continue it with --resume, or choose another folder with -o")
         if process.first:
-            run.mkdir(parents=True, exist_ok=True)
             for name in (METRICS, LOG):  # of a run that ended before its first checkpoint
                 (run / name).unlink(missing_ok=True)
-            write_json(run / CONFIG, config | {"provenance": provenance()})
+            write_json(run / CONFIG, {"schema": SCHEMA} | config | {"provenance": provenance()})
             for name, content in task.files().items():
                 write_json(run / name, content)
         return
-    if not (run / CHECKPOINT).is_file():
-        raise StoreError(f"{run} has no {CHECKPOINT} to resume from")
     before = read_json(run / CONFIG)
     changed = _changed(before, config, type(settings))
     if changed:

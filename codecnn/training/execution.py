@@ -7,6 +7,7 @@ speeds up some networks and slows down others. So `fastest` times the forms that
 import contextlib
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from codecnn.runtime import Compile, Runtime
+from codecnn.runtime import THREAD_VARIABLES, Compile, Runtime, default_threads
 from codecnn.training.distributed import gather
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch
@@ -34,20 +35,26 @@ REPEATS = 5
 Loss = Callable[[nn.Module, Batch], Tensor]
 
 
-def training_runtime(settings: LoopSettings, device: torch.device) -> Runtime:
+def training_runtime(settings: LoopSettings, device: torch.device, threads: int | None = None) -> Runtime:
     """Return the runtime that the settings ask for on a device.
 
     Args:
         settings: Settings of the run, of which precision and compile may be "auto".
         device: Device of the run.
+        threads: CPU threads of the run that is resumed, if known: used unless the settings or an environment variable
+            name a number.
     """
+    if settings.threads is not None:
+        threads = settings.threads
+    elif threads is None or any(os.environ.get(name) for name in THREAD_VARIABLES):
+        threads = default_threads()
     deterministic = settings.deterministic or torch.are_deterministic_algorithms_enabled()
     return Runtime(
         device=str(device),
         precision=settings.precision,
         tf32=settings.tf32,
         compile=settings.compile,
-        threads=torch.get_num_threads() if settings.threads is None else settings.threads,
+        threads=threads,
         deterministic=deterministic,
         # All patches have one size, so the timing at the first step pays off at all others. It chooses other algorithms
         # in another run.

@@ -20,12 +20,13 @@ from tqdm import tqdm
 from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.runs import provenance, read_jsonl
 from codecnn.runtime import Runtime, applied, seed
-from codecnn.training.checkpoint import CHECKPOINT, METRICS, State, log, open_run
+from codecnn.training.checkpoint import State, log, open_run
 from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
 from codecnn.training.execution import fastest, in_precision, training_runtime, try_compile, with_form
 from codecnn.training.finite import check_finite
 from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, write_board, write_row
 from codecnn.training.optimiser import MovingAverage, make_optimiser, warmup_cosine
+from codecnn.training.run_folder import CHECKPOINT, METRICS, held_run_folder, threads_of_run
 from codecnn.training.settings import LoopSettings
 from codecnn.training.signals import StopNow, StopSignals
 from codecnn.training.task import Batch, Task, TrainingConfig
@@ -61,7 +62,8 @@ def train(config: TrainingConfig, run: Path | str, *, resume: bool = False, prog
         The result of the run.
 
     Raises:
-        ConfigError: The configuration cannot be trained, or differs from that of the run to resume.
+        ConfigError: The configuration cannot be trained, or differs from that of the run to resume, or the folder is in
+            use or holds other files.
         StoreError: A store cannot be used, or there is no checkpoint to resume from.
         CodecnnError: Loss or gradient is no longer finite.
         StoppedError: SIGTERM or SIGINT stopped the run after a checkpoint.
@@ -86,7 +88,8 @@ def train_task(
 
     A resumed run continues from its checkpoint as if it had never stopped; on a CPU the weights are equal bit for bit.
     SIGTERM and SIGINT stop the run after the current step. Settings of torch and of the C library that training needs
-    for the whole process are restored at the end, also after an error.
+    for the whole process are restored at the end, also after an error. While a training runs, it holds the folder:
+    another one is refused, and so is a folder with files that are not those of a run.
 
     Args:
         make_task: Function that constructs the task; called once torch is seeded.
@@ -99,12 +102,13 @@ def train_task(
         The result of the run.
 
     Raises:
-        ConfigError: The settings cannot be trained, or differ from those of the run to resume.
+        ConfigError: The settings cannot be trained, or differ from those of the run to resume, or the folder is in use
+            or holds other files.
         StoreError: A store cannot be used, or there is no checkpoint to resume from.
         CodecnnError: Loss or gradient is no longer finite.
         StoppedError: SIGTERM or SIGINT stopped the run after a checkpoint.
     """
-    with process_group(settings.device) as process:
+    with process_group(settings.device) as process, held_run_folder(run, process, resume=resume):
         parts = process.world * settings.accumulate
         if settings.batch < parts:
             raise ConfigError(
@@ -115,7 +119,8 @@ def train_task(
         torch.manual_seed(settings.seed)
         if process.world > 1 and settings.compile == "reduce-overhead":
             raise ConfigError("training.compile reduce-overhead is for one process: set it to true for several")
-        runtime = training_runtime(settings, process.device)
+        # Sums depend on the number of threads, so a resumed run keeps it.
+        runtime = training_runtime(settings, process.device, threads_of_run(run) if resume else None)
         with applied(runtime), _named_operations(settings, process.device):
             trainer = Trainer(make_task(), settings, run, process, runtime, resume=resume, progress=progress)
             return trainer.train()

@@ -169,7 +169,11 @@ class LoopSettings(Schema):
         default=False,
         description="use only algorithms that give the same bits each time; an operation without one is an error",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; null: the number that torch chooses")
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="CPU threads; null: as many as OMP_NUM_THREADS says, else one per physical core, at most 8",
+    )
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     seed: int = Field(default=0, ge=0)
 

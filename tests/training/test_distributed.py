@@ -100,6 +100,14 @@ def test_several_processes_train_the_same_as_a_single_one(alone, tmp_path, world
     assert lines(run / "log.jsonl")[0]["processes"] == world
 
 
+def test_all_processes_end_if_the_folder_holds_other_files(tmp_path, capfd):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run_toys(tmp_path, **PLAIN) == [1, 1]
+    err = capfd.readouterr().err
+    assert err.count("is not the folder of a run and holds other files, such as notes.txt") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 class InFloat64:
     """A task computed in float64, in which the order of sums changes weights by about 1e-15.
 

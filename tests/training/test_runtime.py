@@ -182,7 +182,7 @@ def test_validation_computes_as_the_commands_do(tmp_path, monkeypatch):
     changed = SETTINGS.model_copy(update={"tf32": True})
     task, original = WatchingTask(), training_runtime
 
-    def as_on_a_gpu(settings, device):
+    def as_on_a_gpu(settings, device, threads):
         return dataclasses.replace(original(settings, device), cudnn_benchmark=True)
 
     monkeypatch.setattr("codecnn.training.loop.training_runtime", as_on_a_gpu)
