@@ -296,6 +296,18 @@ def test_planes_of_several_streams(run, streams, tmp_path):
     before = file.stat().st_mtime_ns
     result_of(run, *argv)
     assert file.stat().st_mtime_ns == before
+    listing = tmp_path / STREAMS[1] / "planes.json"
+    samples, content = file.read_bytes(), listing.read_text()
+
+    def list_one():
+        facts = json.loads(content)
+        del facts["files"]["unf_y"]
+        listing.write_text(json.dumps(facts))
+
+    for damage in (file.unlink, lambda: file.write_bytes(samples[:-9]), list_one, lambda: listing.write_text("[1]")):
+        damage()
+        result_of(run, *argv)
+        assert (file.read_bytes(), listing.read_text()) == (samples, content)
 
 
 @pytest.mark.parametrize(

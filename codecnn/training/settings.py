@@ -2,15 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from codecnn.user_code import is_reference
 
@@ -247,25 +239,6 @@ class FilterSettings(LoopSettings):
             raise ValueError("quantise computes integers in float32: set precision float32 and compile false")
         return self
 
-    @model_serializer(mode="wrap")
-    def _dump_in_file_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Order the keys by topic, as cards and config.json list them, whichever class declares a field."""
-        content: dict[str, Any] = dump(self)
-        ordered: dict[str, Any] = {}
-        for name in LoopSettings.model_fields:
-            ordered |= {key: content[key] for key in (name, *_FOLLOWING_FIELDS.get(name, ()))}
-        return ordered
-
-
-_FOLLOWING_FIELDS = {
-    "batch": ("patch", "positions"),
-    "augment": ("error_exponent", "keep_objective", "border"),
-    "groups": ("start", "teacher", "quantise", "quantise_loss", "loss", "components"),
-    "ema": ("weighting",),
-    "checkpoint_every": ("validation_pictures",),
-    "workers": ("resident",),
-}
-"""Fields of FilterSettings by the field of LoopSettings that precedes them in a file."""
 
 FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile", "deterministic")
 """Settings that affect only where and how fast a run trains; a run can be resumed with other values."""

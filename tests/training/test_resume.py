@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from codecnn import cli
 from codecnn.errors import ConfigError, StoppedError, StoreError
-from codecnn.training import filter_loss, train_task
+from codecnn.training import FilterSettings, filter_loss, train_task
 from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
 from tests.helpers.training import lines, rows, step_of, wait_for_checkpoint, weights_of, write_config
@@ -152,6 +152,34 @@ def test_free_settings_may_change_on_resuming(whole, tmp_path):
     (run / "checkpoint.pt").write_bytes(b"PK nothing")
     with pytest.raises(StoreError, match=r"checkpoint\.pt is not a checkpoint of this run"):
         run_toy(run, resume=True)
+
+
+class ExtendedSettings(FilterSettings):
+    """Settings with a field more, as a future version or a user's task may have."""
+
+    added: int = 3
+
+
+def test_every_field_of_the_settings_is_written_and_compared(tmp_path):
+    """A field is declared once, and configuration, card and resuming know it."""
+    cards = []
+
+    class Recorded(ToyTask):
+        def save(self, path, model, card):
+            cards.append(card)
+            super().save(path, model, card)
+
+    settings = ExtendedSettings(**SETTINGS.model_dump() | {"steps": 10, "added": 5})
+    train_task(Recorded, settings, tmp_path)
+    names = set(ExtendedSettings.model_fields)
+    config = json.loads((tmp_path / "config.json").read_text())["training"]
+    for written in (config, *(card["training"] for card in cards)):
+        assert names <= set(written)
+        assert written["added"] == 5
+    for name, value in (("added", 6), ("border", 4), ("seed", 1)):
+        with pytest.raises(ConfigError, match=rf"\(training\.{name} differs\)"):
+            train_task(Recorded, settings.model_copy(update={name: value}), tmp_path, resume=True)
+    train_task(Recorded, settings, tmp_path, resume=True)
 
 
 def test_a_run_of_a_version_with_fewer_settings_resumes(whole, tmp_path):

@@ -22,8 +22,7 @@ VERSION = 2
 point of a GDR picture."""
 
 PLANES_FILE = "planes.json"
-"""File beside the planes of a stream: their cache key, and the positions of their pictures in output order."""
-
+"""File beside the planes of a stream: their cache key, names and sizes, and the number of their pictures."""
 
 _TABLES: dict[str, Callable[[Path], pa.Table]] = {
     "CUs and their transforms": lambda stream: stream_table(stream).to_arrow(),
@@ -65,7 +64,7 @@ def write_partitions(
 ) -> list[Path]:
     """Write the CUs of every stream as NAME.parquet, or planes into a folder NAME.
 
-    Existing output of the same stream is kept.
+    Complete output of the same stream is kept.
 
     Args:
         streams: VVC byte streams with different names.
@@ -78,8 +77,8 @@ def write_partitions(
         progress: Called with the number of finished streams and the number of all streams.
 
     Returns:
-        The tables of the shard, or its planes.json files: `files` by plane, `positions` of their pictures in output
-        order, and the number of pictures that the stream outputs (`shown`).
+        The tables of the shard, or its planes.json files: `files` and their size in `bytes` by plane, and the number of
+        `pictures` that the stream outputs.
 
     Raises:
         ConfigError: Two streams have the same name, a plane does not exist, the folder is a file, or several of planes,
@@ -142,9 +141,11 @@ def _task(stream: Path, folder: Path, planes: tuple[str, ...], rows: str) -> _Ta
 def _is_complete(task: _Task) -> bool:
     try:
         if task.planes:
-            return bool(read_json(task.file)["key"] == task.key)
+            content = read_json(task.file)
+            sizes = {name: (task.file.parent / file).stat().st_size for name, file in content["files"].items()}
+            return bool(content["key"] == task.key and set(sizes) == set(task.planes) and sizes == content["bytes"])
         return bool(json.loads(pq.read_schema(task.file).metadata[b"codecnn"]) == task.key)
-    except (OSError, CodecnnError, pa.ArrowException, KeyError, TypeError, ValueError):
+    except (OSError, CodecnnError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError):
         return False
 
 
@@ -152,7 +153,8 @@ def _write(task: _Task) -> None:
     if task.planes:
         written = write_planes(task.stream, task.planes, task.file.parent)
         files = {name: path.name for name, path in written.files.items()}
-        content = {"key": task.key, "files": files, "pictures": written.pictures}
+        sizes = {name: path.stat().st_size for name, path in written.files.items()}
+        content = {"key": task.key, "files": files, "bytes": sizes, "pictures": written.pictures}
         write_json(task.file, content)
         return
     table = _TABLES[task.rows](task.stream).replace_schema_metadata({"codecnn": json.dumps(task.key)})
