@@ -13,6 +13,10 @@ class ConfigError(CodecnnError, ValueError):
     """A recipe, configuration, option or argument has an invalid value."""
 
 
+class UnknownArgumentError(ConfigError, TypeError):
+    """A function was called with a keyword argument that it does not have."""
+
+
 class FormatError(CodecnnError, ValueError):
     """A picture, video or bitstream does not have the expected geometry or syntax."""
 

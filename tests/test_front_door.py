@@ -1,6 +1,7 @@
 """The names of `import codecnn`: documentation, import time, and the way from pictures to results."""
 
 import dataclasses
+import inspect
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import codecnn
-from codecnn.errors import ConfigError
+from codecnn.errors import CodecnnError, ConfigError
 
 WITHOUT_TORCH = ("bd_rate", "build_dataset", "correlate", "open_dataset", "open_video", "psnr", "read_blocks")
 IMPORT_SECONDS = 0.1
@@ -26,6 +27,34 @@ def test_torch_is_loaded_only_by_functions_that_need_it():
     code += "codecnn.create_model; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("name", codecnn.__all__)
+def test_unknown_keywords_are_errors_that_name_the_nearest(name):
+    """Every function of the front door, also those that pass options on to another one."""
+    function = getattr(codecnn, name)
+    arguments = ("rdn",) if name == "create_model" else ()
+    known = {"create_model": "features", "evaluate": "frames", "filter_file": "bit_depth", "list_models": None}
+    known |= dict.fromkeys(("label_blocks", "predict_block_modes"), "full_range")
+    own = [key for key, value in inspect.signature(function).parameters.items() if value.kind is not value.VAR_KEYWORD]
+    for keyword in {known.get(name, own[-1] if own else None), own[-1] if own else None, own[0] if own else None}:
+        if keyword is None or (name == "create_model" and keyword != "features"):
+            continue
+        with pytest.raises(CodecnnError, match=rf"has no (argument|option) '{keyword}_': did you mean '{keyword}'\?"):
+            function(*arguments, **{f"{keyword}_": 3})
+    with pytest.raises(CodecnnError, match=r"has no (argument|option) 'zzzz': there are "):
+        function(*arguments, zzzz=3)
+    if name != "create_model":
+        with pytest.raises(TypeError):
+            function(zzzz=3)
+
+
+def test_options_of_videos_are_refused_for_a_store(tiny_store, tmp_path):
+    """A store states them itself, and leaving them unused would measure something else than was asked for."""
+    for options in ({"frames": 3}, {"size": "64x64"}, {"step": 8}):
+        with pytest.raises(ConfigError, match=rf"is a store, whose recipe states {next(iter(options))}: leave"):
+            codecnn.evaluate(tiny_store, "low_cost_5", tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_import_is_fast():

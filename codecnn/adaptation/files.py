@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from codecnn.errors import FormatError
@@ -13,7 +13,7 @@ SCHEMA = 1
 TASK = "update"
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class UpdateFile:
     """Content of a file with an update.
 
@@ -33,9 +33,9 @@ class UpdateFile:
     weights_sha256: str
     update: str
     stream: str
-    pictures: int
-    changed: int
-    bits: int
+    pictures: NonNegativeInt
+    changed: NonNegativeInt
+    bits: NonNegativeInt
     gain_db: dict[str, float]
     rate_change: float
     schema: int = SCHEMA

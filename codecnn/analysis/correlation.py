@@ -52,6 +52,7 @@ from codecnn.analysis.statistics import (
     resampled_sums,
     spearman,
 )
+from codecnn.keywords import checked_keywords
 
 REACHED = 1e-4
 """Largest difference in r at which a search counts as having reached the closed form."""
@@ -101,6 +102,7 @@ class _Part(NamedTuple):
     deviation: Floats
 
 
+@checked_keywords()
 def correlate(table: CtuTable | pa.Table | Mapping[str, Any], seed: int = 0, resamples: int = RESAMPLES) -> Correlation:
     """Correlate QP, mean CU depth and the other predictors of a table of CTUs with the MSE and other targets.
 

@@ -12,6 +12,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from codecnn.errors import MissingFileError, TableError
+from codecnn.keywords import checked_keywords
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -77,6 +78,7 @@ class CtuTable:
         return f"{self.qps[index]:g}"
 
 
+@checked_keywords()
 def load_table(path: Path | str) -> dict[str, NDArray[Any]]:
     """Load a table of CTUs.
 

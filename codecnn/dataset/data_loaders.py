@@ -28,9 +28,11 @@ from codecnn.dataset.sampling import ALIGNMENT
 from codecnn.dataset.store import Store, open_store
 from codecnn.dataset.unit import Unit
 from codecnn.errors import ConfigError
+from codecnn.keywords import checked_keywords
 from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE
 
 
+@checked_keywords()
 def patch_loader(
     store: Store | Path | str,
     split: str = "train",
@@ -75,6 +77,7 @@ def patch_loader(
     return _loader(data, workers)
 
 
+@checked_keywords()
 def picture_loader(
     store: Store | Path | str,
     split: str = "val",

@@ -29,6 +29,7 @@ from .network_filter import filter_luma as filter_luma
 from .planes import PictureFilter as PictureFilter
 from .planes import PlaneSource as PlaneSource
 from .planes import auxiliary_planes as auxiliary_planes
+from .planes import check_slice_qp as check_slice_qp
 from .planes import round_samples as round_samples
 from .planes import slice_type_plane as slice_type_plane
 from .planes import stream_qps as stream_qps

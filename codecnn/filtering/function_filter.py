@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from codecnn.errors import ConfigError, ModelError
-from codecnn.filtering.planes import NO_PLANES, Array, Planes, components, round_samples
-from codecnn.planes import MAX_QP
+from codecnn.filtering.planes import NO_PLANES, Array, Planes, check_slice_qp, components, round_samples
 from codecnn.video import Picture
 
 
@@ -47,8 +46,7 @@ class FunctionFilter:
 
     def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, Array]:
         """Call the function and return its planes by component; see `PictureFilter.samples`."""
-        if not 0 <= qp <= MAX_QP:
-            raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
+        check_slice_qp(qp, picture.bit_depth)
         # A copy, so that a function that works in place does not change the decoded picture it is compared with.
         copied = Picture(tuple(np.array(plane) for plane in picture.planes), picture.bit_depth)
         filtered = self.function(copied, qp=qp) if self._takes_qp else self.function(copied)

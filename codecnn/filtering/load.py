@@ -9,6 +9,7 @@ from codecnn.errors import ConfigError, MissingFileError, ModelError
 from codecnn.filtering.integer import ExactFilter, find_integers, integer_path, is_integer, load_integer
 from codecnn.filtering.network_filter import BFloat16Filter, FloatFilter, NetworkFilter, TF32Filter
 from codecnn.filtering.tiles import Tile
+from codecnn.keywords import checked_keywords
 from codecnn.models import load_model, weights_path
 
 Precision = Literal["float32", "bfloat16", "tf32"]
@@ -31,6 +32,7 @@ def prefers_integers(weights: Path | str, precision: Precision = "float32") -> b
     return precision == "float32" and not is_integer(path) and integer_path(path, 8).is_file()
 
 
+@checked_keywords()
 def load_filter(
     weights: Path | str,
     *,

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.errors import ConfigError
-from codecnn.filtering.planes import NO_PLANES, Array, Planes, PlaneSource, decoded_planes, round_samples
+from codecnn.filtering.planes import (
+    NO_PLANES,
+    Array,
+    Planes,
+    PlaneSource,
+    check_slice_qp,
+    decoded_planes,
+    round_samples,
+)
 from codecnn.filtering.sequence import Progress, filter_video
 from codecnn.filtering.tiles import (
     LARGEST_TILE,
@@ -31,7 +39,7 @@ from codecnn.filtering.tiles import (
     plane_tensors,
 )
 from codecnn.models import Card, Filtered, FilterNetwork, adapt, as_card, has_user_code, prepare
-from codecnn.planes import MAX_QP, QP_SCALE, lowest_qp
+from codecnn.planes import QP_SCALE
 from codecnn.runtime import Runtime, applied
 from codecnn.video import Picture, Video
 
@@ -95,10 +103,7 @@ class NetworkFilter(ABC):
     @torch.inference_mode()
     def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, Array]:
         """Filter a picture and return each output (h, w) before rounding and clipping; see `PictureFilter.samples`."""
-        if not lowest_qp(picture.bit_depth) <= qp <= MAX_QP:
-            raise ConfigError(
-                f"QP {qp} is out of range: {lowest_qp(picture.bit_depth)} to {MAX_QP} at {picture.bit_depth} bit"
-            )
+        check_slice_qp(qp, picture.bit_depth)
         planes = plane_tensors(decoded_planes(picture, self.planes, beside), self.device)
         tiles = self.tiles(picture.y.shape)
         with applied(self.runtime):

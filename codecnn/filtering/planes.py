@@ -30,12 +30,14 @@ from codecnn.motion import References, temporal_planes
 from codecnn.planes import (
     BLOCK_SIZE,
     CELL_PLANES,
+    MAX_QP,
     SAMPLE_PLANES,
     SLICE_TYPE_PLANE,
     SLICE_TYPES,
     TEMPORAL_PLANES,
     TREE_PLANES,
     how_to_have,
+    lowest_qp,
 )
 from codecnn.video import Picture, Video, VideoFormat, stream_codec
 
@@ -52,6 +54,14 @@ NO_PLANES: Planes = {}
 
 AUXILIARY_SAMPLES = {name: source for name, source in SAMPLE_PLANES.items() if source.beside}
 """Planes of samples other than the decoded picture."""
+
+
+def check_slice_qp(qp: int, bit_depth: int) -> None:
+    """Raise ConfigError unless a slice QP is possible at a bit depth; below 0 networks take it as 0."""
+    lowest = lowest_qp(bit_depth)
+    if not lowest <= qp <= MAX_QP:
+        at_depth = f" at {bit_depth} bit" if lowest else ""
+        raise ConfigError(f"QP {qp} is out of range: {lowest} to {MAX_QP}{at_depth}")
 
 
 class PictureFilter(Protocol):

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
 from codecnn.dataset import Store, input_files, is_store, open_store
 from codecnn.errors import ConfigError, FormatError, MissingFileError, TableError
+from codecnn.keywords import checked_keywords
 from codecnn.labels.table import (
     LabelSettings,
     Source,
@@ -59,6 +60,7 @@ class Labels(NamedTuple):
     complete: bool = True
 
 
+@checked_keywords(open_video)
 def label_blocks(
     source: Path | str,
     output: Path | str | None = None,

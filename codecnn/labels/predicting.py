@@ -22,6 +22,7 @@ from codecnn.intra import (
     selected_costs,
 )
 from codecnn.labels.labelling import Labels, check_table_output, list_inputs, read_inputs
+from codecnn.keywords import checked_keywords
 from codecnn.labels.table import Source
 from codecnn.leftovers import temporary_folder
 from codecnn.models import (
@@ -39,6 +40,7 @@ from codecnn.models import (
 )
 from codecnn.runs import atomic_path, provenance, sha256_file
 from codecnn.runtime import float32_products
+from codecnn.video import open_video
 
 SCHEMA_VERSION = 1
 _CHUNK = 128
@@ -47,6 +49,7 @@ _BATCH_SAMPLES = 1 << 18
 """Samples of the blocks in one record batch."""
 
 
+@checked_keywords(open_video)
 def predict_block_modes(
     source: Path | str,
     output: Path | str | None = None,
@@ -134,9 +137,13 @@ class _Network:
             path, self.model, card = _load_integers(path)
         else:
             self.model, card = load_mode_network(path)
-        self.modes = int(card.options["modes"])
-        self.standard = next(name for name, count in MODE_COUNT.items() if count == self.modes)
-        self.ctu_size = int(card.get("ctu_size", max(CTU_SIZES[self.standard])))
+        model = self.model
+        self.modes: int = model.modes if isinstance(model, IntegerSketch) else model.options["modes"]
+        standard = next((name for name, count in MODE_COUNT.items() if count == self.modes), None)
+        if standard is None:
+            raise ModelError(f"{path} predicts {self.modes} modes, and no standard has as many")
+        self.standard = standard
+        self.ctu_size = card.ctu_size or max(CTU_SIZES[self.standard])
         if self.model.block_sizes is None:
             raise ModelError(f"{weights} is not a network for blocks of one size: train a mode_sketch")
         ((self.width, self.height),) = self.model.block_sizes

@@ -3,17 +3,23 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from codecnn.errors import ModelError
 from codecnn.notebook import facts_table
+from codecnn.planes import MAX_QP
 from codecnn.runs import read_json, sha256_file
 
 CARD_SCHEMA = 1
 """Version of the format of cards."""
+
+NetworkQp = Annotated[int, Field(strict=True, ge=0, le=MAX_QP)]
+"""QP as networks take it: slice QPs below 0 are 0."""
+Count = Annotated[int, Field(strict=True, ge=0, le=2**53)]
+Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 
 def card_path(weights: Path | str) -> Path:
@@ -43,9 +49,9 @@ class MeanOfClasses(BaseModel):
         bd_rate_y_ci95: 95 % confidence interval of the BD-rate; None if each class has one picture.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
-    classes: int
+    classes: Count
     gain_db: float
     bd_rate_y: float
     bd_rate_y_ci95: tuple[float, float] | None
@@ -54,9 +60,9 @@ class MeanOfClasses(BaseModel):
 class TestedOn(BaseModel):
     """Test pictures of a card: how many there are."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
-    pictures: int
+    pictures: Count
 
 
 class CardTest(BaseModel):
@@ -70,7 +76,7 @@ class CardTest(BaseModel):
         over_classes: Means over classes, if there are several.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     store: TestedOn | None = None
     gain_db: dict[str, dict[str, float | None]]
@@ -82,7 +88,7 @@ class CardTest(BaseModel):
         """Mean luma gain and BD-rate, over classes of pictures if there are several, else over pictures."""
         if self.over_classes is not None:
             return self.over_classes.gain_db, self.over_classes.bd_rate_y
-        return self.gain_db["y"]["mean"], self.bd_rate["y"]
+        return self.gain_db.get("y", {}).get("mean"), self.bd_rate.get("y")
 
 
 class TrainedOn(BaseModel):
@@ -104,19 +110,19 @@ class TrainedOn(BaseModel):
         in_loop: Filter in whose loop the pictures were coded: "weights", "network", "sha256", "decisions".
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     name: str
-    share: float
+    share: Amount
     encoder: str
     codec: str
     preset: str
     configuration: str
     loop_filters: bool
-    ctu_size: int
+    ctu_size: Count
     params: dict[str, str] = {}
-    sequences: dict[str, int] = {}
-    varied: int = 0
+    sequences: dict[str, Count] = {}
+    varied: Count = 0
     settings: list[dict[str, Any]] = []
     in_loop: dict[str, str] | None = None
 
@@ -126,7 +132,7 @@ class TrainedOn(BaseModel):
         return self.codec.split(" and ")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, config=ConfigDict(allow_inf_nan=False))
 class Card(Mapping[str, Any]):
     """A card as a record; attributes that the card does not have are None.
 
@@ -142,10 +148,11 @@ class Card(Mapping[str, Any]):
         code_sha256: For a network outside of codecnn, hash of its source files.
         source_sha256: For an integer network, hash of the float weights.
         data_key: Key of the store, or label table, that the network was trained on.
-        qps: Slice QPs of the training pictures.
+        qps: Slice QPs of the training pictures, as networks take them.
         trained_on: Stores that the network was trained on.
         kmac_per_pixel: Cost as in `Complexity`.
         parameters: Number of parameters as in `Complexity`.
+        ctu_size: Width and height of a CTU, of a network of intra modes.
         test: Test results.
     """
 
@@ -157,10 +164,11 @@ class Card(Mapping[str, Any]):
     code_sha256: str | None = None
     source_sha256: str | None = None
     data_key: str | None = None
-    qps: tuple[int, ...] | None = None
+    qps: Annotated[tuple[NetworkQp, ...], Field(min_length=1, max_length=MAX_QP + 1)] | None = None
     trained_on: tuple[TrainedOn, ...] | None = None
-    kmac_per_pixel: float | None = None
-    parameters: int | None = None
+    kmac_per_pixel: Amount | None = None
+    parameters: Count | None = None
+    ctu_size: Literal[16, 32, 64, 128] | None = None
     test: CardTest | None = None
 
     def nearest_qp(self, qp: int) -> int:
@@ -176,7 +184,7 @@ class Card(Mapping[str, Any]):
         ]
         facts = {
             "network": self.network,
-            "planes": ", ".join(self.options.get("planes", ())) or None,
+            "planes": ", ".join(map(str, self.options.get("planes", ()))) or None,
             "kMAC/pixel": self.kmac_per_pixel,
             "parameters": None if self.parameters is None else f"{self.parameters:,}",
             "QPs of the training": None if self.qps is None else ", ".join(map(str, self.qps)),

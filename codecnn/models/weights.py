@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from codecnn.errors import ConfigError, MissingFileError, ModelError, UserCodeWarning
+from codecnn.keywords import checked_keywords
 from codecnn.models.base import FilterNetwork, build_graph, named_outputs
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
@@ -36,6 +37,9 @@ _TASKS = {
     "integer_modes": ("a network of intra modes in integers", "load_integer_sketch or `codecnn modes predict`"),
 }
 """Kind of network and loader by the task of a card."""
+
+_CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+"""Suffixes of pickled weights."""
 
 TOLERANCE = 1e-5
 """Largest difference of an ONNX file to PyTorch, in full scale, or relative to the largest sample if that exceeds 1."""
@@ -122,6 +126,7 @@ def _no_larger_than(tensors: Mapping[str, Tensor], path: Path) -> Iterator[None]
         hook.remove()
 
 
+@checked_keywords()
 def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork, Card]:
     """Load a filter network and its card.
 
@@ -179,11 +184,14 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
     path = weights_path(path)
     if not path.is_file():
         raise MissingFileError(f"{path} does not exist")
-    if path.suffix != ".safetensors":
+    if path.suffix in _CHECKPOINT_SUFFIXES:
         raise ModelError(
             f"{path} is not a .safetensors file; pickled weights are not read, since they can run code: convert a "
             "checkpoint first with codecnn.models.convert_checkpoint, which reads tensors and nothing else"
         )
+    if path.suffix != ".safetensors":
+        kind = "an ONNX file, which codecnn writes for other programs," if path.suffix == ".onnx" else "a file that"
+        raise ModelError(f"{path} is {kind} codecnn does not read as weights: name a .safetensors file with its card")
     card = read_card(path) if card_path(path).is_file() else None
     if card is not None:
         check_sha256(path, card.sha256)
@@ -279,8 +287,9 @@ def _load_into(
         model.load_state_dict(tensors)
     except ModelError:
         raise
-    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
-        raise ModelError(f"{path} does not fit its card's network: {str(error).splitlines()[0][:300]}") from error
+    except Exception as error:  # the options of a card can raise anything in a network, and so can code of the user
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise ModelError(f"{path} does not fit its card's network: {reason}") from error
     return model
 
 

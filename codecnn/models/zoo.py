@@ -9,13 +9,13 @@ a file without a tag has the default tag. New weights need no more than a file a
 """
 
 import inspect
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import codecnn.models.families  # noqa: F401 - registers the architectures
 from codecnn.errors import MissingFileError, ModelError
+from codecnn.keywords import checked_keywords, nearest, option_names
 from codecnn.models.adapter import build_user_network
 from codecnn.models.base import ARCHITECTURES, Architecture, FilterNetwork
 from codecnn.models.card import Card, card_path, read_card
@@ -78,6 +78,7 @@ class ShippedWeights:
         return read_card(self.path)
 
 
+@checked_keywords()
 def list_models() -> list[str]:
     """Return the names of the architectures, sorted: ["arcnn", "dncnn", "edsr", "low_cost_17", ...].
 
@@ -117,17 +118,13 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
     build = _architecture(architecture).build
     if architecture not in ARCHITECTURES:
         return build(**defaults | options)
+    known = option_names(build)
+    if unknown := options.keys() - known:
+        raise ModelError(f"network {name!r} has no option {min(unknown)!r}: {nearest(min(unknown), known)}")
     try:
         return build(**defaults | options)
     except TypeError as error:
-        # The first words of Python's message are about functions and keywords; the option's name helps the user.
-        problem = re.sub(r"^[\w.]+\(\) got an unexpected keyword argument", "it has no option", _first_line(error))
-        known = ", ".join(inspect.signature(build).parameters)
-        raise ModelError(f"network {name!r} does not take these options: {problem}; there are {known}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+        raise ModelError(f"network {name!r} does not take these options: {str(error).splitlines()[0]}") from error
 
 
 def _architecture(name: str) -> Architecture:
@@ -214,10 +211,11 @@ def weights_path(weights: Path | str) -> Path:
         if not tag or not (_tags(architecture) or architecture in ARCHITECTURES):
             if path.suffix:
                 return path
-            hint = "; it names a network, which is to be trained first" if stem in ARCHITECTURES else ""
-            names = ", ".join(list_weights())
+            if stem in ARCHITECTURES:
+                raise MissingFileError(f"no weights of the network {stem} come with codecnn: train it first")
             raise MissingFileError(
-                f"{path} is neither a file nor the name of weights that come with codecnn: {names}{hint}"
+                f"{path} is neither a file nor the name of weights that come with codecnn: "
+                f"{nearest(stem, [*list_weights(), *list_mode_weights()], '`codecnn models` lists these')}"
             )
         raise MissingFileError(_unknown_tag(architecture, tag))
     if suffix and not _integer_file(file, suffix).is_file():

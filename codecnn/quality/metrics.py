@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import ConfigError, FormatError, TableError
+from codecnn.keywords import checked_keywords
 
 PEAKS = ("jvet", "full")
 _MAX_BIT_DEPTH = 16
@@ -69,6 +70,7 @@ def mse(a: Any, b: Any) -> float:
     return _mse(first, second)
 
 
+@checked_keywords()
 def psnr(a: Any, b: Any, bit_depth: int, peak: str = "jvet") -> float:
     """Compute the PSNR of a picture, or the mean of the PSNRs of a stack of pictures as codecs log it.
 
@@ -224,6 +226,7 @@ def _checked_mses(mses: Iterable[float]) -> list[float]:
     return values
 
 
+@checked_keywords()
 def bd_rate(
     anchor: Sequence[tuple[float, float]] | NDArray[Any],
     test: Sequence[tuple[float, float]] | NDArray[Any],

@@ -16,6 +16,7 @@ from codecnn.cluster import Progress
 from codecnn.errors import CodecnnError, ConfigError, OutputError
 from codecnn.leftovers import companion_path
 from codecnn.outputs import check_outputs
+from codecnn.keywords import checked_keywords
 
 if TYPE_CHECKING:
     from codecnn.adaptation import FitSums, LastLayer, Update
@@ -70,6 +71,7 @@ class _Sequence:
         return decoded, original, self.qps[number], self.beside(number)
 
 
+@checked_keywords()
 def adapt(
     model: Path | str,
     original: Path | str,

@@ -3,6 +3,7 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
+import glob
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.codec import STREAMS, coded_configuration, codes_vvc, read_headers
 from codecnn.config import checked
-from codecnn.dataset import MANIFEST, Recipe, Store, build_shard, input_files, is_store, open_store
-from codecnn.errors import CodecnnError, ConfigError, StoreError
+from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
+from codecnn.errors import CodecnnError, ConfigError, MissingFileError, StoreError
 from codecnn.outputs import check_outputs
+from codecnn.keywords import checked_keywords
 from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
-from codecnn.video import STANDARD_NAMES, is_byte_stream, stream_codec, warn
+from codecnn.video import STANDARD_NAMES, is_byte_stream, open_video, stream_codec, warn
 
 if TYPE_CHECKING:
     from codecnn.evaluation import Entry, ResultsList
@@ -27,10 +29,18 @@ if TYPE_CHECKING:
 QPS = (22, 27, 32, 37, 42)
 """QPs of the common test conditions, and 42, at which filters gain most."""
 
+_SEQUENCE_KEYS = {field.alias or name for name, field in SequenceSpec.model_fields.items()} - {
+    "source",
+    "split",
+    "streams",
+}
+"""Options of `evaluate` for videos: the keys of a recipe's sequence that are no arguments of their own."""
+
 Model = Path | str | Callable[..., Any]
 """Weights, a file or a name, or a filter in memory: a module of torch or a function of a picture."""
 
 
+@checked_keywords(_SEQUENCE_KEYS)
 def evaluate(
     sources: "Store | Path | str | Sequence[Path | str]",
     models: "Model | Sequence[Model]",
@@ -122,8 +132,10 @@ def evaluate(
     if uses_store:
         if original is not None:
             raise ConfigError(f"{names[0]} is a store, which contains its originals: leave out --original")
+        _check_no_sequence_keys(names[0], options)
         store = _at_qps(given_store or open_store(names[0]), qps)
     else:
+        _check_exist([*names, *([] if original is None else [original])])
         # Auxiliary planes of the networks are computed for the store, or the back end provides them.
         auxiliary = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
         values: dict[str, Any]
@@ -191,6 +203,22 @@ def _check_outputs(outputs: Sequence[Path], sources: Sequence[Path | str | None]
     check_outputs(outputs, [*input_files(*sources), *weights_files(*weights)])
 
 
+def _check_exist(names: Sequence[Path | str]) -> None:
+    """Raise MissingFileError for a name that is no file, no folder, no pattern of some, and no sample picture."""
+    for name in names:
+        path = Path(name).expanduser()
+        pattern = glob.glob(str(path), recursive=True)  # noqa: PTH207
+        if not (str(name).startswith("skimage:") or path.exists() or pattern):
+            raise MissingFileError(f"{name} does not exist: name a store, a video, a picture or a folder of pictures")
+
+
+def _check_no_sequence_keys(store: Path | str, options: dict[str, Any]) -> None:
+    """Raise ConfigError if options of videos are given for a store; the command line passes all at their defaults."""
+    defaults = {field.alias or name: field.default for name, field in SequenceSpec.model_fields.items()}
+    if given := [name for name, value in options.items() if value not in (None, defaults[name])]:
+        raise ConfigError(f"{store} is a store, whose recipe states {given[0]}: leave {', '.join(given)} out")
+
+
 def _check_originals(names: Sequence[Path | str]) -> None:
     """Raise ConfigError if a source is a byte stream, and warn of sources in containers, which are coded as well."""
     for name in names:
@@ -237,6 +265,7 @@ def _is_store_of_evaluate(folder: Path) -> bool:
     return False
 
 
+@checked_keywords(open_video)
 def evaluate_in_loop(
     sources: Path | str | Sequence[Path | str],
     models: Path | str | Sequence[Path | str],
@@ -288,7 +317,6 @@ def evaluate_in_loop(
     from codecnn.evaluation.in_loop import LOOP_FILES
     from codecnn.evaluation.in_loop import evaluate_in_loop as run_evaluation
     from codecnn.models import weights_path
-    from codecnn.video import open_video
 
     output = Path(output)
     paths = [Path(source) for source in ([sources] if isinstance(sources, Path | str) else sources)]

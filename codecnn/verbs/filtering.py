@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from codecnn.cluster import Progress
 from codecnn.errors import ConfigError, FormatError, MissingFileError
 from codecnn.outputs import check_outputs
+from codecnn.keywords import checked_keywords
 from codecnn.planes import (
-    MAX_QP,
     REBUILT_PLANES,
     REFERENCE_PLANES,
     SLICE_TYPE_PLANE,
     TEMPORAL_PLANES,
     TREE_PLANES,
-    lowest_qp,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 
 STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """Suffixes of files with block statistics."""
+
+_VIDEO_KEYS = ("size", "bit_depth", "chroma", "fps", "frames", "packing")
+"""Options of `open_video` that `filter_file` takes for its source."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class FilteredFile:
     runtime: "Runtime | None" = None
 
 
+@checked_keywords(_VIDEO_KEYS)
 def filter_file(
     source: Path | str,
     model: Path | str | None,
@@ -270,15 +273,13 @@ def _filter_carried(
 
 def _slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
     """Return the slice QP of all pictures or of each picture, from the argument or from the bitstream."""
-    from codecnn.filtering import stream_qps
+    from codecnn.filtering import check_slice_qp, stream_qps
 
     if qp is None:
         qp = stream_qps(source, len(video), all_pictures=complete)
     qps = [qp] if isinstance(qp, int) else list(qp)
-    lowest = lowest_qp(video.format.bit_depth)
-    if invalid := [value for value in qps if not lowest <= value <= MAX_QP]:
-        at_depth = f" at {video.format.bit_depth} bit" if lowest else ""
-        raise ConfigError(f"QP {invalid[0]} is out of range: {lowest} to {MAX_QP}{at_depth}")
+    for value in qps:
+        check_slice_qp(value, video.format.bit_depth)
     return qps
 
 

@@ -13,6 +13,7 @@ from codecnn.config import load_config
 from codecnn.dataset import input_files, open_store
 from codecnn.errors import ConfigError, ToolMissingError
 from codecnn.outputs import check_outputs
+from codecnn.keywords import checked_keywords
 
 if TYPE_CHECKING:
     from codecnn.config import FilterConfig, IntraModesConfig
@@ -22,6 +23,7 @@ ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
 """Formats that `export` writes."""
 
 
+@checked_keywords()
 def train(
     config: Path | str, run: Path | str, *, overrides: Sequence[str] = (), resume: bool = False, progress: bool = False
 ) -> "TrainingResult":
@@ -60,6 +62,7 @@ def check_run(config: Path | str, loaded: "FilterConfig | IntraModesConfig", run
     )
 
 
+@checked_keywords()
 def export(
     model: Path | str,
     output: Path | str,

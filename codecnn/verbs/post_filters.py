@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from codecnn.errors import ConfigError
 from codecnn.outputs import check_outputs
+from codecnn.keywords import checked_keywords
 
 if TYPE_CHECKING:
     from codecnn.nnpf import Characteristics
@@ -43,6 +44,7 @@ class WrittenFilter:
     bytes_added: int
 
 
+@checked_keywords()
 def write_filter(
     stream: Path | str,
     model: Path | str,

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from codecnn.cluster import Progress
 from codecnn.config import load_recipe
 from codecnn.dataset import Recipe, Store, build_store, open_store
+from codecnn.keywords import checked_keywords
 
 if TYPE_CHECKING:
     from codecnn.codec import Codec
 
 
+@checked_keywords()
 def build_dataset(
     recipe: Path | str,
     store: Path | str,
@@ -70,6 +72,7 @@ def loop_codec(recipe: Recipe, folder: Path) -> "Codec | None":
     return in_loop_codec(recipe.in_loop, folder)
 
 
+@checked_keywords()
 def open_dataset(store: Path | str) -> Store:
     """Open a training set: its units, pictures (memory-mapped) and CTU table.
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from codecnn.errors import ConfigError, FormatError
+from codecnn.keywords import checked_keywords
 from codecnn.runs import atomic_path
 from codecnn.video.ffmpeg import StreamInfo, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
@@ -39,6 +40,7 @@ _NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS
 """Suffixes that `create_video` refuses because programs take such files for something else."""
 
 
+@checked_keywords()
 def open_video(
     path: Path | str,
     *,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from codecnn.dataset import Unit, input_files, open_store
 from codecnn.errors import ConfigError
 from codecnn.outputs import check_outputs
+from codecnn.keywords import checked_keywords
 from codecnn.runs import atomic_path
 from codecnn.viewer.filters import CtuValues
 from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures
@@ -58,6 +59,7 @@ class Viewed:
     notes: tuple[str, ...]
 
 
+@checked_keywords()
 def view(
     source: Path | str,
     output: Path | str,

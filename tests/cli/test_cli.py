@@ -214,7 +214,10 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("evaluate {yuv} -m {weights} --decisions all -o {tmp}/o.yuv", 2, "'all' is not one of 'none', 'ctu', 'full'"),
         ("complexity", 2, "give the name of a network, or --all; example"),
         ("filter -m {weights} -i {tmp}/silent.yuv -q 22 -o {tmp}/o.yuv", 1, "give it as -s WxH, e.g. -s 416x240"),
-        ("filter -m low_cost_18 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "weights that come with codecnn: low_cost_17,"),
+        ("filter -m low_cost_18 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "come with codecnn: did you mean 'low_cost_17'?"),
+        ("filter -m low_cost17 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "come with codecnn: did you mean 'low_cost_17'?"),
+        ("filter -m {tmp}/x.onnx -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "codecnn does not read as weights: name a .safet"),
+        ("evaluate {tmp}/nostore -m low_cost_5 -o {tmp}/e", 1, "nostore does not exist: name a store, a video, a"),
         ("filter -m {tmp}/w.pt -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "convert a checkpoint first"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.mp4", 1, "end it in .yuv, or in .y4m"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device cuda:9", 1, "`codecnn doctor` says why"),
@@ -231,13 +234,17 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("evaluate {yuv} -m {weights} --metrics vmaff -o {tmp}/e", 1, "one of psnr, ssim, ms-ssim, vmaf"),
         ("labels -i {yuv} -o {tmp}/o.txt", 1, "end its name in .parquet"),
         ("labels -i {yuv} -o {tmp}/o.parquet --block-sizes 7", 1, "does not predict blocks of 7x7"),
-        ("complexity rdn block=3", 1, "it has no option 'block'"),
+        ("complexity rdn block=3", 1, "network 'rdn' has no option 'block': did you mean 'blocks'?"),
         ("export -m {weights} -o {tmp}/o.pt", 1, "a file that ends in .onnx"),
         ("compare {weights} w.pt", 1, "w.pt"),
         ("filter -m low_cost_5 -i {yuv} -q 99 -o {tmp}/o.yuv", 1, "QP 99 is out of range: 0 to 63"),
         ("filter -m modes_8 -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "not a filter: load_mode_network or `codecnn modes pre"),
         ("modes predict -i {yuv} -o {tmp}/o.parquet --model low_cost_5", 1, "load_model or `codecnn filter` takes it"),
-        ("filter -m rdn -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "names a network, which is to be trained first"),
+        (
+            "filter -m rdn -i {yuv} -q 22 -o {tmp}/o.yuv",
+            1,
+            "no weights of the network rdn come with codecnn: train it first",
+        ),
         ("filter -m {tmp}/bare.safetensors -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "weights go with the card"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device gpu", 1, "none of auto, cpu, cuda and cuda:N"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}", 1, "takes no plane 'unfy'"),
@@ -274,7 +281,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
             1,
             "is a file, but a folder is needed there",
         ),
-        ("complexity rdn block=3", 1, "there are features, blocks, layers"),
+        ("complexity rdn block=3", 1, "did you mean 'blocks'?"),
         ("export -m {weights} -o {tmp}/o.safetensors", 1, "for integers use --format int16 or int8"),
         ("view {root}/tests/data/vvc/tiny64x64_ai_qp32.266 -o {tmp}/v.pdf", 1, "end its name in .html"),
     ],
@@ -283,6 +290,7 @@ def test_each_error_is_one_sentence(run, weights, yuv, tmp_path, command, status
     before = yuv.read_bytes()
     (tmp_path / "silent.yuv").write_bytes(before)
     (tmp_path / "w.pt").write_bytes(b"PK")
+    (tmp_path / "x.onnx").write_bytes(b"onnx")
     (tmp_path / "typo.yaml").write_text("name: x\nqp: [32]\nsequnces:\n  - {source: a.png, split: train}\n")
     (tmp_path / "bad.yaml").write_text("name: x\n  qp: [22\n")
     shutil.copy(weights, tmp_path / "bare.safetensors")

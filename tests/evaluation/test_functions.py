@@ -142,6 +142,19 @@ def test_functions_that_do_not_fit(function, error, message):
         FunctionFilter(function)(Picture(planes, 10), 32)
 
 
+@pytest.mark.parametrize(("depth", "lowest"), [(8, 0), (10, -12)])
+def test_functions_take_every_slice_qp_of_the_bit_depth(depth, lowest):
+    """Slice QPs begin at -QpBdOffset (H.266 clause 7.4.3.8)."""
+    picture, seen = Picture((np.zeros((6, 8), np.uint16),), depth), []
+    filter_ = FunctionFilter(lambda picture, qp: seen.append(qp) or picture.y)
+    for qp in (lowest, -3 if lowest else 3, 63):
+        filter_(picture, qp)
+    assert seen == [lowest, -3 if lowest else 3, 63]
+    for qp in (lowest - 1, 64):
+        with pytest.raises(ConfigError, match=rf"QP {qp} is out of range: {lowest} to 63"):
+            filter_(picture, qp)
+
+
 def test_function_that_works_in_place_leaves_the_decoded_picture():
     def brighten(picture):
         picture.y[:] += 1

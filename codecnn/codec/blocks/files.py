@@ -13,6 +13,7 @@ from codecnn.codec.blocks.vtm_statistics import read_vtm_stats, vtm_mts, write_b
 from codecnn.codec.blocks.vvc_stream import COMPONENTS, stream_table
 from codecnn.codec.blocks.x265_analysis import read_x265_analysis
 from codecnn.errors import FormatError, MissingFileError, TableError
+from codecnn.keywords import checked_keywords
 from codecnn.runs import atomic_path
 from codecnn.video import stream_codec
 
@@ -20,6 +21,7 @@ VTM_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """File suffixes of VTM block statistics."""
 
 
+@checked_keywords()
 def read_blocks(path: Path | str) -> BlockTable:
     """Read the CUs of coded pictures.
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from codecnn.errors import ModelError
 from codecnn.intra import MODE_COUNT, check_block, dct_matrix, predict_modes
+from codecnn.keywords import nearest, option_names
 from codecnn.models.blocks import check_counts
 from codecnn.models.families.rdn import RDB
 from codecnn.planes import QP_SCALE
@@ -249,6 +250,9 @@ def create_mode_network(network: str = "modes", **options: Any) -> ModeClassifie
     """
     if network not in MODE_NETWORKS:
         raise ModelError(f"unknown mode network {network!r}: one of {', '.join(MODE_NETWORKS)}")
+    known = option_names(MODE_NETWORKS[network])
+    if unknown := options.keys() - known:
+        raise ModelError(f"the network {network} has no option {min(unknown)!r}: {nearest(min(unknown), known)}")
     try:
         return MODE_NETWORKS[network](**options)
     except TypeError as error:
