@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from codecnn.errors import CodecnnError, ModelError, UserCodeWarning
@@ -102,10 +103,26 @@ def build_user_network(build: Callable[..., Any], name: str, options: dict[str, 
         raise ModelError(f"{name} cannot be created with {given}: {reason(error)}") from error
     if not isinstance(network, nn.Module):
         raise ModelError(f"{name} gives an object of the class {type(network).__name__}, not a torch.nn.Module")
+    _check_saved(network, name)
     adapted = adapt(network, name)
     if "options" not in vars(adapted):
         adapted.options = options
     return adapted
+
+
+def _check_saved(network: nn.Module, name: str) -> None:
+    """Raise ModelError before a training if a weights file cannot hold a part of the network's state."""
+    for part, value in network.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ModelError(f"{name} has the state {part}, which is no tensor: weights files hold tensors alone")
+        try:
+            save({part: torch.empty(0, dtype=value.dtype)})
+        except Exception as error:  # safetensors has no class for it
+            kind = str(value.dtype).removeprefix("torch.")
+            raise ModelError(
+                f"{name}.{part} is of the type {kind}, which a weights file cannot hold: take another type, or "
+                "register the buffer with persistent=False"
+            ) from error
 
 
 def adapt(network: nn.Module, name: str | None = None) -> FilterNetwork:

@@ -83,7 +83,7 @@ class Probe:
         # a gradient; a last layer that starts at zero would hide everything.
         self.awake = copy.deepcopy(self.network).double()
         with torch.no_grad():
-            for parameter in self.awake.parameters():
+            for parameter in filter(lambda each: each.requires_grad, self.awake.parameters()):
                 fan = max(parameter[0].numel(), 1) if parameter.ndim > 1 else 1
                 parameter.uniform_(0.5, 1.0).div_(fan)
 

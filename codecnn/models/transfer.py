@@ -17,7 +17,7 @@ from codecnn.errors import ModelError
 from codecnn.models.base import FilterNetwork
 from codecnn.models.blocks import BatchNorm, QpGain, QpModulation
 from codecnn.models.card import Card
-from codecnn.models.weights import check_permitted, read_tensors
+from codecnn.models.weights import check_permitted, check_tensor, read_tensors
 from codecnn.models.zoo import create_model
 
 STATUSES = ("loaded", "renamed", "adapted", "skipped", "missing", "unexpected")
@@ -114,8 +114,9 @@ def load_partial(
 
     Raises:
         MissingFileError: The file does not exist.
-        ModelError: The file is a pickle or damaged, a rename matches nothing, two tensors have the same name, planes
-            differ or would be lost, or tensors do not fit (with `partial`, none fits).
+        ModelError: The file is a pickle or damaged, a trained parameter would not be finite, a rename matches nothing,
+            two tensors have the same name, planes differ or would be lost, or tensors do not fit (with `partial`, none
+            fits).
     """
     label = "the given tensors" if isinstance(source, Mapping) else str(source)
     if isinstance(source, Mapping):
@@ -159,10 +160,12 @@ def load_partial(
             width = network.head_width
             tensor = adapt_planes(tensor, old, new, name=f"{old_name} of {label}", drop=partial, width=width)
             status, detail = "adapted", f"{move}, {detail}" if detail else move
-        if tensor.shape != parameter.shape or tensor.is_floating_point() != parameter.is_floating_point():
+        floating = tensor.is_floating_point() and parameter.is_floating_point()
+        if tensor.shape != parameter.shape or not (floating or tensor.dtype == parameter.dtype):
             shapes = f"{_shape_text(tensor)} in the file, {_shape_text(parameter)} in the network"
             reports.append(TensorReport(name, "skipped", shapes))
             continue
+        check_tensor(old_name, tensor, parameter, label)
         copies[name] = tensor
         reports.append(TensorReport(name, status, detail))
     for name in given:

@@ -179,7 +179,7 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
 
     Raises:
         MissingFileError: The file does not exist.
-        ModelError: The file is a pickle or damaged, has values that are not finite, or does not match its card.
+        ModelError: The file is a pickle or damaged, or does not match its card.
     """
     path = weights_path(path)
     if not path.is_file():
@@ -203,11 +203,31 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:
         reason = str(error).splitlines()[0][:300]
         raise ModelError(f"{path} is not a whole .safetensors file: {reason}") from error
-    for name, tensor in tensors.items():
-        counter = name.endswith("num_batches_tracked") and tensor.dtype == torch.int64  # of batch norm
-        if not (counter or (tensor.is_floating_point() and bool(torch.isfinite(tensor).all()))):
-            raise ModelError(f"{path} holds weights that are not finite real numbers, in {name[:80]}")
     return tensors, card
+
+
+def check_tensor(name: str, tensor: Tensor, target: Tensor, source: Path | str, *, finite: bool = False) -> None:
+    """Check that a tensor of a file is one for a parameter or a buffer of a network, which is a copy of it then.
+
+    Buffers, and parameters that are not trained, may hold any values, such as a mask of minus infinity or NaN.
+
+    Args:
+        name: Name of the tensor.
+        tensor: The tensor of the file.
+        target: The parameter or buffer.
+        source: The file, for the message.
+        finite: Whether buffers must be finite as well.
+
+    Raises:
+        ModelError: A trained parameter is not finite, or the types differ: only numbers of floating point may have
+            another precision in the file.
+    """
+    floating = tensor.is_floating_point() and target.is_floating_point()
+    if not floating and tensor.dtype != target.dtype:
+        kinds = (str(each.dtype).removeprefix("torch.") for each in (tensor, target))
+        raise ModelError(f"{source}: {name[:80]} holds {', and the network takes '.join(kinds)}")
+    if floating and (target.requires_grad or finite) and not bool(torch.isfinite(tensor).all()):
+        raise ModelError(f"{source} holds weights that are not finite real numbers, in {name[:80]}")
 
 
 def convert_checkpoint(source: Path | str, target: Path | str, *, key: str | None = None) -> list[str]:
@@ -284,6 +304,9 @@ def _load_into(
     try:
         with _no_larger_than(tensors, Path(path)) if bounded else contextlib.nullcontext():
             model = build()
+        targets = model.state_dict(keep_vars=True)
+        for name in targets.keys() & tensors.keys():
+            check_tensor(name, tensors[name], targets[name], path, finite=bounded)
         model.load_state_dict(tensors)
     except ModelError:
         raise

@@ -98,7 +98,9 @@ def write_board(board: SummaryWriter, row: Row, pictures: dict[str, npt.NDArray[
     for name, picture in pictures.items():
         board.add_image(name, picture, row.step, dataformats="HW" if picture.ndim == 2 else "HWC")
     for name, parameter in model.named_parameters():  # waits for the device: every parameter is copied from there
-        board.add_histogram(f"weights/{name}", parameter.detach().float().cpu(), row.step)
+        values = parameter.detach().float().cpu()
+        if bool(values.isfinite().all()):  # parameters that are not trained may hold infinities
+            board.add_histogram(f"weights/{name}", values, row.step)
     board.flush()
 
 

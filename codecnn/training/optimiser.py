@@ -1,6 +1,7 @@
 """Optimisers and the learning-rate schedule: the optimisers of torch, or Muon together with AdamW."""
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import torch
@@ -110,7 +111,7 @@ def _as_matrix(tensor: Tensor, view: bool = True) -> Tensor:
 
 
 class MovingAverage(AveragedModel):
-    """Exponential moving average of the weights of a network; buffers are those of the network.
+    """Exponential moving average of the trained weights of a network; all other tensors are those of the network.
 
     The average of torch copies the number of updates to the device at every update, and waits for the copy. It also
     searches all modules for their parameters, which takes a tenth of the processor time of a step on a GPU.
@@ -119,7 +120,11 @@ class MovingAverage(AveragedModel):
     def __init__(self, model: nn.Module, decay: float) -> None:
         """Start from a copy of `model`."""
         super().__init__(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
-        self._averaged, self._latest = list(self.module.parameters()), list(model.parameters())
+        pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
+        trained = [latest.requires_grad for _, latest in pairs]
+        self._averaged, self._latest = ([*compress(side, trained)] for side in zip(*pairs, strict=True))
+        # An average of values that are not trained would turn infinities to NaN, and integers have none.
+        self._fixed = [pair for pair in pairs if not pair[1].requires_grad]
         self._has_buffers = any(True for _ in model.buffers())
 
     @torch.no_grad()
@@ -131,7 +136,9 @@ class MovingAverage(AveragedModel):
                 average.copy_(weight)
         else:
             assert self.multi_avg_fn is not None
-            self.multi_avg_fn(averaged, latest, 0)  # type: ignore[arg-type]
+            self.multi_avg_fn(averaged, latest, 0)
+        for fixed, value in self._fixed:
+            fixed.copy_(value)
         if self._has_buffers:  # a network may replace its buffers
             for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
                 old.copy_(new)

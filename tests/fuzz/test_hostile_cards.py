@@ -36,9 +36,8 @@ PROPERTY = settings(
 
 def result_of(call: Callable[[], Any]) -> Any:
     """Return the result of a call; None if a sentence refuses it, which is checked."""
-    with contextlib.suppress(CodecnnError):
-        with time_limit():
-            return call()
+    with contextlib.suppress(CodecnnError), time_limit():
+        return call()
     with pytest.raises(CodecnnError, match=r"\A[^\n]{10,999}\Z"):
         call()
     return None

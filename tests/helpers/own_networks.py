@@ -232,3 +232,37 @@ class HuberLoss(nn.Module):
 
 def by_patch(filtered, batch):
     return (filtered["y"] - batch["orig_y"]).square().mean(dim=(1, 2, 3))
+
+
+class RelativePositions(nn.Module):
+    """Attention within windows of 4x4 samples, with buffers of every kind, as networks with relative positions have.
+
+    `index` selects the bias of a pair of samples, `far` says which pairs do not see each other, `mask` adds minus
+    infinity to them, `span` holds NaN where nothing is defined, and `limits` is a parameter that is not trained.
+    """
+
+    planes = ("rec_y", "qp")
+
+    def __init__(self, features=4):
+        super().__init__()
+        y, x = torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")
+        difference = (
+            torch.stack([y.flatten(), x.flatten()])[:, :, None] - torch.stack([y.flatten(), x.flatten()])[:, None]
+        )
+        far = difference.abs().amax(0) > 2
+        self.register_buffer("index", (difference[0] + 3) * 7 + difference[1] + 3)
+        self.register_buffer("small", difference.to(torch.int8))
+        self.register_buffer("far", far)
+        self.register_buffer("mask", torch.zeros(16, 16).masked_fill(far, float("-inf")))
+        self.register_buffer("span", torch.full((3,), float("nan"), dtype=torch.float64))
+        self.limits = nn.Parameter(torch.tensor([float("-inf"), float("inf")]), requires_grad=False)
+        self.table = nn.Parameter(torch.randn(49) * 0.1)
+        self.query, self.value, self.last = nn.Linear(1, features), nn.Linear(1, features), nn.Linear(features, 1)
+
+    def forward(self, planes):
+        y = planes["rec_y"]
+        samples = F.pixel_unshuffle(y, 4).permute(0, 2, 3, 1).unsqueeze(4) + planes["qp"].unsqueeze(4)
+        query = self.query(samples)
+        scores = query @ query.transpose(3, 4) + self.table[self.index] + self.mask
+        mixed = scores.maximum(self.limits[0]).minimum(self.limits[1]).softmax(-1) @ self.value(samples)
+        return y + 0.02 * F.pixel_shuffle(self.last(mixed).squeeze(4).permute(0, 3, 1, 2), 4)

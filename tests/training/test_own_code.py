@@ -2,17 +2,18 @@
 
 import functools
 import json
+import signal
 
 import pytest
 import torch
 
 from codecnn.config import load_config
 from codecnn.dataset import TrainingBatches
-from codecnn.errors import ConfigError
-from codecnn.models import load_model
+from codecnn.errors import ConfigError, ModelError, StoppedError
+from codecnn.models import create_model, load_model, load_partial, save_weights
 from codecnn.runs import read_json
-from codecnn.training import FilterSettings, filter_loss, train, train_task
-from codecnn.training.checks import network
+from codecnn.training import FilterSettings, Trainer, filter_loss, train, train_task
+from codecnn.training.checks import network, task_setup
 from codecnn.training.filter import filter_task
 from tests.helpers import own_networks
 from tests.helpers.commands import result_of
@@ -117,6 +118,78 @@ def test_resumed_run_equals_the_uninterrupted_one_and_reports_other_code(module,
     assert [event["text"] for event in lines(tmp_path / "stopped" / "log.jsonl") if event["event"] == "warning"][
         -1:
     ] == [f"the source of the network or the loss has changed since {tmp_path / 'stopped'} was started"]
+
+
+RELATIVE = "tests.helpers.own_networks:RelativePositions"
+
+
+def state_of(model):
+    """Return type and bytes of every buffer, and of the parameter that is not trained."""
+    state = {name: tensor for name, tensor in model.state_dict().items() if name.split(".")[-1] in NOT_TRAINED}
+    return {name.split(".")[-1]: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in state.items()}
+
+
+NOT_TRAINED = ("index", "small", "far", "mask", "span", "limits")
+
+
+def test_buffers_of_any_values_are_kept(tiny_store, tmp_path, run, monkeypatch):
+    """Integers, booleans, infinities and NaN are the same in checkpoint, average, weights and start weights."""
+    settings = SETTINGS | {"ema": 0.9}
+    whole = train_filter(tiny_store, RELATIVE, {}, settings, tmp_path / "whole")
+    expected = state_of(own_networks.RelativePositions())
+    assert set(expected) == set(NOT_TRAINED)
+    model, _ = load_model(whole.weights)
+    assert state_of(model) == expected
+    monkeypatch.setattr(Trainer, "validate", lambda trainer: trainer.stop(signal.SIGTERM))
+    with pytest.raises(StoppedError):
+        train_filter(tiny_store, RELATIVE, {}, settings, tmp_path / "parts")
+    monkeypatch.undo()
+    train_filter(tiny_store, RELATIVE, {}, settings, tmp_path / "parts", resume=True)
+    for name in ("best", "last"):
+        assert weights_of(tmp_path / "parts", name) == weights_of(tmp_path / "whole", name)
+    start = {"weights": str(whole.weights)}
+    again = train_filter(tiny_store, RELATIVE, {}, settings | {"steps": 1, "start": start}, tmp_path / "again")
+    assert state_of(load_model(again.weights)[0]) == expected
+    assert read_json(tmp_path / "again" / "transfer.json")["counts"]["loaded"] == len(model.state_dict())
+    exported = result_of(run, "export", "-m", whole.weights, "-o", tmp_path / "w.onnx", "--trust", RELATIVE)
+    assert exported["largest_difference_to_pytorch"] < 1e-5
+
+
+def test_checks_take_buffers_of_any_values(tiny_store):
+    network_of = functools.partial(filter_task, tiny_store, RELATIVE, {}, FilterSettings(**SETTINGS))
+    setup = task_setup(lambda settings: network_of(), FilterSettings(**SETTINGS), torch.device("cpu"))
+    assert network.check_evaluation_mode(setup).verdict == "pass"
+    assert network.check_determinism(setup).verdict == "pass"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_trained_parameters_have_to_be_finite(tmp_path, value):
+    """Also in start weights; and a tensor of another type is no copy."""
+    model = create_model(RELATIVE)
+    save_weights(tmp_path / "w.safetensors", model, RELATIVE, {})
+    load_model(tmp_path / "w.safetensors")
+    with torch.no_grad():
+        model.network.table[3] = value
+    save_weights(tmp_path / "w.safetensors", model, RELATIVE, {})
+    for load in (load_model, functools.partial(load_partial, create_model(RELATIVE))):
+        with pytest.raises(ModelError, match=r"not finite real numbers, in network\.table"):
+            load(tmp_path / "w.safetensors")
+    model = create_model(RELATIVE)
+    model.network.index = model.network.index.int()
+    save_weights(tmp_path / "w.safetensors", model, RELATIVE, {})
+    with pytest.raises(ModelError, match=r"network\.index holds int32, and the network takes int64"):
+        load_model(tmp_path / "w.safetensors")
+
+
+def test_a_state_that_no_file_can_hold_is_refused_before_the_training(monkeypatch):
+    def create():
+        made = own_networks.Net()
+        made.register_buffer("phase", torch.zeros(2, dtype=torch.complex128))
+        return made
+
+    monkeypatch.setattr(own_networks, "with_phase", create, raising=False)
+    with pytest.raises(ModelError, match=r"with_phase\.phase is of the type complex128, which a weights file cannot"):
+        create_model("tests.helpers.own_networks:with_phase")
 
 
 def test_loss_of_the_user_equals_the_built_in_one(tiny_store):

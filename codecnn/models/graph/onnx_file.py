@@ -209,6 +209,9 @@ def run_onnx(content: bytes, planes: Mapping[str, Any], *, plain: bool = False) 
 
     Returns:
         Output arrays by name.
+
+    Raises:
+        ModelError: onnxruntime cannot run the model.
     """
     import onnxruntime
 
@@ -216,7 +219,11 @@ def run_onnx(content: bytes, planes: Mapping[str, Any], *, plain: bool = False) 
     if plain:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    inputs = {value.name: planes[value.name] for value in session.get_inputs()}
-    return dict(zip(names, session.run(names, inputs), strict=True))
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        inputs = {value.name: planes[value.name] for value in session.get_inputs()}
+        return dict(zip(names, session.run(names, inputs), strict=True))
+    except Exception as error:  # onnxruntime has a class of its own for each kind of failure
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise ModelError(f"onnxruntime cannot run the network as ONNX: {reason}") from error
