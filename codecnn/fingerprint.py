@@ -1,212 +1,214 @@
-"""A hash of everything that decides what a Python object computes: code, closures, globals, attributes and weights.
+"""Hashes of what decides a result, for the keys of cached results.
 
-Evaluations keep measurements under such a hash, so that a filter that was changed is measured anew. Code is hashed as
-compiled, so that comments do not count. What cannot be hashed is an error, never ignored.
+Code counts as the sha256 of its source file and of the user's modules that it imports, or of the RECORD of the package
+that is installed. Weights count with their bytes, and values as they are: numbers, texts, paths, members of enums, and
+lists, tuples, sets, dicts and plain objects of these, in arguments, attributes, defaults, closures, and in the globals
+that a function names. Anything else, such as an array in a closure or a function typed into a notebook, needs a key
+from the user, or its results are not kept.
+
+What code reads by itself (files, environment variables, the network) is not seen: name its version in a key.
+
+    cache                                  key
+    cells of evaluate                      unit with its files; filter_key; decisions, metrics, size of CTUs
+    streams coded in the loop              samples, encoder settings, library's file; filter_key; decisions
+    units of a store                       original; settings; encoder with its files; versions of readers
+    originals of a store                   source's bytes and how they are read; scale, variant, bit depth
+    pictures of a teacher                  unit; filter_key of each network
+    sums of adapt                          weights with their card; stream, original and how it is read; QP
+    tables and planes of partition         stream; versions of readers; columns or planes
+    labels and their cache                 pictures and how they are read; settings; table
+
+`codecnn.filtering.filter_key` is the hash of a filter: its weights with the whole card, or `fingerprint`.
 """
 
+import dis
 import enum
 import functools
 import hashlib
+import json
 import sys
-import sysconfig
-import threading
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from codecnn.errors import ConfigError
+from codecnn.runs import sha256_json
+from codecnn.user_code import code_hashes, is_installed
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
-_CLASS_FACTS = ("__module__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__")
-"""Attributes of a class that do not change what it computes."""
+_SCALARS = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
+_TEXTS = ("dtype", "device", "memory_format", "layout")
+"""Classes of torch and NumPy whose text is their value."""
 
 
-def fingerprint(thing: Any) -> str:
-    """Hash an object and all that it refers to.
+def weights_sha256(tensors: Mapping[str, Any]) -> str:
+    """Hash arrays or tensors with their names, types and shapes."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, np.ndarray):
+            tensor = tensor.detach().cpu().contiguous()
+            kind, data = str(tensor.dtype), tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
+        else:
+            kind, data = tensor.dtype.str, tensor.tobytes()
+        digest.update(f"{name}\0{kind}\0{tuple(tensor.shape)}\0".encode() + data)
+    return digest.hexdigest()
 
-    Code of installed packages is represented by the version of its package.
+
+def fingerprint(thing: Any, key: str | None = None) -> str:
+    """Hash what decides the results of a function, an object or a network of torch; see the module for what counts.
 
     Args:
-        thing: A function, method, class, module of torch, callable object, array, tensor, or plain values.
+        thing: The function or object.
+        key: Text of the user that stands for all of it; whoever gives one changes it with the results.
 
     Returns:
         The sha256 in hexadecimal.
 
     Raises:
-        ConfigError: The object refers to something whose state cannot be read, e.g. an open file or a random generator.
+        ConfigError: The object needs a key.
     """
-    hasher = _Hasher()
-    hasher.add(thing)
-    return hasher.digest.hexdigest()
+    if key is not None:
+        return sha256_json(["key", key])
+    _module_sha256.cache_clear()
+    try:
+        return sha256_json(_facts(thing))
+    except RecursionError:
+        raise ConfigError(f"{_described(thing)} contains itself or is nested too deeply") from None
 
 
-class _Hasher:
-    """Walks through an object and feeds all that it meets to a hash; each object once."""
-
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
-        self.seen: dict[int, int] = {}
-        self.kept: list[Any] = []  # keeps objects alive, so that no two have the same id
-
-    def write(self, *parts: Any) -> None:
-        for part in parts:
-            data = part if isinstance(part, bytes) else repr(part).encode()
-            self.digest.update(f"{len(data)}:".encode() + data)
-
-    def add(self, thing: Any) -> None:
-        kind = type(thing)
-        if kind in _PLAIN:
-            self.write(kind.__name__, thing)
-            return
-        if id(thing) in self.seen:
-            self.write("seen", self.seen[id(thing)])
-            return
-        self.seen[id(thing)] = len(self.seen)
-        self.kept.append(thing)
-        self.write(f"{kind.__module__}.{kind.__qualname__}")
-        if isinstance(thing, np.ndarray | np.generic):
-            self._add_array(np.asarray(thing))
-        elif isinstance(thing, types.ModuleType):
-            self._add_module(thing)
-        elif isinstance(thing, types.CodeType):
-            self._add_code(thing)
-        elif isinstance(thing, types.FunctionType):
-            self._add_function(thing)
-        elif isinstance(thing, types.MethodType):
-            self._add_all((thing.__func__, thing.__self__))
-        elif isinstance(thing, types.BuiltinFunctionType | np.ufunc | types.MethodDescriptorType):
-            self._add_builtin(thing)
-        elif isinstance(thing, type):
-            self._add_class(thing)
-        else:
-            self._add_instance(thing)
-
-    def _add_all(self, things: Iterable[Any]) -> None:
-        items = list(things)
-        self.write(len(items))
-        for item in items:
-            self.add(item)
-
-    def _add_array(self, array: np.ndarray[Any, Any]) -> None:
-        if array.dtype.hasobject:
-            self._add_all(array.ravel().tolist())
-        self.write(array.dtype.str, array.shape, b"" if array.dtype.hasobject else array.tobytes())
-
-    def _add_module(self, module: types.ModuleType) -> None:
-        self.write(module.__name__, _version(module.__name__))
-        if not _is_installed(module.__name__):
-            self.write(Path(str(module.__file__)).read_bytes() if getattr(module, "__file__", None) else b"")
-
-    def _add_code(self, code: types.CodeType) -> None:
-        self.write(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
-        self.write(getattr(code, "co_exceptiontable", b""))
-        self._add_all(code.co_consts)
-
-    def _add_function(self, function: types.FunctionType) -> None:
-        if _is_installed(function.__module__):
-            self.write(function.__module__, function.__qualname__, _version(function.__module__))
-            closure = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-            self._add_all(closure)
-            return
-        self.add(function.__code__)
-        self._add_all((function.__defaults__, function.__kwdefaults__, dict(function.__dict__)))
-        names = sorted(set(_names(function.__code__)))
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        used = {name: function.__globals__[name] for name in names if name in function.__globals__}
-        used |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
-        for name, value in used.items():
-            self.write(name)
-            self.add(value)
-            self._add_used(value, names, set())
-
-    def _add_used(self, module: Any, names: Sequence[str], visited: set[str]) -> None:
-        """Add what a function takes from a module of the user: its attributes of these names, and those of modules."""
-        if not isinstance(module, types.ModuleType) or _is_installed(module.__name__) or module.__name__ in visited:
-            return
-        visited.add(module.__name__)
-        for name in names:
-            if hasattr(module, name):
-                self.write(name)
-                self.add(getattr(module, name))
-                self._add_used(getattr(module, name), names, visited)
-
-    def _add_builtin(self, thing: Any) -> None:
-        owner = getattr(thing, "__self__", None)
-        if owner is not None and not isinstance(owner, types.ModuleType | type):
-            self.add(owner)
-        module = getattr(thing, "__module__", None) or ""
-        self.write(module, getattr(thing, "__qualname__", thing.__name__), _version(module))
-
-    def _add_class(self, kind: type) -> None:
-        self.write(kind.__module__, kind.__qualname__)
-        if _is_installed(kind.__module__):
-            self.write(_version(kind.__module__))
-            return
-        self._add_all(base for base in kind.__mro__[1:] if base is not object)
-        for name, value in sorted(vars(kind).items()):
-            if name not in _CLASS_FACTS and not isinstance(value, types.GetSetDescriptorType):
-                self.write(name)
-                self.add(value)
-
-    def _add_instance(self, thing: Any) -> None:
-        kind = type(thing)
-        if isinstance(thing, list | tuple):
-            self._add_all(thing)
-        elif isinstance(thing, set | frozenset):
-            self.write(sorted(fingerprint(item) for item in thing))
-        elif isinstance(thing, Mapping) and not hasattr(thing, "__dict__"):
-            self._add_all(value for pair in thing.items() for value in pair)
-        elif isinstance(thing, staticmethod | classmethod):
-            self.add(thing.__func__)
-        elif isinstance(thing, property):
-            self._add_all((thing.fget, thing.fset))
-        elif isinstance(thing, functools.partial):
-            self._add_all((thing.func, thing.args, thing.keywords, dict(thing.__dict__)))
-        elif isinstance(thing, PurePath):  # its attributes keep what has been computed of it
-            self.write(str(thing))
-        elif isinstance(thing, enum.Enum):
-            self.write(thing.name)
-        elif _is_tensor(thing):
-            self._add_tensor(thing)
-        elif kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "Size", "memory_format"):
-            self.write(str(thing))
-        elif isinstance(thing, threading.local) and _is_installed(kind.__module__):
-            pass  # memory of codecnn that each thread uses again, whose content does not matter
-        elif hasattr(thing, "__wrapped__"):
-            self.add(thing.__wrapped__)
-        elif hasattr(thing, "__dict__") or hasattr(kind, "__slots__"):
-            self._add_attributes(thing)
-        else:
-            raise ConfigError(f"an object of the class {kind.__module__}.{kind.__qualname__} cannot be hashed")
-
-    def _add_tensor(self, tensor: Any) -> None:
-        plain = tensor.detach().cpu().contiguous()
-        self.write(str(plain.dtype), tuple(plain.shape))
-        if plain.numel():
-            self.write(plain.reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes())
-
-    def _add_attributes(self, thing: Any) -> None:
-        kind = type(thing)
-        # An object of a compiled class may hold state that no attribute shows.
-        if not all(_is_python(base) for base in kind.__mro__):
-            raise ConfigError(f"an object of the class {kind.__module__}.{kind.__qualname__} cannot be hashed")
-        self.add(kind)
-        if isinstance(thing, Mapping):
-            self._add_all(value for pair in thing.items() for value in pair)
-        slots = [name for base in kind.__mro__ for name in _slots(base)]
-        values = dict(getattr(thing, "__dict__", {})) | {
-            name: getattr(thing, name) for name in slots if hasattr(thing, name)
-        }
-        self._add_all(part for name in sorted(values, key=str) for part in (name, values[name]))
+def _facts(thing: Any) -> Any:
+    """Return an object as a JSON value that is equal for equal objects only."""
+    kind = type(thing)
+    if kind in _SCALARS:
+        return [kind.__name__, repr(thing)]
+    if isinstance(thing, np.generic) and not thing.dtype.hasobject:
+        return [thing.dtype.str, thing.tobytes().hex()]
+    if isinstance(thing, enum.Enum):
+        return ["enum", _code(kind), thing.name, _facts(thing.value)]
+    if isinstance(thing, PurePath):
+        return ["path", str(thing)]
+    if isinstance(thing, type):
+        return ["class", _code(thing)]
+    if isinstance(thing, types.ModuleType):
+        return ["module", _module_sha256(thing.__name__)]
+    if (name := _installed_name(thing)) is not None:
+        return ["installed", name, _module_sha256(thing.__module__)]
+    if isinstance(thing, types.FunctionType):
+        return _function_facts(thing)
+    if isinstance(thing, types.MethodType):
+        return ["method", _facts(thing.__func__), _facts(thing.__self__)]
+    if isinstance(thing, functools.partial):
+        return ["partial", *map(_facts, (thing.func, thing.args, thing.keywords))]
+    if kind.__name__ in _TEXTS and kind.__module__.partition(".")[0] in ("torch", "numpy"):
+        return ["text", str(thing)]
+    if "torch" in sys.modules and isinstance(thing, sys.modules["torch"].nn.Module):
+        return _network_facts(thing)
+    return _value_facts(thing)
 
 
-def _slots(kind: type) -> list[str]:
-    slots = vars(kind).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    return [name for name in names if name not in ("__dict__", "__weakref__")]
+def _value_facts(thing: Any) -> Any:
+    """Return a container or an object with attributes; a subclass counts with its class and attributes."""
+    kind = type(thing)
+    content: Any
+    if isinstance(thing, list | tuple):
+        content = [_facts(item) for item in thing]
+    elif isinstance(thing, set | frozenset):
+        content = sorted((_facts(item) for item in thing), key=json.dumps)
+    elif isinstance(thing, dict):
+        content = [[_facts(name), _facts(value)] for name, value in thing.items()]
+    else:
+        content = None
+    if kind in (list, tuple, set, frozenset, dict):
+        return [kind.__name__, content]
+    # A compiled class may have state that no attribute shows.
+    if not all(base in (object, list, tuple, set, frozenset, dict) or _is_python(base) for base in kind.__mro__):
+        raise ConfigError(f"{_described(thing)} has a state that cannot be read")
+    names = [*getattr(thing, "__dict__", {}), *(name for base in kind.__mro__ for name in _slots(base))]
+    values = {name: getattr(thing, name) for name in sorted(names) if hasattr(thing, name)}
+    return ["object", _code(kind), content, {name: _facts(value) for name, value in values.items()}]
+
+
+def _function_facts(function: types.FunctionType) -> Any:
+    """Return the source of a function with the values that the source does not show."""
+    code = function.__code__
+    module = function.__globals__.get("__name__", "")
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    values = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
+    facts = ["function", _module_sha256(module), code.co_qualname, list(map(str, code.co_positions()))]
+    if not _is_of_file(code):
+        raise ConfigError(f"{_described(function)} is not in its file as it is in memory")
+    used = _global_names(code) & function.__globals__.keys()
+    # Functions, classes and modules among the globals are part of the source.
+    values |= {name: value for name in used if not _is_code(value := function.__globals__[name])}
+    attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+    own = [values.pop(name) for name in [*values] if values[name] is function]
+    more = (function.__defaults__, function.__kwdefaults__, attributes)
+    return [*facts, len(own), {name: _facts(values[name]) for name in sorted(values)}, *map(_facts, more)]
+
+
+def _network_facts(network: Any) -> Any:
+    """Return the classes, tensors and attributes of a network of torch."""
+    plain = vars(sys.modules["torch"].nn.Module())
+    parts = []
+    for name, module in network.named_modules():
+        attributes = {}
+        for key, value in vars(module).items():
+            if key not in plain:
+                attributes[key] = _facts(value)
+            elif key.endswith("_hooks") and value:
+                raise ConfigError(f"{_described(module)} has hooks")
+        parts.append([name, _code(type(module)), attributes])
+    tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    return ["network", parts, weights_sha256(tensors)]
+
+
+def _installed_name(thing: Any) -> str | None:
+    """Return the full name of a function, also a compiled one, of Python, codecnn or an installed package."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", getattr(thing, "__name__", None))
+    if not callable(thing) or not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}.{name}" if found is thing else None
+
+
+def _code(kind: type) -> Any:
+    """Return a class by its name and the code of its bases outside of Python."""
+    modules = sorted({base.__module__ for base in kind.__mro__})
+    return [f"{kind.__module__}.{kind.__qualname__}", *map(_module_sha256, modules)]
+
+
+@functools.cache
+def _module_sha256(module: str) -> str:
+    """Hash the code of a module once for each fingerprint."""
+    return sha256_json(code_hashes(module))
+
+
+def _is_of_file(code: types.CodeType) -> bool:
+    """Return whether the file of a function contains its code, which is not so after the file was changed."""
+
+    def contains(outer: types.CodeType) -> bool:
+        inner = (const for const in outer.co_consts if isinstance(const, types.CodeType))
+        return outer == code or any(contains(each) for each in inner)
+
+    try:
+        return contains(compile(Path(code.co_filename).read_bytes(), code.co_filename, "exec", dont_inherit=True))
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """Return the names of globals that a function and the functions within it read."""
+    names = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return names.union(*(_global_names(const) for const in code.co_consts if isinstance(const, types.CodeType)))
+
+
+def _is_code(thing: Any) -> bool:
+    kinds = (type, types.ModuleType, types.FunctionType)
+    return isinstance(thing, kinds) or type(thing).__module__ == "typing" or _installed_name(thing) is not None
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -217,41 +219,18 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-def _is_tensor(thing: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(thing, torch.Tensor)
-
-
 def _is_python(kind: type) -> bool:
-    """Return whether a class is written in Python, or is a plain container of Python."""
-    if kind in (object, dict, list, tuple, set, frozenset):
-        return True
-    module = kind.__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return module not in sys.builtin_module_names and (file is None or str(file).endswith(".py"))
+    """Return whether a class is written in Python, in a file."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return "__module__" in vars(kind) and str(file).endswith(".py")
 
 
-def _names(code: types.CodeType) -> list[str]:
-    """Return the names of globals and attributes of a function and of the functions within it."""
-    inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _names(const)]
-    return [*code.co_names, *inner]
+def _slots(kind: type) -> Iterable[str]:
+    slots = vars(kind).get("__slots__", ())
+    return [name for name in ([slots] if isinstance(slots, str) else slots) if not name.startswith("__")]
 
 
-@functools.cache
-def _is_installed(module: str | None) -> bool:
-    """Return whether a module belongs to codecnn, to Python or to an installed package."""
-    if module is None or module == "__main__":
-        return False
-    top = module.partition(".")[0]
-    if top in ("codecnn", *sys.builtin_module_names, *sys.stdlib_module_names):
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None) or getattr(sys.modules.get(top), "__file__", None)
-    if file is None:
-        return False
-    folders = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
-    return any(Path(file).resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
-
-
-def _version(module: str) -> str:
-    top = module.partition(".")[0]
-    return str(getattr(sys.modules.get(top), "__version__", ""))
+def _described(thing: Any) -> str:
+    if isinstance(thing, types.FunctionType):
+        return f"the function {thing.__qualname__}"
+    return f"an object of the class {type(thing).__module__}.{type(thing).__qualname__}"

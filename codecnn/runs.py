@@ -11,6 +11,7 @@ import platform
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,12 @@ _PROTECTED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the operating system's errors for a full disk and an exceeded quota."""
+
+_SETTLED_SECONDS = 2.0
+"""Age from which a file that is written again has another time of change, also on coarse clocks."""
+
+_hashes: dict[tuple[Any, ...], str] = {}
+"""sha256 of files by `file_state`."""
 
 
 @contextlib.contextmanager
@@ -233,6 +240,29 @@ def sha256_file(path: Path | str) -> str:
     """Compute the SHA-256 of a file's bytes, hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_state(path: Path) -> tuple[Any, ...]:
+    """Return what changes when a file is written or replaced: path, size, times of writing and of change, inode."""
+    status = path.stat()
+    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def is_settled(path: Path) -> bool:
+    """Return whether a file is old enough that another write would change its `file_state`."""
+    return time.time() - path.stat().st_ctime > _SETTLED_SECONDS
+
+
+def content_sha256(path: Path | str) -> str:
+    """Hash a file's bytes, once in a process as long as its `file_state` stays."""
+    path = Path(path)
+    state = file_state(path)
+    if state not in _hashes:
+        sha256 = sha256_file(path)
+        if not is_settled(path):
+            return sha256
+        _hashes[state] = sha256
+    return _hashes[state]
 
 
 def sha256_json(value: Any) -> str:

@@ -5,10 +5,16 @@ on the command line, or with `permit`. The name on the card of a weights file do
 from anyone.
 """
 
+import ast
+import contextlib
+import functools
+import hashlib
 import importlib
+import importlib.util
 import re
 import sys
-from collections.abc import Iterable
+import sysconfig
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -124,3 +130,98 @@ def source_sha256(objects: Iterable[Any]) -> str | None:
     """
     hashes = source_hashes(objects)
     return sha256_json(hashes) if hashes else None
+
+
+def code_hashes(module: str) -> dict[str, str]:
+    """Hash the code of a module: its source file, those of the user's modules that it imports, and installed packages.
+
+    Import statements are followed wherever they stand, also within functions. Python and codecnn do not count.
+
+    Args:
+        module: Name of the module, e.g. "my_filters" or "__main__".
+
+    Returns:
+        sha256 by name: of a source file, or of the RECORD of an installed distribution, which lists its files with
+        their hashes. Modules that do not exist here are left out.
+
+    Raises:
+        ConfigError: The module itself is in no file, as in an interactive session.
+    """
+    hashes: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if name in hashes:
+            continue
+        if is_installed(name):
+            hashes |= {} if (record := _record_sha256(top)) is None else {top: record}
+            continue
+        file, package = _file_of_module(name)
+        if file is None and name == module:
+            raise ConfigError(f"the code of {name} is in no file: write it into a module")
+        if file is None:  # an optional module that is missing, or a name that an import takes from a module
+            continue
+        hashes[name] = sha256_file(file)
+        waiting += _imports(file, package)
+    return dict(sorted(hashes.items()))
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module belongs to codecnn, to Python, or to a distribution that is installed."""
+    top = module.partition(".")[0]
+    return (top in ("codecnn", *sys.stdlib_module_names) and module != "__main__") or _record_sha256(top) is not None
+
+
+def _file_of_module(name: str) -> tuple[Path | None, str]:
+    """Return the file of a module, None if it has none, and the package from which it imports relatively."""
+    module = sys.modules.get(name)
+    if module is not None:
+        file, package = getattr(module, "__file__", None), getattr(module, "__package__", None)
+    else:
+        file, package = None, None
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            if (spec := importlib.util.find_spec(name)) is not None and spec.has_location:
+                file, package = spec.origin, spec.parent
+    return (Path(file) if file is not None and Path(file).is_file() else None), package or ""
+
+
+def _imports(file: Path, package: str) -> Iterator[str]:
+    """List the names of modules in the import statements of a source file; some are names within modules."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # compiled code
+        return
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            with contextlib.suppress(ImportError):
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+@functools.cache
+def _record_sha256(top: str) -> str | None:
+    """Hash the RECORD of the distribution that has installed a top-level module; None for other modules."""
+    module = sys.modules.get(top)
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(top) if module is None else getattr(module, "__spec__", None)
+        places = [spec.origin, *(spec.submodule_search_locations or ())] if spec is not None else []
+        folders = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")]
+        paths = [Path(place).resolve() for place in places if place is not None]
+        # An installation in editable form has a distribution too, but its files lie elsewhere.
+        if any(path.is_relative_to(folder) for path in paths for folder in folders):
+            records = [metadata.distribution(name).read_text("RECORD") for name in _distributions().get(top, ())]
+            if any(records):
+                return hashlib.sha256("".join(record or "" for record in sorted(records, key=str)).encode()).hexdigest()
+    return None
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(metadata.packages_distributions())

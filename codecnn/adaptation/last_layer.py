@@ -13,6 +13,7 @@ from codecnn.filtering import FilterOptions, FloatFilter, GraphFilter, NetworkFi
 from codecnn.filtering.integer import WIDEST, ExactFilter, IntegerNetwork, node_range
 from codecnn.models import build_graph
 from codecnn.models.graph import Graph, Node
+from codecnn.runs import sha256_json
 
 Floats = npt.NDArray[np.float64]
 
@@ -145,7 +146,8 @@ def adapted(filter_: NetworkFilter, update: Update, name: str) -> NetworkFilter:
         "device": filter_.device,
         "tile": filter_.tile,
         "memory": filter_.memory,
-        "card": filter_.card,
+        # A filter is identified by its card, so this one has the update on it.
+        "card": filter_.card | {"update": sha256_json(repr(update.parts))},
     }
     if len(update.parts) != len(layers):
         raise ModelError(f"the update has {len(update.parts)} parts, and {name} has {len(layers)} outputs")

@@ -5,6 +5,7 @@ filter. A time depends on the machine, so each file also states the device and t
 record of the runtime is in each file, and its part that changes samples in the key.
 """
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +29,11 @@ from codecnn.evaluation.measure import (
     parse_metrics,
 )
 from codecnn.filtering import QP_OFFSETS, Decisions
-from codecnn.runs import atomic_path, read_json, sha256_json, write_json
+from codecnn.runs import atomic_path, read_json, sha256_file, sha256_json, write_json
+from codecnn.video import warn
 
-CELL_SCHEMA = 2
+CELL_SCHEMA = 3
 """Schema version of cell files, part of their key; raise it when filters start to compute other samples.
-
-Since version 2, filters are given no QP outside of the range that they were trained for.
 """
 
 
@@ -53,7 +53,8 @@ class _StoredCell:
     pictures: list[PictureMeasure]
     device: str
     threads: int | None
-    runtime: dict[str, Any] | None = None
+    runtime: dict[str, Any] | None
+    table_sha256: str | None
 
 
 def measure_cells(
@@ -178,6 +179,28 @@ def _check(entries: Sequence[Entry], metrics: Sequence[str], decisions: str) -> 
             raise ModelError(f"the card of {entry.name} does not state the sha256 of its weights: save them again")
 
 
+def prune_cells(
+    entries: Sequence[Entry],
+    units: Sequence[Unit],
+    folder: Path,
+    metrics: Sequence[str],
+    decisions: Decisions,
+    ctu_size: int,
+) -> None:
+    """Remove the cells of other evaluations; the arguments are those of `measure_cells`.
+
+    A file is a cell if its name ends in the hash of the key that it states; all other files stay.
+    """
+    kept = {folder / _file_name(unit, _decoded_key(unit, metrics)) for unit in units}
+    kept |= {_cell_file(entry, unit, folder, metrics, decisions, ctu_size)[0] for unit in units for entry in entries}
+    for path in set(folder.glob("*.json")) - kept:
+        with contextlib.suppress(CodecnnError, KeyError, TypeError):
+            if path.stem.endswith(f"_{_key_hash(read_json(path)['key'])}"):
+                # The JSON is removed first: without it there is no cell.
+                path.unlink()
+                path.with_suffix(".parquet").unlink(missing_ok=True)
+
+
 def _measure_cell(
     entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int
 ) -> Cell:
@@ -192,17 +215,19 @@ def _measure_cell(
     path, key = _cell_file(entry, unit, folder, metrics, decisions, ctu_size)
     table = path.with_suffix(".parquet")
     stored = _read_stored(path, key) if entry.not_kept is None else None
-    if stored is not None and not entry.may_reuse(stored.device, stored.runtime):
+    if stored is not None and not (table.is_file() and sha256_file(table) == stored.table_sha256):
+        warn(f"{table} is missing or has another content than {path} says: the cell is measured again")
         stored = None
-    if stored is None or not table.is_file():
+    if stored is None:
         filtered, ctus = measure_filtered(entry.filter, unit, metrics, decisions, ctu_size)
         runtime = None if entry.runtime is None else entry.runtime.as_json()
-        stored = _StoredCell(filtered, entry.device, cpu_threads(), runtime)
         # The table is written first: if the JSON is there, both files are complete.
         with atomic_path(table) as part:
             pq.write_table(ctus, part)
+            table_sha256 = sha256_file(part)
+        stored = _StoredCell(filtered, entry.device, cpu_threads(), runtime, table_sha256)
         pictures = [picture.to_json() for picture in filtered]
-        content = {"key": key, "device": stored.device, "threads": stored.threads}
+        content = {"key": key, "device": stored.device, "threads": stored.threads, "table_sha256": table_sha256}
         content |= {} if runtime is None else {"runtime": runtime}
         write_json(path, content | {"pictures": pictures})
     return Cell(entry.name, unit, decoded, stored.pictures, table, stored.device, stored.threads, stored.runtime)
@@ -219,34 +244,36 @@ def _cell_file(
     entry: Entry, unit: Unit, folder: Path, metrics: Sequence[str], decisions: Decisions, ctu_size: int
 ) -> tuple[Path, dict[str, Any]]:
     """Return the JSON file of a cell, which is written last, and its key."""
-    key = _decoded_key(unit, metrics) | entry.cache_key
-    key |= {"decisions": decisions, "ctu": ctu_size}
-    key |= {} if entry.code is None else {"code": entry.code}
-    key |= {} if entry.not_kept is None else {"not_kept": entry.name}
+    key = _decoded_key(unit, metrics) | entry.cache_key | {"decisions": decisions, "ctu": ctu_size}
     return folder / _file_name(unit, key), key
 
 
 def _decoded_key(unit: Unit, metrics: Sequence[str]) -> dict[str, Any]:
-    key = {"schema": CELL_SCHEMA, "unit": unit.key, "original": unit.files[unit.original_file]}
+    # The files decide the figures; the unit's key has its settings, which the files alone do not show.
+    key = {"schema": CELL_SCHEMA, "unit": unit.key, "files": sha256_json(unit.files)}
     return key | {"metrics": sorted(metrics)}
 
 
 def _file_name(unit: Unit, key: Mapping[str, Any]) -> str:
     # The name of a sequence may contain any character.
-    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{sha256_json(key)[:16]}.json"
+    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{_key_hash(key)}.json"
+
+
+def _key_hash(key: Mapping[str, Any]) -> str:
+    return sha256_json(key)[:16]
 
 
 def _read_stored(path: Path, key: Mapping[str, Any]) -> _StoredCell | None:
-    """Read a cell's file; None if it is missing, damaged or has another key.
-
-    Files of earlier versions state no device or no threads; these are then unknown.
-    """
+    """Read a cell's file; None if it is missing, has another key, or, with a warning, is damaged."""
+    if not path.is_file():
+        return None
     try:
         content = read_json(path)
         if content["key"] != key:
             return None
         pictures = [PictureMeasure.model_validate(picture) for picture in content["pictures"]]
         device, threads = content.get("device") or UNKNOWN_DEVICE, content.get("threads")
-        return _StoredCell(pictures, device, threads, content.get("runtime"))
+        return _StoredCell(pictures, device, threads, content.get("runtime"), content.get("table_sha256"))
     except (CodecnnError, KeyError, TypeError, AttributeError, ValidationError):
+        warn(f"{path} is no cell of an evaluation: it is measured again")
         return None

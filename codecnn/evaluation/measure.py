@@ -18,11 +18,19 @@ from pydantic import BaseModel, ConfigDict
 
 from codecnn.dataset import PictureRecord, Unit
 from codecnn.errors import ConfigError, FormatError
-from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
-from codecnn.fingerprint import fingerprint
+from codecnn.filtering import (
+    Decisions,
+    Filtered,
+    PictureFilter,
+    filter_and_decide,
+    filter_key,
+    sequence_pays,
+    unit_planes,
+)
 from codecnn.leftovers import temporary_folder
 from codecnn.models import Card, as_card
 from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
+from codecnn.runs import sha256_json
 from codecnn.runtime import Runtime
 from codecnn.video import Picture, create_video
 
@@ -53,8 +61,8 @@ class Entry:
         device: Description of the device it runs on, e.g. "cpu, 2 threads".
         load: Function that creates the same entry in another process, on the device of that process; None if the
             entry cannot be sent to the workers of a cluster.
-        code: Fingerprint of code outside of codecnn that the filter runs, part of the key of its cells; else None.
-        not_kept: Reason why the fingerprint cannot be computed, so that the filter is measured anew each time; or None.
+        code: The filter's `filter_key`, part of the key of its cells; None if the card alone identifies the filter.
+        not_kept: Reason why `filter_key` cannot be computed, so that the filter is measured anew each time; or None.
     """
 
     name: str
@@ -66,23 +74,32 @@ class Entry:
     not_kept: str | None = None
 
     @classmethod
-    def of(cls, filter_: Any, name: str, *, card: Card | None = None, device: str = "cpu", **facts: Any) -> "Entry":
-        """Create the entry of a filter with the fingerprint of its code; arguments as the attributes.
+    def of(
+        cls,
+        filter_: Any,
+        name: str,
+        *,
+        card: Card | None = None,
+        device: str = "cpu",
+        key: str | None = None,
+        **facts: Any,
+    ) -> "Entry":
+        """Create the entry of a filter with its `filter_key`; arguments as the attributes.
 
         Args:
             filter_: A `PictureFilter`, such as one of `load_filter` or a `FunctionFilter`.
             name: Name in the results.
             card: Card of the weights; None for filters without weights.
             device: Description of the device.
+            key: Text that stands for all that decides the filter's samples, if `filter_key` needs it.
             **facts: Further attributes.
         """
         code = None
-        if card is None or card.sha256 is None or getattr(filter_, "source", None) is not None:
-            source = filter_.source if getattr(filter_, "source", None) is not None else filter_
+        if key is not None or card is None or card.sha256 is None or getattr(filter_, "source", None) is not None:
             try:
-                code = fingerprint(source)
-            except (ConfigError, RecursionError) as error:
-                facts["not_kept"] = str(error) or "its attributes are nested too deeply"
+                code = filter_key(filter_, key)
+            except ConfigError as error:
+                facts["not_kept"] = f"{error}; give it a key to keep its measurements (key=... in Python)"
         return cls(name, card or as_card({}), filter_, device, code=code, **facts)
 
     @property
@@ -93,23 +110,15 @@ class Entry:
 
     @property
     def cache_key(self) -> dict[str, Any]:
-        """Facts that decide the samples of the filter, for keys of cached results."""
-        key: dict[str, Any] = {"weights": self.card.sha256, "filter": type(self.filter).__name__}
-        runtime = {} if self.runtime is None else self.runtime.cache_key()
-        return key | ({"runtime": runtime} if runtime else {})
+        """Facts that decide the samples of the filter, for keys of cached results.
 
-    def may_reuse(self, device: str, runtime: object) -> bool:
-        """Return whether this filter would compute the same samples as one whose cached result has the same key.
-
-        Results of earlier versions have no record of the runtime. Those of float networks on a GPU were computed in
-        TF32, under the key of the CPU.
-
-        Args:
-            device: Description of the device in the cached result.
-            runtime: Record of the runtime in the cached result, or None.
+        The cards count as a whole: that of the filter decides, for example, which QPs the network receives.
         """
-        exact = self.runtime is None or self.runtime.precision == "integer"
-        return runtime is not None or exact or device.startswith("cpu")
+        cards = [dict(card) for card in (self.card, getattr(self.filter, "card", None)) if isinstance(card, Card)]
+        key: dict[str, Any] = {"weights": self.card.sha256, "cards": sha256_json(cards), "code": self.code}
+        key["filter"] = type(self.filter).__name__
+        key["runtime"] = {} if self.runtime is None else self.runtime.cache_key()
+        return key if self.not_kept is None else key | {"not_kept": self.name}
 
 
 class PictureMeasure(BaseModel):

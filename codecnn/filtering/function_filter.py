@@ -17,6 +17,8 @@ class FunctionFilter:
     Args:
         function: Takes a `Picture`, and the slice QP if it has a parameter `qp`. Returns a `Picture` of the same size
             and bit depth, or luma alone, shape (h, w). Samples may be floats; they are rounded and clipped.
+        key: Text that stands for all that decides the samples, if `codecnn.fingerprint` cannot hash the function;
+            another function, or another state of it, must have another key.
 
     Raises:
         ConfigError: The function needs other arguments.
@@ -25,9 +27,10 @@ class FunctionFilter:
     planes = ("rec_y", "rec_u", "rec_v", "qp")
     outputs = ("y", "u", "v")
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, key: str | None = None) -> None:
         self.function = function
         self.name = function_name(function)
+        self.key = None if key is None else f"{self.name}: {key}"
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):  # written in C

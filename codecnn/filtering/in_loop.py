@@ -24,6 +24,7 @@ from codecnn.dataset import InLoopSpec
 from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering.decisions import Decision, write_decisions
 from codecnn.filtering.integer import find_integers, is_integer
+from codecnn.filtering.keys import filter_key
 from codecnn.filtering.load import load_filter
 from codecnn.filtering.loop_filter import loop_parameters, picture_messages
 from codecnn.filtering.network_filter import NetworkFilter
@@ -31,7 +32,7 @@ from codecnn.filtering.planes import PictureFilter, slice_type_plane
 from codecnn.filtering.sequence import Decisions, filter_and_decide
 from codecnn.models import weights_path
 from codecnn.planes import SLICE_TYPE_PLANE
-from codecnn.runs import sha256_file
+from codecnn.runs import content_sha256, sha256_file
 from codecnn.video import Picture, VideoFormat, create_video, open_raw
 from codecnn.vvc import SeiMessage
 
@@ -72,8 +73,10 @@ def in_loop_codec(spec: InLoopSpec, folder: Path) -> "InLoopCodec":
     if spec.exact and not is_integer(weights):
         weights = find_integers(weights)
     # `encode` loads the file again; loading it here reports an error before anything is coded.
-    check_in_loop(spec.weights, load_filter(weights))
-    return InLoopCodec(weights.absolute(), sha256_file(weights), spec.decisions, library.path.absolute())
+    filter_ = load_filter(weights)
+    check_in_loop(spec.weights, filter_)
+    facts = weights.absolute(), sha256_file(weights), filter_key(filter_)
+    return InLoopCodec(*facts, spec.decisions, library.path.absolute())
 
 
 @dataclass(frozen=True)
@@ -84,24 +87,28 @@ class InLoopCodec:
 
     Attributes:
         weights: Weights file of the filter.
-        sha256: SHA-256 of the weights file, which must not change while a store is built.
+        sha256: SHA-256 of the weights file.
+        key: `filter_key` of the filter, which must not change while a store is built.
         decisions: Kind of decisions.
         library: Path of libvvenc.
     """
 
     weights: Path
     sha256: str
+    key: str
     decisions: Decisions
     library: Path
     name = "vvc"
 
     def identity(self) -> str:
-        """Describe the encoder, e.g. "libvvenc 1.15.0-dev with low_cost_17 (0123456789ab) in the loop, decisions ctu".
+        """Describe the encoder, e.g. "libvvenc 1.15.0-dev (5feceb66ffc8) with low_cost_17 (0123456789ab) in the loop".
+
+        The hexadecimal digits are those of the file of the library, and of the filter's `filter_key`.
 
         The end of the text, "in messages", says that the bitstream carries the decisions; earlier ones did not.
         """
-        filter_ = f"{self.weights.stem} ({self.sha256[:12]})"
-        version = load_library(self.library).version
+        filter_ = f"{self.weights.stem} ({self.key[:12]})"
+        version = f"{load_library(self.library).version} ({content_sha256(self.library)[:12]})"
         return f"libvvenc {version} with {filter_} in the loop, decisions {self.decisions} in messages"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
@@ -162,8 +169,9 @@ class InLoopCodec:
         )
 
     def _load(self) -> NetworkFilter:
-        if sha256_file(self.weights) != self.sha256:
+        filter_ = load_filter(self.weights)
+        if filter_key(filter_) != self.key:
             raise ConfigError(
                 f"{self.weights} has changed while a store was being coded with it in the loop: build the store again"
             )
-        return load_filter(self.weights)
+        return filter_

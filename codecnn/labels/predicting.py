@@ -21,8 +21,8 @@ from codecnn.intra import (
     reference_lines,
     selected_costs,
 )
-from codecnn.labels.labelling import Labels, check_table_output, list_inputs, read_inputs
 from codecnn.keywords import checked_keywords
+from codecnn.labels.labelling import Labels, check_table_output, list_inputs, read_inputs
 from codecnn.labels.table import Source
 from codecnn.leftovers import temporary_folder
 from codecnn.models import (

@@ -14,9 +14,9 @@ import numpy as np
 
 from codecnn.cluster import Progress
 from codecnn.errors import CodecnnError, ConfigError, OutputError
+from codecnn.keywords import checked_keywords
 from codecnn.leftovers import companion_path
 from codecnn.outputs import check_outputs
-from codecnn.keywords import checked_keywords
 
 if TYPE_CHECKING:
     from codecnn.adaptation import FitSums, LastLayer, Update
@@ -157,7 +157,8 @@ def adapt(
         carrier = _Carrier.open(weights, filter_, layers, stream, every_irap is not False, onnx_uri)
         price = bit_cost(names, carrier.bits)
         used = [layer for layer in layers if layer.output in names]
-        sums = _sums(sequence, used, sums_file, _key(sha256, stream, original, count, names, qp), progress)
+        key = _key(sequence, stream, original, names, qp)
+        sums = _sums(sequence, used, sums_file, key, progress)
         fit = fit_update(sums, layers, sha256, price)
         update = fit.update
         bits, change, gain = 0, 0.0, dict.fromkeys(names, 0.0)
@@ -259,11 +260,15 @@ def _components(wanted: "Sequence[str] | None", names: list[str], model: str) ->
     return [name for name in names if name in wanted]
 
 
-def _key(sha256: str, stream: Path, original: Path, count: int, names: list[str], qp: int | None) -> str:
+def _key(sequence: _Sequence, stream: Path, original: Path, names: list[str], qp: int | None) -> str:
     """Return a hash of what decides the sums."""
+    from codecnn.filtering import filter_key
     from codecnn.runs import sha256_file, sha256_json
 
-    return sha256_json([2, sha256, sha256_file(stream), sha256_file(original), count, names, qp])
+    # The name of a raw file states how it is read.
+    files = [[sha256_file(path), path.name] for path in (stream, original)]
+    formats = [str(video.format) for video in (sequence.decoded, sequence.originals)]
+    return sha256_json([3, filter_key(sequence.filter_), files, formats, len(sequence), names, qp])
 
 
 def _sums(

@@ -16,8 +16,8 @@ from codecnn.codec import STREAMS, coded_configuration, codes_vvc, read_headers
 from codecnn.config import checked
 from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
 from codecnn.errors import CodecnnError, ConfigError, MissingFileError, StoreError
-from codecnn.outputs import check_outputs
 from codecnn.keywords import checked_keywords
+from codecnn.outputs import check_outputs
 from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
 from codecnn.video import STANDARD_NAMES, is_byte_stream, open_video, stream_codec, warn
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import Progress
 from codecnn.errors import ConfigError, FormatError, MissingFileError
-from codecnn.outputs import check_outputs
 from codecnn.keywords import checked_keywords
+from codecnn.outputs import check_outputs
 from codecnn.planes import (
     REBUILT_PLANES,
     REFERENCE_PLANES,

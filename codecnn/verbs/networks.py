@@ -12,8 +12,8 @@ from codecnn.cluster import Progress
 from codecnn.config import load_config
 from codecnn.dataset import input_files, open_store
 from codecnn.errors import ConfigError, ToolMissingError
-from codecnn.outputs import check_outputs
 from codecnn.keywords import checked_keywords
+from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.config import FilterConfig, IntraModesConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from codecnn.errors import ConfigError
-from codecnn.outputs import check_outputs
 from codecnn.keywords import checked_keywords
+from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.nnpf import Characteristics

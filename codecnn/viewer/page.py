@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from codecnn.dataset import Unit, input_files, open_store
 from codecnn.errors import ConfigError
-from codecnn.outputs import check_outputs
 from codecnn.keywords import checked_keywords
+from codecnn.outputs import check_outputs
 from codecnn.runs import atomic_path
 from codecnn.viewer.filters import CtuValues
 from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures

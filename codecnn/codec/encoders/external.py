@@ -21,7 +21,7 @@ from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padd
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
-from codecnn.runs import sha256_file, write_text
+from codecnn.runs import content_sha256, sha256_file, write_text
 from codecnn.video import VideoFormat, ffmpeg_identity, ffmpeg_path, open_raw, output_of, run
 
 RECONSTRUCTION = "reconstruction.yuv"
@@ -161,11 +161,17 @@ class ExternalCodec:
         self.tools = tools
 
     def identity(self) -> str:
-        """Return the versions and the sha256 of each cfg file, e.g. "VTM 23.13, cfg 5feceb66ffc8, ffmpeg n9.0.2"."""
-        encoder = f"{self.program.title} {self._encoder()[1].version}"
+        """Return versions, and the sha256 of programs and cfg files.
+
+        For example "VTM 23.13 (6b86b273ff34), cfg 5feceb66ffc8, ffmpeg n9.0.2".
+        """
+        path, info = self._encoder()
+        encoder = f"{self.program.title} {info.version} ({content_sha256(path)[:12]})"
         digest = f", cfg {_cfg_digest(self.tools.cfg)}" if self.tools.cfg else ""
         decoder = self._decoder()
-        decoded_by = _decoder_info(decoder).version if decoder else ffmpeg_identity(ffmpeg_path())
+        decoded_by = ffmpeg_identity(ffmpeg_path())
+        if decoder:
+            decoded_by = f"{_decoder_info(decoder).version} ({content_sha256(decoder)[:12]})"
         return f"{encoder}{digest}, {decoded_by}"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:

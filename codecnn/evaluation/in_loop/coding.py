@@ -15,6 +15,7 @@ from codecnn.codec import (
     code_in_loop,
     coded_format,
 )
+from codecnn.errors import ConfigError
 from codecnn.evaluation.cells import cpu_threads
 from codecnn.evaluation.in_loop.results import (
     LoopPicture,
@@ -45,7 +46,7 @@ from codecnn.vvc import SeiMessage, access_units, add_sei
 CTU_SIZE = 128
 """CTU size in luma samples of the encoder and of the decisions, as in the evaluation in all intra."""
 
-SCHEMA = 3
+SCHEMA = 4
 """Schema version of coded streams; raise it together with that of the cells (`CELL_SCHEMA`)."""
 
 STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.json"
@@ -193,6 +194,8 @@ class Coder:
             further: Called with the folder before the video is coded.
         """
         check_in_loop(entry.name, entry.filter)
+        if entry.not_kept is not None:
+            raise ConfigError(f"the streams of {entry.name} cannot be kept: {entry.not_kept}")
         form, ctu = coded_format(sequence.video.format, settings), settings.ctu_size
         assert ctu is not None
         key = self._key(sequence, settings) | entry.cache_key | {"decisions": self.decisions, "ctu": ctu}
@@ -215,7 +218,7 @@ class Coder:
             return {"note": LOOPED_NOTE, "weights": weights, "place": place} | facts | card | timing
 
         label = entry.name if in_loop is None else f"{entry.name}_{place}"
-        return self._complete_folder(sequence, settings, label, key, fill, entry.may_reuse)
+        return self._complete_folder(sequence, settings, label, key, fill)
 
     def _key(self, sequence: HashedVideo, settings: CodecSettings) -> dict[str, Any]:
         form = sequence.video.format
@@ -235,16 +238,12 @@ class Coder:
         label: str,
         key: dict[str, Any],
         fill: Callable[[Path], dict[str, Any]],
-        may_reuse: Callable[[str, object], bool] = lambda device, runtime: True,
     ) -> Path:
-        """Return the folder of a key; if it does not exist or may not be reused, fill a temporary one and rename it."""
+        """Return the folder of a key; if it does not exist, fill a temporary one and rename it."""
         name = re.sub(r"[^0-9A-Za-z_-]", "_", f"{sequence.name}_{label}")[:100]
         folder = self.folder / f"{name}_qp{settings.qp}_{sha256_json(key)[:12]}"
         if (folder / CARD).is_file():
-            card = read_json(folder / CARD)
-            if may_reuse(card.get("device") or UNKNOWN_DEVICE, card.get("runtime")):
-                return folder
-            remove_tree(folder)
+            return folder
         remove_leftovers(folder.parent, once=True)
         part = part_path(folder)
         part.mkdir(parents=True)

@@ -16,9 +16,8 @@ from tqdm import tqdm
 
 from codecnn.dataset import Unit
 from codecnn.errors import ModelError
-from codecnn.filtering import NetworkFilter, Precision, load_filter, unit_planes
-from codecnn.models import weights_path
-from codecnn.runs import sha256_file, sha256_json
+from codecnn.filtering import NetworkFilter, Precision, filter_key, load_filter, unit_planes
+from codecnn.runs import sha256_json
 from codecnn.training.distributed import gather, is_first, share
 from codecnn.training.settings import TeacherSettings
 from codecnn.video import Picture, create_video
@@ -56,12 +55,8 @@ class Teacher:
             (_load_teacher(name, components, settings.precision, device), components) for name, components in taught
         ]
         self._symmetries = SYMMETRIES if settings.symmetries else SYMMETRIES[:1]
-        facts: list[Any] = [[sha256_file(weights_path(name)) for name in settings.weights], settings.symmetries]
-        if settings.chroma:
-            facts.append([sha256_file(weights_path(name)) for name in settings.chroma])
-        if settings.precision != "float32":
-            facts.append(settings.precision)
-        self.key = sha256_json(facts)
+        keys = [[filter_key(filter_), components] for filter_, components in self._filters]
+        self.key = sha256_json([keys, settings.symmetries])
         self.outputs = tuple(name for name in "yuv" if any(name in _taught_by(*filter_) for filter_ in self._filters))
 
     def teach(self, units: Sequence[Unit]) -> list[Unit]:
