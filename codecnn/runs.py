@@ -8,6 +8,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import stat
 import sys
@@ -221,7 +222,9 @@ def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
 
     Args:
         path: File to write.
-        rows: Rows as mappings; each key of any row becomes a column, lists and dictionaries are written as JSON.
+        rows: Rows as mappings; each key of any row becomes a column, lists and dictionaries are written as JSON. A text
+            that spreadsheets would take for a formula, because it begins with "=", "+", "-" or "@", gets an apostrophe
+            in front of it.
 
     Raises:
         TableError: There are no rows.
@@ -232,8 +235,14 @@ def write_csv(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> None:
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()})
+        writer.writerow({key: _csv_value(value) for key, value in row.items()})
     write_text(path, text.getvalue())
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")):
+        return f"'{value}"
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def sha256_file(path: Path | str) -> str:
@@ -268,6 +277,17 @@ def content_sha256(path: Path | str) -> str:
 def sha256_json(value: Any) -> str:
     """Compute the SHA-256 of a JSON value in canonical form (sorted keys, no blanks), hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def file_stem(text: str, detail: str, identity: Any) -> str:
+    """Name a file: the plain characters of a text, at most 80, a detail, and a hash of all that the file stands for.
+
+    Args:
+        text: Readable part, which need not be unique: other characters than 0-9, A-Z, a-z, "_" and "-" become "_".
+        detail: Further readable part, of such characters.
+        identity: JSON value that no other file has.
+    """
+    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', text)[:80]}_{detail}_{sha256_json(identity)[:16]}"
 
 
 def remove_tree(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Commands of evaluation: gain and BD-rate of filters, JVET tables, and the correlation analysis."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -76,6 +76,9 @@ def evaluate(
     backend: shared.Backend = "local",
     scheduler: shared.Scheduler = None,
     tile: shared.Tile = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove coded streams and measurements of other evaluations.")
+    ] = False,
     in_loop: Annotated[
         bool,
         typer.Option(
@@ -109,7 +112,8 @@ def evaluate(
     are evaluated with the video that they were coded from: evaluate q22.266 q37.266 --original clip.yuv. With --exact,
     integer networks are evaluated together with the float networks that they were made from.
 
-    Measurements are kept: an interrupted evaluation continues when the same command is run again. For an array job, run
+    Coded streams and measurements are kept: an interrupted evaluation continues when the same command is run again, and
+    other QPs, clips, settings or filters are added to those in the folder; --prune removes them. For an array job, run
     N jobs into one folder with --shard 1/N to --shard N/N; the last to finish writes the report. With --backend dask
     --scheduler tcp://host:8786 the workers of a cluster code and filter; they must see store, weights and output under
     the same paths.
@@ -117,13 +121,15 @@ def evaluate(
     from codecnn import verbs
     from codecnn.evaluation import parse_metrics, results_json
 
-    options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
+    options: dict[str, Any] = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
     options |= {"step": step, "packing": packing}
     if in_loop:
         if (shard, backend, scheduler) != ("1/1", "local", None):
             raise ConfigError("--in-loop codes on this machine only: leave out --shard, --backend and --scheduler")
         if original is not None:
             raise ConfigError("--in-loop codes the originals itself: leave out --original, and name the originals")
+        if prune:
+            raise ConfigError("--in-loop keeps all streams: leave out --prune")
         values = (codec, configuration, metrics, jobs)
         if values != ("vvc", "ldb", "psnr", 1) or ctc:
             raise ConfigError(
@@ -180,6 +186,7 @@ def evaluate(
             jobs=jobs,
             shard=part,
             scheduler=address,
+            prune=prune,
             coding=coding,
             filtering=filtering,
             **options,

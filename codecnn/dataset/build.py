@@ -48,6 +48,7 @@ from codecnn.dataset.planning import (
     Build,
     UnitPlan,
     check_nothing_is_lost,
+    check_unchanged,
     finished_unit,
     other_units,
     plan_units,
@@ -106,6 +107,7 @@ def build_store(
     progress: Progress | None = None,
     prune: bool = False,
     advice: str = PRUNE_ADVICE,
+    keep: bool = False,
 ) -> Store:
     """Build a store from a recipe, or continue or update the store that is there.
 
@@ -120,6 +122,8 @@ def build_store(
         progress: Called with the number of finished units and of all units.
         prune: Remove units of the store that do not belong to the recipe. Without it such units are an error.
         advice: What the message of this error tells the user to do.
+        keep: Keep such units without an error. The store lists the recipe's units only; another build that needs the
+            others finds them.
 
     Returns:
         The complete store.
@@ -142,6 +146,7 @@ def build_store(
         progress=progress,
         prune=prune,
         advice=advice,
+        keep=keep,
     )
     return open_store(store)
 
@@ -158,6 +163,7 @@ def build_shard(
     progress: Progress | None = None,
     prune: bool = False,
     advice: str = PRUNE_ADVICE,
+    keep: bool = False,
 ) -> bool:
     """Code every n-th unit of a recipe.
 
@@ -175,6 +181,7 @@ def build_shard(
         progress: As for `build_store`.
         prune: As for `build_store`; the units are removed when the store is completed.
         advice: As for `build_store`.
+        keep: As for `build_store`.
 
     Returns:
         Whether the store is complete.
@@ -204,7 +211,7 @@ def build_shard(
         with FileLock(store / f".lock-{work.label}", timeout=LOCK_SECONDS):
             _remove_working_folders(store, work.label)
             plans = plan_units(sources, work, jobs)
-            if not prune:
+            if not (prune or keep):
                 check_nothing_is_lost(plans, work, advice)
             shard_plans = of_shard(plans, shard)
             missing = [plan for plan in shard_plans if finished_unit(plan, store) is None]
@@ -227,9 +234,9 @@ def build_shard(
                 return False
             # Two shards can find the store complete at the same time.
             with FileLock(store / ".lock-finish"):
-                if not prune:
+                if not (prune or keep):
                     check_nothing_is_lost(plans, work, advice)
-                _finish(plans, units, work, prune=prune)
+                _finish(plans, units, work, prune=prune, keep=keep)
     except Timeout:
         raise StoreError(f"another build is working on store {store}: wait until it ends") from None
     return True
@@ -284,6 +291,7 @@ def _code(plan: UnitPlan, work: Build) -> None:
             sequence = _reuse_coded_unit(plan, work, folder)
             if sequence is None:
                 sequence = _codec(plan, work).encode(store / original.name, original.format, plan.settings, folder)
+            check_unchanged(plan, work)
             sequence = _with_planes(plan, sequence, work.recipe, folder)
             write_temporal_planes(folder, work.recipe.temporal_files, sequence)
             transforms = TRANSFORM_FILE in work.recipe.rebuilt_files
@@ -369,11 +377,11 @@ def _recipe_facts(source: Source, recipe: Recipe) -> dict[str, Any]:
     return facts
 
 
-def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune: bool) -> None:
+def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune: bool, keep: bool) -> None:
     """Write units.jsonl, the table and last the manifest in the recipe's order, and remove what they do not name.
 
-    Only files that codecnn wrote into this store are removed: units, with `prune` also originals, and temporary files.
-    The caller holds the store's lock for this.
+    Only files that codecnn wrote into this store are removed: units unless `keep`, with `prune` also originals, and
+    temporary files. The caller holds the store's lock for this.
     """
     store = work.store
     if work.recipe.codec == STREAMS and work.recipe.check:
@@ -386,7 +394,7 @@ def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune
             for name, value in (("group", plan.source.group), ("split", plan.source.spec.split)):
                 rows = rows.append_column(CTU_SCHEMA.field(name), pa.array([value] * rows.num_rows, pa.string()))
             writer.write_table(rows.cast(CTU_SCHEMA))
-    for path in other_units(plans, store):
+    for path in [] if keep else other_units(plans, store):
         remove_tree(path)
     # A worker of a cluster that died has left its folder.
     _remove_working_folders(store, work.label)

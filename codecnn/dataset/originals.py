@@ -14,9 +14,9 @@ from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import Format, Record, Variant
 from codecnn.dataset.sources import Source
 from codecnn.dataset.variants import fit_scale, vary_picture, vary_rgb
-from codecnn.errors import CodecnnError, FormatError
+from codecnn.errors import CodecnnError, FormatError, StoreError
 from codecnn.leftovers import shortened
-from codecnn.runs import read_json, sha256_file, sha256_json, write_json
+from codecnn.runs import file_state, is_settled, read_json, sha256_file, sha256_json, write_json
 from codecnn.video import (
     Picture,
     Video,
@@ -26,8 +26,10 @@ from codecnn.video import (
     convert,
     create_video,
     downscale,
+    is_raw_name,
     open_video,
     pad_to_even,
+    parse_name,
     stills_in,
     warn,
 )
@@ -95,6 +97,9 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
     # is set only for files that an earlier codecnn read wrong.
     if source.variant is not None:
         facts["variant"] = source.variant.to_json()
+    if is_raw_name(source.path):
+        fields = parse_name(source.path)._replace(frames=None)._asdict()
+        facts["named"] = {name: str(value) for name, value in fields.items() if value}
     # A file that cannot be read has no original: the conversion says why.
     with contextlib.suppress(FormatError):
         options = source.spec.model_dump(include={"size", "bit_depth", "chroma", "fps", "packing"})
@@ -155,6 +160,9 @@ def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> 
 
     Returns:
         The description of the file: pictures of even size at the internal bit depth.
+
+    Raises:
+        StoreError: The source has changed since `original_name`.
     """
     path = store / name
     description = path.with_suffix(".json")
@@ -163,6 +171,8 @@ def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> 
         original = _read_description(name, path, description)
         if original is None:
             form, variant = _convert(recipe, source, path)
+            if original_name(recipe, source, store) != name:
+                raise StoreError(f"{source.path} changed while it was read for store {store}: build the store again")
             optional = {} if variant is None else {"variant": variant}
             original = Original(name=name, sha256=sha256_file(path), bytes=path.stat().st_size, format=form, **optional)
             write_json(description, original.to_json())
@@ -190,15 +200,14 @@ def source_sha256(path: Path, store: Path) -> str:
     """
     if path.is_dir():
         return sha256_json([[file.name, source_sha256(file, store)] for file in stills_in(path)])
-    status = path.stat()
-    state = [str(path.resolve()), status.st_size, status.st_mtime_ns]
-    cached = store / HASHES / f"{sha256_json(state)}.json"
+    cached = store / HASHES / f"{sha256_json(file_state(path))}.json"
     with contextlib.suppress(CodecnnError, OSError):
         return str(read_json(cached))
     sha256 = sha256_file(path)
     # Another shard that completes the store removes the cache, possibly during this write.
     with contextlib.suppress(FileNotFoundError):
-        write_json(cached, sha256)
+        if is_settled(path):
+            write_json(cached, sha256)
     return sha256
 
 

@@ -113,6 +113,12 @@ def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | 
     return facts
 
 
+def check_unchanged(plan: UnitPlan, work: Build) -> None:
+    """Raise StoreError if the supplied stream of a unit has changed since it was planned."""
+    if plan.given is not None and source_sha256(plan.given.path, work.store) != plan.facts["given"]["sha256"]:
+        raise StoreError(f"{plan.given.path} changed while store {work.store} was built: build the store again")
+
+
 def check_nothing_is_lost(plans: Sequence[UnitPlan], work: Build, advice: str) -> None:
     """Check that the store holds only units of the recipe.
 

@@ -7,7 +7,6 @@ record of the runtime is in each file, and its part that changes samples in the 
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from codecnn.evaluation.measure import (
     parse_metrics,
 )
 from codecnn.filtering import QP_OFFSETS, Decisions
-from codecnn.runs import atomic_path, read_json, sha256_file, sha256_json, write_json
+from codecnn.runs import atomic_path, file_stem, read_json, sha256_file, sha256_json, write_json
 from codecnn.video import warn
 
 CELL_SCHEMA = 3
@@ -195,7 +194,7 @@ def prune_cells(
     kept |= {_cell_file(entry, unit, folder, metrics, decisions, ctu_size)[0] for unit in units for entry in entries}
     for path in set(folder.glob("*.json")) - kept:
         with contextlib.suppress(CodecnnError, KeyError, TypeError):
-            if path.stem.endswith(f"_{_key_hash(read_json(path)['key'])}"):
+            if path.stem.endswith(file_stem("", "", read_json(path)["key"])[1:]):
                 # The JSON is removed first: without it there is no cell.
                 path.unlink()
                 path.with_suffix(".parquet").unlink(missing_ok=True)
@@ -255,12 +254,7 @@ def _decoded_key(unit: Unit, metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def _file_name(unit: Unit, key: Mapping[str, Any]) -> str:
-    # The name of a sequence may contain any character.
-    return f"{re.sub(r'[^0-9A-Za-z_-]', '_', unit.name)[:80]}_qp{unit.qp}_{_key_hash(key)}.json"
-
-
-def _key_hash(key: Mapping[str, Any]) -> str:
-    return sha256_json(key)[:16]
+    return f"{file_stem(unit.name, f'qp{unit.qp}', key)}.json"
 
 
 def _read_stored(path: Path, key: Mapping[str, Any]) -> _StoredCell | None:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
@@ -189,6 +190,8 @@ def _svg(figure: Figure) -> str:
 
 
 def _line(colour: str, marker: str, label: str, style: str = "-") -> dict[str, Any]:
+    # Matplotlib takes text between two dollar signs for a formula, and hides labels that begin with "_".
+    label = re.sub("^(?=_)", "\u200b", label.replace("$", r"\$"))
     return {"color": colour, "marker": marker, "ms": 4, "lw": 1.4, "ls": style, "label": label}
 
 

@@ -259,12 +259,17 @@ def _read(folder: Path) -> tuple[Table, ...]:
     try:
         if path.is_file():
             content = read_json(path)
-            models = content.get("models", [content])
-            return tables_of(Results.model_validate(model) for model in models)
+            models = [Results.model_validate(model) for model in content.get("models", [content])]
+            if unknown := {str(model.settings.get("configuration", "ai")) for model in models} - {*CONFIGURATIONS}:
+                raise TableError(
+                    f"{path} has the configuration {unknown.pop()[:40]!r}, which is none of "
+                    f"{', '.join(CONFIGURATIONS)}: write the file again with `codecnn evaluate`"
+                )
+            return tables_of(models)
         path = folder / IN_LOOP
         if path.is_file():
             return _loop_tables(LoopResults.model_validate(read_json(path)))
-    except (ValidationError, AttributeError, TypeError) as error:
+    except (ValidationError, AttributeError, TypeError, KeyError) as error:
         raise TableError(f"{path} is not a results file of an evaluation: {str(error).splitlines()[0]}") from None
     raise MissingFileError(
         f"{folder} contains no {RESULTS} and no {IN_LOOP}: write them with `codecnn evaluate -o {folder}`"

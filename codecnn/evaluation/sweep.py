@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.codec import POSITION_COLUMNS, write_block_values
 from codecnn.dataset import Store
-from codecnn.evaluation.cells import measure_cells, measure_distributed
+from codecnn.evaluation.cells import measure_cells, measure_distributed, prune_cells
 from codecnn.evaluation.groups import picture_types
 from codecnn.evaluation.jvet import tables_of
 from codecnn.evaluation.measure import Cell, Crop, Entry, make_crops
@@ -24,7 +24,7 @@ from codecnn.evaluation.report import write_report
 from codecnn.evaluation.results import Results, ResultsList, summarise
 from codecnn.evaluation.rows import AFTER, PLANES
 from codecnn.filtering import Decisions
-from codecnn.runs import atomic_path, sha256_json, write_csv, write_json, write_text
+from codecnn.runs import atomic_path, file_stem, write_csv, write_json, write_text
 
 RESULT_FILES = (
     *("results.json", "results.csv", "results.md", "pictures.csv", "jvet.csv", "ctus.parquet", "report.html"),
@@ -48,6 +48,7 @@ def evaluate(
     decisions: Decisions = "none",
     shard: Shard = WHOLE,
     scheduler: str | None = None,
+    prune: bool = False,
     progress: Progress | None = None,
 ) -> ResultsList:
     """Run filters over the units of a split and write results, tables and a report.
@@ -58,7 +59,8 @@ def evaluate(
 
     Each cell (one filter on one unit) is measured once and kept in cells/. An interrupted evaluation continues with the
     missing cells, and a further filter costs only its own cells. Several processes can therefore share the cells: with
-    a shard, the process that finds all cells measured writes the results.
+    a shard, the process that finds all cells measured writes the results. Cells of other evaluations stay in cells/,
+    and the results of the last one are in the other files.
 
     Args:
         entries: The filters.
@@ -69,6 +71,7 @@ def evaluate(
         decisions: "none", "ctu" or "full".
         shard: (i, n): measure every n-th cell, starting with the i-th.
         scheduler: Address of a dask scheduler whose workers measure; None measures in this process.
+        prune: Remove the cells of other evaluations from `output` when the results are written.
         progress: Called with (cells done, all cells).
 
     Returns:
@@ -100,6 +103,8 @@ def evaluate(
     types = picture_types(units)
     results = summarise(entries, cells, store, split, decisions, types)
     _write_results(output, results, cells, crops, store, types)
+    if prune:
+        prune_cells(entries, units, output / "cells", metrics, decisions, ctu_size)
     return results
 
 
@@ -172,9 +177,10 @@ def _write_ctus(path: Path, cells: Sequence[Cell], store: Store) -> None:
 def _write_statistics(folder: Path, cells: Sequence[Cell]) -> None:
     """Write the decisions of each cell as block statistics, which YUView overlays on the video.
 
-    The file name is MODEL_SEQUENCE_HASH_qpQP.vtmbmsstats. `Filtered` is 1 where luma is filtered, `GainCentiDB` is the
-    luma gain of the CTU in 0.01 dB.
+    The file name is MODEL_SEQUENCE_qpQP_HASH.vtmbmsstats; files.csv lists those of this evaluation. `Filtered` is 1
+    where luma is filtered, `GainCentiDB` is the luma gain of the CTU in 0.01 dB.
     """
+    files = []
     for cell in cells:
         table = pq.read_table(cell.ctus)
         columns = {name: np.asarray(table[name]) for name in POSITION_COLUMNS}
@@ -184,14 +190,12 @@ def _write_statistics(folder: Path, cells: Sequence[Cell]) -> None:
         flags = np.asarray(table["flag"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False))
         columns |= {"Filtered": flags.astype(np.int32), "GainCentiDB": gain}
         form = cell.unit.format
-        path = folder / f"{_statistics_name(cell.model, cell.unit.name)}_qp{cell.unit.qp}.vtmbmsstats"
-        write_block_values(path, columns, STATISTICS_RANGES, width=form.width, height=form.height)
-
-
-def _statistics_name(model: str, sequence: str) -> str:
-    """Return a file name for a filter and a sequence; its hash tells apart names that differ in other characters."""
-    readable = re.sub(r"[^0-9A-Za-z_-]", "_", f"{model}_{sequence}")[:120]
-    return f"{readable}_{sha256_json([model, sequence])[:8]}"
+        # The name of the cell's file stands for the unit, the weights and the decisions.
+        identity = [cell.model, cell.unit.name, cell.ctus.name]
+        name = f"{file_stem(f'{cell.model}_{cell.unit.name}', f'qp{cell.unit.qp}', identity)}.vtmbmsstats"
+        write_block_values(folder / name, columns, STATISTICS_RANGES, width=form.width, height=form.height)
+        files.append({"file": name, "model": cell.model, "sequence": cell.unit.name, "qp": cell.unit.qp})
+    write_csv(folder / "files.csv", files)
 
 
 def write_markdown(path: Path, all_results: Sequence[Results]) -> None:

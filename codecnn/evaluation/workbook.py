@@ -34,6 +34,7 @@ def write_workbook(path: Path, tables: Sequence[Table]) -> None:
     """
     try:
         from openpyxl import Workbook
+        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
         from openpyxl.styles import Font
     except ImportError:
         raise ToolMissingError(
@@ -46,8 +47,10 @@ def write_workbook(path: Path, tables: Sequence[Table]) -> None:
 
     def write(sheet: Any, rows: Sequence[Sequence[Any]], heads: int) -> None:
         for number, row in enumerate(rows, 1):
-            sheet.append(list(row))
+            sheet.append([ILLEGAL_CHARACTERS_RE.sub("\ufffd", v) if isinstance(v, str) else v for v in row])
             for cell in sheet[number]:
+                if isinstance(cell.value, str):
+                    cell.data_type = "s"  # a name that begins with "=" is no formula
                 if number <= heads:
                     cell.font = bold
                 elif isinstance(cell.value, float):

@@ -5,7 +5,7 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 
 import glob
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from codecnn.cluster import WHOLE, Progress, Shard
 from codecnn.codec import STREAMS, coded_configuration, codes_vvc, read_headers
 from codecnn.config import checked
 from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
-from codecnn.errors import CodecnnError, ConfigError, MissingFileError, StoreError
+from codecnn.errors import ConfigError, MissingFileError, StoreError
 from codecnn.keywords import checked_keywords
 from codecnn.outputs import check_outputs
 from codecnn.planes import RECIPE_PLANES, STREAM_PLANES
@@ -35,6 +35,9 @@ _SEQUENCE_KEYS = {field.alias or name for name, field in SequenceSpec.model_fiel
     "streams",
 }
 """Options of `evaluate` for videos: the keys of a recipe's sequence that are no arguments of their own."""
+
+EVALUATION = "evaluation"
+"""Name of the recipe of a store that `evaluate` builds."""
 
 Model = Path | str | Callable[..., Any]
 """Weights, a file or a name, or a filter in memory: a module of torch or a function of a picture."""
@@ -62,6 +65,8 @@ def evaluate(
     jobs: int = 1,
     shard: Shard = WHOLE,
     scheduler: str | None = None,
+    key: str | None = None,
+    prune: bool = False,
     coding: Progress | None = None,
     filtering: Progress | None = None,
     **options: Any,
@@ -91,6 +96,10 @@ def evaluate(
         jobs: Number of encoders that run at the same time.
         shard: (i, n): code every n-th unit and measure every n-th cell, starting with the i-th.
         scheduler: Address of a dask scheduler whose workers code and measure.
+        key: Text that stands for the filters in memory in the keys of kept measurements, together with their names.
+            Functions and objects whose state cannot be read, such as an array in a closure, are otherwise measured
+            anew each time; whoever gives a key changes it when the filters change.
+        prune: Remove the coded streams and measurements of other evaluations from `output`.
         coding: Called with (units coded, all units).
         filtering: Called with (cells measured, all cells).
         **options: Keys of a recipe's sequence for videos: size, bit_depth, frames, step and so on.
@@ -128,7 +137,7 @@ def evaluate(
     written = [*RESULT_FILES, *(() if uses_store else ("store",))]
     _check_outputs([output / name for name in written], [*names, original], weights)
     entries = _entries(weights, exact, precision, device, tile)
-    entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile)
+    entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile, key)
     if uses_store:
         if original is not None:
             raise ConfigError(f"{names[0]} is a store, which contains its originals: leave out --original")
@@ -162,12 +171,11 @@ def evaluate(
                 values["unfiltered"] = True
             sequences = [{"source": str(source)} for source in names]
         values |= {"planes": auxiliary}
-        values |= {"name": "evaluation", "sequences": [options | {"split": split} | each for each in sequences]}
+        values |= {"name": EVALUATION, "sequences": [options | {"split": split} | each for each in sequences]}
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
-        prune = _is_store_of_evaluate(folder)
-        # This command has no --prune; a complete store of another evaluation is replaced without asking.
-        advice = f"name another folder with -o, or remove {folder}"
+        _check_store_of_evaluate(folder)
+        # The streams of other evaluations stay, and count again when one of these is repeated.
         complete = build_shard(
             recipe,
             Path(),
@@ -177,7 +185,7 @@ def evaluate(
             scheduler=scheduler,
             progress=coding,
             prune=prune,
-            advice=advice,
+            keep=not prune,
         )
         if not complete:
             return ResultsList()
@@ -192,6 +200,7 @@ def evaluate(
         decisions=decisions,
         shard=shard,
         scheduler=scheduler,
+        prune=prune,
         progress=filtering,
     )
 
@@ -258,11 +267,13 @@ def _stream_recipe(names: Sequence[Path | str]) -> dict[str, Any]:
     }
 
 
-def _is_store_of_evaluate(folder: Path) -> bool:
-    """Return whether `evaluate` built this complete store, so that another evaluation may replace its units."""
-    with suppress(CodecnnError):
-        return (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name == "evaluation"
-    return False
+def _check_store_of_evaluate(folder: Path) -> None:
+    """Raise ConfigError if a folder is a complete store that another command built, whose manifest would be replaced.
+
+    A manifest that cannot be read, or of another schema, is not replaced either.
+    """
+    if (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name != EVALUATION:
+        raise ConfigError(f"{folder} is a store of `codecnn dataset build`: name another folder with -o")
 
 
 @checked_keywords(open_video)
@@ -388,7 +399,7 @@ def _entries(
     return entries
 
 
-def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[Entry]":
+def _memory_entries(models: Sequence[Any], device: str, tile: "Tile", key: str | None) -> "list[Entry]":
     """Create the entries of filters in memory, named by their function or class."""
     import torch
 
@@ -407,7 +418,6 @@ def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[E
             facts |= complexity(network).as_dict()
             target = pick_device(device)
             filter_: Any = FloatFilter(network, device=target, tile=tile)
-            filter_.source = network
             text = device_name(target)
         elif hasattr(model, "samples") and hasattr(model, "planes"):
             filter_ = model
@@ -415,7 +425,8 @@ def _memory_entries(models: Sequence[Any], device: str, tile: "Tile") -> "list[E
             filter_ = FunctionFilter(model)
         else:
             raise ConfigError(f"a filter is weights, a module of torch or a function, not {type(model).__name__}")
-        entries.append(Entry.of(filter_, name, card=as_card(facts), device=text))
+        own_key = None if key is None else f"{name}: {key}"
+        entries.append(Entry.of(filter_, name, card=as_card(facts), device=text, key=own_key))
     return entries
 
 

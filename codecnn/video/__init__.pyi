@@ -36,6 +36,7 @@ from .pictures import pad_to_even as pad_to_even
 from .pictures import pad_to_size as pad_to_size
 from .pipes import STANDARD_STREAM as STANDARD_STREAM
 from .raw import forget_pages as forget_pages
+from .raw import is_raw_name as is_raw_name
 from .raw import map_file as map_file
 from .raw import open_raw as open_raw
 from .stills import STILL_SUFFIXES as STILL_SUFFIXES

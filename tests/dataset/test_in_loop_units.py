@@ -14,7 +14,7 @@ from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.errors import ConfigError, EncoderError, MissingFileError, ModelError, UnsupportedError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.evaluation.in_loop import evaluate_in_loop
-from codecnn.filtering import FloatFilter, InLoopCodec, LoopFilter, in_loop_codec, load_filter
+from codecnn.filtering import FloatFilter, InLoopCodec, LoopFilter, filter_key, in_loop_codec, load_filter
 from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
 from codecnn.reconstruct import decode_stream as decode_in_loop
 from codecnn.runs import sha256_file
@@ -173,7 +173,9 @@ def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_pa
     weights = tmp_path / "own.safetensors"
     save_weights(weights, awaken(create_model("rdn", **SMALL)), "rdn", {})
     codec = in_loop_codec(InLoopSpec(weights="own.safetensors", **spec), tmp_path)
-    assert codec.identity().endswith(f"with own ({sha256_file(weights)[:12]}) in the loop, decisions ctu in messages")
+    assert codec.identity().endswith(
+        f"with own ({filter_key(load_filter(weights))[:12]}) in the loop, decisions ctu in messages"
+    )
     assert pickle.loads(pickle.dumps(codec)) == codec, "as it goes to the workers of a cluster"
     save_weights(weights, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})
     loaded = load_recipe(recipe)

@@ -1,6 +1,7 @@
 """Sources of a recipe: refused before anything is coded, and read again where an earlier version misread them."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from codecnn.config import load_recipe
 from codecnn.dataset import build_store, doubtful_sources, open_store
 from codecnn.demo import run_demo
 from codecnn.errors import CodecnnError, ConfigError, FormatError, StoreError
+from codecnn.video import open_video
 from tests.helpers.still_kinds import KINDS
 
 WRITE = {kind.name: kind.write for kind in KINDS}
@@ -114,21 +116,53 @@ def test_pictures_that_are_mostly_padding_have_a_warning(tmp_path: Path, caplog:
     assert "tiny.png has pictures of 17x9, which are padded to at least 32x32" in warning
 
 
-@pytest.mark.parametrize("command", ["evaluate", "demo"])
-def test_commands_without_prune_do_not_advise_it(tmp_path: Path, command: str, encoder_is_off: None, run) -> None:
-    """A store that another command or an interrupted evaluation left there."""
-    folder = tmp_path / "out" / ("store" if command == "evaluate" else "stores/demo")
+@pytest.mark.parametrize("old", ["gone", "there"])
+def test_the_name_of_a_raw_file_is_part_of_the_key(tmp_path: Path, old: str) -> None:
+    """The same bytes under a name that states another size are other pictures."""
+    recipe = write_recipe(tmp_path, "source: 'clip_*.yuv', name: same")
+    (tmp_path / "clip_64x32.yuv").write_bytes(bytes(range(256)) * 12)
+    first = build(recipe, tmp_path / "store")
+    (tmp_path / "clip_64x32.yuv").rename(tmp_path / "clip_32x64.yuv")
+    second = build(recipe, tmp_path / "store", prune=old == "gone", keep=old == "there")
+    sizes = [[(unit.format.width, unit.format.height) for unit in store.units] for store in (first, second)]
+    assert sizes == [[(64, 32)], [(32, 64)]]
+    assert first.units[0].path("bitstream").is_file() == (old == "there")
+
+
+def test_source_that_is_replaced_at_equal_size_and_time_is_hashed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the build is complete, when the hashes of sources are cached; also while the source is read."""
+    recipe, source = write_recipe(tmp_path, "source: clip_64x32.yuv"), tmp_path / "clip_64x32.yuv"
+    source.write_bytes(bytes(range(256)) * 12)
+    time = source.stat().st_mtime_ns
+
+    def replace(value: int) -> None:
+        source.write_bytes(bytes([value]) * 256 * 12)
+        os.utime(source, ns=(time, time))
+
+    def opened(*arguments: object, **options: object) -> object:
+        video = open_video(*arguments, **options)
+        replace(1)
+        return video
+
+    with monkeypatch.context() as patched:
+        patched.setattr("codecnn.dataset.originals.open_video", opened)
+        with pytest.raises(StoreError, match=r"clip_64x32\.yuv changed while it was read"):
+            build(recipe, tmp_path / "store")
+    replace(2)
+    (unit,) = build(recipe, tmp_path / "store").units
+    with unit.originals() as originals:
+        assert np.unique(originals[0].y).tolist() == [8], "2 of 8 bit in 10 bit"
+
+
+def test_demo_has_no_prune_and_does_not_advise_it(tmp_path: Path, encoder_is_off: None) -> None:
+    """A store that another command left there."""
+    folder = tmp_path / "out" / "stores/demo"
     (folder / "coded" / "other_qp32_0123456789ab").mkdir(parents=True)
-    if command == "demo":
-        with pytest.raises(CodecnnError) as error:
-            run_demo(tmp_path / "out", jobs=1, say=lambda _: None, progress=_no_progress)
-        message = str(error.value)
-    else:
-        WRITE["rgb.png"](tmp_path / "rgb.png")
-        options = ("-m", "low_cost_5", "-q", "32", "-o", tmp_path / "out")
-        status, _, message = run("evaluate", tmp_path / "rgb.png", *options)
-        assert status == 1
-    message = " ".join(message.split())
+    with pytest.raises(CodecnnError) as error:
+        run_demo(tmp_path / "out", jobs=1, say=lambda _: None, progress=_no_progress)
+    message = " ".join(str(error.value).split())
     assert f"name another folder with -o, or remove {folder}" in message
     assert "--prune" not in message
 

@@ -183,47 +183,12 @@ def test_cells_of_several_devices_are_called_mixed(tiny_store, entry, tmp_path):
     assert json.loads((tmp_path / "results.json").read_text())["device"] == "mixed"
 
 
-def as_earlier_versions_wrote(folder, **facts):
-    """Remove the record of the runtime from all cells of filters, and replace facts."""
-    for path in folder.glob("cells/*.json"):
-        content = json.loads(path.read_text())
-        if "weights" in content["key"]:
-            del content["runtime"]
-            content = {key: value for key, value in (content | facts).items() if value is not None}
-            path.write_text(json.dumps(content))
-
-
-def test_cells_of_earlier_versions_are_read_if_a_cpu_measured_them(tiny_store, entry, tmp_path, monkeypatch):
-    """Their key did not tell the TF32 of a GPU from the float32 of a CPU."""
-    (before,) = evaluate([entry], tiny_store, "test", tmp_path)
-    assert before.runtime == entry.runtime.as_json()
-    as_earlier_versions_wrote(tmp_path, device="cpu, 3 threads", threads=3)
-    with monkeypatch.context() as patch:
-        patch.setattr(cells, "measure_filtered", None)
-        (results,) = evaluate([entry], tiny_store, "test", tmp_path)
-    assert (results.device, results.threads, results.runtime) == ("cpu, 3 threads", 3, None)
-    assert results.sequences == before.sequences
-
-
-@pytest.mark.parametrize("device", ["NVIDIA H100 80GB HBM3", None])
-def test_other_cells_of_earlier_versions_are_measured_anew(tiny_store, entry, tmp_path, device):
-    evaluate([entry], tiny_store, "test", tmp_path)
-    as_earlier_versions_wrote(tmp_path, device=device, threads=None)
-    (results,) = evaluate([entry], tiny_store, "test", tmp_path)
-    assert (results.device, results.runtime) == (entry.device, entry.runtime.as_json())
-
-
-def test_cells_of_functions_need_no_runtime(tiny_store, entry, tmp_path, monkeypatch):
+def test_functions_need_no_runtime(tiny_store, entry, tmp_path):
     """The runtime of codecnn does not decide how a function computes."""
-    function = dataclasses.replace(entry, filter=WithoutRecord(entry.filter))
-    (before,) = evaluate([function], tiny_store, "test", tmp_path)
-    assert before.runtime is None
-    for path in tmp_path.glob("cells/*.json"):
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps({key: content[key] for key in ("key", "pictures")}))
-    monkeypatch.setattr(cells, "measure_filtered", None)
-    (results,) = evaluate([function], tiny_store, "test", tmp_path)
-    assert (results.device, results.threads) == ("unknown", None)
+    (results,) = evaluate(
+        [dataclasses.replace(entry, filter=WithoutRecord(entry.filter))], tiny_store, "test", tmp_path
+    )
+    assert results.runtime is None
 
 
 class WithoutRecord:

@@ -8,13 +8,14 @@ import pytest
 from torch import nn
 
 import codecnn
+from codecnn.adaptation import Part, Update, adapted, last_layers
 from codecnn.errors import ConfigError, ModelError
 from codecnn.evaluation import Entry, evaluate
-from codecnn.filtering import FloatFilter, FunctionFilter
-from codecnn.models import adapt, as_card
+from codecnn.filtering import FloatFilter, FunctionFilter, filter_key, load_filter
+from codecnn.models import adapt, as_card, create_model, save_weights
 from codecnn.quality import psnr
 from codecnn.video import Picture
-from tests.helpers.networks import awaken
+from tests.helpers.networks import SMALL, awaken
 from tests.helpers.own_networks import Net
 
 
@@ -62,7 +63,7 @@ def test_changed_function_is_measured_again_and_an_equal_one_is_not(tiny_store, 
     assert log.read_text() == "32\n", "the cells are kept"
 
 
-def test_function_that_cannot_be_hashed_is_measured_each_time_and_says_so(tiny_store, tmp_path):
+def test_function_with_a_state_is_measured_each_time_or_has_a_key(tiny_store, tmp_path):
     rng = np.random.default_rng(0)
 
     def noise(picture):
@@ -70,9 +71,31 @@ def test_function_that_cannot_be_hashed_is_measured_each_time_and_says_so(tiny_s
 
     first, second = (codecnn.evaluate(tiny_store, [noise], tmp_path) for _ in range(2))
     assert gain(first) != gain(second)
-    assert any("measured anew" in note and "Generator cannot be hashed" in note for note in second[0].notes)
+    assert any("measured anew" in note and "give it a key" in note for note in second[0].notes)
     with pytest.raises(ConfigError, match="cannot be measured by several processes"):
         codecnn.evaluate(tiny_store, [noise], tmp_path, shard=(1, 2))
+    first, second, third = (codecnn.evaluate(tiny_store, [noise], tmp_path, key=key) for key in ("a", "a", "b"))
+    assert gain(first) == gain(second) != gain(third)
+    assert not any("measured anew" in note for note in second[0].notes)
+    assert gain(codecnn.evaluate(tiny_store, FunctionFilter(noise, key="a"), tmp_path)) != gain(first)
+
+
+def test_the_whole_card_counts(tiny_store, tmp_path):
+    """The same weights with other training QPs on the card filter another QP."""
+    path = tmp_path / "w.safetensors"
+    save_weights(path, awaken(create_model("rdn", **SMALL), std=0.3), "rdn", {"qps": [32, 42]})
+    both = gain(codecnn.evaluate(tiny_store, path, tmp_path / "out"))
+    card = path.with_suffix(".json")
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"qps": [32]}))
+    only = gain(codecnn.evaluate(tiny_store, path, tmp_path / "out"))
+    assert both != only == gain(codecnn.evaluate(tiny_store, path, tmp_path / "fresh"))
+
+
+def test_adapted_filter_has_a_key_of_its_own():
+    filter_ = load_filter("low_cost_5")
+    (layer,) = last_layers(filter_, "low_cost_5")
+    changed = [adapted(filter_, Update((Part(0, (value,) * layer.size),)), "low_cost_5") for value in (1, 2)]
+    assert len({filter_key(each) for each in [filter_, *changed]}) == 3
 
 
 def test_changed_network_is_measured_again(tiny_store, tmp_path):

@@ -29,7 +29,6 @@ from codecnn.evaluation.in_loop import (
 )
 from codecnn.evaluation.rows import mean_rates
 from codecnn.quality import psnr
-from codecnn.runtime import Runtime
 from codecnn.video import Picture, VideoFormat, convert, open_raw, open_video
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import toward_entry
@@ -292,22 +291,6 @@ def stand_in_library(tmp_path, monkeypatch):
     monkeypatch.setattr(coding, "code_in_loop", encode)
     (tmp_path / "libvvenc.so").write_bytes(b"")
     return SimpleNamespace(version="0", path=tmp_path / "libvvenc.so")
-
-
-@pytest.mark.parametrize(("device", "is_reused"), [("cpu, 2 threads", True), ("NVIDIA H100", False), (None, False)])
-def test_streams_that_a_gpu_filtered_before_the_runtime_was_recorded_are_coded_again(
-    video, tmp_path, stand_in_library, device, is_reused
-):
-    """Their filters computed in TF32, under the key of float32."""
-    entry = toward(video, 0.4)
-    entry.filter.runtime = Runtime("cpu", threads=torch.get_num_threads())
-    evaluate_in_loop([entry], {"clip": video}, (37,), stand_in_library, tmp_path / "out")
-    (path,) = tmp_path.glob("out/coded/*toward*/card.json")
-    card = json.loads(path.read_text())
-    assert card.pop("runtime") == entry.runtime.as_json()
-    path.write_text(json.dumps({**card, "device": device, "marked": True}))
-    evaluate_in_loop([entry], {"clip": video}, (37,), stand_in_library, tmp_path / "out")
-    assert ("marked" in json.loads(path.read_text())) == is_reused
 
 
 def test_results_name_the_device_of_the_streams(video, tmp_path, stand_in_library):

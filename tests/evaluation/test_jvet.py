@@ -18,6 +18,7 @@ from codecnn.evaluation import (
     results_json,
     summarise_rows,
     tables_of,
+    write_workbook,
 )
 from codecnn.evaluation.in_loop import LoopResults, LoopRow
 from codecnn.models import as_card
@@ -127,6 +128,35 @@ def test_the_workbook_has_a_summary_and_the_rd_points(tiny_store, tmp_path, run,
     status, _, err = run(*command, tmp_path / "none.xlsx")
     assert (status, "install it with `pip install codecnn[xlsx]`" in " ".join(err.split())) == (1, True)
     assert not (tmp_path / "none.xlsx").exists()
+
+
+def test_names_in_the_workbook_are_text(tiny_store, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    model = results(tiny_store, "ai", name="=1+1")
+    model = model.model_copy(
+        update={"sequences": tuple(row.model_copy(update={"name": "#N/A\a"}) for row in model.sequences)}
+    )
+    write_workbook(tmp_path / "a.xlsx", tables_of([model]))
+    book = openpyxl.load_workbook(tmp_path / "a.xlsx")
+    cells = [book["Summary"]["A1"], book.worksheets[1]["A1"], book.worksheets[1]["B4"], book.worksheets[1]["C4"]]
+    assert [(cell.value, cell.data_type) for cell in cells] == [
+        ("=1+1", "s"),
+        ("=1+1", "s"),
+        ("#N/A\ufffd", "s"),
+        (27, "n"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"), [("zz", "the configuration 'zz', which is none of ai"), (["ai"], "which is none of ai")]
+)
+def test_unknown_configuration_is_one_sentence(tiny_store, tmp_path, run, configuration, words):
+    content = results_json([results(tiny_store, "ai")])
+    content["settings"]["configuration"] = configuration
+    write_json(tmp_path / "r" / "results.json", content)
+    status, _, err = run("jvet", tmp_path / "r", "-o", tmp_path / "o")
+    assert (status, "results.json" in err, words in " ".join(err.split())) == (1, True, True)
+    assert "Traceback" not in err
 
 
 def test_evaluation_in_the_loop_is_merged(tmp_path):

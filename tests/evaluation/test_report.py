@@ -378,6 +378,21 @@ def test_csv_contains_all_measurements(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["results.csv"]
 
 
+def test_names_with_dollar_signs_are_no_formulas(tmp_path):
+    name = "_$a^$b$ \\$"
+    _, page = _render(tmp_path, [make_results(), make_results(name=name)])
+    figures = [_content(source).decode() for source in page.sources if source.startswith("data:image/svg+xml")]
+    texts = [text for figure in figures for text in ET.fromstring(figure).itertext()]
+    assert sum(text.strip("\u200b") == name for text in texts) == len(figures) == 2
+
+
+def test_text_in_csv_is_no_formula(tmp_path):
+    names = ["=1+1", "+1", "-1", "@a", " =1", "a=1"]
+    write_csv(tmp_path / "a.csv", [{"name": name, "gain": -0.5, "qp": -1} for name in names])
+    lines = (tmp_path / "a.csv").read_text().splitlines()[1:]
+    assert lines == [f"{name},-0.5,-1" for name in ["'=1+1", "'+1", "'-1", "'@a", "' =1", "a=1"]]
+
+
 def test_markdown_tables_with_special_characters_in_names(tmp_path):
     facts = {"settings": {"preset": "medium", "configuration": "ai"}}
     rows = [_rows()[0] | {"name": "a|b_c"}, *_rows()[1:]]

@@ -108,6 +108,21 @@ def test_damaged_cell_is_measured_again(store, originals, tmp_path):
     assert [row.psnr_y_filtered for row in again.sequences] == [row.psnr_y_filtered for row in first.sequences]
 
 
+def test_damaged_or_foreign_table_of_a_cell_is_measured_again(store, originals, tmp_path, caplog):
+    units = dataclasses.replace(store, units=store.units[:2])
+    (first,) = evaluate([toward_entry(originals)], units, "test", tmp_path)
+    one, other = sorted(tmp_path.glob("cells/*.parquet"))
+    one.write_bytes(one.read_bytes()[:-20])
+    pq.write_table(pq.read_table(other).slice(1), other)
+    (again,) = evaluate([toward_entry(originals)], units, "test", tmp_path)
+    assert [row.psnr_y_filtered for row in again.sequences] == [row.psnr_y_filtered for row in first.sequences]
+    messages = [record.getMessage() for record in caplog.records]
+    assert [sum(path.name in message for message in messages) for path in (one, other)] == [1, 1]
+    caplog.clear()
+    evaluate([toward_entry(originals)], units, "test", tmp_path)
+    assert not caplog.records
+
+
 def test_decisions_filter_the_good_half_and_count_flag_bits(store, originals, tmp_path):
     entry = toward_entry(originals, left=0.9)
     (plain,) = evaluate([entry], store, "test", tmp_path / "plain")
@@ -179,9 +194,10 @@ def test_table_of_ctus(store, originals, tmp_path):
 def test_decisions_as_block_statistics(store, originals, tmp_path):
     evaluate([toward_entry(originals, left=0.5)], store, "test", tmp_path, decisions="ctu")
     files = sorted((tmp_path / "statistics").iterdir())
-    assert len(files) == len(store.units)
+    assert len(files) == len(store.units) + 1
     table = pq.read_table(tmp_path / "ctus.parquet").to_pylist()
-    text = next((tmp_path / "statistics").glob("half_a_*_qp42.vtmbmsstats")).read_text()
+    (file,) = (tmp_path / "statistics").glob("half_a_qp42_*.vtmbmsstats")
+    text = file.read_text()
     assert text.startswith("# VTMBMS Block Statistics\n# Sequence size: [208x 144]\n")
     assert "# Block Statistic Type: Filtered; Integer; [0, 1]" in text
     for row in (row for row in table if row["sequence"] == "a" and row["qp"] == 42):
@@ -192,12 +208,18 @@ def test_decisions_as_block_statistics(store, originals, tmp_path):
         assert f"{block} GainCentiDB={gain}\n" in text
 
 
-def test_block_statistics_of_similar_names(store, originals, tmp_path):
-    """Names that differ outside ASCII, in / against _, or late, have files of their own."""
-    names = ("ä/x", "ö/x", "ö_x", f"{'n' * 130}1", f"{'n' * 130}2")
-    entries = [toward_entry(originals, name=name) for name in names]
-    evaluate(entries, store, "test", tmp_path, decisions="ctu")
-    assert len(list((tmp_path / "statistics").iterdir())) == len(names) * len(store.units)
+def test_names_of_block_statistics_are_unique(store, originals, tmp_path):
+    """Also where names differ in other characters than those of file names, and behind the length that is kept."""
+    unit = dataclasses.replace(store, units=store.units[:1])
+    names = ["ä", "ö", "a/b", "a_b", "x" * 300 + "1", "x" * 300 + "2"]
+    entries = [toward_entry(originals, left=0.5, name=name) for name in names]
+    evaluate(entries, unit, "test", tmp_path, decisions="ctu")
+    evaluate(entries[:1], unit, "test", tmp_path, decisions="full")
+    assert len(list((tmp_path / "statistics").glob("*.vtmbmsstats"))) == len(names) + 1
+    with (tmp_path / "statistics" / "files.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["model"] == "ä"
+    assert (tmp_path / "statistics" / row["file"]).is_file()
 
 
 def test_several_filters(store, originals, tmp_path):

@@ -1,6 +1,9 @@
 """Distillation: teacher pictures against plain filtering, and targets that move from the teacher to the originals."""
 
+import json
+import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +51,18 @@ def test_teacher_pictures_are_filtered_pictures(tiny_store, weights):
         assert np.any(expected != picture.y)
         with unit.pictures_of("teacher") as video:
             np.testing.assert_array_equal(video[0].u, picture.u)
+
+
+def test_the_whole_card_of_a_teacher_is_part_of_its_key(weights, tmp_path):
+    """The training QPs on the card decide which QP the network receives."""
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(Path(weights[0]).with_suffix(suffix), tmp_path / f"w{suffix}")
+    settings = TeacherSettings(weights=[str(tmp_path / "w.safetensors")])
+    before = Teacher(settings, "cpu").key
+    assert Teacher(TeacherSettings(weights=weights[:1]), "cpu").key == before
+    card = json.loads((tmp_path / "w.json").read_text())
+    (tmp_path / "w.json").write_text(json.dumps(card | {"qps": [32]}))
+    assert Teacher(settings, "cpu").key != before
 
 
 def test_a_luma_teacher_and_a_yuv_teacher_are_averaged(tiny_store, weights, tmp_path):

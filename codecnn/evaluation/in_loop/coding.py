@@ -1,7 +1,6 @@
 """Coding of sequences without a filter and with each filter in the coding loop."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,7 +38,7 @@ from codecnn.filtering import (
 )
 from codecnn.leftovers import part_path, remove_leftovers
 from codecnn.quality import mse
-from codecnn.runs import provenance, read_json, remove_tree, sha256_file, sha256_json, write_json
+from codecnn.runs import file_stem, provenance, read_json, remove_tree, sha256_file, write_json
 from codecnn.video import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.vvc import SeiMessage, access_units, add_sei
 
@@ -240,8 +239,7 @@ class Coder:
         fill: Callable[[Path], dict[str, Any]],
     ) -> Path:
         """Return the folder of a key; if it does not exist, fill a temporary one and rename it."""
-        name = re.sub(r"[^0-9A-Za-z_-]", "_", f"{sequence.name}_{label}")[:100]
-        folder = self.folder / f"{name}_qp{settings.qp}_{sha256_json(key)[:12]}"
+        folder = self.folder / file_stem(f"{sequence.name}_{label}", f"qp{settings.qp}", key)
         if (folder / CARD).is_file():
             return folder
         remove_leftovers(folder.parent, once=True)
