@@ -39,8 +39,8 @@ from codecnn.runs import sha256_json
 from codecnn.user_code import code_hashes, is_installed
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
-_TEXTS = ("dtype", "device", "memory_format", "layout")
-"""Classes of torch and NumPy whose text is their value."""
+_TORCH_TEXTS = ("dtype", "device", "memory_format", "layout")
+"""Classes of torch whose text is their value."""
 
 
 def weights_sha256(tensors: Mapping[str, Any]) -> str:
@@ -101,8 +101,8 @@ def _facts(thing: Any) -> Any:
         return ["method", _facts(thing.__func__), _facts(thing.__self__)]
     if isinstance(thing, functools.partial):
         return ["partial", *map(_facts, (thing.func, thing.args, thing.keywords))]
-    if kind.__name__ in _TEXTS and kind.__module__.partition(".")[0] in ("torch", "numpy"):
-        return ["text", str(thing)]
+    if isinstance(thing, np.dtype) or (kind.__module__ == "torch" and kind.__name__ in _TORCH_TEXTS):
+        return [kind.__name__, str(thing)]
     if "torch" in sys.modules and isinstance(thing, sys.modules["torch"].nn.Module):
         return _network_facts(thing)
     return _value_facts(thing)

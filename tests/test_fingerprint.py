@@ -128,6 +128,7 @@ def test_values_count_by_type_value_and_attributes(monkeypatch):
     scaled = Steps([1, 2])
     scaled.scale = 2
     things = [1, 1.0, True, "1", b"1", None, (1,), [1], {1}, {1: 2}, {2: 1}, np.float32(1), np.float64(1), torch.int8]
+    things += [np.dtype("i1"), np.dtype("i2"), torch.device("cpu")]
     things += [Steps([1, 2]), Steps([1, 3]), [1, 2], scaled, Kind.LOW, Settings(1.0), Settings(2.0), Settings, Kind]
     assert len({fingerprint(thing) for thing in things}) == len(things)
     assert fingerprint({"b", "a"}) == fingerprint({"a", "b"})
@@ -147,6 +148,9 @@ def test_weights_and_attributes_of_a_network_count():
     model.halo += 2
     assert len({first, second, fingerprint(model)}) == 3
     assert fingerprint(nn.Conv2d(1, 1, 3, bias=False)) != fingerprint(nn.Conv2d(1, 1, 1, bias=False))
+    empty = nn.Module()
+    empty.register_buffer("table", torch.zeros(0, 3))
+    assert fingerprint(empty) != fingerprint(nn.Module())
     hooked = nn.Conv2d(1, 1, 3)
     hooked.register_forward_hook(lambda *_: None)
     with pytest.raises(ConfigError, match="has hooks"):
