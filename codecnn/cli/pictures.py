@@ -79,13 +79,15 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
 
     info = read_headers(file)
     facts: dict[str, Any] = {"file": str(file), "codec": codec, **asdict(info), "fps": None}
+    fields = "single fields" if info.fields else None
     with suppress(FormatError):  # ffmpeg does not know some formats whose headers codecnn reads
-        rate = probe_stream(file).format.fps
+        probed = probe_stream(file)
+        rate, fields = probed.format.fps, fields or probed.fields
         facts["fps"] = None if rate is None else float(rate)
     pictures = facts.pop("pictures")
     facts["pictures"] = len(output_pictures(info))
     facts["not_output"] = len(pictures) - facts["pictures"]
-    facts["fields"] = "single fields" if info.fields else None
+    facts["fields"] = fields
     if codec in ("vvc", "hevc"):
         facts["carried_post_filters"] = _carried_filters(file, info)
         if not as_json:

@@ -103,6 +103,7 @@ from .registry import block_reader_version as block_reader_version
 from .registry import block_table as block_table
 from .registry import codes_vvc as codes_vvc
 from .registry import get_codec as get_codec
+from .registry import internal_bit_depth as internal_bit_depth
 from .streams import STREAMS as STREAMS
 from .streams import UNKNOWN_CODEC as UNKNOWN_CODEC
 from .streams import UNKNOWN_PRESET as UNKNOWN_PRESET

@@ -177,7 +177,7 @@ def _read_packet(reader: _Reader, packet: Packet, offset: int) -> None:
             raise UnsupportedError("it has spatial layers, which codecnn does not read")
         if kind == _SEQUENCE_HEADER and not reader.sequence:
             reader.sequence = values
-        if kind in (_FRAME_HEADER, _FRAME) and "show_existing_frame" in values:
+        if kind in (_FRAME_HEADER, _FRAME) and ("show_existing_frame" in values or _is_still(reader, values)):
             frame = _read_frame(reader, values, elements, part)
             if frame.obu == part:
                 frame.bits += 8 * size
@@ -195,6 +195,11 @@ def _read_packet(reader: _Reader, packet: Packet, offset: int) -> None:
     shown.bits += 8 * other_bytes
 
 
+def _is_still(reader: _Reader, values: dict[str, int]) -> bool:
+    """Return whether an OBU has the header of the only frame of a still picture, which is shown (clause 5.9.2)."""
+    return bool(reader.sequence.get("reduced_still_picture_header")) and "base_q_idx" in values
+
+
 def _obu_bytes(elements: Sequence[Element], remaining: int) -> int:
     """Return the size of an OBU with its header; without obu_size it extends to the end of the temporal unit."""
     for element in elements:
@@ -206,6 +211,14 @@ def _obu_bytes(elements: Sequence[Element], remaining: int) -> int:
 def _read_frame(reader: _Reader, values: dict[str, int], elements: tuple[Element, ...], part: slice) -> Av1Frame:
     """Return the frame of a frame header, which may show an earlier frame (clauses 5.9.2 and 7.20)."""
     position = reader.shown
+    if "show_existing_frame" not in values:
+        inferred = {
+            "show_existing_frame": 0,
+            "frame_type": _KEY_FRAME,
+            "show_frame": 1,
+            "refresh_frame_flags": _ALL_SLOTS,
+        }
+        values = inferred | values
     if values["show_existing_frame"]:
         slot = values["frame_to_show_map_idx"]
         if slot not in reader.slots:

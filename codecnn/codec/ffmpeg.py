@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from codecnn.video import VideoFormat, ffmpeg_identity, require_encoder, run
+from codecnn.video import VideoFormat, decode, decoder_arguments, ffmpeg_identity, require_encoder, run
 
 
 def raw_input(ffmpeg: str, source: str, source_format: VideoFormat, *log: str) -> list[str]:
@@ -70,32 +70,27 @@ def decode_stream(
     crop: bool = True,
     decoder: str | None = None,
     filters: str | None = None,
-) -> None:
-    """Decode a bitstream into a raw YUV file, every picture once.
+    name: str | None = None,
+) -> int:
+    """Decode a bitstream into a raw YUV file, every picture once, in one thread, because units are coded in parallel.
 
     Args:
         ffmpeg: The ffmpeg program.
         bitstream: Elementary stream of VVC, HEVC, AVC or AV1.
         output: Raw YUV file to write.
         video_format: Format of the output.
-        loop_filters: False skips the in-loop filters, which ffmpeg can do for HEVC and AVC, but not for VVC and AV1.
-        crop: False writes pictures of the coded size, without cropping to the conformance window.
-        decoder: ffmpeg's name of the decoder, e.g. "libdav1d"; ffmpeg chooses it by default.
+        loop_filters: See `codecnn.video.decoder_arguments`.
+        crop: See `codecnn.video.decoder_arguments`.
+        decoder: See `codecnn.video.decoder_arguments`.
         filters: ffmpeg's filters for the decoded pictures.
+        name: Name of the stream in messages; the name of the file by default.
+
+    Returns:
+        Number of pictures.
 
     Raises:
         EncoderError: ffmpeg fails, or the stream is damaged.
     """
-    # Without these checks ffmpeg conceals damage silently. Pictures without in-loop filters do not match the hashes in
-    # the stream, so the checks are off then.
-    options = ["-err_detect", "crccheck+explode"] if loop_filters else ["-skip_loop_filter", "all"]
-    if not crop:
-        options += ["-flags2", "ignorecrop"]
-    if decoder is not None:
-        options += ["-c:v", decoder]
-    # One thread, because units are coded in parallel.
-    argv = [ffmpeg, "-hide_banner", "-nostdin", "-y", "-loglevel", "error", "-threads", "1", "-xerror", *options]
-    argv += ["-i", f"file:{bitstream.resolve()}", "-fps_mode", "passthrough", "-f", "rawvideo"]
-    argv += [] if filters is None else ["-vf", filters]
-    argv += ["-pix_fmt", video_format.ffmpeg_pix_fmt, f"file:{output.resolve()}"]
-    run(argv, what=f"decoding {bitstream.name}")
+    options = decoder_arguments(loop_filters=loop_filters, crop=crop, decoder=decoder, threads=1)
+    pix_fmt, name = video_format.ffmpeg_pix_fmt, name or bitstream.name
+    return decode(bitstream, pix_fmt, output, filters=filters, name=name, options=options, ffmpeg=ffmpeg)

@@ -91,3 +91,8 @@ def block_reader_version(codec: str, tools: CodecTools) -> int | None:
 def codes_vvc(codec: str) -> bool:
     """Return whether the back end with this name codes VVC."""
     return codec == "vvc" or (codec in EXTERNAL and EXTERNAL[codec].bitstream.endswith(VVC_SUFFIXES))
+
+
+def internal_bit_depth(codec: str) -> int:
+    """Return the bit depth at which the back end with this name codes by default: 10 unless it codes 8 bit only."""
+    return 8 if codec == "kvazaar" else 10

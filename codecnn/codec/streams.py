@@ -30,6 +30,8 @@ from codecnn.video import (
     Video,
     VideoFormat,
     byte_stream,
+    check_end,
+    check_pictures,
     create_video,
     ffmpeg_identity,
     ffmpeg_path,
@@ -164,6 +166,7 @@ class StreamsCodec:
 
     def _take_stream(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
         path, decoded = self.supplied.path, folder / "decoded.yuv"
+        check_pictures(path)
         stream = byte_stream(path)
         bitstream = folder / f"bitstream.{_SUFFIXES[stream.codec]}"
         info, bits = read_headers(path), picture_bits(path)
@@ -176,9 +179,10 @@ class StreamsCodec:
         try:
             # ffmpeg decodes grey of AVC as 4:2:0.
             filters = "extractplanes=y" if stream.codec == "avc" and info.chroma == "400" else None
-            decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters)
+            count = decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters, name=str(path))
         except EncoderError as error:
             raise EncoderError(f"{path}: {error}") from error
+        check_end(bitstream, stream.codec, stream_format.ffmpeg_pix_fmt, decoded, count, str(path))
         qps = [slice_qp(picture, path) for picture in output]
         with open_raw(decoded, stream_format) as outputs:
             _verify_format(path, stream_format, len(outputs), originals)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.cluster import WHOLE, Progress, Shard
-from codecnn.codec import STREAMS, coded_configuration, codes_vvc, read_headers
+from codecnn.codec import STREAMS, coded_configuration, codes_vvc, internal_bit_depth, read_headers
 from codecnn.config import checked
 from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
 from codecnn.errors import ConfigError, MissingFileError, StoreError
@@ -165,6 +165,7 @@ def evaluate(
                 "times": True,
                 "qp": list(qps or QPS),
                 "ctu_size": 128 if codes_vvc(codec) else 64,
+                "internal_bit_depth": internal_bit_depth(codec),
             }
             if not codes_vvc(codec) and [name for name in auxiliary if name in STREAM_PLANES] == ["unf_y"]:
                 auxiliary.remove("unf_y")

@@ -1,5 +1,7 @@
 from .colour import rgb_to_ycbcr as rgb_to_ycbcr
 from .colour import ycbcr_to_rgb as ycbcr_to_rgb
+from .decoding import decode as decode
+from .decoding import decoder_arguments as decoder_arguments
 from .ffmpeg import StreamInfo as StreamInfo
 from .ffmpeg import ffmpeg_encoders as ffmpeg_encoders
 from .ffmpeg import ffmpeg_identity as ffmpeg_identity
@@ -50,8 +52,10 @@ from .streams import STREAM_CODECS as STREAM_CODECS
 from .streams import VVC_SUFFIXES as VVC_SUFFIXES
 from .streams import ByteStream as ByteStream
 from .streams import byte_stream as byte_stream
+from .streams import check_pictures as check_pictures
 from .streams import count_packets as count_packets
 from .streams import is_byte_stream as is_byte_stream
 from .streams import open_stream as open_stream
 from .streams import stream_codec as stream_codec
+from .tails import check_end as check_end
 from .y4m import open_y4m as open_y4m

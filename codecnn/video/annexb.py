@@ -14,13 +14,16 @@ _START_CODE = re.compile(rb"\x00\x00\x01(..)", re.DOTALL)
 _MAX_UNITS = 20_000
 """Number of NAL units after which the search for parameter sets ends."""
 
-_START_TYPES = {"vvc": (7, 8, 9, 10), "hevc": tuple(range(16, 24))}
-"""nal_unit_type of pictures at which decoding can start (H.266 table 5, H.265 table 7-1): IRAP, in VVC also GDR."""
-_LAST_PICTURE_TYPE = {"vvc": 11, "hevc": 31}
+_START_TYPES = {"vvc": (7, 8, 9, 10), "hevc": tuple(range(16, 24)), "avc": (5,)}
+"""nal_unit_type of pictures at which decoding can start (H.266 table 5, H.265 table 7-1, H.264 table 7-1): IRAP, in VVC
+also GDR, in AVC IDR."""
+_LAST_PICTURE_TYPE = {"vvc": 11, "hevc": 31, "avc": 5}
 """Largest nal_unit_type of slices."""
+_LEADING_TYPES = (6, 7, 8, 9)
+"""nal_unit_type of leading pictures of HEVC."""
 _PICTURE_HEADER = 19
 """nal_unit_type of a picture header of VVC that is not part of a slice."""
-_PARAMETER_SETS = {"vvc": tuple(range(12, 18)), "hevc": (32, 33, 34)}
+_PARAMETER_SETS = {"vvc": tuple(range(12, 18)), "hevc": (32, 33, 34), "avc": (7, 8, 13, 15)}
 """nal_unit_type of parameter sets; in VVC also OPI, DCI and prefix APS."""
 _AFTER_PICTURE = {"vvc": (18, 21, 22, 24), "hevc": (36, 37, 40)}
 """nal_unit_type of units that belong to the preceding picture: suffix APS and SEI, end of sequence and of bitstream."""
@@ -131,6 +134,30 @@ def find_start(data: NDArray[np.uint8], codec: str) -> Start:
     return Start((), max(skipped, 1)) if slices_seen else whole
 
 
+def last_period(data: NDArray[np.uint8], codec: str) -> tuple[slice, ...] | None:
+    """Return the end of a stream from the last picture at which decoding can start, with the parameter sets before it.
+
+    Args:
+        data: The bytes of the stream, shape (n,).
+        codec: "hevc" or "avc".
+
+    Returns:
+        Ranges of bytes; None if the stream does not end in a slice.
+    """
+    parameters: list[slice] = []
+    starts, last = [(0, 0)], -1
+    for position, end, last in _units(data, codec):
+        if last in _PARAMETER_SETS[codec]:
+            parameters.append(slice(position, end))
+        elif last in _START_TYPES[codec] and _has_first_flag(data, position - (codec == "avc")):
+            starts = [starts[-1], (position, len(parameters))]
+    # Leading pictures refer to pictures before the start.
+    start, known = starts[0] if codec == "hevc" and last in _LEADING_TYPES else starts[-1]
+    # Type 0 is not used in AVC.
+    is_slice = (1 if codec == "avc" else 0) <= last <= _LAST_PICTURE_TYPE[codec]
+    return (*parameters[:known], slice(start, data.size)) if is_slice else None
+
+
 def _units(data: NDArray[np.uint8], codec: str) -> Iterator[tuple[int, int, int]]:
     """Yield the position of the start code of each NAL unit, the end of the unit and its nal_unit_type."""
     previous: tuple[int, int] | None = None
@@ -144,13 +171,30 @@ def _units(data: NDArray[np.uint8], codec: str) -> Iterator[tuple[int, int, int]
 
 def _kind(data: NDArray[np.uint8], position: int, codec: str) -> int:
     """Return the nal_unit_type of the unit whose start code is at `position`."""
+    if codec == "avc":
+        return int(data[position + 3]) & 31
     return int(data[position + 4]) >> 3 if codec == "vvc" else int(data[position + 3]) >> 1 & 63
 
 
 def _has_first_flag(data: NDArray[np.uint8], position: int) -> bool:
     """Return whether the first bit of a slice marks the first slice of its picture.
 
-    The bit is first_slice_segment_in_pic_flag in HEVC. It is sh_picture_header_in_slice_header_flag in VVC, where
+    The bit is first_slice_segment_in_pic_flag in HEVC, and first_mb_in_slice = 0 in AVC, whose header of a NAL unit is
+    one byte shorter. It is sh_picture_header_in_slice_header_flag in VVC, where
     pictures of several slices have a separate picture header instead.
     """
     return data[position + 5 : position + 6].tobytes() >= b"\x80"
+
+
+def avc_units(data: NDArray[np.uint8], kinds: tuple[int, ...], size: int) -> Iterator[bytes]:
+    """Yield the beginnings of NAL units of AVC.
+
+    Args:
+        data: The bytes of the stream, shape (n,).
+        kinds: Values of nal_unit_type.
+        size: Largest number of bytes of a unit; parameter sets are whole.
+    """
+    for position, end, kind in _units(data, "avc"):
+        if kind in kinds:
+            limit = end if kind in _PARAMETER_SETS["avc"] else min(end, position + 3 + size)
+            yield data[position + 3 : limit].tobytes()

@@ -1,4 +1,4 @@
-"""Programs as subprocesses, and what ffmpeg reads of a stream: its geometry, and its pictures into a raw file.
+"""Programs as subprocesses, and what ffmpeg reads of a file without decoding it.
 
 Programs are started with argument lists, never through a shell, and their errors become one sentence.
 """
@@ -30,9 +30,15 @@ _DISK_FULL_TEXT = "No space left on device"
 _CONSEQUENCE = re.compile(
     r"Task finished with error code|Terminating thread|Could not open encoder before EOF|Nothing was written into|"
     r"Conversion failed|Error opening (?:in|out)put file|packets read|muxing overhead|"
-    r"Error sending frames to consumers|Cannot open lib\w+ encoder|Error while opening encoder"
+    r"Error sending frames to consumers|Cannot open lib\w+ encoder|Error while opening encoder|"
+    r"^(?:frame|size)= *\d.* (?:time|bitrate)="
 )
-"""Lines that ffmpeg prints after the line with the cause of an error."""
+"""Lines that ffmpeg prints besides the line with the cause of an error: what follows from it, and statistics."""
+_LEVEL = re.compile(r"\[(panic|fatal|error|warning|info|verbose|debug|trace)\] ")
+"""Level of a line of ffmpeg with `-loglevel level+...`."""
+ERROR_LEVELS = ("panic", "fatal", "error")
+"""Levels of lines of ffmpeg that report errors."""
+_ERROR = re.compile(r"error|invalid|fail|unknown|must be|not ", re.IGNORECASE)
 
 _PLANAR = re.compile(r"(?:yuv(?P<j>j?)a?(?P<chroma>420|422|444)p|gray)(?P<depth>9|10|12|14|16)?(?:le|be)?", re.ASCII)
 _SEMIPLANAR = {
@@ -49,14 +55,34 @@ _STREAM_LINE = re.compile(
     r"(?P<width>\d{1,6})x(?P<height>\d{1,6})(?P<rest>[^\n]*)",
     re.MULTILINE | re.ASCII,
 )
-_CHANGE_LINE = re.compile(
-    r"^\[vf#\S+ @ \S+\] Reconfiguring filter graph because video parameters changed to (\w+)(?:\([^()\n]*\))?, "
-    r"(\d+)x(\d+)",
-    re.MULTILINE | re.ASCII,
-)
 _ROTATION = re.compile(r"^ +Display Matrix: rotation of (-?\d+)", re.MULTILINE | re.IGNORECASE | re.ASCII)
+_CROPPING = re.compile(r"^ +Frame Cropping: ([\d/]+)", re.MULTILINE | re.ASCII)
+_DURATION = re.compile(r"^  Duration: (\d+):(\d+):(\d+\.\d+)(?:, start: (-?[\d.]+))?", re.MULTILINE | re.ASCII)
+_STATING_CONTAINERS = ("matroska,webm", "flv", "ivf", "avi")
+"""Containers whose headers state a duration that ffmpeg does not derive from the packets or check itself."""
+_MATRICES = ("bt709", "smpte170m", "bt470bg", "smpte240m", "fcc", "bt2020nc", "bt2020c", "ycgco", "ictcp", "gbr")
+"""ffmpeg's names of colour matrices, which stand alone where primaries and transfer have the same name."""
 _POSITIONS = {"center": "420jpeg", "topleft": "420paldv"}
 """C tag of Y4M for 4:2:0 of 8 bits by ffmpeg's name of the position of chroma samples; others are 420mpeg2."""
+_FORMATS = (
+    # Containers.
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,ivf,mpegts,mpeg,mxf,nut,asf,asf_o,ogg,rm,ivr,gxf,wtv,dv,"
+    "nsv,nuv,pva,mpjpeg,smjpeg,lxf,ty,pmp,swf,dxa,kux,dhav,mxg,avs,cine,bink,thp,roq,"
+    "usm,r3d,yuv4mpegpipe,"
+    # Byte streams.
+    "h264,hevc,vvc,evc,obu,av1,avs2,avs3,cavsvideo,m4v,mpegvideo,mjpeg,mjpeg_2000,h261,h263,vc1,vc1test,dirac,dnxhd,"
+    "apv,ingenient,ipu,v210,v210x,"
+    # Sound, to say that it is no video.
+    "wav,w64,mp3,flac,aac,ac3,eac3,aiff,au,caf,amr,dts,tta,wv,ape"
+)
+"""ffmpeg's names of the formats that are opened; files of others may name other files."""
+_PLAYLISTS = ("concat", "hls", "dash", "imf", "webm_dash_manifest", "sdp", "rtsp", "avisynth", "vobsub", "mlv")
+"""ffmpeg's names of formats whose files name other files; all are refused, these with the reason."""
+_REFUSED = "Format not on whitelist"
+_ENCRYPTED = "Encryption info"
+_EMPTY = "Output file is empty"
+_TEMPORAL_DELIMITER = b"\x12\0"
+"""First OBU of a byte stream of AV1."""
 _STILL_DEMUXERS = ("image2", "ico", "fits")
 """Demuxers of still pictures, besides those whose name ends in "_pipe"."""
 _TEXT_DEMUXER = "tty"
@@ -100,24 +126,30 @@ def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> Finished:
         DiskFullError: The disk is full.
         EncoderError: The program failed; the message ends with its most informative line.
     """
-    finished = _start(argv, cwd)
-    if finished.returncode != 0 or _DISK_FULL_TEXT in finished.stderr:
-        if _DISK_FULL_TEXT in finished.stderr:
-            raise DiskFullError(f"no space left on the disk while {what}")
-        reason = _error_line(finished.stderr or finished.stdout)
+    finished = execute(argv, cwd)
+    check_disk(finished, what)
+    if finished.returncode != 0:
+        reason = error_line(finished.stderr or finished.stdout)
         failure = EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}")
         failure.report = finished.stderr
         raise failure
     return finished
 
 
+def check_disk(finished: Finished, what: str) -> None:
+    """Raise DiskFullError if a program found the disk full; `what` describes its work."""
+    if _DISK_FULL_TEXT in finished.stderr:
+        raise DiskFullError(f"no space left on the disk while {what}")
+
+
 def output_of(argv: Sequence[str]) -> str:
     """Return what a program prints to stdout and stderr, whatever its exit status. Raises ToolMissingError."""
-    finished = _start(argv)
+    finished = execute(argv)
     return finished.stdout + finished.stderr
 
 
-def _start(argv: Sequence[str], cwd: Path | None = None) -> Finished:
+def execute(argv: Sequence[str], cwd: Path | None = None) -> Finished:
+    """Run a program until it ends and return its output, whatever its exit status. Raises ToolMissingError."""
     pipe = subprocess.PIPE
     try:
         started = subprocess.Popen(
@@ -141,12 +173,22 @@ def _start(argv: Sequence[str], cwd: Path | None = None) -> Finished:
     return Finished(process.returncode, stdout, stderr, usage.ru_utime + usage.ru_stime)
 
 
-def _error_line(text: str) -> str:
-    """Return the last line of a program's error output that mentions an error, else the last line."""
+def error_line(text: str) -> str:
+    """Return the last line of a program's error output that mentions an error, else the last line.
+
+    Where ffmpeg states the levels of its lines, those of warnings and information are no errors.
+    """
     text = re.sub(r"\[\S+ @ 0x[0-9a-f]+\] ", "", text.replace("\r", "\n"))
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not _CONSEQUENCE.search(line)]
-    errors = [line for line in lines if re.search(r"error|invalid|fail|unknown|must be|not ", line, re.IGNORECASE)]
-    return (errors or lines or ["it printed nothing"])[-1][:300]
+    lines = [
+        (match[1] if (match := _LEVEL.match(line)) else "", _LEVEL.sub("", line, 1).strip())
+        for line in text.split("\n")
+    ]
+    lines = [(level, line) for level, line in lines if line and not _CONSEQUENCE.search(line)]
+    if any(level for level, _ in lines):
+        errors = [line for level, line in lines if level in ERROR_LEVELS]
+    else:
+        errors = [line for _, line in lines if _ERROR.search(line)]
+    return (errors or [line for _, line in lines] or ["it printed nothing"])[-1][:300]
 
 
 def ffmpeg_path() -> str:
@@ -174,7 +216,7 @@ def ffmpeg_path() -> str:
 @functools.cache
 def ffmpeg_identity(ffmpeg: str) -> str:
     """Return the version of an ffmpeg, e.g. "ffmpeg n9.0.2-17-g2a571b6068". Raises ToolMissingError."""
-    finished = _start([ffmpeg, "-hide_banner", "-version"])
+    finished = execute([ffmpeg, "-hide_banner", "-version"])
     match = re.match(r"ffmpeg version (\S+)", finished.stdout)
     if match is None:
         raise ToolMissingError(f"{ffmpeg} does not answer -version as ffmpeg does")
@@ -184,7 +226,7 @@ def ffmpeg_identity(ffmpeg: str) -> str:
 @functools.cache
 def ffmpeg_encoders(ffmpeg: str) -> frozenset[str]:
     """Return the names of the video encoders of an ffmpeg, e.g. "libvvenc". Raises ToolMissingError."""
-    finished = _start([ffmpeg, "-hide_banner", "-encoders"])
+    finished = execute([ffmpeg, "-hide_banner", "-encoders"])
     return frozenset(re.findall(r"^ V[.A-Z]{5} (\S+)", finished.stdout, flags=re.MULTILINE))
 
 
@@ -208,6 +250,12 @@ class StreamInfo(NamedTuple):
         fields: "top field first" or "bottom field first" if ffmpeg knows that the frames are interlaced, else None.
         tags: Field order, sample aspect ratio, range and position of chroma samples in the words of Y4M.
         rotation: Angle in degrees by which players rotate the pictures, 0 if there is no such tag.
+        colour: ffmpeg's words for colour matrix, primaries and transfer, e.g. "bt2020nc/bt2020/smpte2084"; None if
+            they are unknown.
+        cropping: Cropping by the container (clean aperture, PixelCrop) in ffmpeg's words: samples at top, bottom, left
+            and right, e.g. "2/2/1/1"; None if there is none.
+        duration: Time in seconds after which the only stream of a file ends by the header of its container; None if
+            that is unknown, or if there are other streams.
     """
 
     codec: str
@@ -217,6 +265,9 @@ class StreamInfo(NamedTuple):
     fields: str | None
     tags: VideoTags
     rotation: int
+    colour: str | None
+    cropping: str | None
+    duration: float | None
 
 
 def probe_stream(path: Path | str) -> StreamInfo:
@@ -235,33 +286,101 @@ def probe_stream(path: Path | str) -> StreamInfo:
         raise FormatError(f"{path} is a PDF file, not a video: save the pictures in it as PNG")
     demuxer = DEMUXERS.get(annexb_codec(data) or "")
     argv = [ffmpeg_path(), "-hide_banner", "-nostdin", *input_arguments(path, demuxer)]
-    argv += ["-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "null", "-"]
-    finished = _start(argv)
+    argv += ["-map", "0:V:0", "-c", "copy", "-frames:v", "1", "-f", "framecrc", "-"]
+    finished = execute(argv)
     report = finished.stderr
     if _NO_VIDEO in report:
         raise FormatError(f"{path} has no video: it holds other data, such as sound, only")
+    if _REFUSED in report:
+        raise FormatError(f"{path} {_refusal(argv)}")
+    if _ENCRYPTED in finished.stdout:
+        raise FormatError(f"{path} is encrypted: decrypt it first")
     container = re.search(r"^Input #0, ([\w,]+), from", report, flags=re.MULTILINE)
-    if container is not None and (container[1] in _STILL_DEMUXERS or container[1].endswith("_pipe")):
-        raise FormatError(f"{path} is a still picture of a kind that codecnn does not read: convert it to PNG")
-    if container is not None and container[1] == _TEXT_DEMUXER:
-        raise FormatError(f"{path} is a text file, not a video")
     if finished.returncode:
+        if data[:2].tobytes() == _TEMPORAL_DELIMITER:
+            raise FormatError(f"{path} {_no_parameters('av1')}")
         raw = "; if it holds raw samples, end its name in .yuv" if parse_name(path).width else ""
-        raise FormatError(f"{path} is not a video that ffmpeg can read: {_error_line(report)}{raw}")
+        raise FormatError(f"{path} is not a video that ffmpeg can read: {error_line(report)}{raw}")
     # The stream is searched in the description of the output. That of the input includes the file's name, which may
     # contain text that looks like such a line.
-    stream = _STREAM_LINE.search(report, report.rfind("\nOutput #0, null"))
+    stream = _STREAM_LINE.search(report, report.rfind("\nOutput #0, framecrc"))
     if container is None or stream is None:
         raise FormatError(f"{path} has no video stream whose size and pixel format ffmpeg knows")
+    if stream["pix_fmt"] == "none":
+        if "(encv /" in stream[0]:
+            raise FormatError(f"{path} is encrypted: decrypt it first")
+        if _EMPTY in report:
+            raise FormatError(
+                f"{path} holds no pictures: it is cut off, or only the first part (initialisation segment) of a "
+                "fragmented file, to which the other parts must be appended"
+            )
+        raise FormatError(f"{path} {_no_parameters(stream['codec'])}")
     chroma, bit_depth, _ = planar_layout(stream["pix_fmt"], path)
     fps = _stream_rate(container[1], stream["rest"])
     video_format = VideoFormat(int(stream["width"]), int(stream["height"]), chroma, bit_depth, fps)
     details = (stream["details"] or "").split(", ")
     fields = next((_FIELD_ORDERS[detail] for detail in details if detail in _FIELD_ORDERS), None)
-    rotation = _ROTATION.search(report, report.rfind("\nOutput #0, null"))
+    rotation = _ROTATION.search(report, report.rfind("\nOutput #0, framecrc"))
     angle = 0 if rotation is None else int(rotation[1])
     tags = _tags(video_format, fields, details, stream["pix_fmt"], stream["rest"])
-    return StreamInfo(stream["codec"], stream["pix_fmt"], video_format, container[1], fields, tags, angle)
+    cropping = _CROPPING.search(report, report.rfind("\nOutput #0, framecrc"))
+    return StreamInfo(
+        stream["codec"],
+        stream["pix_fmt"],
+        video_format,
+        container[1],
+        fields,
+        tags,
+        angle,
+        next((detail for detail in details if _is_colour(detail)), None),
+        None if cropping is None or not cropping[1].strip("0/") else cropping[1],
+        _stated_duration(container[1], report),
+    )
+
+
+def _stated_duration(container: str, report: str) -> float | None:
+    """Return the time in seconds at which the only stream of a file ends by the header of its container."""
+    head = report[: report.find("\nStream mapping:")]
+    match = _DURATION.search(head)
+    if (
+        match is None
+        or container not in _STATING_CONTAINERS
+        or len(re.findall(r"^  Stream #0:", head, re.MULTILINE)) != 1
+    ):
+        return None
+    return 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3]) - max(float(match[4] or 0), 0.0)
+
+
+def _is_colour(detail: str) -> bool:
+    """Return whether a part of ffmpeg's description of a pixel format names colour properties that are known."""
+    parts = detail.split("/")
+    return detail in _MATRICES or (len(parts) == 3 and set(parts) != {"unknown"})
+
+
+def _refusal(argv: Sequence[str]) -> str:
+    """Say why the format of a file is not opened; `argv` is the command that refused it."""
+    debug = execute([argv[0], "-loglevel", "debug", *argv[1:]]).stderr
+    kind = match[1] if (match := re.search(r"Format (\S+) probed", debug)) else "unknown"
+    if kind in _STILL_DEMUXERS or kind.endswith("_pipe"):
+        return "is a still picture of a kind that codecnn does not read: convert it to PNG"
+    if kind == _TEXT_DEMUXER:
+        return "is a text file, not a video"
+    if kind in _PLAYLISTS:
+        return f"is a playlist or script ({kind}), which names other files: name the video itself"
+    return f"is of a kind that codecnn does not read ({kind}): convert it, e.g. with ffmpeg -i IN OUT.mkv"
+
+
+def _no_parameters(codec: str) -> str:
+    """Say why ffmpeg does not know the pixel format of the pictures of a codec."""
+    if codec == "vvc":
+        return (
+            "has pictures that ffmpeg does not decode, e.g. VVC of 16 bit: decode them with VTM, the reference "
+            "decoder, into a raw file"
+        )
+    missing = {"av1": "sequence header", "h264": "sequence parameter set", "hevc": "sequence parameter set"}.get(codec)
+    if missing is None:
+        return f"has pictures that ffmpeg does not decode ({codec}): convert it with another program, e.g. to Y4M"
+    return f"has no {missing} by which its pictures can be decoded: its beginning is missing or damaged"
 
 
 def _tags(video_format: VideoFormat, fields: str | None, details: Sequence[str], pix_fmt: str, rest: str) -> VideoTags:
@@ -277,68 +396,6 @@ def _tags(video_format: VideoFormat, fields: str | None, details: Sequence[str],
     )
 
 
-def decode(
-    path: Path,
-    pix_fmt: str,
-    output: Path,
-    options: Sequence[str] = (),
-    *,
-    demuxer: str | None = None,
-    container: str = "",
-    info: StreamInfo | None = None,
-    name: Path | None = None,
-) -> int:
-    """Decode the first video stream of a file into a raw file, each picture once, without scaling or rotation.
-
-    Args:
-        path: The stream.
-        pix_fmt: ffmpeg's pixel format of the raw file.
-        output: The raw file.
-        options: Additional output options of ffmpeg.
-        demuxer: ffmpeg's name of the input format; detected by default.
-        container: ffmpeg's name of the container, see `input_arguments`.
-        info: Size and pixel format that all pictures must have, if given.
-        name: File that error messages name; `path` by default.
-
-    Returns:
-        Number of pictures.
-
-    Raises:
-        EncoderError: Decoding failed or the stream is damaged.
-        FormatError: A picture differs from `info`.
-    """
-    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-y", "-loglevel", "info", "-xerror"]
-    if "vvc" in (demuxer, "" if info is None else info.codec):
-        # With several threads ffmpeg's VVC decoder decodes some pictures wrongly, e.g. of 64x66, at random.
-        argv += ["-threads", "1"]
-    argv += ["-err_detect", "crccheck+explode", "-noautorotate", *input_arguments(path, demuxer, container)]
-    argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale", *options]
-    argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", file_url(output)]
-    name = name or path
-    try:
-        finished = run(argv, what=f"decoding {name}")
-    except EncoderError as error:
-        raise EncoderError(f"decoding {name} failed: {reason_of(error)}") from error
-    if info is not None:
-        _check_constant(name, finished.stderr, info)
-    counts = re.findall(r"^frame=\s*(\d+)$", finished.stdout, flags=re.MULTILINE | re.ASCII)
-    if not counts:
-        raise EncoderError(f"decoding {name} failed: ffmpeg did not report how many pictures it wrote")
-    return int(counts[-1])
-
-
-def _check_constant(path: Path, report: str, info: StreamInfo) -> None:
-    """Raise FormatError if ffmpeg reports a change of size or pixel format.
-
-    ffmpeg would convert the samples silently, and pictures of two sizes may have equal numbers of bytes.
-    """
-    for pix_fmt, width, height in _CHANGE_LINE.findall(report, report.rfind("\nOutput #0, rawvideo")):
-        if (pix_fmt, int(width), int(height)) != (info.pix_fmt, info.format.width, info.format.height):
-            raise FormatError(
-                f"{path} is a stream of {info.format} whose pictures change to {width}x{height} {pix_fmt}"
-            )
-
-
 def file_url(path: Path) -> str:
     """Return a URL that ffmpeg always takes for a file, never for an option, a protocol or a pattern."""
     return f"file:{path.absolute()}"
@@ -352,10 +409,13 @@ def input_arguments(path: Path, demuxer: str | None = None, container: str = "")
         demuxer: ffmpeg's name of the input format; ffmpeg chooses it by default.
         container: ffmpeg's name of the container if it is known. Edit lists of MP4 and QuickTime files are ignored,
             because they hide coded pictures.
+
+    Returns:
+        The arguments, by which ffmpeg opens no other file, whatever the file says.
     """
     options: tuple[str, ...] = () if demuxer is None else ("-f", demuxer)
     options += ("-ignore_editlist", "1") if has_edit_lists(container) else ()
-    return ("-protocol_whitelist", "file,pipe", *options, "-i", file_url(path))
+    return (*("-protocol_whitelist", "file,pipe", "-format_whitelist", _FORMATS), *options, "-i", file_url(path))
 
 
 def has_edit_lists(container: str) -> bool:
@@ -368,11 +428,6 @@ def planar_layout(pix_fmt: str, path: Path) -> tuple[str, int, str]:
 
     The two formats hold the same samples; only byte order, interleaving and alpha differ.
     """
-    if pix_fmt == "none":
-        raise FormatError(
-            f"{path} has pictures that ffmpeg does not decode, e.g. VVC of 16 bit: decode them with VTM, the reference "
-            "decoder, into a raw file"
-        )
     if pix_fmt in _SEMIPLANAR:
         chroma, bit_depth = _SEMIPLANAR[pix_fmt]
     elif match := _PLANAR.fullmatch(pix_fmt):

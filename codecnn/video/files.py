@@ -16,6 +16,7 @@ from codecnn.runs import atomic_path
 from codecnn.video.ffmpeg import StreamInfo, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
 from codecnn.video.names import parse_name, stated_sizes
+from codecnn.video.notices import warn
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.pipes import STANDARD_STREAM, standard_input, standard_output
 from codecnn.video.raw import depth_beside, is_raw_name, open_packed, raw_interpretation
@@ -375,6 +376,8 @@ def create_video(
     is_y4m = to_pipe or path.suffix.lower() == ".y4m"
     if check_name and not is_y4m:
         _check_name(path, video_format)
+    if is_y4m and like is not None and like.tags is not None and like.tags.without_place:
+        warn(f"{like.path} has {' and '.join(like.tags.without_place)}, which Y4M cannot hold: {path} is without")
     with standard_output() if to_pipe else _new_file(path) as file:
         if is_y4m:
             file.write(format_header(video_format, None if like is None else like.tags))

@@ -59,6 +59,7 @@ class VideoTags:
         rate: Frame rate as written, e.g. "30000:1001"; None: chosen by the writer.
         comments: Other properties, e.g. "COLORRANGE=FULL".
         frames: Properties of single pictures by their number in the file, e.g. "Itn".
+        without_place: Properties for which Y4M has no place, e.g. "colour bt2020nc/bt2020/smpte2084".
     """
 
     interlacing: str = "p"
@@ -67,6 +68,7 @@ class VideoTags:
     rate: str | None = None
     comments: tuple[str, ...] = ()
     frames: Mapping[int, str] = field(default_factory=dict)
+    without_place: tuple[str, ...] = ()
 
 
 def convert(picture: Picture, bit_depth: int) -> Picture:

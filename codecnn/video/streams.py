@@ -5,6 +5,7 @@ from which both its headers are read and its pictures are decoded, so that they 
 the extracted byte stream has the headers only, and the pictures are decoded from the container.
 """
 
+import dataclasses
 import functools
 import re
 import tempfile
@@ -15,10 +16,11 @@ from typing import NamedTuple
 from codecnn.errors import EncoderError, FormatError
 from codecnn.leftovers import temporary_folder
 from codecnn.video.annexb import annexb_codec, find_start
+from codecnn.video.avc_gaps import check_gaps
+from codecnn.video.decoding import advice, decode, decoder_arguments
 from codecnn.video.ffmpeg import (
     DEMUXERS,
     StreamInfo,
-    decode,
     ffmpeg_path,
     file_url,
     has_edit_lists,
@@ -29,9 +31,11 @@ from codecnn.video.ffmpeg import (
     run,
 )
 from codecnn.video.notices import warn
+from codecnn.video.packets import summarise_packets
 from codecnn.video.pictures import Video, check_selection, planes_at
 from codecnn.video.raw import is_raw_name, map_file
 from codecnn.video.stills import is_still
+from codecnn.video.tails import check_end
 from codecnn.video.y4m import MAGIC
 
 VVC_SUFFIXES: tuple[str, ...] = (".266", ".vvc", ".h266")
@@ -50,9 +54,8 @@ _CONTAINERS = re.compile(
     rb"....(?:ftyp|moov|mdat|wide|free|skip)|\x1a\x45\xdf\xa3|FLV|RIFF|DKIF|\x00\x00\x01\xba", re.DOTALL
 )
 """Beginnings of containers: MP4, Matroska, FLV, AVI, IVF, program stream. A transport stream has a sync byte."""
-_FLAGS = re.compile(r", F=0x([0-9A-F]+)")
-_DISCARD = 4
-"""Flag of a packet that is decoded but not shown (AV_PKT_FLAG_DISCARD)."""
+_ROUNDING = 0.02
+"""Error in seconds of the times that containers and ffmpeg state."""
 _TS_SYNC, _TS_PACKETS = 0x47, (188, 192, 204)
 
 
@@ -201,6 +204,11 @@ def _extract(path: Path, codec: str, container: str, name: str) -> Path:
     with tempfile.NamedTemporaryFile(dir=_folder().name, suffix=f".{codec}", delete=False) as file:
         output = Path(file.name)
     # ffmpeg would leave out pictures before the first key picture, which are counted here.
+    if codec != "avc" and summarise_packets(path, container=container).parameters_change:
+        raise FormatError(
+            f"{name} has several sample descriptions with their own parameter sets, which codecnn does not read: "
+            "decode it first, e.g. with ffmpeg -i IN -fps_mode passthrough OUT.y4m"
+        )
     argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error"]
     argv += input_arguments(path, container=container)
     argv += ["-map", "0:V:0", "-c", "copy", "-copyinkf:v"]
@@ -242,25 +250,74 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
         warn(f"{path} has transparent samples: the colours stored under them are used as if they were opaque")
     if info.rotation:
         warn(f"{path} is rotated by {info.rotation} degrees when it is played: its pictures are read as they are coded")
-    limit = () if frames is None else ("-frames:v", str(frames))
+    if info.cropping:
+        warn(f"{path} is cropped by its container when it is played: its pictures are read as they are coded")
     source, container = path, info.container
     demuxer = container if container in DEMUXERS.values() else None
-    if info.codec in ("vvc", "hevc"):
-        source, demuxer, _ = byte_stream(path)
-        container = demuxer
-    elif has_edit_lists(container):
-        _warn_of_edit_list(path, container, str(path))
+    stream = check_pictures(path, frames)
+    if stream is not None and stream.codec in ("vvc", "hevc"):
+        source, container, demuxer = stream.path, stream.codec, stream.codec
     with temporary_folder("decoded") as folder:
         decoded = Path(folder) / "decoded.yuv"
-        count = decode(source, pix_fmt, decoded, limit, demuxer=demuxer, container=container, info=info, name=path)
-        if count == 0:
-            raise FormatError(f"{path} decodes to no picture: it is damaged")
+        # With several threads ffmpeg's VVC decoder decodes some pictures wrongly, e.g. of 64x66, at random.
+        options = decoder_arguments(threads=1 if info.codec == "vvc" else None)
+        count = decode(
+            source,
+            pix_fmt,
+            decoded,
+            frames=frames,
+            demuxer=demuxer,
+            container=container,
+            info=info,
+            name=str(path),
+            options=options,
+        )
+        if stream is not None and frames is None:
+            check_end(stream.path, stream.codec, pix_fmt, decoded, count, str(path))
         # The mapping keeps the pictures readable after the file is deleted here.
         data = map_file(decoded)
     if data.size != count * info.format.picture_bytes:
         raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
     starts = range(0, data.size, info.format.picture_bytes)
-    return Video(path, info.format, planes_at(data, starts, info.format), count, info.tags)
+    lost = [] if info.colour is None else [f"colour {info.colour}"]
+    if info.container not in DEMUXERS.values() and summarise_packets(path, container=info.container).vary:
+        lost.append("frame times that vary")
+    tags = dataclasses.replace(info.tags, without_place=tuple(lost))
+    return Video(path, info.format, planes_at(data, starts, info.format), count, tags)
+
+
+def check_pictures(path: Path, frames: int | None = None) -> ByteStream | None:
+    """Check that a stream has all pictures that its container states, and all to which others refer.
+
+    Args:
+        path: File with a stream.
+        frames: Number of pictures in output order that are needed; None for all.
+
+    Returns:
+        The byte stream of VVC, HEVC or AVC; None for another codec.
+
+    Raises:
+        FormatError: Pictures are damaged or missing.
+    """
+    info = probe_stream(path)
+    stream = byte_stream(path) if info.codec in ("vvc", "hevc", "h264") else None
+    if stream is not None and stream.codec == "avc":
+        check_gaps(stream.path, str(path), frames)
+    if info.container in DEMUXERS.values():
+        return stream
+    if stream is None and has_edit_lists(info.container):
+        _warn_of_edit_list(path, info.container, str(path))
+    packets = summarise_packets(path, container=info.container)
+    if packets.damage is not None and (frames is None or frames > packets.whole):
+        raise FormatError(f"{path} is cut off or damaged inside a picture ({packets.damage}){advice(packets.whole)}")
+    if frames is None and info.duration is not None and packets.end is not None and not packets.vary:
+        missing = info.duration - packets.end
+        if missing > packets.end / max(packets.shown, 1) + _ROUNDING:
+            warn(
+                f"{path} states a duration of {info.duration:.2f} s, and its {packets.shown} pictures end after "
+                f"{packets.end:.2f} s: its end is missing"
+            )
+    return stream
 
 
 def count_packets(path: Path | str, info: StreamInfo) -> int:
@@ -276,24 +333,11 @@ def count_packets(path: Path | str, info: StreamInfo) -> int:
         FormatError: The file cannot be read to its end.
     """
     path = Path(path)
-    return len(_packet_flags(path, *input_arguments(path, container=info.container)))
+    return summarise_packets(path, container=info.container).shown
 
 
 def _warn_of_edit_list(path: Path, container: str, name: str) -> None:
     """Log a warning if an edit list of an MP4 or QuickTime file hides coded pictures from players."""
-    total = len(_packet_flags(path, *input_arguments(path, container=container)))
-    shown = sum(not flags & _DISCARD for flags in _packet_flags(path, *input_arguments(path)))
+    total, shown = summarise_packets(path, container=container).shown, summarise_packets(path).shown
     if shown < total:
         warn(f"{name} has an edit list that hides {total - shown} of its {total} pictures from players: all are read")
-
-
-def _packet_flags(path: Path, *arguments: str) -> list[int]:
-    """Return ffmpeg's flags of the packets of the first video stream."""
-    argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", *arguments, "-map", "0:V:0"]
-    try:
-        report = run([*argv, "-c", "copy", "-copyinkf:v", "-f", "framecrc", "-"], what=f"reading {path}").stdout
-    except EncoderError as error:
-        raise FormatError(f"{path} cannot be read: {reason_of(error)}") from error
-    # A line ends in the flags unless they are those of a plain key picture.
-    lines = [line for line in report.splitlines() if line and not line.startswith("#")]
-    return [int(match[1], 16) if (match := _FLAGS.search(line)) else 1 for line in lines]

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codecnn.codec.base import CodedPicture
 from codecnn.errors import EncoderError
@@ -30,7 +31,8 @@ _MACHINE_DEPENDENT = re.compile(
 def parse_log(text: str, planes: int | None = None) -> tuple[CodedPicture, ...]:
     """Parse the pictures of a log.
 
-    HM counts POC from the last IDR picture; a sequence that starts again at 0 is appended to the one before it.
+    HM counts POC from the last IDR picture; a sequence that starts again at 0 is appended to the one before it. Leading
+    pictures of an IDR picture have negative POCs.
 
     Args:
         text: The log.
@@ -43,11 +45,10 @@ def parse_log(text: str, planes: int | None = None) -> tuple[CodedPicture, ...]:
     Raises:
         EncoderError: Two pictures have the same POC, or the number of MD5s is not the number of planes.
     """
-    pictures: list[CodedPicture] = []
-    first = 0
+    periods: list[list[CodedPicture]] = [[]]
     for match in _PICTURE.finditer(text.replace("\r", "\n")):
-        if int(match["poc"]) == 0 and any(picture.poc == first for picture in pictures):
-            first = len(pictures)
+        if int(match["poc"]) == 0 and any(picture.poc == 0 for picture in periods[-1]):
+            periods.append([])
         md5 = re.search(r"\[MD5:([0-9a-f,]+)\]", match["rest"])
         hashes = tuple(md5[1].split(",")) if md5 else ()
         if planes is None and not hashes:
@@ -56,9 +57,9 @@ def parse_log(text: str, planes: int | None = None) -> tuple[CodedPicture, ...]:
         if hashes and len(hashes) != count:
             raise EncoderError(f"the encoder's log states {len(hashes)} MD5 for {planes} planes of POC {match['poc']}")
         psnr = [float(match[plane]) if index < count else None for index, plane in enumerate("yuv")]
-        pictures.append(
+        periods[-1].append(
             CodedPicture(
-                poc=first + int(match["poc"]),
+                poc=int(match["poc"]),
                 slice_type=match["type"].upper(),
                 qp=int(match["qp"]),
                 bits=int(match["bits"]),
@@ -68,6 +69,10 @@ def parse_log(text: str, planes: int | None = None) -> tuple[CodedPicture, ...]:
                 md5=hashes,
             )
         )
+    pictures: list[CodedPicture] = []
+    for period in periods:
+        first = len(pictures) - min((picture.poc for picture in period if picture.poc < 0), default=0)
+        pictures += [replace(picture, poc=first + picture.poc) for picture in period]
     pictures.sort(key=lambda picture: picture.poc)
     for picture, following in itertools.pairwise(pictures):
         if picture.poc == following.poc:
