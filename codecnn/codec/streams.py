@@ -24,7 +24,7 @@ from codecnn.codec.blocks.vvc_stream import StreamInfo
 from codecnn.codec.checks import measured_picture
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.codec.headers import access_units, output_pictures, picture_bits, read_headers, slice_qp
-from codecnn.errors import ConfigError, EncoderError
+from codecnn.errors import ConfigError
 from codecnn.video import (
     Picture,
     Video,
@@ -176,12 +176,9 @@ class StreamsCodec:
         output = output_pictures(info)
         _verify_format(path, stream_format, len(output), originals)
         _verify_configuration(path, info, settings.configuration)
-        try:
-            # ffmpeg decodes grey of AVC as 4:2:0.
-            filters = "extractplanes=y" if stream.codec == "avc" and info.chroma == "400" else None
-            count = decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters, name=str(path))
-        except EncoderError as error:
-            raise EncoderError(f"{path}: {error}") from error
+        # ffmpeg decodes grey of AVC as 4:2:0.
+        filters = "extractplanes=y" if stream.codec == "avc" and info.chroma == "400" else None
+        count = decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters, name=str(path))
         check_end(bitstream, stream.codec, stream_format.ffmpeg_pix_fmt, decoded, count, str(path))
         qps = [slice_qp(picture, path) for picture in output]
         with open_raw(decoded, stream_format) as outputs:

@@ -21,7 +21,7 @@ from codecnn.video.ffmpeg import (
     input_arguments,
 )
 from codecnn.video.notices import warn
-from codecnn.video.packets import DAMAGED_FILE, summarise_packets
+from codecnn.video.packets import file_damage, summarise_packets
 
 _LINE = re.compile(r"^((?:\[[^\]\n]* @ 0x[0-9a-f]+\] )*)\[(\w+)\] (.*)$", re.MULTILINE)
 """Contexts, level and text of a line that ffmpeg prints with `-loglevel level+...`."""
@@ -135,32 +135,26 @@ def _check_whole(name: str, finished: Finished, count: int, whole_packets: Calla
         count: Number of pictures that it wrote.
         whole_packets: Reads how many pictures precede the damage of a container.
     """
-    damage: list[str] = []
-    in_file = False
     # Before the mapping, decoders of all streams read their parameters, those of sound too.
-    start = finished.stderr.find("Stream mapping:")
-    for line in _LINE.finditer(finished.stderr):
-        contexts, level, text = line.groups()
-        if "[in#" in contexts or not contexts:
-            damaged = DAMAGED_FILE.search(text) is not None
-            in_file = in_file or damaged
-        elif line.start() > start >= 0:
-            # Messages of ffmpeg about its decoder, whose context has a number of a stream, repeat those of the decoder.
-            reported = level in ERROR_LEVELS and "#" not in contexts and not _HARMLESS.search(text)
-            damaged = reported or _DAMAGED_PICTURE.search(text) is not None
-        else:
-            damaged = False
-        if damaged:
-            damage.append(text)
-    if finished.returncode == 0 and not damage:
+    start = max(finished.stderr.find("Stream mapping:"), 0)
+    damage = [
+        text
+        for contexts, level, text in _LINE.findall(finished.stderr, start)
+        # Messages of ffmpeg about its decoder, whose context has the number of a stream, repeat those of the decoder.
+        if (contexts and "#" not in contexts and level in ERROR_LEVELS and not _HARMLESS.search(text))
+        or ("[in#" not in contexts and _DAMAGED_PICTURE.search(text))
+    ]
+    in_file = file_damage(finished.stderr)
+    if finished.returncode == 0 and not damage and in_file is None:
         return
-    reason = error_line(finished.stderr) if not damage else damage[0]
-    if in_file:
+    if in_file is not None:
         # ffmpeg goes on behind the damage, so pictures in front of the last one may be missing.
-        count = min(count, whole_packets())
-        reason = f"the file is cut off or damaged inside a picture ({reason})"
-    # A decoder that fails writes the pictures before the damaged one; one that goes on does not say which it was.
-    whole = count if in_file or finished.returncode else 0
+        whole = min(count, whole_packets())
+        reason = f"the file is cut off or damaged inside a picture ({in_file})"
+    else:
+        # A decoder that fails writes the pictures before the damaged one; one that goes on does not say which it was.
+        whole = count if finished.returncode else 0
+        reason = damage[0].strip(" ;.") if damage else error_line(finished.stderr)
     failure = EncoderError(f"decoding {name} failed: {reason}{advice(whole)}")
     failure.report = finished.stderr
     raise failure
@@ -170,11 +164,9 @@ def advice(whole: int) -> str:
     """Say how to read the pictures before a damage, if there are any."""
     if not whole:
         return ""
-    return (
-        f"; its first {whole} pictures are whole, and -f {whole} reads them"
-        if whole > 1
-        else ("; its first picture is whole, and -f 1 reads it")
-    )
+    if whole == 1:
+        return "; its first picture is whole, and -f 1 reads it"
+    return f"; its first {whole} pictures are whole, and -f {whole} reads them"
 
 
 def _check_count(
@@ -182,16 +174,15 @@ def _check_count(
 ) -> None:
     """Log a warning if fewer pictures were decoded than the file has, or raise FormatError if none was."""
     counts = _COUNTS.search(finished.stderr)
-    if counts is None or (info is not None and (info.fields is not None or info.codec in _HIDDEN_PICTURES)):
-        return
-    packets = int(counts[1])
-    if packets > count:
-        packets = shown_packets()
+    packets = 0 if counts is None else int(counts[1])
     if not count:
         raise FormatError(
             f"{name} decodes to no picture: none of its {packets} pictures is one at which decoding can start, such "
             "as an IDR picture"
         )
+    if packets <= count or (info is not None and (info.fields is not None or info.codec in _HIDDEN_PICTURES)):
+        return
+    packets = shown_packets()
     if packets > count:
         warn(
             f"{name} has {packets} coded pictures, and {count} are read: the others cannot be decoded, because they "

@@ -9,8 +9,10 @@ from pathlib import Path
 from codecnn.errors import EncoderError, FormatError
 from codecnn.video.ffmpeg import ffmpeg_path, input_arguments, reason_of, run
 
-DAMAGED_FILE = re.compile(r"corrupt input packet|partial file|File ended prematurely|Truncat|Packet corrupt")
+_DAMAGE = re.compile(r"(?:corrupt input packet|partial file|File ended prematurely|Truncat|Packet corrupt)")
 """Messages of demuxers, of any level, about a file that is cut off or damaged."""
+_STREAM = re.compile(r"\bstream (?:= )?(\d+)")
+_SOURCE = re.compile(r"^(?:\[info\] )?  Stream #0:(\d+).* -> #0:0", re.MULTILINE)
 _FLAGS = re.compile(r", F=0x([0-9A-F]+)")
 _CORRUPT, _DISCARD = 2, 4
 """Flags of packets: damaged; decoded but not shown (AV_PKT_FLAG_CORRUPT, AV_PKT_FLAG_DISCARD)."""
@@ -37,6 +39,17 @@ class PacketSummary:
     end: float | None
     vary: bool
     parameters_change: bool
+
+
+def file_damage(report: str) -> str | None:
+    """Return what ffmpeg reports about damage of a file, outside of streams that it does not read; None if nothing."""
+    source = _SOURCE.search(report)
+    for line in report.splitlines():
+        if _DAMAGE.search(line):
+            stream = _STREAM.search(line)
+            if stream is None or source is None or stream[1] == source[1]:
+                return re.sub(r"\[\S+ @ 0x[0-9a-f]+\] |^\[\w+\] ", "", line).strip(" .")
+    return None
 
 
 def summarise_packets(path: Path, demuxer: str | None = None, container: str = "") -> PacketSummary:
@@ -67,23 +80,23 @@ def _summarise_version(path: Path, demuxer: str | None, container: str, size: in
     steps = [later - earlier for earlier, later in itertools.pairwise(times)]
     base = re.search(r"^#tb 0: (\d+)/(\d+)$", finished.stdout, re.MULTILINE)
     end = max((row[1] + (row[2] or 0) for row in rows if row[1] is not None), default=None)
-    # Messages about other streams have no effect on the pictures.
     corrupt = any(flag & _CORRUPT for flag in flags)
-    message = next((line for line in finished.stderr.splitlines() if DAMAGED_FILE.search(line)), None)
-    if message is not None and "Packet corrupt" in message and not corrupt:
-        message = None
+    damage = file_damage(finished.stderr) or ("a packet is damaged" if corrupt else None)
     return PacketSummary(
         shown=shown,
-        damage=re.sub(r"\[\S+ @ 0x[0-9a-f]+\] ", "", message)
-        if message
-        else "a packet is damaged"
-        if corrupt
-        else None,
+        damage=damage,
         whole=_whole_pictures(rows, flags),
         end=None if end is None or base is None else end * int(base[1]) / int(base[2]),
         vary=len(steps) > 1 and max(steps) > 1.5 * min(steps) + 1,
-        parameters_change=any("New Extradata" in line for line in lines[1:]),
+        parameters_change=_parameters_change(finished.stdout),
     )
+
+
+def _parameters_change(report: str) -> bool:
+    """Return whether the parameter sets change, of which ffmpeg states sizes and checksums where they begin."""
+    first = re.search(r"^#extradata 0: *(\d+, 0x[0-9a-f]+)", report, re.MULTILINE)
+    others = re.findall(r"New Extradata, *(\d+, 0x[0-9a-f]+)", report)
+    return bool(others) and (first is None or {first[1]} != set(others))
 
 
 def _time(text: str) -> int | None:

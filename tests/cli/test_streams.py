@@ -162,6 +162,8 @@ def test_info_describes_avc_whose_headers_are_not_read(run, tmp_path, caplog):
     assert result_of(run, "info", progressive)["coded_pictures"][0]["slice_type"] == "I"
     cut = tmp_path / "cut.264"
     subprocess.run([*FFMPEG, *source, "-c:v", "libx264", "-x264-params", "keyint=5:scenecut=0", cut], check=True)
+    assert result_of(run, "info", progressive)["fields"] is None
+    assert result_of(run, "info", path)["fields"] == "top field first"
     stream = cut.read_bytes()
     cut.write_bytes(stream.replace(b"\0\0\1\x65", b"\0\0\1\x61", 1))
     facts = result_of(run, "info", cut)

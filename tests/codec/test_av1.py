@@ -6,6 +6,7 @@ and trace_headers of ffmpeg.
 
 import math
 import re
+import subprocess
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,9 @@ from codecnn.codec import (
     aom_encode_argv,
     av1_qp,
     get_codec,
+    output_pictures,
     read_av1,
+    read_headers,
     svt_encode_argv,
 )
 from codecnn.codec.encoders.av1 import verify_av1_stream
@@ -31,6 +34,7 @@ from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileEr
 from codecnn.video import VideoFormat
 from tests.helpers.clips import traced, write_planes
 from tests.helpers.encodes import encode_clip
+from tests.helpers.video_files import FFMPEG
 
 CLIP = VideoFormat(96, 64, fps=Fraction(30))
 ENCODERS = ("av1", "svtav1")
@@ -324,3 +328,17 @@ def test_damaged_streams_are_errors(tmp_path):
             read_av1(tmp_path / name)
     with pytest.raises(MissingFileError, match=r"absent\.obu"):
         read_av1(tmp_path / "absent.obu")
+
+
+def test_a_still_picture_with_the_reduced_header(tmp_path):
+    path = tmp_path / "a.obu"
+    source = ["-f", "lavfi", "-i", "testsrc2=size=64x48:rate=25:duration=0.04", "-pix_fmt", "yuv420p"]
+    still = ["-c:v", "libaom-av1", "-cpu-used", "8", "-crf", "40", "-still-picture", "1"]
+    subprocess.run([*FFMPEG, *source, *still, path], check=True)
+    stream = read_av1(path)
+    assert stream.sequence["reduced_still_picture_header"] == 1
+    (frame,) = stream.frames
+    assert (frame.position, frame.slice_type, frame.bits) == (0, "I", 8 * path.stat().st_size)
+    info = read_headers(path)
+    assert (info.width, info.height, len(output_pictures(info))) == (64, 48, 1)
+    assert info.pictures[0].slice_qps == (av1_qp(frame.quantiser),)

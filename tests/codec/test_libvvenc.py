@@ -80,6 +80,19 @@ def test_log_is_read_in_output_order():
     assert (second.poc, second.slice_type, second.qp, second.bits) == (8, "B", 41, 2368)
 
 
+def test_leading_pictures_of_an_idr_picture_precede_it():
+    """HM counts POC from the IDR picture, and its log is in coding order."""
+    line = (
+        "POC {:4} TId: 0 ( {}-SLICE, nQP 32 QP 32 ) {:4} bits [Y 40.1 dB    U 42.2 dB    V 43.3 dB] [ET 1 ] [L0 ] [L1 ]"
+    )
+    pocs = (0, 2, 1, 0, -2, -1, 3, 1, 2, 0, 1)
+    log = "\n".join(line.format(poc, "B" if poc else "I", 100 + n) for n, poc in enumerate(pocs))
+    found = [(picture.poc, picture.bits - 100) for picture in parse_log(log, 3)]
+    assert found == list(enumerate((0, 2, 1, 4, 5, 3, 7, 8, 6, 9, 10)))
+    with pytest.raises(EncoderError, match="lists POC 5 twice"):
+        parse_log(log.replace("POC   -1", "POC    0"), 3)
+
+
 def test_log_without_times_and_addresses():
     first = normalise_library_log(
         LOG, "[libvvenc @ 0x55f0] vvenc [details]: QP : 37\nvvenc [details]: Threads : 2\nframe=1"

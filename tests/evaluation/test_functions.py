@@ -45,6 +45,13 @@ def test_function_without_card(tiny_store, tmp_path):
     assert (written["name"], written["weights_sha256"]) == ("filter_luma", None)
 
 
+def test_kvazaar_codes_at_its_only_bit_depth(tmp_path):
+    clip = tmp_path / "clip_64x64_25.yuv"
+    np.random.default_rng(1).integers(60, 90, 64 * 64 * 3 // 2, np.uint8).tofile(clip)
+    (results,) = codecnn.evaluate(clip, [toward_grey(0.01)], tmp_path / "out", codec="kvazaar", qps=[32])
+    assert (results.qps, results.settings["internal_bit_depth"]) == ([32], 8)
+
+
 def test_part_of_a_store_is_evaluated_alone(tiny_store, tmp_path):
     part = dataclasses.replace(tiny_store, units=tuple(unit for unit in tiny_store.units if unit.qp == 42))
     (results,) = codecnn.evaluate(part, [toward_grey(0.01)], tmp_path)
