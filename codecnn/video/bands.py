@@ -17,6 +17,9 @@ Samples = NDArray[Any]
 BAND_SAMPLES = 1 << 19
 """Number of pixels of a band of rows, in which pictures are decoded and converted."""
 
+WHOLE_SAMPLES = 1 << 22
+"""Largest number of pixels of a PNG or TIFF that is decoded whole, which is faster."""
+
 LIMIT_VARIABLE = "CODECNN_MAX_SAMPLES"
 """Environment variable that overrides `MAX_SAMPLES`."""
 MAX_SAMPLES = 1 << 29

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.errors import FormatError
-from codecnn.video.bands import band_rows
+from codecnn.video import bands
 from codecnn.video.notices import warn
 from codecnn.video.raw import map_file
 from codecnn.video.still_files import (
@@ -96,7 +96,7 @@ def open_png(path: Path) -> StillFile:
     first = int(count > 1 and b"fcTL" in kinds and kinds.index(b"IDAT") < kinds.index(b"fcTL"))
 
     def parts(number: int) -> Iterator[NDArray[Any]]:
-        if count == 1 and header[12] == 0 and size[1] > band_rows(max(size[0], 1)):
+        if count == 1 and header[12] == 0 and size[0] * size[1] > bands.WHOLE_SAMPLES:
             yield from _scanline_bands(path, data, images)
             return
         content = _joined([chunk.whole(data) for chunk in images])
@@ -145,7 +145,7 @@ def _scanline_bands(path: Path, data: NDArray[np.uint8], images: Sequence[_Chunk
         raise FormatError(f"{path} cannot be read as a picture: the PNG header is damaged")
     others = [chunk.whole(data) for chunk in images if chunk.kind in (b"PLTE", b"tRNS")]
     inflated = _Inflated(path, data, [chunk for chunk in images if chunk.kind == b"IDAT"])
-    rows, above = band_rows(width), b""
+    rows, above = bands.band_rows(width), b""
     for top in range(0, height, rows):
         count = min(rows, height - top)
         filtered = inflated.read(count * (1 + row_bytes))

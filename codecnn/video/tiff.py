@@ -157,7 +157,7 @@ def _parts(page: Any, path: Path) -> Iterator[NDArray[Any]]:
     if page.axes not in ("YX", "YXS", "SYX"):
         raise FormatError(f"{path} has samples of the dimensions {page.axes}: {_CONVERT}")
     height, width = page.imagelength, page.imagewidth
-    if page.axes == "SYX" or len(page.dataoffsets) == 1 or height * width <= bands.BAND_SAMPLES:
+    if page.axes == "SYX" or len(page.dataoffsets) == 1 or height * width <= bands.WHOLE_SAMPLES:
         samples: NDArray[Any] = page.asarray()
         yield np.moveaxis(samples, 0, 2) if page.axes == "SYX" else samples
         return
