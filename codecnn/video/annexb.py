@@ -134,28 +134,49 @@ def find_start(data: NDArray[np.uint8], codec: str) -> Start:
     return Start((), max(skipped, 1)) if slices_seen else whole
 
 
-def last_period(data: NDArray[np.uint8], codec: str) -> tuple[slice, ...] | None:
-    """Return the end of a stream from the last picture at which decoding can start, with the parameter sets before it.
+class Period(NamedTuple):
+    """End of a stream from a picture at which decoding can start.
+
+    Attributes:
+        parts: Ranges of bytes: the parameter sets before that picture, and all from it on.
+        pictures: Number of coded pictures.
+    """
+
+    parts: tuple[slice, ...]
+    pictures: int
+
+
+def last_period(data: NDArray[np.uint8], codec: str) -> Period | None:
+    """Return the end of a stream that has the last picture and all to which it refers.
 
     Args:
         data: The bytes of the stream, shape (n,).
         codec: "hevc" or "avc".
 
     Returns:
-        Ranges of bytes; None if the stream does not end in a slice.
+        The period; None if the stream does not end in a slice.
     """
     parameters: list[slice] = []
-    starts, last = [(0, 0)], -1
+    pictures, last = 0, -1
+    # Position, number of parameter sets before it, and number of pictures before it.
+    starts = [(0, 0, 0)]
     for position, end, last in _units(data, codec):
         if last in _PARAMETER_SETS[codec]:
             parameters.append(slice(position, end))
-        elif last in _START_TYPES[codec] and _has_first_flag(data, position - (codec == "avc")):
-            starts = [starts[-1], (position, len(parameters))]
+        elif _is_slice(last, codec) and _has_first_flag(data, position - (codec == "avc")):
+            if last in _START_TYPES[codec]:
+                starts = [starts[-1], (position, len(parameters), pictures)]
+            pictures += 1
+    if not _is_slice(last, codec):
+        return None
     # Leading pictures refer to pictures before the start.
-    start, known = starts[0] if codec == "hevc" and last in _LEADING_TYPES else starts[-1]
-    # Type 0 is not used in AVC.
-    is_slice = (1 if codec == "avc" else 0) <= last <= _LAST_PICTURE_TYPE[codec]
-    return (*parameters[:known], slice(start, data.size)) if is_slice else None
+    start, known, before = starts[0] if codec == "hevc" and last in _LEADING_TYPES else starts[-1]
+    return Period((*parameters[:known], slice(start, data.size)), pictures - before)
+
+
+def _is_slice(kind: int, codec: str) -> bool:
+    """Return whether a value of nal_unit_type is that of slices; AVC does not use type 0."""
+    return (1 if codec == "avc" else 0) <= kind <= _LAST_PICTURE_TYPE[codec]
 
 
 def _units(data: NDArray[np.uint8], codec: str) -> Iterator[tuple[int, int, int]]:

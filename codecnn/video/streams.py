@@ -272,7 +272,7 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
             name=str(path),
             options=options,
         )
-        if stream is not None and frames is None:
+        if stream is not None and frames is None and not _states_sizes(info.container):
             check_end(stream.path, stream.codec, pix_fmt, decoded, count, str(path))
         # The mapping keeps the pictures readable after the file is deleted here.
         data = map_file(decoded)
@@ -284,6 +284,11 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
         lost.append("frame times that vary")
     tags = dataclasses.replace(info.tags, without_place=tuple(lost))
     return Video(path, info.format, planes_at(data, starts, info.format), count, tags)
+
+
+def _states_sizes(container: str) -> bool:
+    """Return whether a container states the size of each picture, so that one that is cut is noticed."""
+    return container not in (*DEMUXERS.values(), "mpegts", "mpeg")
 
 
 def check_pictures(path: Path, frames: int | None = None) -> ByteStream | None:

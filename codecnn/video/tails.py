@@ -20,6 +20,9 @@ _CODECS = ("hevc", "avc")
 """Codecs whose decoder does not report it."""
 _FURTHER_BYTES = bytes.fromhex("5ac3963ce1871e78b4d22d4b693c96a5") * 4
 """Bytes without a start code that are appended to the last slice."""
+_COMPARED = 32
+"""Number of pictures at the end that are compared: up to 16 follow the last one in output order, and leading pictures
+may be left out."""
 _DIGEST = re.compile(r"^0,.*, *([0-9a-f]{32})$", re.MULTILINE)
 
 
@@ -40,20 +43,22 @@ def check_end(stream: Path, codec: str, pix_fmt: str, decoded: Path, count: int,
     if codec not in _CODECS:
         return
     data = map_file(stream)
-    parts = last_period(data, codec)
-    if parts is None:
+    period = last_period(data, codec)
+    if period is None:
         return
+    first = max(period.pictures - _COMPARED, 0)
     with tempfile.TemporaryDirectory(prefix="codecnn-", ignore_cleanup_errors=True) as folder:
-        period = Path(folder) / f"period.{codec}"
+        copy = Path(folder) / f"period.{codec}"
 
         def digests(further: bytes) -> list[str]:
-            with period.open("wb") as file:
-                for part in parts:
+            with copy.open("wb") as file:
+                for part in period.parts:
                     file.write(data[part].data)
                 file.write(further)
             argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error"]
             argv += [argument for argument in decoder_arguments() if argument != "-xerror"]
-            argv += [*input_arguments(period, DEMUXERS[codec]), "-fps_mode", "passthrough", "-noautoscale"]
+            argv += [*input_arguments(copy, DEMUXERS[codec]), "-fps_mode", "passthrough", "-noautoscale"]
+            argv += ["-vf", f"select=gte(n\\,{first})"]
             return _DIGEST.findall(execute([*argv, "-pix_fmt", pix_fmt, "-f", "framemd5", "-"]).stdout)
 
         changed = digests(_FURTHER_BYTES)
