@@ -8,9 +8,9 @@
   bit depth and size of a picture.
 - `run` and `ffmpeg_path` start encoders and decoders.
 
-Modules: `formats` (geometry and file names), `pictures`, `colour`, `raw`, `y4m`, `stills`, `ffmpeg` (programs, and what
-ffmpeg reads without decoding), `decoding` (all decoding by ffmpeg), `packets`, `tails`, `avc_gaps` (pictures that are
-damaged or missing), `streams`, `files` (open and create by file name).
+Modules: `formats` (geometry and file names), `pictures`, `colour`, `raw`, `y4m`, `stills`, `ffmpeg` (programs),
+`probing` (what ffmpeg knows without decoding), `decoding` (all decoding by ffmpeg), `packets`, `tails`, `avc_gaps`
+(pictures that are damaged or missing), `streams`, `files` (open and create by file name).
 """
 
 import lazy_loader

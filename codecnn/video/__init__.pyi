@@ -2,12 +2,10 @@ from .colour import rgb_to_ycbcr as rgb_to_ycbcr
 from .colour import ycbcr_to_rgb as ycbcr_to_rgb
 from .decoding import decode as decode
 from .decoding import decoder_arguments as decoder_arguments
-from .ffmpeg import StreamInfo as StreamInfo
 from .ffmpeg import ffmpeg_encoders as ffmpeg_encoders
 from .ffmpeg import ffmpeg_identity as ffmpeg_identity
 from .ffmpeg import ffmpeg_path as ffmpeg_path
 from .ffmpeg import output_of as output_of
-from .ffmpeg import probe_stream as probe_stream
 from .ffmpeg import require_encoder as require_encoder
 from .ffmpeg import run as run
 from .files import READER_VERSION as READER_VERSION
@@ -37,6 +35,8 @@ from .pictures import downscale as downscale
 from .pictures import pad_to_even as pad_to_even
 from .pictures import pad_to_size as pad_to_size
 from .pipes import STANDARD_STREAM as STANDARD_STREAM
+from .probing import StreamInfo as StreamInfo
+from .probing import probe_stream as probe_stream
 from .raw import forget_pages as forget_pages
 from .raw import is_raw_name as is_raw_name
 from .raw import map_file as map_file

@@ -12,7 +12,6 @@ from codecnn.errors import EncoderError, FormatError
 from codecnn.video.ffmpeg import (
     ERROR_LEVELS,
     Finished,
-    StreamInfo,
     check_disk,
     error_line,
     execute,
@@ -22,6 +21,7 @@ from codecnn.video.ffmpeg import (
 )
 from codecnn.video.notices import warn
 from codecnn.video.packets import file_damage, summarise_packets
+from codecnn.video.probing import StreamInfo
 
 _LINE = re.compile(r"^((?:\[[^\]\n]* @ 0x[0-9a-f]+\] )*)\[(\w+)\] (.*)$", re.MULTILINE)
 """Contexts, level and text of a line that ffmpeg prints with `-loglevel level+...`."""

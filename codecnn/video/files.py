@@ -13,12 +13,12 @@ import numpy as np
 from codecnn.errors import ConfigError, FormatError
 from codecnn.keywords import checked_keywords
 from codecnn.runs import atomic_path
-from codecnn.video.ffmpeg import StreamInfo, probe_stream
 from codecnn.video.formats import VideoFormat, frame_rate, parse_size
 from codecnn.video.names import parse_name, stated_sizes
 from codecnn.video.notices import warn
 from codecnn.video.pictures import Picture, Plane, Video, check_selection
 from codecnn.video.pipes import STANDARD_STREAM, standard_input, standard_output
+from codecnn.video.probing import StreamInfo, probe_stream
 from codecnn.video.raw import depth_beside, is_raw_name, open_packed, raw_interpretation
 from codecnn.video.stills import (
     STILL_SUFFIXES,

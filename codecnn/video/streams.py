@@ -20,19 +20,17 @@ from codecnn.video.avc_gaps import check_gaps
 from codecnn.video.decoding import advice, decode, decoder_arguments
 from codecnn.video.ffmpeg import (
     DEMUXERS,
-    StreamInfo,
     ffmpeg_path,
     file_url,
     has_edit_lists,
     input_arguments,
-    planar_layout,
-    probe_stream,
     reason_of,
     run,
 )
 from codecnn.video.notices import warn
 from codecnn.video.packets import summarise_packets
 from codecnn.video.pictures import Video, check_selection, planes_at
+from codecnn.video.probing import StreamInfo, planar_layout, probe_stream
 from codecnn.video.raw import is_raw_name, map_file
 from codecnn.video.stills import is_still
 from codecnn.video.tails import check_end
