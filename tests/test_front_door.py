@@ -108,6 +108,15 @@ def test_filter_file_writes_filtered_pictures(decoded, tmp_path):
     assert codecnn.filter_file(decoded, "low_cost_5", output, qp=[60]).notes[0].endswith("QP 60 is filtered as QP 42")
 
 
+def test_filter_file_says_once_that_the_weights_are_of_another_codec(golden_file, tmp_path):
+    stream = golden_file("hevc/chelsea178x130_ai_qp32_ctu32.265")
+    output = tmp_path / "o.y4m"
+    for options in ({}, {"qp": 32}):
+        notes = codecnn.filter_file(stream, "low_cost_5", output, **options).notes
+        assert notes == ("the network was trained on pictures of VVC, not of HEVC",)
+    assert codecnn.filter_file(stream, "low_cost_5.hevc", output).notes == ()
+
+
 def test_filter_file_decides_with_an_original(decoded, tmp_path):
     """The filter lowers the RD cost against the filtered picture as original, but not against the decoded one."""
     filtered, output = tmp_path / "filtered_136x72_10bit.yuv", tmp_path / "out_136x72_10bit.yuv"

@@ -104,6 +104,7 @@ from .registry import block_table as block_table
 from .registry import codes_vvc as codes_vvc
 from .registry import get_codec as get_codec
 from .registry import internal_bit_depth as internal_bit_depth
+from .registry import standard_of as standard_of
 from .streams import STREAMS as STREAMS
 from .streams import UNKNOWN_CODEC as UNKNOWN_CODEC
 from .streams import UNKNOWN_PRESET as UNKNOWN_PRESET

@@ -96,3 +96,10 @@ def codes_vvc(codec: str) -> bool:
 def internal_bit_depth(codec: str) -> int:
     """Return the bit depth at which the back end with this name codes by default: 10 unless it codes 8 bit only."""
     return 8 if codec == "kvazaar" else 10
+
+
+def standard_of(codec: str) -> str:
+    """Return the standard that a back end codes, by its name as `codecnn.video.STANDARD_NAMES` has it, e.g. "hevc"."""
+    if codec in EXTERNAL:
+        return "vvc" if codes_vvc(codec) else "hevc"
+    return {"svtav1": "av1", "kvazaar": "hevc"}.get(codec, codec)

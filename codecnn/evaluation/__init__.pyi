@@ -27,6 +27,8 @@ from .sweep import RESULT_FILES as RESULT_FILES
 from .sweep import evaluate as evaluate
 from .sweep import results_json as results_json
 from .sweep import write_markdown as write_markdown
+from .training_range import other_codec as other_codec
+from .training_range import sequence_qp as sequence_qp
 from .training_range import untrained_coding as untrained_coding
 from .training_range import untrained_loop as untrained_loop
 from .training_range import untrained_qp as untrained_qp

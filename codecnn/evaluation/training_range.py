@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-from codecnn.codec import UNKNOWN_CODEC
+from codecnn.codec import UNKNOWN_CODEC, StreamPicture, standard_of
 from codecnn.dataset import StoredRecipe
 from codecnn.models import Card, TrainedOn
+from codecnn.video import STANDARD_NAMES
 
 CONFIGURATION_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
 """Names of the configurations in sentences."""
+_LOW_DELAY_QPS = 3
+"""Number of different slice QPs of the inter pictures of low delay."""
 
 
 def untrained_qp(card: Card, qp: int) -> str | None:
@@ -28,26 +31,73 @@ def untrained_qp(card: Card, qp: int) -> str | None:
     return f"the network was trained for QP {min(qps)} to {max(qps)}; QP {qp} is filtered as QP {nearest}"
 
 
-def varying_qps(card: Card, qps: Sequence[int], slice_types: Sequence[str]) -> str | None:
-    """Describe what weights for all intra do with the slice QPs of inter pictures.
-
-    An inter picture is predicted from pictures of lower slice QPs, so it has less error than an intra picture of its
-    own slice QP, and weights for all intra filter it too strongly (measured in VVC: docs/research/video.md).
+def other_codec(card: Card, codec: str) -> str | None:
+    """Describe what weights do on pictures of a codec that none of their training pictures had.
 
     Args:
         card: Card of the weights.
-        qps: Slice QPs of the pictures that are filtered.
-        slice_types: "I", "P" or "B" for each of them.
+        codec: Name of the standard, as `codecnn.video.stream_codec` returns it.
 
     Returns:
-        A sentence; None if all slice QPs are the same, if no picture is an inter picture, or if some of the training
-        pictures were not all intra.
+        A sentence with what was measured; None if the codec is among those of the training, or if the card does not
+        describe the training set.
     """
-    if len(set(qps)) < 2 or set(slice_types) <= {"I"} or _configurations(card) != {"ai"}:
+    trained = _standards(card.trained_on or ())
+    if not trained or codec in trained:
+        return None
+    names = {STANDARD_NAMES.get(each, each) for each in trained}
+    note = f"the network was trained on pictures of {_listed(names)}, not of {STANDARD_NAMES.get(codec, codec)}"
+    if trained == {"hevc"} and codec == "avc":
+        return f"{note}; weights for HEVC gain on AVC (measured with x264)"
+    if trained == {"hevc"} and codec == "av1" and _configurations(card) - {"ai"}:
+        return f"{note}; such weights lost 0.57 dB on video of AV1 (measured with SVT-AV1)"
+    return note
+
+
+def sequence_qp(pictures: Sequence[StreamPicture]) -> int | None:
+    """Return the QP that a sequence with inter pictures was coded at, if its slice QPs leave no doubt.
+
+    In the structures of VTM and vvenc for random access and low delay, intra pictures have the QP of the sequence, the
+    inter pictures of the lowest temporal layer begin one above it, and each layer has fixed offsets. An offset of the
+    intra pictures (-3 in the common test conditions, about -4 by default in vvenc), perceptual adaptation and rate
+    control change this, and then the QP cannot be told from the slices.
+
+    Args:
+        pictures: Pictures of a stream.
+    """
+    intra = {qp for picture in pictures if picture.slice_type == "I" for qp in picture.slice_qps}
+    layers: dict[int, set[int]] = {}
+    for picture in pictures:
+        if picture.slice_type != "I":
+            layers.setdefault(picture.temporal_id, set()).update(picture.slice_qps)
+    lowest = layers.get(0, set())
+    if len(intra) != 1 or not lowest or min(lowest) != min(intra) + 1:
+        return None
+    # In low delay all pictures are in one layer: the first of each group, and the others by turns.
+    most = 1 if len(layers) > 1 else _LOW_DELAY_QPS
+    return min(intra) if all(len(qps) <= most for qps in layers.values()) else None
+
+
+def varying_qps(card: Card, pictures: Sequence[StreamPicture]) -> str | None:
+    """Describe what weights for all intra do with the slice QPs of inter pictures.
+
+    An inter picture is predicted from pictures of lower slice QPs, so it has less error than an intra picture of its
+    own slice QP, and weights for all intra filter it too strongly (measured in VVC without offsets of the intra
+    pictures and without adaptation: docs/research/video.md).
+
+    Args:
+        card: Card of the weights.
+        pictures: The pictures that are filtered.
+
+    Returns:
+        A sentence; None if the QP of the sequence is not known, or if some of the training pictures were not all intra.
+    """
+    qp = sequence_qp(pictures)
+    if qp is None or _configurations(card) != {"ai"}:
         return None
     return (
-        f"the network was trained on all intra pictures, and the slice QPs here are {min(qps)} to {max(qps)}; on inter "
-        f"pictures such networks gain more with one QP for all pictures (-q {min(qps)}); weights for video exist"
+        f"the network was trained on all intra pictures, and these are inter pictures of a sequence of QP {qp}; on "
+        f"them such networks gain more with one QP for all pictures (-q {qp}); weights for video exist"
     )
 
 
@@ -69,8 +119,8 @@ def untrained_coding(card: Card, recipe: StoredRecipe, codec_names: Sequence[str
     if not trained_on:
         return []
     notes = []
-    trained_codecs = {codec for store in trained_on for codec in store.codecs}
-    if other := set(codec_names) - trained_codecs - {UNKNOWN_CODEC}:
+    trained_codecs = _standards(trained_on)
+    if other := {standard_of(name) for name in codec_names} - trained_codecs - {UNKNOWN_CODEC}:
         notes.append(f"the network was trained on pictures of {_listed(trained_codecs)}, not of {_listed(other)}")
     notes += _untrained_configuration(trained_on, recipe.configuration)
     if recipe.loop_filters not in {store.loop_filters for store in trained_on}:
@@ -97,6 +147,10 @@ def untrained_loop(card: Card) -> list[str]:
     if all(store.in_loop is None for store in trained_on):
         notes.append("the network was trained on pictures predicted from unfiltered pictures, not from filtered ones")
     return [f"{note}; it may lower the quality of these pictures" for note in notes]
+
+
+def _standards(trained_on: Sequence[TrainedOn]) -> set[str]:
+    return {standard_of(codec) for store in trained_on for codec in store.codecs}
 
 
 def _configurations(card: Card) -> set[str]:

@@ -41,7 +41,7 @@ class FilteredFile:
         output: File with the filtered pictures.
         pictures: Number of pictures.
         decisions: With an original, what was decided, as `codecnn.filtering.count_decisions` returns it; else None.
-        notes: Sentences about QPs that the network was not trained for.
+        notes: Sentences about QPs and codecs that the network was not trained for.
         runtime: How the network was computed.
     """
 
@@ -114,15 +114,14 @@ def filter_file(
         ModelError: The weights do not fit.
     """
     from codecnn.adaptation import apply_text, read_update_file
-    from codecnn.codec import read_headers
+    from codecnn.codec import output_pictures, read_headers
     from codecnn.dataset import input_files
-    from codecnn.evaluation import untrained_qp, varying_qps
+    from codecnn.evaluation import other_codec, untrained_qp, varying_qps
     from codecnn.filtering import (
         count_decisions,
         decide_video,
         filter_video,
         load_filter,
-        stream_slice_types,
         write_decisions,
     )
     from codecnn.models import pick_device, weights_files, weights_path
@@ -165,15 +164,13 @@ def filter_file(
         complete = options.get("frames") is None
         qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
+        codec = stream_codec(source)
+        if codec is not None and (note := other_codec(filter_.card, codec)):
+            notes.append(note)
         # Measured in VVC only. A network that takes the slice type was trained on inter pictures.
-        if (
-            qp is None
-            and len(set(qps)) > 1
-            and SLICE_TYPE_PLANE not in filter_.planes
-            and stream_codec(source) == "vvc"
-        ):
-            types = stream_slice_types(source, len(video), all_pictures=complete)
-            if note := varying_qps(filter_.card, qps, types):
+        if qp is None and len(set(qps)) > 1 and SLICE_TYPE_PLANE not in filter_.planes and codec == "vvc":
+            filtered = output_pictures(read_headers(source))[: len(video)]
+            if note := varying_qps(filter_.card, filtered):
                 notes.append(note)
         if not complete and len(video) < options["frames"]:
             notes.append(f"{source} has {len(video)} pictures, fewer than the {options['frames']} asked for")
