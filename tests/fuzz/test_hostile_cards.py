@@ -17,7 +17,7 @@ from codecnn.adaptation import read_update_file
 from codecnn.errors import CodecnnError, ModelError
 from codecnn.filtering import load_filter
 from codecnn.labels import predict_block_modes
-from codecnn.models import weights_path
+from codecnn.models import create_mode_network, create_model, weights_path
 from codecnn.nnpf import WEIGHTS_TAG, Characteristics, embedding_uri, load_carried
 from codecnn.runs import write_json
 from codecnn.video import Picture
@@ -136,6 +136,14 @@ def test_any_number_of_the_card_of_a_mode_network(tmp_path: Path, name: str, dat
     (tmp_path / "picture_32x32.yuv").write_bytes(bytes(range(256)) * 6)
     modes = result_of(lambda: predict_block_modes(tmp_path / "picture_32x32.yuv", models=[weights]))
     assert modes is None or modes.blocks == 16
+
+
+def test_an_option_beyond_64_bits_gives_one_sentence() -> None:
+    """PyTorch's own message is followed by frames of its C++ code."""
+    for create in (create_mode_network, create_model):
+        name, option = ("mode_sketch", "hidden") if create is create_mode_network else ("rdn", "features")
+        with pytest.raises(ModelError, match=r"\A[^\n]{10,400}\Z"):
+            create(name, **{option: 2**63})
 
 
 @settings(PROPERTY, max_examples=100)

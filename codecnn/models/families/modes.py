@@ -256,7 +256,7 @@ def create_mode_network(network: str = "modes", **options: Any) -> ModeClassifie
     try:
         return MODE_NETWORKS[network](**options)
     except TypeError as error:
-        raise ModelError(f"the network {network} does not take these options: {error}") from error
+        raise ModelError(f"the network {network} does not take these options: {str(error).splitlines()[0]}") from error
 
 
 def network_name(model: ModeClassifier) -> str:
