@@ -103,7 +103,7 @@ class FileBytes:
             MissingFileError: The file cannot be read.
         """
         data = np.empty(max(min(count, self.size - start), 0), np.uint8)
-        rest = memoryview(data)
+        rest = data.data
         while rest:
             try:
                 done = os.preadv(self._descriptor, [rest], start + len(data) - len(rest))

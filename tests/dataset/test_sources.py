@@ -160,6 +160,8 @@ def test_demo_has_no_prune_and_does_not_advise_it(tmp_path: Path, encoder_is_off
     """A store that another command left there."""
     folder = tmp_path / "out" / "stores/demo"
     (folder / "coded" / "other_qp32_0123456789ab").mkdir(parents=True)
+    (folder / "coded" / "other_qp32_0123456789ab" / "unit.json").touch()
+    (folder / ".codecnn-store").touch()
     with pytest.raises(CodecnnError) as error:
         run_demo(tmp_path / "out", jobs=1, say=lambda _: None, progress=_no_progress)
     message = " ".join(str(error.value).split())

@@ -83,17 +83,18 @@ def test_fps_option_is_the_rate_of_the_file(numbered: dict[str, Path]) -> None:
     assert open_video(numbered["folder"], step=2).format.fps is None
 
 
-def test_selection_does_not_copy_pictures(tmp_path: Path) -> None:
-    """A copy of one of the ten pictures of 8 MB would exceed the memory limit."""
+def test_pictures_are_read_one_at_a_time(tmp_path: Path) -> None:
+    """Of ten pictures of 8 MB at most two are in memory: the one that is used and the one that is read."""
     path = tmp_path / "big_4096x2048_400.yuv"
     with path.open("wb") as file:
         file.truncate(10 * 4096 * 2048)
     tracemalloc.start()
     try:
         with open_video(path, start=1, step=3) as video:
-            pictures = list(video)
-        assert len(pictures) == 3
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+            assert len(video) == 3
+            assert tracemalloc.get_traced_memory()[1] < 4096 * 2048
+            assert not any(picture.y.any() for picture in video)
+        assert tracemalloc.get_traced_memory()[1] < 2.1 * 4096 * 2048
     finally:
         tracemalloc.stop()
 
