@@ -107,7 +107,7 @@ def draw(original: Any, decoded: Any, filtered: Any, output: Path) -> None:
         chart.errorbar(index, rate, [[rate - low], [high - rate]], color="black", linewidth=1, capsize=3)
         chart.text(index, low - 0.08, f"{rate:.2f} %", ha="center", va="top", fontsize=9)
         chart.text(index, -0.15, name, ha="center", va="top", fontsize=9, rotation=90, color="white")
-    chart.set_ylim(-6.4, 0)
+    chart.set_ylim(-6.8, 0)
     chart.set_xticks(range(len(BARS)), [f"{cards[name].kmac_per_pixel:.0f}" for name in BARS], fontsize=9)
     chart.set_xlabel("kMAC/pixel", fontsize=9)
     chart.tick_params(axis="y", labelsize=9)
