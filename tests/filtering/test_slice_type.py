@@ -165,13 +165,21 @@ def test_the_page_of_a_stream_shows_an_inter_picture_filtered(weights, golden_fi
 
 
 def test_weights_for_all_intra_note_the_slice_qps_of_inter_pictures(stores, tmp_path):
-    def notes(configuration, model, **options):
-        source = stores[configuration].units[0].path("bitstream")
-        result = filter_file(source, model, tmp_path / "filtered.y4m", exact=False, **options)
-        return [note for note in result.notes if "on inter pictures such networks gain more" in note]
+    """The QP is named if the clip has a second picture of the lowest temporal layer, the 17th, whose QP confirms it."""
+    write_clip(tmp_path / "long_64x64_30.yuv", FORM, 17)
+    values = {"name": "long", "preset": "faster", "qp": [32], "ctu_size": 64, "codec": "vvc", "configuration": "ra"}
+    recipe = checked(Recipe, values | {"sequences": [{"source": "long_64x64_30.yuv"}]}, "a test")
+    long = build_store(recipe, tmp_path, tmp_path / "long")
 
-    assert len(notes("ra", "low_cost_5")) == 1
-    assert "(-q 32)" in notes("ra", "low_cost_5")[0]
-    assert notes("ra", "low_cost_5", qp=32) == []
-    assert notes("ra", "low_cost_17.video") == []
-    assert notes("ai", "low_cost_5") == []
+    def notes(store, model, **options):
+        source = store.units[0].path("bitstream")
+        result = filter_file(source, model, tmp_path / "filtered.y4m", exact=False, **options)
+        return [note for note in result.notes if "such networks gain more" in note]
+
+    assert len(notes(long, "low_cost_5")) == 1
+    assert "of a sequence of QP 32" in notes(long, "low_cost_5")[0]
+    assert "(-q 32)" in notes(long, "low_cost_5")[0]
+    assert notes(long, "low_cost_5", frames=5) == notes(stores["ra"], "low_cost_5") == []
+    assert notes(long, "low_cost_5", qp=32) == []
+    assert notes(long, "low_cost_17.video") == []
+    assert notes(stores["ai"], "low_cost_5") == []
