@@ -87,8 +87,8 @@ def open_png(path: Path) -> StillFile:
         header[8] == 16,
         header[9],
     )
-    if colour not in _CHANNELS:
-        raise FormatError(f"{path} cannot be read as a picture: the PNG header is damaged")
+    if colour not in _CHANNELS or b"IDAT" not in kinds:
+        raise FormatError(f"{path} cannot be read as a picture: the PNG header is damaged, or there are no image data")
     count = max(int.from_bytes(metadata.get(b"acTL", b"")[:4], "big"), 1)
     if count > 1 and deep:
         raise FormatError(f"{path} is an animated PNG of 16 bits: convert it to one PNG for each picture")

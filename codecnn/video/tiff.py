@@ -96,6 +96,8 @@ def _check_stack(file: Any, pages: Sequence[Any], path: Path) -> None:
 
 def _check_page(page: Any, path: Path) -> None:
     """Raise FormatError for a page that `_page_samples` does not read right."""
+    if not all(isinstance(value, int) for value in (page.imagewidth, page.imagelength, page.samplesperpixel)):
+        raise FormatError(f"{path} cannot be read as a picture: its size is damaged")
     if _PHOTOMETRIC not in page.tags:
         raise FormatError(f"{path} does not state how its samples are to be interpreted (TIFF tag 262): {_CONVERT}")
     photometric, compression = int(page.photometric), int(page.compression)

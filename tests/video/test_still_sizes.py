@@ -105,6 +105,26 @@ def test_damaged_image_data_are_refused_in_bands(tmp_path: Path, depth: int, mon
             read_still(path)
 
 
+def test_headers_without_a_picture_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.png"
+    path.write_bytes(b"".join(png(5, 5, 2, 8).split(b"\0\0\0\0IDAT")[:1]).partition(b"IDAT")[0][:-4])
+    with pytest.raises(FormatError, match=r"empty\.png .* no image data"):
+        check_video(path)
+    path = tmp_path / "size.tif"
+    imwrite(path, np.zeros((5, 6), np.uint8))
+    content = bytearray(path.read_bytes())
+    # The width (tag 256) becomes two values.
+    at = (
+        content.index(struct.pack("<HH", 256, 4))
+        if struct.pack("<HH", 256, 4) in content
+        else content.index(struct.pack("<HH", 256, 3))
+    )
+    content[at + 4] = 2
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"size\.tif cannot be read as a picture"):
+        check_video(path)
+
+
 def write_kinds(folder: Path) -> dict[str, Path]:
     """Write a picture of 40x30 with three channels of each kind."""
     rgb = np.full((30, 40, 3), 90, np.uint8)
