@@ -46,7 +46,7 @@ class MeanOfClasses(BaseModel):
         classes: Number of classes.
         gain_db: PSNR gain in dB.
         bd_rate_y: BD-rate in percent.
-        bd_rate_y_ci95: 95 % confidence interval of the BD-rate; None if each class has one picture.
+        bd_rate_y_ci95: 95 % confidence interval of the BD-rate; None if it is unknown.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
