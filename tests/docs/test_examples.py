@@ -99,6 +99,7 @@ def desk(tmp_path_factory, tiny_store) -> Path:
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         for suffix in (".safetensors", ".json"):
             shutil.copy(shipped.with_suffix(suffix), (folder / target).with_suffix(suffix))
+    (folder / "runs/mine/config.json").write_text('{"schema": "codecnn.run/1"}')  # so that the folder is that of a run
     (folder / "runs/modes").mkdir()
     save_weights(
         folder / "runs/modes/best.safetensors", create_mode_network(features=8, blocks=1, layers=2), "modes", {}
